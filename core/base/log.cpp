@@ -1,0 +1,70 @@
+#include <sinter/core/base/log.h>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+namespace sinter::log {
+namespace {
+
+Level level_from_environment() {
+  const char* text = std::getenv("SINTER_LOG");
+  if (text == nullptr) return Level::kWarning;
+  constexpr std::string_view names[] = {"trace", "debug", "info", "warning", "error", "off"};
+  for (int i = 0; i < 6; ++i) {
+    if (names[i] == text) return static_cast<Level>(i);
+  }
+  return Level::kWarning;
+}
+
+std::atomic<Level>& current_level() {
+  static std::atomic<Level> level = level_from_environment();
+  return level;
+}
+
+struct Sink {
+  std::mutex mutex;
+  std::function<void(Level, std::string_view)> function;
+};
+
+Sink& current_sink() {
+  static Sink sink;
+  return sink;
+}
+
+spdlog::logger& standard_error() {
+  // A logger of our own, outside spdlog's registry: a program that uses spdlog itself is not disturbed.
+  static spdlog::logger logger = [] {
+    spdlog::logger made("sinter", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made.set_level(spdlog::level::trace);
+    made.set_pattern("%H:%M:%S.%e %n %^%l%$ %v");
+    return made;
+  }();
+  return logger;
+}
+
+}  // namespace
+
+void set_level(Level level) { current_level() = level; }
+
+Level level() { return current_level(); }
+
+void set_sink(std::function<void(Level, std::string_view)> sink) {
+  const std::lock_guard lock(current_sink().mutex);
+  current_sink().function = std::move(sink);
+}
+
+void write(Level level, std::string_view message) {
+  if (level < current_level() || level == Level::kOff) return;
+  {
+    const std::lock_guard lock(current_sink().mutex);
+    if (current_sink().function) return current_sink().function(level, message);
+  }
+  standard_error().log(static_cast<spdlog::level::level_enum>(level), "{}", message);
+}
+
+}  // namespace sinter::log

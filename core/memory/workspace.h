@@ -1,0 +1,59 @@
+// Scratch memory inside an op: one arena per stream that grows to the largest need and is then reused, so that a
+// steady training loop allocates nothing here.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <sinter/core/base/device.h>
+#include <sinter/core/memory/memory_pool.h>
+
+namespace sinter {
+
+/// Arena of one stream. Not for several threads at once: a stream is used by one thread at a time.
+class Workspace {
+ public:
+  Workspace(MemoryPool& pool, StreamId stream) : pool_(pool), stream_(stream) {}
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// A piece of the arena, aligned to 256 bytes, contents undefined; given back when the lease ends. Leases nest
+  /// like a stack: the one taken last ends first.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(Lease&& other) noexcept;
+    Lease& operator=(Lease&& other) noexcept;
+    ~Lease();
+
+    void* data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+
+   private:
+    friend class Workspace;
+    Workspace* owner_ = nullptr;
+    void* data_ = nullptr;
+    void* overflow_ = nullptr;  // a block of its own when the arena was in use and too small
+    size_t bytes_ = 0;
+    size_t previous_top_ = 0;
+  };
+
+  /// Throws OutOfMemory like MemoryPool::allocate. Zero bytes give a lease whose data() is nullptr.
+  Lease lease(size_t bytes);
+
+  size_t capacity() const { return capacity_; }
+  /// Gives the arena back to the pool; ignored while a lease is out.
+  void release();
+
+ private:
+  MemoryPool& pool_;
+  StreamId stream_;
+  void* arena_ = nullptr;
+  size_t capacity_ = 0;
+  size_t top_ = 0;     // bytes of the arena in use
+  size_t wanted_ = 0;  // most bytes in use at once so far, overflow included: the arena's next size
+  size_t in_use_ = 0;  // leases and overflow blocks together
+};
+
+}  // namespace sinter

@@ -1,0 +1,44 @@
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/random.h>
+
+#include <cmath>
+#include <numbers>
+
+namespace sinter {
+
+uint32_t Generator::word() {
+  const RandomKey key = next(1);
+  return philox(key.seed, key.offset).words[0];
+}
+
+uint64_t Generator::below(uint64_t bound) {
+  SINTER_CHECK(bound > 0, "[random] expected a bound > 0 but got 0");
+  // Rejecting the first 2^64 mod bound values leaves a whole number of copies of [0, bound), so no value is favoured.
+  const uint64_t threshold = (0 - bound) % bound;
+  for (;;) {
+    const RandomKey key = next(1);
+    const PhiloxBlock block = philox(key.seed, key.offset);
+    const uint64_t value = (uint64_t{block.words[0]} << 32) | block.words[1];
+    if (value >= threshold) return value % bound;
+  }
+}
+
+double Generator::normal() {
+  // Box and Muller (1958), with 53-bit uniforms so that the tails reach beyond 8 deviations.
+  const RandomKey key = next(1);
+  const PhiloxBlock block = philox(key.seed, key.offset);
+  const uint64_t first = (uint64_t{block.words[0]} << 32) | block.words[1];
+  const uint64_t second = (uint64_t{block.words[2]} << 32) | block.words[3];
+  const double u = (static_cast<double>(first >> 11) + 1.0) * 0x1p-53;  // in (0, 1]
+  const double v = static_cast<double>(second >> 11) * 0x1p-53;
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+Generator& default_generator() {
+  thread_local Generator generator;
+  return generator;
+}
+
+void manual_seed(uint64_t seed) { default_generator() = Generator(seed); }
+
+}  // namespace sinter

@@ -1,0 +1,83 @@
+// Random numbers: the counter-based generator Philox4x32-10, which gives the same stream on every device.
+//
+// Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define SINTER_HOST_DEVICE __host__ __device__
+#else
+#define SINTER_HOST_DEVICE
+#endif
+
+namespace sinter {
+
+struct PhiloxBlock {
+  uint32_t words[4];
+};
+
+/// Four random words for the 128-bit counter (`counter`, `stream`) under the 64-bit key `seed`.
+SINTER_HOST_DEVICE inline PhiloxBlock philox(uint64_t seed, uint64_t counter, uint64_t stream = 0) {
+  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
+  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
+    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
+    const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    const uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    c0 = n0;
+    c2 = n2;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+/// A random word as a float in [0, 1), with 24 random bits.
+SINTER_HOST_DEVICE inline float uniform_from_word(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
+
+/// A position in a Philox stream. Element i of a tensor drawn at (seed, offset) takes word i % 4 of the block with
+/// counter offset + i / 4.
+struct RandomKey {
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+};
+
+/// Hands out consecutive pieces of one random stream. Small, copyable, and saved whole in a checkpoint.
+class Generator {
+ public:
+  explicit Generator(uint64_t seed = 0) : key_{seed, 0} {}
+  explicit Generator(RandomKey key) : key_(key) {}
+
+  /// The key for `count` elements; the next call continues behind them.
+  RandomKey next(int64_t count) {
+    const RandomKey key = key_;
+    key_.offset += (static_cast<uint64_t>(count) + 3) / 4;
+    return key;
+  }
+  RandomKey key() const { return key_; }
+
+  /// One word, float in [0, 1), integer in [0, bound), or draw of the standard normal distribution, for host code.
+  uint32_t word();
+  float uniform() { return uniform_from_word(word()); }
+  uint64_t below(uint64_t bound);
+  double normal();
+
+ private:
+  RandomKey key_;
+};
+
+/// The calling thread's generator, used where none is given. Starts from seed 0.
+Generator& default_generator();
+
+/// Restarts the calling thread's generator.
+void manual_seed(uint64_t seed);
+
+}  // namespace sinter
