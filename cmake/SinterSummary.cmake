@@ -1,0 +1,10 @@
+# Says at configure time what is being built.
+message(STATUS "Sinter ${PROJECT_VERSION}")
+message(STATUS "  build type               ${CMAKE_BUILD_TYPE}")
+message(STATUS "  BUILD_SHARED_LIBS        ${BUILD_SHARED_LIBS}")
+message(STATUS "  SINTER_NATIVE            ${SINTER_NATIVE}")
+message(STATUS "  SINTER_WERROR            ${SINTER_WERROR}")
+message(STATUS "  SINTER_SANITIZE          ${SINTER_SANITIZE}")
+message(STATUS "  SINTER_BUILD_TESTS       ${SINTER_BUILD_TESTS}")
+message(STATUS "  SINTER_BUILD_EXAMPLES    ${SINTER_BUILD_EXAMPLES}")
+message(STATUS "  SINTER_BUILD_BENCHMARKS  ${SINTER_BUILD_BENCHMARKS}")

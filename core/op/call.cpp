@@ -1,0 +1,162 @@
+#include <sinter/core/op/call.h>
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace sinter {
+namespace {
+
+thread_local bool recording = true;
+
+std::atomic<uint64_t> next_sequence = 1;
+
+/// Checks count, presence and devices of the inputs; gives the device of the call.
+Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
+  if (def.variadic) {
+    SINTER_CHECK(!inputs.empty() && inputs.size() % def.inputs.size() == 0,
+                 "[{}] expected a multiple of {} inputs, at least one, but got {}", def.name, def.inputs.size(),
+                 inputs.size());
+  } else {
+    SINTER_CHECK(inputs.size() == def.inputs.size(), "[{}] expected {} inputs but got {}", def.name, def.inputs.size(),
+                 inputs.size());
+  }
+  const Tensor* first = nullptr;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    const InputDef& input_def = def.input_def(i);
+    if (!input.defined()) {
+      SINTER_CHECK(input_def.optional, "[{}] input '{}' is undefined", def.name, input_def.name);
+      continue;
+    }
+    if (first == nullptr) first = &input;
+    SINTER_CHECK(input.device() == first->device(), "[{}] expected all inputs on one device but got {} and {}", def.name,
+                 first->device(), input.device());
+    SINTER_CHECK(!(input_def.mutated && recording && input.requires_grad()),
+                 "[{}] cannot change '{}' in place while its gradient is recorded; use sinter::NoGrad", def.name,
+                 input_def.name);
+  }
+  SINTER_CHECK(first != nullptr, "[{}] expected at least one defined input", def.name);
+  return first->device();
+}
+
+TensorView view_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.raw_data(), tensor.shape(), tensor.dtype(), true};
+}
+
+void run_kernel(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
+                std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
+  const KernelQuery query(infer, specs);
+  const Kernel& kernel = select_kernel(op, device, query);
+  const size_t workspace_bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(query) : 0;
+  const Stream stream = current_stream(device);
+  Workspace::Lease lease;
+  if (workspace_bytes > 0) lease = backend_of(device).workspace(stream).lease(workspace_bytes);
+
+  std::vector<TensorView> views(inputs.size() + outputs.size());
+  std::transform(inputs.begin(), inputs.end(), views.begin(), view_of);
+  std::transform(outputs.begin(), outputs.end(), views.begin() + static_cast<std::ptrdiff_t>(inputs.size()), view_of);
+  const std::span<const TensorView> all(views);
+  kernel.run(KernelContext(all.first(inputs.size()), all.subspan(inputs.size()), infer.attributes(), stream,
+                           lease.data(), workspace_bytes));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined() && op.definition.input_def(i).mutated) inputs[i].storage()->bump_version();
+  }
+}
+
+bool reads(uint64_t mask, size_t index) { return mask == kReadsAll || (index < 64 && (mask >> index & 1) != 0); }
+
+void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
+            std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
+  const OpDef& def = op.definition;
+  auto node = std::make_shared<Node>();
+  node->op = &op;
+  node->attributes = attributes;
+  node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
+  node->output_specs.assign(specs.begin(), specs.end());
+  node->edges.resize(inputs.size());
+  node->input_specs.resize(inputs.size());
+  node->input_present.resize(inputs.size());
+  node->saved_inputs.resize(inputs.size());
+  node->saved_outputs.resize(outputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    if (!input.defined()) continue;
+    node->input_present[i] = true;
+    node->input_specs[i] = input.spec();
+    if (const auto& producer = AutogradAccess::node(input)) {
+      node->edges[i] = {producer, AutogradAccess::node_output(input), {}};
+    } else if (input.requires_grad()) {
+      node->edges[i].leaf = input;
+    }
+    const size_t declared = def.variadic ? i % def.inputs.size() : i;
+    if (reads(def.gradient_reads.inputs, declared)) node->saved_inputs[i] = {input.detach(), input.version()};
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    // Detached: the saved output must not own the node that owns it.
+    if (reads(def.gradient_reads.outputs, i)) node->saved_outputs[i] = {outputs[i].detach(), outputs[i].version()};
+    if (def.outputs[i].differentiable && is_float(specs[i].dtype)) {
+      AutogradAccess::set_node(outputs[i], node, static_cast<int>(i));
+    }
+  }
+}
+
+}  // namespace
+
+bool grad_enabled() { return recording; }
+
+NoGrad::NoGrad() : previous_(recording) { recording = false; }
+NoGrad::~NoGrad() { recording = previous_; }
+
+Node::~Node() { release(); }
+
+void Node::release() {
+  released = true;
+  saved_inputs.clear();
+  saved_outputs.clear();
+  std::vector<std::shared_ptr<Node>> doomed;
+  const auto take_edges = [&doomed](Node& node) {
+    for (Edge& edge : node.edges) {
+      if (edge.node != nullptr && edge.node.use_count() == 1) doomed.push_back(std::move(edge.node));
+    }
+    node.edges.clear();
+  };
+  take_edges(*this);
+  while (!doomed.empty()) {
+    const std::shared_ptr<Node> node = std::move(doomed.back());
+    doomed.pop_back();
+    take_edges(*node);
+  }
+}
+
+std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
+  const OpDef& def = op.definition;
+  const Device device = check_inputs(def, inputs);
+  std::vector<const TensorSpec*> input_specs(inputs.size());
+  bool differentiable = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    input_specs[i] = inputs[i].defined() ? &inputs[i].spec() : nullptr;
+    differentiable = differentiable || inputs[i].requires_grad();
+  }
+  const InferContext infer(def, input_specs, attributes);
+  const std::vector<TensorSpec> specs = def.infer(infer);
+  SINTER_ASSERT(specs.size() <= def.outputs.size(), "[{}] infer gave {} outputs for {} declared", def.name,
+                specs.size(), def.outputs.size());
+
+  std::vector<Tensor> outputs;
+  outputs.reserve(specs.size());
+  const std::optional<int64_t> view = def.view != nullptr ? def.view(infer) : std::nullopt;
+  if (view) {
+    const size_t offset = inputs[0].offset_bytes() + static_cast<size_t>(*view) * size_of(specs[0].dtype);
+    outputs.push_back(Tensor::over(inputs[0].storage(), offset, specs[0]));
+  } else {
+    for (const TensorSpec& spec : specs) outputs.push_back(Tensor::empty(spec));
+    run_kernel(op, device, infer, inputs, specs, outputs);
+  }
+  if (differentiable && recording && def.gradient != nullptr) record(op, inputs, attributes, specs, outputs);
+  return outputs;
+}
+
+}  // namespace sinter

@@ -1,0 +1,107 @@
+#include <sinter/core/op/registry.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+
+namespace sinter {
+namespace {
+
+/// Levenshtein's edit distance, for suggestions.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+OpRegistry& OpRegistry::instance() {
+  static OpRegistry* registry = new OpRegistry;  // outlives every static tensor
+  return *registry;
+}
+
+const Op& OpRegistry::add(OpDef definition) {
+  SINTER_CHECK(!definition.name.empty() && definition.infer != nullptr && !definition.outputs.empty(),
+               "[registry] op '{}' needs a name, outputs and an infer function", definition.name);
+  SINTER_CHECK(!definition.variadic || !definition.inputs.empty(), "[registry] variadic op '{}' needs inputs",
+               definition.name);
+  const std::unique_lock lock(mutex_);
+  auto [place, added] = ops_.try_emplace(definition.name);
+  SINTER_CHECK(added, "[registry] op '{}' is registered already", definition.name);
+  place->second = std::make_unique<Op>(Op{std::move(definition), {}});
+  return *place->second;
+}
+
+void OpRegistry::add_kernel(std::string_view op, Kernel kernel) {
+  const std::unique_lock lock(mutex_);
+  const auto found = ops_.find(op);
+  SINTER_CHECK(found != ops_.end(), "[registry] kernel '{}' names the op '{}', which is not registered", kernel.name, op);
+  SINTER_CHECK(kernel.run != nullptr, "[registry] kernel '{}' of op '{}' has no run function", kernel.name, op);
+  auto& kernels = found->second->kernels;
+  kernels.push_back(std::move(kernel));
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const Kernel& a, const Kernel& b) { return a.priority > b.priority; });
+}
+
+const Op* OpRegistry::find(std::string_view name) const {
+  const std::shared_lock lock(mutex_);
+  const auto found = ops_.find(name);
+  return found == ops_.end() ? nullptr : found->second.get();
+}
+
+const Op& OpRegistry::get(std::string_view name) const {
+  if (const Op* op = find(name)) return *op;
+  const std::vector<std::string> known = names();
+  const auto closest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(a, name) < edit_distance(b, name);
+  });
+  throw_error<InvalidArgument>("[registry] there is no op '{}'{}", name,
+                               closest == known.end() ? "" : "; did you mean '" + *closest + "'?");
+}
+
+std::vector<std::string> OpRegistry::names() const {
+  const std::shared_lock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, op] : ops_) names.push_back(name);
+  return names;
+}
+
+const Kernel& select_kernel(const Op& op, Device device, const KernelQuery& query) {
+  for (const Kernel& kernel : op.kernels) {
+    if (kernel.device == device.type && (kernel.can_run == nullptr || kernel.can_run(query))) return kernel;
+  }
+  std::string inputs;
+  for (size_t i = 0; i < query.input_count(); ++i) {
+    inputs += i > 0 ? ", " : "";
+    inputs += query.has_input(i) ? fmt::format("{} {}", query.input(i).dtype, query.input(i).shape) : "none";
+  }
+  const std::string attributes = to_string(query.attributes());
+  throw_error<Unsupported>("[{}] no kernel on {} for inputs ({}){}", op.name(), device, inputs,
+                           attributes.empty() ? "" : " with " + attributes);
+}
+
+void load_library(const std::string& path) {
+  // RTLD_GLOBAL is not needed: the library reaches Sinter through its own link to libsinter.
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw_error<IoError>("[load_library] {}", dlerror());
+  using Register = void (*)(OpRegistry&);
+  const auto register_ops = reinterpret_cast<Register>(dlsym(handle, "sinter_register_ops"));
+  if (register_ops == nullptr) {
+    dlclose(handle);
+    throw_error<IoError>("[load_library] {} does not export sinter_register_ops", path);
+  }
+  register_ops(OpRegistry::instance());
+}
+
+}  // namespace sinter
