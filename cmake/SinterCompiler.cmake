@@ -2,24 +2,35 @@
 # its processor and its sanitizers.
 
 function(sinter_compile_options target)
-  target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
-    # Nothing here reads errno or floating-point traps; without them the compiler may vectorise and use FMA.
-    -fno-math-errno -fno-trapping-math)
+  set(warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(${target} PRIVATE -Wno-restrict)  # GCC bug 105651: false alarms on std::string's operator+
+    list(APPEND warnings -Wno-restrict)  # GCC bug 105651: false alarms on std::string's operator+
   endif()
   if(SINTER_WERROR)
-    target_compile_options(${target} PRIVATE -Werror)
+    list(APPEND warnings -Werror)
   endif()
+  # Nothing here reads errno or floating-point traps; without them the compiler may vectorise and use FMA.
+  set(cxx_options ${warnings} -Wpedantic -fno-math-errno -fno-trapping-math)
   if(SINTER_NATIVE)
-    target_compile_options(${target} PRIVATE -march=native)
+    list(APPEND cxx_options -march=native)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_options}>")
+  if(SINTER_WITH_CUDA)
+    # The standard is named here because CMake 3.25 does not know the flag of newer compilers.
+    # {fmt} 9 believes that nvcc knows no constexpr functions; it does.
+    # -Wpedantic would warn about the line directives that nvcc itself writes; -Wconversion about CUDA's headers.
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-DFMT_USE_CONSTEXPR=1;--extended-lambda;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-parentheses>")
+    if(SINTER_WERROR)
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+    endif()
   endif()
   if(SINTER_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${SINTER_SANITIZE} -fno-omit-frame-pointer)
+    set(sanitize -fsanitize=${SINTER_SANITIZE} -fno-omit-frame-pointer)
     if(SINTER_SANITIZE MATCHES "undefined")
-      target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
+      list(APPEND sanitize -fno-sanitize-recover=undefined)
     endif()
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
     target_link_options(${target} PRIVATE -fsanitize=${SINTER_SANITIZE})
   endif()
 endfunction()

@@ -2,6 +2,7 @@
 message(STATUS "Sinter ${PROJECT_VERSION}")
 message(STATUS "  build type               ${CMAKE_BUILD_TYPE}")
 message(STATUS "  BUILD_SHARED_LIBS        ${BUILD_SHARED_LIBS}")
+message(STATUS "  SINTER_CUDA              ${SINTER_CUDA} (built: ${SINTER_WITH_CUDA}, architectures: ${CMAKE_CUDA_ARCHITECTURES})")
 message(STATUS "  SINTER_NATIVE            ${SINTER_NATIVE}")
 message(STATUS "  SINTER_WERROR            ${SINTER_WERROR}")
 message(STATUS "  SINTER_SANITIZE          ${SINTER_SANITIZE}")

@@ -101,7 +101,8 @@ std::string to_string(const T& attributes) {
 class Attributes {
  public:
   Attributes() = default;
-  template <AttributesStruct T>
+  template <class T>
+    requires(!std::same_as<T, Attributes> && AttributesStruct<T>)
   Attributes(T value) : held_(std::make_shared<const Held<T>>(std::move(value))) {}
 
   /// The struct; throws InternalError if another type is held.

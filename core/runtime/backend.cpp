@@ -1,11 +1,14 @@
 #include <sinter/core/runtime/backend.h>
-#include <sinter/core/runtime/cpu_backend.h>
 
 #include <array>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace sinter {
+
+std::vector<std::unique_ptr<Backend>> make_backends();  // generated: one of each kind that this build has
+
 namespace {
 
 struct Backends {
@@ -17,7 +20,7 @@ struct Backends {
 Backends& backends() {
   static Backends* instance = [] {
     auto* made = new Backends;
-    made->by_type[static_cast<size_t>(DeviceType::kCpu)] = make_cpu_backend();
+    for (auto& backend : make_backends()) made->by_type[static_cast<size_t>(backend->type())] = std::move(backend);
     return made;
   }();
   return *instance;

@@ -1,0 +1,63 @@
+// The raw memory of one GPU, and page-locked host memory, behind RawMemory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <sinter/core/memory/raw_memory.h>
+
+namespace sinter::cuda {
+
+/// Makes `index` the calling thread's current device for the guard's lifetime.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int index);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+/// Memory of GPU `index`. A StreamId is the address of the cudaStream_t.
+class CudaMemory final : public RawMemory {
+ public:
+  explicit CudaMemory(int index) : index_(index) {}
+
+  void* allocate(size_t bytes) override;
+  void deallocate(void* block) noexcept override;
+  void fill(void* block, uint8_t byte, size_t bytes, StreamId stream) override;
+  void* record_event(StreamId stream) override;
+  bool event_done(void* event) override;
+  void wait_event(void* event) override;
+  void release_event(void* event) noexcept override;
+  Capacity capacity() override;
+  std::string name() const override { return "cuda:" + std::to_string(index_); }
+
+ private:
+  int index_;
+};
+
+/// Page-locked host memory, from which copies to a GPU run asynchronously. Stream-ordered like the GPU's.
+class PinnedMemory final : public RawMemory {
+ public:
+  explicit PinnedMemory(int index) : device_(index) {}
+
+  void* allocate(size_t bytes) override;
+  void deallocate(void* block) noexcept override;
+  void fill(void* block, uint8_t byte, size_t bytes, StreamId stream) override;
+  void* record_event(StreamId stream) override { return device_.record_event(stream); }
+  bool event_done(void* event) override { return device_.event_done(event); }
+  void wait_event(void* event) override { device_.wait_event(event); }
+  void release_event(void* event) noexcept override { device_.release_event(event); }
+  Capacity capacity() override { return {}; }
+  std::string name() const override { return "pinned host memory"; }
+
+ private:
+  CudaMemory device_;  // for its events
+};
+
+inline cudaStream_t stream_of(StreamId id) { return reinterpret_cast<cudaStream_t>(id); }
+
+}  // namespace sinter::cuda
