@@ -139,7 +139,7 @@ TEST_P(OpSamplesTest, GradientMatchesFiniteDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpSamplesTest, testing::ValuesIn(registered_ops()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& parameter) { return parameter.param; });
 
 TEST(OpSamples, NameNoUnknownOp) {
   register_all();
