@@ -83,14 +83,20 @@ void Optimizer::step(double learning_rate) {
   SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
                "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
   const NoGrad no_grad;
+  // Everything is checked before anything changes.
+  for (auto& group : slots_) {
+    for (Slot& slot : group) {
+      if (slot.parameter.grad().defined()) prepare(slot);
+    }
+  }
   for (size_t g = 0; g < groups_.size(); ++g) {
     using Key = std::tuple<Device, DType, int64_t>;
     std::map<Key, std::vector<Slot*>> alike;
     for (Slot& slot : slots_[g]) {
       const Tensor& parameter = slot.parameter.tensor();
-      if (!parameter.grad().defined()) continue;
-      prepare(slot);
-      alike[{parameter.device(), parameter.dtype(), slot.updates}].push_back(&slot);
+      if (parameter.grad().defined()) {
+        alike[{parameter.device(), parameter.dtype(), slot.updates}].push_back(&slot);
+      }
     }
     const double rate = learning_rate * groups_[g].lr_scale;
     for (const auto& [key, slots] : alike) {

@@ -53,7 +53,7 @@ class Optimizer {
   struct Slot {
     Parameter parameter;
     int64_t updates = 0;          // so far
-    std::vector<Tensor> buffers;  // as the parameter in shape, dtype and device; none before the first update
+    std::vector<Tensor> buffers = {};  // as the parameter in shape, dtype and device; none before the first update
   };
   struct UpdateOptions {
     Tensor learning_rate;  // float64 scalar on the device of the slots
