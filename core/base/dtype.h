@@ -126,10 +126,9 @@ decltype(auto) dispatch_all(DType dtype, std::string_view tag, F&& function) {
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::DType> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::DType> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(sinter::DType dtype, Context& context) const {
-    const std::string_view text = sinter::to_string(dtype);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(dtype), context);
   }
 };

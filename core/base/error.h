@@ -4,8 +4,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace sinter {
 
@@ -57,6 +59,21 @@ template <class E, class... Args>
 [[noreturn]] void throw_error(fmt::format_string<Args...> format, Args&&... args) {
   throw E(fmt::vformat(format, fmt::make_format_args(args...)));
 }
+
+namespace detail {
+
+/// Base of the formatters of Sinter's types, which take no format options. Needs nothing of {fmt} but its core.
+struct TextFormatter {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+
+ protected:
+  template <class Context>
+  static auto write(std::string_view text, Context& context) {
+    return std::copy(text.begin(), text.end(), context.out());
+  }
+};
+
+}  // namespace detail
 
 }  // namespace sinter
 

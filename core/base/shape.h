@@ -63,10 +63,9 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* tag);
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::Shape> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::Shape> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(const sinter::Shape& shape, Context& context) const {
-    const std::string text = sinter::to_string(shape);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(shape), context);
   }
 };

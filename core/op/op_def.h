@@ -113,7 +113,7 @@ struct OpDef {
   std::vector<InputDef> inputs;
   /// The whole list of inputs may repeat any number of times: (x, x, ...), (p, g, p, g, ...).
   bool variadic = false;
-  std::vector<OutputDef> outputs;
+  std::vector<OutputDef> outputs = {};  ///< may be none if an input is mutated
   Infer infer = nullptr;
   Gradient gradient = nullptr;  ///< null: not differentiable
   GradientReads gradient_reads = {};

@@ -32,8 +32,10 @@ OpRegistry& OpRegistry::instance() {
 }
 
 const Op& OpRegistry::add(OpDef definition) {
-  SINTER_CHECK(!definition.name.empty() && definition.infer != nullptr && !definition.outputs.empty(),
-               "[registry] op '{}' needs a name, outputs and an infer function", definition.name);
+  const bool writes = std::any_of(definition.inputs.begin(), definition.inputs.end(),
+                                  [](const InputDef& input) { return input.mutated; });
+  SINTER_CHECK(!definition.name.empty() && definition.infer != nullptr && (writes || !definition.outputs.empty()),
+               "[registry] op '{}' needs a name, outputs or mutated inputs, and an infer function", definition.name);
   SINTER_CHECK(!definition.variadic || !definition.inputs.empty(), "[registry] variadic op '{}' needs inputs",
                definition.name);
   const std::unique_lock lock(mutex_);

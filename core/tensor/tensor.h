@@ -144,10 +144,9 @@ class Tensor {
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::TensorSpec> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::TensorSpec> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(const sinter::TensorSpec& spec, Context& context) const {
-    const std::string text = sinter::to_string(spec);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(spec), context);
   }
 };

@@ -1,0 +1,25 @@
+// Rows of a table, looked up by index.
+#pragma once
+
+#include <tuple>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+struct EmbeddingGradAttributes {
+  int64_t rows = 0;  ///< of the table
+  bool operator==(const EmbeddingGradAttributes&) const = default;
+  static constexpr auto fields() { return std::tuple(field("rows", &EmbeddingGradAttributes::rows)); }
+};
+
+/// weight (V, D) of any dtype, indices of any shape and dtype int64: the rows of `weight`, in shape
+/// (indices..., D). An index outside [0, V) is an InvalidArgument on the CPU.
+Tensor embedding(const Tensor& weight, const Tensor& indices);
+
+/// The gradient of embedding for a table of `rows` rows: row v is the sum of the rows of dy whose index is v,
+/// added in the order of the indices (deterministic), in float32 for the 16-bit dtypes.
+Tensor embedding_grad(const Tensor& dy, const Tensor& indices, int64_t rows);
+
+}  // namespace sinter::ops

@@ -1,0 +1,38 @@
+// Elements picked along one axis by index.
+#pragma once
+
+#include <tuple>
+#include <vector>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+struct GatherAttributes {
+  int64_t axis = 0;
+  bool operator==(const GatherAttributes&) const = default;
+  static constexpr auto fields() { return std::tuple(field("axis", &GatherAttributes::axis)); }
+};
+
+struct GatherGradAttributes {
+  int64_t axis = 0;
+  std::vector<int64_t> extents;  ///< of gather's input
+  bool operator==(const GatherGradAttributes&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("axis", &GatherGradAttributes::axis),
+                      field("extents", &GatherGradAttributes::extents));
+  }
+};
+
+/// y[i, j, k] = x[i, indices[i, j, k], k] for axis 1 of three, and likewise for others; y has the shape of
+/// `indices` (int64, rank of x, no larger than x on the other axes). x of any dtype; a negative axis counts
+/// from the back. An index outside [0, extent) is an InvalidArgument on the CPU. The semantics of
+/// torch.gather.
+Tensor gather(const Tensor& x, int64_t axis, const Tensor& indices);
+
+/// The gradient of gather for an input of shape `shape`: dy is added to zeros at the places that gather read,
+/// in the order of the indices (deterministic), in float32 for the 16-bit dtypes.
+Tensor gather_grad(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape);
+
+}  // namespace sinter::ops
