@@ -1,5 +1,5 @@
-// Scratch memory inside an op: one arena per stream that grows to the largest need and is then reused, so that a
-// steady training loop allocates nothing here.
+// Scratch memory inside an op: one arena per stream that grows to the largest need and is then reused, so
+// that a steady training loop allocates nothing here.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// A piece of the arena, aligned to 256 bytes, contents undefined; given back when the lease ends. Leases nest
-  /// like a stack: the one taken last ends first.
+  /// A piece of the arena, aligned to 256 bytes, contents undefined; given back when the lease ends. Leases
+  /// nest like a stack: the one taken last ends first. Out of turn is safe, but its room comes back only with
+  /// the last one's.
   class Lease {
    public:
     Lease() = default;
@@ -47,11 +48,14 @@ class Workspace {
   void release();
 
  private:
+  void grow(size_t least);
+  void end(Lease& lease) noexcept;
+
   MemoryPool& pool_;
   StreamId stream_;
   void* arena_ = nullptr;
   size_t capacity_ = 0;
-  size_t top_ = 0;     // bytes of the arena in use
+  size_t top_ = 0;     // bytes of the arena in use, those of leases that ended out of turn included
   size_t wanted_ = 0;  // most bytes in use at once so far, overflow included: the arena's next size
   size_t in_use_ = 0;  // leases and overflow blocks together
 };

@@ -1,0 +1,140 @@
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/copy/copy.h>
+
+namespace sinter {
+namespace {
+
+/// What the gradient rule of one recorded call may look at.
+class NodeContext final : public GradientContext {
+ public:
+  NodeContext(const Node& node, std::span<const Tensor> grads) : node_(node), grads_(grads) {}
+
+  const Attributes& attributes() const override { return node_.attributes; }
+  size_t input_count() const override { return node_.edges.size(); }
+  Tensor input(size_t i) const override {
+    return saved(node_.saved_inputs, i, node_.input_present[i], "input");
+  }
+  Tensor output(size_t i) const override { return saved(node_.saved_outputs, i, true, "output"); }
+  const TensorSpec& input_spec(size_t i) const override { return node_.input_specs[i]; }
+  const TensorSpec& output_spec(size_t i) const override { return node_.output_specs[i]; }
+  Tensor grad(size_t i) const override { return grads_[i]; }
+  bool needs(size_t i) const override { return node_.edges[i].wanted(); }
+
+ private:
+  Tensor saved(const std::vector<SavedTensor>& list, size_t i, bool present, const char* kind) const {
+    const SavedTensor& saved = list.at(i);
+    if (!saved.tensor.defined()) {
+      SINTER_ASSERT(!present, "[{}] the gradient reads {} {}, which gradient_reads does not declare",
+                    node_.op->name(), kind, i);
+      return {};
+    }
+    SINTER_CHECK(
+        saved.tensor.version() == saved.version,
+        "[backward] {} {} of '{}' was changed in place after the forward call, but its gradient reads it "
+        "(version {}, expected {})",
+        kind, i, node_.op->name(), saved.tensor.version(), saved.version);
+    return saved.tensor;
+  }
+
+  const Node& node_;
+  std::span<const Tensor> grads_;
+};
+
+/// One run of backward: the gradients that have arrived at nodes whose turn has not come yet.
+class Walk {
+ public:
+  explicit Walk(bool retain_graph) : retain_graph_(retain_graph) {}
+
+  void arrive(const Edge& edge, const Tensor& grad) {
+    if (edge.node != nullptr) {
+      // Sequence numbers are a topological order: whatever reads a node's outputs was recorded after it.
+      Pending& pending = pending_[edge.node->sequence];
+      if (pending.node == nullptr) {
+        pending.node = edge.node;
+        pending.grads.resize(edge.node->output_specs.size());
+      }
+      Tensor& sum = pending.grads[static_cast<size_t>(edge.output)];
+      sum = sum.defined() ? ops::add(sum, grad) : grad;
+    } else if (edge.leaf.defined()) {
+      accumulate(edge.leaf, grad);
+    }
+  }
+
+  void run() {
+    while (!pending_.empty()) {
+      const auto last = std::prev(pending_.end());
+      const Pending pending = std::move(last->second);
+      pending_.erase(last);
+      visit(*pending.node, pending.grads);
+    }
+  }
+
+ private:
+  struct Pending {
+    std::shared_ptr<Node> node;
+    std::vector<Tensor> grads;
+  };
+
+  void visit(Node& node, std::span<const Tensor> grads) {
+    SINTER_CHECK(
+        !node.released,
+        "[backward] the graph through '{}' was released by an earlier backward; pass retain_graph = true to "
+        "that one",
+        node.op->name());
+    const std::vector<Tensor> input_grads = node.op->definition.gradient(NodeContext(node, grads));
+    SINTER_ASSERT(input_grads.size() == node.edges.size(), "[{}] the gradient gave {} tensors for {} inputs",
+                  node.op->name(), input_grads.size(), node.edges.size());
+    for (size_t i = 0; i < node.edges.size(); ++i) {
+      if (!node.edges[i].wanted() || !input_grads[i].defined()) continue;
+      SINTER_ASSERT(input_grads[i].spec() == node.input_specs[i],
+                    "[{}] the gradient of input {} is {}, expected {}", node.op->name(), i,
+                    input_grads[i].spec(), node.input_specs[i]);
+      arrive(node.edges[i], input_grads[i]);
+    }
+    if (!retain_graph_) node.release();
+  }
+
+  static void accumulate(const Tensor& leaf, const Tensor& grad) {
+    const Tensor present = leaf.grad();
+    if (present.defined()) {
+      leaf.set_grad(ops::add(present, grad));
+    } else {
+      // A gradient rule may hand the same array to several inputs; each leaf gets one of its own, so that
+      // changing one gradient in place (clipping) cannot change another.
+      leaf.set_grad(ops::copy(grad));
+    }
+  }
+
+  bool retain_graph_;
+  std::map<uint64_t, Pending> pending_;
+};
+
+}  // namespace
+
+void backward(const Tensor& result, const BackwardOptions& options) {
+  SINTER_CHECK(result.requires_grad(),
+               "[backward] the tensor was not computed from one that requires a gradient");
+  Tensor start = options.gradient;
+  if (start.defined()) {
+    SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
+                 result.spec(), start.spec());
+  } else {
+    SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
+                 result.shape());
+    start = Tensor::full(result.shape(), 1.0, result.dtype(), result.device());
+  }
+  const NoGrad no_grad;
+  Walk walk(options.retain_graph);
+  const auto& node = AutogradAccess::node(result);
+  walk.arrive(
+      node != nullptr ? Edge{node, AutogradAccess::node_output(result), {}} : Edge{nullptr, 0, result},
+      start);
+  walk.run();
+}
+
+}  // namespace sinter

@@ -1,0 +1,318 @@
+#include <utility>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/memory/block_store.h>
+
+namespace sinter::detail {
+namespace {
+
+constexpr size_t kSpares = 1024;
+constexpr uint8_t kPoison = 0xFF;
+
+bool can_join(const Block& a, const Block& b) {
+  if (a.state != Block::State::kFree || b.state != Block::State::kFree) return false;
+  return a.heap == b.heap || a.ready || b.ready;
+}
+
+}  // namespace
+
+BlockStore::BlockStore(RawMemory& memory, bool poison) : memory_(memory), poison_(poison) {
+  spares_.reserve(kSpares);
+}
+
+BlockStore::~BlockStore() {
+  for (auto& [data, block] : blocks_) {
+    try {
+      uses_ended(block, true);
+      wait_until_ready(block);
+    } catch (const std::exception& error) {
+      try {
+        log::warning("[memory] {} while a pool ended; its memory goes back without waiting", error.what());
+      } catch (...) {  // a log that fails has nowhere to say so
+      }
+    }
+    for (Block::Use& use : block.uses) drop_event(use.event);
+    drop_event(block.event);
+  }
+  for (const auto& [data, segment] : segments_) memory_.deallocate(data);
+}
+
+Heap& BlockStore::heap_of(StreamId stream) {
+  for (const auto& heap : heaps_) {
+    if (heap->stream == stream) return *heap;
+  }
+  heaps_.reserve(heaps_.size() + 1);
+  return *heaps_.emplace_back(std::make_unique<Heap>(stream));
+}
+
+Block* BlockStore::find_live(const void* data) {
+  const auto found = blocks_.find(data);
+  if (found == blocks_.end() || found->second.state != Block::State::kLive) return nullptr;
+  return &found->second;
+}
+
+Block* BlockStore::add_segment(size_t bytes, bool small, Heap& heap) {
+  auto* const data = static_cast<std::byte*>(memory_.allocate(bytes));
+  if (data == nullptr) return nullptr;
+  Block* block = nullptr;
+  try {
+    Segment& segment = segments_[data];
+    segment = {.data = data, .size = bytes, .small = small, .touched_at = ++clock_};
+    block = &new_block(data, bytes, segment);
+  } catch (...) {
+    segments_.erase(data);
+    memory_.deallocate(data);
+    throw;
+  }
+  block->segment->first = block;
+  block->heap = &heap;
+  block->ready = true;
+  heap.list(small).insert(*block);
+  reserved_bytes_ += bytes;
+  ++segments_taken_;
+  return block;
+}
+
+Block& BlockStore::take(Block& block, size_t bytes, size_t granule, Heap& heap) {
+  Segment& segment = *block.segment;
+  Block* rest = nullptr;
+  if (block.size - bytes >= granule) rest = &new_block(block.data + bytes, block.size - bytes, segment);
+  // Nothing throws from here on.
+  block.heap->list(segment.small).remove(block);
+  if (rest != nullptr) {
+    rest->left = &block;
+    rest->right = block.right;
+    if (rest->right != nullptr) rest->right->left = rest;
+    block.right = rest;
+    block.size = bytes;
+    rest->heap = block.heap;
+    rest->ready = block.ready;
+    rest->freed_at = block.freed_at;
+    rest->event = std::exchange(block.event, nullptr);
+    rest->heap->list(segment.small).insert(*rest);
+  }
+  drop_event(block.event);
+  block.heap = &heap;
+  block.ready = false;
+  block.state = Block::State::kLive;
+  ++segment.used;
+  segment.touched_at = ++clock_;
+  return block;
+}
+
+void BlockStore::add_use(Block& block, StreamId stream) {
+  if (stream == block.heap->stream) return;
+  for (const Block::Use& use : block.uses) {
+    if (use.stream == stream) return;
+  }
+  block.uses.push_back({stream, nullptr});
+}
+
+std::exception_ptr BlockStore::put_back(Block& block) noexcept {
+  if (block.uses.empty()) return make_free(block);
+  append_pending(block);
+  try {
+    for (Block::Use& use : block.uses) use.event = memory_.record_event(use.stream);
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// ---- Free blocks
+// -----------------------------------------------------------------------------------------------
+
+std::exception_ptr BlockStore::make_free(Block& block) noexcept {
+  std::exception_ptr failure;
+  try {
+    if (poison_) memory_.fill(block.data, kPoison, block.size, block.heap->stream);
+    // With one stream nobody will ask; if a second comes, the event is recorded when it does.
+    if (heaps_.size() > 1) block.event = memory_.record_event(block.heap->stream);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  block.state = Block::State::kFree;
+  block.freed_at = ++clock_;
+  --block.segment->used;
+  block.segment->touched_at = clock_;
+  Block& joined = join_neighbours(block);
+  joined.heap->list(joined.segment->small).insert(joined);
+  return failure;
+}
+
+// `block` is in no list; its neighbours leave theirs.
+Block& BlockStore::join_neighbours(Block& block) noexcept {
+  const auto join = [this](Block& into, Block& from) {
+    // Of two blocks the one that is not ready decides, and of two of one stream the one whose work ended
+    // later.
+    const bool from_decides = into.ready || (!from.ready && from.freed_at > into.freed_at);
+    if (from_decides) {
+      std::swap(into.event, from.event);
+      into.heap = from.heap;
+      into.ready = from.ready;
+      into.freed_at = from.freed_at;
+    }
+    into.size += from.size;
+    into.right = from.right;
+    if (into.right != nullptr) into.right->left = &into;
+    drop_event(from.event);
+    delete_block(from);
+  };
+  const bool small = block.segment->small;
+  Block* joined = &block;
+  if (Block* right = joined->right; right != nullptr && can_join(*joined, *right)) {
+    right->heap->list(small).remove(*right);
+    join(*joined, *right);
+  }
+  if (Block* left = joined->left; left != nullptr && can_join(*left, *joined)) {
+    left->heap->list(small).remove(*left);
+    join(*left, *joined);
+    joined = left;
+  }
+  return *joined;
+}
+
+bool BlockStore::is_ready(Block& block) {
+  if (block.ready) return true;
+  if (block.event == nullptr) {
+    block.event = memory_.record_event(block.heap->stream);
+    block.freed_at = ++clock_;
+  }
+  if (!memory_.event_done(block.event)) return false;
+  drop_event(block.event);
+  block.ready = true;
+  return true;
+}
+
+void BlockStore::wait_until_ready(Block& block) {
+  if (is_ready(block)) return;
+  memory_.wait_event(block.event);
+  drop_event(block.event);
+  block.ready = true;
+}
+
+void BlockStore::drop_event(void*& event) noexcept {
+  if (event != nullptr) memory_.release_event(std::exchange(event, nullptr));
+}
+
+Block& BlockStore::new_block(std::byte* data, size_t size, Segment& segment) {
+  Block* block = nullptr;
+  if (spares_.empty()) {
+    block = &blocks_.try_emplace(data).first->second;
+  } else {
+    auto node = std::move(spares_.back());
+    spares_.pop_back();
+    node.key() = data;
+    block = &blocks_.insert(std::move(node)).position->second;
+  }
+  block->data = data;
+  block->size = size;
+  block->requested = 0;
+  block->segment = &segment;
+  block->left = block->right = nullptr;
+  block->state = Block::State::kFree;
+  block->ready = false;
+  return *block;
+}
+
+void BlockStore::delete_block(Block& block) noexcept {
+  auto node = blocks_.extract(block.data);
+  if (spares_.size() < spares_.capacity()) spares_.push_back(std::move(node));
+}
+
+// ---- Pending blocks
+// --------------------------------------------------------------------------------------------
+
+void BlockStore::append_pending(Block& block) noexcept {
+  block.state = Block::State::kPending;
+  block.previous = last_pending_;
+  block.next = nullptr;
+  (last_pending_ != nullptr ? last_pending_->next : first_pending_) = &block;
+  last_pending_ = &block;
+}
+
+void BlockStore::remove_pending(Block& block) noexcept {
+  (block.previous != nullptr ? block.previous->next : first_pending_) = block.next;
+  (block.next != nullptr ? block.next->previous : last_pending_) = block.previous;
+  block.previous = block.next = nullptr;
+}
+
+bool BlockStore::uses_ended(Block& block, bool wait) {
+  while (!block.uses.empty()) {
+    Block::Use& use = block.uses.back();
+    if (use.event == nullptr) use.event = memory_.record_event(use.stream);
+    if (wait) {
+      memory_.wait_event(use.event);
+    } else if (!memory_.event_done(use.event)) {
+      return false;
+    }
+    drop_event(use.event);
+    block.uses.pop_back();
+  }
+  return true;
+}
+
+void BlockStore::retire_pending(bool all) {
+  for (Block* block = first_pending_; block != nullptr;) {
+    Block* const next = block->next;
+    if (uses_ended(*block, false)) {
+      remove_pending(*block);
+      // A failure here only delays: the block's event is recorded when another stream asks.
+      make_free(*block);
+    } else if (!all) {
+      return;
+    }
+    block = next;
+  }
+}
+
+void BlockStore::settle() {
+  while (first_pending_ != nullptr) {
+    Block& block = *first_pending_;
+    uses_ended(block, true);
+    remove_pending(block);
+    make_free(block);
+  }
+  for (auto& [data, segment] : segments_) {
+    for (Block* block = segment.first; block != nullptr; block = block->right) {
+      if (block->state == Block::State::kFree) wait_until_ready(*block);
+    }
+    for (Block* block = segment.first; block != nullptr; block = block->right) {
+      if (block->state != Block::State::kFree) continue;
+      block->heap->list(segment.small).remove(*block);
+      block = &join_neighbours(*block);
+      block->heap->list(segment.small).insert(*block);
+    }
+  }
+}
+
+// ---- Segments
+// --------------------------------------------------------------------------------------------------
+
+Segment* BlockStore::oldest_idle(bool ready) {
+  Segment* oldest = nullptr;
+  for (auto& [data, segment] : segments_) {
+    if (segment.used != 0 || (oldest != nullptr && oldest->touched_at < segment.touched_at)) continue;
+    bool eligible = true;
+    for (Block* block = segment.first; ready && eligible && block != nullptr; block = block->right) {
+      eligible = is_ready(*block);
+    }
+    if (eligible) oldest = &segment;
+  }
+  return oldest;
+}
+
+void BlockStore::release(Segment& segment) {
+  for (Block* block = segment.first; block != nullptr; block = block->right) wait_until_ready(*block);
+  for (Block* block = segment.first; block != nullptr;) {
+    Block* const right = block->right;
+    block->heap->list(segment.small).remove(*block);
+    delete_block(*block);
+    block = right;
+  }
+  reserved_bytes_ -= segment.size;
+  memory_.deallocate(segment.data);
+  segments_.erase(segment.data);
+}
+
+}  // namespace sinter::detail

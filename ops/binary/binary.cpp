@@ -1,0 +1,156 @@
+#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/common/dispatch.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/unary/unary.h>
+
+namespace sinter::ops {
+namespace {
+
+std::vector<TensorSpec> infer_common(const InferContext& context) {
+  context.expect_same_dtype(1, 0);
+  return {{broadcast_shapes(context.shape(0), context.shape(1), context.tag()), context.input(0).dtype,
+           context.input(0).device}};
+}
+
+std::vector<TensorSpec> infer_number(const InferContext& context) {
+  expect_number(context, 0);
+  return infer_common(context);
+}
+
+std::vector<TensorSpec> infer_float(const InferContext& context) {
+  context.expect_float(0);
+  return infer_common(context);
+}
+
+std::vector<TensorSpec> infer_compare(const InferContext& context) {
+  std::vector<TensorSpec> specs = infer_common(context);
+  specs[0].dtype = DType::kBool;
+  return specs;
+}
+
+std::vector<TensorSpec> infer_extreme_grad(const InferContext& context) {
+  context.expect_float(0);
+  context.expect_same_dtype(2, 0);
+  const std::vector<TensorSpec> specs = infer_common(context);
+  context.expect_shape(2, specs[0].shape);
+  return specs;
+}
+
+/// `grad`, which has the shape of the output, as the gradient of input i.
+Tensor reduced(const GradientContext& context, size_t i, const Tensor& grad) {
+  return sum_to(grad, context.input_spec(i).shape);
+}
+
+std::vector<Tensor> add_gradient(const GradientContext& context) {
+  return {context.needs(0) ? reduced(context, 0, context.grad()) : Tensor(),
+          context.needs(1) ? reduced(context, 1, context.grad()) : Tensor()};
+}
+
+std::vector<Tensor> sub_gradient(const GradientContext& context) {
+  return {context.needs(0) ? reduced(context, 0, context.grad()) : Tensor(),
+          context.needs(1) ? neg(reduced(context, 1, context.grad())) : Tensor()};
+}
+
+std::vector<Tensor> mul_gradient(const GradientContext& context) {
+  return {context.needs(0) ? reduced(context, 0, mul(context.grad(), context.input(1))) : Tensor(),
+          context.needs(1) ? reduced(context, 1, mul(context.grad(), context.input(0))) : Tensor()};
+}
+
+// da = dy / b and db = -dy * y / b, which reads the quotient instead of a.
+std::vector<Tensor> div_gradient(const GradientContext& context) {
+  const Tensor scaled = div(context.grad(), context.input(1));
+  return {context.needs(0) ? reduced(context, 0, scaled) : Tensor(),
+          context.needs(1) ? neg(reduced(context, 1, mul(scaled, context.output(0)))) : Tensor()};
+}
+
+template <Tensor (*kGrad)(const Tensor&, const Tensor&, const Tensor&)>
+std::vector<Tensor> extreme_gradient(const GradientContext& context) {
+  const Tensor a = context.input(0), b = context.input(1);
+  return {context.needs(0) ? reduced(context, 0, kGrad(a, b, context.grad())) : Tensor(),
+          context.needs(1) ? reduced(context, 1, kGrad(b, a, context.grad())) : Tensor()};
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("add");
+  return call_single(op, {a, b});
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("sub");
+  return call_single(op, {a, b});
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("mul");
+  return call_single(op, {a, b});
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("div");
+  return call_single(op, {a, b});
+}
+
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("maximum");
+  return call_single(op, {a, b});
+}
+
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("minimum");
+  return call_single(op, {a, b});
+}
+
+Tensor equal(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("equal");
+  return call_single(op, {a, b});
+}
+
+Tensor less(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("less");
+  return call_single(op, {a, b});
+}
+
+Tensor greater(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("greater");
+  return call_single(op, {a, b});
+}
+
+Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+  static const Op& op = builtin("maximum_grad");
+  return call_single(op, {a, b, dy});
+}
+
+Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+  static const Op& op = builtin("minimum_grad");
+  return call_single(op, {a, b, dy});
+}
+
+void register_binary(OpRegistry& registry);
+void register_binary(OpRegistry& registry) {
+  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient, GradientReads reads) {
+    registry.add({.name = name,
+                  .inputs = {{"a"}, {"b"}},
+                  .outputs = {{"y"}},
+                  .infer = infer,
+                  .gradient = gradient,
+                  .gradient_reads = reads});
+  };
+  const GradientReads both = {.inputs = reads_of({0, 1})};
+  define("add", infer_number, add_gradient, {});
+  define("sub", infer_number, sub_gradient, {});
+  define("mul", infer_number, mul_gradient, both);
+  define("div", infer_float, div_gradient, {.inputs = reads_of({1}), .outputs = reads_of({0})});
+  define("maximum", infer_number, extreme_gradient<maximum_grad>, both);
+  define("minimum", infer_number, extreme_gradient<minimum_grad>, both);
+  for (const char* name : {"equal", "less", "greater"}) define(name, infer_compare, nullptr, {});
+  for (const char* name : {"maximum_grad", "minimum_grad"}) {
+    registry.add(
+        {.name = name, .inputs = {{"a"}, {"b"}, {"dy"}}, .outputs = {{"da"}}, .infer = infer_extreme_grad});
+  }
+}
+
+}  // namespace sinter::ops

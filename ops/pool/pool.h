@@ -1,0 +1,81 @@
+// Pooling over the two spatial axes of images.
+#pragma once
+
+#include <array>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+/// Height first, then width. Output extents are floor((extent + 2 padding - kernel) / stride) + 1;
+/// `ceil_mode` rounds up in place of down, but never so that a window would start in the padding behind the
+/// image.
+struct PoolOptions {
+  std::array<int64_t, 2> kernel{2, 2};
+  std::array<int64_t, 2> stride{0, 0};   ///< 0: as the kernel
+  std::array<int64_t, 2> padding{0, 0};  ///< on both sides; at most half of the kernel
+  Layout layout = Layout::kNCHW;
+  bool ceil_mode = false;
+  bool count_include_pad =
+      true;  ///< avg_pool2d: divide by the whole window, else by its part inside the image
+
+  bool operator==(const PoolOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("kernel", &PoolOptions::kernel), field("stride", &PoolOptions::stride),
+                      field("padding", &PoolOptions::padding), field("layout", &PoolOptions::layout),
+                      field("ceil_mode", &PoolOptions::ceil_mode),
+                      field("count_include_pad", &PoolOptions::count_include_pad));
+  }
+};
+
+/// What the gradients of pooling need besides the options: the extents of the image.
+struct PoolGradOptions {
+  PoolOptions pool;
+  int64_t height = 0;
+  int64_t width = 0;
+
+  bool operator==(const PoolGradOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("pool", &PoolGradOptions::pool), field("height", &PoolGradOptions::height),
+                      field("width", &PoolGradOptions::width));
+  }
+};
+
+/// Layout and, for the gradient, image extents of global_avg_pool2d.
+struct GlobalPoolOptions {
+  Layout layout = Layout::kNCHW;
+  int64_t height = 0;
+  int64_t width = 0;
+
+  bool operator==(const GlobalPoolOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("layout", &GlobalPoolOptions::layout),
+                      field("height", &GlobalPoolOptions::height), field("width", &GlobalPoolOptions::width));
+  }
+};
+
+/// The largest element of every window of x: (N, C, H, W), or (N, H, W, C) under kNHWC; floating-point
+/// dtypes. Padding counts as -infinity; NaN is larger than everything. Throws InvalidArgument for options or
+/// extents that leave no output. The gradient goes to the first of equal elements in row-major order (of
+/// several NaN: the last).
+Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
+
+/// The gradient of max_pool2d. `indices` is its second output, shaped as dy: where in its window each maximum
+/// lies, row * kernel width + column; uint8 if the window has at most 255 elements, else int32.
+Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options);
+
+/// The mean of every window; shapes and errors as max_pool2d. Padding counts as 0.
+Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
+
+/// The gradient of avg_pool2d: every window's share of dy, summed.
+Tensor avg_pool2d_grad(const Tensor& dy, const PoolGradOptions& options);
+
+/// The mean over all pixels: (N, C, H, W), or (N, H, W, C) under kNHWC, to (N, C). H and W must be at
+/// least 1.
+Tensor global_avg_pool2d(const Tensor& x, Layout layout = Layout::kNCHW);
+
+/// The gradient of global_avg_pool2d: dy / (height * width) at every pixel.
+Tensor global_avg_pool2d_grad(const Tensor& dy, const GlobalPoolOptions& options);
+
+}  // namespace sinter::ops

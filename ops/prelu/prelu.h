@@ -1,0 +1,29 @@
+// Rectified linear unit with a learnt slope.
+#pragma once
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+struct PReluAttributes {
+  Layout layout = Layout::kNCHW;
+
+  bool operator==(const PReluAttributes&) const = default;
+  static constexpr auto fields() { return std::tuple(field("layout", &PReluAttributes::layout)); }
+};
+
+/// y = x where x > 0, else alpha * x. x: rank >= 1, floating-point dtypes. alpha: (1), one slope for all, or
+/// (C), one per channel, of x's dtype. Channels are axis 1, or the last axis under kNHWC and for ranks 1
+/// and 2. Source: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", ICCV 2015.
+Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout = Layout::kNCHW);
+
+struct PReluGrads {
+  Tensor dx;      ///< as x: dy where x > 0, else alpha * dy
+  Tensor dalpha;  ///< as alpha: the sum of x * dy where x <= 0
+};
+
+/// Both gradients of prelu in one pass over x and dy.
+PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout = Layout::kNCHW);
+
+}  // namespace sinter::ops

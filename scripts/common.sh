@@ -1,0 +1,48 @@
+# Shared by train.sh and test.sh: installs what is missing and configures the build. Sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\033[1m%s\033[0m\n' "$*"; }
+
+# install_packages "<package> <why>" ...: installs the Debian packages of the list that are missing.
+install_packages() {
+  local entry name missing=()
+  for entry in "$@"; do
+    name=${entry%% *}
+    if ! dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed'; then
+      missing+=("$name")
+      say "missing: $name (${entry#* })"
+    fi
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  if ! command -v apt-get >/dev/null; then
+    echo "This script installs packages with apt-get, which is not here. Please install the packages above by hand." >&2
+    exit 1
+  fi
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "Installing packages needs root. Please run as root: apt-get install ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  say "installing: ${missing[*]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# What every build needs.
+build_packages=(
+  "g++ the C++ compiler"
+  "cmake the build system"
+  "ninja-build the build tool"
+  "libeigen3-dev matrix products and the thread pool on the CPU"
+  "libfmt-dev messages"
+  "libspdlog-dev the log"
+  "nlohmann-json3-dev headers of checkpoints"
+  "libjpeg-dev reading images"
+  "zlib1g-dev reading gzip files"
+)
+example_packages=("libcli11-dev options of the example programs")
+test_packages=("libgtest-dev the tests")

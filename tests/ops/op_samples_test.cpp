@@ -1,0 +1,153 @@
+// Walks the registry: every op must have samples; its outputs on random calls are compared with the float64
+// reference, and its gradient with finite differences. SINTER_TEST_CASES changes the number of cases per op.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include <sinter/autograd/gradcheck.h>
+#include <sinter/core/op/call.h>
+#include <sinter/core/op/node.h>
+#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/copy/copy.h>
+
+namespace sinter::ops {
+namespace {
+
+int cases_per_op() {
+  const char* text = std::getenv("SINTER_TEST_CASES");
+  return text != nullptr ? std::max(1, std::atoi(text)) : 200;
+}
+
+uint64_t base_seed() {
+  const char* text = std::getenv("SINTER_TEST_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261120;
+}
+
+/// A copy of the inputs, so that ops with mutated inputs leave the sample as the reference must see it.
+std::vector<Tensor> fresh_inputs(const OpSample& sample) {
+  std::vector<Tensor> inputs;
+  for (const Tensor& input : sample.inputs) inputs.push_back(input.defined() ? copy(input) : Tensor());
+  return inputs;
+}
+
+std::vector<std::string> registered_ops() {
+  register_all();
+  return OpRegistry::instance().names();
+}
+
+class OpSamplesTest : public testing::TestWithParam<std::string> {
+ protected:
+  const Op& op() const { return OpRegistry::instance().get(GetParam()); }
+  const OpSamples& samples() const {
+    const OpSamples* found = SampleRegistry::builtin().find(GetParam());
+    if (found == nullptr) throw_error<InternalError>("op '{}' has no samples", GetParam());
+    return *found;
+  }
+};
+
+void compare(const Tensor& value, const ReferenceTensor& reference, double scale, const std::string& what) {
+  ASSERT_EQ(value.shape(), reference.shape)
+      << what << ": shape " << to_string(value.shape()) << " expected " << to_string(reference.shape);
+  double largest = 0.0;
+  for (double r : reference.values) {
+    if (std::isfinite(r)) largest = std::max(largest, std::abs(r));
+  }
+  const double tolerance = default_tolerance(value.dtype()) * scale * (1.0 + largest);
+  const ReferenceTensor got = reference_of(value);
+  for (int64_t i = 0; i < value.numel(); ++i) {
+    if (std::isnan(reference[i])) {
+      ASSERT_TRUE(std::isnan(got[i])) << what << " element " << i << ": " << got[i] << " expected NaN";
+    } else if (std::isinf(reference[i])) {
+      ASSERT_EQ(got[i], reference[i]) << what << " element " << i;
+    } else {
+      ASSERT_LE(std::abs(got[i] - reference[i]), tolerance)
+          << what << " element " << i << ": " << got[i] << " expected " << reference[i];
+    }
+  }
+}
+
+TEST_P(OpSamplesTest, MatchesReference) {
+  const OpSamples& samples = this->samples();
+  const uint64_t seed = base_seed();
+  for (int i = 0; i < cases_per_op(); ++i) {
+    const DType dtype = samples.dtypes[static_cast<size_t>(i) % samples.dtypes.size()];
+    SampleMaker maker(seed + static_cast<uint64_t>(i), dtype);
+    const OpSample sample = samples.make(maker);
+    SCOPED_TRACE(fmt::format("seed {} case {} {} {}", seed, i, dtype, to_string(sample.attributes)));
+    const std::vector<ReferenceTensor> expected = samples.reference(sample);
+    const std::vector<Tensor> inputs = fresh_inputs(sample);
+    const NoGrad no_grad;
+    std::vector<Tensor> results = call(op(), inputs, sample.attributes);
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (!inputs[j].defined()) continue;
+      if (op().definition.input_def(j).mutated) {
+        results.push_back(inputs[j]);
+      } else {
+        const auto same =
+            std::equal(static_cast<const std::byte*>(inputs[j].raw_data()),
+                       static_cast<const std::byte*>(inputs[j].raw_data()) + inputs[j].spec().bytes(),
+                       static_cast<const std::byte*>(sample.inputs[j].raw_data()));
+        ASSERT_TRUE(same) << "input " << j << " was changed, but the schema does not say so";
+      }
+    }
+    ASSERT_EQ(results.size(), expected.size());
+    for (size_t j = 0; j < results.size(); ++j) {
+      compare(results[j], expected[j], samples.tolerance_scale, "output " + std::to_string(j));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(OpSamplesTest, GradientMatchesFiniteDifferences) {
+  const OpSamples& samples = this->samples();
+  if (!samples.check_gradient) {
+    EXPECT_EQ(op().definition.gradient, nullptr) << "the op has a gradient, but its samples do not check it";
+    return;
+  }
+  ASSERT_NE(op().definition.gradient, nullptr);
+  const int cases = std::max(1, cases_per_op() / 8);
+  for (int i = 0; i < cases; ++i) {
+    SampleMaker maker(base_seed() + static_cast<uint64_t>(i), DType::kFloat64);
+    const OpSample sample = samples.make(maker);
+    SCOPED_TRACE(fmt::format("seed {} case {} {}", base_seed(), i, to_string(sample.attributes)));
+    std::vector<Tensor> inputs;
+    int64_t elements = 0;
+    for (size_t j = 0; j < sample.inputs.size(); ++j) {
+      const Tensor& input = sample.inputs[j];
+      const bool checked =
+          input.defined() && input.dtype() == DType::kFloat64 && !op().definition.input_def(j).mutated;
+      inputs.push_back(checked ? copy(input).set_requires_grad(true) : input);
+      elements += checked ? input.numel() : 0;
+    }
+    if (elements > 3000) continue;  // finite differences cost two calls an element
+    const auto run = [&](const std::vector<Tensor>& tensors) {
+      std::vector<Tensor> call_inputs = tensors;
+      for (size_t j = 0; j < tensors.size(); ++j) {
+        if (tensors[j].defined() && op().definition.input_def(j).mutated) call_inputs[j] = copy(tensors[j]);
+      }
+      std::vector<Tensor> outputs = call(op(), call_inputs, sample.attributes);
+      for (size_t j = 0; j < outputs.size(); ++j) {
+        if (!op().definition.outputs[j].differentiable) outputs[j] = Tensor();
+      }
+      return outputs;
+    };
+    const GradcheckResult result = gradcheck(run, inputs, {.seed = base_seed() + static_cast<uint64_t>(i)});
+    ASSERT_TRUE(result.passed) << result.message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, OpSamplesTest, testing::ValuesIn(registered_ops()),
+                         [](const auto& parameter) { return parameter.param; });
+
+TEST(OpSamples, NameNoUnknownOp) {
+  register_all();
+  for (const auto& [name, samples] : SampleRegistry::builtin().all()) {
+    EXPECT_NE(OpRegistry::instance().find(name), nullptr) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops
