@@ -37,10 +37,9 @@ std::string to_string(Device device);
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::Device> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::Device> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(sinter::Device device, Context& context) const {
-    const std::string text = sinter::to_string(device);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(device), context);
   }
 };

@@ -41,10 +41,14 @@ constexpr bool is_float(DType dtype) {
          dtype == DType::kFloat64;
 }
 
-constexpr bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+constexpr bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
 
 /// The dtype in which sums and statistics of `dtype` are kept: float32 for the 16-bit types, else itself.
-constexpr DType accumulate_dtype(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
+constexpr DType accumulate_dtype(DType dtype) {
+  return is_half(dtype) ? DType::kFloat32 : dtype;
+}
 
 /// "float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8" or "bool".
 std::string_view to_string(DType dtype);
@@ -126,10 +130,9 @@ decltype(auto) dispatch_all(DType dtype, std::string_view tag, F&& function) {
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::DType> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::DType> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(sinter::DType dtype, Context& context) const {
-    const std::string_view text = sinter::to_string(dtype);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(dtype), context);
   }
 };

@@ -2,10 +2,12 @@
 // prints, aborts or exits; programs decide.
 #pragma once
 
-#include <fmt/core.h>
-
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+
+#include <fmt/core.h>
 
 namespace sinter {
 
@@ -58,20 +60,36 @@ template <class E, class... Args>
   throw E(fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
+namespace detail {
+
+/// Base of the formatters of Sinter's types, which take no format options. Needs nothing of {fmt} but its
+/// core.
+struct TextFormatter {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+
+ protected:
+  template <class Context>
+  static auto write(std::string_view text, Context& context) {
+    return std::copy(text.begin(), text.end(), context.out());
+  }
+};
+
+}  // namespace detail
+
 }  // namespace sinter
 
 /// Throws sinter::InvalidArgument unless `condition` holds. The message says what was expected and what came.
-#define SINTER_CHECK(condition, ...)                                                          \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      ::sinter::throw_error<::sinter::InvalidArgument>(__VA_ARGS__);                          \
-    }                                                                                         \
+#define SINTER_CHECK(condition, ...)                                 \
+  do {                                                               \
+    if (!(condition)) [[unlikely]] {                                 \
+      ::sinter::throw_error<::sinter::InvalidArgument>(__VA_ARGS__); \
+    }                                                                \
   } while (false)
 
 /// Throws sinter::InternalError unless `condition` holds: for promises that Sinter makes to itself.
-#define SINTER_ASSERT(condition, ...)                                                         \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      ::sinter::throw_error<::sinter::InternalError>(__VA_ARGS__);                            \
-    }                                                                                         \
+#define SINTER_ASSERT(condition, ...)                              \
+  do {                                                             \
+    if (!(condition)) [[unlikely]] {                               \
+      ::sinter::throw_error<::sinter::InternalError>(__VA_ARGS__); \
+    }                                                              \
   } while (false)

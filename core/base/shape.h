@@ -38,7 +38,8 @@ class Shape {
   /// Elements from one index of `axis` to the next.
   int64_t stride(int axis) const { return count(axis + 1, rank_); }
 
-  /// This shape with the extent of `axis` replaced, with `axis` removed, or with an axis inserted before `axis`.
+  /// This shape with the extent of `axis` replaced, with `axis` removed, or with an axis inserted before
+  /// `axis`.
   Shape with(int axis, int64_t extent) const;
   Shape without(int axis) const;
   Shape inserted(int axis, int64_t extent) const;
@@ -63,10 +64,9 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* tag);
 }  // namespace sinter
 
 template <>
-struct fmt::formatter<sinter::Shape> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<sinter::Shape> : sinter::detail::TextFormatter {
   template <class Context>
   auto format(const sinter::Shape& shape, Context& context) const {
-    const std::string text = sinter::to_string(shape);
-    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+    return write(sinter::to_string(shape), context);
   }
 };

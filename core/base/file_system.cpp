@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <sinter/core/base/file_system.h>
+
+namespace sinter {
+namespace {
+
+/// Repeats a call that a signal interrupted, and turns its failure into -errno.
+template <class F>
+auto retry(F&& call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0) return result;
+    if (errno != EINTR) return static_cast<decltype(result)>(-errno);
+  }
+}
+
+class NativeFileSystem final : public FileSystem {
+ public:
+  int open(const std::filesystem::path& path, Mode mode) override {
+    int flags =
+        O_CLOEXEC | O_RDONLY | O_NONBLOCK;  // a pipe under the name must not hang us; size() refuses it
+    if (mode == Mode::kCreate) flags = O_CLOEXEC | O_WRONLY | O_CREAT | O_TRUNC;
+    if (mode == Mode::kFolder) flags = O_CLOEXEC | O_RDONLY | O_DIRECTORY;
+    return retry([&] { return ::open(path.c_str(), flags, 0666); });
+  }
+
+  int64_t size(int file) override {
+    struct stat status {};
+    if (::fstat(file, &status) != 0) return -errno;
+    return S_ISREG(status.st_mode) ? int64_t{status.st_size}
+                                   : -EINVAL;  // a folder or a pipe has no contents to read
+  }
+
+  int64_t read(int file, std::span<std::byte> bytes, int64_t offset) override {
+    return retry([&] { return int64_t{::pread(file, bytes.data(), bytes.size(), offset)}; });
+  }
+
+  int64_t write(int file, std::span<const std::byte> bytes) override {
+    return retry([&] { return int64_t{::write(file, bytes.data(), bytes.size())}; });
+  }
+
+  int sync(int file) override {
+    return retry([&] { return ::fsync(file); });
+  }
+
+  // Linux frees the descriptor even if close() is interrupted: trying again could close somebody else's.
+  int close(int file) override { return ::close(file) == 0 || errno == EINTR ? 0 : -errno; }
+
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : -errno;
+  }
+
+  int remove(const std::filesystem::path& path) override {
+    return std::remove(path.c_str()) == 0 ? 0 : -errno;
+  }
+
+  int make_folder(const std::filesystem::path& path) override {
+    return ::mkdir(path.c_str(), 0777) == 0 ? 0 : -errno;
+  }
+
+  int list(const std::filesystem::path& folder, std::vector<std::string>& names) override {
+    names.clear();
+    DIR* entries = ::opendir(folder.c_str());
+    if (entries == nullptr) return -errno;
+    errno = 0;
+    while (const dirent* entry = ::readdir(entries)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int failure = errno;
+    ::closedir(entries);
+    std::sort(names.begin(), names.end());
+    return -failure;
+  }
+};
+
+/// The hidden file beside `path` that AtomicOutputFile writes. Its name is fixed, so that one left by a
+/// killed process is overwritten and renamed by the next.
+std::filesystem::path temporary_path(const std::filesystem::path& path) {
+  return path.parent_path() / ("." + path.filename().string() + ".saving");
+}
+
+}  // namespace
+
+FileSystem& FileSystem::native() {
+  static NativeFileSystem files;
+  return files;
+}
+
+int64_t check_file_call(int64_t result, const char* action, const std::filesystem::path& path) {
+  if (result < 0) {
+    throw_error<IoError>("[file] {}: cannot {}: {}", path.string(), action,
+                         std::generic_category().message(static_cast<int>(-result)));
+  }
+  return result;
+}
+
+uint32_t extend_crc32(uint32_t crc, std::span<const std::byte> bytes) {
+  return static_cast<uint32_t>(::crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+InputFile::InputFile(std::filesystem::path path, FileSystem& files)
+    : path_(std::move(path)),
+      files_(files),
+      file_(static_cast<int>(check_file_call(files.open(path_, FileSystem::Mode::kRead), "open", path_))) {
+  const int64_t size = files_.size(file_);
+  if (size < 0) files_.close(file_);
+  size_ = static_cast<uint64_t>(check_file_call(size, "get the size", path_));
+}
+
+InputFile::~InputFile() {
+  files_.close(file_);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const int64_t count =
+        check_file_call(files_.read(file_, bytes, static_cast<int64_t>(offset)), "read", path_);
+    if (count == 0) {
+      throw_error<IoError>("[file] {}: byte {}: expected {} more bytes but the file ends", path_.string(),
+                           offset, bytes.size());
+    }
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+OutputFile::OutputFile(std::filesystem::path path, FileSystem& files)
+    : path_(std::move(path)),
+      files_(files),
+      file_(
+          static_cast<int>(check_file_call(files.open(path_, FileSystem::Mode::kCreate), "create", path_))) {}
+
+OutputFile::~OutputFile() {
+  if (file_ < 0) return;
+  files_.close(file_);
+  files_.remove(path_);
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const int64_t count = check_file_call(files_.write(file_, bytes), "write", path_);
+    if (count == 0)
+      throw_error<IoError>("[file] {}: cannot write: the system takes no more bytes", path_.string());
+    const std::span<const std::byte> written = bytes.first(static_cast<size_t>(count));
+    crc32_ = extend_crc32(crc32_, written);
+    size_ += written.size();
+    bytes = bytes.subspan(written.size());
+  }
+}
+
+void OutputFile::sync_and_close() {
+  check_file_call(files_.sync(file_), "sync", path_);
+  const int result = files_.close(std::exchange(file_, -1));
+  if (result < 0) files_.remove(path_);
+  check_file_call(result, "close", path_);
+}
+
+AtomicOutputFile::AtomicOutputFile(std::filesystem::path path, FileSystem& files)
+    : path_(std::move(path)), temporary_(temporary_path(path_)), files_(files), output_(temporary_, files) {}
+
+AtomicOutputFile::~AtomicOutputFile() {
+  if (pending_) files_.remove(temporary_);
+}
+
+void AtomicOutputFile::commit() {
+  output_.sync_and_close();
+  check_file_call(files_.rename(temporary_, path_), "rename the finished file to its name", path_);
+  pending_ = false;
+  sync_folder(path_.parent_path(), files_);
+}
+
+void sync_folder(const std::filesystem::path& folder, FileSystem& files) {
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  const int file =
+      static_cast<int>(check_file_call(files.open(path, FileSystem::Mode::kFolder), "open", path));
+  const int sync_result = files.sync(file);
+  const int close_result = files.close(file);
+  check_file_call(sync_result, "sync", path);
+  check_file_call(close_result, "close", path);
+}
+
+void remove_folder(const std::filesystem::path& folder, FileSystem& files) {
+  std::vector<std::string> names;
+  check_file_call(files.list(folder, names), "list", folder);
+  for (const std::string& name : names) {
+    const std::filesystem::path path = folder / name;
+    check_file_call(files.remove(path), "remove", path);
+  }
+  check_file_call(files.remove(folder), "remove", folder);
+}
+
+}  // namespace sinter

@@ -1,0 +1,75 @@
+// Training checkpoints: folders that hold all that a run needs to go on, of which a complete one always
+// exists.
+//
+// A checkpoint is a folder with one safetensors file per part (model, optimiser, ...), the values in
+// state.json, and manifest.txt with the size and checksum of each file. It is written under a hidden name and
+// renamed when it is on the disk, so whoever looks sees complete checkpoints only, also after `kill -9` or a
+// loss of power.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <sinter/core/base/file_system.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+
+namespace sinter::nn {
+
+/// A value beside the tensors. An integer in the range of int64_t comes back as int64_t, also if uint64_t was
+/// saved; all else comes back as it was, doubles bit for bit (but for the payload of a NaN).
+using CheckpointValue = std::variant<bool, int64_t, uint64_t, double, std::string>;
+
+struct CheckpointData {
+  std::map<std::string, NamedTensors> tensors;  ///< by part, then by name
+  std::map<std::string, CheckpointValue>
+      values;  ///< epoch, step, random keys, loader position, schedule, ...
+
+  /// The value of `key` as bool, int64_t, uint64_t, double or std::string; integers convert where the value
+  /// allows it. Throws IoError if it is missing or of another kind: the checkpoint is not what the caller
+  /// takes it for.
+  template <class T>
+  T value(const std::string& key) const;
+};
+
+/// Reads one checkpoint and verifies all of it. Throws IoError if a file is missing, damaged or of another
+/// size than the manifest says.
+CheckpointData load_checkpoint(const std::filesystem::path& folder, FileSystem& files = FileSystem::native());
+
+/// The checkpoints of one run: folders checkpoint-00000001, checkpoint-00000002, ... in a root folder.
+/// One process may save at a time; any number may load checkpoints that are kept.
+class CheckpointFolder {
+ public:
+  /// Keeps the newest `keep_last` checkpoints; 0 keeps all. The root is made at the first save if it is
+  /// missing.
+  explicit CheckpointFolder(std::filesystem::path root, int keep_last = 3,
+                            FileSystem& files = FileSystem::native());
+
+  /// Saves a new checkpoint, then removes those beyond `keep_last` and leftovers of saves that were killed.
+  /// Returns its folder. Throws IoError if the disk fails: what was saved before is then whole, and either
+  /// nothing is left of the new checkpoint or it is complete. A part's name may have letters, digits, '_' and
+  /// '-', else InvalidArgument.
+  std::filesystem::path save(const CheckpointData& data);
+
+  /// The complete checkpoints, oldest first. Their contents are verified when they are loaded.
+  std::vector<std::filesystem::path> list() const;
+  /// The newest of them, if there is one.
+  std::optional<std::filesystem::path> latest() const;
+
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  void write_parts(const CheckpointData& data, const std::filesystem::path& folder) const;
+  void remove_leftovers() const;
+  void remove_old() const;
+
+  std::filesystem::path root_;
+  int keep_last_;
+  FileSystem& files_;
+};
+
+}  // namespace sinter::nn

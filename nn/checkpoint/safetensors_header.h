@@ -1,0 +1,54 @@
+// The JSON header of a safetensors file: an untrusted text in, checked entries out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sinter/core/base/dtype.h>
+#include <sinter/core/base/shape.h>
+
+namespace sinter::nn {
+
+/// Bytes of the length in front of the header.
+inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
+/// The longest header that is read or written.
+inline constexpr uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;
+/// The key of the header that holds strings instead of a tensor.
+inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";
+
+/// One tensor's entry; its elements are the bytes [begin, end) of the data behind the header.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  ///< in the order of the data
+  std::map<std::string, std::string> metadata;
+};
+
+/// Reads a header for `data_bytes` bytes of data. Throws IoError or Unsupported as read_safetensors does;
+/// `path` is for messages, whose byte offsets count from the start of the file.
+SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_bytes,
+                                           const std::string& path);
+
+/// Throws IoError unless the header's length is possible in a file of `file_bytes` bytes.
+void check_safetensors_header_length(uint64_t header_bytes, uint64_t file_bytes, const std::string& path);
+
+/// The header of these entries, with spaces at its end that make the data start at a multiple of 8.
+std::string format_safetensors_header(const SafetensorsHeader& header);
+
+/// The offset of the first byte that starts no valid UTF-8 character or is zero; text.size() if there is
+/// none.
+size_t valid_utf8_prefix(std::string_view text);
+
+/// A name for a message: in quotes, without control or non-ASCII characters, and of bounded length.
+std::string quote_name(std::string_view name);
+
+}  // namespace sinter::nn
