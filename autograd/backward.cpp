@@ -1,10 +1,10 @@
-#include <sinter/autograd/backward.h>
-#include <sinter/ops/binary/binary.h>
-#include <sinter/ops/copy/copy.h>
-
 #include <map>
 #include <unordered_map>
 #include <vector>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/copy/copy.h>
 
 namespace sinter {
 namespace {
@@ -16,7 +16,9 @@ class NodeContext final : public GradientContext {
 
   const Attributes& attributes() const override { return node_.attributes; }
   size_t input_count() const override { return node_.edges.size(); }
-  Tensor input(size_t i) const override { return saved(node_.saved_inputs, i, node_.input_present[i], "input"); }
+  Tensor input(size_t i) const override {
+    return saved(node_.saved_inputs, i, node_.input_present[i], "input");
+  }
   Tensor output(size_t i) const override { return saved(node_.saved_outputs, i, true, "output"); }
   const TensorSpec& input_spec(size_t i) const override { return node_.input_specs[i]; }
   const TensorSpec& output_spec(size_t i) const override { return node_.output_specs[i]; }
@@ -31,10 +33,11 @@ class NodeContext final : public GradientContext {
                     node_.op->name(), kind, i);
       return {};
     }
-    SINTER_CHECK(saved.tensor.version() == saved.version,
-                 "[backward] {} {} of '{}' was changed in place after the forward call, but its gradient reads it "
-                 "(version {}, expected {})",
-                 kind, i, node_.op->name(), saved.tensor.version(), saved.version);
+    SINTER_CHECK(
+        saved.tensor.version() == saved.version,
+        "[backward] {} {} of '{}' was changed in place after the forward call, but its gradient reads it "
+        "(version {}, expected {})",
+        kind, i, node_.op->name(), saved.tensor.version(), saved.version);
     return saved.tensor;
   }
 
@@ -78,17 +81,19 @@ class Walk {
   };
 
   void visit(Node& node, std::span<const Tensor> grads) {
-    SINTER_CHECK(!node.released,
-                 "[backward] the graph through '{}' was released by an earlier backward; pass retain_graph = true to "
-                 "that one",
-                 node.op->name());
+    SINTER_CHECK(
+        !node.released,
+        "[backward] the graph through '{}' was released by an earlier backward; pass retain_graph = true to "
+        "that one",
+        node.op->name());
     const std::vector<Tensor> input_grads = node.op->definition.gradient(NodeContext(node, grads));
     SINTER_ASSERT(input_grads.size() == node.edges.size(), "[{}] the gradient gave {} tensors for {} inputs",
                   node.op->name(), input_grads.size(), node.edges.size());
     for (size_t i = 0; i < node.edges.size(); ++i) {
       if (!node.edges[i].wanted() || !input_grads[i].defined()) continue;
-      SINTER_ASSERT(input_grads[i].spec() == node.input_specs[i], "[{}] the gradient of input {} is {}, expected {}",
-                    node.op->name(), i, input_grads[i].spec(), node.input_specs[i]);
+      SINTER_ASSERT(input_grads[i].spec() == node.input_specs[i],
+                    "[{}] the gradient of input {} is {}, expected {}", node.op->name(), i,
+                    input_grads[i].spec(), node.input_specs[i]);
       arrive(node.edges[i], input_grads[i]);
     }
     if (!retain_graph_) node.release();
@@ -99,8 +104,8 @@ class Walk {
     if (present.defined()) {
       leaf.set_grad(ops::add(present, grad));
     } else {
-      // A gradient rule may hand the same array to several inputs; each leaf gets one of its own, so that changing one
-      // gradient in place (clipping) cannot change another.
+      // A gradient rule may hand the same array to several inputs; each leaf gets one of its own, so that
+      // changing one gradient in place (clipping) cannot change another.
       leaf.set_grad(ops::copy(grad));
     }
   }
@@ -112,19 +117,23 @@ class Walk {
 }  // namespace
 
 void backward(const Tensor& result, const BackwardOptions& options) {
-  SINTER_CHECK(result.requires_grad(), "[backward] the tensor was not computed from one that requires a gradient");
+  SINTER_CHECK(result.requires_grad(),
+               "[backward] the tensor was not computed from one that requires a gradient");
   Tensor start = options.gradient;
   if (start.defined()) {
-    SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}", result.spec(),
-                 start.spec());
+    SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
+                 result.spec(), start.spec());
   } else {
-    SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient", result.shape());
+    SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
+                 result.shape());
     start = Tensor::full(result.shape(), 1.0, result.dtype(), result.device());
   }
   const NoGrad no_grad;
   Walk walk(options.retain_graph);
   const auto& node = AutogradAccess::node(result);
-  walk.arrive(node != nullptr ? Edge{node, AutogradAccess::node_output(result), {}} : Edge{nullptr, 0, result}, start);
+  walk.arrive(
+      node != nullptr ? Edge{node, AutogradAccess::node_output(result), {}} : Edge{nullptr, 0, result},
+      start);
   walk.run();
 }
 

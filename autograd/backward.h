@@ -15,8 +15,8 @@ struct BackwardOptions {
 
 /// Adds the gradient of `result` to grad() of every leaf it was computed from that requires one.
 /// Gradients accumulate over calls: clear them with set_grad({}) (or nn::Optimizer::zero_grad).
-/// Throws InvalidArgument if `result` was not recorded, if its graph was already released by an earlier call, or if a
-/// tensor that a gradient reads was changed in place since the forward call.
+/// Throws InvalidArgument if `result` was not recorded, if its graph was already released by an earlier call,
+/// or if a tensor that a gradient reads was changed in place since the forward call.
 void backward(const Tensor& result, const BackwardOptions& options = {});
 
 }  // namespace sinter

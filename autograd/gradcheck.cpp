@@ -1,9 +1,9 @@
+#include <algorithm>
+#include <cmath>
+
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/runtime/random.h>
-
-#include <algorithm>
-#include <cmath>
 
 namespace sinter {
 namespace {
@@ -79,8 +79,9 @@ GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vec
       result.largest_error = std::max(result.largest_error, error);
       if (!(error <= options.tolerance) && result.passed) {
         result.passed = false;
-        result.message = fmt::format("input {} element {}: the gradient is {:.9g} but finite differences give {:.9g}",
-                                     i, j, analytic, numeric);
+        result.message =
+            fmt::format("input {} element {}: the gradient is {:.9g} but finite differences give {:.9g}", i,
+                        j, analytic, numeric);
       }
     }
   }

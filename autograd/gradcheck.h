@@ -10,9 +10,9 @@
 namespace sinter {
 
 struct GradcheckOptions {
-  double step = 1e-6;      ///< h of the central difference (f(x + h) - f(x - h)) / 2h
-  double tolerance = 1e-6; ///< |analytic - numeric| <= tolerance * (1 + |numeric|) for every element
-  uint64_t seed = 0;       ///< of the random weights that turn the outputs into one number
+  double step = 1e-6;       ///< h of the central difference (f(x + h) - f(x - h)) / 2h
+  double tolerance = 1e-6;  ///< |analytic - numeric| <= tolerance * (1 + |numeric|) for every element
+  uint64_t seed = 0;        ///< of the random weights that turn the outputs into one number
 };
 
 struct GradcheckResult {
@@ -23,10 +23,11 @@ struct GradcheckResult {
   explicit operator bool() const { return passed; }
 };
 
-/// Checks the gradient of `function` at `inputs`: float64 tensors on the CPU, of which those that require a gradient are
-/// checked (and changed and restored in place while at it). `function` must be deterministic and free of kinks within
-/// `step` of the inputs. Its outputs (floating-point ones) are weighted with random numbers and summed, so that one
-/// backward call checks a whole vector-Jacobian product. Throws InvalidArgument for inputs of another dtype.
+/// Checks the gradient of `function` at `inputs`: float64 tensors on the CPU, of which those that require a
+/// gradient are checked (and changed and restored in place while at it). `function` must be deterministic and
+/// free of kinks within `step` of the inputs. Its outputs (floating-point ones) are weighted with random
+/// numbers and summed, so that one backward call checks a whole vector-Jacobian product. Throws
+/// InvalidArgument for inputs of another dtype.
 GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 

@@ -7,7 +7,8 @@ function(sinter_compile_options target)
     # Nothing here reads errno or floating-point traps; without them the compiler may vectorise and use FMA.
     -fno-math-errno -fno-trapping-math)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(${target} PRIVATE -Wno-restrict)  # GCC bug 105651: false alarms on std::string's operator+
+    # False alarms: GCC bugs 105651 (std::string's operator+) and 105593 (AVX-512 intrinsics).
+    target_compile_options(${target} PRIVATE -Wno-restrict -Wno-maybe-uninitialized)
   endif()
   if(SINTER_WERROR)
     target_compile_options(${target} PRIVATE -Werror)

@@ -1,10 +1,12 @@
-#include <sinter/core/base/device.h>
-
 #include <charconv>
+
+#include <sinter/core/base/device.h>
 
 namespace sinter {
 
-std::string_view to_string(DeviceType type) { return type == DeviceType::kCpu ? "cpu" : "cuda"; }
+std::string_view to_string(DeviceType type) {
+  return type == DeviceType::kCpu ? "cpu" : "cuda";
+}
 
 std::string to_string(Device device) {
   std::string text(to_string(device.type));

@@ -28,8 +28,10 @@ DType parse_dtype(std::string_view text) {
   for (DType dtype : kAllDTypes) {
     if (to_string(dtype) == text) return dtype;
   }
-  throw_error<InvalidArgument>("[dtype] '{}' is not a dtype; expected one of float32, float16, bfloat16, float64, "
-                               "int64, int32, uint8, bool", text);
+  throw_error<InvalidArgument>(
+      "[dtype] '{}' is not a dtype; expected one of float32, float16, bfloat16, float64, "
+      "int64, int32, uint8, bool",
+      text);
 }
 
 }  // namespace sinter

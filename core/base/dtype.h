@@ -41,10 +41,14 @@ constexpr bool is_float(DType dtype) {
          dtype == DType::kFloat64;
 }
 
-constexpr bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+constexpr bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
 
 /// The dtype in which sums and statistics of `dtype` are kept: float32 for the 16-bit types, else itself.
-constexpr DType accumulate_dtype(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
+constexpr DType accumulate_dtype(DType dtype) {
+  return is_half(dtype) ? DType::kFloat32 : dtype;
+}
 
 /// "float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8" or "bool".
 std::string_view to_string(DType dtype);

@@ -2,12 +2,12 @@
 // prints, aborts or exits; programs decide.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace sinter {
 
@@ -62,7 +62,8 @@ template <class E, class... Args>
 
 namespace detail {
 
-/// Base of the formatters of Sinter's types, which take no format options. Needs nothing of {fmt} but its core.
+/// Base of the formatters of Sinter's types, which take no format options. Needs nothing of {fmt} but its
+/// core.
 struct TextFormatter {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
 
@@ -78,17 +79,17 @@ struct TextFormatter {
 }  // namespace sinter
 
 /// Throws sinter::InvalidArgument unless `condition` holds. The message says what was expected and what came.
-#define SINTER_CHECK(condition, ...)                                                          \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      ::sinter::throw_error<::sinter::InvalidArgument>(__VA_ARGS__);                          \
-    }                                                                                         \
+#define SINTER_CHECK(condition, ...)                                 \
+  do {                                                               \
+    if (!(condition)) [[unlikely]] {                                 \
+      ::sinter::throw_error<::sinter::InvalidArgument>(__VA_ARGS__); \
+    }                                                                \
   } while (false)
 
 /// Throws sinter::InternalError unless `condition` holds: for promises that Sinter makes to itself.
-#define SINTER_ASSERT(condition, ...)                                                         \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      ::sinter::throw_error<::sinter::InternalError>(__VA_ARGS__);                            \
-    }                                                                                         \
+#define SINTER_ASSERT(condition, ...)                              \
+  do {                                                             \
+    if (!(condition)) [[unlikely]] {                               \
+      ::sinter::throw_error<::sinter::InternalError>(__VA_ARGS__); \
+    }                                                              \
   } while (false)

@@ -1,4 +1,5 @@
-// The two 16-bit floating-point types. They only store: arithmetic converts to float, computes and rounds back.
+// The two 16-bit floating-point types. They only store: arithmetic converts to float, computes and rounds
+// back.
 #pragma once
 
 #include <bit>
@@ -69,7 +70,7 @@ struct float16 {
 
   float16() = default;
   template <class T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   explicit float16(T value) : bits(detail::float_to_half_bits(static_cast<float>(value))) {}
   operator float() const { return detail::half_bits_to_float(bits); }
 };
@@ -80,7 +81,7 @@ struct bfloat16 {
 
   bfloat16() = default;
   template <class T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   explicit bfloat16(T value) : bits(detail::float_to_bfloat16_bits(static_cast<float>(value))) {}
   operator float() const { return detail::bfloat16_bits_to_float(bits); }
 };

@@ -1,12 +1,12 @@
-#include <sinter/core/base/log.h>
-
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <sinter/core/base/log.h>
 
 namespace sinter::log {
 namespace {
@@ -49,9 +49,13 @@ spdlog::logger& standard_error() {
 
 }  // namespace
 
-void set_level(Level level) { current_level() = level; }
+void set_level(Level level) {
+  current_level() = level;
+}
 
-Level level() { return current_level(); }
+Level level() {
+  return current_level();
+}
 
 void set_sink(std::function<void(Level, std::string_view)> sink) {
   const std::lock_guard lock(current_sink().mutex);

@@ -1,10 +1,10 @@
 // The library's log. It is silent unless something is worth a warning; programs choose level and place.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <functional>
 #include <string_view>
+
+#include <fmt/core.h>
 
 namespace sinter::log {
 
@@ -31,7 +31,8 @@ void info(fmt::format_string<Args...> format, Args&&... args) {
 }
 template <class... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
-  if (level() <= Level::kWarning) write(Level::kWarning, fmt::vformat(format, fmt::make_format_args(args...)));
+  if (level() <= Level::kWarning)
+    write(Level::kWarning, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
 }  // namespace sinter::log

@@ -1,6 +1,6 @@
-#include <sinter/core/base/shape.h>
-
 #include <algorithm>
+
+#include <sinter/core/base/shape.h>
 
 namespace sinter {
 
@@ -69,7 +69,8 @@ std::string to_string(const Shape& shape) {
 }
 
 int normalize_axis(int64_t axis, int rank, const char* tag) {
-  SINTER_CHECK(axis >= -rank && axis < rank, "[{}] axis {} is out of range for a tensor of rank {}", tag, axis, rank);
+  SINTER_CHECK(axis >= -rank && axis < rank, "[{}] axis {} is out of range for a tensor of rank {}", tag,
+               axis, rank);
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 

@@ -38,7 +38,8 @@ class Shape {
   /// Elements from one index of `axis` to the next.
   int64_t stride(int axis) const { return count(axis + 1, rank_); }
 
-  /// This shape with the extent of `axis` replaced, with `axis` removed, or with an axis inserted before `axis`.
+  /// This shape with the extent of `axis` replaced, with `axis` removed, or with an axis inserted before
+  /// `axis`.
   Shape with(int axis, int64_t extent) const;
   Shape without(int axis) const;
   Shape inserted(int axis, int64_t extent) const;

@@ -2,7 +2,8 @@
 //
 // Blocks are carved best-fit out of segments, split when much larger than asked for, and coalesced with free
 // neighbours of the same segment and stream when they come back. A block freed on a stream is reused there at
-// once, because work on one stream is ordered; another stream gets it only after an event recorded at the free has passed.
+// once, because work on one stream is ordered; another stream gets it only after an event recorded at the
+// free has passed.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace sinter {
 enum class PoolMode {
   kCaching,      ///< the normal mode ("caching" or unset)
   kPassThrough,  ///< every block goes straight to and from the device ("passthrough"), for memory checkers
-  kPoison,       ///< caching, with fresh and freed blocks filled with 0xFF bytes, which read as NaN ("poison")
+  kPoison,  ///< caching, with fresh and freed blocks filled with 0xFF bytes, which read as NaN ("poison")
 };
 
 /// Reads SINTER_MEMORY; throws InvalidArgument for a value that names no mode.
@@ -64,7 +65,8 @@ class MemoryPool {
   /// A pointer that is not live is a bug: logged and left alone, since this runs in destructors.
   void deallocate(void* block) noexcept;
 
-  /// Declares that a live block is also used on `stream`, so that its memory is not reused before that work ends.
+  /// Declares that a live block is also used on `stream`, so that its memory is not reused before that work
+  /// ends.
   void record_stream(void* block, StreamId stream);
 
   /// Gives all cached segments without live blocks back to the device; waits for their pending events.

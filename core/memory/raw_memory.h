@@ -15,8 +15,8 @@ class RawMemory {
  public:
   virtual ~RawMemory() = default;
 
-  /// `bytes` > 0 of memory aligned to at least 256 bytes on a GPU and 64 on a CPU, or nullptr when the device has
-  /// none left. Throws DeviceError for any other failure.
+  /// `bytes` > 0 of memory aligned to at least 256 bytes on a GPU and 64 on a CPU, or nullptr when the device
+  /// has none left. Throws DeviceError for any other failure.
   virtual void* allocate(size_t bytes) = 0;
   /// Returns a block to the device. Must not throw: a failure is logged.
   virtual void deallocate(void* block) noexcept = 0;

@@ -14,10 +14,12 @@ namespace sinter {
 
 class Storage {
  public:
-  /// Takes `bytes` from the pool of `device` for the calling thread's current stream; the contents are undefined.
+  /// Takes `bytes` from the pool of `device` for the calling thread's current stream; the contents are
+  /// undefined.
   static std::shared_ptr<Storage> allocate(size_t bytes, Device device);
   /// Wraps memory that somebody else owns; `release` runs when the last tensor lets go.
-  static std::shared_ptr<Storage> wrap(void* data, size_t bytes, Device device, std::function<void()> release);
+  static std::shared_ptr<Storage> wrap(void* data, size_t bytes, Device device,
+                                       std::function<void()> release);
 
   ~Storage();
   Storage(const Storage&) = delete;

@@ -1,12 +1,13 @@
-// Attributes: the compile-time options of an op call, such as a convolution's stride. Each op declares one plain
-// struct; comparing, printing and hashing derive from its list of fields.
+// Attributes: the compile-time options of an op call, such as a convolution's stride. Each op declares one
+// plain struct; comparing, printing and hashing derive from its list of fields.
 //
 //   struct PoolAttributes {
 //     std::array<int64_t, 2> kernel{2, 2};
 //     Layout layout = Layout::kNCHW;
 //     bool operator==(const PoolAttributes&) const = default;
 //     static constexpr auto fields() {
-//       return std::tuple(field("kernel", &PoolAttributes::kernel), field("layout", &PoolAttributes::layout));
+//       return std::tuple(field("kernel", &PoolAttributes::kernel), field("layout",
+//       &PoolAttributes::layout));
 //     }
 //   };
 #pragma once
@@ -33,7 +34,9 @@ namespace sinter {
 /// Filters follow: (out, in/groups, height, width) with kNCHW, (out, height, width, in/groups) with kNHWC.
 enum class Layout : uint8_t { kNCHW, kNHWC };
 
-constexpr std::string_view to_string(Layout layout) { return layout == Layout::kNCHW ? "NCHW" : "NHWC"; }
+constexpr std::string_view to_string(Layout layout) {
+  return layout == Layout::kNCHW ? "NCHW" : "NHWC";
+}
 
 /// One named member of an attributes struct.
 template <class Struct, class Value>
@@ -48,27 +51,35 @@ constexpr AttributeField<Struct, Value> field(const char* name, Value Struct::*m
 }
 
 template <class T>
-concept AttributesStruct = std::equality_comparable<T> && std::copy_constructible<T> && requires { T::fields(); };
+concept AttributesStruct = std::equality_comparable<T> && std::copy_constructible<T> && requires {
+  T::fields();
+};
 
 namespace detail {
 
-inline std::string attribute_text(bool value) { return value ? "true" : "false"; }
-inline std::string attribute_text(const std::string& value) { return "\"" + value + "\""; }
+inline std::string attribute_text(bool value) {
+  return value ? "true" : "false";
+}
+inline std::string attribute_text(const std::string& value) {
+  return "\"" + value + "\"";
+}
 template <class T>
-  requires std::is_arithmetic_v<T>
-std::string attribute_text(T value) {
+requires std::is_arithmetic_v<T> std::string attribute_text(T value) {
   return fmt::format("{}", value);
 }
 template <class T>
-  requires requires(const T& value) { std::string(to_string(value)); }
+requires requires(const T& value) {
+  std::string(to_string(value));
+}
 std::string attribute_text(const T& value) {
   return std::string(to_string(value));
 }
 template <class T>
 std::string attribute_text(const std::optional<T>& value);
 template <class Range>
-  requires requires(const Range& range) { range.begin(); } && (!requires(const Range& range) { to_string(range); })
-std::string attribute_text(const Range& range) {
+requires requires(const Range& range) {
+  range.begin();
+} &&(!requires(const Range& range) { to_string(range); })std::string attribute_text(const Range& range) {
   std::string text = "[";
   for (const auto& value : range) {
     if (text.size() > 1) text += ", ";
@@ -107,7 +118,8 @@ class Attributes {
   /// The struct; throws InternalError if another type is held.
   template <AttributesStruct T>
   const T& as() const {
-    if (held_ == nullptr || held_->type() != typeid(T)) [[unlikely]] fail_type(typeid(T).name());
+    if (held_ == nullptr || held_->type() != typeid(T)) [[unlikely]]
+      fail_type(typeid(T).name());
     return static_cast<const Held<T>*>(held_.get())->value;
   }
 

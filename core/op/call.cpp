@@ -1,9 +1,9 @@
+#include <algorithm>
+#include <atomic>
+
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
-
-#include <algorithm>
-#include <atomic>
 
 namespace sinter {
 namespace {
@@ -16,11 +16,11 @@ std::atomic<uint64_t> next_sequence = 1;
 Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
   if (def.variadic) {
     SINTER_CHECK(!inputs.empty() && inputs.size() % def.inputs.size() == 0,
-                 "[{}] expected a multiple of {} inputs, at least one, but got {}", def.name, def.inputs.size(),
-                 inputs.size());
+                 "[{}] expected a multiple of {} inputs, at least one, but got {}", def.name,
+                 def.inputs.size(), inputs.size());
   } else {
-    SINTER_CHECK(inputs.size() == def.inputs.size(), "[{}] expected {} inputs but got {}", def.name, def.inputs.size(),
-                 inputs.size());
+    SINTER_CHECK(inputs.size() == def.inputs.size(), "[{}] expected {} inputs but got {}", def.name,
+                 def.inputs.size(), inputs.size());
   }
   const Tensor* first = nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -31,11 +31,12 @@ Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
       continue;
     }
     if (first == nullptr) first = &input;
-    SINTER_CHECK(input.device() == first->device(), "[{}] expected all inputs on one device but got {} and {}", def.name,
-                 first->device(), input.device());
+    SINTER_CHECK(input.device() == first->device(),
+                 "[{}] expected all inputs on one device but got {} and {}", def.name, first->device(),
+                 input.device());
     SINTER_CHECK(!(input_def.mutated && recording && input.requires_grad()),
-                 "[{}] cannot change '{}' in place while its gradient is recorded; use sinter::NoGrad", def.name,
-                 input_def.name);
+                 "[{}] cannot change '{}' in place while its gradient is recorded; use sinter::NoGrad",
+                 def.name, input_def.name);
   }
   SINTER_CHECK(first != nullptr, "[{}] expected at least one defined input", def.name);
   return first->device();
@@ -57,7 +58,8 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
 
   std::vector<TensorView> views(inputs.size() + outputs.size());
   std::transform(inputs.begin(), inputs.end(), views.begin(), view_of);
-  std::transform(outputs.begin(), outputs.end(), views.begin() + static_cast<std::ptrdiff_t>(inputs.size()), view_of);
+  std::transform(outputs.begin(), outputs.end(), views.begin() + static_cast<std::ptrdiff_t>(inputs.size()),
+                 view_of);
   const std::span<const TensorView> all(views);
   kernel.run(KernelContext(all.first(inputs.size()), all.subspan(inputs.size()), infer.attributes(), stream,
                            lease.data(), workspace_bytes));
@@ -66,7 +68,9 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   }
 }
 
-bool reads(uint64_t mask, size_t index) { return mask == kReadsAll || (index < 64 && (mask >> index & 1) != 0); }
+bool reads(uint64_t mask, size_t index) {
+  return mask == kReadsAll || (index < 64 && (mask >> index & 1) != 0);
+}
 
 void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes,
             std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
@@ -96,7 +100,8 @@ void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attr
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     // Detached: the saved output must not own the node that owns it.
-    if (reads(def.gradient_reads.outputs, i)) node->saved_outputs[i] = {outputs[i].detach(), outputs[i].version()};
+    if (reads(def.gradient_reads.outputs, i))
+      node->saved_outputs[i] = {outputs[i].detach(), outputs[i].version()};
     if (def.outputs[i].differentiable && is_float(specs[i].dtype)) {
       AutogradAccess::set_node(outputs[i], node, static_cast<int>(i));
     }
@@ -105,12 +110,20 @@ void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attr
 
 }  // namespace
 
-bool grad_enabled() { return recording; }
+bool grad_enabled() {
+  return recording;
+}
 
-NoGrad::NoGrad() : previous_(recording) { recording = false; }
-NoGrad::~NoGrad() { recording = previous_; }
+NoGrad::NoGrad() : previous_(recording) {
+  recording = false;
+}
+NoGrad::~NoGrad() {
+  recording = previous_;
+}
 
-Node::~Node() { release(); }
+Node::~Node() {
+  release();
+}
 
 void Node::release() {
   released = true;

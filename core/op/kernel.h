@@ -28,7 +28,8 @@ struct TensorView {
 /// What the choice of a kernel and its workspace depend on: specs, never values.
 class KernelQuery {
  public:
-  KernelQuery(const InferContext& call, std::span<const TensorSpec> outputs) : call_(call), outputs_(outputs) {}
+  KernelQuery(const InferContext& call, std::span<const TensorSpec> outputs)
+      : call_(call), outputs_(outputs) {}
 
   const OpDef& op() const { return call_.op(); }
   bool has_input(size_t i) const { return call_.has(i); }
@@ -50,9 +51,13 @@ class KernelQuery {
 /// Everything a kernel works on. Outputs are allocated and hold undefined values.
 class KernelContext {
  public:
-  KernelContext(std::span<const TensorView> inputs, std::span<const TensorView> outputs, const Attributes& attributes,
-                const Stream& stream, void* workspace, size_t workspace_bytes)
-      : inputs_(inputs), outputs_(outputs), attributes_(attributes), stream_(stream), workspace_(workspace),
+  KernelContext(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
+                const Attributes& attributes, const Stream& stream, void* workspace, size_t workspace_bytes)
+      : inputs_(inputs),
+        outputs_(outputs),
+        attributes_(attributes),
+        stream_(stream),
+        workspace_(workspace),
         workspace_bytes_(workspace_bytes) {}
 
   size_t input_count() const { return inputs_.size(); }
@@ -82,9 +87,9 @@ class KernelContext {
 
 struct Kernel {
   DeviceType device = DeviceType::kCpu;
-  std::string name = "default";                       ///< for logs, profiles and tests
-  int priority = 0;                                   ///< of several kernels that can, the highest runs
-  bool (*can_run)(const KernelQuery&) = nullptr;      ///< null: always
+  std::string name = "default";                             ///< for logs, profiles and tests
+  int priority = 0;                                         ///< of several kernels that can, the highest runs
+  bool (*can_run)(const KernelQuery&) = nullptr;            ///< null: always
   size_t (*workspace_bytes)(const KernelQuery&) = nullptr;  ///< null: none
   void (*run)(const KernelContext&) = nullptr;
 };

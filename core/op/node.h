@@ -24,7 +24,8 @@ class NoGrad {
   bool previous_;
 };
 
-/// A tensor kept for the gradient, with the version its memory had, so that a later in-place change is noticed.
+/// A tensor kept for the gradient, with the version its memory had, so that a later in-place change is
+/// noticed.
 struct SavedTensor {
   Tensor tensor;
   uint64_t version = 0;
@@ -42,7 +43,7 @@ struct Edge {
 struct Node {
   const Op* op = nullptr;
   Attributes attributes;
-  uint64_t sequence = 0;  // grows with every recorded call of the process: a topological order
+  uint64_t sequence = 0;    // grows with every recorded call of the process: a topological order
   std::vector<Edge> edges;  // one per input
   std::vector<TensorSpec> input_specs, output_specs;
   std::vector<bool> input_present;

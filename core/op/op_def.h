@@ -1,4 +1,5 @@
-// OpDef: the one definition of an op that every mode reads - eager calls, gradient checks, tests and, later, jobs.
+// OpDef: the one definition of an op that every mode reads - eager calls, gradient checks, tests and, later,
+// jobs.
 #pragma once
 
 #include <bit>
@@ -18,8 +19,8 @@ struct OpDef;
 /// One input of an op, as its schema names it.
 struct InputDef {
   std::string name;
-  bool optional = false;    ///< may be an undefined tensor
-  bool mutated = false;     ///< the kernel writes to it; autograd's version counter is bumped
+  bool optional = false;  ///< may be an undefined tensor
+  bool mutated = false;   ///< the kernel writes to it; autograd's version counter is bumped
 };
 
 /// One output. Gradients flow through differentiable ones only.
@@ -63,8 +64,8 @@ class InferContext {
   const Attributes& attributes_;
 };
 
-/// What a gradient rule sees: the gradients of the outputs, and of inputs and outputs the specs, and the values of
-/// those that the op declared in `gradient_reads`.
+/// What a gradient rule sees: the gradients of the outputs, and of inputs and outputs the specs, and the
+/// values of those that the op declared in `gradient_reads`.
 class GradientContext {
  public:
   virtual ~GradientContext() = default;
@@ -80,13 +81,15 @@ class GradientContext {
   virtual Tensor output(size_t i) const = 0;
   virtual const TensorSpec& input_spec(size_t i) const = 0;
   virtual const TensorSpec& output_spec(size_t i) const = 0;
-  /// The gradient of output i; undefined if nothing depends on that output. With one output it is always defined.
+  /// The gradient of output i; undefined if nothing depends on that output. With one output it is always
+  /// defined.
   virtual Tensor grad(size_t i = 0) const = 0;
   /// True if the gradient of input i is asked for; others may be returned undefined.
   virtual bool needs(size_t i) const = 0;
 };
 
-/// Which tensors an op's gradient reads, as bit masks over inputs and outputs. What is not listed is not kept alive.
+/// Which tensors an op's gradient reads, as bit masks over inputs and outputs. What is not listed is not kept
+/// alive.
 struct GradientReads {
   uint64_t inputs = 0;
   uint64_t outputs = 0;
@@ -101,12 +104,13 @@ constexpr uint64_t reads_of(std::initializer_list<int> indices) {
 inline constexpr uint64_t kReadsAll = ~uint64_t{0};
 
 struct OpDef {
-  /// Checks inputs and attributes (throws InvalidArgument) and gives the outputs. Fewer specs than declared outputs
-  /// mean that the trailing ones are absent in this call.
+  /// Checks inputs and attributes (throws InvalidArgument) and gives the outputs. Fewer specs than declared
+  /// outputs mean that the trailing ones are absent in this call.
   using Infer = std::vector<TensorSpec> (*)(const InferContext&);
   /// One gradient per input, undefined where there is none; written with the op functions that users call.
   using Gradient = std::vector<Tensor> (*)(const GradientContext&);
-  /// For views: the element of input 0 at which output 0 starts when it shares the storage; nothing: run the kernel.
+  /// For views: the element of input 0 at which output 0 starts when it shares the storage; nothing: run the
+  /// kernel.
   using View = std::optional<int64_t> (*)(const InferContext&);
 
   std::string name;

@@ -1,10 +1,10 @@
-#include <sinter/core/op/registry.h>
-
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+
+#include <dlfcn.h>
+
+#include <sinter/core/op/registry.h>
 
 namespace sinter {
 namespace {
@@ -34,8 +34,9 @@ OpRegistry& OpRegistry::instance() {
 const Op& OpRegistry::add(OpDef definition) {
   const bool writes = std::any_of(definition.inputs.begin(), definition.inputs.end(),
                                   [](const InputDef& input) { return input.mutated; });
-  SINTER_CHECK(!definition.name.empty() && definition.infer != nullptr && (writes || !definition.outputs.empty()),
-               "[registry] op '{}' needs a name, outputs or mutated inputs, and an infer function", definition.name);
+  SINTER_CHECK(
+      !definition.name.empty() && definition.infer != nullptr && (writes || !definition.outputs.empty()),
+      "[registry] op '{}' needs a name, outputs or mutated inputs, and an infer function", definition.name);
   SINTER_CHECK(!definition.variadic || !definition.inputs.empty(), "[registry] variadic op '{}' needs inputs",
                definition.name);
   const std::unique_lock lock(mutex_);
@@ -48,8 +49,10 @@ const Op& OpRegistry::add(OpDef definition) {
 void OpRegistry::add_kernel(std::string_view op, Kernel kernel) {
   const std::unique_lock lock(mutex_);
   const auto found = ops_.find(op);
-  SINTER_CHECK(found != ops_.end(), "[registry] kernel '{}' names the op '{}', which is not registered", kernel.name, op);
-  SINTER_CHECK(kernel.run != nullptr, "[registry] kernel '{}' of op '{}' has no run function", kernel.name, op);
+  SINTER_CHECK(found != ops_.end(), "[registry] kernel '{}' names the op '{}', which is not registered",
+               kernel.name, op);
+  SINTER_CHECK(kernel.run != nullptr, "[registry] kernel '{}' of op '{}' has no run function", kernel.name,
+               op);
   auto& kernels = found->second->kernels;
   kernels.push_back(std::move(kernel));
   std::stable_sort(kernels.begin(), kernels.end(),

@@ -1,5 +1,5 @@
-// The registry: every op by name, with its kernels. Sinter's own ops are added by the ops floor, users' ops by
-// OpRegistry::add from their program or by load_library at run time.
+// The registry: every op by name, with its kernels. Sinter's own ops are added by the ops floor, users' ops
+// by OpRegistry::add from their program or by load_library at run time.
 #pragma once
 
 #include <map>
@@ -45,12 +45,12 @@ class OpRegistry {
   std::map<std::string, std::unique_ptr<Op>, std::less<>> ops_;
 };
 
-/// Picks the kernel for a call: the one of highest priority on the device that can run it. Throws Unsupported with
-/// op, device, dtypes and attributes if there is none.
+/// Picks the kernel for a call: the one of highest priority on the device that can run it. Throws Unsupported
+/// with op, device, dtypes and attributes if there is none.
 const Kernel& select_kernel(const Op& op, Device device, const KernelQuery& query);
 
-/// Loads a shared library that exports `extern "C" void sinter_register_ops(sinter::OpRegistry&)` and lets it add its ops.
-/// Throws IoError if it cannot be loaded or lacks the function. The library stays loaded.
+/// Loads a shared library that exports `extern "C" void sinter_register_ops(sinter::OpRegistry&)` and lets it
+/// add its ops. Throws IoError if it cannot be loaded or lacks the function. The library stays loaded.
 void load_library(const std::string& path);
 
 }  // namespace sinter

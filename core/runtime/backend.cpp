@@ -1,9 +1,9 @@
-#include <sinter/core/runtime/backend.h>
-#include <sinter/core/runtime/cpu_backend.h>
-
 #include <array>
 #include <map>
 #include <mutex>
+
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/cpu_backend.h>
 
 namespace sinter {
 namespace {
@@ -37,7 +37,8 @@ thread_local std::map<Device, Stream> current_streams;
 void register_backend(std::unique_ptr<Backend> backend) {
   const std::lock_guard lock(backends().mutex);
   auto& slot = backends().by_type[static_cast<size_t>(backend->type())];
-  SINTER_ASSERT(slot == nullptr, "[device] a backend for {} is already registered", to_string(backend->type()));
+  SINTER_ASSERT(slot == nullptr, "[device] a backend for {} is already registered",
+                to_string(backend->type()));
   slot = std::move(backend);
 }
 
@@ -49,9 +50,11 @@ Backend& backend_of(Device device) {
   }
   if (device.is_cpu() && device.index == 0) return *backend;
   const int count = backend->device_count();
-  if (count == 0) throw_error<DeviceError>("[device] {} asked for, but {}", device, backend->unavailable_reason());
+  if (count == 0)
+    throw_error<DeviceError>("[device] {} asked for, but {}", device, backend->unavailable_reason());
   if (device.index < 0 || device.index >= count) {
-    throw_error<DeviceError>("[device] {} asked for, but there are only {} devices of that type", device, count);
+    throw_error<DeviceError>("[device] {} asked for, but there are only {} devices of that type", device,
+                             count);
   }
   return *backend;
 }
@@ -83,7 +86,9 @@ StreamGuard::~StreamGuard() {
   }
 }
 
-void synchronize(Device device) { backend_of(device).synchronize(current_stream(device)); }
+void synchronize(Device device) {
+  backend_of(device).synchronize(current_stream(device));
+}
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
   if (bytes == 0) return;

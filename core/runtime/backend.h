@@ -1,5 +1,5 @@
-// What a kind of device can do. The CPU's backend is always there; a CUDA build adds another. Everything above
-// reaches a device through this interface and the kernels registered for it.
+// What a kind of device can do. The CPU's backend is always there; a CUDA build adds another. Everything
+// above reaches a device through this interface and the kernels registered for it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace sinter {
 
-/// A queue of work on one device: a value handle. Work on one stream runs in order. The CPU has one stream, which
-/// is synchronous; `native` is what the vendor's API takes (a cudaStream_t), nullptr on the CPU.
+/// A queue of work on one device: a value handle. Work on one stream runs in order. The CPU has one stream,
+/// which is synchronous; `native` is what the vendor's API takes (a cudaStream_t), nullptr on the CPU.
 struct Stream {
   Device device;
   StreamId id = 0;
@@ -24,7 +24,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual DeviceType type() const = 0;
-  /// How many devices there are; 0 if the driver or the hardware is missing, then unavailable_reason says which.
+  /// How many devices there are; 0 if the driver or the hardware is missing, then unavailable_reason says
+  /// which.
   virtual int device_count() = 0;
   virtual std::string unavailable_reason() = 0;
   /// One line about a device for people: its name, memory and features.
@@ -39,14 +40,14 @@ class Backend {
   /// Blocks until all work on the stream has finished and reports its errors as DeviceError.
   virtual void synchronize(const Stream& stream) = 0;
 
-  /// Copies between this backend's devices, or between one of them and the CPU, ordered on `stream` (which is one of
-  /// this backend's). Host memory that is not pinned makes the call synchronous.
+  /// Copies between this backend's devices, or between one of them and the CPU, ordered on `stream` (which is
+  /// one of this backend's). Host memory that is not pinned makes the call synchronous.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                     const Stream& stream) = 0;
 };
 
-/// The backend of a device. Throws DeviceError if this build has none for the type, if its driver is missing, or if
-/// the index does not exist; the message says which.
+/// The backend of a device. Throws DeviceError if this build has none for the type, if its driver is missing,
+/// or if the index does not exist; the message says which.
 Backend& backend_of(Device device);
 
 /// True if the device can be used: the build has its backend and the hardware is there.

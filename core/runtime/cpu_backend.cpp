@@ -1,10 +1,10 @@
-#include <sinter/core/runtime/cpu_backend.h>
-#include <sinter/core/runtime/thread_pool.h>
+#include <cstdlib>
+#include <cstring>
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <sinter/core/runtime/cpu_backend.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -28,7 +28,8 @@ class CpuMemory final : public RawMemory {
 
   Capacity capacity() override {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    return {static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * page, static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page};
+    return {static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * page,
+            static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page};
   }
   std::string name() const override { return "cpu"; }
 };
@@ -61,6 +62,8 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+std::unique_ptr<Backend> make_cpu_backend() {
+  return std::make_unique<CpuBackend>();
+}
 
 }  // namespace sinter

@@ -1,8 +1,8 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/runtime/random.h>
-
 #include <cmath>
 #include <numbers>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/random.h>
 
 namespace sinter {
 
@@ -13,7 +13,8 @@ uint32_t Generator::word() {
 
 uint64_t Generator::below(uint64_t bound) {
   SINTER_CHECK(bound > 0, "[random] expected a bound > 0 but got 0");
-  // Rejecting the first 2^64 mod bound values leaves a whole number of copies of [0, bound), so no value is favoured.
+  // Rejecting the first 2^64 mod bound values leaves a whole number of copies of [0, bound), so no value is
+  // favoured.
   const uint64_t threshold = (0 - bound) % bound;
   for (;;) {
     const RandomKey key = next(1);
@@ -39,6 +40,8 @@ Generator& default_generator() {
   return generator;
 }
 
-void manual_seed(uint64_t seed) { default_generator() = Generator(seed); }
+void manual_seed(uint64_t seed) {
+  default_generator() = Generator(seed);
+}
 
 }  // namespace sinter

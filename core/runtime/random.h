@@ -43,8 +43,8 @@ SINTER_HOST_DEVICE inline float uniform_from_word(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-/// A position in a Philox stream. Element i of a tensor drawn at (seed, offset) takes word i % 4 of the block with
-/// counter offset + i / 4.
+/// A position in a Philox stream. Element i of a tensor drawn at (seed, offset) takes word i % 4 of the block
+/// with counter offset + i / 4.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -64,7 +64,8 @@ class Generator {
   }
   RandomKey key() const { return key_; }
 
-  /// One word, float in [0, 1), integer in [0, bound), or draw of the standard normal distribution, for host code.
+  /// One word, float in [0, 1), integer in [0, bound), or draw of the standard normal distribution, for host
+  /// code.
   uint32_t word();
   float uniform() { return uniform_from_word(word()); }
   uint64_t below(uint64_t bound);

@@ -1,14 +1,14 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/runtime/thread_pool.h>
-
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+
+#include <sched.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 #define EIGEN_USE_THREADS
 #include <unsupported/Eigen/CXX11/ThreadPool>
@@ -27,7 +27,8 @@ int default_threads() {
     return static_cast<int>(count);
   }
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return std::clamp(CPU_COUNT(&allowed), 1, kMaxThreads);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
+    return std::clamp(CPU_COUNT(&allowed), 1, kMaxThreads);
   return 1;
 }
 
@@ -42,7 +43,8 @@ struct Workers {
   Workers() { start(); }
 };
 
-// Never destroyed: joining threads while a process exits is a source of hangs, and the kernel ends them anyway.
+// Never destroyed: joining threads while a process exits is a source of hangs, and the kernel ends them
+// anyway.
 Workers& workers() {
   static Workers* instance = new Workers;
   return *instance;
@@ -52,10 +54,13 @@ thread_local bool inside_parallel_for = false;
 
 }  // namespace
 
-int num_threads() { return workers().threads; }
+int num_threads() {
+  return workers().threads;
+}
 
 void set_num_threads(int count) {
-  SINTER_CHECK(count >= 1 && count <= kMaxThreads, "[threads] expected 1 to {} threads but got {}", kMaxThreads, count);
+  SINTER_CHECK(count >= 1 && count <= kMaxThreads, "[threads] expected 1 to {} threads but got {}",
+               kMaxThreads, count);
   if (count == workers().threads) return;
   workers().threads = count;
   workers().start();

@@ -6,17 +6,18 @@
 
 namespace sinter {
 
-/// How many threads a kernel may use, the caller's included. Starts from the environment variable SINTER_THREADS,
-/// else the number of processors that this process may run on.
+/// How many threads a kernel may use, the caller's included. Starts from the environment variable
+/// SINTER_THREADS, else the number of processors that this process may run on.
 int num_threads();
 
 /// Changes the number; 1 <= count <= 1024, else InvalidArgument. Call it while no kernel runs.
 void set_num_threads(int count);
 
-/// Splits [0, count) into ranges of at least `grain` items (the last may be shorter) and calls `body(begin, end)` on
-/// each, on several threads; returns when all have finished. The caller takes part. Runs on the calling thread
-/// alone when there is too little work or when called from inside another parallel_for. The ranges depend only on
-/// count, grain and num_threads(), never on timing. The first exception of a body is rethrown here.
+/// Splits [0, count) into ranges of at least `grain` items (the last may be shorter) and calls `body(begin,
+/// end)` on each, on several threads; returns when all have finished. The caller takes part. Runs on the
+/// calling thread alone when there is too little work or when called from inside another parallel_for. The
+/// ranges depend only on count, grain and num_threads(), never on timing. The first exception of a body is
+/// rethrown here.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
 }  // namespace sinter

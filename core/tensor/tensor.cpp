@@ -1,7 +1,7 @@
+#include <algorithm>
+
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/tensor.h>
-
-#include <algorithm>
 
 namespace sinter {
 
@@ -16,28 +16,33 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   return Tensor(std::move(impl));
 }
 
-Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0.0, dtype, device); }
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 0.0, dtype, device);
+}
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
-  // Made on the CPU and copied: for set-up code. Kernels fill their outputs themselves, and ops::full runs on the device.
+  // Made on the CPU and copied: for set-up code. Kernels fill their outputs themselves, and ops::full runs on
+  // the device.
   Tensor made = empty(shape, dtype);
-  dispatch_all(dtype, "full", [&]<class T> { std::fill_n(made.data<T>(), made.numel(), static_cast<T>(value)); });
+  dispatch_all(dtype, "full",
+               [&]<class T> { std::fill_n(made.data<T>(), made.numel(), static_cast<T>(value)); });
   return made.to(device);
 }
 
 Tensor Tensor::from_bytes(const void* values, size_t count, const Shape& shape, DType dtype, Device device) {
-  SINTER_CHECK(count == static_cast<size_t>(shape.numel()), "[tensor] shape {} has {} elements but {} values were given",
-               shape, shape.numel(), count);
+  SINTER_CHECK(count == static_cast<size_t>(shape.numel()),
+               "[tensor] shape {} has {} elements but {} values were given", shape, shape.numel(), count);
   Tensor made = empty(shape, dtype, device);
   copy_bytes(made.raw_data(), device, values, Device::cpu(), made.spec().bytes());
   return made;
 }
 
 Tensor Tensor::over(std::shared_ptr<Storage> storage, size_t offset_bytes, const TensorSpec& spec) {
-  SINTER_CHECK(storage->device() == spec.device, "[tensor] storage on {} cannot hold a tensor on {}", storage->device(),
-               spec.device);
+  SINTER_CHECK(storage->device() == spec.device, "[tensor] storage on {} cannot hold a tensor on {}",
+               storage->device(), spec.device);
   SINTER_CHECK(offset_bytes <= storage->bytes() && spec.bytes() <= storage->bytes() - offset_bytes,
-               "[tensor] {} at byte {} does not fit into a storage of {} bytes", spec, offset_bytes, storage->bytes());
+               "[tensor] {} at byte {} does not fit into a storage of {} bytes", spec, offset_bytes,
+               storage->bytes());
   auto impl = std::make_shared<Impl>();
   impl->spec = spec;
   impl->storage = std::move(storage);
@@ -61,37 +66,44 @@ Tensor Tensor::to(Device device) const {
   return copy;
 }
 
-Tensor Tensor::detach() const { return over(checked().storage, impl_->offset_bytes, impl_->spec); }
+Tensor Tensor::detach() const {
+  return over(checked().storage, impl_->offset_bytes, impl_->spec);
+}
 
 Tensor Tensor::set_requires_grad(bool value) const {
   SINTER_CHECK(is_leaf(), "[tensor] requires_grad can only be set on a leaf, not on the result of an op");
-  SINTER_CHECK(!value || is_float(dtype()), "[tensor] only floating-point tensors can require a gradient, not {}",
-               dtype());
+  SINTER_CHECK(!value || is_float(dtype()),
+               "[tensor] only floating-point tensors can require a gradient, not {}", dtype());
   impl_->requires_grad = value;
   return *this;
 }
 
-Tensor Tensor::grad() const { return Tensor(checked().grad); }
+Tensor Tensor::grad() const {
+  return Tensor(checked().grad);
+}
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined()) {
-    SINTER_CHECK(grad.spec() == spec(), "[tensor] a gradient must match its tensor: expected {} but got {}", spec(),
-                 grad.spec());
+    SINTER_CHECK(grad.spec() == spec(), "[tensor] a gradient must match its tensor: expected {} but got {}",
+                 spec(), grad.spec());
   }
   checked();
   impl_->grad = grad.impl_;
 }
 
-void Tensor::fail_undefined() { throw InvalidArgument("[tensor] this tensor is undefined"); }
+void Tensor::fail_undefined() {
+  throw InvalidArgument("[tensor] this tensor is undefined");
+}
 
 void Tensor::check_host_access(DType asked) const {
   SINTER_CHECK(asked == dtype(), "[tensor] data<{}>() asked of a {} tensor", asked, dtype());
-  SINTER_CHECK(device().is_cpu(), "[tensor] data() needs a tensor on the cpu but this one is on {}; use to() first",
-               device());
+  SINTER_CHECK(device().is_cpu(),
+               "[tensor] data() needs a tensor on the cpu but this one is on {}; use to() first", device());
 }
 
 void Tensor::copy_to_host(void* values, DType asked) const {
-  SINTER_CHECK(asked == dtype(), "[tensor] {} values asked of a {} tensor; use ops::cast first", asked, dtype());
+  SINTER_CHECK(asked == dtype(), "[tensor] {} values asked of a {} tensor; use ops::cast first", asked,
+               dtype());
   copy_bytes(values, Device::cpu(), raw_data(), device(), spec().bytes());
   synchronize(device());
 }

@@ -30,8 +30,8 @@ std::string to_string(const TensorSpec& spec);
 
 struct Node;
 
-/// A value handle: copies refer to the same array. A default-constructed tensor is undefined and stands for "none".
-/// The array is always dense and row-major in the order of the shape; there are no strides.
+/// A value handle: copies refer to the same array. A default-constructed tensor is undefined and stands for
+/// "none". The array is always dense and row-major in the order of the shape; there are no strides.
 class Tensor {
  public:
   Tensor() = default;
@@ -56,7 +56,8 @@ class Tensor {
   static Tensor scalar(T value, Device device = {}) {
     return from_values(std::span<const T>(&value, 1), Shape{}, device);
   }
-  /// A tensor of `spec` over a part of `storage`; throws InvalidArgument if it does not fit or devices differ.
+  /// A tensor of `spec` over a part of `storage`; throws InvalidArgument if it does not fit or devices
+  /// differ.
   static Tensor over(std::shared_ptr<Storage> storage, size_t offset_bytes, const TensorSpec& spec);
 
   bool defined() const { return impl_ != nullptr; }
@@ -89,8 +90,8 @@ class Tensor {
   /// The only element as a double, from any device and dtype; throws InvalidArgument unless numel() is 1.
   double item() const;
 
-  /// This tensor on `device`: itself if it is there already, else a copy without autograd history, queued on the
-  /// current stream of the GPU that takes part.
+  /// This tensor on `device`: itself if it is there already, else a copy without autograd history, queued on
+  /// the current stream of the GPU that takes part.
   Tensor to(Device device) const;
   /// A tensor over the same memory that autograd does not know.
   Tensor detach() const;
@@ -131,7 +132,8 @@ class Tensor {
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   static Tensor from_bytes(const void* values, size_t count, const Shape& shape, DType dtype, Device device);
   const Impl& checked() const {
-    if (impl_ == nullptr) [[unlikely]] fail_undefined();
+    if (impl_ == nullptr) [[unlikely]]
+      fail_undefined();
     return *impl_;
   }
   [[noreturn]] static void fail_undefined();

@@ -1,5 +1,5 @@
-// Short blocks of elements in their compute type: the 16-bit types are converted a vector at a time, all others are used
-// where they lie.
+// Short blocks of elements in their compute type: the 16-bit types are converted a vector at a time, all
+// others are used where they lie.
 #pragma once
 
 #include <cstdint>

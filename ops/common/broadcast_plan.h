@@ -1,5 +1,5 @@
-// How a kernel walks over tensors that are broadcast to one shape: the fewest axes that describe it, and each input's
-// step along them. Host code without devices, so that every backend and a unit test can use it.
+// How a kernel walks over tensors that are broadcast to one shape: the fewest axes that describe it, and each
+// input's step along them. Host code without devices, so that every backend and a unit test can use it.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace sinter::ops {
 
-/// The output's axes without those of extent 1 and with neighbours merged wherever all inputs allow it, outermost first.
-/// There is always at least one axis. A stride counts elements of its input and is 0 where the input is repeated; along the
-/// last axis every stride is 0 or 1.
+/// The output's axes without those of extent 1 and with neighbours merged wherever all inputs allow it,
+/// outermost first. There is always at least one axis. A stride counts elements of its input and is 0 where
+/// the input is repeated; along the last axis every stride is 0 or 1.
 template <size_t kInputs>
 struct BroadcastPlan {
   int rank = 0;
@@ -84,7 +84,8 @@ void for_each_run(const BroadcastPlan<kInputs>& plan, int64_t begin, int64_t end
     for (int axis = outer - 1; axis >= 0; --axis) {  // the next row
       const auto a = static_cast<size_t>(axis);
       const bool carry = ++index[a] == plan.extents[a];
-      for (size_t k = 0; k < kInputs; ++k) base[k] += carry ? -(index[a] - 1) * plan.strides[k][a] : plan.strides[k][a];
+      for (size_t k = 0; k < kInputs; ++k)
+        base[k] += carry ? -(index[a] - 1) * plan.strides[k][a] : plan.strides[k][a];
       if (!carry) break;
       index[a] = 0;
     }

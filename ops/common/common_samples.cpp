@@ -1,7 +1,7 @@
+#include <cmath>
+
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/common/op_support.h>
-
-#include <cmath>
 
 namespace sinter::ops {
 namespace {
@@ -16,7 +16,8 @@ Tensor rounded(const std::vector<double>& values, const Shape& shape, DType dtyp
 
 }  // namespace
 
-void register_builtin_samples(SampleRegistry& registry);  // generated: calls register_<op>_samples of every folder
+void register_builtin_samples(
+    SampleRegistry& registry);  // generated: calls register_<op>_samples of every folder
 
 int64_t SampleMaker::integer(int64_t low, int64_t high) {
   return low + static_cast<int64_t>(generator_.below(static_cast<uint64_t>(high - low + 1)));

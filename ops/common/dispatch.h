@@ -25,8 +25,8 @@ decltype(auto) dispatch_number(DType dtype, std::string_view tag, F&& function) 
 
 /// Throws InvalidArgument if input i is of dtype bool.
 inline void expect_number(const InferContext& context, size_t i) {
-  SINTER_CHECK(context.input(i).dtype != DType::kBool, "[{}] expected {} of a numeric dtype but got bool", context.tag(),
-               context.op().input_def(i).name);
+  SINTER_CHECK(context.input(i).dtype != DType::kBool, "[{}] expected {} of a numeric dtype but got bool",
+               context.tag(), context.op().input_def(i).name);
 }
 
 }  // namespace sinter::ops

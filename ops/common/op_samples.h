@@ -1,5 +1,5 @@
-// Samples: what tests, gradient checks and benchmarks need to know of an op - random inputs and attributes, and an
-// independent reference. They live beside the op in <op>_samples.cpp and are no part of the library.
+// Samples: what tests, gradient checks and benchmarks need to know of an op - random inputs and attributes,
+// and an independent reference. They live beside the op in <op>_samples.cpp and are no part of the library.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,8 @@ class SampleMaker {
   T pick(std::initializer_list<T> choices) {
     return *(choices.begin() + integer(0, static_cast<int64_t>(choices.size()) - 1));
   }
-  /// A shape of the given rank with small extents: 0 and 1 now and then, else odd and even numbers up to `most`.
+  /// A shape of the given rank with small extents: 0 and 1 now and then, else odd and even numbers up to
+  /// `most`.
   Shape shape(int rank, int64_t most = 9);
 
   /// A tensor on the CPU of the dtype under test, uniform in [low, high).
@@ -68,21 +69,22 @@ struct ReferenceTensor {
 /// A tensor's elements as doubles (exact for all dtypes but large int64).
 ReferenceTensor reference_of(const Tensor& tensor);
 
-/// The relative tolerance of one rounding in `dtype`, times a small factor: 1e-12, 1e-5, 2e-3 and 1.6e-2 for float64,
-/// float32, float16 and bfloat16; 0 for the others.
+/// The relative tolerance of one rounding in `dtype`, times a small factor: 1e-12, 1e-5, 2e-3 and 1.6e-2 for
+/// float64, float32, float16 and bfloat16; 0 for the others.
 double default_tolerance(DType dtype);
 
 struct OpSamples {
   std::string op;
   /// A random call; `maker.dtype()` is one of `dtypes`.
   OpSample (*make)(SampleMaker& maker) = nullptr;
-  /// The outputs of the call by plain loops in double precision, written independently of the kernels. One tensor per
-  /// output that the call gives; for ops with mutated inputs, their new values follow in the order of the inputs.
+  /// The outputs of the call by plain loops in double precision, written independently of the kernels. One
+  /// tensor per output that the call gives; for ops with mutated inputs, their new values follow in the order
+  /// of the inputs.
   std::vector<ReferenceTensor> (*reference)(const OpSample& sample) = nullptr;
   /// The dtypes that `make` understands.
   std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
-  /// |value - reference| <= tolerance * tolerance_scale * (1 + largest |reference| of that output). Raise the scale
-  /// only for sums of many terms, with a reason beside it.
+  /// |value - reference| <= tolerance * tolerance_scale * (1 + largest |reference| of that output). Raise the
+  /// scale only for sums of many terms, with a reason beside it.
   double tolerance_scale = 1.0;
   /// Compares gradients with finite differences (float64). Off only for ops without a gradient.
   bool check_gradient = true;

@@ -1,6 +1,6 @@
-#include <sinter/ops/common/op_support.h>
-
 #include <mutex>
+
+#include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
 

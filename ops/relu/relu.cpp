@@ -40,7 +40,8 @@ void register_relu(OpRegistry& registry) {
                 .infer = infer_relu,
                 .gradient = relu_gradient,
                 .gradient_reads = {.outputs = reads_of({0})}});
-  registry.add({.name = "relu_grad", .inputs = {{"y"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_relu_grad});
+  registry.add(
+      {.name = "relu_grad", .inputs = {{"y"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_relu_grad});
 }
 
 }  // namespace sinter::ops

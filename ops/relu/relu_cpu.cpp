@@ -7,7 +7,8 @@ namespace {
 void run_relu(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "relu", [&]<class T> {
     using C = compute_type<T>;
-    map_elements<T, T>(context.input(0), context.output(0), [](C x) { return x > C{0} || x != x ? x : C{0}; });
+    map_elements<T, T>(context.input(0), context.output(0),
+                       [](C x) { return x > C{0} || x != x ? x : C{0}; });
   });
 }
 

@@ -3,7 +3,9 @@
 namespace sinter::ops {
 namespace {
 
-OpSample make_relu(SampleMaker& maker) { return {{maker.tensor_off(maker.shape(3), {0.0})}, {}}; }
+OpSample make_relu(SampleMaker& maker) {
+  return {{maker.tensor_off(maker.shape(3), {0.0})}, {}};
+}
 
 std::vector<ReferenceTensor> relu_reference(const OpSample& sample) {
   ReferenceTensor y = reference_of(sample.inputs[0]);

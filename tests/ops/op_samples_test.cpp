@@ -1,5 +1,9 @@
 // Walks the registry: every op must have samples; its outputs on random calls are compared with the float64
 // reference, and its gradient with finite differences. SINTER_TEST_CASES changes the number of cases per op.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/gradcheck.h>
@@ -8,10 +12,6 @@
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/copy/copy.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
 namespace sinter::ops {
 namespace {
@@ -49,8 +49,8 @@ class OpSamplesTest : public testing::TestWithParam<std::string> {
 };
 
 void compare(const Tensor& value, const ReferenceTensor& reference, double scale, const std::string& what) {
-  ASSERT_EQ(value.shape(), reference.shape) << what << ": shape " << to_string(value.shape()) << " expected "
-                                            << to_string(reference.shape);
+  ASSERT_EQ(value.shape(), reference.shape)
+      << what << ": shape " << to_string(value.shape()) << " expected " << to_string(reference.shape);
   double largest = 0.0;
   for (double r : reference.values) {
     if (std::isfinite(r)) largest = std::max(largest, std::abs(r));
@@ -86,9 +86,10 @@ TEST_P(OpSamplesTest, MatchesReference) {
       if (op().definition.input_def(j).mutated) {
         results.push_back(inputs[j]);
       } else {
-        const auto same = std::equal(static_cast<const std::byte*>(inputs[j].raw_data()),
-                                     static_cast<const std::byte*>(inputs[j].raw_data()) + inputs[j].spec().bytes(),
-                                     static_cast<const std::byte*>(sample.inputs[j].raw_data()));
+        const auto same =
+            std::equal(static_cast<const std::byte*>(inputs[j].raw_data()),
+                       static_cast<const std::byte*>(inputs[j].raw_data()) + inputs[j].spec().bytes(),
+                       static_cast<const std::byte*>(sample.inputs[j].raw_data()));
         ASSERT_TRUE(same) << "input " << j << " was changed, but the schema does not say so";
       }
     }

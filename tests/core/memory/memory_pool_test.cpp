@@ -1,11 +1,10 @@
 // What the pool promises, one promise a test, on a fake device. Random operations and threads are in
-// memory_pool_stress_test.cpp.
+// memory_pool_stress_test.cpp, how much is held in memory_pool_footprint_test.cpp.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -226,6 +225,21 @@ TEST_F(MemoryPoolTest, AnotherStreamGetsTheBlockOnceItsEventHasPassed) {
   void* const other = pool->allocate(3 * kMiB, 2);
   EXPECT_EQ(other, first);
   pool->deallocate(other);
+}
+
+TEST_F(MemoryPoolTest, RestOfASplitKeepsTheEvent) {
+  make();
+  pool->deallocate(pool->allocate(100, 2));
+  void* const first = pool->allocate(4 * kMiB, 1);
+  const uint64_t mine = memory->work(1);
+  pool->deallocate(first);
+  void* const part = pool->allocate(kMiB, 1);
+  memory->work(1);  // on the part alone
+  memory->finish(1, mine);
+  void* const rest = pool->allocate(3 * kMiB, 2);
+  EXPECT_EQ(rest, static_cast<std::byte*>(first) + kMiB);
+  pool->deallocate(part);
+  pool->deallocate(rest);
 }
 
 TEST_F(MemoryPoolTest, BlocksFreedBeforeASecondStreamCameAreSafeToo) {
@@ -449,63 +463,6 @@ TEST_F(MemoryPoolTest, ModeComesFromTheEnvironment) {
   ::unsetenv("SINTER_MEMORY");
   EXPECT_EQ(pool_mode_from_environment(), PoolMode::kCaching);
   if (kept) ::setenv("SINTER_MEMORY", kept->c_str(), 1);
-}
-
-// ---- How much is held
-// ------------------------------------------------------------------------------------------
-
-// The blocks of a training step of a small residual network: activations that live until the backward pass
-// needs them, short-lived scratch, and small statistics between them.
-void training_step(MemoryPool& pool, size_t batch) {
-  std::vector<std::pair<void*, size_t>> saved;
-  std::vector<void*> statistics;
-  for (size_t stage = 0, channels = 16, side = 32; stage < 3; ++stage, channels *= 2, side /= 2) {
-    for (int layer = 0; layer < 9; ++layer) {
-      const size_t bytes = batch * channels * side * side * sizeof(float);
-      void* const scratch = pool.allocate(bytes * 3 / 2);
-      saved.emplace_back(pool.allocate(bytes), bytes);
-      pool.deallocate(scratch);
-      for (int i = 0; i < 2; ++i) statistics.push_back(pool.allocate(channels * sizeof(float)));
-      saved.emplace_back(pool.allocate(bytes), bytes);
-      saved.emplace_back(pool.allocate(bytes / 32), bytes / 32);
-    }
-  }
-  void* gradient = pool.allocate(saved.back().second);
-  for (; !saved.empty(); saved.pop_back()) {
-    void* const next = pool.allocate(saved.back().second);
-    pool.deallocate(gradient);
-    pool.deallocate(saved.back().first);
-    gradient = next;
-  }
-  pool.deallocate(gradient);
-  for (void* block : statistics) pool.deallocate(block);
-}
-
-TEST_F(MemoryPoolTest, HoldsLittleMoreThanThePeakWithChangingBatches) {
-  for (const unsigned seed : {1u, 2u, 3u}) {
-    make();
-    std::mt19937 random(seed);
-    for (int step = 0; step < 200; ++step) training_step(*pool, 1 + random() % 256);
-    const PoolStats stats = pool->stats();
-    EXPECT_GT(stats.peak_live_bytes, 200 * kMiB);
-    EXPECT_LE(static_cast<double>(stats.peak_reserved_bytes),
-              1.2 * static_cast<double>(stats.peak_live_bytes));
-  }
-}
-
-TEST_F(MemoryPoolTest, SteadyTrainingAsksTheDeviceForNothing) {
-  make();
-  for (int step = 0; step < 5; ++step) {
-    training_step(*pool, 128);
-    training_step(*pool, 37);
-  }
-  const PoolStats before = pool->stats();
-  for (int step = 0; step < 20; ++step) {
-    training_step(*pool, 128);
-    training_step(*pool, 37);
-  }
-  EXPECT_EQ(pool->stats().device_allocations, before.device_allocations);
-  EXPECT_EQ(pool->stats().device_deallocations, before.device_deallocations);
 }
 
 }  // namespace

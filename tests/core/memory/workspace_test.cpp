@@ -95,11 +95,16 @@ TEST_F(WorkspaceTest, LeasesThatEndOutOfTurnDoNotOverlap) {
   { const Workspace::Lease sizing = workspace->lease(4096); }
   std::optional<Workspace::Lease> first(workspace->lease(512));
   std::optional<Workspace::Lease> second(workspace->lease(512));
+  const void* const base = first->data();
   first.reset();
-  const Workspace::Lease third = workspace->lease(512);
-  const auto* const a = static_cast<const std::byte*>(second->data());
-  const auto* const b = static_cast<const std::byte*>(third.data());
-  EXPECT_TRUE(b >= a + 512 || a >= b + 512);
+  {
+    const Workspace::Lease third = workspace->lease(1024);
+    const auto* const a = static_cast<const std::byte*>(second->data());
+    const auto* const b = static_cast<const std::byte*>(third.data());
+    EXPECT_TRUE(b >= a + 512 || a >= b + 1024);
+  }
+  second.reset();
+  EXPECT_EQ(workspace->lease(4096).data(), base);  // with the last one all room is back
 }
 
 TEST_F(WorkspaceTest, ReleaseGivesTheArenaBackUnlessLeased) {

@@ -1,0 +1,32 @@
+#include <sinter/ops/argmax/argmax.h>
+#include <sinter/ops/argmax/argmax_attributes.h>
+#include <sinter/ops/common/op_support.h>
+
+namespace sinter::ops {
+namespace {
+
+std::vector<TensorSpec> infer_argmax(const InferContext& context) {
+  const auto& attributes = context.attributes<ArgmaxAttributes>();
+  const Shape& x = context.shape(0);
+  const int axis = normalize_axis(attributes.axis, x.rank(), context.tag());
+  const Shape shape = attributes.keep_dims ? x.with(axis, 1) : x.without(axis);
+  SINTER_CHECK(x[axis] > 0 || shape.numel() == 0, "[argmax] expected elements along axis {} but got shape {}", axis, x);
+  return {{shape, DType::kInt64, context.input(0).device}};
+}
+
+}  // namespace
+
+Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims) {
+  static const Op& op = builtin("argmax");
+  return call_single(op, {x}, ArgmaxAttributes{axis, keep_dims});
+}
+
+void register_argmax(OpRegistry& registry);
+void register_argmax(OpRegistry& registry) {
+  registry.add({.name = "argmax",
+                .inputs = {{"x"}},
+                .outputs = {{.name = "indices", .differentiable = false}},
+                .infer = infer_argmax});
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,45 @@
+#include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/reduce/reduce_cpu.h>
+
+#include <cstring>
+
+namespace sinter::ops {
+namespace {
+
+/// Moves elements by their size alone.
+template <class Word>
+void broadcast_words(const TensorView& x, const TensorView& y) {
+  const auto plan = plan_broadcast<1>(y.shape, {x.shape});
+  const bool steps = plan.steps(0);
+  parallel_for(y.numel(), kElementwiseGrain, [&](int64_t begin, int64_t end) {
+    for_each_run(plan, begin, end, [&](int64_t first, int64_t count, const auto& offsets) {
+      const Word* from = x.as<const Word>() + offsets[0];
+      Word* to = y.as<Word>() + first;
+      if (steps) {
+        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(Word));
+      } else {
+        std::fill_n(to, count, *from);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void run_broadcast_to_cpu(const KernelContext& context) {
+  const TensorView &x = context.input(0), &y = context.output(0);
+  if (y.numel() == 0) return;
+  switch (size_of(x.dtype)) {
+    case 8:
+      return broadcast_words<uint64_t>(x, y);
+    case 4:
+      return broadcast_words<uint32_t>(x, y);
+    case 2:
+      return broadcast_words<uint16_t>(x, y);
+    default:
+      return broadcast_words<uint8_t>(x, y);
+  }
+}
+
+}  // namespace sinter::ops

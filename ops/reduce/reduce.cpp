@@ -1,0 +1,159 @@
+#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reduce/reduce_attributes.h>
+#include <sinter/ops/reduce/reduce_plan.h>
+#include <sinter/ops/reshape/reshape.h>
+
+namespace sinter::ops {
+namespace {
+
+AxisMask mask_of(const InferContext& context) {
+  return reduced_axes(context.attributes<ReduceAttributes>().axes, context.shape(0).rank(), context.tag());
+}
+
+TensorSpec reduced_spec(const InferContext& context) {
+  TensorSpec spec = context.input(0);
+  spec.shape = reduced_shape(spec.shape, mask_of(context), context.attributes<ReduceAttributes>().keep_dims);
+  return spec;
+}
+
+std::vector<TensorSpec> infer_sum(const InferContext& context) {
+  TensorSpec spec = reduced_spec(context);
+  if (!is_float(spec.dtype)) spec.dtype = DType::kInt64;
+  return {spec};
+}
+
+std::vector<TensorSpec> infer_mean(const InferContext& context) {
+  context.expect_float(0);
+  return {reduced_spec(context)};
+}
+
+std::vector<TensorSpec> infer_extreme(const InferContext& context) {
+  const TensorSpec spec = reduced_spec(context);
+  SINTER_CHECK(spec.shape.numel() == 0 || context.shape(0).numel() > 0,
+               "[{}] expected at least one element to reduce but got shape {}", context.tag(), context.shape(0));
+  return {spec};
+}
+
+std::vector<TensorSpec> infer_extreme_grad(const InferContext& context) {
+  context.expect_float(0);
+  context.expect_same_dtype(1, 0);
+  context.expect_shape(1, reduced_spec(context).shape);
+  return {context.input(0)};
+}
+
+std::vector<TensorSpec> infer_sum_to(const InferContext& context) {
+  context.expect_float(0);
+  const Shape shape(context.attributes<ShapeAttributes>().shape);
+  SINTER_CHECK(shape.rank() <= context.shape(0).rank() &&
+                   broadcast_shapes(shape, context.shape(0), context.tag()) == context.shape(0),
+               "[sum_to] expected a shape that can be broadcast to {} but got {}", context.shape(0), shape);
+  return {{shape, context.input(0).dtype, context.input(0).device}};
+}
+
+std::vector<TensorSpec> infer_broadcast_to(const InferContext& context) {
+  const Shape shape(context.attributes<ShapeAttributes>().shape);
+  SINTER_CHECK(context.shape(0).rank() <= shape.rank() &&
+                   broadcast_shapes(context.shape(0), shape, context.tag()) == shape,
+               "[broadcast_to] expected a shape to which {} can be broadcast but got {}", context.shape(0), shape);
+  return {{shape, context.input(0).dtype, context.input(0).device}};
+}
+
+std::vector<int64_t> extents_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+/// `grad`, which has the shape of the output, repeated along the reduced axes.
+Tensor repeated(const GradientContext& context, const Tensor& grad) {
+  const Shape& x = context.input_spec(0).shape;
+  const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.rank(), "reduce");
+  return broadcast_to(reshape(grad, extents_of(reduced_shape(x, mask, true))), x);
+}
+
+std::vector<Tensor> sum_gradient(const GradientContext& context) { return {repeated(context, context.grad())}; }
+
+std::vector<Tensor> mean_gradient(const GradientContext& context) {
+  const auto outputs = static_cast<double>(context.output_spec(0).shape.numel());
+  const auto terms = static_cast<double>(context.input_spec(0).shape.numel()) / outputs;
+  // With nothing to reduce there is no element whose gradient the scale, NaN or infinite then, could reach.
+  return {repeated(context, affine(context.grad(), 1.0 / terms, 0.0))};
+}
+
+template <Tensor (*kGrad)(const Tensor&, const Tensor&, const ReduceAttributes&)>
+std::vector<Tensor> extreme_gradient(const GradientContext& context) {
+  return {kGrad(context.input(0), context.grad(), context.attributes<ReduceAttributes>())};
+}
+
+std::vector<Tensor> sum_to_gradient(const GradientContext& context) {
+  return {broadcast_to(context.grad(), context.input_spec(0).shape)};
+}
+
+std::vector<Tensor> broadcast_to_gradient(const GradientContext& context) {
+  return {sum_to(context.grad(), context.input_spec(0).shape)};
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+  static const Op& op = builtin("sum");
+  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+Tensor mean(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+  static const Op& op = builtin("mean");
+  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+Tensor max(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+  static const Op& op = builtin("max");
+  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+Tensor min(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+  static const Op& op = builtin("min");
+  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  static const Op& op = builtin("sum_to");
+  if (x.shape() == shape) return x;
+  return call_single(op, {x}, ShapeAttributes{extents_of(shape)});
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  static const Op& op = builtin("broadcast_to");
+  if (x.shape() == shape) return x;
+  return call_single(op, {x}, ShapeAttributes{extents_of(shape)});
+}
+
+Tensor max_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes) {
+  static const Op& op = builtin("max_grad");
+  return call_single(op, {x, dy}, attributes);
+}
+
+Tensor min_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attributes) {
+  static const Op& op = builtin("min_grad");
+  return call_single(op, {x, dy}, attributes);
+}
+
+void register_reduce(OpRegistry& registry);
+void register_reduce(OpRegistry& registry) {
+  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient, GradientReads reads) {
+    registry.add({.name = name,
+                  .inputs = {{"x"}},
+                  .outputs = {{"y"}},
+                  .infer = infer,
+                  .gradient = gradient,
+                  .gradient_reads = reads});
+  };
+  define("sum", infer_sum, sum_gradient, {});
+  define("mean", infer_mean, mean_gradient, {});
+  define("max", infer_extreme, extreme_gradient<max_grad>, {.inputs = reads_of({0})});
+  define("min", infer_extreme, extreme_gradient<min_grad>, {.inputs = reads_of({0})});
+  define("sum_to", infer_sum_to, sum_to_gradient, {});
+  define("broadcast_to", infer_broadcast_to, broadcast_to_gradient, {});
+  for (const char* name : {"max_grad", "min_grad"}) {
+    registry.add({.name = name, .inputs = {{"x"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_extreme_grad});
+  }
+}
+
+}  // namespace sinter::ops
