@@ -1,15 +1,17 @@
 // train_resnet: trains a ResNet on images.
 //
-// Without options it trains a ResNet-20 (0.27 million parameters) on the 1,437 handwritten digits (8x8, grey) that ship with
-// Sinter, and tests it on 360 others: about 99 % in half a minute on two cores. With --data it takes your own:
+// Without options it trains a ResNet-20 (0.27 million parameters) on the 1,437 handwritten digits (8x8, grey)
+// that ship with Sinter, and tests it on 360 others: about 99 % in half a minute on two cores. With --data it
+// takes your own:
 //
 //   train_resnet --data cifar10 --epochs 30                          # CIFAR binaries or folders of JPEGs
-//   train_resnet --data photos --model resnet50 --image-size 224     # train/<class>/*.jpg, test/<class>/*.jpg
-//   train_resnet --checkpoints run1 --resume                         # goes on where it was stopped, bit for bit
-
-#include <fmt/core.h>
+//   train_resnet --data photos --model resnet50 --image-size 224     # train/<class>/*.jpg,
+//   test/<class>/*.jpg train_resnet --checkpoints run1 --resume                         # goes on where it
+//   was stopped, bit for bit
 
 #include <exception>
+
+#include <fmt/core.h>
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
@@ -35,13 +37,15 @@ int run(Options options) {
   }
   complete(options, *train);
   const auto image = train->get(0).image;
-  fmt::print("{} ({}): {} training and {} test images in {} classes", options.data.empty() ? "handwritten digits" : folder,
-             kind, train->size(), test->size(), train->num_classes());
+  fmt::print("{} ({}): {} training and {} test images in {} classes",
+             options.data.empty() ? "handwritten digits" : folder, kind, train->size(), test->size(),
+             train->num_classes());
   if (options.image_size == 0) fmt::print(", {}x{}x{}", image.height, image.width, image.channels);
   fmt::print("\n{}\n{}", sinter::backend_of(sinter::Device::cpu()).describe(0), describe(options));
 
   Trainer trainer(options, train, test);
-  fmt::print("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
+  fmt::print("  {:<8} {:.2f} million\n\n", "weights",
+             static_cast<double>(trainer.model().parameter_count()) / 1e6);
   std::fflush(stdout);
   if (options.resume && !trainer.resume()) fmt::print("no checkpoint yet in {}\n", options.checkpoints);
   catch_interrupts();

@@ -1,11 +1,11 @@
 #include "trainer.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <utility>
+
+#include <fmt/core.h>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/nn/loss/loss.h>
@@ -46,7 +46,8 @@ nn::data::Normalization measure_normalization(const Dataset& dataset) {
   for (size_t c = 0; c < sum.size(); ++c) {
     const double mean = sum[c] / pixels;
     normalization.mean.push_back(static_cast<float>(mean));
-    normalization.std.push_back(static_cast<float>(std::sqrt(std::max(squares[c] / pixels - mean * mean, 1e-6))));
+    normalization.std.push_back(
+        static_cast<float>(std::sqrt(std::max(squares[c] / pixels - mean * mean, 1e-6))));
   }
   return normalization;
 }
@@ -115,11 +116,14 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
   const auto warmup = static_cast<int64_t>(options.warmup * static_cast<double>(steps));
   const int64_t rest = std::max<int64_t>(steps - warmup, 1);
   if (options.schedule == "one-cycle") {
-    return nn::OneCycleSchedule{
-        .peak = lr, .steps = std::max<int64_t>(steps, 2), .rising = options.warmup, .anneal = nn::Anneal::kLinear};
+    return nn::OneCycleSchedule{.peak = lr,
+                                .steps = std::max<int64_t>(steps, 2),
+                                .rising = options.warmup,
+                                .anneal = nn::Anneal::kLinear};
   }
   if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
-  if (options.schedule == "polynomial") return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
+  if (options.schedule == "polynomial")
+    return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
   if (options.schedule == "step") {
     return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
   }
@@ -137,14 +141,16 @@ void catch_interrupts() {
   std::signal(SIGTERM, handler);
 }
 
-Trainer::Trainer(const Options& options, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test)
+Trainer::Trainer(const Options& options, std::shared_ptr<const Dataset> train,
+                 std::shared_ptr<const Dataset> test)
     : options_(options),
       train_loader_(train, train_loader_options(options, *train)),
       test_loader_(std::move(test), test_loader_options(options, *train)),
       model_(make_model(options, *train)),
       sgd_(make_sgd(options, model_)),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())) {
-  if (!options.checkpoints.empty()) checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
+  if (!options.checkpoints.empty())
+    checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
 }
 
@@ -181,9 +187,10 @@ bool Trainer::run_epoch() {
     stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
     const double wait = train_loader_.wait_seconds();
     stats_.wait_seconds += wait - std::exchange(wait_before, wait);
-    bar.update(train_loader_.state().batch, {.loss = stats_.loss.mean(),
-                                             .learning_rate = learning_rate,
-                                             .images_per_second = static_cast<double>(stats_.images) / stats_.seconds});
+    bar.update(train_loader_.state().batch,
+               {.loss = stats_.loss.mean(),
+                .learning_rate = learning_rate,
+                .images_per_second = static_cast<double>(stats_.images) / stats_.seconds});
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
       save();
       start = std::chrono::steady_clock::now();
@@ -198,7 +205,8 @@ double Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
   const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, batch.labels);
   const double value = loss.item();
   if (!std::isfinite(value)) {
-    throw Error(fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
+    throw Error(
+        fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
   }
   stats_.correct += nn::top_k_correct(logits, batch.labels);
   sgd_.zero_grad();
@@ -222,10 +230,12 @@ nn::ConfusionMatrix Trainer::evaluate() {
 void Trainer::report_epoch(const nn::ConfusionMatrix& test) const {
   const double images = static_cast<double>(stats_.images);
   const double compute = stats_.seconds - stats_.wait_seconds;
-  fmt::print("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (compute {:.0f}, data wait {:.0f} %)\n",
-             epoch_ + 1, *options_.epochs, stats_.loss.mean(), 100.0 * static_cast<double>(stats_.correct) / images,
-             100.0 * test.accuracy(), images / stats_.seconds, images / std::max(compute, 1e-9),
-             100.0 * stats_.wait_seconds / stats_.seconds);
+  fmt::print(
+      "epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (compute {:.0f}, data wait "
+      "{:.0f} %)\n",
+      epoch_ + 1, *options_.epochs, stats_.loss.mean(), 100.0 * static_cast<double>(stats_.correct) / images,
+      100.0 * test.accuracy(), images / stats_.seconds, images / std::max(compute, 1e-9),
+      100.0 * stats_.wait_seconds / stats_.seconds);
   std::fflush(stdout);
 }
 
@@ -259,7 +269,8 @@ bool Trainer::resume() {
   const auto latest = checkpoints_->latest();
   if (!latest) return false;
   const nn::CheckpointData data = nn::load_checkpoint(*latest);
-  if (data.value<std::string>("model") != options_.model || data.value<int64_t>("epochs") != *options_.epochs) {
+  if (data.value<std::string>("model") != options_.model ||
+      data.value<int64_t>("epochs") != *options_.epochs) {
     throw InvalidArgument(fmt::format("[resume] {} is of a run with --model {} --epochs {}", latest->string(),
                                       data.value<std::string>("model"), data.value<int64_t>("epochs")));
   }
@@ -270,7 +281,8 @@ bool Trainer::resume() {
                          .seed = data.value<uint64_t>("loader_seed"),
                          .batch_size = data.value<int64_t>("loader_batch_size"),
                          .dataset_size = data.value<int64_t>("loader_dataset_size")});
-  default_generator() = Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  default_generator() =
+      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
   epoch_ = data.value<int64_t>("epoch");
   step_ = data.value<int64_t>("step");
   stats_ = {};
@@ -278,7 +290,8 @@ bool Trainer::resume() {
   stats_.correct = data.value<int64_t>("epoch_correct");
   stats_.seconds = data.value<double>("epoch_seconds");
   stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
-  if (stats_.images > 0) stats_.loss.add(data.value<double>("epoch_loss"), static_cast<double>(stats_.images));
+  if (stats_.images > 0)
+    stats_.loss.add(data.value<double>("epoch_loss"), static_cast<double>(stats_.images));
   fmt::print("resumed {} at step {}\n", latest->string(), step_);
   return true;
 }

@@ -20,8 +20,8 @@ class Trainer {
   Trainer(const Options& options, std::shared_ptr<const sinter::nn::data::Dataset> train,
           std::shared_ptr<const sinter::nn::data::Dataset> test);
 
-  /// Trains to the end, to --max-steps, or until interrupted() says so. Prints a progress bar and a line per epoch.
-  /// Gives true if the run is complete.
+  /// Trains to the end, to --max-steps, or until interrupted() says so. Prints a progress bar and a line per
+  /// epoch. Gives true if the run is complete.
   bool train();
 
   /// Tests the model on all test images.
@@ -60,7 +60,8 @@ class Trainer {
   EpochStats stats_;
 };
 
-/// Makes Ctrl-C (SIGINT) and SIGTERM end training after the present step, with a checkpoint; a second one ends the program.
+/// Makes Ctrl-C (SIGINT) and SIGTERM end training after the present step, with a checkpoint; a second one
+/// ends the program.
 void catch_interrupts();
 
 }  // namespace train_resnet
