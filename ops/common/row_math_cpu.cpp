@@ -3,6 +3,7 @@
 
 #include <Eigen/Core>
 
+#include <sinter/ops/common/block_cpu.h>
 #include <sinter/ops/common/lanes.h>
 #include <sinter/ops/common/row_math_cpu.h>
 
@@ -12,15 +13,18 @@ namespace {
 // Rows are worked on in aligned pieces: a register-friendly place for converted elements, and sums that do
 // not depend on how the row itself is aligned.
 constexpr int64_t kPiece = 256;
+static_assert(kPiece <= kBlock);
 
 /// Calls body(values, first, count) for the pieces of exp(x - shift).
 template <class T, class F>
 void for_each_piece(const T* x, int64_t count, compute_type<T> shift, F body) {
   using C = compute_type<T>;
+  BlockBuffer<T> buffer;
   alignas(64) C piece[kPiece];
   for (int64_t first = 0; first < count; first += kPiece) {
     const int64_t width = std::min(kPiece, count - first);
-    for (int64_t i = 0; i < width; ++i) piece[i] = static_cast<C>(x[first + i]) - shift;
+    const C* loaded = load_block(x + first, width, buffer.values);
+    for (int64_t i = 0; i < width; ++i) piece[i] = loaded[i] - shift;
     exp_in_place(piece, width);
     body(piece, first, width);
   }
@@ -37,8 +41,15 @@ void exp_in_place(C* values, int64_t count) {
 template <class T>
 compute_type<T> row_max(const T* x, int64_t count) {
   using C = compute_type<T>;
-  return lane_max<C>(count, -std::numeric_limits<C>::infinity(),
-                     [=](int64_t i) { return static_cast<C>(x[i]); });
+  BlockBuffer<T> buffer;
+  C largest = -std::numeric_limits<C>::infinity();
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t width = std::min(kPiece, count - first);
+    const C* piece = load_block(x + first, width, buffer.values);
+    const C found = Eigen::Map<const Eigen::Array<C, Eigen::Dynamic, 1>>(piece, width).maxCoeff();
+    largest = found > largest ? found : largest;
+  }
+  return largest;
 }
 
 template <class T>

@@ -8,7 +8,7 @@
 
 namespace sinter::ops {
 
-/// The largest element; -infinity if there is none. NaNs are passed over.
+/// The largest element; -infinity if there is none. A row with a NaN gives any of its elements.
 template <class T>
 compute_type<T> row_max(const T* x, int64_t count);
 

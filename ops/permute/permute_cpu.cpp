@@ -16,9 +16,10 @@ namespace sinter::ops {
 namespace {
 
 constexpr int64_t kGrainElements = 16384;
-// One task of a transpose: its source lines and the lines it writes stay in the first-level cache together.
+// One task of a transpose: what it reads and writes stays in the second-level cache, and it reads few, long
+// streams.
 constexpr int64_t kBlockRows = 128;
-constexpr int64_t kBlockColumns = 64;
+constexpr int64_t kBlockColumns = 256;
 
 /// out[c * out_stride + r] = in[r * in_stride + c] for the columns [begin, end) of kRows rows: so few rows
 /// that the compiler can interleave them.
@@ -67,8 +68,8 @@ void transpose_block(const T* in, int64_t in_stride, T* out, int64_t out_stride,
   constexpr int64_t n = kTileSide<T>;
   const int64_t whole_rows = rows - rows % n;
   const int64_t whole_columns = columns - columns % n;
-  for (int64_t c = 0; c < whole_columns; c += n) {
-    for (int64_t r = 0; r < whole_rows; r += n) {
+  for (int64_t r = 0; r < whole_rows; r += n) {
+    for (int64_t c = 0; c < whole_columns; c += n) {
       transpose_tile(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
     }
   }
