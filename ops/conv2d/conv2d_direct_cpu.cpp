@@ -132,7 +132,7 @@ struct Plan {
     }
     choose_bands();
     const PackedBand band(rows, columns, source_channels, lanes);
-    weight_bytes = bytes_of(groups * target_padded * source_channels * taps);
+    weight_bytes = bytes_of(groups * group_weights());
     initial_bytes = bytes_of(groups * target_padded);
     source_bytes = bytes_of(band.capacity(band_rows));
     scratch_bytes = bytes_of(band_rows * columns.target * kStripVectors * lanes);
@@ -158,6 +158,8 @@ struct Plan {
     slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(batch * bands, 1));
   }
 
+  /// Room for one group's packed weights.
+  int64_t group_weights() const { return target_padded * source_channels * taps; }
   size_t workspace_bytes() const {
     return static_cast<size_t>(weight_bytes + initial_bytes + slots * (source_bytes + scratch_bytes));
   }
@@ -301,8 +303,8 @@ struct Call {
     const int64_t row_end = std::min(row_begin + plan.band_rows, plan.rows.target);
     const int64_t pixels = (row_end - row_begin) * plan.columns.target;
     band.set_targets(row_begin, row_end);
-    const C* strip_weight = weight;
     for (int64_t group = 0; group < plan.groups; ++group) {
+      const C* strip_weight = weight + group * plan.group_weights();
       const T* from =
           source + image * source_strides.image + group * plan.source_channels * source_strides.channel;
       pack_band(band, from, source_strides, packed);
@@ -343,8 +345,7 @@ void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPas
       pass == Conv2dPass::kForward && context.has_input(2) ? context.input(2).as<const T>() : nullptr;
   parallel_for(plan.groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
-      const int64_t count = plan.target_padded * plan.source_channels * plan.taps;
-      pack_weight(plan, g, strides, filters + group * strides.group, weight + group * count);
+      pack_weight(plan, g, strides, filters + group * strides.group, weight + group * plan.group_weights());
       C* padded = initial + group * plan.target_padded;
       for (int64_t o = 0; o < plan.target_padded; ++o) {
         padded[o] = bias != nullptr && o < plan.target_channels
