@@ -132,7 +132,7 @@ struct Plan {
     }
     choose_bands();
     const PackedBand band(rows, columns, source_channels, lanes);
-    weight_bytes = bytes_of(groups * target_padded * source_channels * taps);
+    weight_bytes = bytes_of(groups * group_weights());
     initial_bytes = bytes_of(groups * target_padded);
     source_bytes = bytes_of(band.capacity(band_rows));
     scratch_bytes = bytes_of(band_rows * columns.target * kStripVectors * lanes);
@@ -158,6 +158,8 @@ struct Plan {
     slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(batch * bands, 1));
   }
 
+  /// Room for one group's packed weights.
+  int64_t group_weights() const { return target_padded * source_channels * taps; }
   size_t workspace_bytes() const {
     return static_cast<size_t>(weight_bytes + initial_bytes + slots * (source_bytes + scratch_bytes));
   }
@@ -301,11 +303,10 @@ struct Call {
     const int64_t row_end = std::min(row_begin + plan.band_rows, plan.rows.target);
     const int64_t pixels = (row_end - row_begin) * plan.columns.target;
     band.set_targets(row_begin, row_end);
-    const C* strip_weight = weight;
     for (int64_t group = 0; group < plan.groups; ++group) {
-      const T* from =
-          source + image * source_strides.image + group * plan.source_channels * source_strides.channel;
-      pack_band(band, from, source_strides, packed);
+      const C* strip_weight = weight + group * plan.group_weights();
+      pack_band(band, source + image * source_strides.image, group * plan.source_channels, source_strides,
+                packed);
       for (const Strip& strip : plan.strips) {
         const int64_t channel = group * plan.target_channels + strip.first;
         T* to = target + image * target_strides.image + channel * target_strides.channel +
@@ -343,8 +344,7 @@ void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPas
       pass == Conv2dPass::kForward && context.has_input(2) ? context.input(2).as<const T>() : nullptr;
   parallel_for(plan.groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t group = begin; group < end; ++group) {
-      const int64_t count = plan.target_padded * plan.source_channels * plan.taps;
-      pack_weight(plan, g, strides, filters + group * strides.group, weight + group * count);
+      pack_weight(plan, g, strides, filters + group * strides.group, weight + group * plan.group_weights());
       C* padded = initial + group * plan.target_padded;
       for (int64_t o = 0; o < plan.target_padded; ++o) {
         padded[o] = bias != nullptr && o < plan.target_channels
@@ -376,6 +376,8 @@ void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPas
 
 bool conv2d_direct_can_run(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype) {
   if (is_half(dtype)) return true;
+  // Unfolding NHWC images costs more than idle lanes; groups multiply the idle lanes.
+  if (geometry.layout == Layout::kNHWC && geometry.groups == 1) return true;
   const int64_t lanes = dtype == DType::kFloat32 ? kLanes<float> : kLanes<double>;
   const int64_t channels = pass == Conv2dPass::kGradInput ? geometry.group_in() : geometry.group_out();
   return 2 * channels >= lanes;
