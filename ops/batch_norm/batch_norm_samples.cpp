@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <sinter/ops/batch_norm/batch_norm.h>
@@ -18,7 +19,8 @@ Tensor parameter(SampleMaker& maker, int64_t channels, double low, double high) 
 Shape image_shape(SampleMaker& maker, Layout layout, int64_t channels) {
   const int64_t batch = maker.integer(2, 6);
   if (maker.chance(0.25)) return {batch, channels};
-  const int64_t height = maker.integer(1, 9), width = maker.integer(1, 9);
+  const int64_t most = maker.chance(0.04) ? 100 : 9;  // beyond one block of the kernels now and then
+  const int64_t height = maker.integer(1, most), width = maker.integer(most / 2, most);
   return layout == Layout::kNCHW ? Shape{batch, channels, height, width}
                                  : Shape{batch, height, width, channels};
 }
@@ -49,6 +51,13 @@ std::vector<int64_t> channels_of(const Shape& shape, Layout layout) {
   return channels;
 }
 
+ReferenceTensor parameter_or(const Tensor& parameter, int64_t channels, double otherwise) {
+  if (parameter.defined()) return reference_of(parameter);
+  ReferenceTensor values(Shape{channels});
+  std::fill(values.values.begin(), values.values.end(), otherwise);
+  return values;
+}
+
 std::vector<ReferenceTensor> batch_norm_reference(const OpSample& sample) {
   const auto& options = sample.attributes.as<BatchNormOptions>();
   const ReferenceTensor x = reference_of(sample.inputs[0]);
@@ -73,11 +82,11 @@ std::vector<ReferenceTensor> batch_norm_reference(const OpSample& sample) {
       running_var[c] += options.momentum * (squares / (count - 1.0) - running_var[c]);
     }
   }
+  const ReferenceTensor weight = parameter_or(sample.inputs[1], channels, 1.0);
+  const ReferenceTensor bias = parameter_or(sample.inputs[2], channels, 0.0);
   for (size_t i = 0; i < channel.size(); ++i) {
     const int64_t c = channel[i];
-    const double weight = sample.inputs[1].defined() ? reference_of(sample.inputs[1])[c] : 1.0;
-    const double bias = sample.inputs[2].defined() ? reference_of(sample.inputs[2])[c] : 0.0;
-    y.values[i] = (x.values[i] - mean[c]) * inv_std[c] * weight + bias;
+    y.values[i] = (x.values[i] - mean[c]) * inv_std[c] * weight[c] + bias[c];
   }
   if (running) return {y, mean, inv_std, running_mean, running_var};
   return {y, mean, inv_std};
@@ -103,6 +112,7 @@ std::vector<ReferenceTensor> batch_norm_grad_reference(const OpSample& sample) {
   const ReferenceTensor x = reference_of(sample.inputs[0]), dy = reference_of(sample.inputs[1]);
   const ReferenceTensor mean = reference_of(sample.inputs[3]), inv_std = reference_of(sample.inputs[4]);
   const std::vector<int64_t> channel = channels_of(x.shape, options.layout);
+  const ReferenceTensor weight = parameter_or(sample.inputs[2], mean.shape.numel(), 1.0);
   ReferenceTensor dx(x.shape), dweight(mean.shape), dbias(mean.shape);
   std::vector<double> counts(mean.values.size());
   const auto normalized = [&](size_t i) { return (x.values[i] - mean[channel[i]]) * inv_std[channel[i]]; };
@@ -114,7 +124,7 @@ std::vector<ReferenceTensor> batch_norm_grad_reference(const OpSample& sample) {
   for (size_t i = 0; i < channel.size(); ++i) {
     const int64_t c = channel[i];
     const double count = counts[static_cast<size_t>(c)];
-    const double scale = inv_std[c] * (sample.inputs[2].defined() ? reference_of(sample.inputs[2])[c] : 1.0);
+    const double scale = inv_std[c] * weight[c];
     const double through_statistics =
         options.training ? dbias[c] / count + normalized(i) * dweight[c] / count : 0.0;
     dx.values[i] = scale * (dy.values[i] - through_statistics);
