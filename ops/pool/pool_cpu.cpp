@@ -214,7 +214,7 @@ void global_avg_pool_nhwc(int64_t batch, int64_t pixels, int64_t channels, const
                    double* totals = scratch + image * 2 * channels;
                    C* sums = reinterpret_cast<C*>(totals + channels);
                    std::fill_n(totals, channels, 0.0);
-                   const int64_t block = std::max<int64_t>(kGlobalBlock / channels, 8);
+                   const int64_t block = std::max<int64_t>(kGlobalBlock / std::max<int64_t>(channels, 1), 8);
                    for (int64_t first = 0; first < pixels; first += block) {
                      std::fill_n(sums, channels, C{0});
                      for (int64_t pixel = first; pixel < std::min(first + block, pixels); ++pixel) {
