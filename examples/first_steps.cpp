@@ -6,15 +6,15 @@
 //   step   600: loss 0.00...
 //   accuracy on fresh points: 99 % or more
 // The program fails if the accuracy is below that.
-#include <sinter/autograd/backward.h>
-#include <sinter/nn/nn.h>
-#include <sinter/ops/relu/relu.h>
-
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <numbers>
 #include <vector>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/nn/nn.h>
+#include <sinter/ops/relu/relu.h>
 
 using sinter::Generator;
 using sinter::Tensor;
@@ -36,7 +36,8 @@ struct Batch {
   Tensor labels;  // (count), int64: which spiral
 };
 
-// Points on two spirals of one and a half turns, the second half a turn behind the first, with a little noise.
+// Points on two spirals of one and a half turns, the second half a turn behind the first, with a little
+// noise.
 Batch make_spirals(int64_t count, Generator& generator) {
   std::vector<float> points;
   std::vector<int64_t> labels;

@@ -1,10 +1,10 @@
 // Initial values: their moments, bounds and reproducibility.
+#include <algorithm>
+
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/init.h>
 
 #include "nn/nn_test_support.h"
-
-#include <algorithm>
 
 namespace sinter::nn {
 namespace {
@@ -18,7 +18,8 @@ struct Moments {
 Moments moments(const Tensor& tensor) {
   const std::vector<float> values = tensor.to_vector<float>();
   Moments result;
-  for (const float value : values) result.mean += static_cast<double>(value) / static_cast<double>(values.size());
+  for (const float value : values)
+    result.mean += static_cast<double>(value) / static_cast<double>(values.size());
   for (const float value : values) result.deviation += std::pow(static_cast<double>(value) - result.mean, 2);
   result.deviation = std::sqrt(result.deviation / static_cast<double>(values.size()));
   result.lowest = static_cast<double>(*std::ranges::min_element(values));

@@ -18,9 +18,8 @@ TEST(LossTest, CrossEntropyPassesItsOptions) {
   EXPECT_NEAR(CrossEntropy{}(logits, target).item(), (wrong + right) / 2, 1e-15);
   expect_near<double>(CrossEntropy{.reduction = Reduction::kNone}(logits, target), {wrong, right}, 1e-15);
   EXPECT_NEAR(CrossEntropy{.label_smoothing = 1.0}(logits, target).item(), (wrong + right) / 2, 1e-15);
-  expect_near<double>(
-      (CrossEntropy{.label_smoothing = 0.2, .reduction = Reduction::kNone}(logits, target)),
-      {0.9 * wrong + 0.1 * right, 0.9 * right + 0.1 * wrong}, 1e-15);
+  expect_near<double>((CrossEntropy{.label_smoothing = 0.2, .reduction = Reduction::kNone}(logits, target)),
+                      {0.9 * wrong + 0.1 * right, 0.9 * right + 0.1 * wrong}, 1e-15);
   const Tensor ignoring = Tensor::from_values<int64_t>({7, 0}, {2});
   EXPECT_NEAR(CrossEntropy{.ignore_index = 7}(logits, ignoring).item(), right, 1e-15);
 }
@@ -34,7 +33,9 @@ TEST(LossTest, MseAveragesSquares) {
   expect_near<double>(prediction.grad(), {0, -4.0 / 3, 2}, 1e-15);
   EXPECT_NEAR(MseLoss{.reduction = Reduction::kSum}(prediction, target).item(), 13, 1e-15);
   expect_near<double>(MseLoss{.reduction = Reduction::kNone}(prediction, target), {0, 4, 9}, 1e-15);
-  EXPECT_EQ(message_of([&] { MseLoss{}(prediction, Tensor::zeros({3, 1}, DType::kFloat64)); }),
+  EXPECT_EQ(message_of([&] {
+              MseLoss{}(prediction, Tensor::zeros({3, 1}, DType::kFloat64));
+            }),
             "[mse_loss] expected two tensors of one shape but got (3,) and (3, 1)");
 }
 

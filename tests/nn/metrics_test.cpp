@@ -14,7 +14,8 @@ TEST(MetricsTest, TopKCountsRows) {
   EXPECT_EQ(top_k_correct(logits, target), 1);
   EXPECT_EQ(top_k_correct(logits, target, 2), 3) << "of equal logits the first counts as larger";
   EXPECT_EQ(top_k_correct(logits, target, 4), 3);
-  EXPECT_EQ(message_of([&] { top_k_correct(logits, target, 5); }), "[top_k_correct] expected k in [1, 4] but got 5");
+  EXPECT_EQ(message_of([&] { top_k_correct(logits, target, 5); }),
+            "[top_k_correct] expected k in [1, 4] but got 5");
   EXPECT_EQ(message_of([&] { top_k_correct(logits, Tensor::zeros({2}, DType::kInt64)); }),
             "[top_k_correct] expected int64 targets (3,) but got int64 (2,) on cpu");
   EXPECT_EQ(message_of([&] { top_k_correct(target, target); }),
@@ -55,7 +56,8 @@ TEST(ConfusionMatrixTest, CountsLogitsAndClasses) {
 
 TEST(ConfusionMatrixTest, ManyClassesAreListed) {
   ConfusionMatrix matrix(21);
-  matrix.add(Tensor::from_values<int64_t>({4, 4, 5, 0}, {4}), Tensor::from_values<int64_t>({0, 0, 0, 0}, {4}));
+  matrix.add(Tensor::from_values<int64_t>({4, 4, 5, 0}, {4}),
+             Tensor::from_values<int64_t>({0, 0, 0, 0}, {4}));
   const std::string text = matrix.to_string();
   EXPECT_EQ(text.find("class    samples  accuracy  most often taken for\n"
                       "0              4   25.00 %  4 (2)\n"
@@ -66,12 +68,15 @@ TEST(ConfusionMatrixTest, ManyClassesAreListed) {
 
 TEST(ConfusionMatrixTest, MistakesAreNamedAndCountNothing) {
   ConfusionMatrix matrix(2);
-  EXPECT_EQ(message_of([&] {
-              matrix.add(Tensor::from_values<int64_t>({1, 2}, {2}), Tensor::from_values<int64_t>({1, 1}, {2}));
-            }),
-            "[confusion_matrix] expected classes in [0, 2) but got 2");
+  EXPECT_EQ(
+      message_of([&] {
+        matrix.add(Tensor::from_values<int64_t>({1, 2}, {2}), Tensor::from_values<int64_t>({1, 1}, {2}));
+      }),
+      "[confusion_matrix] expected classes in [0, 2) but got 2");
   EXPECT_EQ(matrix.total(), 0);
-  EXPECT_EQ(message_of([&] { matrix.add(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kInt64)); }),
+  EXPECT_EQ(message_of([&] {
+              matrix.add(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kInt64));
+            }),
             "[confusion_matrix] expected logits of 2 classes but got shape (2, 3)");
   EXPECT_EQ(message_of([] { ConfusionMatrix(2, {"a"}); }), "[confusion_matrix] expected 2 names but got 1");
 }

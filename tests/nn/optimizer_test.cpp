@@ -1,10 +1,10 @@
 // Optimisers against PyTorch's values, from tests/reference/nn_values.py, and their groups and states.
+#include <functional>
+#include <memory>
+
 #include <sinter/nn/nn.h>
 
 #include "nn/nn_test_support.h"
-
-#include <functional>
-#include <memory>
 
 namespace sinter::nn {
 namespace {
@@ -15,7 +15,8 @@ using testing::message_of;
 /// A module with one float64 parameter of 6 elements.
 struct Six : Module {
   explicit Six(const VariableOptions& options = {}, const Shape& shape = {6})
-      : value(parameter("value", Tensor::from_values<double>({-0.625, -0.375, -0.125, 0.125, 0.375, 0.625}, shape),
+      : value(parameter("value",
+                        Tensor::from_values<double>({-0.625, -0.375, -0.125, 0.125, 0.375, 0.625}, shape),
                         options)) {}
   Tensor forward(const Tensor& x) const override { return x; }
   Parameter value;
@@ -27,7 +28,8 @@ void set_gradient(const Parameter& parameter, int64_t step) {
   parameter.tensor().set_grad(Tensor::from_values(values, parameter.shape()));
 }
 
-void expect_five_steps(Optimizer& optimizer, const Six& module, double rate, const std::vector<double>& expected) {
+void expect_five_steps(Optimizer& optimizer, const Six& module, double rate,
+                       const std::vector<double>& expected) {
   for (int64_t step = 0; step < 5; ++step) {
     set_gradient(module.value, step);
     optimizer.step(rate);
@@ -45,8 +47,8 @@ TEST(SgdTest, FiveStepsAgreeWithPyTorch) {
                      0.2640622610691406, 0.7772947068183593});
   Sgd c(dampening.parameters(), {.momentum = 0.9, .dampening = 0.3});
   expect_five_steps(c, dampening, 0.1,
-                    {-0.36408625000000006, -0.58294625, -0.07231375, -0.04679500000000003, 0.29742124999999997,
-                     0.80805375});
+                    {-0.36408625000000006, -0.58294625, -0.07231375, -0.04679500000000003,
+                     0.29742124999999997, 0.80805375});
   Sgd d(nesterov.parameters(), {.momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
   expect_five_steps(d, nesterov, 0.1,
                     {-0.2732834785249047, -0.6508178028246379, -0.06273861926562944, -2.2610585831268833e-05,
@@ -88,7 +90,8 @@ TEST(OptimizerTest, ParametersWithoutGradientAreLeftAlone) {
   const State state = adamw.state();
   EXPECT_EQ(state.size(), 3u);
   EXPECT_EQ(state.at("step.weight").item(), 1);
-  // A parameter that joins later starts with its own count, as in PyTorch: the first step of Adam has length lr.
+  // A parameter that joins later starts with its own count, as in PyTorch: the first step of Adam has length
+  // lr.
   layer.weight.tensor().set_grad({});
   layer.bias.tensor().set_grad(Tensor::full({2}, 3.0));
   adamw.step(0.1);
@@ -148,7 +151,8 @@ TEST(OptimizerTest, StateIsCanonicalWhateverTheLayout) {
   set_gradient(first.value, 0);
   from.step(0.1);
   to.load_state(from.state());
-  EXPECT_EQ(to.state().at("momentum.value").to_vector<double>(), from.state().at("momentum.value").to_vector<double>());
+  EXPECT_EQ(to.state().at("momentum.value").to_vector<double>(),
+            from.state().at("momentum.value").to_vector<double>());
   // Another step with the same gradient, given in each layout, ends at the same parameters.
   last.load_state(first.state());
   last.value.tensor().set_grad(last.value.from_canonical(first.value.grad()));
@@ -164,14 +168,16 @@ TEST(OptimizerTest, LoadStateReportsEverythingThatDoesNotFit) {
                     {"exp_avg.value", Tensor::zeros({5}, DType::kFloat64)},
                     {"momentum.value", Tensor::zeros({6}, DType::kFloat64)}};
   EXPECT_EQ(message_of([&] { adamw.load_state(state); }),
-            "[adamw] the state does not fit the optimiser: 1 missing: exp_avg_sq.value; 1 unexpected: momentum.value; "
+            "[adamw] the state does not fit the optimiser: 1 missing: exp_avg_sq.value; 1 unexpected: "
+            "momentum.value; "
             "1 mismatched: exp_avg.value (expected float64 (6,) but got float64 (5,))");
   EXPECT_TRUE(adamw.state().empty()) << "a failed load changes nothing";
   const State negative{{"step.value", Tensor::scalar(int64_t{-1})},
                        {"exp_avg.value", Tensor::zeros({6}, DType::kFloat64)},
                        {"exp_avg_sq.value", Tensor::zeros({6}, DType::kFloat64)}};
   EXPECT_EQ(message_of([&] { adamw.load_state(negative); }),
-            "[adamw] the state does not fit the optimiser: 1 mismatched: step.value (expected a count >= 1 but got -1)");
+            "[adamw] the state does not fit the optimiser: 1 mismatched: step.value (expected a count >= 1 "
+            "but got -1)");
 }
 
 TEST(OptimizerTest, MistakesAreNamed) {
@@ -179,12 +185,17 @@ TEST(OptimizerTest, MistakesAreNamed) {
   const std::vector<Parameter> parameters = module.parameters();
   EXPECT_EQ(message_of([] { Sgd(std::vector<Parameter>{}); }), "[sgd] expected at least one parameter");
   EXPECT_EQ(message_of([] { Sgd(std::vector<Parameter>{Parameter()}); }), "[sgd] a parameter is undefined");
-  EXPECT_EQ(message_of([&] { Sgd(std::vector<Parameter>{parameters[0], parameters[0]}); }),
+  EXPECT_EQ(message_of([&] {
+              Sgd(std::vector<Parameter>{parameters[0], parameters[0]});
+            }),
             "[sgd] parameter 'value' is listed twice");
-  EXPECT_EQ(message_of([&] { Sgd(std::vector<Parameter>{parameters[0], Six().parameters()[0]}); }),
+  EXPECT_EQ(message_of([&] {
+              Sgd(std::vector<Parameter>{parameters[0], Six().parameters()[0]});
+            }),
             "[sgd] two parameters are named 'value'; tell them apart with nn::with_prefix");
-  EXPECT_EQ(message_of([&] { Sgd(parameters, {.nesterov = true}); }),
-            "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum 0 and dampening 0");
+  EXPECT_EQ(
+      message_of([&] { Sgd(parameters, {.nesterov = true}); }),
+      "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum 0 and dampening 0");
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.beta1 = 1.0}); }),
             "[adamw] expected betas in [0, 1) but got 1 and 0.999");
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.weight_decay = -1}); }),
@@ -195,7 +206,8 @@ TEST(OptimizerTest, MistakesAreNamed) {
   sgd.step(0.1);
   module.to(DType::kFloat32);
   EXPECT_EQ(message_of([&] { sgd.step(0.1); }),
-            "[sgd] parameter 'value' is float32 (6,) on cpu but was float64 (6,) on cpu in an earlier step; move the model "
+            "[sgd] parameter 'value' is float32 (6,) on cpu but was float64 (6,) on cpu in an earlier step; "
+            "move the model "
             "before the first step");
 }
 

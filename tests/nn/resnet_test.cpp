@@ -1,12 +1,12 @@
 // Residual networks: names, counts, shapes, layouts, and logits and gradients against torchvision's.
+#include <algorithm>
+#include <map>
+
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/nn.h>
 
 #include "nn/nn_test_support.h"
-
-#include <algorithm>
-#include <map>
 
 namespace sinter::nn {
 namespace {
@@ -20,10 +20,11 @@ using testing::pattern_values;
 TEST(ResNetTest, HasTorchvisionsNames) {
   const State state = resnet18().state();
   EXPECT_EQ(state.size(), 122u);
-  for (const char* name : {"conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var",
-                           "bn1.num_batches_tracked", "layer1.0.conv1.weight", "layer1.1.bn2.bias",
-                           "layer2.0.downsample.0.weight", "layer2.0.downsample.1.running_var",
-                           "layer2.0.downsample.1.num_batches_tracked", "layer4.1.conv2.weight", "fc.weight", "fc.bias"}) {
+  for (const char* name :
+       {"conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var",
+        "bn1.num_batches_tracked", "layer1.0.conv1.weight", "layer1.1.bn2.bias",
+        "layer2.0.downsample.0.weight", "layer2.0.downsample.1.running_var",
+        "layer2.0.downsample.1.num_batches_tracked", "layer4.1.conv2.weight", "fc.weight", "fc.bias"}) {
     EXPECT_TRUE(state.contains(name)) << name;
   }
   EXPECT_FALSE(state.contains("layer1.0.downsample.0.weight"));
@@ -47,7 +48,8 @@ TEST(ResNetTest, HasTheKnownCountsOfParameters) {
   EXPECT_EQ(resnet50().parameter_count(), 25'557'032);
   EXPECT_EQ(resnet101().parameter_count(), 44'549'160);
   EXPECT_EQ(resnet152().parameter_count(), 60'192'808);
-  // Counted by hand: 464 + 32 in the stem, 2 * 9 * w * w + 4 * w per block (less in the first of a stage), 64 * 10 + 10.
+  // Counted by hand: 464 + 32 in the stem, 2 * 9 * w * w + 4 * w per block (less in the first of a stage), 64
+  // * 10 + 10.
   EXPECT_EQ(resnet20({.shortcut = Shortcut::kPadding}).parameter_count(), 269'722);
   EXPECT_EQ(resnet56({.shortcut = Shortcut::kPadding}).parameter_count(), 853'018);
   EXPECT_EQ(resnet110({.shortcut = Shortcut::kPadding}).parameter_count(), 1'727'962);
@@ -59,14 +61,20 @@ TEST(ResNetTest, HasTheKnownCountsOfParameters) {
 TEST(ResNetTest, OutputShapesFollowTheOptions) {
   const NoGrad no_grad;
   EXPECT_EQ(resnet18({.classes = 7})(floats({2, 3, 64, 64}, 0)).shape(), (Shape{2, 7}));
-  EXPECT_EQ(resnet18({.classes = 7, .in_channels = 1, .width = 8, .small_stem = true})(floats({2, 1, 16, 16}, 0)).shape(),
-            (Shape{2, 7}));
+  EXPECT_EQ(
+      resnet18({.classes = 7, .in_channels = 1, .width = 8, .small_stem = true})(floats({2, 1, 16, 16}, 0))
+          .shape(),
+      (Shape{2, 7}));
   const ResNet model = resnet20({.layout = Layout::kNHWC});
   EXPECT_EQ(model(floats({2, 32, 32, 3}, 0)).shape(), (Shape{2, 10}));
   EXPECT_EQ(model.features(floats({2, 32, 32, 3}, 0)).shape(), (Shape{2, 64}));
-  EXPECT_EQ(message_of([&] { model(floats({2, 3, 32, 32}, 0)); }),
+  EXPECT_EQ(message_of([&] {
+              model(floats({2, 3, 32, 32}, 0));
+            }),
             "[resnet] expected images of 3 channels in layout NHWC but got shape (2, 3, 32, 32)");
-  EXPECT_EQ(message_of([] { ResNet({.blocks = {2, 0}}, {}); }),
+  EXPECT_EQ(message_of([] {
+              ResNet({.blocks = {2, 0}}, {});
+            }),
             "[resnet] expected at least one stage, and at least one block in each");
   EXPECT_EQ(message_of([] { resnet18({.classes = 0}); }),
             "[resnet] expected positive numbers but got 0 classes, 3 input channels, width 64");
@@ -84,7 +92,8 @@ TEST(ResNetTest, ConvolutionsStartFromKaimingOverFanOut) {
 TEST(ResNetTest, ZeroInitResidualStartsBlocksAsIdentities) {
   for (const State& state : {resnet20({.zero_init_residual = true}).state(),
                              ResNet({true, {1, 1}}, {.width = 8, .zero_init_residual = true}).state()}) {
-    const std::string last = state.contains("layer1.0.bn3.weight") ? "layer1.0.bn3.weight" : "layer1.0.bn2.weight";
+    const std::string last =
+        state.contains("layer1.0.bn3.weight") ? "layer1.0.bn3.weight" : "layer1.0.bn2.weight";
     EXPECT_EQ(std::ranges::count(state.at(last).to_vector<float>(), 0.0f), state.at(last).numel());
     EXPECT_EQ(state.at("layer1.0.bn1.weight").to_vector<float>()[0], 1.0f);
   }
@@ -116,7 +125,8 @@ TEST(ResNetTest, BothLayoutsGiveTheSameLogitsFromOneState) {
   manual_seed(2);
   expect_same_logits(resnet20(), resnet20({.layout = Layout::kNHWC}));
   const Shortcut padding = Shortcut::kPadding;
-  expect_same_logits(resnet20({.shortcut = padding}), resnet20({.layout = Layout::kNHWC, .shortcut = padding}));
+  expect_same_logits(resnet20({.shortcut = padding}),
+                     resnet20({.layout = Layout::kNHWC, .shortcut = padding}));
   const ResNetArchitecture bottlenecks{.bottleneck = true, .blocks = {1, 2}};
   expect_same_logits(ResNet(bottlenecks, {.classes = 5, .width = 8}),
                      ResNet(bottlenecks, {.classes = 5, .width = 8, .layout = Layout::kNHWC}));
@@ -132,7 +142,8 @@ TEST(ResNetTest, PaddingShortcutTakesEveryOtherPixelBetweenZeros) {
   }
   model.load_state(silent);
   const NoGrad no_grad;
-  const Tensor x = Tensor::from_values<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -2, -3, -4, -5, -6, -7, -8, -9}, {1, 2, 3, 3});
+  const Tensor x = Tensor::from_values<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -2, -3, -4, -5, -6, -7, -8, -9},
+                                              {1, 2, 3, 3});
   expect_near<float>(model.stages[1](x), {0, 0, 0, 0, 1, 3, 7, 9, 0, 0, 0, 0, 0, 0, 0, 0}, 1e-6);
 }
 
@@ -204,9 +215,9 @@ TEST(ResNetTest, ResNet18AgreesWithTorchvision) {
       {.eval_logits = {-17.532016749105058, -26.11044875655657, -3.1884047661802573, -14.793079231239497,
                        31.48245544666724, -14.339064891315331, -21.659945039527273, -3.9526202432862743,
                        -18.643943292196614, 33.533605151627214},
-       .train_logits = {0.036716041476895, -1.941285391691523, -1.381342618782372, -1.386676630971195, 2.9447123979056204,
-                        -0.3970056392848753, -0.6008966487864162, -1.4234815833863441, -0.9854756770013595,
-                        2.7255910275687203},
+       .train_logits = {0.036716041476895, -1.941285391691523, -1.381342618782372, -1.386676630971195,
+                        2.9447123979056204, -0.3970056392848753, -0.6008966487864162, -1.4234815833863441,
+                        -0.9854756770013595, 2.7255910275687203},
        .loss = 4.397685171792203,
        .gradients = {{"conv1.weight", {36.3617396672249, 9.027025859514715}},
                      {"bn1.bias", {1.1198556908349564, 0.5233663156301047}},
@@ -219,9 +230,9 @@ TEST(ResNetTest, ResNet18AgreesWithTorchvision) {
 TEST(ResNetTest, ResNet50AgreesWithTorchvision) {
   expect_as_torchvision(
       resnet50({.classes = 5}),
-      {.eval_logits = {-3401.3482607602327, 2763.43870134591, 1138.5032288550092, -4574.439486258556, 3176.97692194518,
-                       -3562.4956407523664, 2898.2445106967043, 1114.055774074199, -4520.347523004517,
-                       3175.4304159514622},
+      {.eval_logits = {-3401.3482607602327, 2763.43870134591, 1138.5032288550092, -4574.439486258556,
+                       3176.97692194518, -3562.4956407523664, 2898.2445106967043, 1114.055774074199,
+                       -4520.347523004517, 3175.4304159514622},
        .train_logits = {-1.9628810063807922, 0.37638055840972906, 2.658478837576136, -1.8946342229851236,
                         3.2688014660673153, -1.7517851955977137, 1.3320534591205229, 3.010101431997205,
                         -2.2675802088762205, 1.4524803137448732},
