@@ -148,7 +148,10 @@ void Optimizer::load_state(const State& state) {
       slot = {.parameter = slot.parameter};
       if (!state.contains("step." + name)) continue;
       const Tensor updates = take("step." + name, {}, DType::kInt64);
-      if (updates.defined()) slot.updates = static_cast<int64_t>(updates.item());
+      if (updates.defined()) slot.updates = updates.to_vector<int64_t>()[0];
+      if (updates.defined() && slot.updates < 1) {
+        mismatched.push_back(fmt::format("step.{} (expected a count >= 1 but got {})", name, slot.updates));
+      }
       for (const std::string& buffer_name : buffer_names_) {
         const TensorSpec& spec = slot.parameter.tensor().spec();
         const Tensor value = take(buffer_name + "." + name, slot.parameter.canonical_shape(), spec.dtype);

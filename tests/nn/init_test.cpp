@@ -43,7 +43,7 @@ TEST(InitTest, FanCountsConnections) {
   EXPECT_EQ(init::fan({7, 5}, init::Fan::kIn), 5);
   EXPECT_EQ(init::fan({7, 5}, init::Fan::kOut), 7);
   EXPECT_EQ(message_of([] { init::fan({7}, init::Fan::kIn); }),
-            "[init] expected a weight of rank 2 or more but got shape (7)");
+            "[init] expected a weight of rank 2 or more but got shape (7,)");
 }
 
 TEST(InitTest, DeviationsFollowTheFormulas) {
