@@ -1,14 +1,14 @@
 #include "common/progress_bar.h"
 
-#include <fmt/core.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 namespace sinter::examples {
 namespace {
@@ -96,10 +96,10 @@ std::string ProgressBar::details(const Progress& progress, size_t parts, double 
   const double fraction = static_cast<double>(progress.step) / static_cast<double>(total_);
   const double rate = seconds > 0 ? static_cast<double>(progress.items) / seconds : 0;
   const double left = progress.step > 0 ? seconds * (1 - fraction) / fraction : -1;
-  const std::string all[kDetails] = {
-      fmt::format("  {:3.0f}%", std::floor(100 * fraction)), fmt::format("  loss {:.4f}", progress.loss),
-      fmt::format("  lr {:.4g}", progress.learning_rate), fmt::format("  {:.0f} img/s", rate),
-      "  ETA " + format_duration(left)};
+  const std::string all[kDetails] = {fmt::format("  {:3.0f}%", std::floor(100 * fraction)),
+                                     fmt::format("  loss {:.4f}", progress.loss),
+                                     fmt::format("  lr {:.4g}", progress.learning_rate),
+                                     fmt::format("  {:.0f} img/s", rate), "  ETA " + format_duration(left)};
   std::string text;
   for (size_t i = 0; i < parts; ++i) text += all[i];
   return text;
@@ -107,11 +107,13 @@ std::string ProgressBar::details(const Progress& progress, size_t parts, double 
 
 std::string ProgressBar::line(const Progress& progress, size_t columns, double seconds) const {
   const size_t room = columns - 1;  // a full last column would wrap
-  const double fraction = std::clamp(static_cast<double>(progress.step) / static_cast<double>(total_), 0.0, 1.0);
+  const double fraction =
+      std::clamp(static_cast<double>(progress.step) / static_cast<double>(total_), 0.0, 1.0);
   for (size_t parts = kDetails; parts > 0; --parts) {
     const std::string text = details(progress, parts, seconds);
     const size_t used = title_.size() + text.size() + 3;  // a blank and two brackets
-    if (used + kShortestBar <= room) return title_ + ' ' + bar(fraction, std::min(room - used, kLongestBar)) + text;
+    if (used + kShortestBar <= room)
+      return title_ + ' ' + bar(fraction, std::min(room - used, kLongestBar)) + text;
   }
   return (title_ + details(progress, 1, seconds)).substr(0, room);
 }

@@ -1,4 +1,5 @@
-// Feeds bytes to the IDX reader, plain and gzip. Whatever they are, it gives an array or one of the documented errors.
+// Feeds bytes to the IDX reader, plain and gzip. Whatever they are, it gives an array or one of the
+// documented errors.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

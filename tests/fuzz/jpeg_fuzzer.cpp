@@ -1,5 +1,5 @@
-// Feeds bytes to the image decoders (JPEG with EXIF, PGM, PPM). Whatever they are, they give an image of the size that
-// they claim or an IoError. The first byte chooses the options.
+// Feeds bytes to the image decoders (JPEG with EXIF, PGM, PPM). Whatever they are, they give an image of the
+// size that they claim or an IoError. The first byte chooses the options.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sinter::nn::data;
   if (size == 0) return 0;
   const int choice = *data;
-  const DecodeOptions options = {.channels = (choice & 1) != 0 ? 3 : 1, .max_pixels = 1 << 20, .max_scans = 20};
+  const DecodeOptions options = {
+      .channels = (choice & 1) != 0 ? 3 : 1, .max_pixels = 1 << 20, .max_scans = 20};
   const ReductionChooser reduction = [&](int64_t, int64_t) { return 1 << (choice >> 1 & 3); };
   try {
     Image image;
