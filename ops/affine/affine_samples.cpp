@@ -6,7 +6,8 @@ namespace {
 
 OpSample make_affine(SampleMaker& maker) {
   const Shape shape = maker.chance(0.1) ? Shape{maker.integer(500, 1500)} : maker.shape(3);
-  return {{maker.tensor(shape)}, AffineAttributes{maker.uniform(-3, 3), maker.chance(0.5) ? 0.0 : maker.uniform(-3, 3)}};
+  return {{maker.tensor(shape)},
+          AffineAttributes{maker.uniform(-3, 3), maker.chance(0.5) ? 0.0 : maker.uniform(-3, 3)}};
 }
 
 std::vector<ReferenceTensor> affine_reference(const OpSample& sample) {

@@ -9,7 +9,8 @@ OpSample make_argmax(SampleMaker& maker) {
                                   : maker.shape(static_cast<int>(maker.integer(1, 4)));
   const auto axis = static_cast<int>(maker.integer(0, shape.rank() - 1));
   if (shape[axis] == 0) shape = shape.with(axis, 3);
-  return {{maker.tensor(shape)}, ArgmaxAttributes{maker.chance(0.5) ? axis : axis - shape.rank(), maker.chance(0.5)}};
+  return {{maker.tensor(shape)},
+          ArgmaxAttributes{maker.chance(0.5) ? axis : axis - shape.rank(), maker.chance(0.5)}};
 }
 
 std::vector<ReferenceTensor> argmax_reference(const OpSample& sample) {
@@ -21,7 +22,8 @@ std::vector<ReferenceTensor> argmax_reference(const OpSample& sample) {
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     const int64_t first = i / inner * inner * x.shape[axis] + i % inner;
     int64_t best = 0;
-    for (int64_t j = 0; j < x.shape[axis]; ++j) best = x[first + j * inner] > x[first + best * inner] ? j : best;
+    for (int64_t j = 0; j < x.shape[axis]; ++j)
+      best = x[first + j * inner] > x[first + best * inner] ? j : best;
     y[i] = static_cast<double>(best);
   }
   return {y};

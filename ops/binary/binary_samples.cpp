@@ -1,21 +1,23 @@
-#include <sinter/ops/common/op_samples.h>
-#include <sinter/ops/common/reference_index.h>
-
 #include <array>
 #include <cmath>
 #include <utility>
 
+#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/reference_index.h>
+
 namespace sinter::ops {
 namespace {
 
-/// Two shapes that can be broadcast together: one full shape, of which each loses leading axes and extents now and then.
+/// Two shapes that can be broadcast together: one full shape, of which each loses leading axes and extents
+/// now and then.
 std::pair<Shape, Shape> broadcastable_shapes(SampleMaker& maker) {
   const Shape full = maker.chance(0.1) ? Shape{maker.integer(1, 4), maker.integer(600, 1400)}
                                        : maker.shape(static_cast<int>(maker.integer(0, 4)), 7);
   const auto thinned = [&] {
     Shape shape = full;
     if (maker.chance(0.4)) return shape;
-    for (int64_t drop = maker.chance(0.4) ? maker.integer(0, shape.rank()) : 0; drop > 0; --drop) shape = shape.without(0);
+    for (int64_t drop = maker.chance(0.4) ? maker.integer(0, shape.rank()) : 0; drop > 0; --drop)
+      shape = shape.without(0);
     for (int axis = 0; axis < shape.rank(); ++axis) {
       if (maker.chance(0.4)) shape = shape.with(axis, 1);
     }
@@ -72,7 +74,8 @@ std::vector<ReferenceTensor> binary_reference(const OpSample& sample) {
   const ReferenceTensor a = reference_of(sample.inputs[0]), b = reference_of(sample.inputs[1]);
   ReferenceTensor y(broadcast_shapes(a.shape, b.shape, "reference"));
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
-    y[i] = kCases[kCase].function(a[broadcast_index(y.shape, a.shape, i)], b[broadcast_index(y.shape, b.shape, i)]);
+    y[i] = kCases[kCase].function(a[broadcast_index(y.shape, a.shape, i)],
+                                  b[broadcast_index(y.shape, b.shape, i)]);
   }
   return {y};
 }
@@ -87,7 +90,8 @@ std::vector<ReferenceTensor> extreme_grad_reference(const OpSample& sample) {
   const ReferenceTensor a = reference_of(sample.inputs[0]), b = reference_of(sample.inputs[1]);
   ReferenceTensor da = reference_of(sample.inputs[2]);
   for (int64_t i = 0; i < da.shape.numel(); ++i) {
-    const double lead = kSign * (a[broadcast_index(da.shape, a.shape, i)] - b[broadcast_index(da.shape, b.shape, i)]);
+    const double lead =
+        kSign * (a[broadcast_index(da.shape, a.shape, i)] - b[broadcast_index(da.shape, b.shape, i)]);
     da[i] *= lead > 0 ? 1.0 : lead == 0 ? 0.5 : 0.0;
   }
   return {da};

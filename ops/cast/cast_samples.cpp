@@ -1,7 +1,7 @@
+#include <cmath>
+
 #include <sinter/ops/cast/cast_math.h>
 #include <sinter/ops/common/op_samples.h>
-
-#include <cmath>
 
 namespace sinter::ops {
 namespace {
@@ -10,8 +10,8 @@ namespace {
 OpSample make_cast(SampleMaker& maker) {
   const Shape shape = maker.chance(0.1) ? Shape{maker.integer(500, 1500)} : maker.shape(2);
   if (maker.dtype() == DType::kFloat64) return {{maker.tensor(shape)}, CastAttributes{DType::kFloat64}};
-  const DType to = maker.pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64, DType::kInt64,
-                               DType::kInt32, DType::kUInt8, DType::kBool});
+  const DType to = maker.pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
+                               DType::kInt64, DType::kInt32, DType::kUInt8, DType::kBool});
   Tensor x = maker.chance(0.3) ? maker.indices(shape, 0, 255) : maker.tensor(shape, -30, 30);
   return {{x}, CastAttributes{to}};
 }

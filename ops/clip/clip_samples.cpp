@@ -12,9 +12,13 @@ ClipAttributes draw_bounds(SampleMaker& maker) {
   return attributes;
 }
 
-Tensor draw_x(SampleMaker& maker, const Shape& shape) { return maker.tensor_off(shape, {-1.5, -0.5, 0.0, 0.5, 1.0}); }
+Tensor draw_x(SampleMaker& maker, const Shape& shape) {
+  return maker.tensor_off(shape, {-1.5, -0.5, 0.0, 0.5, 1.0});
+}
 
-OpSample make_clip(SampleMaker& maker) { return {{draw_x(maker, maker.shape(3))}, draw_bounds(maker)}; }
+OpSample make_clip(SampleMaker& maker) {
+  return {{draw_x(maker, maker.shape(3))}, draw_bounds(maker)};
+}
 
 std::vector<ReferenceTensor> clip_reference(const OpSample& sample) {
   const auto& bounds = sample.attributes.as<ClipAttributes>();

@@ -20,7 +20,8 @@ inline std::vector<int64_t> unravel(const Shape& shape, int64_t flat) {
 /// The inverse of unravel.
 inline int64_t ravel(const Shape& shape, const std::vector<int64_t>& index) {
   int64_t flat = 0;
-  for (int axis = 0; axis < shape.rank(); ++axis) flat = flat * shape[axis] + index[static_cast<size_t>(axis)];
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    flat = flat * shape[axis] + index[static_cast<size_t>(axis)];
   return flat;
 }
 

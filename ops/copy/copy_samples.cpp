@@ -7,14 +7,18 @@ OpSample make_copy(SampleMaker& maker) {
   return {{maker.tensor(maker.shape(static_cast<int>(maker.integer(0, 4))))}, {}};
 }
 
-std::vector<ReferenceTensor> copy_reference(const OpSample& sample) { return {reference_of(sample.inputs[0])}; }
+std::vector<ReferenceTensor> copy_reference(const OpSample& sample) {
+  return {reference_of(sample.inputs[0])};
+}
 
 OpSample make_copy_into(SampleMaker& maker) {
   const Shape shape = maker.shape(static_cast<int>(maker.integer(0, 4)));
   return {{maker.tensor(shape), maker.tensor(shape)}, {}};
 }
 
-std::vector<ReferenceTensor> copy_into_reference(const OpSample& sample) { return {reference_of(sample.inputs[1])}; }
+std::vector<ReferenceTensor> copy_into_reference(const OpSample& sample) {
+  return {reference_of(sample.inputs[1])};
+}
 
 }  // namespace
 

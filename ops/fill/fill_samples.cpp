@@ -5,7 +5,8 @@ namespace sinter::ops {
 namespace {
 
 OpSample make_fill(SampleMaker& maker) {
-  return {{maker.tensor(maker.shape(static_cast<int>(maker.integer(0, 4))))}, FillAttributes{maker.uniform(-5, 5)}};
+  return {{maker.tensor(maker.shape(static_cast<int>(maker.integer(0, 4))))},
+          FillAttributes{maker.uniform(-5, 5)}};
 }
 
 std::vector<ReferenceTensor> fill_reference(const OpSample& sample) {

@@ -38,7 +38,7 @@ template <class T>
 inline void transpose_tile(const T* in, int64_t in_stride, T* out, int64_t out_stride) {
   constexpr int n = kTileSide<T>;
   using Row = typename detail::TileRow<T>::type;
-  Row rows[n], shuffled[n];
+  Row rows[static_cast<size_t>(n)], shuffled[static_cast<size_t>(n)];
   for (int i = 0; i < n; ++i) std::memcpy(&rows[i], in + i * in_stride, sizeof(Row));
   for (int step = 1; step < n; step *= 2) {
     for (int i = 0; i < n / 2; ++i) {

@@ -1,7 +1,7 @@
+#include <cmath>
+
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/pow/pow_math.h>
-
-#include <cmath>
 
 namespace sinter::ops {
 namespace {

@@ -1,18 +1,19 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/common/reference_index.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_attributes.h>
-
-#include <algorithm>
-#include <array>
-#include <limits>
 
 namespace sinter::ops {
 namespace {
 
 Shape draw_shape(SampleMaker& maker) {
   if (maker.chance(0.05)) return Shape{maker.integer(1, 3), maker.integer(20000, 40000)};
-  if (maker.chance(0.05)) return Shape{maker.integer(100, 200), maker.integer(1, 2), maker.integer(200, 1500)};
+  if (maker.chance(0.05))
+    return Shape{maker.integer(100, 200), maker.integer(1, 2), maker.integer(200, 1500)};
   return maker.shape(static_cast<int>(maker.integer(0, 5)), 7);
 }
 
@@ -31,7 +32,8 @@ ReduceAttributes draw_axes(SampleMaker& maker, const Shape& shape) {
   return attributes;
 }
 
-/// The element of the result that element `flat` of a tensor of `shape` goes into, and the shape of the result.
+/// The element of the result that element `flat` of a tensor of `shape` goes into, and the shape of the
+/// result.
 int64_t result_index(const Shape& shape, const std::vector<bool>& reduced, int64_t flat) {
   const std::vector<int64_t> index = unravel(shape, flat);
   int64_t result = 0;
@@ -43,7 +45,8 @@ int64_t result_index(const Shape& shape, const std::vector<bool>& reduced, int64
 
 std::vector<bool> reduced_flags(const Shape& shape, const ReduceAttributes& attributes) {
   std::vector<bool> reduced(static_cast<size_t>(shape.rank()), attributes.axes.empty());
-  for (int64_t axis : attributes.axes) reduced[static_cast<size_t>(axis < 0 ? axis + shape.rank() : axis)] = true;
+  for (int64_t axis : attributes.axes)
+    reduced[static_cast<size_t>(axis < 0 ? axis + shape.rank() : axis)] = true;
   return reduced;
 }
 
@@ -123,14 +126,17 @@ std::vector<ReferenceTensor> extreme_grad_reference(const OpSample& sample) {
 
 /// `shape` without some leading axes and with extents of 1 here and there: what can be broadcast to it.
 Shape thinned(SampleMaker& maker, Shape shape) {
-  for (int64_t drop = maker.chance(0.5) ? maker.integer(0, shape.rank()) : 0; drop > 0; --drop) shape = shape.without(0);
+  for (int64_t drop = maker.chance(0.5) ? maker.integer(0, shape.rank()) : 0; drop > 0; --drop)
+    shape = shape.without(0);
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (maker.chance(0.4)) shape = shape.with(axis, 1);
   }
   return shape;
 }
 
-ShapeAttributes attributes_of(const Shape& shape) { return {{shape.begin(), shape.end()}}; }
+ShapeAttributes attributes_of(const Shape& shape) {
+  return {{shape.begin(), shape.end()}};
+}
 
 OpSample make_sum_to(SampleMaker& maker) {
   const Shape shape = draw_shape(maker);

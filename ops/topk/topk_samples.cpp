@@ -1,12 +1,14 @@
+#include <utility>
+
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/topk/topk_attributes.h>
-
-#include <utility>
 
 namespace sinter::ops {
 namespace {
 
-int normalized(int64_t axis, const Shape& shape) { return static_cast<int>(axis < 0 ? axis + shape.rank() : axis); }
+int normalized(int64_t axis, const Shape& shape) {
+  return static_cast<int>(axis < 0 ? axis + shape.rank() : axis);
+}
 
 Shape draw_shape(SampleMaker& maker) {
   return maker.chance(0.1) ? Shape{maker.integer(1, 40), maker.integer(400, 900)}

@@ -1,9 +1,9 @@
-#include <sinter/ops/common/op_samples.h>
-
 #include <array>
 #include <cmath>
 #include <numbers>
 #include <utility>
+
+#include <sinter/ops/common/op_samples.h>
 
 namespace sinter::ops {
 namespace {
@@ -15,7 +15,8 @@ struct Domain {
   bool around_zero = false;  // without the neighbourhood of 0; then low and high are -2 and 2
 };
 
-/// `derivative` is that at x in terms of what the gradient op reads: x, or y = function(x), drawn from `saved`.
+/// `derivative` is that at x in terms of what the gradient op reads: x, or y = function(x), drawn from
+/// `saved`.
 struct UnaryCase {
   const char* op;
   Domain x;
@@ -24,18 +25,28 @@ struct UnaryCase {
   Function derivative;
 };
 
-double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-double normal_cdf(double x) { return 0.5 * (1.0 + std::erf(x / std::numbers::sqrt2)); }
-double normal_density(double x) { return std::exp(-x * x / 2.0) / std::sqrt(2.0 * std::numbers::pi); }
-double sign_of(double x) { return x > 0 ? 1.0 : -1.0; }
+double sigmoid_of(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+double normal_cdf(double x) {
+  return 0.5 * (1.0 + std::erf(x / std::numbers::sqrt2));
+}
+double normal_density(double x) {
+  return std::exp(-x * x / 2.0) / std::sqrt(2.0 * std::numbers::pi);
+}
+double sign_of(double x) {
+  return x > 0 ? 1.0 : -1.0;
+}
 
 constexpr Domain kAnywhere{-4, 4}, kPositive{0.2, 3}, kNotZero{-2, 2, true};
 
 constexpr std::array kCases = {
     UnaryCase{"abs", kNotZero, [](double x) { return std::fabs(x); }, kNotZero, sign_of},
-    UnaryCase{"square", kAnywhere, [](double x) { return x * x; }, kAnywhere, [](double x) { return 2.0 * x; }},
+    UnaryCase{"square", kAnywhere, [](double x) { return x * x; }, kAnywhere,
+              [](double x) { return 2.0 * x; }},
     UnaryCase{"exp", kAnywhere, [](double x) { return std::exp(x); }, kPositive, [](double y) { return y; }},
-    UnaryCase{"log", kPositive, [](double x) { return std::log(x); }, kPositive, [](double x) { return 1.0 / x; }},
+    UnaryCase{"log", kPositive, [](double x) { return std::log(x); }, kPositive,
+              [](double x) { return 1.0 / x; }},
     UnaryCase{"sqrt", kPositive, [](double x) { return std::sqrt(x); }, kPositive,
               [](double y) { return 0.5 / y; }},
     UnaryCase{"rsqrt", kPositive, [](double x) { return 1.0 / std::sqrt(x); }, kPositive,
@@ -46,7 +57,10 @@ constexpr std::array kCases = {
               [](double x) { return std::cos(x); }},
     UnaryCase{"cos", kAnywhere, [](double x) { return std::cos(x); }, kAnywhere,
               [](double x) { return -std::sin(x); }},
-    UnaryCase{"tanh", kAnywhere, [](double x) { return std::tanh(x); }, {-1, 1},
+    UnaryCase{"tanh",
+              kAnywhere,
+              [](double x) { return std::tanh(x); },
+              {-1, 1},
               [](double y) { return 1.0 - y * y; }},
     UnaryCase{"erf", kAnywhere, [](double x) { return std::erf(x); }, kAnywhere,
               [](double x) { return 2.0 / std::sqrt(std::numbers::pi) * std::exp(-x * x); }},
@@ -58,11 +72,13 @@ constexpr std::array kCases = {
 };
 
 Shape any_shape(SampleMaker& maker) {
-  return maker.chance(0.1) ? Shape{maker.integer(500, 1500)} : maker.shape(static_cast<int>(maker.integer(0, 3)));
+  return maker.chance(0.1) ? Shape{maker.integer(500, 1500)}
+                           : maker.shape(static_cast<int>(maker.integer(0, 3)));
 }
 
 Tensor draw(SampleMaker& maker, const Shape& shape, const Domain& domain) {
-  return domain.around_zero ? maker.tensor_off(shape, {0.0}, 0.3) : maker.tensor(shape, domain.low, domain.high);
+  return domain.around_zero ? maker.tensor_off(shape, {0.0}, 0.3)
+                            : maker.tensor(shape, domain.low, domain.high);
 }
 
 template <size_t kCase>
@@ -91,7 +107,9 @@ std::vector<ReferenceTensor> unary_grad_reference(const OpSample& sample) {
   return {dx};
 }
 
-OpSample make_neg(SampleMaker& maker) { return {{draw(maker, any_shape(maker), kAnywhere)}, {}}; }
+OpSample make_neg(SampleMaker& maker) {
+  return {{draw(maker, any_shape(maker), kAnywhere)}, {}};
+}
 
 std::vector<ReferenceTensor> neg_reference(const OpSample& sample) {
   ReferenceTensor y = reference_of(sample.inputs[0]);
@@ -111,7 +129,9 @@ void register_unary_samples(SampleRegistry& registry) {
                   .reference = unary_grad_reference<kCase>,
                   .check_gradient = false});
   };
-  [&]<size_t... kCase>(std::index_sequence<kCase...>) { (add.template operator()<kCase>(), ...); }
+  [&]<size_t... kCase>(std::index_sequence<kCase...>) {
+    (add.template operator()<kCase>(), ...);
+  }
   (std::make_index_sequence<kCases.size()>());
 }
 
