@@ -13,6 +13,7 @@
 namespace sinter::examples {
 namespace {
 
+constexpr auto kPlainInterval = std::chrono::seconds(1);
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr size_t kDetails = 5;  // percent, loss, learning rate, speed, ETA
 constexpr size_t kShortestBar = 8;
