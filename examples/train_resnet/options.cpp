@@ -31,11 +31,11 @@ void add_model_options(CLI::App& app, Options& options) {
 
 void add_recipe_options(CLI::App& app, Options& options) {
   app.add_option("--epochs", options.epochs, "Passes over the training data (30)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1000000));
   app.add_option("--batch", options.batch, "Images per step (32 for small sets, else 128)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1000000));
   app.add_option("--lr", options.lr, "Largest learning rate (0.1 for small sets, else 0.4)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-9, 1e3));
   app.add_option("--schedule", options.schedule, "Learning rate over the run")
       ->capture_default_str()
       ->check(CLI::IsMember({"one-cycle", "cosine", "step", "polynomial", "constant"}));
