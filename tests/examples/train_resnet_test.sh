@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# train_resnet as a user runs it: a run that is stopped in the middle of epochs, twice, ends with the same weights as one that
+# is not, bit for bit; the last line is the accuracy; mistakes are one clear line. Usage: train_resnet_test.sh <program> <folder>
+set -euo pipefail
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
+
+run --save-weights whole.safetensors >whole.log
+tail -n 1 whole.log | grep -Eq '^test accuracy: [0-9]+\.[0-9] %$' || { echo "the last line is no accuracy"; exit 1; }
+
+run --checkpoints stopped --max-steps 17 | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
+run --checkpoints stopped --resume --max-steps 61 --workers 2 | grep 'resumed .* at step 17' >/dev/null
+run --checkpoints stopped --resume --workers 0 --save-weights resumed.safetensors >resumed.log
+cmp whole.safetensors resumed.safetensors || { echo "the resumed run ended with other weights"; exit 1; }
+diff <(tail -n 1 whole.log) <(tail -n 1 resumed.log)
+
+# The last checkpoint is complete: evaluating it gives the same accuracy, without training.
+run --checkpoints stopped --resume --evaluate >evaluated.log
+diff <(tail -n 1 whole.log) <(tail -n 1 evaluated.log)
+
+# Weights alone do too.
+run --load-weights whole.safetensors --evaluate >loaded.log
+diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
+
+expect_error() {
+  local expected=$1 got
+  shift
+  got=$("$program" "$@" 2>&1 >/dev/null) && { echo "no error from: $*"; exit 1; }
+  [ "$got" = "$expected" ] || { printf 'expected: %s\ngot:      %s\n' "$expected" "$got"; exit 1; }
+}
+mkdir empty
+expect_error "error: [dataset] empty: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, \
+... or train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/" --data empty
+expect_error "error: [resume] stopped/checkpoint-00000004 is of a run with --model resnet20 --epochs 2" \
+  --checkpoints stopped --resume --epochs 5
