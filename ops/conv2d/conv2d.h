@@ -37,12 +37,8 @@ struct Conv2dOptions {
 /// OH = (H + 2*padding - dilation*(KH - 1) - 1) / stride + 1 must be positive; an empty batch is fine.
 /// Throws InvalidArgument for shapes, dtypes or options that do not fit together.
 /// Source: V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", arXiv:1603.07285.
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
-
-/// conv2d without a bias.
-inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Conv2dOptions& options = {}) {
-  return conv2d(x, weight, Tensor(), options);
-}
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
 
 /// The gradient of conv2d with respect to x, whose height and width are `input_size`, from dy, the gradient
 /// of y. Also the transposed convolution of dy. Differentiable.

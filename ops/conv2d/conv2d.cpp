@@ -1,0 +1,238 @@
+#include <limits>
+
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
+#include <sinter/ops/reduce/reduce.h>
+
+namespace sinter::ops {
+namespace {
+
+// Keeps every product of two such numbers, and sums of them, far from overflow.
+constexpr int64_t kLargestOption = std::numeric_limits<int32_t>::max();
+
+void check_option(const char* tag, const char* name, const std::array<int64_t, 2>& pair, int64_t least) {
+  for (int64_t value : pair) {
+    SINTER_CHECK(value >= least && value <= kLargestOption,
+                 "[{}] expected {} of at least {} but got ({}, {})", tag, name, least, pair[0], pair[1]);
+  }
+}
+
+/// With this, channels * groups cannot overflow: groups <= O.
+void check_weight(const char* tag, const Shape& weight, const Conv2dOptions& options) {
+  SINTER_CHECK(options.groups >= 1, "[{}] expected at least 1 group but got {}", tag, options.groups);
+  SINTER_CHECK(weight.numel() > 0, "[{}] expected a weight without empty axes but got shape {}", tag, weight);
+  SINTER_CHECK(weight[0] % options.groups == 0,
+               "[{}] expected output channels that {} groups divide but got {}", tag, options.groups,
+               weight[0]);
+}
+
+void check_options(const char* tag, const Conv2dOptions& options) {
+  check_option(tag, "a stride", options.stride, 1);
+  check_option(tag, "a padding", options.padding, 0);
+  check_option(tag, "a dilation", options.dilation, 1);
+}
+
+int channel_axis(Layout layout) {
+  return layout == Layout::kNCHW ? 1 : 3;
+}
+int height_axis(Layout layout) {
+  return layout == Layout::kNCHW ? 2 : 1;
+}
+
+Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t kernel,
+                     const Conv2dOptions& options, size_t axis) {
+  Conv2dAxis made{.input = input,
+                  .kernel = kernel,
+                  .stride = options.stride[axis],
+                  .padding = options.padding[axis],
+                  .dilation = options.dilation[axis]};
+  const int64_t room = input + 2 * made.padding - made.reach() - 1;
+  SINTER_CHECK(
+      room >= 0,
+      "[{}] the filter is larger than the padded input: {} {} with padding {}, kernel {} with dilation {}",
+      tag, name, input, made.padding, kernel, made.dilation);
+  made.output = room / made.stride + 1;
+  return made;
+}
+
+Conv2dOptions options_of(const Conv2dOptions& attributes) {
+  return attributes;
+}
+
+std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
+  const auto& options = context.attributes<Conv2dOptions>();
+  context.expect_rank(0, 4);
+  context.expect_rank(1, 4);
+  context.expect_float(0);
+  context.expect_same_dtype(1, 0);
+  const Conv2dGeometry geometry = conv2d_geometry(context.tag(), context.shape(0), context.shape(1), options);
+  if (context.has(2)) {
+    context.expect_same_dtype(2, 0);
+    context.expect_shape(2, {geometry.out_channels});
+  }
+  return {{geometry.y_shape(), context.input(0).dtype, context.input(0).device}};
+}
+
+std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
+  const auto& options = context.attributes<Conv2dOptions>();
+  const Tensor dy = context.grad();
+  const int height = height_axis(options.layout);
+  std::vector<Tensor> gradients(3);
+  if (context.needs(0)) {
+    const Shape& x = context.input_spec(0).shape;
+    gradients[0] = conv2d_grad_input(dy, context.input(1), {x[height], x[height + 1]}, options);
+  }
+  if (context.needs(1)) {
+    const Shape& weight = context.input_spec(1).shape;
+    gradients[1] = conv2d_grad_weight(context.input(0), dy, {weight[height], weight[height + 1]}, options);
+  }
+  if (context.needs(2)) gradients[2] = sum(dy, {0, height, height + 1});
+  return gradients;
+}
+
+std::vector<TensorSpec> infer_grad_input(const InferContext& context) {
+  const auto& attributes = context.attributes<Conv2dGradInputAttributes>();
+  check_option(context.tag(), "an input size", attributes.input_size, 0);
+  context.expect_rank(0, 4);
+  context.expect_rank(1, 4);
+  context.expect_float(0);
+  context.expect_same_dtype(1, 0);
+  const Shape& weight = context.shape(1);
+  check_weight(context.tag(), weight, attributes);
+  const int64_t channels = weight[channel_axis(attributes.layout)];
+  const Shape x = image_shape(attributes.layout, context.shape(0)[0], channels * attributes.groups,
+                              attributes.input_size[0], attributes.input_size[1]);
+  const Conv2dGeometry geometry = conv2d_geometry(context.tag(), x, weight, attributes);
+  context.expect_shape(0, geometry.y_shape());
+  return {{x, context.input(0).dtype, context.input(0).device}};
+}
+
+// y is linear in x and in weight, so the gradients of the gradients are the three ops again.
+std::vector<Tensor> grad_input_gradient(const GradientContext& context) {
+  const auto& attributes = context.attributes<Conv2dGradInputAttributes>();
+  const Tensor grad = context.grad();
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) gradients[0] = conv2d(grad, context.input(1), {}, attributes);
+  if (context.needs(1)) {
+    const Shape& weight = context.input_spec(1).shape;
+    const int height = height_axis(attributes.layout);
+    gradients[1] =
+        conv2d_grad_weight(grad, context.input(0), {weight[height], weight[height + 1]}, attributes);
+  }
+  return gradients;
+}
+
+std::vector<TensorSpec> infer_grad_weight(const InferContext& context) {
+  const auto& attributes = context.attributes<Conv2dGradWeightAttributes>();
+  check_option(context.tag(), "a kernel size", attributes.kernel_size, 1);
+  context.expect_rank(0, 4);
+  context.expect_rank(1, 4);
+  context.expect_float(0);
+  context.expect_same_dtype(1, 0);
+  const int channel = channel_axis(attributes.layout);
+  const int64_t channels = context.shape(0)[channel];
+  SINTER_CHECK(attributes.groups >= 1 && channels % attributes.groups == 0,
+               "[{}] expected channels that {} groups divide but got an input of shape {}", context.tag(),
+               attributes.groups, context.shape(0));
+  const Shape weight = image_shape(attributes.layout, context.shape(1)[channel], channels / attributes.groups,
+                                   attributes.kernel_size[0], attributes.kernel_size[1]);
+  const Conv2dGeometry geometry = conv2d_geometry(context.tag(), context.shape(0), weight, attributes);
+  context.expect_shape(1, geometry.y_shape());
+  return {{weight, context.input(0).dtype, context.input(0).device}};
+}
+
+std::vector<Tensor> grad_weight_gradient(const GradientContext& context) {
+  const auto& attributes = context.attributes<Conv2dGradWeightAttributes>();
+  const Tensor grad = context.grad();
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) {
+    const Shape& x = context.input_spec(0).shape;
+    const int height = height_axis(attributes.layout);
+    gradients[0] = conv2d_grad_input(context.input(1), grad, {x[height], x[height + 1]}, attributes);
+  }
+  if (context.needs(1)) gradients[1] = conv2d(context.input(0), grad, {}, attributes);
+  return gradients;
+}
+
+}  // namespace
+
+bool Conv2dGeometry::is_pointwise() const {
+  const auto reads_each_once = [](const Conv2dAxis& axis) {
+    return axis.kernel == 1 && axis.stride == 1 && axis.padding == 0;
+  };
+  return reads_each_once(height) && reads_each_once(width);
+}
+
+Shape Conv2dGeometry::x_shape() const {
+  return image_shape(layout, batch, in_channels, height.input, width.input);
+}
+Shape Conv2dGeometry::weight_shape() const {
+  return image_shape(layout, out_channels, group_in(), height.kernel, width.kernel);
+}
+Shape Conv2dGeometry::y_shape() const {
+  return image_shape(layout, batch, out_channels, height.output, width.output);
+}
+
+Shape image_shape(Layout layout, int64_t n, int64_t channels, int64_t height, int64_t width) {
+  return layout == Layout::kNCHW ? Shape{n, channels, height, width} : Shape{n, height, width, channels};
+}
+
+Conv2dGeometry conv2d_geometry(const char* tag, const Shape& x, const Shape& weight,
+                               const Conv2dOptions& options) {
+  check_options(tag, options);
+  check_weight(tag, weight, options);
+  const int channel = channel_axis(options.layout);
+  const int height = height_axis(options.layout);
+  SINTER_CHECK(
+      x[channel] == options.groups * weight[channel],
+      "[{}] expected an input of {} channels ({} for each of {} groups) but got shape {} in layout {}", tag,
+      options.groups * weight[channel], weight[channel], options.groups, x, to_string(options.layout));
+  return {.batch = x[0],
+          .in_channels = x[channel],
+          .out_channels = weight[0],
+          .groups = options.groups,
+          .height = make_axis(tag, "height", x[height], weight[height], options, 0),
+          .width = make_axis(tag, "width", x[height + 1], weight[height + 1], options, 1),
+          .layout = options.layout};
+}
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  static const Op& op = builtin("conv2d");
+  return call_single(op, {x, weight, bias}, options);
+}
+
+Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
+                         const Conv2dOptions& options) {
+  static const Op& op = builtin("conv2d_grad_input");
+  return call_single(op, {dy, weight}, Conv2dGradInputAttributes{options, input_size});
+}
+
+Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> kernel_size,
+                          const Conv2dOptions& options) {
+  static const Op& op = builtin("conv2d_grad_weight");
+  return call_single(op, {x, dy}, Conv2dGradWeightAttributes{options, kernel_size});
+}
+
+void register_conv2d(OpRegistry& registry);
+void register_conv2d(OpRegistry& registry) {
+  registry.add({.name = "conv2d",
+                .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
+                .outputs = {{"y"}},
+                .infer = infer_conv2d,
+                .gradient = conv2d_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})}});
+  registry.add({.name = "conv2d_grad_input",
+                .inputs = {{"dy"}, {"weight"}},
+                .outputs = {{"dx"}},
+                .infer = infer_grad_input,
+                .gradient = grad_input_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})}});
+  registry.add({.name = "conv2d_grad_weight",
+                .inputs = {{"x"}, {"dy"}},
+                .outputs = {{"dweight"}},
+                .infer = infer_grad_weight,
+                .gradient = grad_weight_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})}});
+}
+
+}  // namespace sinter::ops

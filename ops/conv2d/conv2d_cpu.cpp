@@ -1,0 +1,64 @@
+// Registers the CPU's convolution kernels.
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/conv2d/conv2d_kernels_cpu.h>
+
+namespace sinter::ops {
+namespace {
+
+/// The geometry of a call of the op that computes `pass`; Call is KernelQuery or KernelContext.
+template <Conv2dPass pass, class Call>
+Conv2dGeometry geometry_of(const Call& call) {
+  if constexpr (pass == Conv2dPass::kForward) {
+    const auto& options = call.template attributes<Conv2dOptions>();
+    return conv2d_geometry("conv2d", call.input(0).shape, call.input(1).shape, options);
+  } else if constexpr (pass == Conv2dPass::kGradInput) {
+    const auto& options = call.template attributes<Conv2dGradInputAttributes>();
+    return conv2d_geometry("conv2d_grad_input", call.output(0).shape, call.input(1).shape, options);
+  } else {
+    const auto& options = call.template attributes<Conv2dGradWeightAttributes>();
+    return conv2d_geometry("conv2d_grad_weight", call.input(0).shape, call.output(0).shape, options);
+  }
+}
+
+template <Conv2dPass pass>
+void add_kernels(OpRegistry& registry, const char* op) {
+  registry.add_kernel(
+      op, {.device = DeviceType::kCpu,
+           .name = "im2col",
+           .can_run = [](const KernelQuery& query) { return conv2d_im2col_can_run(query.input(0).dtype); },
+           .workspace_bytes =
+               [](const KernelQuery& query) {
+                 return conv2d_im2col_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+               },
+           .run =
+               [](const KernelContext& context) {
+                 run_conv2d_im2col(context, geometry_of<pass>(context), pass);
+               }});
+  registry.add_kernel(
+      op, {.device = DeviceType::kCpu,
+           .name = "direct",
+           .priority = 1,
+           .can_run =
+               [](const KernelQuery& query) {
+                 return conv2d_direct_can_run(geometry_of<pass>(query), pass, query.input(0).dtype);
+               },
+           .workspace_bytes =
+               [](const KernelQuery& query) {
+                 return conv2d_direct_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+               },
+           .run =
+               [](const KernelContext& context) {
+                 run_conv2d_direct(context, geometry_of<pass>(context), pass);
+               }});
+}
+
+}  // namespace
+
+void register_conv2d_cpu(OpRegistry& registry);
+void register_conv2d_cpu(OpRegistry& registry) {
+  add_kernels<Conv2dPass::kForward>(registry, "conv2d");
+  add_kernels<Conv2dPass::kGradInput>(registry, "conv2d_grad_input");
+  add_kernels<Conv2dPass::kGradWeight>(registry, "conv2d_grad_weight");
+}
+
+}  // namespace sinter::ops

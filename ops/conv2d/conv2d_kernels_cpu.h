@@ -1,0 +1,24 @@
+// The CPU's two families of convolution kernels:
+// direct - vectorised over output channels, the filter's taps in the inner loops; every floating-point dtype;
+// im2col - Eigen's matrix product on unfolded images; float32 and float64, for groups too thin to fill
+// vectors.
+#pragma once
+
+#include <sinter/core/op/kernel.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
+
+namespace sinter::ops {
+
+/// The three ops, in terms of one geometry.
+enum class Conv2dPass { kForward, kGradInput, kGradWeight };
+
+/// True where the direct kernels are the better choice, or the only one.
+bool conv2d_direct_can_run(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+void run_conv2d_direct(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
+
+bool conv2d_im2col_can_run(DType dtype);
+size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+void run_conv2d_im2col(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
+
+}  // namespace sinter::ops
