@@ -1,0 +1,30 @@
+#include <sinter/core/base/error.h>
+#include <sinter/core/cuda/cublaslt_handles.h>
+#include <sinter/core/cuda/cuda_memory.h>
+
+#include <map>
+#include <mutex>
+
+namespace sinter::cuda {
+
+void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return;
+  throw_error<DeviceError>("[cublas] {} failed: {} ({})", call, cublasLtGetStatusString(status),
+                           cublasLtGetStatusName(status));
+}
+
+cublasLtHandle_t cublaslt_handle(int device) {
+  // Never destroyed: when statics end, the driver may be gone already.
+  static auto& mutex = *new std::mutex;
+  static auto& handles = *new std::map<int, cublasLtHandle_t>;
+  const std::lock_guard lock(mutex);
+  const auto found = handles.find(device);
+  if (found != handles.end()) return found->second;
+  const DeviceGuard guard(device);
+  cublasLtHandle_t handle = nullptr;
+  SINTER_CUBLAS_CHECK(cublasLtCreate(&handle));
+  return handles.emplace(device, handle).first->second;
+}
+
+}  // namespace sinter::cuda
