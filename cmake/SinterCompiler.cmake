@@ -4,7 +4,8 @@
 function(sinter_compile_options target)
   set(warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    list(APPEND warnings -Wno-restrict)  # GCC bug 105651: false alarms on std::string's operator+
+    # False alarms: GCC bugs 105651 (std::string's operator+) and 105593 (AVX-512 intrinsics).
+    list(APPEND warnings -Wno-restrict -Wno-maybe-uninitialized)
   endif()
   if(SINTER_WERROR)
     list(APPEND warnings -Werror)

@@ -55,10 +55,6 @@ Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t k
   return made;
 }
 
-Conv2dOptions options_of(const Conv2dOptions& attributes) {
-  return attributes;
-}
-
 std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
   const auto& options = context.attributes<Conv2dOptions>();
   context.expect_rank(0, 4);

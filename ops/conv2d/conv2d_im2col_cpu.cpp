@@ -9,9 +9,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <Eigen/Core>
-
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/eigen.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cpu.h>
 
 namespace sinter::ops {

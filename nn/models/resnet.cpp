@@ -1,0 +1,192 @@
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/init.h>
+#include <sinter/nn/layers/simple.h>
+#include <sinter/nn/models/resnet.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/pad/pad.h>
+#include <sinter/ops/pool/pool.h>
+#include <sinter/ops/relu/relu.h>
+
+#include <algorithm>
+#include <string>
+
+namespace sinter::nn {
+namespace {
+
+constexpr int64_t kBottleneckExpansion = 4;
+
+/// A convolution as all of these networks have them: no bias, output of the input's size divided by the stride.
+Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Layout layout) {
+  return Conv2d(in, out,
+                {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .layout = layout});
+}
+
+/// Every stride-th pixel, between zero channels.
+class PaddingShortcut : public Module {
+ public:
+  PaddingShortcut(int64_t in, int64_t out, int64_t stride, Layout layout)
+      : before_((out - in) / 2), after_(out - in - before_), stride_(stride), layout_(layout) {}
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor subsampled = ops::avg_pool2d(x, {.kernel = {1, 1}, .stride = {stride_, stride_}, .layout = layout_});
+    std::vector<std::array<int64_t, 2>> padding(4, {0, 0});
+    padding[layout_ == Layout::kNCHW ? 1 : 3] = {before_, after_};
+    return ops::pad(subsampled, padding);
+  }
+
+ private:
+  int64_t before_, after_, stride_;
+  Layout layout_;
+};
+
+AnyModule shortcut(int64_t in, int64_t out, int64_t stride, const ResNetOptions& options) {
+  if (in == out && stride == 1) return Identity();
+  if (options.shortcut == Shortcut::kPadding) return PaddingShortcut(in, out, stride, options.layout);
+  return Sequential(conv(in, out, 1, stride, options.layout), BatchNorm2d(out, {.layout = options.layout}));
+}
+
+class BasicBlock : public Module {
+ public:
+  BasicBlock(int64_t in, int64_t width, int64_t stride, const ResNetOptions& options)
+      : conv1_(child("conv1", conv(in, width, 3, stride, options.layout))),
+        bn1_(child("bn1", BatchNorm2d(width, {.layout = options.layout}))),
+        conv2_(child("conv2", conv(width, width, 3, 1, options.layout))),
+        bn2_(child("bn2", BatchNorm2d(width, {.layout = options.layout}))),
+        downsample_(child("downsample", shortcut(in, width, stride, options))) {
+    if (options.zero_init_residual) bn2_.weight.assign(init::constant({width}, 0.0));
+  }
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor y = ops::relu(bn1_(conv1_(x)));
+    return ops::relu(bn2_(conv2_(y)) + downsample_(x));
+  }
+
+ private:
+  Conv2d conv1_;
+  BatchNorm2d bn1_;
+  Conv2d conv2_;
+  BatchNorm2d bn2_;
+  AnyModule downsample_;
+};
+
+class Bottleneck : public Module {
+ public:
+  Bottleneck(int64_t in, int64_t width, int64_t stride, const ResNetOptions& options)
+      : out_(kBottleneckExpansion * width),
+        conv1_(child("conv1", conv(in, width, 1, 1, options.layout))),
+        bn1_(child("bn1", BatchNorm2d(width, {.layout = options.layout}))),
+        conv2_(child("conv2", conv(width, width, 3, stride, options.layout))),
+        bn2_(child("bn2", BatchNorm2d(width, {.layout = options.layout}))),
+        conv3_(child("conv3", conv(width, out_, 1, 1, options.layout))),
+        bn3_(child("bn3", BatchNorm2d(out_, {.layout = options.layout}))),
+        downsample_(child("downsample", shortcut(in, out_, stride, options))) {
+    if (options.zero_init_residual) bn3_.weight.assign(init::constant({out_}, 0.0));
+  }
+
+  Tensor forward(const Tensor& x) const override {
+    Tensor y = ops::relu(bn1_(conv1_(x)));
+    y = ops::relu(bn2_(conv2_(y)));
+    return ops::relu(bn3_(conv3_(y)) + downsample_(x));
+  }
+
+ private:
+  int64_t out_;
+  Conv2d conv1_;
+  BatchNorm2d bn1_;
+  Conv2d conv2_;
+  BatchNorm2d bn2_;
+  Conv2d conv3_;
+  BatchNorm2d bn3_;
+  AnyModule downsample_;
+};
+
+int64_t expansion(const ResNetArchitecture& architecture) {
+  return architecture.bottleneck ? kBottleneckExpansion : 1;
+}
+
+/// The options, after a look at everything that the initialisers of members rely on.
+const ResNetOptions& checked(const ResNetArchitecture& architecture, const ResNetOptions& options) {
+  SINTER_CHECK(!architecture.blocks.empty() &&
+                   std::ranges::all_of(architecture.blocks, [](int64_t count) { return count > 0; }),
+               "[resnet] expected at least one stage, and at least one block in each");
+  SINTER_CHECK(options.classes > 0 && options.in_channels > 0 && options.width > 0,
+               "[resnet] expected positive numbers but got {} classes, {} input channels, width {}", options.classes,
+               options.in_channels, options.width);
+  return options;
+}
+
+ResNet cifar_resnet(int64_t blocks_per_stage, const CifarResNetOptions& options) {
+  return ResNet({.bottleneck = false, .blocks = {blocks_per_stage, blocks_per_stage, blocks_per_stage}},
+                {.classes = options.classes,
+                 .in_channels = options.in_channels,
+                 .width = options.width,
+                 .layout = options.layout,
+                 .small_stem = true,
+                 .zero_init_residual = options.zero_init_residual,
+                 .shortcut = options.shortcut});
+}
+
+int64_t feature_count(const ResNetArchitecture& architecture, const ResNetOptions& options) {
+  const auto last_stage = static_cast<int64_t>(architecture.blocks.size()) - 1;
+  return (options.width << last_stage) * expansion(architecture);
+}
+
+}  // namespace
+
+ResNet::ResNet(const ResNetArchitecture& architecture, const ResNetOptions& options)
+    : conv1(child("conv1", conv(checked(architecture, options).in_channels, options.width,
+                                options.small_stem ? 3 : 7, options.small_stem ? 1 : 2, options.layout))),
+      bn1(child("bn1", BatchNorm2d(options.width, {.layout = options.layout}))),
+      fc(Linear(feature_count(architecture, options), options.classes)),
+      options_(options) {
+  int64_t channels = options.width;
+  for (size_t stage = 0; stage < architecture.blocks.size(); ++stage) {
+    const int64_t width = options.width << stage;
+    Sequential blocks;
+    for (int64_t i = 0; i < architecture.blocks[stage]; ++i) {
+      const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      if (architecture.bottleneck) {
+        blocks.add(Bottleneck(channels, width, stride, options));
+      } else {
+        blocks.add(BasicBlock(channels, width, stride, options));
+      }
+      channels = width * expansion(architecture);
+    }
+    stages.push_back(child("layer" + std::to_string(stage + 1), blocks));
+  }
+  child("fc", fc);
+  for (const Parameter& parameter : parameters()) {
+    if (parameter.tensor().rank() != 4) continue;
+    parameter.assign(
+        init::kaiming_normal(parameter.canonical_shape(), default_generator(), {.fan = init::Fan::kOut}));
+  }
+}
+
+Tensor ResNet::features(const Tensor& x) const {
+  const bool is_channels_last = options_.layout == Layout::kNHWC;
+  SINTER_CHECK(x.rank() == 4 && x.size(is_channels_last ? 3 : 1) == options_.in_channels,
+               "[resnet] expected images of {} channels in layout {} but got shape {}", options_.in_channels,
+               to_string(options_.layout), x.shape());
+  Tensor y = ops::relu(bn1(conv1(x)));
+  if (!options_.small_stem) {
+    y = ops::max_pool2d(y, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
+  }
+  for (const Sequential& stage : stages) y = stage(y);
+  return ops::global_avg_pool2d(y, options_.layout);
+}
+
+Tensor ResNet::forward(const Tensor& x) const { return fc(features(x)); }
+
+ResNet resnet18(const ResNetOptions& options) { return ResNet({false, {2, 2, 2, 2}}, options); }
+ResNet resnet34(const ResNetOptions& options) { return ResNet({false, {3, 4, 6, 3}}, options); }
+ResNet resnet50(const ResNetOptions& options) { return ResNet({true, {3, 4, 6, 3}}, options); }
+ResNet resnet101(const ResNetOptions& options) { return ResNet({true, {3, 4, 23, 3}}, options); }
+ResNet resnet152(const ResNetOptions& options) { return ResNet({true, {3, 8, 36, 3}}, options); }
+
+ResNet resnet20(const CifarResNetOptions& options) { return cifar_resnet(3, options); }
+ResNet resnet32(const CifarResNetOptions& options) { return cifar_resnet(5, options); }
+ResNet resnet44(const CifarResNetOptions& options) { return cifar_resnet(7, options); }
+ResNet resnet56(const CifarResNetOptions& options) { return cifar_resnet(9, options); }
+ResNet resnet110(const CifarResNetOptions& options) { return cifar_resnet(18, options); }
+
+}  // namespace sinter::nn

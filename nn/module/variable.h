@@ -1,0 +1,81 @@
+// Variable: a named tensor that a module owns, and the conversion between the layout it is kept in and PyTorch's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::nn {
+
+/// How a module keeps a variable.
+struct VariableOptions {
+  /// kNHWC keeps a rank-4 variable as (out, height, width, in); its canonical form is always (out, in, height, width).
+  Layout layout = Layout::kNCHW;
+  /// Stays float32 when the module becomes float16 or bfloat16: parameters and statistics of norms.
+  bool keep_float32 = false;
+  /// Stays on the CPU when the module moves: counters.
+  bool on_host = false;
+  /// A file may lack it.
+  bool optional = false;
+};
+
+/// A parameter or buffer of a module: a handle, so that optimisers keep seeing the right tensor when the module moves to
+/// another device or dtype. Converts to a tensor wherever one is expected. A default-constructed variable stands for
+/// "none" and converts to an undefined tensor.
+///
+/// *Canonical* is PyTorch's order of axes (OIHW for filters): what files hold, whatever layout the module works in.
+class Variable {
+ public:
+  Variable() = default;
+  /// Keeps a copy of `canonical` in the layout that `options` ask for.
+  Variable(std::string name, const Tensor& canonical, const VariableOptions& options = {});
+
+  /// The path from the module that listed it, "layer1.0.conv1.weight"; a module's own members have the last part only.
+  const std::string& name() const { return name_; }
+  Variable renamed(std::string name) const;
+  bool defined() const { return slot_ != nullptr; }
+  bool is_same(const Variable& other) const { return slot_ == other.slot_; }
+  const VariableOptions& options() const { return slot_->options; }
+
+  /// The tensor as the module works with it; a leaf of autograd.
+  const Tensor& tensor() const;
+  operator const Tensor&() const { return tensor(); }  // NOLINT: a variable is used as the tensor it holds
+  const Shape& shape() const { return tensor().shape(); }
+  Tensor grad() const { return tensor().grad(); }
+
+  Shape canonical_shape() const;
+  /// A copy of the value in canonical layout, without autograd history.
+  Tensor canonical() const { return to_canonical(tensor()); }
+  /// Overwrites the value in place, converting device and floating-point dtype. Throws InvalidArgument unless `value` has
+  /// the canonical shape and is a float tensor if and only if this is one.
+  void assign(const Tensor& value) const;
+
+  /// A copy of `kept`, a tensor in this variable's own layout (a momentum, say), in canonical layout; and back.
+  Tensor to_canonical(const Tensor& kept) const;
+  Tensor from_canonical(const Tensor& canonical) const;
+
+  /// Moves or converts value and gradient, as the options allow. Integer variables keep their dtype.
+  void to(Device device) const;
+  void to(DType dtype) const;
+
+ private:
+  struct Slot {
+    Tensor tensor;
+    VariableOptions options;
+  };
+  bool is_permuted(const Tensor& tensor) const { return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4; }
+  void replace(const Tensor& value, const Tensor& grad) const;
+
+  std::string name_;
+  std::shared_ptr<Slot> slot_;
+};
+
+/// A variable that training changes through its gradient.
+using Parameter = Variable;
+/// A variable that the forward pass itself keeps up to date.
+using Buffer = Variable;
+
+}  // namespace sinter::nn

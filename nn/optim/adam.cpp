@@ -1,0 +1,56 @@
+#include <sinter/nn/optim/adam.h>
+#include <sinter/ops/adamw/adamw.h>
+
+namespace sinter::nn {
+namespace {
+
+std::vector<ParameterGroup> one_group(std::vector<Parameter> parameters) {
+  return {{.parameters = std::move(parameters)}};
+}
+
+AdamOptions as_adam(const AdamWOptions& options) {
+  return {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .weight_decay = options.weight_decay};
+}
+
+}  // namespace
+
+Adam::Adam(const char* name, std::vector<ParameterGroup> groups, const AdamOptions& options, bool decoupled)
+    : Optimizer(name, std::move(groups), options.weight_decay, {"exp_avg", "exp_avg_sq"}),
+      options_(options),
+      decoupled_(decoupled) {
+  const auto is_beta = [](double beta) { return beta >= 0.0 && beta < 1.0; };
+  SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2), "[{}] expected betas in [0, 1) but got {} and {}", name,
+               options.beta1, options.beta2);
+  SINTER_CHECK(options.epsilon >= 0.0, "[{}] expected an epsilon >= 0 but got {}", name, options.epsilon);
+}
+
+Adam::Adam(std::vector<Parameter> parameters, const AdamOptions& options)
+    : Adam(one_group(std::move(parameters)), options) {}
+Adam::Adam(std::vector<ParameterGroup> groups, const AdamOptions& options)
+    : Adam("adam", std::move(groups), options, false) {}
+
+AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options)
+    : AdamW(one_group(std::move(parameters)), options) {}
+AdamW::AdamW(std::vector<ParameterGroup> groups, const AdamWOptions& options)
+    : Adam("adamw", std::move(groups), as_adam(options), true) {}
+
+void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+  std::vector<ops::AdamWSlot> updates;
+  updates.reserve(slots.size());
+  for (const Slot* slot : slots) {
+    const Tensor& parameter = slot->parameter.tensor();
+    updates.push_back({parameter, parameter.grad(), slot->buffers[0], slot->buffers[1]});
+  }
+  const Tensor step = Tensor::scalar(options.updates + 1, options.learning_rate.device());
+  ops::adamw_step(updates, options.learning_rate, step,
+                  {.beta1 = options_.beta1,
+                   .beta2 = options_.beta2,
+                   .epsilon = options_.epsilon,
+                   .weight_decay = options.weight_decay,
+                   .decoupled = decoupled_});
+}
+
+}  // namespace sinter::nn

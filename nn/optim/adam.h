@@ -1,0 +1,46 @@
+// Adam and AdamW.
+#pragma once
+
+#include <sinter/nn/optim/optimizer.h>
+
+namespace sinter::nn {
+
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;  ///< added to the gradient, times the parameter
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 1e-2;  ///< shrinks the parameter by learning rate times this
+};
+
+/// The same numbers as torch.optim.Adam; the formulas stand at ops::adamw_step.
+/// Source: D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+class Adam : public Optimizer {
+ public:
+  explicit Adam(std::vector<Parameter> parameters, const AdamOptions& options = {});
+  explicit Adam(std::vector<ParameterGroup> groups, const AdamOptions& options = {});
+
+ protected:
+  Adam(const char* tag, std::vector<ParameterGroup> groups, const AdamOptions& options, bool decoupled);
+  void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
+
+ private:
+  AdamOptions options_;
+  bool decoupled_;
+};
+
+/// The same numbers as torch.optim.AdamW: Adam with the weight decay apart from the gradient.
+/// Source: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019.
+class AdamW : public Adam {
+ public:
+  explicit AdamW(std::vector<Parameter> parameters, const AdamWOptions& options = {});
+  explicit AdamW(std::vector<ParameterGroup> groups, const AdamWOptions& options = {});
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,40 @@
+#include <sinter/nn/optim/sgd.h>
+#include <sinter/ops/sgd/sgd.h>
+
+namespace sinter::nn {
+namespace {
+
+std::vector<std::string> buffer_names(const SgdOptions& options) {
+  if (options.momentum == 0.0) return {};
+  return {"momentum"};
+}
+
+}  // namespace
+
+Sgd::Sgd(std::vector<Parameter> parameters, const SgdOptions& options)
+    : Sgd(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+
+Sgd::Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options)
+    : Optimizer("sgd", std::move(groups), options.weight_decay, buffer_names(options)), options_(options) {
+  SINTER_CHECK(options.momentum >= 0.0, "[sgd] expected a momentum >= 0 but got {}", options.momentum);
+  SINTER_CHECK(!options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
+               "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum {} and dampening {}",
+               options.momentum, options.dampening);
+}
+
+void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+  std::vector<ops::SgdSlot> updates;
+  updates.reserve(slots.size());
+  for (const Slot* slot : slots) {
+    const Tensor& parameter = slot->parameter.tensor();
+    updates.push_back({parameter, parameter.grad(), slot->buffers.empty() ? Tensor() : slot->buffers[0]});
+  }
+  ops::sgd_step(updates, options.learning_rate,
+                {.momentum = options_.momentum,
+                 .dampening = options_.dampening,
+                 .weight_decay = options.weight_decay,
+                 .nesterov = options_.nesterov,
+                 .first_step = options.updates == 0});
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,79 @@
+// Vectors of the processor's native width through the compilers' vector extension (GCC and Clang), so that
+// one source serves AVX-512, AVX, SSE and NEON: the compile flags decide the width.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace sinter::ops {
+
+#if defined(__AVX512F__)
+inline constexpr size_t kVectorBytes = 64;
+inline constexpr int kVectorRegisters = 32;
+#elif defined(__AVX__)
+inline constexpr size_t kVectorBytes = 32;
+inline constexpr int kVectorRegisters = 16;
+#elif defined(__aarch64__)
+inline constexpr size_t kVectorBytes = 16;
+inline constexpr int kVectorRegisters = 32;
+#else
+inline constexpr size_t kVectorBytes = 16;
+inline constexpr int kVectorRegisters = 16;
+#endif
+
+/// Lanes of a vector of T.
+template <class T>
+inline constexpr int kLanes = static_cast<int>(kVectorBytes / sizeof(T));
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes), may_alias));
+  typedef T unaligned __attribute__((vector_size(kVectorBytes), may_alias, aligned(alignof(T))));
+};
+/// kLanes<T> values of T; arithmetic works lane by lane, also with a scalar.
+template <class T>
+using Vector = typename VectorOf<T>::type;
+
+/// Memory need not be aligned.
+template <class T>
+Vector<T> load_vector(const T* from) {
+  return *reinterpret_cast<const typename VectorOf<T>::unaligned*>(from);
+}
+template <class T>
+void store_vector(T* to, Vector<T> value) {
+  *reinterpret_cast<typename VectorOf<T>::unaligned*>(to) = value;
+}
+
+namespace detail {
+
+// One butterfly of the transpose: exchanges the off-diagonal blocks of size `distance` of rows a and b.
+template <class T, int distance, int... lane>
+inline void exchange_blocks(Vector<T>& a, Vector<T>& b, std::integer_sequence<int, lane...>) {
+  constexpr int n = kLanes<T>;
+  const Vector<T> upper = __builtin_shufflevector(a, b, ((lane & distance) ? n + lane - distance : lane)...);
+  const Vector<T> lower = __builtin_shufflevector(a, b, ((lane & distance) ? n + lane : lane + distance)...);
+  a = upper;
+  b = lower;
+}
+
+template <class T, int distance>
+inline void transpose_stage(Vector<T> (&rows)[kLanes<T>]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i) {
+    if ((i & distance) == 0) {
+      exchange_blocks<T, distance>(rows[i], rows[i + distance], std::make_integer_sequence<int, kLanes<T>>());
+    }
+  }
+  if constexpr (distance > 1) transpose_stage<T, distance / 2>(rows);
+}
+
+}  // namespace detail
+
+/// Transposes a square of kLanes<T> rows in registers: log2(lanes) stages that exchange ever smaller blocks.
+template <class T>
+inline void transpose_vectors(Vector<T> (&rows)[kLanes<T>]) {
+  detail::transpose_stage<T, kLanes<T> / 2>(rows);
+}
+
+}  // namespace sinter::ops

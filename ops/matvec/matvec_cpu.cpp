@@ -1,0 +1,112 @@
+// CPU kernels of matvec and outer. Both are bound by memory: each thread reads or writes its part of the
+// matrix once.
+#include <algorithm>
+
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/matvec/matvec.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // matrix elements below which a thread does not pay
+constexpr int kSums = 32;  // independent partial sums of a dot product: fills vectors, and is a fixed order
+
+template <class T, class C = compute_type<T>>
+C dot(const T* a, const T* b, int64_t count) {
+  C sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+    for (int s = 0; s < kSums; ++s) sums[s] += static_cast<C>(a[i + s]) * static_cast<C>(b[i + s]);
+  }
+  for (int s = 0; i < count; ++i, ++s) sums[s] += static_cast<C>(a[i]) * static_cast<C>(b[i]);
+  for (int half = kSums / 2; half > 0; half /= 2) {
+    for (int s = 0; s < half; ++s) sums[s] += sums[s + half];
+  }
+  return sums[0];
+}
+
+/// y[begin, end) = (a^T x)[begin, end) for a (rows, columns), in strips whose sums stay in registers or the
+/// first cache.
+template <class T, class C = compute_type<T>>
+void add_rows(const T* a, const T* x, T* y, int64_t rows, int64_t columns, int64_t begin, int64_t end) {
+  constexpr int64_t strip = 256;
+  for (int64_t first = begin; first < end; first += strip) {
+    const int64_t width = std::min(strip, end - first);
+    C sums[strip] = {};
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* from = a + row * columns + first;
+      const C factor = static_cast<C>(x[row]);
+      for (int64_t i = 0; i < width; ++i) sums[i] += factor * static_cast<C>(from[i]);
+    }
+    for (int64_t i = 0; i < width; ++i) y[first + i] = static_cast<T>(sums[i]);
+  }
+}
+
+void run_matvec(const KernelContext& context) {
+  const bool transpose = context.attributes<MatvecAttributes>().transpose_a;
+  const Shape& a_shape = context.input(0).shape;
+  const Shape& x_shape = context.input(1).shape;
+  const Shape batch = batch_shape(context.output(0).shape, 1);
+  const Shape a_batch = batch_shape(a_shape, 2), x_batch = batch_shape(x_shape, 1);
+  const int64_t rows = a_shape[-2], columns = a_shape[-1];
+  const int64_t out = transpose ? columns : rows, in = transpose ? rows : columns;
+  dispatch_float(context.input(0).dtype, "matvec", [&]<class T> {
+    const T* a = context.input(0).as<const T>();
+    const T* x = context.input(1).as<const T>();
+    T* y = context.output(0).as<T>();
+    // The items are the outputs, each of which costs `in` products.
+    parallel_for(batch.numel() * out, std::max<int64_t>(1, kGrain / std::max<int64_t>(in, 1)),
+                 [&](int64_t begin, int64_t end) {
+                   while (begin < end) {
+                     const int64_t item = begin / out, first = begin % out;
+                     const int64_t last = std::min(out, first + end - begin);
+                     const T* matrix = a + broadcast_index(a_batch, batch, item) * rows * columns;
+                     const T* vector = x + broadcast_index(x_batch, batch, item) * in;
+                     if (transpose) {
+                       add_rows(matrix, vector, y + item * out, rows, columns, first, last);
+                     } else {
+                       for (int64_t row = first; row < last; ++row) {
+                         y[item * out + row] = static_cast<T>(dot(matrix + row * columns, vector, columns));
+                       }
+                     }
+                     begin += last - first;
+                   }
+                 });
+  });
+}
+
+void run_outer(const KernelContext& context) {
+  const Shape& u_shape = context.input(0).shape;
+  const Shape& v_shape = context.input(1).shape;
+  const Shape batch = batch_shape(context.output(0).shape, 2);
+  const Shape u_batch = batch_shape(u_shape, 1), v_batch = batch_shape(v_shape, 1);
+  const int64_t m = u_shape[-1], n = v_shape[-1];
+  dispatch_float(context.input(0).dtype, "outer", [&]<class T> {
+    using C = compute_type<T>;
+    const T* u = context.input(0).as<const T>();
+    const T* v = context.input(1).as<const T>();
+    T* y = context.output(0).as<T>();
+    parallel_for(batch.numel() * m, std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t row = begin; row < end; ++row) {
+                     const int64_t item = row / m;
+                     const C factor = static_cast<C>(u[broadcast_index(u_batch, batch, item) * m + row % m]);
+                     const T* vector = v + broadcast_index(v_batch, batch, item) * n;
+                     for (int64_t i = 0; i < n; ++i)
+                       y[row * n + i] = static_cast<T>(factor * static_cast<C>(vector[i]));
+                   }
+                 });
+  });
+}
+
+}  // namespace
+
+void register_matvec_cpu(OpRegistry& registry);
+void register_matvec_cpu(OpRegistry& registry) {
+  registry.add_kernel("matvec", {.device = DeviceType::kCpu, .run = run_matvec});
+  registry.add_kernel("outer", {.device = DeviceType::kCpu, .run = run_outer});
+}
+
+}  // namespace sinter::ops

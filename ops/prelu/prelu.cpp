@@ -1,0 +1,65 @@
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/prelu/prelu.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Checks x and alpha (inputs 0 and 1).
+void check_inputs(const InferContext& context) {
+  context.expect_float(0);
+  context.expect_same_dtype(1, 0);
+  context.expect_rank(1, 1);
+  const Shape& x = context.shape(0);
+  SINTER_CHECK(x.rank() >= 1, "[{}] expected x of rank 1 or more but got shape {}", context.tag(), x);
+  const bool last = x.rank() <= 2 || context.attributes<PReluAttributes>().layout == Layout::kNHWC;
+  const int64_t channels = x[last ? -1 : 1], slopes = context.shape(1).numel();
+  SINTER_CHECK(slopes == 1 || slopes == channels, "[{}] expected alpha of 1 or {} elements but got {}",
+               context.tag(), channels, slopes);
+}
+
+std::vector<TensorSpec> infer_prelu(const InferContext& context) {
+  check_inputs(context);
+  return {context.input(0)};
+}
+
+std::vector<Tensor> prelu_gradient(const GradientContext& context) {
+  const PReluGrads grads = prelu_grad(context.input(0), context.input(1), context.grad(),
+                                      context.attributes<PReluAttributes>().layout);
+  return {grads.dx, grads.dalpha};
+}
+
+std::vector<TensorSpec> infer_prelu_grad(const InferContext& context) {
+  check_inputs(context);
+  context.expect_same_dtype(2, 0);
+  context.expect_shape(2, context.shape(0));
+  return {context.input(0), context.input(1)};
+}
+
+}  // namespace
+
+Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout) {
+  static const Op& op = builtin("prelu");
+  return call_single(op, {x, alpha}, PReluAttributes{layout});
+}
+
+PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout) {
+  static const Op& op = builtin("prelu_grad");
+  const std::vector<Tensor> grads = call(op, {x, alpha, dy}, PReluAttributes{layout});
+  return {grads[0], grads[1]};
+}
+
+void register_prelu(OpRegistry& registry);
+void register_prelu(OpRegistry& registry) {
+  registry.add({.name = "prelu",
+                .inputs = {{"x"}, {"alpha"}},
+                .outputs = {{"y"}},
+                .infer = infer_prelu,
+                .gradient = prelu_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})}});
+  registry.add({.name = "prelu_grad",
+                .inputs = {{"x"}, {"alpha"}, {"dy"}},
+                .outputs = {{"dx"}, {"dalpha"}},
+                .infer = infer_prelu_grad});
+}
+
+}  // namespace sinter::ops
