@@ -1,9 +1,9 @@
-#include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/init.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/nn/init.h>
 
 namespace sinter::nn::init {
 namespace {
@@ -22,7 +22,8 @@ UniformPair uniform_pair(const PhiloxBlock& block) {
   return {(static_cast<double>(first >> 11) + 1.0) * 0x1p-53, static_cast<double>(second >> 11) * 0x1p-53};
 }
 
-/// Fills a tensor with two elements from each block of the generator's stream, independent of the thread count.
+/// Fills a tensor with two elements from each block of the generator's stream, independent of the thread
+/// count.
 template <class Draw>
 Tensor fill_pairs(const Shape& shape, Generator& generator, const Draw& draw) {
   const Tensor made = Tensor::empty(shape);
@@ -62,9 +63,13 @@ int64_t fan(const Shape& shape, Fan mode) {
   return mode == Fan::kIn ? shape.count(1, shape.rank()) : shape[0] * shape.count(2, shape.rank());
 }
 
-double rectifier_gain(double negative_slope) { return std::sqrt(2.0 / (1.0 + negative_slope * negative_slope)); }
+double rectifier_gain(double negative_slope) {
+  return std::sqrt(2.0 / (1.0 + negative_slope * negative_slope));
+}
 
-Tensor constant(const Shape& shape, double value) { return Tensor::full(shape, value); }
+Tensor constant(const Shape& shape, double value) {
+  return Tensor::full(shape, value);
+}
 
 Tensor uniform(const Shape& shape, double low, double high, Generator& generator) {
   SINTER_CHECK(low <= high, "[init] expected low <= high but got {} and {}", low, high);
@@ -104,7 +109,8 @@ Tensor default_weight(const Shape& weight_shape, Generator& generator) {
 }
 
 Tensor default_bias(const Shape& weight_shape, Generator& generator) {
-  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(fan(weight_shape, Fan::kIn), 1)));
+  const double bound =
+      1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(fan(weight_shape, Fan::kIn), 1)));
   return uniform({weight_shape[0]}, -bound, bound, generator);
 }
 

@@ -10,8 +10,8 @@ namespace sinter::nn::init {
 /// Which way the variance of the signal is kept: forward (inputs per output) or backward (outputs per input).
 enum class Fan { kIn, kOut };
 
-/// Inputs per output (rank >= 2: everything but axis 0), or outputs per input (axis 0 times the filter's size).
-/// Throws InvalidArgument for a rank below 2.
+/// Inputs per output (rank >= 2: everything but axis 0), or outputs per input (axis 0 times the filter's
+/// size). Throws InvalidArgument for a rank below 2.
 int64_t fan(const Shape& shape, Fan mode);
 
 /// The gain after a rectifier whose slope below zero is `negative_slope`: sqrt(2 / (1 + slope^2)).
@@ -24,7 +24,8 @@ Tensor normal(const Shape& shape, double mean, double deviation, Generator& gene
 
 struct KaimingOptions {
   Fan fan = Fan::kIn;
-  double negative_slope = 0.0;  ///< of the rectifier behind the layer; sqrt(5) gives PyTorch's default for layers
+  double negative_slope =
+      0.0;  ///< of the rectifier behind the layer; sqrt(5) gives PyTorch's default for layers
 };
 
 /// Normal with deviation gain / sqrt(fan), or uniform with that deviation (within gain * sqrt(3 / fan)).
@@ -33,7 +34,8 @@ Tensor kaiming_normal(const Shape& shape, Generator& generator, const KaimingOpt
 Tensor kaiming_uniform(const Shape& shape, Generator& generator, const KaimingOptions& options = {});
 
 /// Normal with variance 2 gain^2 / (fan in + fan out), or uniform with that variance.
-/// Source: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward networks", AISTATS 2010.
+/// Source: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward networks",
+/// AISTATS 2010.
 Tensor xavier_normal(const Shape& shape, Generator& generator, double gain = 1.0);
 Tensor xavier_uniform(const Shape& shape, Generator& generator, double gain = 1.0);
 

@@ -76,6 +76,10 @@ std::string attribute_text(const T& value) {
 }
 template <class T>
 std::string attribute_text(const std::optional<T>& value);
+/// A struct within a struct: "{kernel=[2, 2], layout=NCHW}".
+template <class T>
+  requires requires { T::fields(); }
+std::string attribute_text(const T& value);
 template <class Range>
 requires requires(const Range& range) {
   range.begin();
@@ -107,6 +111,16 @@ std::string to_string(const T& attributes) {
       T::fields());
   return text;
 }
+
+namespace detail {
+
+template <class T>
+  requires requires { T::fields(); }
+std::string attribute_text(const T& value) {
+  return "{" + to_string(value) + "}";
+}
+
+}  // namespace detail
 
 /// Any attributes struct, by value. Default-constructed: none, for ops without attributes.
 class Attributes {

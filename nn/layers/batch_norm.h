@@ -11,10 +11,11 @@ struct BatchNormOptions {
   Layout layout = Layout::kNCHW;  ///< of rank-4 inputs
 };
 
-/// Normalises each channel over the batch (training) or by the running statistics (evaluation), then scales and shifts.
-/// Members as in PyTorch, each of shape (C) and float32 even in a half-precision model: `weight` (starts at 1), `bias` (0),
-/// buffers `running_mean` (0), `running_var` (1, unbiased), and `num_batches_tracked`, an int64 scalar on the CPU.
-/// Source: S. Ioffe, C. Szegedy, "Batch normalization", ICML 2015.
+/// Normalises each channel over the batch (training) or by the running statistics (evaluation), then scales
+/// and shifts. Members as in PyTorch, each of shape (C) and float32 even in a half-precision model: `weight`
+/// (starts at 1), `bias` (0), buffers `running_mean` (0), `running_var` (1, unbiased), and
+/// `num_batches_tracked`, an int64 scalar on the CPU. Source: S. Ioffe, C. Szegedy, "Batch normalization",
+/// ICML 2015.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) const override;

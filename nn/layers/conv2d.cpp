@@ -7,12 +7,14 @@ namespace sinter::nn {
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options) : options_(options) {
   SINTER_CHECK(options.groups > 0, "[conv2d] expected groups > 0 but got {}", options.groups);
-  SINTER_CHECK(in_channels > 0 && in_channels % options.groups == 0 && out_channels > 0 &&
-                   out_channels % options.groups == 0,
-               "[conv2d] expected channel counts that are positive multiples of {} groups but got {} in, {} out",
-               options.groups, in_channels, out_channels);
+  SINTER_CHECK(
+      in_channels > 0 && in_channels % options.groups == 0 && out_channels > 0 &&
+          out_channels % options.groups == 0,
+      "[conv2d] expected channel counts that are positive multiples of {} groups but got {} in, {} out",
+      options.groups, in_channels, out_channels);
   const auto [height, width] = options.kernel;
-  SINTER_CHECK(height > 0 && width > 0, "[conv2d] expected a kernel of positive size but got {} x {}", height, width);
+  SINTER_CHECK(height > 0 && width > 0, "[conv2d] expected a kernel of positive size but got {} x {}", height,
+               width);
   const Shape shape{out_channels, in_channels / options.groups, height, width};
   Generator& generator = default_generator();
   weight = parameter("weight", init::default_weight(shape, generator), {.layout = options.layout});

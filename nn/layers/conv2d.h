@@ -16,13 +16,14 @@ struct Conv2dOptions {
   Layout layout = Layout::kNCHW;  ///< of input and output; under kNHWC the weight is kept as OHWI
 };
 
-/// y = weight * x + bias, as ops::conv2d: (N, in, H, W) to (N, out, H', W'), or (N, H, W, in) to (N, H', W', out), with
-/// H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down.
-/// Members: `weight` (out, in/groups, kernel height, kernel width), `bias` (out). They start as in PyTorch, drawn from
+/// y = weight * x + bias, as ops::conv2d: (N, in, H, W) to (N, out, H', W'), or (N, H, W, in) to (N, H', W',
+/// out), with H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down. Members: `weight`
+/// (out, in/groups, kernel height, kernel width), `bias` (out). They start as in PyTorch, drawn from
 /// default_generator(): init::default_weight and init::default_bias.
 class Conv2d : public Module {
  public:
-  /// Throws InvalidArgument unless both channel counts are positive multiples of `groups` and the sizes are positive.
+  /// Throws InvalidArgument unless both channel counts are positive multiples of `groups` and the sizes are
+  /// positive.
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options);
 
   Tensor forward(const Tensor& x) const override;

@@ -15,8 +15,14 @@ ops::PoolOptions op_options(const Pool2dOptions& options) {
 
 }  // namespace
 
-Tensor MaxPool2d::forward(const Tensor& x) const { return ops::max_pool2d(x, op_options(options_)); }
-Tensor AvgPool2d::forward(const Tensor& x) const { return ops::avg_pool2d(x, op_options(options_)); }
-Tensor GlobalAvgPool2d::forward(const Tensor& x) const { return ops::global_avg_pool2d(x, layout_); }
+Tensor MaxPool2d::forward(const Tensor& x) const {
+  return ops::max_pool2d(x, op_options(options_));
+}
+Tensor AvgPool2d::forward(const Tensor& x) const {
+  return ops::avg_pool2d(x, op_options(options_));
+}
+Tensor GlobalAvgPool2d::forward(const Tensor& x) const {
+  return ops::global_avg_pool2d(x, layout_);
+}
 
 }  // namespace sinter::nn

@@ -13,8 +13,8 @@ struct Pool2dOptions {
   std::optional<Size2d> stride = {};  ///< the kernel's size if not given
   Size2d padding = 0;
   Layout layout = Layout::kNCHW;
-  bool ceil_mode = false;          ///< windows may start inside the image and end beyond it
-  bool count_include_pad = true;   ///< the average counts padding too; the maximum never takes it
+  bool ceil_mode = false;         ///< windows may start inside the image and end beyond it
+  bool count_include_pad = true;  ///< the average counts padding too; the maximum never takes it
 };
 
 /// The maximum of each window: (N, C, H, W) to (N, C, H', W'), H' = (H + 2 padding - kernel) / stride + 1.

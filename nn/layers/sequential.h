@@ -11,14 +11,14 @@
 
 namespace sinter::nn {
 
-/// Feeds each module's output to the next: `Sequential(Linear(2, 64), ReLU(), Linear(64, 3))`. The modules are named
-/// "0", "1", ... An empty chain is the identity.
+/// Feeds each module's output to the next: `Sequential(Linear(2, 64), ReLU(), Linear(64, 3))`. The modules
+/// are named "0", "1", ... An empty chain is the identity.
 class Sequential : public Module {
  public:
   Sequential() = default;
   template <std::derived_from<Module>... Modules>
-    requires(sizeof...(Modules) > 1 || !(std::derived_from<Modules, Sequential> && ...))
-  explicit Sequential(Modules... modules) {
+  requires(sizeof...(Modules) > 1 ||
+           !(std::derived_from<Modules, Sequential> && ...)) explicit Sequential(Modules... modules) {
     (add(std::move(modules)), ...);
   }
 

@@ -9,7 +9,9 @@ Dropout::Dropout(double p) : p_(p) {
   SINTER_CHECK(p >= 0.0 && p < 1.0, "[dropout] expected a probability in [0, 1) but got {}", p);
 }
 
-Tensor Dropout::forward(const Tensor& x) const { return training() && p_ > 0.0 ? ops::dropout(x, p_) : x; }
+Tensor Dropout::forward(const Tensor& x) const {
+  return training() && p_ > 0.0 ? ops::dropout(x, p_) : x;
+}
 
 Tensor Flatten::forward(const Tensor& x) const {
   const bool is_channels_last = layout_ == Layout::kNHWC && x.rank() == 4;

@@ -5,8 +5,8 @@
 
 namespace sinter::nn {
 
-/// In training, zeroes each element with probability p and scales the others by 1 / (1 - p); else the identity.
-/// Draws from default_generator(). Source: N. Srivastava et al., "Dropout", JMLR 2014.
+/// In training, zeroes each element with probability p and scales the others by 1 / (1 - p); else the
+/// identity. Draws from default_generator(). Source: N. Srivastava et al., "Dropout", JMLR 2014.
 class Dropout : public Module {
  public:
   /// Throws InvalidArgument unless 0 <= p < 1.
@@ -17,8 +17,8 @@ class Dropout : public Module {
   double p_;
 };
 
-/// (N, ...) to (N, everything else). Images are read as (C, H, W) in either layout, so that a linear layer behind it has
-/// the same weight in both.
+/// (N, ...) to (N, everything else). Images are read as (C, H, W) in either layout, so that a linear layer
+/// behind it has the same weight in both.
 class Flatten : public Module {
  public:
   explicit Flatten(Layout layout = Layout::kNCHW) : layout_(layout) {}

@@ -11,8 +11,9 @@ Tensor CrossEntropy::operator()(const Tensor& logits, const Tensor& target) cons
 }
 
 Tensor MseLoss::operator()(const Tensor& prediction, const Tensor& target) const {
-  SINTER_CHECK(prediction.shape() == target.shape(), "[mse_loss] expected two tensors of one shape but got {} and {}",
-               prediction.shape(), target.shape());
+  SINTER_CHECK(prediction.shape() == target.shape(),
+               "[mse_loss] expected two tensors of one shape but got {} and {}", prediction.shape(),
+               target.shape());
   const Tensor squared = ops::square(prediction - target);
   switch (reduction) {
     case Reduction::kMean:

@@ -1,4 +1,5 @@
-// Losses: small function objects with their options as members, `CrossEntropy{.label_smoothing = 0.1}(logits, labels)`.
+// Losses: small function objects with their options as members, `CrossEntropy{.label_smoothing = 0.1}(logits,
+// labels)`.
 #pragma once
 
 #include <sinter/core/tensor/tensor.h>
@@ -8,8 +9,8 @@ namespace sinter::nn {
 
 using ops::Reduction;
 
-/// Cross-entropy between the softmax of logits (N, C) and class indices (N), int64, or class probabilities (N, C); a
-/// scalar, float32 for half-precision logits. As ops::cross_entropy.
+/// Cross-entropy between the softmax of logits (N, C) and class indices (N), int64, or class probabilities
+/// (N, C); a scalar, float32 for half-precision logits. As ops::cross_entropy.
 struct CrossEntropy {
   double label_smoothing = 0.0;
   int64_t ignore_index = -100;

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
 #include <sinter/core/op/node.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/ops/argmax/argmax.h>
@@ -6,11 +11,6 @@
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/topk/topk.h>
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
 
 namespace sinter::nn {
 namespace {
@@ -33,7 +33,8 @@ double ratio(int64_t part, int64_t whole) {
 
 int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k) {
   check_pair("top_k_correct", logits, target);
-  SINTER_CHECK(k >= 1 && k <= logits.size(1), "[top_k_correct] expected k in [1, {}] but got {}", logits.size(1), k);
+  SINTER_CHECK(k >= 1 && k <= logits.size(1), "[top_k_correct] expected k in [1, {}] but got {}",
+               logits.size(1), k);
   const NoGrad no_grad;
   const Tensor best = k == 1 ? ops::argmax(logits, 1, true) : ops::topk(logits, k, 1).indices;
   const Tensor hits = ops::equal(best, ops::reshape(target, {target.size(0), 1}));
@@ -47,7 +48,9 @@ void RunningMean::add(double value, double weight) {
   weight_ += weight;
 }
 
-double RunningMean::mean() const { return weight_ > 0.0 ? sum_ / weight_ : kNaN; }
+double RunningMean::mean() const {
+  return weight_ > 0.0 ? sum_ / weight_ : kNaN;
+}
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names)
     : classes_(classes), names_(std::move(names)) {
@@ -61,15 +64,16 @@ void ConfusionMatrix::add(const Tensor& predictions, const Tensor& target) {
   Tensor predicted = predictions;
   if (is_float(predictions.dtype())) {
     check_pair("confusion_matrix", predictions, target);
-    SINTER_CHECK(predictions.size(1) == classes_, "[confusion_matrix] expected logits of {} classes but got shape {}",
-                 classes_, predictions.shape());
+    SINTER_CHECK(predictions.size(1) == classes_,
+                 "[confusion_matrix] expected logits of {} classes but got shape {}", classes_,
+                 predictions.shape());
     const NoGrad no_grad;
     predicted = ops::argmax(predictions, 1);
   }
-  SINTER_CHECK(predicted.rank() == 1 && predicted.dtype() == DType::kInt64 && target.dtype() == DType::kInt64 &&
-                   target.shape() == predicted.shape(),
-               "[confusion_matrix] expected int64 predictions and targets (N) but got {} and {}", predicted.spec(),
-               target.spec());
+  SINTER_CHECK(predicted.rank() == 1 && predicted.dtype() == DType::kInt64 &&
+                   target.dtype() == DType::kInt64 && target.shape() == predicted.shape(),
+               "[confusion_matrix] expected int64 predictions and targets (N) but got {} and {}",
+               predicted.spec(), target.spec());
   const std::vector<int64_t> columns = predicted.to_vector<int64_t>();
   const std::vector<int64_t> rows = target.to_vector<int64_t>();
   for (size_t i = 0; i < rows.size(); ++i) index(rows[i], columns[i]);
@@ -78,15 +82,19 @@ void ConfusionMatrix::add(const Tensor& predictions, const Tensor& target) {
 
 size_t ConfusionMatrix::index(int64_t target, int64_t prediction) const {
   for (const int64_t value : {target, prediction}) {
-    SINTER_CHECK(value >= 0 && value < classes_, "[confusion_matrix] expected classes in [0, {}) but got {}", classes_,
-                 value);
+    SINTER_CHECK(value >= 0 && value < classes_, "[confusion_matrix] expected classes in [0, {}) but got {}",
+                 classes_, value);
   }
   return static_cast<size_t>(target * classes_ + prediction);
 }
 
-int64_t ConfusionMatrix::count(int64_t target, int64_t prediction) const { return counts_[index(target, prediction)]; }
+int64_t ConfusionMatrix::count(int64_t target, int64_t prediction) const {
+  return counts_[index(target, prediction)];
+}
 
-int64_t ConfusionMatrix::total() const { return std::accumulate(counts_.begin(), counts_.end(), int64_t{0}); }
+int64_t ConfusionMatrix::total() const {
+  return std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+}
 
 int64_t ConfusionMatrix::row_total(int64_t target) const {
   const auto row = counts_.begin() + static_cast<std::ptrdiff_t>(index(target, 0));
@@ -99,7 +107,9 @@ double ConfusionMatrix::accuracy() const {
   return ratio(right, total());
 }
 
-double ConfusionMatrix::accuracy(int64_t target) const { return ratio(count(target, target), row_total(target)); }
+double ConfusionMatrix::accuracy(int64_t target) const {
+  return ratio(count(target, target), row_total(target));
+}
 
 double ConfusionMatrix::balanced_accuracy() const {
   RunningMean mean;
@@ -117,7 +127,9 @@ std::string ConfusionMatrix::percent(int64_t target) const {
   return row_total(target) > 0 ? fmt::format("{:.2f} %", 100.0 * accuracy(target)) : "-";
 }
 
-std::string ConfusionMatrix::to_string() const { return classes_ <= kMostInTable ? to_table() : to_list(); }
+std::string ConfusionMatrix::to_string() const {
+  return classes_ <= kMostInTable ? to_table() : to_list();
+}
 
 std::string ConfusionMatrix::to_table() const {
   constexpr const char* kCorner = "true \\ predicted";
@@ -133,7 +145,8 @@ std::string ConfusionMatrix::to_table() const {
   text += "  accuracy\n";
   for (int64_t row = 0; row < classes_; ++row) {
     text += fmt::format("{:<{}}", name(row), first_width);
-    for (int64_t column = 0; column < classes_; ++column) text += fmt::format("  {:>{}}", count(row, column), width);
+    for (int64_t column = 0; column < classes_; ++column)
+      text += fmt::format("  {:>{}}", count(row, column), width);
     text += fmt::format("  {:>8}\n", percent(row));
   }
   return text;
@@ -142,7 +155,8 @@ std::string ConfusionMatrix::to_table() const {
 std::string ConfusionMatrix::to_list() const {
   size_t width = 5;
   for (int64_t i = 0; i < classes_; ++i) width = std::max(width, name(i).size());
-  std::string text = fmt::format("{:<{}}  {:>9}  {:>8}  most often taken for\n", "class", width, "samples", "accuracy");
+  std::string text =
+      fmt::format("{:<{}}  {:>9}  {:>8}  most often taken for\n", "class", width, "samples", "accuracy");
   for (int64_t row = 0; row < classes_; ++row) {
     int64_t other = -1;
     for (int64_t column = 0; column < classes_; ++column) {
@@ -150,7 +164,8 @@ std::string ConfusionMatrix::to_list() const {
       if (other < 0 || count(row, column) > count(row, other)) other = column;
     }
     const std::string confused = other < 0 ? "-" : fmt::format("{} ({})", name(other), count(row, other));
-    text += fmt::format("{:<{}}  {:>9}  {:>8}  {}\n", name(row), width, row_total(row), percent(row), confused);
+    text +=
+        fmt::format("{:<{}}  {:>9}  {:>8}  {}\n", name(row), width, row_total(row), percent(row), confused);
   }
   return text;
 }

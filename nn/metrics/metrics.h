@@ -8,9 +8,9 @@
 
 namespace sinter::nn {
 
-/// How many rows of `logits` (N, C) have their `target` (N), int64, among the k largest. Of equal logits the one with the lower
-/// index counts as larger. Waits for the device.
-/// Throws InvalidArgument for other shapes or dtypes, or unless 1 <= k <= C.
+/// How many rows of `logits` (N, C) have their `target` (N), int64, among the k largest. Of equal logits the
+/// one with the lower index counts as larger. Waits for the device. Throws InvalidArgument for other shapes
+/// or dtypes, or unless 1 <= k <= C.
 int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k = 1);
 
 /// A mean of values with weights, such as a loss per batch and its size.
@@ -34,8 +34,9 @@ class ConfusionMatrix {
   /// Throws InvalidArgument unless there is a class, or if names are given but not one per class.
   explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {});
 
-  /// `predictions`: logits (N, C), floating-point, or classes (N), int64. `target`: classes (N), int64. Waits for the device.
-  /// Throws InvalidArgument for other shapes or dtypes, or for a class outside [0, C); then nothing is counted.
+  /// `predictions`: logits (N, C), floating-point, or classes (N), int64. `target`: classes (N), int64. Waits
+  /// for the device. Throws InvalidArgument for other shapes or dtypes, or for a class outside [0, C); then
+  /// nothing is counted.
   void add(const Tensor& predictions, const Tensor& target);
 
   int64_t classes() const { return classes_; }
@@ -50,8 +51,8 @@ class ConfusionMatrix {
   /// The mean of the classes' accuracies over those that occurred; NaN if none did.
   double balanced_accuracy() const;
 
-  /// A table for people: one row per class with its counts and its accuracy. At most 20 classes show their counts; of more,
-  /// the rows give the number of samples and the class they are most often confused with.
+  /// A table for people: one row per class with its counts and its accuracy. At most 20 classes show their
+  /// counts; of more, the rows give the number of samples and the class they are most often confused with.
   std::string to_string() const;
 
  private:

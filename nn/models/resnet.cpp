@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <string>
+
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/init.h>
 #include <sinter/nn/layers/simple.h>
@@ -7,15 +10,13 @@
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/relu/relu.h>
 
-#include <algorithm>
-#include <string>
-
 namespace sinter::nn {
 namespace {
 
 constexpr int64_t kBottleneckExpansion = 4;
 
-/// A convolution as all of these networks have them: no bias, output of the input's size divided by the stride.
+/// A convolution as all of these networks have them: no bias, output of the input's size divided by the
+/// stride.
 Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride, Layout layout) {
   return Conv2d(in, out,
                 {.kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .layout = layout});
@@ -28,7 +29,8 @@ class PaddingShortcut : public Module {
       : before_((out - in) / 2), after_(out - in - before_), stride_(stride), layout_(layout) {}
 
   Tensor forward(const Tensor& x) const override {
-    const Tensor subsampled = ops::avg_pool2d(x, {.kernel = {1, 1}, .stride = {stride_, stride_}, .layout = layout_});
+    const Tensor subsampled =
+        ops::avg_pool2d(x, {.kernel = {1, 1}, .stride = {stride_, stride_}, .layout = layout_});
     std::vector<std::array<int64_t, 2>> padding(4, {0, 0});
     padding[layout_ == Layout::kNCHW ? 1 : 3] = {before_, after_};
     return ops::pad(subsampled, padding);
@@ -110,8 +112,8 @@ const ResNetOptions& checked(const ResNetArchitecture& architecture, const ResNe
                    std::ranges::all_of(architecture.blocks, [](int64_t count) { return count > 0; }),
                "[resnet] expected at least one stage, and at least one block in each");
   SINTER_CHECK(options.classes > 0 && options.in_channels > 0 && options.width > 0,
-               "[resnet] expected positive numbers but got {} classes, {} input channels, width {}", options.classes,
-               options.in_channels, options.width);
+               "[resnet] expected positive numbers but got {} classes, {} input channels, width {}",
+               options.classes, options.in_channels, options.width);
   return options;
 }
 
@@ -169,24 +171,47 @@ Tensor ResNet::features(const Tensor& x) const {
                to_string(options_.layout), x.shape());
   Tensor y = ops::relu(bn1(conv1(x)));
   if (!options_.small_stem) {
-    y = ops::max_pool2d(y, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
+    y = ops::max_pool2d(y,
+                        {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});
   }
   for (const Sequential& stage : stages) y = stage(y);
   return ops::global_avg_pool2d(y, options_.layout);
 }
 
-Tensor ResNet::forward(const Tensor& x) const { return fc(features(x)); }
+Tensor ResNet::forward(const Tensor& x) const {
+  return fc(features(x));
+}
 
-ResNet resnet18(const ResNetOptions& options) { return ResNet({false, {2, 2, 2, 2}}, options); }
-ResNet resnet34(const ResNetOptions& options) { return ResNet({false, {3, 4, 6, 3}}, options); }
-ResNet resnet50(const ResNetOptions& options) { return ResNet({true, {3, 4, 6, 3}}, options); }
-ResNet resnet101(const ResNetOptions& options) { return ResNet({true, {3, 4, 23, 3}}, options); }
-ResNet resnet152(const ResNetOptions& options) { return ResNet({true, {3, 8, 36, 3}}, options); }
+ResNet resnet18(const ResNetOptions& options) {
+  return ResNet({false, {2, 2, 2, 2}}, options);
+}
+ResNet resnet34(const ResNetOptions& options) {
+  return ResNet({false, {3, 4, 6, 3}}, options);
+}
+ResNet resnet50(const ResNetOptions& options) {
+  return ResNet({true, {3, 4, 6, 3}}, options);
+}
+ResNet resnet101(const ResNetOptions& options) {
+  return ResNet({true, {3, 4, 23, 3}}, options);
+}
+ResNet resnet152(const ResNetOptions& options) {
+  return ResNet({true, {3, 8, 36, 3}}, options);
+}
 
-ResNet resnet20(const CifarResNetOptions& options) { return cifar_resnet(3, options); }
-ResNet resnet32(const CifarResNetOptions& options) { return cifar_resnet(5, options); }
-ResNet resnet44(const CifarResNetOptions& options) { return cifar_resnet(7, options); }
-ResNet resnet56(const CifarResNetOptions& options) { return cifar_resnet(9, options); }
-ResNet resnet110(const CifarResNetOptions& options) { return cifar_resnet(18, options); }
+ResNet resnet20(const CifarResNetOptions& options) {
+  return cifar_resnet(3, options);
+}
+ResNet resnet32(const CifarResNetOptions& options) {
+  return cifar_resnet(5, options);
+}
+ResNet resnet44(const CifarResNetOptions& options) {
+  return cifar_resnet(7, options);
+}
+ResNet resnet56(const CifarResNetOptions& options) {
+  return cifar_resnet(9, options);
+}
+ResNet resnet110(const CifarResNetOptions& options) {
+  return cifar_resnet(18, options);
+}
 
 }  // namespace sinter::nn

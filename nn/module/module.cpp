@@ -1,7 +1,7 @@
-#include <sinter/nn/module/module.h>
-
 #include <algorithm>
 #include <functional>
+
+#include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
 
@@ -17,8 +17,9 @@ struct Module::Node {
   void check_new(const std::string& name) const {
     SINTER_CHECK(!name.empty() && name.find('.') == std::string::npos,
                  "[module] expected a name without dots, not empty, but got '{}'", name);
-    const bool taken = std::ranges::any_of(entries, [&](const Entry& e) { return e.variable.name() == name; }) ||
-                       std::ranges::any_of(children, [&](const auto& c) { return c.first == name; });
+    const bool taken =
+        std::ranges::any_of(entries, [&](const Entry& e) { return e.variable.name() == name; }) ||
+        std::ranges::any_of(children, [&](const auto& c) { return c.first == name; });
     SINTER_CHECK(!taken, "[module] there is already a member named '{}'", name);
   }
 
@@ -72,19 +73,20 @@ class StateChecker {
     if (!value.defined()) {
       mismatched_.push_back(variable.name() + " (undefined)");
     } else if (value.shape() != variable.canonical_shape()) {
-      mismatched_.push_back(fmt::format("{} (expected shape {} but got {})", variable.name(), variable.canonical_shape(),
-                                        value.shape()));
+      mismatched_.push_back(fmt::format("{} (expected shape {} but got {})", variable.name(),
+                                        variable.canonical_shape(), value.shape()));
     } else if (is_float(value.dtype()) != is_float(variable.tensor().dtype()) ||
                (!is_float(value.dtype()) && value.dtype() != variable.tensor().dtype())) {
-      mismatched_.push_back(fmt::format("{} (expected {} but got {})", variable.name(), variable.tensor().dtype(),
-                                        value.dtype()));
+      mismatched_.push_back(fmt::format("{} (expected {} but got {})", variable.name(),
+                                        variable.tensor().dtype(), value.dtype()));
     }
   }
 
   void finish(const LoadReport& report, bool strict) const {
     std::string text;
     const auto add = [&text](const char* what, const std::vector<std::string>& names) {
-      if (!names.empty()) text += fmt::format("{}{} {}: {}", text.empty() ? "" : "; ", names.size(), what, join(names));
+      if (!names.empty())
+        text += fmt::format("{}{} {}: {}", text.empty() ? "" : "; ", names.size(), what, join(names));
     };
     if (strict) {
       add("missing", report.missing);
@@ -102,10 +104,18 @@ class StateChecker {
 
 Module::Module() : node_(std::make_shared<Node>()) {}
 
-std::vector<Parameter> Module::parameters() const { return node_->collect(true, true); }
-std::vector<Buffer> Module::buffers() const { return node_->collect(false, true); }
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const { return with_names(parameters()); }
-std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const { return with_names(buffers()); }
+std::vector<Parameter> Module::parameters() const {
+  return node_->collect(true, true);
+}
+std::vector<Buffer> Module::buffers() const {
+  return node_->collect(false, true);
+}
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
+  return with_names(parameters());
+}
+std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const {
+  return with_names(buffers());
+}
 
 int64_t Module::parameter_count() const {
   int64_t count = 0;
@@ -113,8 +123,12 @@ int64_t Module::parameter_count() const {
   return count;
 }
 
-void Module::train(bool mode) const { node_->set_training(mode); }
-bool Module::training() const { return node_->training; }
+void Module::train(bool mode) const {
+  node_->set_training(mode);
+}
+bool Module::training() const {
+  return node_->training;
+}
 
 void Module::to(Device device) const {
   node_->visit("", [device](const Variable& variable, bool) { variable.to(device); });
@@ -135,7 +149,8 @@ void Module::zero_grad() const {
 
 State Module::state() const {
   State state;
-  node_->visit("", [&state](const Variable& variable, bool) { state[variable.name()] = variable.canonical(); });
+  node_->visit("",
+               [&state](const Variable& variable, bool) { state[variable.name()] = variable.canonical(); });
   return state;
 }
 
@@ -192,7 +207,8 @@ DecaySplit split_decay(const std::vector<Parameter>& parameters) {
 std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<Parameter>& parameters) {
   std::vector<Parameter> renamed;
   renamed.reserve(parameters.size());
-  for (const Parameter& parameter : parameters) renamed.push_back(parameter.renamed(prefix + parameter.name()));
+  for (const Parameter& parameter : parameters)
+    renamed.push_back(parameter.renamed(prefix + parameter.name()));
   return renamed;
 }
 

@@ -44,9 +44,9 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< in the state, but not in the module
 };
 
-/// The base of all layers and models. A module is a handle, like a tensor: a copy refers to the same parameters,
-/// buffers and training mode, so modules are passed and returned by value. Subclasses register what they own with
-/// parameter(), buffer() and child(), and say what they compute in forward().
+/// The base of all layers and models. A module is a handle, like a tensor: a copy refers to the same
+/// parameters, buffers and training mode, so modules are passed and returned by value. Subclasses register
+/// what they own with parameter(), buffer() and child(), and say what they compute in forward().
 class Module {
  public:
   virtual ~Module() = default;
@@ -65,25 +65,28 @@ class Module {
   /// Elements of all parameters.
   int64_t parameter_count() const;
 
-  /// Training or evaluation mode, of sub-modules too: batch norm and dropout behave differently. Starts in training.
+  /// Training or evaluation mode, of sub-modules too: batch norm and dropout behave differently. Starts in
+  /// training.
   void train(bool mode = true) const;
   void eval() const { train(false); }
   bool training() const;
 
   /// Moves parameters, buffers and gradients. Optimisers keep working if this comes before their first step.
   void to(Device device) const;
-  /// Converts floating-point parameters, buffers and gradients. In a float16 or bfloat16 model, the parameters and
-  /// statistics of batch norms stay float32. Throws InvalidArgument for a dtype that is not floating-point.
+  /// Converts floating-point parameters, buffers and gradients. In a float16 or bfloat16 model, the
+  /// parameters and statistics of batch norms stay float32. Throws InvalidArgument for a dtype that is not
+  /// floating-point.
   void to(DType dtype) const;
   /// Freezes or thaws all parameters.
   void set_requires_grad(bool value) const;
   void zero_grad() const;
 
-  /// Copies of all parameters and buffers in PyTorch's names and layout (OIHW), whatever layout the model works in.
+  /// Copies of all parameters and buffers in PyTorch's names and layout (OIHW), whatever layout the model
+  /// works in.
   State state() const;
   /// Overwrites parameters and buffers in place, converting layout, device and floating-point dtype. Throws
-  /// InvalidArgument, and changes nothing, if shapes or kinds of dtypes differ or, when strict, unless the names match;
-  /// the message lists all of them. `num_batches_tracked` may be missing, as in old files.
+  /// InvalidArgument, and changes nothing, if shapes or kinds of dtypes differ or, when strict, unless the
+  /// names match; the message lists all of them. `num_batches_tracked` may be missing, as in old files.
   LoadReport load_state(const State& state, const LoadOptions& options = {}) const;
 
  protected:
@@ -113,8 +116,7 @@ class Module {
 class AnyModule final : public Module {
  public:
   template <std::derived_from<Module> M>
-    requires(!std::same_as<M, AnyModule>)
-  AnyModule(M module)  // NOLINT: any module is one
+  requires(!std::same_as<M, AnyModule>) AnyModule(M module)  // NOLINT: any module is one
       : Module(module), held_(std::make_shared<const M>(std::move(module))) {}
 
   Tensor forward(const Tensor& x) const override { return held_->forward(x); }
@@ -123,9 +125,10 @@ class AnyModule final : public Module {
   std::shared_ptr<const Module> held_;
 };
 
-/// Splits parameters for weight decay: `decay` are those of rank 2 and more (filters, matrices), `no_decay` the others
-/// (biases, and scales, shifts and slopes of norms and activations), which are better left alone.
-/// Source: T. He et al., "Bag of tricks for image classification with convolutional neural networks", CVPR 2019, 3.1.
+/// Splits parameters for weight decay: `decay` are those of rank 2 and more (filters, matrices), `no_decay`
+/// the others (biases, and scales, shifts and slopes of norms and activations), which are better left alone.
+/// Source: T. He et al., "Bag of tricks for image classification with convolutional neural networks", CVPR
+/// 2019, 3.1.
 struct DecaySplit {
   std::vector<Parameter> decay;
   std::vector<Parameter> no_decay;

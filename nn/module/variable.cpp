@@ -1,10 +1,10 @@
+#include <utility>
+
 #include <sinter/core/op/node.h>
 #include <sinter/nn/module/variable.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/permute/permute.h>
-
-#include <utility>
 
 namespace sinter::nn {
 
@@ -30,8 +30,9 @@ Shape Variable::canonical_shape() const {
 }
 
 void Variable::assign(const Tensor& value) const {
-  SINTER_CHECK(value.shape() == canonical_shape(), "[variable] '{}' has shape {} but a value of shape {} came", name_,
-               canonical_shape(), value.shape());
+  SINTER_CHECK(value.shape() == canonical_shape(),
+               "[variable] '{}' has shape {} but a value of shape {} came", name_, canonical_shape(),
+               value.shape());
   SINTER_CHECK(value.dtype() == tensor().dtype() || (is_float(value.dtype()) && is_float(tensor().dtype())),
                "[variable] '{}' is {} but a value of dtype {} came", name_, tensor().dtype(), value.dtype());
   const NoGrad no_grad;

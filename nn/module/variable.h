@@ -1,4 +1,5 @@
-// Variable: a named tensor that a module owns, and the conversion between the layout it is kept in and PyTorch's.
+// Variable: a named tensor that a module owns, and the conversion between the layout it is kept in and
+// PyTorch's.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace sinter::nn {
 
 /// How a module keeps a variable.
 struct VariableOptions {
-  /// kNHWC keeps a rank-4 variable as (out, height, width, in); its canonical form is always (out, in, height, width).
+  /// kNHWC keeps a rank-4 variable as (out, height, width, in); its canonical form is always (out, in,
+  /// height, width).
   Layout layout = Layout::kNCHW;
   /// Stays float32 when the module becomes float16 or bfloat16: parameters and statistics of norms.
   bool keep_float32 = false;
@@ -22,18 +24,20 @@ struct VariableOptions {
   bool optional = false;
 };
 
-/// A parameter or buffer of a module: a handle, so that optimisers keep seeing the right tensor when the module moves to
-/// another device or dtype. Converts to a tensor wherever one is expected. A default-constructed variable stands for
-/// "none" and converts to an undefined tensor.
+/// A parameter or buffer of a module: a handle, so that optimisers keep seeing the right tensor when the
+/// module moves to another device or dtype. Converts to a tensor wherever one is expected. A
+/// default-constructed variable stands for "none" and converts to an undefined tensor.
 ///
-/// *Canonical* is PyTorch's order of axes (OIHW for filters): what files hold, whatever layout the module works in.
+/// *Canonical* is PyTorch's order of axes (OIHW for filters): what files hold, whatever layout the module
+/// works in.
 class Variable {
  public:
   Variable() = default;
   /// Keeps a copy of `canonical` in the layout that `options` ask for.
   Variable(std::string name, const Tensor& canonical, const VariableOptions& options = {});
 
-  /// The path from the module that listed it, "layer1.0.conv1.weight"; a module's own members have the last part only.
+  /// The path from the module that listed it, "layer1.0.conv1.weight"; a module's own members have the last
+  /// part only.
   const std::string& name() const { return name_; }
   Variable renamed(std::string name) const;
   bool defined() const { return slot_ != nullptr; }
@@ -49,11 +53,12 @@ class Variable {
   Shape canonical_shape() const;
   /// A copy of the value in canonical layout, without autograd history.
   Tensor canonical() const { return to_canonical(tensor()); }
-  /// Overwrites the value in place, converting device and floating-point dtype. Throws InvalidArgument unless `value` has
-  /// the canonical shape and is a float tensor if and only if this is one.
+  /// Overwrites the value in place, converting device and floating-point dtype. Throws InvalidArgument unless
+  /// `value` has the canonical shape and is a float tensor if and only if this is one.
   void assign(const Tensor& value) const;
 
-  /// A copy of `kept`, a tensor in this variable's own layout (a momentum, say), in canonical layout; and back.
+  /// A copy of `kept`, a tensor in this variable's own layout (a momentum, say), in canonical layout; and
+  /// back.
   Tensor to_canonical(const Tensor& kept) const;
   Tensor from_canonical(const Tensor& canonical) const;
 
@@ -66,7 +71,9 @@ class Variable {
     Tensor tensor;
     VariableOptions options;
   };
-  bool is_permuted(const Tensor& tensor) const { return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4; }
+  bool is_permuted(const Tensor& tensor) const {
+    return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4;
+  }
   void replace(const Tensor& value, const Tensor& grad) const;
 
   std::string name_;

@@ -22,8 +22,8 @@ Adam::Adam(const char* name, std::vector<ParameterGroup> groups, const AdamOptio
       options_(options),
       decoupled_(decoupled) {
   const auto is_beta = [](double beta) { return beta >= 0.0 && beta < 1.0; };
-  SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2), "[{}] expected betas in [0, 1) but got {} and {}", name,
-               options.beta1, options.beta2);
+  SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2),
+               "[{}] expected betas in [0, 1) but got {} and {}", name, options.beta1, options.beta2);
   SINTER_CHECK(options.epsilon >= 0.0, "[{}] expected an epsilon >= 0 but got {}", name, options.epsilon);
 }
 

@@ -1,11 +1,11 @@
+#include <cmath>
+
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/affine/affine.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
-
-#include <cmath>
 
 namespace sinter::nn {
 
@@ -16,7 +16,8 @@ double clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm)
   std::vector<Tensor> sums;
   for (const Parameter& parameter : parameters) {
     const Tensor grad = parameter.grad();
-    if (grad.defined()) sums.push_back(ops::sum(ops::square(ops::cast(grad, accumulate_dtype(grad.dtype())))));
+    if (grad.defined())
+      sums.push_back(ops::sum(ops::square(ops::cast(grad, accumulate_dtype(grad.dtype())))));
   }
   double total = 0.0;
   for (const Tensor& sum : sums) total += sum.item();

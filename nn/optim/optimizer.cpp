@@ -1,12 +1,12 @@
-#include <sinter/core/op/node.h>
-#include <sinter/nn/optim/optimizer.h>
-#include <sinter/ops/fill/fill.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
+
+#include <sinter/core/op/node.h>
+#include <sinter/nn/optim/optimizer.h>
+#include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn {
 namespace {
@@ -23,7 +23,8 @@ std::vector<ParameterGroup> decay_groups(const std::vector<Parameter>& parameter
   DecaySplit split = split_decay(parameters);
   std::vector<ParameterGroup> groups;
   if (!split.decay.empty()) groups.push_back({.parameters = std::move(split.decay)});
-  if (!split.no_decay.empty()) groups.push_back({.parameters = std::move(split.no_decay), .weight_decay = 0.0});
+  if (!split.no_decay.empty())
+    groups.push_back({.parameters = std::move(split.no_decay), .weight_decay = 0.0});
   return groups;
 }
 
@@ -45,15 +46,18 @@ void Optimizer::check_groups() const {
   std::set<std::string> names;
   SINTER_CHECK(weight_decay_ >= 0.0, "[{}] expected a weight decay >= 0 but got {}", tag_, weight_decay_);
   for (const ParameterGroup& group : groups_) {
-    SINTER_CHECK(group.lr_scale >= 0.0, "[{}] expected a learning rate scale >= 0 but got {}", tag_, group.lr_scale);
-    SINTER_CHECK(group.weight_decay.value_or(0.0) >= 0.0, "[{}] expected a weight decay >= 0 but got {}", tag_,
-                 group.weight_decay.value_or(0.0));
+    SINTER_CHECK(group.lr_scale >= 0.0, "[{}] expected a learning rate scale >= 0 but got {}", tag_,
+                 group.lr_scale);
+    SINTER_CHECK(group.weight_decay.value_or(0.0) >= 0.0, "[{}] expected a weight decay >= 0 but got {}",
+                 tag_, group.weight_decay.value_or(0.0));
     for (const Parameter& parameter : group.parameters) {
       SINTER_CHECK(parameter.defined(), "[{}] a parameter is undefined", tag_);
-      const bool is_known = std::ranges::any_of(seen, [&](const Parameter& p) { return p.is_same(parameter); });
+      const bool is_known =
+          std::ranges::any_of(seen, [&](const Parameter& p) { return p.is_same(parameter); });
       SINTER_CHECK(!is_known, "[{}] parameter '{}' is listed twice", tag_, parameter.name());
       SINTER_CHECK(names.insert(parameter.name()).second,
-                   "[{}] two parameters are named '{}'; tell them apart with nn::with_prefix", tag_, parameter.name());
+                   "[{}] two parameters are named '{}'; tell them apart with nn::with_prefix", tag_,
+                   parameter.name());
       seen.push_back(parameter);
     }
   }
@@ -69,9 +73,10 @@ void Optimizer::zero_grad() {
 void Optimizer::prepare(Slot& slot) const {
   const TensorSpec& spec = slot.parameter.tensor().spec();
   for (const Tensor& buffer : slot.buffers) {
-    SINTER_CHECK(buffer.spec() == spec,
-                 "[{}] parameter '{}' is {} but was {} in an earlier step; move the model before the first step", tag_,
-                 slot.parameter.name(), spec, buffer.spec());
+    SINTER_CHECK(
+        buffer.spec() == spec,
+        "[{}] parameter '{}' is {} but was {} in an earlier step; move the model before the first step", tag_,
+        slot.parameter.name(), spec, buffer.spec());
   }
   if (!slot.buffers.empty()) return;
   for (size_t i = 0; i < buffer_names_.size(); ++i) {
@@ -136,8 +141,9 @@ void Optimizer::load_state(const State& state) {
     unused.erase(name);
     const Tensor& value = found->second;
     if (value.defined() && value.shape() == shape && value.dtype() == dtype) return value;
-    mismatched.push_back(fmt::format("{} (expected {} {} but got {})", name, dtype, shape,
-                                     value.defined() ? fmt::format("{} {}", value.dtype(), value.shape()) : "none"));
+    mismatched.push_back(
+        fmt::format("{} (expected {} {} but got {})", name, dtype, shape,
+                    value.defined() ? fmt::format("{} {}", value.dtype(), value.shape()) : "none"));
     return {};
   };
 
@@ -148,7 +154,10 @@ void Optimizer::load_state(const State& state) {
       slot = {.parameter = slot.parameter};
       if (!state.contains("step." + name)) continue;
       const Tensor updates = take("step." + name, {}, DType::kInt64);
-      if (updates.defined()) slot.updates = static_cast<int64_t>(updates.item());
+      if (updates.defined()) slot.updates = updates.to_vector<int64_t>()[0];
+      if (updates.defined() && slot.updates < 1) {
+        mismatched.push_back(fmt::format("step.{} (expected a count >= 1 but got {})", name, slot.updates));
+      }
       for (const std::string& buffer_name : buffer_names_) {
         const TensorSpec& spec = slot.parameter.tensor().spec();
         const Tensor value = take(buffer_name + "." + name, slot.parameter.canonical_shape(), spec.dtype);

@@ -17,9 +17,10 @@ Sgd::Sgd(std::vector<Parameter> parameters, const SgdOptions& options)
 Sgd::Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options)
     : Optimizer("sgd", std::move(groups), options.weight_decay, buffer_names(options)), options_(options) {
   SINTER_CHECK(options.momentum >= 0.0, "[sgd] expected a momentum >= 0 but got {}", options.momentum);
-  SINTER_CHECK(!options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
-               "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum {} and dampening {}",
-               options.momentum, options.dampening);
+  SINTER_CHECK(
+      !options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
+      "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum {} and dampening {}",
+      options.momentum, options.dampening);
 }
 
 void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {

@@ -13,7 +13,8 @@ struct SgdOptions {
 };
 
 /// The same numbers as torch.optim.SGD; the formulas stand at ops::sgd_step.
-/// Source of the Nesterov form: I. Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
+/// Source of the Nesterov form: I. Sutskever et al., "On the importance of initialization and momentum", ICML
+/// 2013.
 class Sgd : public Optimizer {
  public:
   explicit Sgd(std::vector<Parameter> parameters, const SgdOptions& options = {});

@@ -1,14 +1,16 @@
-#include <sinter/core/base/error.h>
-#include <sinter/nn/schedule/schedule.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include <sinter/core/base/error.h>
+#include <sinter/nn/schedule/schedule.h>
+
 namespace sinter::nn {
 namespace {
 
-void check_step(int64_t step) { SINTER_CHECK(step >= 0, "[schedule] expected a step >= 0 but got {}", step); }
+void check_step(int64_t step) {
+  SINTER_CHECK(step >= 0, "[schedule] expected a step >= 0 but got {}", step);
+}
 
 void check_length(int64_t steps) {
   SINTER_CHECK(steps > 0, "[schedule] expected a positive number of steps but got {}", steps);
@@ -54,9 +56,10 @@ double PolynomialSchedule::operator()(int64_t step) const {
 double OneCycleSchedule::operator()(int64_t step) const {
   check_step(step);
   check_length(steps);
-  SINTER_CHECK(rising >= 0.0 && rising <= 1.0, "[schedule] expected a rising share in [0, 1] but got {}", rising);
-  SINTER_CHECK(initial_divisor > 0.0 && final_divisor > 0.0, "[schedule] expected divisors > 0 but got {} and {}",
-               initial_divisor, final_divisor);
+  SINTER_CHECK(rising >= 0.0 && rising <= 1.0, "[schedule] expected a rising share in [0, 1] but got {}",
+               rising);
+  SINTER_CHECK(initial_divisor > 0.0 && final_divisor > 0.0,
+               "[schedule] expected divisors > 0 but got {} and {}", initial_divisor, final_divisor);
   const double low = peak / initial_divisor;
   // The peak may fall between two steps; with rising = 0 it lies one step before the first, as in torch.
   const double top = rising * static_cast<double>(steps) - 1.0;

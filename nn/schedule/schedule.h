@@ -1,5 +1,5 @@
-// Learning-rate schedules: pure functions of the number of the step, counted from 0. They hold no state, so nothing of
-// them goes into a checkpoint. Count epochs in place of steps where that is meant.
+// Learning-rate schedules: pure functions of the number of the step, counted from 0. They hold no state, so
+// nothing of them goes into a checkpoint. Count epochs in place of steps where that is meant.
 //
 //   nn::Warmup schedule{nn::CosineSchedule{.base = 0.4, .steps = 9000}, 1000};
 //   sgd.step(schedule(step));
@@ -11,8 +11,8 @@
 
 namespace sinter::nn {
 
-/// Any schedule: gives the learning rate of a step. The ones below throw InvalidArgument for a step below 0 or for options
-/// out of range. Behind their last step they stay at the last value.
+/// Any schedule: gives the learning rate of a step. The ones below throw InvalidArgument for a step below 0
+/// or for options out of range. Behind their last step they stay at the last value.
 using Schedule = std::function<double(int64_t step)>;
 
 /// base * gamma^floor(step / every). As torch's StepLR.
@@ -55,9 +55,8 @@ struct PolynomialSchedule {
 
 enum class Anneal { kCosine, kLinear };
 
-/// Up from peak / initial_divisor to `peak`, then down to peak / initial_divisor / final_divisor at step `steps` - 1.
-/// As torch's OneCycleLR with two phases.
-/// Source: L. Smith, N. Topin, "Super-convergence", 2019.
+/// Up from peak / initial_divisor to `peak`, then down to peak / initial_divisor / final_divisor at step
+/// `steps` - 1. As torch's OneCycleLR with two phases. Source: L. Smith, N. Topin, "Super-convergence", 2019.
 struct OneCycleSchedule {
   double peak = 0.1;
   int64_t steps = 1;
@@ -69,8 +68,8 @@ struct OneCycleSchedule {
   double operator()(int64_t step) const;
 };
 
-/// A straight line from start_factor * schedule(0) to schedule(0) over the first `steps` steps, then `schedule` from its step 0.
-/// As torch's LinearLR and another one in sequence.
+/// A straight line from start_factor * schedule(0) to schedule(0) over the first `steps` steps, then
+/// `schedule` from its step 0. As torch's LinearLR and another one in sequence.
 struct Warmup {
   Schedule schedule;
   int64_t steps = 0;

@@ -1,22 +1,25 @@
+#include <cmath>
+
 #include <sinter/ops/affine/affine.h>
 #include <sinter/ops/affine/affine_math.h>
 #include <sinter/ops/common/dispatch.h>
 #include <sinter/ops/common/op_support.h>
 
-#include <cmath>
-
 namespace sinter::ops {
 namespace {
 
 /// A whole number that an int64 holds.
-bool is_integer(double value) { return value == std::trunc(value) && value >= -0x1p63 && value < 0x1p63; }
+bool is_integer(double value) {
+  return value == std::trunc(value) && value >= -0x1p63 && value < 0x1p63;
+}
 
 std::vector<TensorSpec> infer_affine(const InferContext& context) {
   expect_number(context, 0);
   const auto& attributes = context.attributes<AffineAttributes>();
-  SINTER_CHECK(is_float(context.input(0).dtype) || (is_integer(attributes.scale) && is_integer(attributes.shift)),
-               "[affine] expected whole numbers as scale and shift of an {} tensor but got {} and {}",
-               context.input(0).dtype, attributes.scale, attributes.shift);
+  SINTER_CHECK(
+      is_float(context.input(0).dtype) || (is_integer(attributes.scale) && is_integer(attributes.shift)),
+      "[affine] expected whole numbers as scale and shift of an {} tensor but got {} and {}",
+      context.input(0).dtype, attributes.scale, attributes.shift);
   return {context.input(0)};
 }
 

@@ -20,8 +20,8 @@ struct AffineAttributes {
   }
 };
 
-/// scale * x + shift in the compute type C. Integers compute modulo 2^64 and are cut to their own width, which is the same
-/// as wrapping around in it.
+/// scale * x + shift in the compute type C. Integers compute modulo 2^64 and are cut to their own width,
+/// which is the same as wrapping around in it.
 template <class C>
 struct AffineFunctor {
   using Number = std::conditional_t<std::is_integral_v<C>, int64_t, C>;

@@ -10,7 +10,8 @@ std::vector<TensorSpec> infer_argmax(const InferContext& context) {
   const Shape& x = context.shape(0);
   const int axis = normalize_axis(attributes.axis, x.rank(), context.tag());
   const Shape shape = attributes.keep_dims ? x.with(axis, 1) : x.without(axis);
-  SINTER_CHECK(x[axis] > 0 || shape.numel() == 0, "[argmax] expected elements along axis {} but got shape {}", axis, x);
+  SINTER_CHECK(x[axis] > 0 || shape.numel() == 0, "[argmax] expected elements along axis {} but got shape {}",
+               axis, x);
   return {{shape, DType::kInt64, context.input(0).device}};
 }
 

@@ -7,9 +7,9 @@
 
 namespace sinter::ops {
 
-/// The int64 index of the largest element along `axis`, which disappears or, with keep_dims, stays with extent 1. The first
-/// of equal elements wins, and NaN counts as largest. Any dtype, rank >= 1. Throws InvalidArgument if the axis is out of
-/// range, or has no elements while the result would have some.
+/// The int64 index of the largest element along `axis`, which disappears or, with keep_dims, stays with
+/// extent 1. The first of equal elements wins, and NaN counts as largest. Any dtype, rank >= 1. Throws
+/// InvalidArgument if the axis is out of range, or has no elements while the result would have some.
 Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims = false);
 
 }  // namespace sinter::ops

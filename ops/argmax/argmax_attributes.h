@@ -13,7 +13,8 @@ struct ArgmaxAttributes {
 
   bool operator==(const ArgmaxAttributes&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("axis", &ArgmaxAttributes::axis), field("keep_dims", &ArgmaxAttributes::keep_dims));
+    return std::tuple(field("axis", &ArgmaxAttributes::axis),
+                      field("keep_dims", &ArgmaxAttributes::keep_dims));
   }
 };
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kColumns = 512;  // neighbouring results that are looked for at once
 
-/// The places of the largest elements of `width` <= kColumns neighbouring columns, `stride` elements from row to row.
+/// The places of the largest elements of `width` <= kColumns neighbouring columns, `stride` elements from row
+/// to row.
 template <class T>
 void argmax_columns(const T* x, int64_t rows, int64_t stride, int64_t width, int64_t* places) {
   compute_type<T> best[kColumns];

@@ -131,7 +131,8 @@ Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
 
 void register_binary(OpRegistry& registry);
 void register_binary(OpRegistry& registry) {
-  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient, GradientReads reads) {
+  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient,
+                          GradientReads reads) {
     registry.add({.name = name,
                   .inputs = {{"a"}, {"b"}},
                   .outputs = {{"y"}},

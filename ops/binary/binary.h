@@ -5,28 +5,30 @@
 
 namespace sinter::ops {
 
-/// Element by element under NumPy's broadcasting rules: shapes are aligned at their last axes, and an axis of extent 1
-/// (or a missing one) is repeated. Both tensors have one dtype; nothing is promoted. The 16-bit types compute in float32
-/// and round once; integers wrap around on overflow. Throws InvalidArgument for unequal dtypes, for bool, and for
-/// shapes that cannot be broadcast together.
+/// Element by element under NumPy's broadcasting rules: shapes are aligned at their last axes, and an axis of
+/// extent 1 (or a missing one) is repeated. Both tensors have one dtype; nothing is promoted. The 16-bit
+/// types compute in float32 and round once; integers wrap around on overflow. Throws InvalidArgument for
+/// unequal dtypes, for bool, and for shapes that cannot be broadcast together.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 /// a / b, for floating-point dtypes only.
 Tensor div(const Tensor& a, const Tensor& b);
 
-/// The larger and the smaller of two elements; NaN if either is NaN. Where both are equal, half of the gradient goes to
-/// each.
+/// The larger and the smaller of two elements; NaN if either is NaN. Where both are equal, half of the
+/// gradient goes to each.
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
-/// Comparisons give bool tensors and have no gradient. Any dtype, bool included; every comparison with NaN is false.
+/// Comparisons give bool tensors and have no gradient. Any dtype, bool included; every comparison with NaN is
+/// false.
 Tensor equal(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, const Tensor& b);
 Tensor greater(const Tensor& a, const Tensor& b);
 
-/// The gradient of maximum (or minimum) with respect to `a`, in the shape of dy, which is the broadcast shape: dy where
-/// a is chosen, dy / 2 where a equals b, else 0. By symmetry maximum_grad(b, a, dy) is the gradient of b.
+/// The gradient of maximum (or minimum) with respect to `a`, in the shape of dy, which is the broadcast
+/// shape: dy where a is chosen, dy / 2 where a equals b, else 0. By symmetry maximum_grad(b, a, dy) is the
+/// gradient of b.
 Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
 Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
 

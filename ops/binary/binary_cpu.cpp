@@ -79,7 +79,8 @@ void run_compare(const KernelContext& context) {
 
 template <class F>
 void run_extreme_grad(const KernelContext& context) {
-  const TensorView &a = context.input(0), &b = context.input(1), &dy = context.input(2), &da = context.output(0);
+  const TensorView &a = context.input(0), &b = context.input(1), &dy = context.input(2),
+                   &da = context.output(0);
   if (da.numel() == 0) return;
   const auto plan = plan_broadcast<2>(da.shape, {a.shape, b.shape});
   const int64_t step_a = plan.steps(0) ? 1 : 0, step_b = plan.steps(1) ? 1 : 0;
@@ -90,8 +91,9 @@ void run_extreme_grad(const KernelContext& context) {
         const T* x = a.as<const T>() + offsets[0];
         const T* y = b.as<const T>() + offsets[1];
         for (int64_t i = 0; i < count; ++i) {
-          da.as<T>()[first + i] = static_cast<T>(
-              F::derivative(static_cast<C>(x[i * step_a]), static_cast<C>(y[i * step_b]), static_cast<C>(dy.as<const T>()[first + i])));
+          da.as<T>()[first + i] =
+              static_cast<T>(F::derivative(static_cast<C>(x[i * step_a]), static_cast<C>(y[i * step_b]),
+                                           static_cast<C>(dy.as<const T>()[first + i])));
         }
       });
     });
@@ -108,7 +110,8 @@ void register_binary_cpu(OpRegistry& registry) {
   for_each_functor<NumberFunctors>([&]<class F>(F) { add(F::kName, run_number<F>); });
   for_each_functor<FloatFunctors>([&]<class F>(F) { add(F::kName, run_float<F>); });
   for_each_functor<CompareFunctors>([&]<class F>(F) { add(F::kName, run_compare<F>); });
-  for_each_functor<ExtremeFunctors>([&]<class F>(F) { add(std::string(F::kName) + "_grad", run_extreme_grad<F>); });
+  for_each_functor<ExtremeFunctors>(
+      [&]<class F>(F) { add(std::string(F::kName) + "_grad", run_extreme_grad<F>); });
 }
 
 }  // namespace sinter::ops

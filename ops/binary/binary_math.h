@@ -55,7 +55,8 @@ struct Div {
   }
 };
 
-/// A comparison that is false for NaN decides for `a` in all of these, so that NaN in `a` wins; NaN in `b` is asked for.
+/// A comparison that is false for NaN decides for `a` in all of these, so that NaN in `a` wins; NaN in `b` is
+/// asked for.
 struct Maximum {
   static constexpr const char* kName = "maximum";
   template <class C>

@@ -25,8 +25,11 @@ Tensor cast(const Tensor& x, DType dtype) {
 
 void register_cast(OpRegistry& registry);
 void register_cast(OpRegistry& registry) {
-  registry.add(
-      {.name = "cast", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_cast, .gradient = cast_gradient});
+  registry.add({.name = "cast",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_cast,
+                .gradient = cast_gradient});
 }
 
 }  // namespace sinter::ops

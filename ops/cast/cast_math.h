@@ -18,14 +18,15 @@ struct CastAttributes {
   static constexpr auto fields() { return std::tuple(field("dtype", &CastAttributes::dtype)); }
 };
 
-/// A value of one compute type as another. What C++ leaves undefined, a floating-point value beyond an integer's range, gives
-/// the nearest end of the range, and NaN gives 0.
+/// A value of one compute type as another. What C++ leaves undefined, a floating-point value beyond an
+/// integer's range, gives the nearest end of the range, and NaN gives 0.
 template <class To, class From>
 SINTER_HOST_DEVICE To convert_value(From value) {
   if constexpr (std::is_same_v<To, bool>) {
     return value != From{0};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    // The ends of the range as `From` sees them: max() may round up to a power of two, which is out of range already.
+    // The ends of the range as `From` sees them: max() may round up to a power of two, which is out of range
+    // already.
     constexpr From kLow = static_cast<From>(std::numeric_limits<To>::lowest());
     constexpr From kHigh = static_cast<From>(std::numeric_limits<To>::max());
     if (value != value) return To{0};

@@ -8,8 +8,8 @@ namespace {
 
 void check_bounds(const InferContext& context) {
   const auto& attributes = context.attributes<ClipAttributes>();
-  SINTER_CHECK(attributes.low <= attributes.high, "[{}] expected low <= high but got {} and {}", context.tag(),
-               attributes.low, attributes.high);
+  SINTER_CHECK(attributes.low <= attributes.high, "[{}] expected low <= high but got {} and {}",
+               context.tag(), attributes.low, attributes.high);
 }
 
 std::vector<TensorSpec> infer_clip(const InferContext& context) {
@@ -51,7 +51,8 @@ void register_clip(OpRegistry& registry) {
                 .infer = infer_clip,
                 .gradient = clip_gradient,
                 .gradient_reads = {.inputs = reads_of({0})}});
-  registry.add({.name = "clip_grad", .inputs = {{"x"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_clip_grad});
+  registry.add(
+      {.name = "clip_grad", .inputs = {{"x"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_clip_grad});
 }
 
 }  // namespace sinter::ops

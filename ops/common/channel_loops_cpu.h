@@ -77,7 +77,7 @@ class ChannelLoop {
       width_ = repeats_ * period;
       rows_ = view.outer / repeats_;
       tail_ = (view.outer % repeats_) * period;
-      parts_ = std::min<int64_t>(rows_, kMostParts);
+      parts_ = width_ == 0 ? 0 : std::min<int64_t>(rows_, kMostParts);
     } else {
       width_ = view.channels;
       chunks_ = (view.inner + kBlockElements - 1) / kBlockElements;
@@ -151,6 +151,7 @@ class ChannelLoop {
   /// Runs of one channel: calls run(part, channel) for all parts of every channel, in parallel.
   template <class Run>
   void for_runs(Run run) const {
+    if (parts_ == 0) return;
     const int64_t per_task = std::max<int64_t>(view_.per_channel() / parts_, 1);
     parallel_for(parts_ * view_.channels, kGrain / per_task + 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) run(task / view_.channels, task % view_.channels);
@@ -179,6 +180,7 @@ class ChannelLoop {
   /// entry may be one row of fewer elements.
   template <class Run>
   void for_rows(Run run) const {
+    if (entries() == 0) return;
     const int64_t per_entry = std::max<int64_t>(view_.numel() / entries(), 1);
     parallel_for(entries(), kGrain / per_entry + 1, [&](int64_t begin, int64_t end) {
       for (int64_t entry = begin; entry < end; ++entry) {
@@ -195,7 +197,7 @@ class ChannelLoop {
   void add_rows(int64_t begin, int64_t end, int64_t lanes, C* sums, Term term) const;
   /// Rows that are worked on together while they are in the first-level cache.
   int64_t rows_per_block() const {
-    return std::max<int64_t>(kBlockElements / width_, 8);
+    return std::max<int64_t>(kBlockElements / std::max<int64_t>(width_, 1), 8);
   }
 
  private:
@@ -220,6 +222,7 @@ void ChannelLoop::for_each(const std::array<const C*, P>& parameters, Body body)
     for (size_t p = 0; p < P; ++p) values[p] = parameters[p][lane];
     return values;
   };
+  if (view_.numel() == 0) return;
   if (by_rows_) {
     const int64_t width = width_, count = view_.numel();
     parallel_for(rows_ + (tail_ > 0 ? 1 : 0), kGrain / width + 1, [=](int64_t begin, int64_t end) {

@@ -14,8 +14,8 @@ namespace sinter::ops {
 /// Elements below which a second thread costs more than it saves.
 inline constexpr int64_t kElementwiseGrain = 16384;
 
-/// function(x, y, count) on blocks of at most kBlock elements, x and y being in the compute types of In and Out; the
-/// views have equal counts.
+/// function(x, y, count) on blocks of at most kBlock elements, x and y being in the compute types of In and
+/// Out; the views have equal counts.
 template <class In, class Out, class F>
 void map_blocks(const TensorView& in, const TensorView& out, F function) {
   const In* x = in.as<const In>();
@@ -44,7 +44,8 @@ void map_blocks(const TensorView& a, const TensorView& b, const TensorView& out,
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t count = std::min(kBlock, end - i);
       auto* results = result_block(z + i, z_buffer.values);
-      function(load_block(x + i, count, x_buffer.values), load_block(y + i, count, y_buffer.values), results, count);
+      function(load_block(x + i, count, x_buffer.values), load_block(y + i, count, y_buffer.values), results,
+               count);
       finish_block(results, z + i, count);
     }
   });
@@ -64,9 +65,10 @@ template <class In, class Out, class F>
 void map_elements(const TensorView& a, const TensorView& b, const TensorView& out, F function) {
   using C = compute_type<In>;
   using R = compute_type<Out>;
-  map_blocks<In, Out>(a, b, out, [=](const C* __restrict x, const C* __restrict y, R* __restrict z, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) z[i] = static_cast<R>(function(x[i], y[i]));
-  });
+  map_blocks<In, Out>(a, b, out,
+                      [=](const C* __restrict x, const C* __restrict y, R* __restrict z, int64_t count) {
+                        for (int64_t i = 0; i < count; ++i) z[i] = static_cast<R>(function(x[i], y[i]));
+                      });
 }
 
 }  // namespace sinter::ops

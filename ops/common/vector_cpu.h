@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace sinter::ops {
@@ -43,6 +44,17 @@ Vector<T> load_vector(const T* from) {
 template <class T>
 void store_vector(T* to, Vector<T> value) {
   *reinterpret_cast<typename VectorOf<T>::unaligned*>(to) = value;
+}
+
+/// `value` with zeros from lane `count` on.
+template <class T>
+Vector<T> keep_lanes(Vector<T> value, int64_t count) {
+  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
+  const auto lanes = []<int... lane>(std::integer_sequence<int, lane...>) {
+    return Vector<Index>{lane...};
+  }
+  (std::make_integer_sequence<int, kLanes<T>>());
+  return lanes < static_cast<Index>(count) ? value : Vector<T>{};
 }
 
 namespace detail {

@@ -305,9 +305,8 @@ struct Call {
     band.set_targets(row_begin, row_end);
     for (int64_t group = 0; group < plan.groups; ++group) {
       const C* strip_weight = weight + group * plan.group_weights();
-      const T* from =
-          source + image * source_strides.image + group * plan.source_channels * source_strides.channel;
-      pack_band(band, from, source_strides, packed);
+      pack_band(band, source + image * source_strides.image, group * plan.source_channels, source_strides,
+                packed);
       for (const Strip& strip : plan.strips) {
         const int64_t channel = group * plan.target_channels + strip.first;
         T* to = target + image * target_strides.image + channel * target_strides.channel +
@@ -377,6 +376,8 @@ void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPas
 
 bool conv2d_direct_can_run(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype) {
   if (is_half(dtype)) return true;
+  // Unfolding NHWC images costs more than idle lanes; groups multiply the idle lanes.
+  if (geometry.layout == Layout::kNHWC && geometry.groups == 1) return true;
   const int64_t lanes = dtype == DType::kFloat32 ? kLanes<float> : kLanes<double>;
   const int64_t channels = pass == Conv2dPass::kGradInput ? geometry.group_in() : geometry.group_out();
   return 2 * channels >= lanes;

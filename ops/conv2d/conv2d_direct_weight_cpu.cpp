@@ -28,15 +28,12 @@ constexpr int64_t kPartialsBytes = int64_t{64} << 20;  // all partial sums toget
 constexpr int64_t kBandBytes = int64_t{512} << 10;     // x and dy of a band: a part of the second-level cache
 constexpr int64_t kRowsBytes = 28 << 10;  // x and dy of neighbouring rows: over half the first-level cache
 
-// Images of at most this many channels take several taps per tile, to have enough independent sums in flight.
+// Tiles hold taps x input channels x vectors of output channels. Several taps keep enough sums in flight
+// where one vector or few channels would not; with two vectors each value of x is used twice.
+constexpr int kThinTaps = kVectorRegisters == 32 ? 9 : 3;
+constexpr int kTaps = 3;
 template <class C>
-constexpr int kThinChannels = std::min(kLanes<C>, 4);
-constexpr int kThinTaps = 3;
-
-/// Input channels in a tile, by vectors of output channels.
-template <class C>
-constexpr std::array<int, 2> kTileChannels = {std::min(kLanes<C>, kVectorRegisters == 32 ? 16 : 8),
-                                              std::min(kLanes<C>, kVectorRegisters == 32 ? 8 : 4)};
+constexpr int kTileChannels = std::min(kLanes<C>, kVectorRegisters == 32 ? 8 : 4);
 
 // ---- the tile
 // --------------------------------------------------------------------------------------------------
@@ -48,9 +45,9 @@ struct Tile {
   const C* dy;
   int64_t dy_vector, dy_pixel;  // elements from vector to vector and from pixel to pixel, rows following on
   int64_t rows, columns;
-  C* sums;  // [tap][channel][vectors * lanes]
-  int64_t sums_tap;
-  bool first;  // store instead of add
+  C* sums;
+  int64_t sums_tap, sums_channel;  // elements from tap to tap and from channel to channel
+  bool first;                      // store instead of add
 };
 
 template <class C, int taps, int channels, int vectors>
@@ -81,7 +78,7 @@ void run_tile(const Tile<C>& tile) {
     for (int c = 0; c < channels; ++c) {
 #pragma GCC unroll 32
       for (int v = 0; v < vectors; ++v) {
-        C* to = tile.sums + t * tile.sums_tap + (c * vectors + v) * lanes;
+        C* to = tile.sums + t * tile.sums_tap + c * tile.sums_channel + v * lanes;
         store_vector(to, tile.first ? sums[t][c][v] : load_vector(to) + sums[t][c][v]);
       }
     }
@@ -141,6 +138,51 @@ struct GradientVectors {
   int64_t vector, pixel;  // elements between vectors and between pixels
 };
 
+/// All tiles of one block of input channels and one strip of output channels over some rows.
+template <class C>
+struct Block {
+  Tile<C> tile;  // x and sums are set here
+  C* sums;       // [tap][lane][vectors * lanes]
+  int64_t channels, vectors;
+  std::vector<const C*> taps;  // where each tap reads its first pixel
+  size_t next_tap = 0;
+
+  /// Tiles for as many of the remaining taps as `count` divides.
+  template <int count, int tile_channels, int tile_vectors>
+  void run() {
+    for (; taps.size() - next_tap >= size_t{count}; next_tap += size_t{count}) {
+      for (int64_t c = 0; c < channels; c += tile_channels) {
+        for (int64_t v = 0; v < vectors; v += tile_vectors) {
+          Tile<C> one = tile;
+          for (int t = 0; t < count; ++t) one.x[t] = taps[next_tap + static_cast<size_t>(t)] + c;
+          one.dy += v * tile.dy_vector;
+          one.sums =
+              sums + static_cast<int64_t>(next_tap) * tile.sums_tap + c * tile.sums_channel + v * kLanes<C>;
+          run_tile<C, count, tile_channels, tile_vectors>(one);
+        }
+      }
+    }
+  }
+  template <int thin_channels>
+  void run_thin() {
+    run<kThinTaps, thin_channels, 1>();
+    run<1, thin_channels, 1>();
+  }
+  void run_all() {
+    if constexpr (kLanes<C> >= 3) {
+      if (channels == 3) return run_thin<3>();
+    }
+    if (channels == 2) return run_thin<2>();
+    if (channels == 1) return run_thin<1>();
+    if (vectors == 1) {
+      run<kTaps, kTileChannels<C>, 1>();
+      run<1, kTileChannels<C>, 1>();
+    } else {
+      run<1, kTileChannels<C>, 2>();
+    }
+  }
+};
+
 /// Adds one group of one band to a partial sum.
 template <class C>
 void add_band(const Plan<C>& plan, const PackedBand& x, const C* packed, const GradientVectors<C>& dy,
@@ -152,44 +194,29 @@ void add_band(const Plan<C>& plan, const PackedBand& x, const C* packed, const G
     for (int64_t out = 0; out < plan.out_padded; out += kStripVectors * lanes) {
       const int64_t vectors = std::min<int64_t>(kStripVectors, (plan.out_padded - out) / lanes);
       const int64_t width = vectors * lanes;
-      for (int64_t block = 0; block < x.blocks(); ++block) {
-        const int64_t channels = std::min(lanes, g.group_in() - block * lanes);
-        const bool thin = channels <= kThinChannels<C>;
-        Tile<C> tile{.x = {},
-                     .x_row = g.height.stride * x.row_elements(),
-                     .dy = dy.first + out / lanes * dy.vector + row * g.width.output * dy.pixel,
-                     .dy_vector = dy.vector,
-                     .dy_pixel = dy.pixel,
-                     .rows = std::min(plan.tile_rows, rows - row),
-                     .columns = g.width.output,
-                     .sums = nullptr,
-                     .sums_tap = lanes * width,
-                     .first = first && row == 0};
-        const auto source = [&](int64_t tap) {
-          const int64_t u = tap / g.width.kernel, v = tap % g.width.kernel;
-          const int64_t offset = plan.x_columns.phases[0].taps[static_cast<size_t>(v)].offset;
-          return packed + block * x.block_elements() +
-                 (row * g.height.stride + u * g.height.dilation) * x.row_elements() + x.tap_element(offset);
-        };
-        for (int64_t tap = 0; tap < g.taps(); sums += lanes * width, ++tap) {
-          tile.sums = sums;
-          if (thin && g.taps() - tap >= kThinTaps) {
-            for (int t = 0; t < kThinTaps; ++t) tile.x[t] = source(tap + t);
-            vectors == 1 ? run_tile<C, kThinTaps, kThinChannels<C>, 1>(tile)
-                         : run_tile<C, kThinTaps, kThinChannels<C>, 2>(tile);
-            tap += kThinTaps - 1;
-            sums += (kThinTaps - 1) * lanes * width;
-            continue;
-          }
-          const C* from = source(tap);
-          const int64_t step = kTileChannels<C>[static_cast<size_t>(vectors - 1)];
-          for (int64_t c = 0; c < channels; c += step) {
-            tile.x[0] = from + c;
-            tile.sums = sums + c * width;
-            vectors == 1 ? run_tile<C, 1, kTileChannels<C>[0], 1>(tile)
-                         : run_tile<C, 1, kTileChannels<C>[1], 2>(tile);
-          }
+      for (int64_t block = 0; block < x.blocks(); ++block, sums += g.taps() * lanes * width) {
+        Block<C> work{.tile = {.x = {},
+                               .x_row = g.height.stride * x.row_elements(),
+                               .dy = dy.first + out / lanes * dy.vector + row * g.width.output * dy.pixel,
+                               .dy_vector = dy.vector,
+                               .dy_pixel = dy.pixel,
+                               .rows = std::min(plan.tile_rows, rows - row),
+                               .columns = g.width.output,
+                               .sums = nullptr,
+                               .sums_tap = lanes * width,
+                               .sums_channel = width,
+                               .first = first && row == 0},
+                      .sums = sums,
+                      .channels = std::min(lanes, g.group_in() - block * lanes),
+                      .vectors = vectors,
+                      .taps = {}};
+        for (int64_t u = 0; u < g.height.kernel; ++u) {
+          const C* from = packed + block * x.block_elements() +
+                          (row * g.height.stride + u * g.height.dilation) * x.row_elements();
+          for (const DirectTap& v : plan.x_columns.phases[0].taps)
+            work.taps.push_back(from + x.tap_element(v.offset));
         }
+        work.run_all();
       }
     }
   }
@@ -212,16 +239,16 @@ void add_images(const Plan<C>& plan, const T* x, const T* dy, int64_t begin, int
       x_band.set_targets(row, row + rows);
       dy_band.set_targets(row, row + rows);
       for (int64_t group = 0; group < g.groups; ++group) {
-        pack_band(x_band, x + image * x_strides.image + group * g.group_in() * x_strides.channel, x_strides,
-                  packed_x);
-        const T* from = dy + image * dy_strides.image + group * g.group_out() * dy_strides.channel;
+        pack_band(x_band, x + image * x_strides.image, group * g.group_in(), x_strides, packed_x);
+        const T* image_dy = dy + image * dy_strides.image;
         GradientVectors<C> gradient{packed_dy, dy_band.block_elements(), lanes};
         if constexpr (std::is_same_v<T, C>) {
           if (dy_in_place) {
-            gradient = {from + row * g.width.output * dy_strides.pixel, lanes, dy_strides.pixel};
+            gradient = {image_dy + group * g.group_out() + row * g.width.output * dy_strides.pixel, lanes,
+                        dy_strides.pixel};
           }
         }
-        if (!dy_in_place) pack_band(dy_band, from, dy_strides, packed_dy);
+        if (!dy_in_place) pack_band(dy_band, image_dy, group * g.group_out(), dy_strides, packed_dy);
         add_band(plan, x_band, packed_x, gradient, rows,
                  partial + group * plan.out_padded * plan.in_padded * g.taps(), image == begin && row == 0);
       }

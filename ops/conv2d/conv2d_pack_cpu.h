@@ -57,10 +57,11 @@ bool pack_padding(const PackedBand& band, int64_t row, C* to) {
   return true;
 }
 
-/// NHWC: a pixel's channels are neighbours.
+/// NHWC: a pixel's channels are neighbours. Reads whole vectors where they lie inside the image, which ends
+/// at `end`.
 template <class C, class T>
-void pack_adjacent(const PackedBand& band, const T* image, const ImageStrides& strides, int64_t channels,
-                   C* to) {
+void pack_adjacent(const PackedBand& band, const T* image, const T* end, const ImageStrides& strides,
+                   int64_t channels, C* to) {
   const int64_t width = band.columns().source;
   for (int64_t r = 0; r < band.row_count(); ++r, to += band.row_elements()) {
     const int64_t row = band.first_row() + r;
@@ -68,7 +69,10 @@ void pack_adjacent(const PackedBand& band, const T* image, const ImageStrides& s
     const T* from = image + row * width * strides.pixel;
     for (int64_t w = 0; w < width; ++w, from += strides.pixel) {
       const int64_t element = band.column_element(w);
-      if (element >= 0) store_vector(to + element, load_converted<C>(from, channels));
+      if (element < 0) continue;
+      const bool whole = channels < kLanes<C> && end - from >= kLanes<C>;
+      store_vector(to + element, whole ? keep_lanes<C>(load_converted<C>(from, kLanes<C>), channels)
+                                       : load_converted<C>(from, channels));
     }
   }
 }
@@ -105,15 +109,18 @@ void pack_planes(const PackedBand& band, const T* image, const ImageStrides& str
 
 }  // namespace detail
 
-/// Packs band.channels() channels; `image` is the first channel's first pixel.
+/// Packs the channels [channel, channel + band.channels()) of an image.
 template <class C, class T>
-void pack_band(const PackedBand& band, const T* image, const ImageStrides& strides, C* packed) {
+void pack_band(const PackedBand& band, const T* image, int64_t channel, const ImageStrides& strides,
+               C* packed) {
+  const T* end = image + strides.image;
+  image += channel * strides.channel;
   for (int64_t block = 0; block < band.blocks(); ++block) {
     const int64_t first = block * kLanes<C>;
     const int64_t channels = std::min<int64_t>(kLanes<C>, band.channels() - first);
     C* to = packed + block * band.block_elements();
     if (strides.channel == 1) {
-      detail::pack_adjacent(band, image + first, strides, channels, to);
+      detail::pack_adjacent(band, image + first, end, strides, channels, to);
     } else {
       detail::pack_planes(band, image + first * strides.channel, strides, channels, to);
     }

@@ -4,9 +4,13 @@
 namespace sinter::ops {
 namespace {
 
-std::vector<TensorSpec> infer_copy(const InferContext& context) { return {context.input(0)}; }
+std::vector<TensorSpec> infer_copy(const InferContext& context) {
+  return {context.input(0)};
+}
 
-std::vector<Tensor> copy_gradient(const GradientContext& context) { return {context.grad()}; }
+std::vector<Tensor> copy_gradient(const GradientContext& context) {
+  return {context.grad()};
+}
 
 std::vector<TensorSpec> infer_copy_into(const InferContext& context) {
   context.expect_same_dtype(1, 0);
@@ -28,10 +32,14 @@ void copy_(const Tensor& target, const Tensor& source) {
 
 void register_copy(OpRegistry& registry);
 void register_copy(OpRegistry& registry) {
-  registry.add(
-      {.name = "copy", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_copy, .gradient = copy_gradient});
-  registry.add(
-      {.name = "copy_", .inputs = {{.name = "target", .mutated = true}, {"source"}}, .infer = infer_copy_into});
+  registry.add({.name = "copy",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_copy,
+                .gradient = copy_gradient});
+  registry.add({.name = "copy_",
+                .inputs = {{.name = "target", .mutated = true}, {"source"}},
+                .infer = infer_copy_into});
 }
 
 }  // namespace sinter::ops

@@ -8,8 +8,8 @@ namespace sinter::ops {
 /// A tensor with the same contents in memory of its own. Any dtype; the gradient passes through.
 Tensor copy(const Tensor& x);
 
-/// Overwrites `target` with the contents of `source`. Throws InvalidArgument unless shape, dtype and device are equal,
-/// or if the gradient of `target` is being recorded.
+/// Overwrites `target` with the contents of `source`. Throws InvalidArgument unless shape, dtype and device
+/// are equal, or if the gradient of `target` is being recorded.
 void copy_(const Tensor& target, const Tensor& source);
 
 }  // namespace sinter::ops

@@ -1,8 +1,7 @@
-#include <sinter/ops/common/op_support.h>
-
 #include <cstring>
 
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
 namespace {
@@ -20,9 +19,13 @@ void copy_view(const TensorView& from, const TensorView& to) {
   });
 }
 
-void run_copy(const KernelContext& context) { copy_view(context.input(0), context.output(0)); }
+void run_copy(const KernelContext& context) {
+  copy_view(context.input(0), context.output(0));
+}
 
-void run_copy_into(const KernelContext& context) { copy_view(context.input(1), context.input(0)); }
+void run_copy_into(const KernelContext& context) {
+  copy_view(context.input(1), context.input(0));
+}
 
 }  // namespace
 

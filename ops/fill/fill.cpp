@@ -1,8 +1,8 @@
+#include <cmath>
+
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/fill/fill_attributes.h>
-
-#include <cmath>
 
 namespace sinter::ops {
 namespace {
@@ -25,8 +25,8 @@ bool can_hold(DType dtype, double value) {
 
 std::vector<TensorSpec> infer_fill(const InferContext& context) {
   const double value = context.attributes<FillAttributes>().value;
-  SINTER_CHECK(can_hold(context.input(0).dtype, value), "[fill_] expected a value that {} can represent but got {}",
-               context.input(0).dtype, value);
+  SINTER_CHECK(can_hold(context.input(0).dtype, value),
+               "[fill_] expected a value that {} can represent but got {}", context.input(0).dtype, value);
   return {};
 }
 
@@ -43,15 +43,25 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
   return made;
 }
 
-Tensor zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0.0, dtype, device); }
+Tensor zeros(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 0.0, dtype, device);
+}
 
-Tensor ones(const Shape& shape, DType dtype, Device device) { return full(shape, 1.0, dtype, device); }
+Tensor ones(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 1.0, dtype, device);
+}
 
-Tensor full_like(const Tensor& x, double value) { return full(x.shape(), value, x.dtype(), x.device()); }
+Tensor full_like(const Tensor& x, double value) {
+  return full(x.shape(), value, x.dtype(), x.device());
+}
 
-Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
+Tensor zeros_like(const Tensor& x) {
+  return full_like(x, 0.0);
+}
 
-Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
+Tensor ones_like(const Tensor& x) {
+  return full_like(x, 1.0);
+}
 
 void register_fill(OpRegistry& registry);
 void register_fill(OpRegistry& registry) {

@@ -5,8 +5,9 @@
 
 namespace sinter::ops {
 
-/// Sets every element of `target`. The value is rounded to a floating-point dtype; an integer or bool dtype must be able
-/// to represent it exactly, else InvalidArgument. Also throws if the gradient of `target` is being recorded.
+/// Sets every element of `target`. The value is rounded to a floating-point dtype; an integer or bool dtype
+/// must be able to represent it exactly, else InvalidArgument. Also throws if the gradient of `target` is
+/// being recorded.
 void fill_(const Tensor& target, double value);
 
 /// A new tensor filled on its device, with the rules of fill_.

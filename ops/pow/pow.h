@@ -5,8 +5,8 @@
 
 namespace sinter::ops {
 
-/// x to the power of `exponent`, element by element, as std::pow: NaN for a negative x with a fractional exponent.
-/// Floating-point dtypes.
+/// x to the power of `exponent`, element by element, as std::pow: NaN for a negative x with a fractional
+/// exponent. Floating-point dtypes.
 Tensor pow(const Tensor& x, double exponent);
 
 /// The gradient of pow: dy * exponent * x^(exponent - 1), and 0 everywhere for exponent 0.

@@ -1,8 +1,8 @@
+#include <cstring>
+
 #include <sinter/ops/common/broadcast_plan.h>
 #include <sinter/ops/common/elementwise_cpu.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
-
-#include <cstring>
 
 namespace sinter::ops {
 namespace {

@@ -9,9 +9,11 @@ namespace {
 
 constexpr int64_t kColumns = 512;  // columns whose extremes a task looks for at once
 
-/// dx[place of the first extreme] = dy for the columns [first, first + width) of the blocks at `base`; dx is zero.
+/// dx[place of the first extreme] = dy for the columns [first, first + width) of the blocks at `base`; dx is
+/// zero.
 template <class Reducer, class T>
-void scatter_columns(const ReducePlan& plan, int64_t base, int64_t first, int64_t width, const T* x, const T* dy, T* dx) {
+void scatter_columns(const ReducePlan& plan, int64_t base, int64_t first, int64_t width, const T* x,
+                     const T* dy, T* dx) {
   using C = compute_type<T>;
   C best[kColumns];
   int64_t places[kColumns];
@@ -58,8 +60,12 @@ void run_extreme_grad(const KernelContext& context) {
 
 }  // namespace
 
-void run_max_grad_cpu(const KernelContext& context) { run_extreme_grad<MaxReducer>(context); }
+void run_max_grad_cpu(const KernelContext& context) {
+  run_extreme_grad<MaxReducer>(context);
+}
 
-void run_min_grad_cpu(const KernelContext& context) { run_extreme_grad<MinReducer>(context); }
+void run_min_grad_cpu(const KernelContext& context) {
+  run_extreme_grad<MinReducer>(context);
+}
 
 }  // namespace sinter::ops

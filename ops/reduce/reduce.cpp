@@ -32,7 +32,8 @@ std::vector<TensorSpec> infer_mean(const InferContext& context) {
 std::vector<TensorSpec> infer_extreme(const InferContext& context) {
   const TensorSpec spec = reduced_spec(context);
   SINTER_CHECK(spec.shape.numel() == 0 || context.shape(0).numel() > 0,
-               "[{}] expected at least one element to reduce but got shape {}", context.tag(), context.shape(0));
+               "[{}] expected at least one element to reduce but got shape {}", context.tag(),
+               context.shape(0));
   return {spec};
 }
 
@@ -56,11 +57,14 @@ std::vector<TensorSpec> infer_broadcast_to(const InferContext& context) {
   const Shape shape(context.attributes<ShapeAttributes>().shape);
   SINTER_CHECK(context.shape(0).rank() <= shape.rank() &&
                    broadcast_shapes(context.shape(0), shape, context.tag()) == shape,
-               "[broadcast_to] expected a shape to which {} can be broadcast but got {}", context.shape(0), shape);
+               "[broadcast_to] expected a shape to which {} can be broadcast but got {}", context.shape(0),
+               shape);
   return {{shape, context.input(0).dtype, context.input(0).device}};
 }
 
-std::vector<int64_t> extents_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
+std::vector<int64_t> extents_of(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 /// `grad`, which has the shape of the output, repeated along the reduced axes.
 Tensor repeated(const GradientContext& context, const Tensor& grad) {
@@ -69,7 +73,9 @@ Tensor repeated(const GradientContext& context, const Tensor& grad) {
   return broadcast_to(reshape(grad, extents_of(reduced_shape(x, mask, true))), x);
 }
 
-std::vector<Tensor> sum_gradient(const GradientContext& context) { return {repeated(context, context.grad())}; }
+std::vector<Tensor> sum_gradient(const GradientContext& context) {
+  return {repeated(context, context.grad())};
+}
 
 std::vector<Tensor> mean_gradient(const GradientContext& context) {
   const auto outputs = static_cast<double>(context.output_spec(0).shape.numel());
@@ -137,7 +143,8 @@ Tensor min_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attri
 
 void register_reduce(OpRegistry& registry);
 void register_reduce(OpRegistry& registry) {
-  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient, GradientReads reads) {
+  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient,
+                          GradientReads reads) {
     registry.add({.name = name,
                   .inputs = {{"x"}},
                   .outputs = {{"y"}},

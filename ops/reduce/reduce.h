@@ -16,29 +16,33 @@ struct ReduceAttributes {
 
   bool operator==(const ReduceAttributes&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("axes", &ReduceAttributes::axes), field("keep_dims", &ReduceAttributes::keep_dims));
+    return std::tuple(field("axes", &ReduceAttributes::axes),
+                      field("keep_dims", &ReduceAttributes::keep_dims));
   }
 };
 
-/// Reductions over `axes` (none given: all of them), which disappear or, with keep_dims, stay with extent 1. The order of
-/// summation depends on the shape alone, never on threads. Throws InvalidArgument for an axis out of range or named twice.
+/// Reductions over `axes` (none given: all of them), which disappear or, with keep_dims, stay with extent 1.
+/// The order of summation depends on the shape alone, never on threads. Throws InvalidArgument for an axis
+/// out of range or named twice.
 
-/// Floating-point dtypes keep their dtype (the 16-bit ones add up in float32); integers and bool add up to int64.
-/// The sum over no elements is 0.
+/// Floating-point dtypes keep their dtype (the 16-bit ones add up in float32); integers and bool add up to
+/// int64. The sum over no elements is 0.
 Tensor sum(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
 /// Floating-point dtypes. The mean of no elements is NaN.
 Tensor mean(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
-/// Any dtype; NaN if any element is NaN. Throws InvalidArgument for a reduction over no elements. The whole gradient goes
-/// to the first of the extreme elements in row-major order (PyTorch spreads it over all of them).
+/// Any dtype; NaN if any element is NaN. Throws InvalidArgument for a reduction over no elements. The whole
+/// gradient goes to the first of the extreme elements in row-major order (PyTorch spreads it over all of
+/// them).
 Tensor max(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
 Tensor min(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
 
-/// Sums x over those axes along which a tensor of `shape` would be repeated to get the shape of x; x itself if the shapes
-/// are equal. Floating-point dtypes. Throws InvalidArgument unless `shape` can be broadcast to the shape of x.
+/// Sums x over those axes along which a tensor of `shape` would be repeated to get the shape of x; x itself
+/// if the shapes are equal. Floating-point dtypes. Throws InvalidArgument unless `shape` can be broadcast to
+/// the shape of x.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-/// x repeated along its axes of extent 1 and along new leading axes; x itself if the shapes are equal. Any dtype. Throws
-/// InvalidArgument unless x can be broadcast to `shape` under NumPy's rules.
+/// x repeated along its axes of extent 1 and along new leading axes; x itself if the shapes are equal. Any
+/// dtype. Throws InvalidArgument unless x can be broadcast to `shape` under NumPy's rules.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 /// The gradients of max and min: dy at the first extreme element of each group that was reduced, 0 elsewhere.

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <limits>
+
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/block_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -5,17 +9,12 @@
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/reduce/reduce_plan.h>
 
-#include <algorithm>
-#include <limits>
-
-#include <sinter/core/runtime/thread_pool.h>
-
 namespace sinter::ops {
 namespace {
 
-// A reduction adds rows of a tile into as many lanes, side by side, then folds the lanes by halves, and last combines
-// the segments in order, sums of floats in double precision. All sizes follow from the shape, so results do not depend
-// on threads; and few terms are added one after another, so rounding errors stay small.
+// A reduction adds rows of a tile into as many lanes, side by side, then folds the lanes by halves, and last
+// combines the segments in order, sums of floats in double precision. All sizes follow from the shape, so
+// results do not depend on threads; and few terms are added one after another, so rounding errors stay small.
 constexpr int64_t kTile = 256;           // lanes, if the columns are fewer
 constexpr int64_t kMostColumns = 1024;   // columns that one task takes on
 constexpr int64_t kSegment = 32 * 1024;  // elements that go into one partial result, roughly
@@ -40,18 +39,15 @@ struct Schedule {
   int64_t segment_units, segments;  // a segment is some units in a row
 };
 
-AxisMask mask_of(const Shape& x, const Shape& y, const Attributes& attributes, bool by_shape) {
-  return by_shape ? repeated_axes(x, y)
-                  : reduced_axes(attributes.as<ReduceAttributes>().axes, x.rank(), "reduce");
-}
-
 /// The type in which segments are combined.
 template <class A, class Reducer>
-using PartialType = std::conditional_t<std::is_same_v<A, float> && std::is_same_v<Reducer, SumReducer>, double, A>;
+using PartialType =
+    std::conditional_t<std::is_same_v<A, float> && std::is_same_v<Reducer, SumReducer>, double, A>;
 
 /// The type of the lanes.
 template <class T, class Reducer>
-using LaneType = std::conditional_t<std::is_integral_v<T> && std::is_same_v<Reducer, SumReducer>, int64_t, compute_type<T>>;
+using LaneType = std::conditional_t<std::is_integral_v<T> && std::is_same_v<Reducer, SumReducer>, int64_t,
+                                    compute_type<T>>;
 
 /// lanes[i] = combine(lanes[i], x[i])
 template <class Reducer, class T, class A>
@@ -89,9 +85,39 @@ void reduce_segment(const ReducePlan& plan, const Schedule& cut, const T* x, int
   }
 }
 
+/// The reduction of `count` <= kSegment neighbouring elements.
+template <class Reducer, class T, class A>
+A reduce_line(const T* x, int64_t count) {
+  constexpr int64_t kLanes = 16;
+  BlockBuffer<T> buffer;
+  if (count < kLanes) {
+    const auto* values = load_block(x, count, buffer.values);
+    A total = Reducer::template identity<A>();
+    for (int64_t i = 0; i < count; ++i) total = Reducer::combine(total, static_cast<A>(values[i]));
+    return total;
+  }
+  A lanes[kLanes];
+  std::fill_n(lanes, kLanes, Reducer::template identity<A>());
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    const auto* values = load_block(x + begin, n, buffer.values);
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j)
+        lanes[j] = Reducer::combine(lanes[j], static_cast<A>(values[i + j]));
+    }
+    for (int64_t j = 0; i < n; ++i, ++j) lanes[j] = Reducer::combine(lanes[j], static_cast<A>(values[i]));
+  }
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) lanes[j] = Reducer::combine(lanes[j], lanes[j + half]);
+  }
+  return lanes[0];
+}
+
 /// `finish` maps a reduced value to what is stored.
 template <class Reducer, class T, class Out, class Finish>
-void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask, void* workspace, Finish finish) {
+void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask, void* workspace,
+                 Finish finish) {
   using A = LaneType<T, Reducer>;
   using P = PartialType<A, Reducer>;
   Out* out = y.as<Out>();
@@ -101,6 +127,17 @@ void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask,
   }
   const ReducePlan plan = plan_reduction(x.shape, mask);
   const Schedule cut(plan);
+  if (plan.columns == 1 && plan.reduced.rank == 0 &&
+      cut.segments == 1) {  // many short lines: no set-up for each
+    parallel_for(
+        plan.outputs(), std::max<int64_t>(kReduceGrain / plan.rows, 1), [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            out[i] = static_cast<Out>(finish(
+                static_cast<P>(reduce_line<Reducer, T, A>(x.as<const T>() + i * plan.rows, plan.rows))));
+          }
+        });
+    return;
+  }
   P* partials = static_cast<P*>(workspace);
   const int64_t tasks = plan.kept.count() * cut.column_blocks * cut.segments;
   const int64_t task_size = cut.segment_units * cut.piece_rows * cut.width;
@@ -111,7 +148,8 @@ void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask,
       const int64_t column = task / cut.segments % cut.column_blocks * cut.width;
       const int64_t kept = task / cut.segments / cut.column_blocks;
       const int64_t width = std::min(cut.width, plan.columns - column);
-      reduce_segment<Reducer>(plan, cut, x.as<const T>() + plan.kept.offset(kept), column, width, segment, lanes);
+      reduce_segment<Reducer>(plan, cut, x.as<const T>() + plan.kept.offset(kept), column, width, segment,
+                              lanes);
       const int64_t target = kept * plan.columns + column;
       for (int64_t c = 0; c < width; ++c) {
         if (cut.segments == 1) {
@@ -123,22 +161,33 @@ void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask,
     }
   });
   if (cut.segments == 1) return;
-  parallel_for(plan.outputs(), std::max<int64_t>(kReduceGrain / cut.segments, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      P total = partials[i];
-      for (int64_t s = 1; s < cut.segments; ++s) total = Reducer::combine(total, partials[s * plan.outputs() + i]);
-      out[i] = static_cast<Out>(finish(total));
-    }
-  });
+  parallel_for(plan.outputs(), std::max<int64_t>(kReduceGrain / cut.segments, 1),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   P total = partials[i];
+                   for (int64_t s = 1; s < cut.segments; ++s)
+                     total = Reducer::combine(total, partials[s * plan.outputs() + i]);
+                   out[i] = static_cast<Out>(finish(total));
+                 }
+               });
 }
 
-template <bool kByShape>
-size_t reduce_workspace(const KernelQuery& query) {
-  const Shape& x = query.input(0).shape;
+/// The partial results of all segments; no type of them is larger than a double.
+size_t partials_bytes(const Shape& x, const AxisMask& mask) {
   if (x.numel() == 0) return 0;
-  const ReducePlan plan = plan_reduction(x, mask_of(x, query.output(0).shape, query.attributes(), kByShape));
+  const ReducePlan plan = plan_reduction(x, mask);
   const Schedule cut(plan);
   return cut.segments == 1 ? 0 : static_cast<size_t>(cut.segments * plan.outputs()) * sizeof(double);
+}
+
+size_t reduce_workspace(const KernelQuery& query) {
+  const Shape& x = query.input(0).shape;
+  return partials_bytes(x, reduced_axes(query.attributes<ReduceAttributes>().axes, x.rank(), "reduce"));
+}
+
+size_t sum_to_workspace(const KernelQuery& query) {
+  const Shape& x = query.input(0).shape;
+  return partials_bytes(x, repeated_axes(x, query.output(0).shape));
 }
 
 void run_sum(const KernelContext& context) {
@@ -163,7 +212,8 @@ void run_mean(const KernelContext& context) {
   const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.shape.rank(), "mean");
   const double terms = static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(y.numel(), 1));
   dispatch_float(x.dtype, "mean", [&]<class T> {
-    reduce_view<SumReducer, T, T>(x, y, mask, context.workspace(), [terms](double value) { return value / terms; });
+    reduce_view<SumReducer, T, T>(x, y, mask, context.workspace(),
+                                  [terms](double value) { return value / terms; });
   });
 }
 
@@ -180,14 +230,15 @@ void run_extreme(const KernelContext& context) {
 
 void register_reduce_cpu(OpRegistry& registry);
 void register_reduce_cpu(OpRegistry& registry) {
-  const auto add = [&](const char* name, size_t (*workspace)(const KernelQuery&), void (*run)(const KernelContext&)) {
+  const auto add = [&](const char* name, size_t (*workspace)(const KernelQuery&),
+                       void (*run)(const KernelContext&)) {
     registry.add_kernel(name, {.device = DeviceType::kCpu, .workspace_bytes = workspace, .run = run});
   };
-  add("sum", reduce_workspace<false>, run_sum);
-  add("mean", reduce_workspace<false>, run_mean);
-  add("max", reduce_workspace<false>, run_extreme<MaxReducer>);
-  add("min", reduce_workspace<false>, run_extreme<MinReducer>);
-  add("sum_to", reduce_workspace<true>, run_sum_to);
+  add("sum", reduce_workspace, run_sum);
+  add("mean", reduce_workspace, run_mean);
+  add("max", reduce_workspace, run_extreme<MaxReducer>);
+  add("min", reduce_workspace, run_extreme<MinReducer>);
+  add("sum_to", sum_to_workspace, run_sum_to);
   add("broadcast_to", nullptr, run_broadcast_to_cpu);
   add("max_grad", nullptr, run_max_grad_cpu);
   add("min_grad", nullptr, run_min_grad_cpu);

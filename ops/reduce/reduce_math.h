@@ -31,7 +31,8 @@ struct MaxReducer {
   SINTER_HOST_DEVICE static A combine(A a, A b) {
     return b > a || b != b ? b : a;
   }
-  /// Whether `candidate`, which comes later, replaces `best`: the first of equals stays, and so does the first NaN.
+  /// Whether `candidate`, which comes later, replaces `best`: the first of equals stays, and so does the
+  /// first NaN.
   template <class A>
   SINTER_HOST_DEVICE static bool replaces(A candidate, A best) {
     return candidate > best || (candidate != candidate && best == best);

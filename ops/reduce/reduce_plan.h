@@ -1,5 +1,5 @@
-// How a kernel walks over a reduction: any set of axes brought to one canonical form. Host code without devices, so that
-// every backend and a unit test can use it.
+// How a kernel walks over a reduction: any set of axes brought to one canonical form. Host code without
+// devices, so that every backend and a unit test can use it.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace sinter::ops {
 /// Which axes of a tensor are reduced.
 using AxisMask = std::array<bool, kMaxRank>;
 
-/// The mask of `axes` in [-rank, rank); none given: all. Throws InvalidArgument, tagged, for an axis out of range or named
-/// twice.
+/// The mask of `axes` in [-rank, rank); none given: all. Throws InvalidArgument, tagged, for an axis out of
+/// range or named twice.
 inline AxisMask reduced_axes(std::span<const int64_t> axes, int rank, const char* tag) {
   AxisMask mask{};
   for (int axis = 0; axis < rank; ++axis) mask[static_cast<size_t>(axis)] = axes.empty();
@@ -76,10 +76,11 @@ struct AxisWalk {
   }
 };
 
-/// The tensor as dense blocks of `rows` x `columns` elements, one block for every index of `kept` and `reduced`. Output
-/// number k * columns + c is the reduction of column c over the rows of all the blocks (k, *). Neighbouring axes of one
-/// kind are merged and axes of extent 1 dropped, so that a tensor in NCHW reduced to its channels has reduced = N, kept = C,
-/// rows = H * W, columns = 1, and one in NHWC has rows = N * H * W, columns = C and a single block.
+/// The tensor as dense blocks of `rows` x `columns` elements, one block for every index of `kept` and
+/// `reduced`. Output number k * columns + c is the reduction of column c over the rows of all the blocks (k,
+/// *). Neighbouring axes of one kind are merged and axes of extent 1 dropped, so that a tensor in NCHW
+/// reduced to its channels has reduced = N, kept = C, rows = H * W, columns = 1, and one in NHWC has rows = N
+/// * H * W, columns = C and a single block.
 struct ReducePlan {
   AxisWalk kept, reduced;
   int64_t rows = 1;

@@ -10,7 +10,8 @@ std::vector<TensorSpec> infer_topk(const InferContext& context) {
   const TensorSpec& x = context.input(0);
   const int axis = normalize_axis(attributes.axis, x.shape.rank(), context.tag());
   SINTER_CHECK(attributes.k >= 0 && attributes.k <= x.shape[axis],
-               "[topk] expected k from 0 to {}, the extent of axis {}, but got {}", x.shape[axis], axis, attributes.k);
+               "[topk] expected k from 0 to {}, the extent of axis {}, but got {}", x.shape[axis], axis,
+               attributes.k);
   const Shape shape = x.shape.with(axis, attributes.k);
   return {{shape, x.dtype, x.device}, {shape, DType::kInt64, x.device}};
 }
@@ -29,8 +30,8 @@ std::vector<TensorSpec> infer_topk_grad(const InferContext& context) {
   context.expect_shape(1, context.shape(0));
   const TensorSpec& dy = context.input(1);
   const int axis = normalize_axis(attributes.axis, dy.shape.rank(), context.tag());
-  SINTER_CHECK(attributes.extent >= dy.shape[axis], "[topk_grad] expected an extent of at least {} but got {}",
-               dy.shape[axis], attributes.extent);
+  SINTER_CHECK(attributes.extent >= dy.shape[axis],
+               "[topk_grad] expected an extent of at least {} but got {}", dy.shape[axis], attributes.extent);
   return {{dy.shape.with(axis, attributes.extent), dy.dtype, dy.device}};
 }
 

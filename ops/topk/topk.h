@@ -12,11 +12,13 @@ struct TopK {
   Tensor indices;  ///< int64 places of the values along the axis of x
 };
 
-/// The k largest elements along `axis`, largest first; the first of equal elements comes first, and NaN counts as largest.
-/// Any dtype, rank >= 1; the values are differentiable. Throws InvalidArgument unless 0 <= k <= the extent of the axis.
+/// The k largest elements along `axis`, largest first; the first of equal elements comes first, and NaN
+/// counts as largest. Any dtype, rank >= 1; the values are differentiable. Throws InvalidArgument unless 0 <=
+/// k <= the extent of the axis.
 TopK topk(const Tensor& x, int64_t k, int64_t axis = -1);
 
-/// The gradient of topk: dy at `indices` along `axis`, 0 elsewhere, in a tensor whose axis has `extent` elements.
+/// The gradient of topk: dy at `indices` along `axis`, 0 elsewhere, in a tensor whose axis has `extent`
+/// elements.
 Tensor topk_grad(const Tensor& indices, const Tensor& dy, int64_t extent, int64_t axis);
 
 }  // namespace sinter::ops

@@ -1,19 +1,21 @@
+#include <numeric>
+
 #include <sinter/ops/common/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/topk/topk_attributes.h>
-
-#include <numeric>
 
 namespace sinter::ops {
 namespace {
 
 /// One line of elements `stride` apart. `order` is scratch for `extent` places.
 template <class T>
-void topk_line(const T* x, int64_t extent, int64_t stride, int64_t k, int64_t* order, T* values, int64_t* indices) {
+void topk_line(const T* x, int64_t extent, int64_t stride, int64_t k, int64_t* order, T* values,
+               int64_t* indices) {
   using C = compute_type<T>;
   std::iota(order, order + extent, int64_t{0});
-  // A strict total order, so that the result does not depend on the algorithm: larger first, then the smaller place.
+  // A strict total order, so that the result does not depend on the algorithm: larger first, then the smaller
+  // place.
   std::partial_sort(order, order + k, order + extent, [&](int64_t i, int64_t j) {
     const C a = static_cast<C>(x[i * stride]), b = static_cast<C>(x[j * stride]);
     if (MaxReducer::replaces(a, b)) return true;
@@ -26,8 +28,8 @@ void topk_line(const T* x, int64_t extent, int64_t stride, int64_t k, int64_t* o
   }
 }
 
-// One line of scratch for each part into which the lines are cut, at most one part per thread. Where the cuts lie does not
-// matter to the result.
+// One line of scratch for each part into which the lines are cut, at most one part per thread. Where the cuts
+// lie does not matter to the result.
 size_t topk_workspace(const KernelQuery& query) {
   const Shape& x = query.input(0).shape;
   const int axis = normalize_axis(query.attributes<TopKAttributes>().axis, x.rank(), "topk");
@@ -41,7 +43,8 @@ void run_topk(const KernelContext& context) {
   const int axis = normalize_axis(attributes.axis, x.shape.rank(), "topk");
   const int64_t extent = x.shape[axis], stride = x.shape.stride(axis), k = attributes.k;
   const int64_t lines = x.shape.count(0, axis) * stride;
-  const int64_t parts = std::min<int64_t>(num_threads(), (lines * extent + kElementwiseGrain - 1) / kElementwiseGrain);
+  const int64_t parts =
+      std::min<int64_t>(num_threads(), (lines * extent + kElementwiseGrain - 1) / kElementwiseGrain);
   dispatch_all(x.dtype, "topk", [&]<class T> {
     parallel_for(parts, 1, [&](int64_t first_part, int64_t last_part) {
       for (int64_t part = first_part; part < last_part; ++part) {
@@ -66,7 +69,8 @@ void run_topk_grad(const KernelContext& context) {
     std::fill_n(dx.as<T>(), dx.numel(), T{});
     for (int64_t i = 0; i < dy.numel(); ++i) {
       const int64_t outer = i / (k * stride), inner = i % stride, place = indices.as<const int64_t>()[i];
-      SINTER_CHECK(place >= 0 && place < extent, "[topk_grad] expected indices from 0 to {} but got {}", extent - 1, place);
+      SINTER_CHECK(place >= 0 && place < extent, "[topk_grad] expected indices from 0 to {} but got {}",
+                   extent - 1, place);
       dx.as<T>()[(outer * extent + place) * stride + inner] = dy.as<const T>()[i];
     }
   });

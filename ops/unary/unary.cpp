@@ -35,7 +35,8 @@ std::vector<Tensor> unary_gradient(const GradientContext& context) {
     return {apply<F>(context.grad())};
   } else {
     static const Op& op = builtin(std::string(F::kName) + "_grad");
-    return {call_single(op, {F::kReads == UnaryReads::kInput ? context.input(0) : context.output(0), context.grad()})};
+    return {call_single(
+        op, {F::kReads == UnaryReads::kInput ? context.input(0) : context.output(0), context.grad()})};
   }
 }
 
@@ -47,21 +48,51 @@ constexpr GradientReads reads_of_unary() {
 
 }  // namespace
 
-Tensor neg(const Tensor& x) { return apply<Neg>(x); }
-Tensor abs(const Tensor& x) { return apply<Abs>(x); }
-Tensor square(const Tensor& x) { return apply<Square>(x); }
-Tensor exp(const Tensor& x) { return apply<Exp>(x); }
-Tensor log(const Tensor& x) { return apply<Log>(x); }
-Tensor sqrt(const Tensor& x) { return apply<Sqrt>(x); }
-Tensor rsqrt(const Tensor& x) { return apply<Rsqrt>(x); }
-Tensor reciprocal(const Tensor& x) { return apply<Reciprocal>(x); }
-Tensor sin(const Tensor& x) { return apply<Sin>(x); }
-Tensor cos(const Tensor& x) { return apply<Cos>(x); }
-Tensor tanh(const Tensor& x) { return apply<Tanh>(x); }
-Tensor erf(const Tensor& x) { return apply<Erf>(x); }
-Tensor sigmoid(const Tensor& x) { return apply<Sigmoid>(x); }
-Tensor silu(const Tensor& x) { return apply<Silu>(x); }
-Tensor gelu(const Tensor& x) { return apply<Gelu>(x); }
+Tensor neg(const Tensor& x) {
+  return apply<Neg>(x);
+}
+Tensor abs(const Tensor& x) {
+  return apply<Abs>(x);
+}
+Tensor square(const Tensor& x) {
+  return apply<Square>(x);
+}
+Tensor exp(const Tensor& x) {
+  return apply<Exp>(x);
+}
+Tensor log(const Tensor& x) {
+  return apply<Log>(x);
+}
+Tensor sqrt(const Tensor& x) {
+  return apply<Sqrt>(x);
+}
+Tensor rsqrt(const Tensor& x) {
+  return apply<Rsqrt>(x);
+}
+Tensor reciprocal(const Tensor& x) {
+  return apply<Reciprocal>(x);
+}
+Tensor sin(const Tensor& x) {
+  return apply<Sin>(x);
+}
+Tensor cos(const Tensor& x) {
+  return apply<Cos>(x);
+}
+Tensor tanh(const Tensor& x) {
+  return apply<Tanh>(x);
+}
+Tensor erf(const Tensor& x) {
+  return apply<Erf>(x);
+}
+Tensor sigmoid(const Tensor& x) {
+  return apply<Sigmoid>(x);
+}
+Tensor silu(const Tensor& x) {
+  return apply<Silu>(x);
+}
+Tensor gelu(const Tensor& x) {
+  return apply<Gelu>(x);
+}
 
 void register_unary(OpRegistry& registry);
 void register_unary(OpRegistry& registry) {

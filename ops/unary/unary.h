@@ -27,11 +27,12 @@ Tensor tanh(const Tensor& x);
 Tensor erf(const Tensor& x);
 /// 1 / (1 + exp(-x)).
 Tensor sigmoid(const Tensor& x);
-/// x * sigmoid(x). Source: S. Elfwing, E. Uchibe, K. Doya, "Sigmoid-weighted linear units for neural network function
-/// approximation in reinforcement learning", 2017.
+/// x * sigmoid(x). Source: S. Elfwing, E. Uchibe, K. Doya, "Sigmoid-weighted linear units for neural network
+/// function approximation in reinforcement learning", 2017.
 Tensor silu(const Tensor& x);
-/// x * Phi(x), Phi being the distribution function of the standard normal distribution; computed with erf, not with
-/// the tanh approximation. Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units (GELUs)", 2016.
+/// x * Phi(x), Phi being the distribution function of the standard normal distribution; computed with erf,
+/// not with the tanh approximation. Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units (GELUs)",
+/// 2016.
 Tensor gelu(const Tensor& x);
 
 }  // namespace sinter::ops

@@ -6,11 +6,12 @@
 #include <type_traits>
 
 #include <sinter/core/runtime/random.h>
+#include <sinter/ops/common/elementary_math.h>
 
 namespace sinter::ops {
 
-/// What the derivative of a unary op is computed from. A linear op that equals its own transpose reads nothing: its
-/// gradient is the op itself, applied to dy, and it has no derivative().
+/// What the derivative of a unary op is computed from. A linear op that equals its own transpose reads
+/// nothing: its gradient is the op itself, applied to dy, and it has no derivative().
 enum class UnaryReads { kNothing, kInput, kOutput };
 
 namespace detail {
@@ -65,7 +66,8 @@ struct Square {
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_integral_v<C>) {
-      return static_cast<C>(static_cast<std::make_unsigned_t<C>>(x) * static_cast<std::make_unsigned_t<C>>(x));
+      return static_cast<C>(static_cast<std::make_unsigned_t<C>>(x) *
+                            static_cast<std::make_unsigned_t<C>>(x));
     } else {
       return x * x;
     }
@@ -82,7 +84,7 @@ struct Exp {
   static constexpr UnaryReads kReads = UnaryReads::kOutput;
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::exp(x);
+    return math::exp(x);
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C y, C dy) {
@@ -180,7 +182,7 @@ struct Tanh {
   static constexpr UnaryReads kReads = UnaryReads::kOutput;
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::tanh(x);
+    return math::tanh(x);
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C y, C dy) {
@@ -198,7 +200,7 @@ struct Erf {
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return dy * detail::kTwoOverSqrtPi<C> * std::exp(-x * x);
+    return dy * detail::kTwoOverSqrtPi<C> * math::exp(-x * x);
   }
 };
 
@@ -208,7 +210,7 @@ struct Sigmoid {
   static constexpr UnaryReads kReads = UnaryReads::kOutput;
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
-    return C{1} / (C{1} + std::exp(-x));
+    return C{1} / (C{1} + math::exp(-x));
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C y, C dy) {
@@ -222,7 +224,7 @@ struct Silu {
   static constexpr UnaryReads kReads = UnaryReads::kInput;
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
-    return x / (C{1} + std::exp(-x));
+    return x / (C{1} + math::exp(-x));
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C x, C dy) {
@@ -245,13 +247,13 @@ struct Gelu {
   }
   template <class C>
   SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    const C density = detail::kInverseSqrtTwoPi<C> * std::exp(C(-0.5) * x * x);
+    const C density = detail::kInverseSqrtTwoPi<C> * math::exp(C(-0.5) * x * x);
     return dy * (distribution(x) + x * density);
   }
 };
 
-using UnaryFunctors = std::tuple<Neg, Abs, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Erf, Sigmoid,
-                                 Silu, Gelu>;
+using UnaryFunctors =
+    std::tuple<Neg, Abs, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Erf, Sigmoid, Silu, Gelu>;
 
 /// Calls `function(F())` for every unary functor.
 template <class Function>

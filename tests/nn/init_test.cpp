@@ -1,10 +1,10 @@
 // Initial values: their moments, bounds and reproducibility.
+#include <algorithm>
+
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/init.h>
 
 #include "nn/nn_test_support.h"
-
-#include <algorithm>
 
 namespace sinter::nn {
 namespace {
@@ -18,7 +18,8 @@ struct Moments {
 Moments moments(const Tensor& tensor) {
   const std::vector<float> values = tensor.to_vector<float>();
   Moments result;
-  for (const float value : values) result.mean += static_cast<double>(value) / static_cast<double>(values.size());
+  for (const float value : values)
+    result.mean += static_cast<double>(value) / static_cast<double>(values.size());
   for (const float value : values) result.deviation += std::pow(static_cast<double>(value) - result.mean, 2);
   result.deviation = std::sqrt(result.deviation / static_cast<double>(values.size()));
   result.lowest = static_cast<double>(*std::ranges::min_element(values));
@@ -43,7 +44,7 @@ TEST(InitTest, FanCountsConnections) {
   EXPECT_EQ(init::fan({7, 5}, init::Fan::kIn), 5);
   EXPECT_EQ(init::fan({7, 5}, init::Fan::kOut), 7);
   EXPECT_EQ(message_of([] { init::fan({7}, init::Fan::kIn); }),
-            "[init] expected a weight of rank 2 or more but got shape (7)");
+            "[init] expected a weight of rank 2 or more but got shape (7,)");
 }
 
 TEST(InitTest, DeviationsFollowTheFormulas) {

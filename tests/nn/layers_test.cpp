@@ -1,9 +1,9 @@
 // Layers: shapes, modes and members; the maths is tested with the ops.
+#include <algorithm>
+
 #include <sinter/nn/nn.h>
 
 #include "nn/nn_test_support.h"
-
-#include <algorithm>
 
 namespace sinter::nn {
 namespace {
@@ -32,7 +32,8 @@ TEST(LayersTest, TheSeedAloneDecidesWhateverTheLayout) {
   manual_seed(3);
   const Conv2d last(4, 6, {.kernel = 3, .layout = Layout::kNHWC});
   EXPECT_EQ(first.state().at("weight").to_vector<float>(), last.state().at("weight").to_vector<float>());
-  EXPECT_NE(Conv2d(4, 6, {.kernel = 3}).state().at("weight").to_vector<float>(), first.weight.tensor().to_vector<float>());
+  EXPECT_NE(Conv2d(4, 6, {.kernel = 3}).state().at("weight").to_vector<float>(),
+            first.weight.tensor().to_vector<float>());
 }
 
 TEST(LayersTest, LinearMultipliesByTheTransposedWeight) {
@@ -56,9 +57,13 @@ TEST(LayersTest, BatchNormTracksOnlyInTraining) {
   norm.eval();
   expect_near<float>(norm(x), {0, 0, 2 / std::sqrt(1.5f), 20 / std::sqrt(100.5f)}, 1e-4);
   EXPECT_EQ(norm.num_batches_tracked.tensor().item(), 1);
-  EXPECT_EQ(message_of([&] { norm(floats({2, 2, 3, 3}, 0)); }),
+  EXPECT_EQ(message_of([&] {
+              norm(floats({2, 2, 3, 3}, 0));
+            }),
             "[batch_norm1d] expected input of rank 2 but got shape (2, 2, 3, 3)");
-  EXPECT_EQ(message_of([] { BatchNorm2d(2)(floats({2, 2}, 0)); }),
+  EXPECT_EQ(message_of([] {
+              BatchNorm2d(2)(floats({2, 2}, 0));
+            }),
             "[batch_norm2d] expected input of rank 4 but got shape (2, 2)");
 }
 
@@ -82,7 +87,8 @@ TEST(LayersTest, PoolingUsesTheKernelAsStrideUnlessTold) {
 TEST(LayersTest, PReLUScalesWhatIsNegative) {
   const PReLU activation(2);
   expect_near<float>(activation(Tensor::from_values<float>({-4, 3}, {1, 2})), {-1, 3}, 1e-6);
-  expect_near<float>(PReLU(1, {.initial_slope = 0.5})(Tensor::from_values<float>({-4, 3}, {1, 2})), {-2, 3}, 1e-6);
+  expect_near<float>(PReLU(1, {.initial_slope = 0.5})(Tensor::from_values<float>({-4, 3}, {1, 2})), {-2, 3},
+                     1e-6);
 }
 
 TEST(LayersTest, DropoutOnlyInTraining) {

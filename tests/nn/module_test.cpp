@@ -108,11 +108,14 @@ TEST(ModuleTest, LoadStateReportsEverythingThatDoesNotFit) {
   state["second.bias"] = Tensor::zeros({3}, DType::kInt64);
   const std::vector<float> before = net.first.weight.tensor().to_vector<float>();
   state["first.weight"] = Tensor::full({4, 2}, 9.0);
-  EXPECT_EQ(message_of([&] { net.load_state(state); }),
-            "[load_state] the state does not fit the module: 1 missing: first.bias; 1 unexpected: third.bias; 2 mismatched: "
-            "second.weight (expected shape (3, 4) but got (3, 5)), second.bias (expected float32 but got int64)");
+  EXPECT_EQ(
+      message_of([&] { net.load_state(state); }),
+      "[load_state] the state does not fit the module: 1 missing: first.bias; 1 unexpected: third.bias; 2 "
+      "mismatched: "
+      "second.weight (expected shape (3, 4) but got (3, 5)), second.bias (expected float32 but got int64)");
   EXPECT_EQ(message_of([&] { net.load_state(state, {.strict = false}); }),
-            "[load_state] the state does not fit the module: 2 mismatched: second.weight (expected shape (3, 4) but got "
+            "[load_state] the state does not fit the module: 2 mismatched: second.weight (expected shape (3, "
+            "4) but got "
             "(3, 5)), second.bias (expected float32 but got int64)");
   EXPECT_EQ(net.first.weight.tensor().to_vector<float>(), before) << "a failed load changes nothing";
 }
@@ -120,17 +123,21 @@ TEST(ModuleTest, LoadStateReportsEverythingThatDoesNotFit) {
 TEST(ModuleTest, LoadStateUsesWhatFitsUnlessStrict) {
   const Net net;
   const LoadReport report =
-      net.load_state({{"first.bias", Tensor::full({4}, 2.0, DType::kFloat64)}, {"x", Tensor::zeros({1})}}, {.strict = false});
+      net.load_state({{"first.bias", Tensor::full({4}, 2.0, DType::kFloat64)}, {"x", Tensor::zeros({1})}},
+                     {.strict = false});
   EXPECT_EQ(report.missing, (std::vector<std::string>{"first.weight", "second.weight", "second.bias"}));
   EXPECT_EQ(report.unexpected, std::vector<std::string>{"x"});
-  EXPECT_EQ(net.first.bias.tensor().to_vector<float>(), std::vector<float>(4, 2.0f)) << "dtypes are converted";
+  EXPECT_EQ(net.first.bias.tensor().to_vector<float>(), std::vector<float>(4, 2.0f))
+      << "dtypes are converted";
 }
 
 TEST(ModuleTest, LongListsOfNamesAreCut) {
   Sequential chain;
   for (int i = 0; i < 13; ++i) chain.add(Linear(1, 1));
   const std::string message = message_of([&] { chain.load_state({}); });
-  EXPECT_EQ(message.find("[load_state] the state does not fit the module: 26 missing: 0.weight, 0.bias, 1.weight"), 0u);
+  EXPECT_EQ(
+      message.find("[load_state] the state does not fit the module: 26 missing: 0.weight, 0.bias, 1.weight"),
+      0u);
   EXPECT_NE(message.find("9.bias and 6 more"), std::string::npos);
 }
 
@@ -143,10 +150,12 @@ TEST(ModuleTest, HalfPrecisionLeavesNormsInFloat32) {
   EXPECT_EQ(parameters[2].tensor().dtype(), DType::kFloat32);
   EXPECT_EQ(model.state().at("1.running_var").dtype(), DType::kFloat32);
   model.to(DType::kFloat64);
-  for (const Parameter& parameter : model.parameters()) EXPECT_EQ(parameter.tensor().dtype(), DType::kFloat64);
+  for (const Parameter& parameter : model.parameters())
+    EXPECT_EQ(parameter.tensor().dtype(), DType::kFloat64);
   EXPECT_EQ(model.state().at("1.running_mean").dtype(), DType::kFloat64);
   EXPECT_EQ(model.state().at("1.num_batches_tracked").dtype(), DType::kInt64);
-  EXPECT_EQ(message_of([&] { model.to(DType::kInt32); }), "[module] expected a floating-point dtype but got int32");
+  EXPECT_EQ(message_of([&] { model.to(DType::kInt32); }),
+            "[module] expected a floating-point dtype but got int32");
 }
 
 TEST(ModuleTest, ConversionKeepsGradientsAndFrozenParameters) {
@@ -178,9 +187,13 @@ TEST(ModuleTest, DecaySplitsByRank) {
 
 TEST(ModuleTest, AssignChecksShapeAndDtype) {
   const Linear layer(2, 3);
-  EXPECT_EQ(message_of([&] { layer.weight.assign(Tensor::zeros({2, 3})); }),
+  EXPECT_EQ(message_of([&] {
+              layer.weight.assign(Tensor::zeros({2, 3}));
+            }),
             "[variable] 'weight' has shape (3, 2) but a value of shape (2, 3) came");
-  EXPECT_EQ(message_of([&] { layer.weight.assign(Tensor::zeros({3, 2}, DType::kInt64)); }),
+  EXPECT_EQ(message_of([&] {
+              layer.weight.assign(Tensor::zeros({3, 2}, DType::kInt64));
+            }),
             "[variable] 'weight' is float32 but a value of dtype int64 came");
 }
 

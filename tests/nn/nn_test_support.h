@@ -1,12 +1,12 @@
 // Helpers that the tests of the nn floor share.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/tensor/tensor.h>

@@ -8,13 +8,16 @@ namespace {
 
 using testing::message_of;
 
-void expect_rates(const Schedule& schedule, const std::vector<int64_t>& steps, const std::vector<double>& rates) {
+void expect_rates(const Schedule& schedule, const std::vector<int64_t>& steps,
+                  const std::vector<double>& rates) {
   ASSERT_EQ(steps.size(), rates.size());
-  for (size_t i = 0; i < steps.size(); ++i) EXPECT_NEAR(schedule(steps[i]), rates[i], 1e-15) << "step " << steps[i];
+  for (size_t i = 0; i < steps.size(); ++i)
+    EXPECT_NEAR(schedule(steps[i]), rates[i], 1e-15) << "step " << steps[i];
 }
 
 TEST(ScheduleTest, StepsAgreeWithPyTorch) {
-  expect_rates(StepSchedule{.base = 0.4, .every = 3, .gamma = 0.5}, {0, 2, 3, 5, 6, 11}, {0.4, 0.4, 0.2, 0.2, 0.1, 0.05});
+  expect_rates(StepSchedule{.base = 0.4, .every = 3, .gamma = 0.5}, {0, 2, 3, 5, 6, 11},
+               {0.4, 0.4, 0.2, 0.2, 0.1, 0.05});
 }
 
 TEST(ScheduleTest, MilestonesAgreeWithPyTorch) {
@@ -24,8 +27,9 @@ TEST(ScheduleTest, MilestonesAgreeWithPyTorch) {
 
 TEST(ScheduleTest, CosineAgreesWithPyTorch) {
   const CosineSchedule schedule{.base = 0.4, .steps = 10, .end = 0.01};
-  expect_rates(schedule, {0, 1, 4, 5, 9, 10},
-               {0.4, 0.39045602067755497, 0.2652583139031148, 0.20500000000000002, 0.019543979322445063, 0.01});
+  expect_rates(
+      schedule, {0, 1, 4, 5, 9, 10},
+      {0.4, 0.39045602067755497, 0.2652583139031148, 0.20500000000000002, 0.019543979322445063, 0.01});
   EXPECT_DOUBLE_EQ(schedule(1000), 0.01) << "stays at the end";
 }
 
@@ -37,8 +41,8 @@ TEST(ScheduleTest, PolynomialAgreesWithPyTorch) {
 
 TEST(ScheduleTest, OneCycleAgreesWithPyTorch) {
   expect_rates(OneCycleSchedule{.peak = 0.4, .steps = 20}, {0, 1, 4, 5, 6, 12, 19},
-               {0.016000000000000014, 0.05266873708001013, 0.3633312629199899, 0.4, 0.39498560249403497, 0.2000008,
-                1.6e-06});
+               {0.016000000000000014, 0.05266873708001013, 0.3633312629199899, 0.4, 0.39498560249403497,
+                0.2000008, 1.6e-06});
   const OneCycleSchedule linear{.peak = 0.4,
                                 .steps = 20,
                                 .rising = 0.23,
@@ -59,16 +63,20 @@ TEST(ScheduleTest, OneCycleIsDefinedAtItsLimits) {
 
 TEST(ScheduleTest, WarmupAgreesWithPyTorch) {
   const Warmup schedule{CosineSchedule{.base = 0.4, .steps = 8}, 4, 0.25};
-  expect_rates(schedule, {0, 1, 3, 4, 5, 11},
-               {0.1, 0.17500000000000002, 0.32500000000000007, 0.4, 0.38477590650225735, 0.015224093497742654});
-  EXPECT_DOUBLE_EQ((Warmup{CosineSchedule{.base = 0.4, .steps = 8}, 0}(3)), (CosineSchedule{.base = 0.4, .steps = 8}(3)));
+  expect_rates(
+      schedule, {0, 1, 3, 4, 5, 11},
+      {0.1, 0.17500000000000002, 0.32500000000000007, 0.4, 0.38477590650225735, 0.015224093497742654});
+  EXPECT_DOUBLE_EQ((Warmup{CosineSchedule{.base = 0.4, .steps = 8}, 0}(3)),
+                   (CosineSchedule{.base = 0.4, .steps = 8}(3)));
 }
 
 TEST(ScheduleTest, MistakesAreNamed) {
   EXPECT_EQ(message_of([] { StepSchedule{}(-1); }), "[schedule] expected a step >= 0 but got -1");
   EXPECT_EQ(message_of([] { CosineSchedule{.base = 0.1, .steps = 0}(0); }),
             "[schedule] expected a positive number of steps but got 0");
-  EXPECT_EQ(message_of([] { MultiStepSchedule{.base = 0.1, .milestones = {5, 2}}(0); }),
+  EXPECT_EQ(message_of([] {
+              MultiStepSchedule{.base = 0.1, .milestones = {5, 2}}(0);
+            }),
             "[schedule] expected milestones in ascending order");
   EXPECT_EQ(message_of([] { OneCycleSchedule{.peak = 0.1, .steps = 5, .rising = 1.5}(0); }),
             "[schedule] expected a rising share in [0, 1] but got 1.5");

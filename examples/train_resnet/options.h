@@ -1,0 +1,56 @@
+// The options of train_resnet.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/nn/data/dataset.h>
+
+namespace train_resnet {
+
+/// What the user asked for. Values without a default depend on the data and are filled in by complete().
+struct Options {
+  std::string data;  // folder; empty: the digits that ship with Sinter
+  std::string model = "resnet20";
+  sinter::Layout layout = sinter::Layout::kNCHW;
+  int64_t image_size = 0;  // 0: the images have one size and keep it
+
+  std::optional<int64_t> epochs;
+  std::optional<int64_t> batch;
+  std::optional<double> lr;
+  std::string schedule = "one-cycle";
+  double warmup = 0.2;  // share of the run
+  double momentum = 0.9;
+  bool nesterov = true;
+  double weight_decay = 5e-4;
+  bool decay_norms = false;
+  double label_smoothing = 0.0;
+  double clip = 0.0;  // largest norm of all gradients; 0: no limit
+  std::optional<int64_t> crop_padding;
+  std::optional<bool> flip;
+
+  uint64_t seed = 0;
+  int threads = 0;  // 0: all processors
+  int workers = 1;
+  int64_t max_steps = 0;  // stop after so many steps of the run; 0: train to the end
+
+  std::string checkpoints;       // folder; empty: none are saved
+  int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
+  bool resume = false;
+  bool evaluate = false;
+  std::string load_weights, save_weights;  // safetensors files
+};
+
+/// Reads the command line. For --help and for mistakes it prints what CLI11 has to say and gives the exit
+/// code.
+std::optional<int> parse_options(int argc, char** argv, Options& options);
+
+/// Fills in what depends on the data: small grey images get other defaults than photographs.
+void complete(Options& options, const sinter::nn::data::Dataset& train);
+
+/// The options as a table for the start of a run.
+std::string describe(const Options& options);
+
+}  // namespace train_resnet

@@ -1,0 +1,299 @@
+#include "trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/nn/loss/loss.h>
+
+#include "../common/progress_bar.h"
+
+namespace train_resnet {
+
+using namespace sinter;
+using nn::data::Dataset;
+
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
+nn::data::Normalization measure_normalization(const Dataset& dataset) {
+  const int64_t count = std::min<int64_t>(dataset.size(), 5000);
+  std::vector<double> sum, squares;
+  double pixels = 0.0;
+  for (int64_t i = 0; i < count; ++i) {
+    const nn::data::Image image = dataset.get(i * dataset.size() / count).image;
+    const auto channels = static_cast<size_t>(image.channels);
+    sum.resize(channels);
+    squares.resize(channels);
+    for (size_t j = 0; j < image.pixels.size(); ++j) {
+      const double value = image.pixels[j] / 255.0;
+      sum[j % channels] += value;
+      squares[j % channels] += value * value;
+    }
+    pixels += static_cast<double>(image.height * image.width);
+  }
+  nn::data::Normalization normalization{{}, {}};
+  for (size_t c = 0; c < sum.size(); ++c) {
+    const double mean = sum[c] / pixels;
+    normalization.mean.push_back(static_cast<float>(mean));
+    normalization.std.push_back(
+        static_cast<float>(std::sqrt(std::max(squares[c] / pixels - mean * mean, 1e-6))));
+  }
+  return normalization;
+}
+
+nn::data::DataLoaderOptions train_loader_options(const Options& options, const Dataset& train) {
+  nn::data::Transforms transforms;
+  if (options.image_size > 0) {
+    transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
+  } else if (*options.crop_padding > 0) {
+    transforms.push_back(nn::data::pad_crop(*options.crop_padding));
+  }
+  if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
+  return {.batch_size = std::min(*options.batch, train.size()),
+          .shuffle = true,
+          .drop_last = true,
+          .seed = options.seed,
+          .workers = options.workers,
+          .layout = options.layout,
+          .normalization = measure_normalization(train),
+          .transforms = transforms};
+}
+
+nn::data::DataLoaderOptions test_loader_options(const Options& options, const Dataset& train) {
+  nn::data::Transforms transforms;
+  if (options.image_size > 0) {
+    transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
+  }
+  return {.batch_size = 250,
+          .workers = options.workers,
+          .layout = options.layout,
+          .normalization = measure_normalization(train),
+          .transforms = transforms};
+}
+
+nn::ResNet make_model(const Options& options, const Dataset& train) {
+  const nn::data::Image image = train.get(0).image;
+  const int64_t size = options.image_size > 0 ? options.image_size : image.height;
+  const nn::CifarResNetOptions cifar{
+      .classes = train.num_classes(), .in_channels = image.channels, .layout = options.layout};
+  const nn::ResNetOptions imagenet{.classes = train.num_classes(),
+                                   .in_channels = image.channels,
+                                   .layout = options.layout,
+                                   .small_stem = size <= 64};
+  if (options.model == "resnet20") return nn::resnet20(cifar);
+  if (options.model == "resnet32") return nn::resnet32(cifar);
+  if (options.model == "resnet44") return nn::resnet44(cifar);
+  if (options.model == "resnet56") return nn::resnet56(cifar);
+  if (options.model == "resnet110") return nn::resnet110(cifar);
+  if (options.model == "resnet18") return nn::resnet18(imagenet);
+  if (options.model == "resnet34") return nn::resnet34(imagenet);
+  if (options.model == "resnet50") return nn::resnet50(imagenet);
+  if (options.model == "resnet101") return nn::resnet101(imagenet);
+  return nn::resnet152(imagenet);
+}
+
+nn::Sgd make_sgd(const Options& options, const nn::ResNet& model) {
+  const nn::SgdOptions sgd{.momentum = options.momentum,
+                           .weight_decay = options.weight_decay,
+                           .nesterov = options.nesterov && options.momentum > 0};
+  if (options.decay_norms) return nn::Sgd(model.parameters(), sgd);
+  return nn::Sgd(nn::decay_groups(model.parameters()), sgd);
+}
+
+nn::Schedule make_schedule(const Options& options, int64_t steps) {
+  const double lr = *options.lr;
+  const auto warmup = static_cast<int64_t>(options.warmup * static_cast<double>(steps));
+  const int64_t rest = std::max<int64_t>(steps - warmup, 1);
+  if (options.schedule == "one-cycle") {
+    return nn::OneCycleSchedule{.peak = lr,
+                                .steps = std::max<int64_t>(steps, 2),
+                                .rising = options.warmup,
+                                .anneal = nn::Anneal::kLinear};
+  }
+  if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
+  if (options.schedule == "polynomial")
+    return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
+  if (options.schedule == "step") {
+    return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
+  }
+  return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  const auto handler = [](int signal) {
+    interrupted = 1;
+    std::signal(signal, SIG_DFL);
+  };
+  std::signal(SIGINT, handler);
+  std::signal(SIGTERM, handler);
+}
+
+Trainer::Trainer(const Options& options, std::shared_ptr<const Dataset> train,
+                 std::shared_ptr<const Dataset> test)
+    : options_(options),
+      train_loader_(train, train_loader_options(options, *train)),
+      test_loader_(std::move(test), test_loader_options(options, *train)),
+      model_(make_model(options, *train)),
+      sgd_(make_sgd(options, model_)),
+      schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())) {
+  if (!options.checkpoints.empty())
+    checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
+  if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
+}
+
+bool Trainer::should_stop() const {
+  return interrupted != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
+}
+
+bool Trainer::train() {
+  while (epoch_ < *options_.epochs) {
+    if (should_stop() || !run_epoch()) {
+      save();
+      return false;
+    }
+    report_epoch(evaluate());
+    ++epoch_;
+    stats_ = {};
+    if (options_.checkpoint_every == 0 || epoch_ == *options_.epochs) save();
+  }
+  return true;
+}
+
+bool Trainer::run_epoch() {
+  model_.train();
+  examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
+                            train_loader_.batches_per_epoch());
+  double wait_before = train_loader_.wait_seconds();
+  auto start = std::chrono::steady_clock::now();
+  while (const std::optional<nn::data::Batch> batch = train_loader_.next()) {
+    const double learning_rate = schedule_(step_);
+    const double loss = train_step(*batch, learning_rate);
+    ++step_;
+    stats_.loss.add(loss, static_cast<double>(batch->size()));
+    stats_.images += batch->size();
+    stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    const double wait = train_loader_.wait_seconds();
+    stats_.wait_seconds += wait - std::exchange(wait_before, wait);
+    bar.update(train_loader_.state().batch,
+               {.loss = stats_.loss.mean(),
+                .learning_rate = learning_rate,
+                .images_per_second = static_cast<double>(stats_.images) / stats_.seconds});
+    if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
+      save();
+      start = std::chrono::steady_clock::now();
+    }
+    if (should_stop()) return false;
+  }
+  return true;
+}
+
+double Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
+  const Tensor logits = model_(batch.images);
+  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, batch.labels);
+  const double value = loss.item();
+  if (!std::isfinite(value)) {
+    throw Error(
+        fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
+  }
+  stats_.correct += nn::top_k_correct(logits, batch.labels);
+  sgd_.zero_grad();
+  backward(loss);
+  if (options_.clip > 0) nn::clip_grad_norm(model_.parameters(), options_.clip);
+  sgd_.step(learning_rate);
+  return value;
+}
+
+nn::ConfusionMatrix Trainer::evaluate() {
+  const NoGrad no_grad;
+  model_.eval();
+  const Dataset& test = test_loader_.dataset();
+  nn::ConfusionMatrix confusion(test.num_classes(), test.class_names());
+  while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
+    confusion.add(model_(batch->images), batch->labels);
+  }
+  return confusion;
+}
+
+void Trainer::report_epoch(const nn::ConfusionMatrix& test) const {
+  const double images = static_cast<double>(stats_.images);
+  const double compute = stats_.seconds - stats_.wait_seconds;
+  fmt::print(
+      "epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (compute {:.0f}, data wait "
+      "{:.0f} %)\n",
+      epoch_ + 1, *options_.epochs, stats_.loss.mean(), 100.0 * static_cast<double>(stats_.correct) / images,
+      100.0 * test.accuracy(), images / stats_.seconds, images / std::max(compute, 1e-9),
+      100.0 * stats_.wait_seconds / stats_.seconds);
+  std::fflush(stdout);
+}
+
+void Trainer::save() const {
+  if (checkpoints_ == nullptr) return;
+  const nn::data::DataLoaderState loader = train_loader_.state();
+  const RandomKey key = default_generator().key();
+  nn::CheckpointData data;
+  data.tensors["model"] = model_.state();
+  data.tensors["optimizer"] = sgd_.state();
+  data.values = {{"model", options_.model},
+                 {"epochs", *options_.epochs},
+                 {"epoch", epoch_},
+                 {"step", step_},
+                 {"loader_epoch", loader.epoch},
+                 {"loader_batch", loader.batch},
+                 {"loader_seed", loader.seed},
+                 {"loader_batch_size", loader.batch_size},
+                 {"loader_dataset_size", loader.dataset_size},
+                 {"random_seed", key.seed},
+                 {"random_offset", key.offset},
+                 {"epoch_loss", stats_.loss.weight() > 0 ? stats_.loss.mean() : 0.0},
+                 {"epoch_correct", stats_.correct},
+                 {"epoch_images", stats_.images},
+                 {"epoch_seconds", stats_.seconds},
+                 {"epoch_wait_seconds", stats_.wait_seconds}};
+  checkpoints_->save(data);
+}
+
+bool Trainer::resume() {
+  const auto latest = checkpoints_->latest();
+  if (!latest) return false;
+  const nn::CheckpointData data = nn::load_checkpoint(*latest);
+  if (data.value<std::string>("model") != options_.model ||
+      data.value<int64_t>("epochs") != *options_.epochs) {
+    throw InvalidArgument(fmt::format("[resume] {} is of a run with --model {} --epochs {}", latest->string(),
+                                      data.value<std::string>("model"), data.value<int64_t>("epochs")));
+  }
+  model_.load_state(data.tensors.at("model"));
+  sgd_.load_state(data.tensors.at("optimizer"));
+  train_loader_.restore({.epoch = data.value<int64_t>("loader_epoch"),
+                         .batch = data.value<int64_t>("loader_batch"),
+                         .seed = data.value<uint64_t>("loader_seed"),
+                         .batch_size = data.value<int64_t>("loader_batch_size"),
+                         .dataset_size = data.value<int64_t>("loader_dataset_size")});
+  default_generator() =
+      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  epoch_ = data.value<int64_t>("epoch");
+  step_ = data.value<int64_t>("step");
+  stats_ = {};
+  stats_.images = data.value<int64_t>("epoch_images");
+  stats_.correct = data.value<int64_t>("epoch_correct");
+  stats_.seconds = data.value<double>("epoch_seconds");
+  stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
+  if (stats_.images > 0)
+    stats_.loss.add(data.value<double>("epoch_loss"), static_cast<double>(stats_.images));
+  fmt::print("resumed {} at step {}\n", latest->string(), step_);
+  return true;
+}
+
+}  // namespace train_resnet

@@ -1,0 +1,114 @@
+// Turns a data set into batches: in a fixed random order, on worker threads, a few batches ahead of the
+// training loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/data/dataset.h>
+#include <sinter/nn/data/normalize.h>
+#include <sinter/nn/data/transforms.h>
+
+namespace sinter::nn::data {
+
+struct DataLoaderOptions {
+  int64_t batch_size = 32;
+  bool shuffle = false;    ///< a new order every epoch, given by seed and epoch alone
+  bool drop_last = false;  ///< leave the last batch out if it is smaller than the others
+  uint64_t seed = 0;       ///< of the order and of all transforms
+  int workers = 0;         ///< threads of the loader; 0 assembles each batch in next()
+  int64_t prefetch = 3;    ///< batches that workers may be ahead
+  Layout layout = Layout::kNCHW;
+  Normalization normalization = {};
+  Transforms transforms = {};  ///< must leave all images with one size
+  /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
+  /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
+  /// is an error.
+  int64_t max_damaged = 0;
+};
+
+/// Images float32 (N, C, H, W) or (N, H, W, C), and their classes int64 (N), on the CPU.
+struct Batch {
+  Tensor images;
+  Tensor labels;
+
+  int64_t size() const { return labels.numel(); }
+};
+
+/// Where a loader stands, for checkpoints. Everything but epoch and batch is there to refuse a loader that
+/// would give other batches.
+struct DataLoaderState {
+  int64_t epoch = 0;
+  int64_t batch = 0;  ///< batches of the epoch that were handed out
+  uint64_t seed = 0;
+  int64_t batch_size = 0;
+  int64_t dataset_size = 0;
+  bool operator==(const DataLoaderState&) const = default;
+};
+
+/// For one consumer thread. The batches depend on the data set, the options and the epoch; neither the number
+/// of workers nor their timing plays a part.
+///
+///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
+///       for (const Batch& batch : loader) train(batch.images, batch.labels);
+class DataLoader {
+ public:
+  /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch.
+  DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
+  /// Stops the workers, wherever they are, and waits for the samples that they are reading.
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  /// The next batch, or none once at the end of each epoch; the call after that starts the next epoch. A
+  /// worker's exception is thrown here at once, ahead of finished batches; the loader then stands where it
+  /// stood, and another call tries again from there.
+  std::optional<Batch> next();
+
+  int64_t batches_per_epoch() const;
+  /// The epoch that the loader is in, from 0; it ends when next() has told its end.
+  int64_t epoch() const;
+
+  DataLoaderState state() const;
+  /// Continues as the loader that gave this state would have, without reading what lies before. Throws
+  /// InvalidArgument, and changes nothing, if the state is of other data or options.
+  void restore(const DataLoaderState& state);
+  /// Moves to the start of an epoch.
+  void start_epoch(int64_t epoch);
+
+  /// Seconds that next() has waited for batches (or assembled them, without workers) since the construction.
+  double wait_seconds() const;
+  /// Different damaged samples met so far.
+  int64_t damaged_samples() const;
+
+  const Dataset& dataset() const;
+
+  /// The rest of the present epoch, as a range.
+  class Iterator {
+   public:
+    const Batch& operator*() const { return *batch_; }
+    Iterator& operator++() {
+      batch_ = loader_->next();
+      return *this;
+    }
+    bool operator==(std::nullptr_t) const { return !batch_; }
+
+   private:
+    friend class DataLoader;
+    explicit Iterator(DataLoader* loader) : loader_(loader), batch_(loader->next()) {}
+    DataLoader* loader_;
+    std::optional<Batch> batch_;
+  };
+  Iterator begin() { return Iterator(this); }
+  std::nullptr_t end() const { return nullptr; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,78 @@
+// What a training loop reads from: a numbered set of labelled images.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/data/image/image.h>
+
+namespace sinter::nn::data {
+
+/// An image and its class in [0, classes).
+struct Sample {
+  Image image;
+  int64_t label = 0;
+};
+
+/// Given the size of a stored image, the number 1, 2, 4 or 8 by which a decoder may divide both sides:
+/// transforms that shrink an image anyway say so, since a JPEG decodes much faster at a reduced size. Empty:
+/// full size.
+using ReductionChooser = std::function<int(int64_t height, int64_t width)>;
+
+/// Random access to labelled images. All members may be called from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t size() const = 0;
+  /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
+  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`.
+  virtual void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const = 0;
+  /// The names of the classes; the position is the label.
+  virtual const std::vector<std::string>& class_names() const = 0;
+
+  int64_t num_classes() const { return static_cast<int64_t>(class_names().size()); }
+  /// Sample `index` at full size, as a fresh value.
+  Sample get(int64_t index) const {
+    Sample sample;
+    read(index, sample, {});
+    return sample;
+  }
+
+ protected:
+  /// The index as an unsigned number, or InvalidArgument.
+  size_t checked_index(int64_t index) const;
+};
+
+/// Images of one size in one block of memory.
+class MemoryDataset final : public Dataset {
+ public:
+  struct Content {
+    int64_t height = 0;
+    int64_t width = 0;
+    int64_t channels = 0;
+    std::vector<uint8_t> pixels;  ///< (N, height, width, channels), row-major
+    std::vector<int64_t> labels;  ///< N of them
+    std::vector<std::string> class_names;
+  };
+  /// Throws InvalidArgument unless pixels, labels and names fit together.
+  explicit MemoryDataset(Content content);
+
+  int64_t size() const override { return static_cast<int64_t>(content_.labels.size()); }
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  const Content& content() const { return content_; }
+
+ private:
+  Content content_;
+};
+
+/// Reads all of a data set into memory, decoded, on the CPU's worker threads (see parallel_for), so that
+/// every later epoch costs no decoding. The first damaged sample's error is rethrown. Throws OutOfMemory once
+/// the images need more than `max_bytes`; the whole data set is never needed to find that out.
+std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes = uint64_t{8} << 30);
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cctype>
+#include <system_error>
+#include <utility>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/image/netpbm.h>
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+
+bool has_image_extension(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return false;
+  std::string extension = name.substr(dot + 1);
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == "jpg" || extension == "jpeg" || extension == "pgm" || extension == "ppm";
+}
+
+// The sorted names in a folder of what `keep` accepts, without those that start with a dot.
+template <class Keep>
+std::vector<std::string> list_names(const fs::path& folder, Keep keep) {
+  std::error_code error;
+  std::vector<std::string> names;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (name.front() != '.' && keep(*entry, name)) names.push_back(std::move(name));
+  }
+  if (error) throw_error<IoError>("[image_folder] {}: cannot list: {}", folder.string(), error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class ImageFolder final : public Dataset {
+ public:
+  ImageFolder(const fs::path& root, const ImageFolderOptions& options)
+      : root_(root), decode_(options.decode), class_names_(options.class_names) {
+    SINTER_CHECK(decode_.channels == 1 || decode_.channels == 3,
+                 "[image_folder] expected 1 or 3 channels but got {}", decode_.channels);
+    const std::vector<std::string> folders = list_class_folders();
+    if (class_names_.empty()) class_names_ = folders;
+    for (const std::string& name : folders) add_class(name);
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(files_.size()); }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+    const File& file = files_[checked_index(index)];
+    const fs::path path = root_ / class_names_[file.label] / file.name;
+    thread_local std::vector<uint8_t> bytes;  // one buffer a reader, as files come by the million
+    read_file(path, kMaxFileBytes, bytes);
+    decode_image(bytes, path.string(), decode_, reduction, sample.image);
+    sample.label = static_cast<int64_t>(file.label);
+  }
+
+ private:
+  struct File {
+    size_t label;
+    std::string name;
+  };
+
+  std::vector<std::string> list_class_folders() const {
+    std::error_code error;
+    if (!fs::is_directory(root_, error)) {
+      throw_error<IoError>("[image_folder] {}: expected a folder of class folders but {}", root_.string(),
+                           fs::exists(root_, error) ? "it is a file" : "it does not exist");
+    }
+    std::vector<std::string> folders =
+        list_names(root_, [](const fs::directory_entry& entry, const std::string&) {
+          std::error_code ignored;  // what cannot be looked at is no folder of ours
+          return entry.is_directory(ignored);
+        });
+    if (folders.empty()) {
+      throw_error<IoError>("[image_folder] {}: expected one folder per class but it has no sub-folder",
+                           root_.string());
+    }
+    return folders;
+  }
+
+  void add_class(const std::string& name) {
+    const auto found = std::find(class_names_.begin(), class_names_.end(), name);
+    if (found == class_names_.end()) {
+      throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
+                           root_.string(), class_names_.size(), name);
+    }
+    const auto label = static_cast<size_t>(found - class_names_.begin());
+    std::vector<std::string> images = list_names(
+        root_ / name,
+        [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
+    if (images.empty()) {
+      throw_error<IoError>(
+          "[image_folder] {}: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none",
+          (root_ / name).string());
+    }
+    for (std::string& image : images) files_.push_back({label, std::move(image)});
+  }
+
+  fs::path root_;
+  DecodeOptions decode_;
+  std::vector<std::string> class_names_;
+  std::vector<File> files_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_image_folder(const fs::path& root, const ImageFolderOptions& options) {
+  return std::make_shared<ImageFolder>(root, options);
+}
+
+}  // namespace sinter::nn::data

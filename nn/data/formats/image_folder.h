@@ -1,0 +1,29 @@
+// A folder of classes: <root>/<class>/<image>, the layout that ImageNet and most collections come in.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/data/dataset.h>
+#include <sinter/nn/data/image/jpeg.h>
+
+namespace sinter::nn::data {
+
+struct ImageFolderOptions {
+  DecodeOptions decode = {};
+  /// The classes in the order of their labels, for a folder that must agree with another one (validation with
+  /// training); empty: the sub-folders' names, sorted by their bytes.
+  std::vector<std::string> class_names = {};
+};
+
+/// Opens the folder: every sub-folder is a class and its files *.jpg, *.jpeg, *.pgm and *.ppm (in any case)
+/// are its images, in the order of their names. Names that start with a dot are passed over. Files are read
+/// when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no
+/// sub-folder, or one of them has no image or is no class of options.class_names.
+std::shared_ptr<const Dataset> open_image_folder(const std::filesystem::path& root,
+                                                 const ImageFolderOptions& options = {});
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <system_error>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/formats/cifar.h>
+#include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/idx.h>
+#include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/formats/open_dataset.h>
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// The first of `stems` that is there, plain or with .gz.
+std::optional<fs::path> find_idx(const fs::path& folder, std::initializer_list<const char*> stems) {
+  for (const char* stem : stems) {
+    for (const char* ending : {"", ".gz"}) {
+      fs::path path = folder / (std::string(stem) + ending);
+      if (is_file(path)) return path;
+    }
+  }
+  return std::nullopt;
+}
+
+fs::path need_idx(const fs::path& folder, std::initializer_list<const char*> stems) {
+  const std::optional<fs::path> path = find_idx(folder, stems);
+  if (!path)
+    throw_error<IoError>("[dataset] {}: expected a file {}[.gz] beside the others", folder.string(),
+                         *stems.begin());
+  return *path;
+}
+
+DatasetPair open_idx_pair(const fs::path& folder) {
+  const auto train =
+      open_idx(need_idx(folder, {"train-images-idx3-ubyte"}), need_idx(folder, {"train-labels-idx1-ubyte"}));
+  const auto test =
+      open_idx(need_idx(folder, {"test-images-idx3-ubyte", "t10k-images-idx3-ubyte"}),
+               need_idx(folder, {"test-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"}), train->num_classes());
+  return {train, test, "idx"};
+}
+
+// One name a line; empty if there is no such file, or if it does not name all classes.
+std::vector<std::string> read_names(const fs::path& path, size_t count) {
+  std::vector<std::string> names;
+  if (!is_file(path)) return names;
+  std::string name;
+  for (const uint8_t byte : read_file(path, 1 << 20)) {
+    if (byte == '\n') {
+      if (!name.empty()) names.push_back(name);
+      name.clear();
+    } else if (byte != '\r') {
+      name.push_back(static_cast<char>(byte));
+    }
+  }
+  if (!name.empty()) names.push_back(name);
+  if (names.size() != count) {
+    throw_error<IoError>("[dataset] {}: expected {} class names but got {}", path.string(), count,
+                         names.size());
+  }
+  return names;
+}
+
+DatasetPair open_cifar10_pair(const fs::path& folder) {
+  const std::vector<std::string> names = read_names(folder / "batches.meta.txt", 10);
+  std::vector<fs::path> train;
+  for (int i = 1; i <= 5; ++i) train.push_back(folder / fmt::format("data_batch_{}.bin", i));
+  return {open_cifar(train, CifarKind::kCifar10, names),
+          open_cifar({folder / "test_batch.bin"}, CifarKind::kCifar10, names), "cifar10"};
+}
+
+DatasetPair open_cifar100_pair(const fs::path& folder) {
+  const std::vector<std::string> names = read_names(folder / "fine_label_names.txt", 100);
+  return {open_cifar({folder / "train.bin"}, CifarKind::kCifar100, names),
+          open_cifar({folder / "test.bin"}, CifarKind::kCifar100, names), "cifar100"};
+}
+
+DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode) {
+  ImageFolderOptions options;
+  options.decode = decode;
+  const auto train = open_image_folder(folder / "train", options);
+  options.class_names = train->class_names();
+  const auto test = open_image_folder(folder / (is_folder(folder / "test") ? "test" : "val"), options);
+  return {train, test, "image folder"};
+}
+
+}  // namespace
+
+DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode) {
+  if (!is_folder(folder)) throw_error<IoError>("[dataset] {}: expected a folder", folder.string());
+  if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder);
+  if (is_file(folder / "data_batch_1.bin")) return open_cifar10_pair(folder);
+  if (is_file(folder / "train.bin")) return open_cifar100_pair(folder);
+  if (is_folder(folder / "train") && (is_folder(folder / "test") || is_folder(folder / "val"))) {
+    return open_folder_pair(folder, decode);
+  }
+  throw_error<IoError>(
+      "[dataset] {}: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, "
+      "... or "
+      "train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/",
+      folder.string());
+}
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,182 @@
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/exif.h>
+#include <sinter/nn/data/image/jpeg.h>
+
+// jpeglib.h uses FILE and size_t without declaring them, and jerror.h builds on it.
+// clang-format off
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+namespace sinter::nn::data {
+namespace {
+
+constexpr unsigned kExifMarkerLength = 0xFFFF;
+
+// libjpeg reports an error by a function that must not return. Throwing through its C frames is undefined, so
+// errors jump (longjmp) to the two functions below that call setjmp. Those hold no object with a destructor
+// and no local that changes after setjmp; all state lives in this struct, which the caller owns.
+struct Decoder {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf jump{};
+  char message[JMSG_LENGTH_MAX] = {};
+  bool out_of_memory = false;
+  int max_scans = 0;
+
+  Decoder() = default;
+  ~Decoder() { jpeg_destroy_decompress(&info); }  // safe at any point, also before the creation
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  static Decoder& of(j_common_ptr common) { return *static_cast<Decoder*>(common->client_data); }
+};
+
+[[noreturn]] void on_error(j_common_ptr common) {
+  Decoder& decoder = Decoder::of(common);
+  decoder.out_of_memory = common->err->msg_code == JERR_OUT_OF_MEMORY;
+  common->err->format_message(common, decoder.message);
+  std::longjmp(decoder.jump, 1);
+}
+
+void on_message(j_common_ptr common, int level) {
+  if (level < 0) on_error(common);  // a warning; levels from 0 are traces
+}
+
+void on_output(j_common_ptr) {}
+
+void on_progress(j_common_ptr common) {
+  Decoder& decoder = Decoder::of(common);
+  if (decoder.info.input_scan_number <= decoder.max_scans) return;
+  std::snprintf(decoder.message, sizeof decoder.message, "more than %d scans", decoder.max_scans);
+  std::longjmp(decoder.jump, 1);
+}
+
+// Starts the decoder and reads up to the first scan. False: see `message`.
+bool read_header(Decoder& decoder, const uint8_t* bytes, unsigned long size) {
+  decoder.info.err = jpeg_std_error(&decoder.errors);
+  decoder.errors.error_exit = on_error;
+  decoder.errors.emit_message = on_message;
+  decoder.errors.output_message = on_output;
+  decoder.info.client_data = &decoder;
+  if (setjmp(decoder.jump) != 0) return false;
+  jpeg_create_decompress(&decoder.info);
+  decoder.info.progress = &decoder.progress;
+  decoder.progress.progress_monitor = on_progress;
+  jpeg_save_markers(&decoder.info, JPEG_APP0 + 1, kExifMarkerLength);
+  jpeg_mem_src(&decoder.info, bytes, size);
+  jpeg_read_header(&decoder.info, TRUE);
+  return true;
+}
+
+// Fixes the output size after the scale was set. False: see `message`.
+bool scale_output(Decoder& decoder, unsigned denominator) {
+  decoder.info.scale_num = 1;
+  decoder.info.scale_denom = denominator;
+  if (setjmp(decoder.jump) != 0) return false;
+  jpeg_calc_output_dimensions(&decoder.info);
+  return true;
+}
+
+// Decodes all rows into `pixels`, `stride` bytes apart, to the end of the file. False: see `message`.
+bool read_rows(Decoder& decoder, uint8_t* pixels, size_t stride) {
+  if (setjmp(decoder.jump) != 0) return false;
+  jpeg_start_decompress(&decoder.info);
+  while (decoder.info.output_scanline < decoder.info.output_height) {
+    JSAMPROW row = pixels + stride * decoder.info.output_scanline;
+    jpeg_read_scanlines(&decoder.info, &row, 1);
+  }
+  jpeg_finish_decompress(&decoder.info);
+  return true;
+}
+
+[[noreturn]] void fail(const Decoder& decoder, const std::string& name) {
+  if (decoder.out_of_memory) throw_error<OutOfMemory>("[jpeg] {}: no memory to decode", name);
+  throw_error<IoError>("[jpeg] {}: damaged or no JPEG: {}", name, decoder.message);
+}
+
+int stored_orientation(const Decoder& decoder) {
+  for (const jpeg_marker_struct* marker = decoder.info.marker_list; marker != nullptr;
+       marker = marker->next) {
+    if (marker->marker != JPEG_APP0 + 1) continue;
+    const int orientation = exif_orientation({marker->data, marker->data_length});
+    if (orientation != 1) return orientation;
+  }
+  return 1;
+}
+
+// Multiplies ink out. Files with an Adobe marker store the inverse of the ink, as Photoshop does.
+void cmyk_to_rgb(Image& image, bool inverted, const std::string& name) {
+  if (image.channels != 4) throw_error<InternalError>("[jpeg] {}: expected CMYK pixels", name);
+  const size_t count = image.pixels.size() / 4;
+  const uint8_t mask = inverted ? 0 : 255;
+  for (size_t i = 0; i < count; ++i) {
+    const uint8_t* ink = &image.pixels[4 * i];
+    const int key = ink[3] ^ mask;
+    uint8_t rgb[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(((ink[c] ^ mask) * key + 127) / 255);
+    std::memcpy(&image.pixels[3 * i], rgb, 3);
+  }
+  image.reshape(image.height, image.width, 3);
+}
+
+void check_size(const Decoder& decoder, const std::string& name, const DecodeOptions& options) {
+  const int64_t height = decoder.info.image_height, width = decoder.info.image_width;
+  if (height * width > options.max_pixels) {
+    throw_error<IoError>("[jpeg] {}: expected at most {} pixels but the image has {} x {}", name,
+                         options.max_pixels, height, width);
+  }
+}
+
+// The denominator of the reduced size, by the upright image's extents.
+unsigned choose_reduction(const Decoder& decoder, bool transposed, const ReductionChooser& reduction) {
+  if (!reduction) return 1;
+  const int64_t height = decoder.info.image_height, width = decoder.info.image_width;
+  const int chosen = transposed ? reduction(width, height) : reduction(height, width);
+  SINTER_CHECK(chosen == 1 || chosen == 2 || chosen == 4 || chosen == 8,
+               "[jpeg] expected a reduction of 1, 2, 4 or 8 but got {}", chosen);
+  return static_cast<unsigned>(chosen);
+}
+
+}  // namespace
+
+bool is_jpeg(std::span<const uint8_t> bytes) {
+  return bytes.size() >= 3 && bytes[0] == 0xFF && bytes[1] == 0xD8 && bytes[2] == 0xFF;
+}
+
+void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
+                 const ReductionChooser& reduction, Image& image) {
+  SINTER_CHECK(options.channels == 1 || options.channels == 3, "[jpeg] expected 1 or 3 channels but got {}",
+               options.channels);
+  SINTER_CHECK(options.max_pixels > 0 && options.max_scans > 0,
+               "[jpeg] expected limits > 0 but got {} pixels and {} scans", options.max_pixels,
+               options.max_scans);
+  if (!is_jpeg(bytes))
+    throw_error<IoError>("[jpeg] {}: expected a file that starts with 0xff 0xd8 0xff", name);
+  Decoder decoder;
+  decoder.max_scans = options.max_scans;
+  if (!read_header(decoder, bytes.data(), bytes.size())) fail(decoder, name);
+  check_size(decoder, name, options);
+  const int orientation = options.apply_orientation ? stored_orientation(decoder) : 1;
+
+  jpeg_decompress_struct& info = decoder.info;
+  const bool cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
+  info.out_color_space = cmyk ? JCS_CMYK : options.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  if (!scale_output(decoder, choose_reduction(decoder, orientation >= 5, reduction))) fail(decoder, name);
+
+  image.reshape(info.output_height, info.output_width, cmyk ? 4 : options.channels);
+  if (!read_rows(decoder, image.pixels.data(), static_cast<size_t>(image.width * image.channels)))
+    fail(decoder, name);
+  if (cmyk) {
+    cmyk_to_rgb(image, info.saw_Adobe_marker != FALSE, name);
+    convert_channels(image, options.channels);
+  }
+  orient(image, orientation);
+}
+
+}  // namespace sinter::nn::data

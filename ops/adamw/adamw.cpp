@@ -1,0 +1,65 @@
+#include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/common/op_support.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr size_t kSlotInputs = 6;
+
+void check_options(const AdamWOptions& options) {
+  SINTER_CHECK(options.beta1 >= 0 && options.beta1 < 1, "[adamw_step] expected beta1 in [0, 1) but got {}",
+               options.beta1);
+  SINTER_CHECK(options.beta2 >= 0 && options.beta2 < 1, "[adamw_step] expected beta2 in [0, 1) but got {}",
+               options.beta2);
+  SINTER_CHECK(options.epsilon >= 0, "[adamw_step] expected epsilon >= 0 but got {}", options.epsilon);
+  SINTER_CHECK(options.weight_decay >= 0, "[adamw_step] expected weight_decay >= 0 but got {}",
+               options.weight_decay);
+}
+
+std::vector<TensorSpec> infer_adamw_step(const InferContext& context) {
+  check_options(context.attributes<AdamWOptions>());
+  for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
+    context.expect_float(slot);
+    for (size_t i = slot + 1; i < slot + 4; ++i) {
+      context.expect_same_dtype(i, slot);
+      context.expect_shape(i, context.shape(slot));
+    }
+    context.expect_dtype(slot + 4, DType::kFloat64);
+    context.expect_shape(slot + 4, {});
+    context.expect_dtype(slot + 5, DType::kInt64);
+    context.expect_shape(slot + 5, {});
+  }
+  return {};
+}
+
+}  // namespace
+
+void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const Tensor& step,
+                const AdamWOptions& options) {
+  static const Op& op = builtin("adamw_step");
+  check_options(options);
+  if (slots.empty()) return;
+  std::vector<Tensor> inputs;
+  inputs.reserve(slots.size() * kSlotInputs);
+  for (const AdamWSlot& slot : slots) {
+    inputs.insert(inputs.end(),
+                  {slot.parameter, slot.gradient, slot.exp_avg, slot.exp_avg_sq, learning_rate, step});
+  }
+  call(op, inputs, options);
+}
+
+void register_adamw(OpRegistry& registry);
+void register_adamw(OpRegistry& registry) {
+  registry.add({.name = "adamw_step",
+                .inputs = {{.name = "parameter", .mutated = true},
+                           {.name = "gradient"},
+                           {.name = "exp_avg", .mutated = true},
+                           {.name = "exp_avg_sq", .mutated = true},
+                           {.name = "learning_rate"},
+                           {.name = "step"}},
+                .variadic = true,
+                .outputs = {},
+                .infer = infer_adamw_step});
+}
+
+}  // namespace sinter::ops

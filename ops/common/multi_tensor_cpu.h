@@ -1,0 +1,29 @@
+// One parallel loop over the elements of many tensors: what ops over all parameters of a model need.
+#pragma once
+
+#include <algorithm>
+
+#include <sinter/core/op/kernel.h>
+#include <sinter/core/runtime/thread_pool.h>
+
+namespace sinter::ops {
+
+/// Calls body(first, begin, end) for element ranges that together cover the slots: groups of `width` inputs,
+/// of which input `first` is the group's first, with equal counts in the inputs that the body reads by range.
+template <class F>
+void for_each_slot_range(const KernelContext& context, size_t width, int64_t grain, F body) {
+  int64_t total = 0;
+  for (size_t i = 0; i < context.input_count(); i += width) total += context.input(i).numel();
+  parallel_for(total, grain, [&](int64_t begin, int64_t end) {
+    int64_t start = 0;
+    for (size_t i = 0; i < context.input_count() && start < end; i += width) {
+      const int64_t count = context.input(i).numel();
+      const int64_t from = std::max(begin - start, int64_t{0});
+      const int64_t to = std::min(end - start, count);
+      if (from < to) body(i, from, to);
+      start += count;
+    }
+  });
+}
+
+}  // namespace sinter::ops

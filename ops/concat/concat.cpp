@@ -1,0 +1,55 @@
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/concat/concat.h>
+#include <sinter/ops/slice/slice.h>
+
+namespace sinter::ops {
+namespace {
+
+std::vector<TensorSpec> infer_concat(const InferContext& context) {
+  const TensorSpec& first = context.input(0);
+  const int rank = first.shape.rank();
+  const int axis = normalize_axis(context.attributes<ConcatAttributes>().axis, rank, "concat");
+  int64_t extent = 0;
+  for (size_t i = 0; i < context.input_count(); ++i) {
+    context.expect_rank(i, rank);
+    context.expect_same_dtype(i, 0);
+    const int64_t own = context.shape(i)[axis];
+    context.expect_shape(i, first.shape.with(axis, own));
+    extent += own;
+  }
+  return {{first.shape.with(axis, extent), first.dtype, first.device}};
+}
+
+std::vector<Tensor> concat_gradient(const GradientContext& context) {
+  const int rank = context.output_spec(0).shape.rank();
+  const int axis = normalize_axis(context.attributes<ConcatAttributes>().axis, rank, "concat");
+  std::vector<Tensor> gradients(context.input_count());
+  int64_t begin = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const int64_t end = begin + context.input_spec(i).shape[axis];
+    if (context.needs(i)) gradients[i] = slice(context.grad(), axis, begin, end);
+    begin = end;
+  }
+  return gradients;
+}
+
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
+  static const Op& op = builtin("concat");
+  SINTER_CHECK(!tensors.empty(), "[concat] expected at least one tensor but got none");
+  const int checked = normalize_axis(axis, tensors.front().rank(), "concat");
+  return std::move(call(op, tensors, ConcatAttributes{checked}).front());
+}
+
+void register_concat(OpRegistry& registry);
+void register_concat(OpRegistry& registry) {
+  registry.add({.name = "concat",
+                .inputs = {{"x"}},
+                .variadic = true,
+                .outputs = {{"y"}},
+                .infer = infer_concat,
+                .gradient = concat_gradient});
+}
+
+}  // namespace sinter::ops

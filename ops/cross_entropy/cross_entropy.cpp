@@ -1,0 +1,110 @@
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/cross_entropy/cross_entropy.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Checks logits and target (inputs 0 and 1) and the options, which both ops share. Attributes: either op's.
+template <class Attributes>
+void check_inputs(const InferContext& context, const Attributes& options) {
+  const char* tag = context.tag();
+  context.expect_rank(0, 2);
+  context.expect_float(0);
+  const Shape& logits = context.shape(0);
+  SINTER_CHECK(logits[1] > 0, "[{}] expected at least one class but got logits of shape {}", tag, logits);
+  SINTER_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+               "[{}] expected label_smoothing in [0, 1] but got {}", tag, options.label_smoothing);
+  if (context.shape(1).rank() == 2) {
+    context.expect_same_dtype(1, 0);
+    context.expect_shape(1, logits);
+    SINTER_CHECK(options.ignore_index < 0, "[{}] ignore_index {} has no meaning with target probabilities",
+                 tag, options.ignore_index);
+  } else {
+    context.expect_rank(1, {1, 2});
+    context.expect_dtype(1, DType::kInt64);
+    context.expect_shape(1, {logits[0]});
+  }
+}
+
+TensorSpec row_spec(const InferContext& context) {
+  const TensorSpec& logits = context.input(0);
+  return {{logits.shape[0]}, accumulate_dtype(logits.dtype), logits.device};
+}
+
+TensorSpec loss_spec(const InferContext& context, Reduction reduction) {
+  TensorSpec spec = row_spec(context);
+  if (reduction != Reduction::kNone) spec.shape = {};
+  return spec;
+}
+
+std::vector<TensorSpec> infer_cross_entropy(const InferContext& context) {
+  const auto& options = context.attributes<CrossEntropyOptions>();
+  check_inputs(context, options);
+  return {loss_spec(context, options.reduction), row_spec(context)};
+}
+
+std::vector<Tensor> cross_entropy_gradient(const GradientContext& context) {
+  CrossEntropyGrad grad =
+      cross_entropy_grad(context.input(0), context.input(1), context.output(1), context.grad(0),
+                         context.attributes<CrossEntropyOptions>(), context.needs(1));
+  return {grad.logits, grad.target};
+}
+
+std::vector<TensorSpec> infer_cross_entropy_grad(const InferContext& context) {
+  const auto& attributes = context.attributes<CrossEntropyGradAttributes>();
+  check_inputs(context, attributes);
+  const TensorSpec rows = row_spec(context);
+  const TensorSpec loss = loss_spec(context, attributes.reduction);
+  context.expect_dtype(2, rows.dtype);
+  context.expect_shape(2, rows.shape);
+  context.expect_dtype(3, loss.dtype);
+  context.expect_shape(3, loss.shape);
+  if (!attributes.target_gradient) return {context.input(0)};
+  SINTER_CHECK(context.shape(1).rank() == 2, "[{}] class indices have no gradient", context.tag());
+  return {context.input(0), context.input(1)};
+}
+
+}  // namespace
+
+std::string_view to_string(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kMean:
+      return "mean";
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kNone:
+      return "none";
+  }
+  return "unknown";
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
+  static const Op& op = builtin("cross_entropy");
+  return call_single(op, {logits, target}, options);
+}
+
+CrossEntropyGrad cross_entropy_grad(const Tensor& logits, const Tensor& target, const Tensor& log_sum,
+                                    const Tensor& dloss, const CrossEntropyOptions& options,
+                                    bool target_gradient) {
+  static const Op& op = builtin("cross_entropy_grad");
+  const CrossEntropyGradAttributes attributes{options.label_smoothing, options.ignore_index,
+                                              options.reduction, target_gradient};
+  std::vector<Tensor> outputs = call(op, {logits, target, log_sum, dloss}, attributes);
+  return {outputs[0], target_gradient ? outputs[1] : Tensor()};
+}
+
+void register_cross_entropy(OpRegistry& registry);
+void register_cross_entropy(OpRegistry& registry) {
+  registry.add({.name = "cross_entropy",
+                .inputs = {{"logits"}, {"target"}},
+                .outputs = {{"loss"}, {.name = "log_sum", .differentiable = false}},
+                .infer = infer_cross_entropy,
+                .gradient = cross_entropy_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1}), .outputs = reads_of({1})}});
+  registry.add({.name = "cross_entropy_grad",
+                .inputs = {{"logits"}, {"target"}, {"log_sum"}, {"dloss"}},
+                .outputs = {{"dlogits"}, {"dtarget"}},
+                .infer = infer_cross_entropy_grad});
+}
+
+}  // namespace sinter::ops

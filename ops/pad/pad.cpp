@@ -1,0 +1,99 @@
+#include <cmath>
+
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/pad/pad.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Checks `padding` for a tensor of shape `shape`; `sign` is 1 to add the padding and -1 to take it away.
+Shape padded_shape(const Shape& shape, const PadAttributes& pad, int sign, const char* tag) {
+  SINTER_CHECK(pad.padding.size() == static_cast<size_t>(shape.rank()),
+               "[{}] expected {} pairs of padding for shape {} but got {}", tag, shape.rank(), shape,
+               pad.padding.size());
+  std::vector<int64_t> extents;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const auto [before, after] = pad.padding[static_cast<size_t>(axis)];
+    SINTER_CHECK(before >= 0 && after >= 0,
+                 "[{}] expected padding >= 0 on axis {} but got {} before and {} after", tag, axis, before,
+                 after);
+    const int64_t added = shape[axis] + sign * (before + after);
+    const int64_t inner = sign > 0 ? shape[axis] : added;  // of the tensor without padding
+    SINTER_CHECK(inner >= 0, "[{}] padding {} and {} exceeds extent {} of axis {}", tag, before, after,
+                 shape[axis], axis);
+    SINTER_CHECK(
+        pad.mode != PadMode::kReflect || (before == 0 && after == 0) || (before < inner && after < inner),
+        "[{}] reflection needs padding smaller than extent {} of axis {} but got {} before and {} after", tag,
+        inner, axis, before, after);
+    SINTER_CHECK(pad.mode != PadMode::kReplicate || inner > 0 || (before == 0 && after == 0),
+                 "[{}] there is nothing to replicate on axis {} of extent 0", tag, axis);
+    extents.push_back(added);
+  }
+  return Shape(extents);
+}
+
+/// Whether `value` is an element of `dtype`; floating-point dtypes round.
+bool is_representable(double value, DType dtype) {
+  if (is_float(dtype)) return true;
+  if (value != std::nearbyint(value)) return false;
+  switch (dtype) {
+    case DType::kInt64:
+      return std::abs(value) <= 0x1p53;
+    case DType::kInt32:
+      return value >= -0x1p31 && value < 0x1p31;
+    default:
+      return value >= 0 && value <= (dtype == DType::kBool ? 1 : 255);
+  }
+}
+
+std::vector<TensorSpec> infer_pad(const InferContext& context) {
+  const TensorSpec& x = context.input(0);
+  const double value = context.attributes<PadAttributes>().value;
+  SINTER_CHECK(is_representable(value, x.dtype), "[pad] expected a value that {} can hold but got {}",
+               x.dtype, value);
+  return {{padded_shape(x.shape, context.attributes<PadAttributes>(), 1, "pad"), x.dtype, x.device}};
+}
+
+std::vector<Tensor> pad_gradient(const GradientContext& context) {
+  const auto& attributes = context.attributes<PadAttributes>();
+  return {pad_grad(context.grad(), attributes.padding, attributes.mode)};
+}
+
+std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
+  context.expect_float(0);
+  const TensorSpec& dy = context.input(0);
+  return {{padded_shape(dy.shape, context.attributes<PadAttributes>(), -1, "pad_grad"), dy.dtype, dy.device}};
+}
+
+}  // namespace
+
+std::string_view to_string(PadMode mode) {
+  switch (mode) {
+    case PadMode::kConstant:
+      return "constant";
+    case PadMode::kReflect:
+      return "reflect";
+    case PadMode::kReplicate:
+      return "replicate";
+  }
+  return "unknown";
+}
+
+Tensor pad(const Tensor& x, std::vector<std::array<int64_t, 2>> padding, PadMode mode, double value) {
+  static const Op& op = builtin("pad");
+  return call_single(op, {x}, PadAttributes{std::move(padding), mode, value});
+}
+
+Tensor pad_grad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, PadMode mode) {
+  static const Op& op = builtin("pad_grad");
+  return call_single(op, {dy}, PadAttributes{std::move(padding), mode, 0.0});
+}
+
+void register_pad(OpRegistry& registry);
+void register_pad(OpRegistry& registry) {
+  registry.add(
+      {.name = "pad", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_pad, .gradient = pad_gradient});
+  registry.add({.name = "pad_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pad_grad});
+}
+
+}  // namespace sinter::ops

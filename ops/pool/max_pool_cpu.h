@@ -1,0 +1,13 @@
+// Max pooling on the CPU.
+#pragma once
+
+#include <sinter/core/op/kernel.h>
+
+namespace sinter::ops {
+
+size_t max_pool_workspace(const KernelQuery& query);
+void run_max_pool(const KernelContext& context);
+size_t max_pool_grad_workspace(const KernelQuery& query);
+void run_max_pool_grad(const KernelContext& context);
+
+}  // namespace sinter::ops

@@ -1,0 +1,181 @@
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/pool/pool.h>
+#include <sinter/ops/pool/pool_geometry.h>
+
+namespace sinter::ops {
+namespace {
+
+PoolAxis make_axis(int64_t extent, const PoolOptions& options, size_t axis, const char* tag) {
+  const char* name = axis == 0 ? "height" : "width";
+  const int64_t kernel = options.kernel[axis], padding = options.padding[axis];
+  const int64_t stride = options.stride[axis] == 0 ? kernel : options.stride[axis];
+  constexpr int64_t kMost = int64_t{1} << 30;
+  SINTER_CHECK(kernel >= 1 && kernel <= kMost, "[{}] expected a kernel of {} >= 1 but got {}", tag, name,
+               kernel);
+  SINTER_CHECK(stride >= 1 && stride <= kMost,
+               "[{}] expected a stride of {} >= 1, or 0 for the kernel's, but got {}", tag, name, stride);
+  SINTER_CHECK(padding >= 0 && padding <= kernel / 2,
+               "[{}] expected padding of {} in [0, kernel / 2 = {}] but got {}", tag, name, kernel / 2,
+               padding);
+  const int64_t room = extent + 2 * padding - kernel;
+  SINTER_CHECK(extent >= 1 && room + (options.ceil_mode ? stride - 1 : 0) >= 0,
+               "[{}] expected {} of at least 1 output but got extent {} with kernel {} and padding {}", tag,
+               name, extent, kernel, padding);
+  int64_t out = (room + (options.ceil_mode ? stride - 1 : 0)) / stride + 1;
+  if (options.ceil_mode && (out - 1) * stride >= extent + padding) --out;  // it would start behind the image
+  return {extent, kernel, stride, padding, out};
+}
+
+/// Checks a gradient's inputs (dy, and indices if there are any) and gives dx.
+std::vector<TensorSpec> infer_pool_grad(const InferContext& context) {
+  const auto& options = context.attributes<PoolGradOptions>();
+  context.expect_float(0);
+  context.expect_rank(0, 4);
+  const Shape image = pooled_image_shape(context.shape(0), options);
+  context.expect_shape(0,
+                       pool_geometry(image, options.pool, context.tag()).output_shape(options.pool.layout));
+  if (context.input_count() > 1) {
+    context.expect_dtype(1, pool_index_dtype(options.pool));
+    context.expect_shape(1, context.shape(0));
+  }
+  return {{image, context.input(0).dtype, context.input(0).device}};
+}
+
+std::vector<TensorSpec> infer_avg_pool(const InferContext& context) {
+  const auto& options = context.attributes<PoolOptions>();
+  context.expect_float(0);
+  context.expect_rank(0, 4);
+  const TensorSpec& x = context.input(0);
+  return {{pool_geometry(x.shape, options, context.tag()).output_shape(options.layout), x.dtype, x.device}};
+}
+
+std::vector<TensorSpec> infer_max_pool(const InferContext& context) {
+  std::vector<TensorSpec> specs = infer_avg_pool(context);
+  specs.push_back({specs[0].shape, pool_index_dtype(context.attributes<PoolOptions>()), specs[0].device});
+  return specs;
+}
+
+PoolGradOptions grad_options(const GradientContext& context) {
+  const auto& options = context.attributes<PoolOptions>();
+  const Shape& x = context.input_spec(0).shape;
+  const int axis = options.layout == Layout::kNCHW ? 2 : 1;
+  return {options, x[axis], x[axis + 1]};
+}
+
+std::vector<Tensor> max_pool_gradient(const GradientContext& context) {
+  return {max_pool2d_grad(context.grad(), context.output(1), grad_options(context))};
+}
+
+std::vector<Tensor> avg_pool_gradient(const GradientContext& context) {
+  return {avg_pool2d_grad(context.grad(), grad_options(context))};
+}
+
+std::vector<TensorSpec> infer_global_avg_pool(const InferContext& context) {
+  context.expect_float(0);
+  context.expect_rank(0, 4);
+  const TensorSpec& x = context.input(0);
+  const bool channels_first = context.attributes<GlobalPoolOptions>().layout == Layout::kNCHW;
+  const int axis = channels_first ? 2 : 1;
+  SINTER_CHECK(x.shape[axis] >= 1 && x.shape[axis + 1] >= 1,
+               "[{}] expected height and width of at least 1 but got shape {}", context.tag(), x.shape);
+  return {{Shape{x.shape[0], x.shape[channels_first ? 1 : 3]}, x.dtype, x.device}};
+}
+
+std::vector<Tensor> global_avg_pool_gradient(const GradientContext& context) {
+  const Layout layout = context.attributes<GlobalPoolOptions>().layout;
+  const Shape& x = context.input_spec(0).shape;
+  const int axis = layout == Layout::kNCHW ? 2 : 1;
+  return {global_avg_pool2d_grad(context.grad(), {layout, x[axis], x[axis + 1]})};
+}
+
+std::vector<TensorSpec> infer_global_avg_pool_grad(const InferContext& context) {
+  const auto& [layout, height, width] = context.attributes<GlobalPoolOptions>();
+  context.expect_float(0);
+  context.expect_rank(0, 2);
+  SINTER_CHECK(height >= 1 && width >= 1, "[{}] expected height and width of at least 1 but got {} and {}",
+               context.tag(), height, width);
+  const TensorSpec& dy = context.input(0);
+  const int64_t batch = dy.shape[0], channels = dy.shape[1];
+  const Shape image =
+      layout == Layout::kNCHW ? Shape{batch, channels, height, width} : Shape{batch, height, width, channels};
+  return {{image, dy.dtype, dy.device}};
+}
+
+}  // namespace
+
+PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const char* tag) {
+  const int height = options.layout == Layout::kNCHW ? 2 : 1;
+  return {image[0], image[options.layout == Layout::kNCHW ? 1 : 3], make_axis(image[height], options, 0, tag),
+          make_axis(image[height + 1], options, 1, tag)};
+}
+
+Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options) {
+  const int axis = options.pool.layout == Layout::kNCHW ? 2 : 1;
+  return dy.with(axis, options.height).with(axis + 1, options.width);
+}
+
+DType pool_index_dtype(const PoolOptions& options) {
+  return options.kernel[0] * options.kernel[1] <= 255 ? DType::kUInt8 : DType::kInt32;
+}
+
+Tensor max_pool2d(const Tensor& x, const PoolOptions& options) {
+  static const Op& op = builtin("max_pool2d");
+  return call_single(op, {x}, options);
+}
+
+Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options) {
+  static const Op& op = builtin("max_pool2d_grad");
+  return call_single(op, {dy, indices}, options);
+}
+
+Tensor avg_pool2d(const Tensor& x, const PoolOptions& options) {
+  static const Op& op = builtin("avg_pool2d");
+  return call_single(op, {x}, options);
+}
+
+Tensor avg_pool2d_grad(const Tensor& dy, const PoolGradOptions& options) {
+  static const Op& op = builtin("avg_pool2d_grad");
+  return call_single(op, {dy}, options);
+}
+
+Tensor global_avg_pool2d(const Tensor& x, Layout layout) {
+  static const Op& op = builtin("global_avg_pool2d");
+  return call_single(op, {x}, GlobalPoolOptions{.layout = layout});
+}
+
+Tensor global_avg_pool2d_grad(const Tensor& dy, const GlobalPoolOptions& options) {
+  static const Op& op = builtin("global_avg_pool2d_grad");
+  return call_single(op, {dy}, options);
+}
+
+void register_pool(OpRegistry& registry);
+void register_pool(OpRegistry& registry) {
+  registry.add({.name = "max_pool2d",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}, {"indices", false}},
+                .infer = infer_max_pool,
+                .gradient = max_pool_gradient,
+                .gradient_reads = {.outputs = reads_of({1})}});
+  registry.add({.name = "max_pool2d_grad",
+                .inputs = {{"dy"}, {"indices"}},
+                .outputs = {{"dx"}},
+                .infer = infer_pool_grad});
+  registry.add({.name = "avg_pool2d",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_avg_pool,
+                .gradient = avg_pool_gradient});
+  registry.add(
+      {.name = "avg_pool2d_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pool_grad});
+  registry.add({.name = "global_avg_pool2d",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_global_avg_pool,
+                .gradient = global_avg_pool_gradient});
+  registry.add({.name = "global_avg_pool2d_grad",
+                .inputs = {{"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_global_avg_pool_grad});
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,34 @@
+// Extents of a pooling call, from its shapes and options.
+#pragma once
+
+#include <sinter/core/base/shape.h>
+#include <sinter/ops/pool/pool.h>
+#include <sinter/ops/pool/pool_math.h>
+
+namespace sinter::ops {
+
+struct PoolGeometry {
+  int64_t batch, channels;
+  PoolAxis y, x;
+
+  Shape image_shape(Layout layout) const {
+    return layout == Layout::kNCHW ? Shape{batch, channels, y.extent, x.extent}
+                                   : Shape{batch, y.extent, x.extent, channels};
+  }
+  Shape output_shape(Layout layout) const {
+    return layout == Layout::kNCHW ? Shape{batch, channels, y.out, x.out}
+                                   : Shape{batch, y.out, x.out, channels};
+  }
+};
+
+/// The geometry for images of shape `image` (rank 4). Throws InvalidArgument, tagged, if the options leave no
+/// output.
+PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const char* tag);
+
+/// The shape of images with the extents of `options` and the batch and channels of `dy` (rank 4).
+Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options);
+
+/// The dtype of max_pool2d's indices.
+DType pool_index_dtype(const PoolOptions& options);
+
+}  // namespace sinter::ops

@@ -1,0 +1,85 @@
+// Helpers of the pooling kernels on the CPU: scratch per thread, and image rows laid out so that every tap of
+// a window reads consecutive elements.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/pool/pool_math.h>
+
+namespace sinter::ops {
+
+inline constexpr int64_t kPoolGrain = 16384;  // elements below which a second thread costs more than it saves
+
+/// Splits `count` items of `item_elements` each among at most num_threads() slots and calls body(slot, begin,
+/// end) in parallel: each slot can have scratch of its own.
+template <class Body>
+void parallel_slots(int64_t count, int64_t item_elements, Body body) {
+  const int64_t most = count * std::max<int64_t>(item_elements, 1) / kPoolGrain + 1;
+  const int64_t slots = std::min<int64_t>({num_threads(), count, most});
+  parallel_for(slots, 1, [&](int64_t first, int64_t last) {
+    for (int64_t slot = first; slot < last; ++slot)
+      body(slot, count * slot / slots, count * (slot + 1) / slots);
+  });
+}
+
+/// The rows of one image plane that a window covers, in compute type C. Columns are split by their remainder
+/// modulo the stride, and padding is filled in, so that tap k of the windows 0, 1, 2, ... reads consecutive
+/// elements.
+template <class C>
+class PoolRows {
+ public:
+  static int64_t scratch(const PoolAxis& y, const PoolAxis& x) {
+    return y.kernel * phases(x) * phase_width(x);
+  }
+
+  PoolRows(const PoolAxis& y, const PoolAxis& x, C padding, C* memory)
+      : y_(y), x_(x), padding_(padding), memory_(memory) {}
+
+  /// Makes the rows [begin, end) of a plane available; `begin` and `end` never decrease. Call restart() for a
+  /// new plane.
+  template <class T>
+  void load(const T* plane, int64_t begin, int64_t end) {
+    for (int64_t row = std::max(next_, begin); row < end; ++row) split(plane + row * x_.extent, slot(row));
+    next_ = std::max(next_, end);
+  }
+  void restart() { next_ = 0; }
+
+  /// Element o is what window o sees at column `tap` in image row `row`.
+  const C* tap(int64_t row, int64_t tap) const {
+    return slot(row) + tap % x_.stride * phase_width(x_) + tap / x_.stride;
+  }
+
+ private:
+  static int64_t phases(const PoolAxis& x) { return std::min(x.stride, x.kernel); }
+  static int64_t phase_width(const PoolAxis& x) { return x.out + (x.kernel - 1) / x.stride; }
+  C* slot(int64_t row) const { return memory_ + row % y_.kernel * phases(x_) * phase_width(x_); }
+
+  template <class T>
+  void split(const T* row, C* to) const {
+    const int64_t width = phase_width(x_), stride = x_.stride;
+    for (int64_t phase = 0; phase < phases(x_); ++phase, to += width) {
+      const int64_t start = phase - x_.padding;  // the column of element 0
+      const int64_t first = std::min(start < 0 ? (-start + stride - 1) / stride : 0, width);
+      const int64_t last =
+          std::clamp(start < x_.extent ? (x_.extent - start + stride - 1) / stride : 0, first, width);
+      std::fill(to, to + first, padding_);
+      if (stride == 1) {
+        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + i]);
+      } else if (stride == 2) {
+        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + 2 * i]);
+      } else {
+        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + stride * i]);
+      }
+      std::fill(to + last, to + width, padding_);
+    }
+  }
+
+  PoolAxis y_, x_;
+  C padding_;
+  C* memory_;
+  int64_t next_ = 0;  // rows before this one have been loaded
+};
+
+}  // namespace sinter::ops

@@ -1,0 +1,40 @@
+// One element of an SGD step, for every device.
+#pragma once
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/sgd/sgd.h>
+
+namespace sinter::ops {
+
+/// C: the compute type. Each part that the options leave out is skipped, so that 0 * infinity cannot make a
+/// NaN.
+template <class C>
+struct SgdElement {
+  SgdElement(const SgdOptions& options, double rate)
+      : learning_rate(static_cast<C>(rate)),
+        momentum(static_cast<C>(options.momentum)),
+        gradient_share(static_cast<C>(1.0 - options.dampening)),
+        weight_decay(static_cast<C>(options.weight_decay)),
+        decays(options.weight_decay != 0),
+        nesterov(options.nesterov),
+        first_step(options.first_step) {}
+
+  SINTER_HOST_DEVICE C decayed(C parameter, C gradient) const {
+    return decays ? gradient + weight_decay * parameter : gradient;
+  }
+  /// The new parameter without momentum.
+  SINTER_HOST_DEVICE C plain(C parameter, C gradient) const {
+    return parameter - learning_rate * decayed(parameter, gradient);
+  }
+  /// The new parameter with momentum; changes `buffer`.
+  SINTER_HOST_DEVICE C with_momentum(C parameter, C gradient, C& buffer) const {
+    const C g = decayed(parameter, gradient);
+    buffer = first_step ? g : momentum * buffer + gradient_share * g;
+    return parameter - learning_rate * (nesterov ? g + momentum * buffer : buffer);
+  }
+
+  C learning_rate, momentum, gradient_share, weight_decay;
+  bool decays, nesterov, first_step;
+};
+
+}  // namespace sinter::ops

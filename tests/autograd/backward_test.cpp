@@ -1,0 +1,204 @@
+// backward(): accumulation, retained graphs, stale saved tensors, long chains, and gradcheck itself.
+#include <gtest/gtest.h>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/autograd/gradcheck.h>
+#include <sinter/core/op/call.h>
+#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/relu/relu.h>
+#include <sinter/ops/unary/unary.h>
+
+namespace sinter {
+namespace {
+
+Tensor leaf(const std::vector<double>& values) {
+  return Tensor::from_values(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+}
+
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Backward, GivesTheGradientOfAProduct) {
+  const Tensor x = leaf({1, 2, 3}), y = leaf({4, 5, 6});
+  backward(ops::sum(x * y));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 5, 6}));
+  EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{1, 2, 3}));
+}
+
+TEST(Backward, AddsUpWhereATensorIsUsedTwice) {
+  const Tensor x = leaf({3});
+  const Tensor square = x * x;
+  backward(ops::sum(square * x + square));  // x^3 + x^2
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{33}));
+}
+
+TEST(Backward, AccumulatesOverCallsUntilCleared) {
+  const Tensor x = leaf({2});
+  backward(ops::sum(x * x));
+  backward(ops::sum(x * x));
+  EXPECT_EQ(x.grad().item(), 8);
+  x.set_grad({});
+  EXPECT_FALSE(x.grad().defined());
+  backward(ops::sum(x * x));
+  EXPECT_EQ(x.grad().item(), 4);
+}
+
+TEST(Backward, GivesEachLeafAnArrayOfItsOwn) {
+  const Tensor x = leaf({1, 1}), y = leaf({1, 1});
+  backward(ops::sum(x + y));
+  {
+    const NoGrad no_grad;
+    ops::fill_(x.grad(), 7.0);
+  }
+  EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+TEST(Backward, TakesAnExplicitGradient) {
+  const Tensor x = leaf({1, 2});
+  backward(x * x, {.gradient = Tensor::from_values(std::vector<double>{10, 100}, {2})});
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{20, 400}));
+}
+
+TEST(Backward, RunsTwiceThroughARetainedGraphOnly) {
+  const Tensor x = leaf({2});
+  const Tensor y = ops::sum(x * x);
+  backward(y, {.retain_graph = true});
+  backward(y);
+  EXPECT_EQ(x.grad().item(), 8);
+  EXPECT_EQ(
+      message_of([&] { backward(y); }),
+      "[backward] the graph through 'sum' was released by an earlier backward; pass retain_graph = true to "
+      "that one");
+}
+
+TEST(Backward, NoticesASavedTensorThatWasChanged) {
+  const Tensor x = leaf({2});
+  const Tensor factor = Tensor::full({1}, 3.0, DType::kFloat64);
+  const Tensor y = ops::sum(x * factor);
+  ops::fill_(factor, 5.0);
+  EXPECT_EQ(
+      message_of([&] { backward(y); }),
+      "[backward] input 1 of 'mul' was changed in place after the forward call, but its gradient reads it "
+      "(version 1, expected 0)");
+}
+
+TEST(Backward, AllowsChangesOfWhatNoGradientReads) {
+  const Tensor x = leaf({2});
+  const Tensor addend = Tensor::full({1}, 3.0, DType::kFloat64);
+  const Tensor y = ops::sum(x + addend);
+  ops::fill_(addend, 5.0);
+  backward(y);
+  EXPECT_EQ(x.grad().item(), 1);
+}
+
+TEST(Backward, RefusesWhatWasNotRecorded) {
+  const Tensor x = Tensor::full({}, 1.0);
+  EXPECT_EQ(message_of([&] { backward(x); }),
+            "[backward] the tensor was not computed from one that requires a gradient");
+  const Tensor z = leaf({1, 2});
+  EXPECT_EQ(message_of([&] { backward(z * z); }),
+            "[backward] a result of shape (2,) needs an explicit gradient");
+  EXPECT_EQ(message_of([&] { backward(z * z, {.gradient = Tensor::full({3}, 1.0, DType::kFloat64)}); }),
+            "[backward] expected a gradient of float64 (2,) on cpu but got float64 (3,) on cpu");
+}
+
+TEST(Backward, RefusesToChangeALeafWhileRecording) {
+  const Tensor x = leaf({1});
+  EXPECT_EQ(message_of([&] { ops::fill_(x, 0.0); }),
+            "[fill_] cannot change 'target' in place while its gradient is recorded; use sinter::NoGrad");
+  const NoGrad no_grad;
+  ops::fill_(x, 9.0);
+  EXPECT_EQ(x.item(), 9.0);
+}
+
+TEST(NoGradTest, StopsRecordingAndRestores) {
+  const Tensor x = leaf({2});
+  {
+    const NoGrad outer;
+    { const NoGrad inner; }
+    EXPECT_FALSE(grad_enabled());
+    EXPECT_FALSE((x * x).requires_grad());
+  }
+  EXPECT_TRUE((x * x).requires_grad());
+}
+
+TEST(Backward, TakesLongChainsApartWithoutRecursion) {
+  Tensor x = leaf({1});
+  Tensor y = x;
+  for (int i = 0; i < 200'000; ++i) y = ops::affine(y, 1.0, 0.0);
+  backward(ops::sum(y));
+  EXPECT_EQ(x.grad().item(), 1);
+  Tensor z = x;
+  for (int i = 0; i < 200'000; ++i) z = ops::affine(z, 1.0, 0.0);
+  z = Tensor();  // released without backward
+}
+
+TEST(Backward, DetachCutsTheGraph) {
+  const Tensor x = leaf({3});
+  backward(ops::sum((x * x).detach() * x));
+  EXPECT_EQ(x.grad().item(), 9);
+}
+
+TEST(Gradcheck, PassesARightGradient) {
+  const auto result = gradcheck([](const auto& in) { return std::vector<Tensor>{ops::exp(in[0] * in[1])}; },
+                                {leaf({0.5, -0.25}), leaf({1.0, 2.0})});
+  EXPECT_TRUE(result.passed) << result.message;
+  EXPECT_LT(result.largest_error, 1e-6);
+}
+
+/// A copy of `square` whose gradient forgets the factor 2.
+void register_wrong_square() {
+  OpRegistry& registry = OpRegistry::instance();
+  if (registry.find("test_wrong_square") != nullptr) return;
+  registry.add(
+      {.name = "test_wrong_square",
+       .inputs = {{"x"}},
+       .outputs = {{"y"}},
+       .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; },
+       .gradient =
+           [](const GradientContext& context) {
+             return std::vector<Tensor>{ops::mul(context.input(0), context.grad())};
+           },
+       .gradient_reads = {.inputs = reads_of({0})}});
+  registry.add_kernel("test_wrong_square", {.run = [](const KernelContext& context) {
+                        for (int64_t i = 0; i < context.input(0).numel(); ++i) {
+                          const double x = context.input(0).as<double>()[i];
+                          context.output(0).as<double>()[i] = x * x;
+                        }
+                      }});
+}
+
+TEST(Gradcheck, FindsAWrongGradientOfAnOpFromOutside) {
+  register_wrong_square();
+  const Op& op = OpRegistry::instance().get("test_wrong_square");
+  const auto result = gradcheck([&](const auto& in) { return call(op, {in[0]}); }, {leaf({3.0})});
+  EXPECT_FALSE(result.passed);
+  EXPECT_NEAR(result.largest_error, 3.0 / 7.0, 1e-6);
+  EXPECT_TRUE(result.message.starts_with("input 0 element 0: the gradient is ")) << result.message;
+}
+
+TEST(Gradcheck, LeavesTheInputsAsTheyWere) {
+  const Tensor x = leaf({0.1, 0.2});
+  gradcheck([](const auto& in) { return std::vector<Tensor>{ops::exp(in[0])}; }, {x});
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0.1, 0.2}));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Gradcheck, RefusesOtherDtypes) {
+  const Tensor x = Tensor::full({1}, 1.0).set_requires_grad(true);
+  EXPECT_EQ(message_of([&] { gradcheck([](const auto& in) { return std::vector<Tensor>{in[0]}; }, {x}); }),
+            "[gradcheck] expected float64 inputs on the cpu but got float32 (1,) on cpu");
+}
+
+}  // namespace
+}  // namespace sinter

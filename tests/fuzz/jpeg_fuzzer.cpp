@@ -1,0 +1,25 @@
+// Feeds bytes to the image decoders (JPEG with EXIF, PGM, PPM). Whatever they are, they give an image of the
+// size that they claim or an IoError. The first byte chooses the options.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/netpbm.h>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sinter::nn::data;
+  if (size == 0) return 0;
+  const int choice = *data;
+  const DecodeOptions options = {
+      .channels = (choice & 1) != 0 ? 3 : 1, .max_pixels = 1 << 20, .max_scans = 20};
+  const ReductionChooser reduction = [&](int64_t, int64_t) { return 1 << (choice >> 1 & 3); };
+  try {
+    Image image;
+    decode_image({data + 1, size - 1}, "fuzz", options, reduction, image);
+    if (image.channels != options.channels || image.height * image.width > options.max_pixels) std::abort();
+    if (image.pixels.size() != static_cast<size_t>(image.height * image.width * image.channels)) std::abort();
+  } catch (const sinter::IoError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,36 @@
+// Any bytes as a safetensors file: read, or refused with a typed error. What was read must survive writing.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <sinter/nn/checkpoint/safetensors.h>
+
+namespace {
+
+std::string serialize(const sinter::nn::Safetensors& file) {
+  std::string bytes;
+  sinter::nn::serialize_safetensors(file.tensors, file.metadata, [&](std::span<const std::byte> piece) {
+    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sinter::nn::Safetensors file;
+  try {
+    file = sinter::nn::parse_safetensors(std::as_bytes(std::span(data, size)), "fuzz.safetensors");
+  } catch (const sinter::IoError&) {
+    return 0;
+  } catch (const sinter::Unsupported&) {
+    return 0;
+  }
+  const std::string once = serialize(file);
+  const std::string twice =
+      serialize(sinter::nn::parse_safetensors(std::as_bytes(std::span(once)), "again.safetensors"));
+  if (once != twice) std::abort();
+  return 0;
+}

@@ -1,0 +1,81 @@
+// A process that saves checkpoints is killed at random moments: a valid one always exists.
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include <common/failing_file_system.h>
+#include <common/temporary_folder.h>
+#include <gtest/gtest.h>
+#include <nn/checkpoint/checkpoint_samples.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/checkpoint.h>
+
+namespace sinter::nn {
+namespace {
+
+using sinter::testing::expect_same;
+using sinter::testing::FailingFileSystem;
+using sinter::testing::make_checkpoint;
+using sinter::testing::TemporaryFolder;
+
+/// Saves checkpoint after checkpoint, each continuing the steps of the one before, until it is killed.
+[[noreturn]] void save_until_killed(const std::filesystem::path& root) {
+  try {
+    FailingFileSystem files;  // never syncs: what is killed is the process, not the machine
+    CheckpointFolder checkpoints(root, 1, files);
+    int64_t step = load_checkpoint(*checkpoints.latest()).value<int64_t>("step");
+    for (;;) checkpoints.save(make_checkpoint(++step));
+  } catch (...) {
+    _exit(1);
+  }
+}
+
+TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
+  constexpr int kKills = 1000;
+  const TemporaryFolder folder;
+  FailingFileSystem files;
+  CheckpointFolder checkpoints(folder / "run", 1, files);
+  checkpoints.save(make_checkpoint(1));
+  Generator generator(5);
+  int64_t step = 1;
+  int leftovers = 0;
+  for (int kill = 0; kill < kKills; ++kill) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) save_until_killed(checkpoints.root());
+    std::this_thread::sleep_for(std::chrono::microseconds(generator.below(4000)));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: a save or load threw";
+
+    // keep_last is 1, so a moment without a valid checkpoint would show; between save and removal there are
+    // two.
+    const auto list = checkpoints.list();
+    ASSERT_TRUE(list.size() == 1 || list.size() == 2) << list.size();
+    for (const std::filesystem::path& path : list) {
+      const CheckpointData data = load_checkpoint(path);
+      expect_same(data, make_checkpoint(data.value<int64_t>("step")));
+    }
+    const int64_t newest = load_checkpoint(list.back()).value<int64_t>("step");
+    ASSERT_GE(newest, step);
+    step = newest;
+    std::vector<std::string> names;
+    files.list(checkpoints.root(), names);
+    leftovers += names.size() > list.size() ? 1 : 0;
+  }
+  // The kills must have met saves and removals in the middle, else this test has shown nothing.
+  EXPECT_GT(step, kKills / 4);
+  EXPECT_GT(leftovers, kKills / 20);
+  checkpoints.save(make_checkpoint(step + 1));
+  std::vector<std::string> names;
+  files.list(checkpoints.root(), names);
+  EXPECT_EQ(names.size(), 1u);
+}
+
+}  // namespace
+}  // namespace sinter::nn

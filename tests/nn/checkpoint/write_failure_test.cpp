@@ -1,0 +1,229 @@
+// Saving on disks that fail, fill up or vanish at any call: a typed error, and nothing that was there is
+// lost.
+#include <string>
+#include <vector>
+
+#include <common/failing_file_system.h>
+#include <common/temporary_folder.h>
+#include <gtest/gtest.h>
+#include <nn/checkpoint/checkpoint_samples.h>
+#include <nn/checkpoint/safetensors_samples.h>
+
+#include <sinter/nn/checkpoint/checkpoint.h>
+
+namespace sinter::nn {
+namespace {
+
+using sinter::testing::expect_same;
+using sinter::testing::FailingFileSystem;
+using sinter::testing::make_checkpoint;
+using sinter::testing::message_of;
+using sinter::testing::read_file;
+using sinter::testing::serialize;
+using sinter::testing::TemporaryFolder;
+using sinter::testing::write_file;
+using Failure = FailingFileSystem::Failure;
+
+constexpr Failure kFailures[] = {Failure::kOnce, Failure::kDiskFull, Failure::kGone};
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  FileSystem::native().list(folder, names);
+  return names;
+}
+
+NamedTensors sample(int64_t step) {
+  return make_checkpoint(step).tensors.at("model");
+}
+
+TEST(SafetensorsWriteFailure, EveryCallMayFail) {
+  for (const Failure failure : kFailures) {
+    bool survived = false;
+    for (int64_t k = 1; !survived; ++k) {
+      SCOPED_TRACE(fmt::format("failure {} at call {}", static_cast<int>(failure), k));
+      const TemporaryFolder folder;
+      const std::filesystem::path path = folder / "a.safetensors";
+      write_safetensors(path, sample(1));
+      FailingFileSystem files(failure, k);
+      const auto write = [&] { write_safetensors(path, sample(2), {}, files); };
+      survived = message_of<IoError>(write) == "no exception";
+      EXPECT_NE(survived, files.failed());
+      EXPECT_EQ(files.open_files(), 0);
+
+      // Up to the rename the old file is there, behind it the new one; nothing else in between.
+      const auto& calls = files.calls();
+      const auto renamed = std::find(calls.begin(), calls.end(), "rename .a.safetensors.saving");
+      const bool expect_new = renamed != calls.end() && (survived || renamed - calls.begin() + 1 < k);
+      EXPECT_EQ(read_file(path), serialize(sample(expect_new ? 2 : 1)));
+      if (failure != Failure::kGone) {
+        EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.safetensors"});
+      }
+
+      write_safetensors(path, sample(3));
+      EXPECT_EQ(read_file(path), serialize(sample(3)));
+      EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a.safetensors"});
+    }
+  }
+}
+
+TEST(SafetensorsWriteFailure, ErrorsNameFileActionAndCause) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "a.safetensors").string();
+  const std::string temporary = (folder / ".a.safetensors.saving").string();
+  const auto message = [&](Failure failure, int64_t k) {
+    FailingFileSystem files(failure, k);
+    return message_of<IoError>([&] { write_safetensors(path, sample(1), {}, files); });
+  };
+  EXPECT_EQ(message(Failure::kOnce, 1), "[file] " + temporary + ": cannot create: Input/output error");
+  EXPECT_EQ(message(Failure::kDiskFull, 2),
+            "[file] " + temporary + ": cannot write: No space left on device");
+  EXPECT_EQ(message(Failure::kOnce, 6), "[file] " + temporary + ": cannot sync: Input/output error");
+  EXPECT_EQ(message(Failure::kOnce, 8),
+            "[file] " + path + ": cannot rename the finished file to its name: Input/output error");
+  EXPECT_EQ(message(Failure::kOnce, 10),
+            "[file] " + folder.path().string() + ": cannot sync: Input/output error");
+}
+
+TEST(SafetensorsWriteFailure, ShortWritesAreContinued) {
+  const TemporaryFolder folder;
+  FailingFileSystem files;
+  files.limit_write(7);
+  write_safetensors(folder / "a.safetensors", sample(1), {}, files);
+  EXPECT_EQ(read_file(folder / "a.safetensors"), serialize(sample(1)));
+  EXPECT_GT(files.calls().size(), 50u);
+}
+
+TEST(SafetensorsWriteFailure, TheFileIsOnTheDiskBeforeItsName) {
+  const TemporaryFolder folder;
+  FailingFileSystem files;
+  write_safetensors(folder / "a.safetensors", {{"w", Tensor::zeros({2})}}, {}, files);
+  const std::string temporary = " .a.safetensors.saving";
+  const std::string parent = " " + folder.path().filename().string();
+  EXPECT_EQ(files.calls(),
+            (std::vector<std::string>{"create" + temporary, "write" + temporary, "write" + temporary,
+                                      "write" + temporary, "sync" + temporary, "close" + temporary,
+                                      "rename" + temporary, "open folder" + parent, "sync" + parent,
+                                      "close" + parent}));
+}
+
+TEST(SafetensorsReadFailure, EveryCallMayFail) {
+  const TemporaryFolder folder;
+  write_safetensors(folder / "a.safetensors", sample(1));
+  FailingFileSystem healthy;
+  read_safetensors(folder / "a.safetensors", healthy);
+  const auto calls = static_cast<int64_t>(healthy.calls().size());
+  ASSERT_GE(calls, 6);
+  for (int64_t k = 1; k < calls; ++k) {  // the last call closes a file that was only read
+    FailingFileSystem files(Failure::kOnce, k);
+    EXPECT_THROW(read_safetensors(folder / "a.safetensors", files), IoError) << k;
+    EXPECT_EQ(files.open_files(), 0) << k;
+  }
+}
+
+/// A root with two checkpoints, the remains of a killed save and those of a killed removal.
+void make_root(const std::filesystem::path& root) {
+  FailingFileSystem files;  // which does not wait for the disk
+  CheckpointFolder checkpoints(root, 2, files);
+  checkpoints.save(make_checkpoint(1));
+  checkpoints.save(make_checkpoint(2));
+  for (const char* name : {".saving-checkpoint-00000003", ".removing-checkpoint-00000000"}) {
+    std::filesystem::create_directory(root / name);
+    write_file(root / name / "model.safetensors", "half");
+  }
+}
+
+/// Every checkpoint that is listed must load and be the one that was saved under its number.
+void check_all(const CheckpointFolder& checkpoints, int64_t newest_at_least) {
+  const std::vector<std::filesystem::path> list = checkpoints.list();
+  ASSERT_FALSE(list.empty());
+  int64_t step = 0;
+  for (const std::filesystem::path& folder : list) {
+    const CheckpointData data = load_checkpoint(folder);
+    step = data.value<int64_t>("step");
+    EXPECT_EQ(folder.filename().string(), fmt::format("checkpoint-{:08}", step));
+    expect_same(data, make_checkpoint(step));
+  }
+  EXPECT_GE(step, newest_at_least);
+}
+
+TEST(CheckpointWriteFailure, EveryCallMayFail) {
+  for (const Failure failure : kFailures) {
+    bool survived = false;
+    for (int64_t k = 1; !survived; ++k) {
+      SCOPED_TRACE(fmt::format("failure {} at call {}", static_cast<int>(failure), k));
+      const TemporaryFolder folder;
+      make_root(folder / "run");
+      FailingFileSystem files(failure, k);
+      CheckpointFolder failing(folder / "run", 2, files);
+      survived = message_of<IoError>([&] { failing.save(make_checkpoint(3)); }) == "no exception";
+      EXPECT_NE(survived, files.failed());
+      EXPECT_EQ(files.open_files(), 0);
+      ASSERT_LT(k, 200);
+
+      FailingFileSystem healthy;
+      CheckpointFolder checkpoints(folder / "run", 2, healthy);
+      check_all(checkpoints, survived ? 3 : 2);
+      const int64_t next = load_checkpoint(*checkpoints.latest()).value<int64_t>("step") + 1;
+      checkpoints.save(make_checkpoint(next));
+      check_all(checkpoints, next);
+      EXPECT_EQ(names_in(folder / "run"), (std::vector<std::string>{fmt::format("checkpoint-{:08}", next - 1),
+                                                                    fmt::format("checkpoint-{:08}", next)}));
+    }
+  }
+}
+
+TEST(CheckpointWriteFailure, AFullDiskLeavesNothingOfTheNewCheckpoint) {
+  const TemporaryFolder folder;
+  make_root(folder / "run");
+  FailingFileSystem probe;
+  CheckpointFolder(folder / "run", 0, probe).save(make_checkpoint(3));
+  const auto calls = static_cast<int64_t>(probe.calls().size());
+  for (int64_t k = 1; k <= calls; ++k) {
+    FailingFileSystem files(Failure::kDiskFull, k);
+    CheckpointFolder failing(folder / "run", 0, files);
+    const size_t before = failing.list().size();
+    if (message_of<IoError>([&] { failing.save(make_checkpoint(4)); }) == "no exception") continue;
+    const bool complete = failing.list().size() == before + 1;  // only the sync of the root had failed
+    EXPECT_EQ(names_in(folder / "run").size(), before + (complete ? 1 : 0)) << k;
+    if (complete) std::filesystem::remove_all(*failing.latest());
+  }
+}
+
+TEST(CheckpointWriteFailure, EachFileIsOnTheDiskBeforeTheCheckpointHasItsName) {
+  const TemporaryFolder folder;
+  FailingFileSystem files;
+  CheckpointFolder(folder / "run", 1, files).save(make_checkpoint(1));
+  const auto place = [&](const std::string& call) {
+    const auto& calls = files.calls();
+    const auto found = std::find(calls.begin(), calls.end(), call);
+    EXPECT_NE(found, calls.end()) << call;
+    return found - calls.begin();
+  };
+  const auto rename = place("rename .saving-checkpoint-00000001");
+  const auto manifest = place("create manifest.txt");
+  for (const char* name : {"model.safetensors", "optimiser.safetensors", "state.json"}) {
+    EXPECT_LT(place(std::string("sync ") + name), manifest) << name;
+  }
+  EXPECT_LT(place("sync manifest.txt"), place("sync .saving-checkpoint-00000001"));
+  EXPECT_LT(place("sync .saving-checkpoint-00000001"), rename);
+  EXPECT_LT(rename, place("sync run"));
+  EXPECT_LT(place("sync " + folder.path().filename().string()), manifest);  // the root's own name
+}
+
+TEST(CheckpointReadFailure, EveryCallMayFail) {
+  const TemporaryFolder folder;
+  FailingFileSystem writer;
+  const std::filesystem::path path = CheckpointFolder(folder / "run", 1, writer).save(make_checkpoint(1));
+  FailingFileSystem healthy;
+  load_checkpoint(path, healthy);
+  for (int64_t k = 1; k <= static_cast<int64_t>(healthy.calls().size()); ++k) {
+    const std::string& call = healthy.calls()[static_cast<size_t>(k - 1)];
+    FailingFileSystem files(Failure::kOnce, k);
+    const bool threw = message_of<IoError>([&] { load_checkpoint(path, files); }) != "no exception";
+    EXPECT_EQ(threw, !call.starts_with("close")) << call;  // closing what was only read cannot lose anything
+    EXPECT_EQ(files.open_files(), 0) << k;
+  }
+}
+
+}  // namespace
+}  // namespace sinter::nn

@@ -1,0 +1,320 @@
+// The readers of data sets: what they give, and the exact words with which they refuse damage.
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/formats/cifar.h>
+#include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/idx.h>
+#include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/formats/open_dataset.h>
+
+#include "nn/data/data_test_support.h"
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Bytes;
+using testing::load_picture;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+// (2, 2, 3) with the values 0 ... 11, plain and packed by Python's gzip.
+const Bytes kPlain = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+const Bytes kPacked = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0x63, 0x60, 0xe0, 0x60,
+                       0x66, 0x60, 0x60, 0x60, 0x82, 0x62, 0x66, 0x06, 0x46, 0x26, 0x66, 0x16, 0x56, 0x36,
+                       0x76, 0x0e, 0x4e, 0x2e, 0x6e, 0x00, 0x78, 0x1e, 0x23, 0x84, 0x1c, 0x00, 0x00, 0x00};
+
+// A packed file whose header promises 10 values and whose stream holds 100,000.
+Bytes bomb() {
+  Bytes bytes = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xed, 0xc1, 0x31,
+                 0x11, 0x00, 0x30, 0x08, 0x00, 0xb1, 0x67, 0xeb, 0xe1, 0x5f, 0x30, 0x36, 0x3a,
+                 0x24, 0xa9, 0x37, 0xd5, 0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+  bytes.resize(126, 0);
+  const Bytes end = {0x7c, 0xeb, 0x00, 0x7f, 0x8e, 0x3f, 0xf1, 0xa8, 0x86, 0x01, 0x00};
+  bytes.insert(bytes.end(), end.begin(), end.end());
+  return bytes;
+}
+
+std::string idx_error(const Bytes& bytes) {
+  return message_of<IoError>([&] { parse_idx(bytes, "file"); });
+}
+Bytes with(Bytes bytes, size_t at, uint8_t value) {
+  bytes[at] = value;
+  return bytes;
+}
+Bytes first(const Bytes& bytes, size_t count) {
+  return Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+TEST(Idx, ReadsPlainAndPacked) {
+  for (const Bytes& bytes : {kPlain, kPacked}) {
+    const IdxArray array = parse_idx(bytes, "file");
+    EXPECT_EQ(array.dims, (std::vector<int64_t>{2, 2, 3}));
+    EXPECT_EQ(array.values, Bytes(kPlain.begin() + 16, kPlain.end()));
+  }
+}
+
+TEST(Idx, RefusesWrongHeaders) {
+  EXPECT_EQ(idx_error(with(kPlain, 0, 9)),
+            "[idx] file: expected two zero bytes at byte 0 but got 0x09 0x00; this is no IDX file");
+  EXPECT_EQ(message_of<Unsupported>([] { parse_idx(with(kPlain, 2, 0x0d), "file"); }),
+            "[idx] file: expected element type 0x08 (uint8) at byte 2 but got 0x0d");
+  EXPECT_EQ(idx_error(with(kPlain, 3, 0)), "[idx] file: expected a rank from 1 to 8 at byte 3 but got 0");
+  EXPECT_EQ(idx_error(with(kPlain, 3, 9)), "[idx] file: expected a rank from 1 to 8 at byte 3 but got 9");
+  EXPECT_EQ(idx_error(first(kPlain, 3)),
+            "[idx] file: expected a header of at least 4 bytes but the file has 3");
+  EXPECT_EQ(idx_error(first(kPlain, 15)), "[idx] file: expected a header of 16 bytes but the file has 15");
+}
+
+TEST(Idx, RefusesSizesThatDoNotFit) {
+  EXPECT_EQ(idx_error(first(kPlain, 27)),
+            "[idx] file: expected 12 values for shape (2, 2, 3) from byte 16 on but the file has 11");
+  Bytes trailing = kPlain;
+  trailing.push_back(0);
+  EXPECT_EQ(idx_error(trailing),
+            "[idx] file: expected 12 values for shape (2, 2, 3) from byte 16 on but the file has 13");
+  Bytes huge = kPlain;
+  std::fill(huge.begin() + 4, huge.begin() + 16, uint8_t{0xff});
+  EXPECT_EQ(idx_error(huge), "[idx] file: the extents at byte 4 promise more than 17179869184 values");
+  // 2^32 - 1 values promised: refused by the size of the file, before any memory is taken.
+  EXPECT_EQ(
+      idx_error({0, 0, 8, 1, 0xff, 0xff, 0xff, 0xff, 1}),
+      "[idx] file: expected 4294967295 values for shape (4294967295) from byte 8 on but the file has 1");
+}
+
+TEST(Idx, RefusesDamagedGzip) {
+  for (size_t size = 2; size < kPacked.size(); ++size) {
+    EXPECT_EQ(idx_error(first(kPacked, size)), "[gzip] file: the compressed stream is cut short") << size;
+  }
+  EXPECT_EQ(idx_error(with(kPacked, 35, 0)),
+            "[gzip] file: the compressed stream is damaged: incorrect data check");
+  EXPECT_EQ(idx_error(with(kPacked, 10, 0x67)),
+            "[gzip] file: the compressed stream is damaged: invalid block type");
+  Bytes trailing = kPacked;
+  trailing.push_back(7);
+  EXPECT_EQ(idx_error(trailing), "[gzip] file: 1 trailing bytes after the compressed stream");
+  EXPECT_EQ(idx_error(bomb()), "[gzip] file: unpacks to more bytes than its header says");
+}
+
+TEST(Idx, PairsImagesWithLabels) {
+  const TemporaryFolder folder;
+  const fs::path images = folder.write("images", kPacked);
+  const fs::path labels = folder.write("labels", {0, 0, 8, 1, 0, 0, 0, 2, 4, 1});
+  const auto dataset = open_idx(images, labels);
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"0", "1", "2", "3", "4"}));
+  const Sample sample = dataset->get(1);
+  EXPECT_EQ(sample.label, 1);
+  EXPECT_EQ(sample.image.height, 2);
+  EXPECT_EQ(sample.image.width, 3);
+  EXPECT_EQ(sample.image.pixels, (Bytes{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(message_of<InvalidArgument>([&] { dataset->get(2); }),
+            "[dataset] expected an index from 0 to 1 but got 2");
+
+  EXPECT_EQ(message_of<IoError>([&] { open_idx(images, labels, 4); }),
+            "[idx] " + labels.string() + ": expected labels below 4 but label 0 is 4");
+  const fs::path three = folder.write("three", {0, 0, 8, 1, 0, 0, 0, 3, 4, 1, 0});
+  EXPECT_EQ(message_of<IoError>([&] { open_idx(images, three); }),
+            "[idx] " + three.string() + ": expected labels (2) for the images of " + images.string() +
+                " but got (3)");
+  EXPECT_EQ(message_of<IoError>([&] { open_idx(labels, labels); }),
+            "[idx] " + labels.string() +
+                ": expected images (N, height, width) or (N, height, width, channels) but got (2)");
+  const fs::path none = folder.write("none", {0, 0, 8, 1, 0, 0, 0, 0});
+  const fs::path no_images = folder.write("no_images", {0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2});
+  EXPECT_EQ(message_of<IoError>([&] { open_idx(no_images, none); }),
+            "[idx] " + no_images.string() + ": expected at least one image and pixel but got (0, 2, 2)");
+}
+
+TEST(Files, NameTheReason) {
+  const TemporaryFolder folder;
+  const std::string missing = (folder.path() / "missing").string();
+  EXPECT_EQ(message_of<IoError>([&] { read_file(missing, 10); }),
+            "[file] " + missing + ": cannot open: No such file or directory");
+  EXPECT_EQ(message_of<IoError>([&] { read_file(folder.path(), 10); }),
+            "[file] " + folder.path().string() + ": expected a regular file");
+  const fs::path file = folder.write("file", {1, 2, 3});
+  EXPECT_EQ(message_of<IoError>([&] { read_file(file, 2); }),
+            "[file] " + file.string() + ": expected at most 2 bytes but it has 3");
+  EXPECT_EQ(read_file(file, 3), (Bytes{1, 2, 3}));
+}
+
+// A record with a label and planes 10 + i, 100 + i, 200 + i (mod 256).
+Bytes cifar_record(Bytes labels) {
+  for (const int base : {10, 100, 200}) {
+    for (int i = 0; i < 1024; ++i) labels.push_back(static_cast<uint8_t>(base + i));
+  }
+  return labels;
+}
+
+TEST(Cifar, ReadsPlanesAndLabels) {
+  MemoryDataset::Content content;
+  parse_cifar(cifar_record({7}), CifarKind::kCifar10, "file", content);
+  EXPECT_EQ(content.labels, (std::vector<int64_t>{7}));
+  EXPECT_EQ(first(content.pixels, 6), (Bytes{10, 100, 200, 11, 101, 201}));
+  EXPECT_EQ(content.pixels.size(), 3072u);
+  const Bytes fine_and_coarse = cifar_record({19, 99});
+  parse_cifar(fine_and_coarse, CifarKind::kCifar100, "file", content);
+  parse_cifar(fine_and_coarse, CifarKind::kCifar100Coarse, "file", content);
+  EXPECT_EQ(content.labels, (std::vector<int64_t>{7, 99, 19}));
+  EXPECT_EQ(content.pixels[3072 * 2], 10);
+}
+
+TEST(Cifar, RefusesDamage) {
+  const auto error = [](const Bytes& bytes, CifarKind kind) {
+    MemoryDataset::Content content;
+    return message_of<IoError>([&] { parse_cifar(bytes, kind, "file", content); });
+  };
+  EXPECT_EQ(error({}, CifarKind::kCifar10),
+            "[cifar] file: expected one or more records of 3073 bytes but the file has 0 bytes");
+  EXPECT_EQ(error(cifar_record({1, 2}), CifarKind::kCifar10),
+            "[cifar] file: expected one or more records of 3073 bytes but the file has 3074 bytes");
+  Bytes second = cifar_record({1});
+  const Bytes bad = cifar_record({10});
+  second.insert(second.end(), bad.begin(), bad.end());
+  EXPECT_EQ(error(second, CifarKind::kCifar10),
+            "[cifar] file: expected a label from 0 to 9 in record 1 at byte 3073 but got 10");
+  EXPECT_EQ(error(cifar_record({0, 100}), CifarKind::kCifar100),
+            "[cifar] file: expected a label from 0 to 99 in record 0 at byte 1 but got 100");
+}
+
+TEST(ImageFolder, ReadsClassesInOrder) {
+  const TemporaryFolder folder;
+  folder.write("zebra/2.JPEG", load_picture("rgb.jpg"));
+  folder.write("zebra/1.jpg", load_picture("gray.jpg"));
+  folder.write("zebra/notes.txt", {1});
+  folder.write("ant/a.ppm", load_picture("rgb.ppm"));
+  folder.write(".cache/x.jpg", {1});
+  folder.write("list.txt", {1});
+  const auto dataset = open_image_folder(folder.path());
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"ant", "zebra"}));
+  ASSERT_EQ(dataset->size(), 3);
+  EXPECT_EQ(dataset->get(0).label, 0);
+  EXPECT_EQ(dataset->get(1).label, 1);
+  const Image gray = dataset->get(1).image;
+  EXPECT_EQ(gray.channels, 3);
+  EXPECT_EQ(gray.pixels[0], gray.pixels[2]);
+  EXPECT_NE(dataset->get(2).image.pixels, gray.pixels);
+  EXPECT_EQ(open_image_folder(folder.path(), {.decode = {.channels = 1}})->get(2).image.channels, 1);
+
+  const auto more = open_image_folder(folder.path(), {.class_names = {"zebra", "fox", "ant"}});
+  EXPECT_EQ(more->get(0).label, 2);
+  EXPECT_EQ(more->num_classes(), 3);
+}
+
+TEST(ImageFolder, NamesWhatIsWrong) {
+  const TemporaryFolder folder;
+  const std::string root = folder.path().string();
+  const auto error = [&](const std::string& path, const ImageFolderOptions& options = {}) {
+    return message_of<IoError>([&] { open_image_folder(path, options); });
+  };
+  EXPECT_EQ(error(root + "/none"),
+            "[image_folder] " + root + "/none: expected a folder of class folders but it does not exist");
+  EXPECT_EQ(error(root),
+            "[image_folder] " + root + ": expected one folder per class but it has no sub-folder");
+  folder.write("file", {1});
+  EXPECT_EQ(error(root + "/file"),
+            "[image_folder] " + root + "/file: expected a folder of class folders but it is a file");
+  folder.write("cat/readme.md", {1});
+  EXPECT_EQ(error(root), "[image_folder] " + root +
+                             "/cat: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none");
+  folder.write("cat/1.jpg", {'G', 'I', 'F'});
+  EXPECT_EQ(error(root, {.class_names = {"dog"}}),
+            "[image_folder] " + root + ": expected only folders of the 1 known classes but got \"cat\"");
+  EXPECT_EQ(message_of<IoError>([&] { open_image_folder(root)->get(0); }),
+            "[image] " + root +
+                "/cat/1.jpg: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+}
+
+TEST(OpenDataset, KnowsTheShippedDigits) {
+  const DatasetPair digits = open_dataset(fs::path(SINTER_TEST_DATA) / "../../examples/data/digits");
+  EXPECT_EQ(digits.kind, "idx");
+  EXPECT_EQ(digits.train->size(), 1437);
+  EXPECT_EQ(digits.test->size(), 360);
+  EXPECT_EQ(digits.train->num_classes(), 10);
+  EXPECT_EQ(digits.test->num_classes(), 10);
+  const Sample zero = digits.train->get(0);
+  EXPECT_EQ(zero.image.height, 8);
+  EXPECT_EQ(zero.image.width, 8);
+  EXPECT_EQ(zero.image.channels, 1);
+  std::vector<int> counts(10);
+  for (int64_t i = 0; i < 360; ++i) ++counts[static_cast<size_t>(digits.test->get(i).label)];
+  for (const int count : counts) EXPECT_NEAR(count, 36, 1);
+  // The first digit of the source: a zero whose first rows have ink 0 0 5 13 9 1 0 0 and 0 0 13 15 10 15 5 0.
+  EXPECT_EQ(zero.label, 0);
+  EXPECT_EQ(first(zero.image.pixels, 16),
+            (Bytes{0, 0, 80, 207, 143, 16, 0, 0, 0, 0, 207, 239, 159, 239, 80, 0}));
+}
+
+TEST(OpenDataset, KnowsCifarAndFolders) {
+  const TemporaryFolder folder;
+  for (int i = 1; i <= 5; ++i) {
+    folder.write("c10/data_batch_" + std::to_string(i) + ".bin", cifar_record({static_cast<uint8_t>(i)}));
+  }
+  folder.write("c10/test_batch.bin", cifar_record({9}));
+  const DatasetPair ten = open_dataset(folder.path() / "c10");
+  EXPECT_EQ(ten.kind, "cifar10");
+  EXPECT_EQ(ten.train->size(), 5);
+  EXPECT_EQ(ten.train->get(4).label, 5);
+  EXPECT_EQ(ten.test->get(0).label, 9);
+  const fs::path names = folder.write("c10/batches.meta.txt", {'a', '\n', 'b', '\n'});
+  EXPECT_EQ(message_of<IoError>([&] { open_dataset(folder.path() / "c10"); }),
+            "[dataset] " + names.string() + ": expected 10 class names but got 2");
+
+  folder.write("c100/train.bin", cifar_record({3, 33}));
+  folder.write("c100/test.bin", cifar_record({4, 44}));
+  const DatasetPair hundred = open_dataset(folder.path() / "c100");
+  EXPECT_EQ(hundred.kind, "cifar100");
+  EXPECT_EQ(hundred.train->get(0).label, 33);
+  EXPECT_EQ(hundred.test->num_classes(), 100);
+
+  folder.write("folders/train/a/1.jpg", load_picture("rgb.jpg"));
+  folder.write("folders/train/b/1.jpg", load_picture("rgb.jpg"));
+  folder.write("folders/val/b/1.jpg", load_picture("rgb.jpg"));
+  const DatasetPair folders = open_dataset(folder.path() / "folders");
+  EXPECT_EQ(folders.kind, "image folder");
+  EXPECT_EQ(folders.test->get(0).label, 1);  // numbered as in training
+
+  folder.write("idx/train-images-idx3-ubyte", kPlain);
+  const std::string idx = (folder.path() / "idx").string();
+  EXPECT_EQ(message_of<IoError>([&] { open_dataset(idx); }),
+            "[dataset] " + idx + ": expected a file train-labels-idx1-ubyte[.gz] beside the others");
+  const std::string other = (folder.path() / "folders/train").string();
+  EXPECT_EQ(
+      message_of<IoError>([&] { open_dataset(other); }),
+      "[dataset] " + other +
+          ": expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, ... or "
+          "train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/");
+  EXPECT_EQ(message_of<IoError>([&] { open_dataset(other + "x"); }),
+            "[dataset] " + other + "x: expected a folder");
+}
+
+TEST(Preload, HoldsTheSameSamples) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 150; ++i) {
+    const std::string name = (i % 2 == 0 ? "even/" : "odd/") + std::to_string(i) + ".jpg";
+    folder.write(name, load_picture(i % 3 == 0 ? "rgb.jpg" : "orientation_6.jpg"));
+  }
+  const auto dataset = open_image_folder(folder.path());
+  const auto cached = preload(*dataset);
+  ASSERT_EQ(cached->size(), 150);
+  EXPECT_EQ(cached->class_names(), dataset->class_names());
+  for (int64_t i = 0; i < 150; ++i) {
+    const Sample a = dataset->get(i), b = cached->get(i);
+    EXPECT_EQ(a.label, b.label);
+    EXPECT_EQ(a.image.pixels, b.image.pixels);
+  }
+  EXPECT_EQ(message_of<OutOfMemory>([&] { preload(*dataset, 1000); }),
+            "[dataset] expected the 150 decoded images to fit in 1000 bytes but they need more");
+  const fs::path bad = folder.write("odd/7.jpg", {0xff, 0xd8, 0xff, 0xd9});
+  EXPECT_EQ(message_of<IoError>([&] { preload(*dataset); }),
+            "[jpeg] " + bad.string() + ": damaged or no JPEG: JPEG datastream contains no image");
+}
+
+}  // namespace
+}  // namespace sinter::nn::data

@@ -1,0 +1,184 @@
+// Transforms and normalisation: what they do to pixels, what they draw, what they refuse.
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/resize.h>
+#include <sinter/nn/data/normalize.h>
+#include <sinter/nn/data/transforms.h>
+
+#include "nn/data/data_test_support.h"
+
+namespace sinter::nn::data {
+namespace {
+
+using testing::Bytes;
+using testing::message_of;
+
+// Value y * width + x + 1 at (y, x), so that 0 is only padding.
+Image numbered(int64_t height, int64_t width, int64_t channels = 1) {
+  Image image;
+  image.reshape(height, width, channels);
+  for (int64_t i = 0; i < height * width; ++i) {
+    for (int64_t c = 0; c < channels; ++c) {
+      image.pixels[static_cast<size_t>(i * channels + c)] = static_cast<uint8_t>(i + 1 + 50 * c);
+    }
+  }
+  return image;
+}
+
+Image transformed(const std::shared_ptr<const Transform>& transform, Image image, uint64_t sample = 0,
+                  int64_t epoch = 0) {
+  TransformContext context;
+  context.random = SampleRandom(1, epoch, sample);
+  transform->apply(image, context);
+  return image;
+}
+
+TEST(SampleRandom, StreamsAreApart) {
+  std::set<uint32_t> words;
+  for (uint64_t seed : {0u, 1u}) {
+    for (int64_t epoch : {0, 1, 2}) {
+      for (uint64_t sample : {uint64_t{0}, uint64_t{1}, SampleRandom::kShuffle}) {
+        SampleRandom random(seed, epoch, sample);
+        for (int i = 0; i < 9; ++i) words.insert(random.word());
+      }
+    }
+  }
+  EXPECT_EQ(words.size(), 2u * 3 * 3 * 9);
+}
+
+TEST(SampleRandom, BelowIsEven) {
+  SampleRandom random(3, 0, 0);
+  std::map<uint64_t, int> counts;
+  for (int i = 0; i < 90'000; ++i) ++counts[random.below(9)];
+  ASSERT_EQ(counts.size(), 9u);
+  for (const auto& [value, count] : counts) EXPECT_NEAR(count, 10'000, 500) << value;  // 5 deviations
+}
+
+TEST(Transforms, PadCropDrawsEveryPlaceEvenly) {
+  for (const PadMode mode : {PadMode::kZero, PadMode::kReflect}) {
+    std::map<std::string, int> seen;
+    const auto key = [](const Bytes& pixels) { return std::string(pixels.begin(), pixels.end()); };
+    for (uint64_t sample = 0; sample < 9'000; ++sample) {
+      ++seen[key(transformed(pad_crop(1, mode), numbered(3, 3), sample).pixels)];
+    }
+    ASSERT_EQ(seen.size(), 9u);
+    for (const auto& [pixels, count] : seen) EXPECT_NEAR(count, 1'000, 150);
+    const Bytes down_right =
+        mode == PadMode::kZero ? Bytes{0, 0, 0, 0, 1, 2, 0, 4, 5} : Bytes{5, 4, 5, 2, 1, 2, 5, 4, 5};
+    const Bytes up =
+        mode == PadMode::kZero ? Bytes{4, 5, 6, 7, 8, 9, 0, 0, 0} : Bytes{4, 5, 6, 7, 8, 9, 4, 5, 6};
+    EXPECT_TRUE(seen.contains(key(down_right)));
+    EXPECT_TRUE(seen.contains(key(up)));
+    EXPECT_TRUE(seen.contains(key(numbered(3, 3).pixels)));
+  }
+  EXPECT_EQ(message_of<InvalidArgument>([] { transformed(pad_crop(3, PadMode::kReflect), numbered(3, 9)); }),
+            "[pad_crop] expected an image larger than the padding 3 but got 3 x 9");
+  // Padding beyond the image leaves it black, and in bounds.
+  for (uint64_t sample = 0; sample < 200; ++sample) {
+    EXPECT_EQ(transformed(pad_crop(9), numbered(2, 3, 3), sample).pixels.size(), 18u);
+  }
+}
+
+TEST(Transforms, FlipFollowsItsProbability) {
+  int flipped = 0;
+  for (uint64_t sample = 0; sample < 4'000; ++sample) {
+    const Image image = transformed(random_horizontal_flip(0.25), numbered(1, 3, 3), sample);
+    if (image.pixels == Bytes{3, 53, 103, 2, 52, 102, 1, 51, 101}) ++flipped;
+  }
+  EXPECT_NEAR(flipped, 1'000, 140);
+  EXPECT_EQ(transformed(random_horizontal_flip(0), numbered(1, 2)).pixels, (Bytes{1, 2}));
+  EXPECT_EQ(transformed(random_horizontal_flip(1), numbered(1, 2)).pixels, (Bytes{2, 1}));
+}
+
+TEST(Transforms, CropsAndResizes) {
+  EXPECT_EQ(transformed(center_crop(1, 2), numbered(3, 4)).pixels, (Bytes{6, 7}));
+  EXPECT_EQ(message_of<InvalidArgument>([] { transformed(center_crop(4, 1), numbered(3, 4)); }),
+            "[center_crop] expected an image of at least 4 x 1 but got 3 x 4");
+  const Image resized = transformed(resize_to(5, 7), numbered(3, 4, 3));
+  EXPECT_EQ(resized.height, 5);
+  EXPECT_EQ(resized.width, 7);
+  // Without a change of size it is the middle, cut out.
+  EXPECT_EQ(transformed(resize_center_crop(4, 2), numbered(4, 6)).pixels, (Bytes{9, 10, 15, 16}));
+  const Image wide = transformed(resize_center_crop(2, 2), numbered(4, 8));
+  EXPECT_EQ(wide.height, 2);
+  EXPECT_EQ(wide.width, 2);
+  EXPECT_EQ(message_of<InvalidArgument>([] { resize_center_crop(3, 4); }),
+            "[resize_center_crop] expected 0 < crop <= size but got crop 4 and size 3");
+}
+
+TEST(Transforms, RandomResizedCropStaysInItsRanges) {
+  // On a linear ramp, a window's mean is its centre and its outer values tell its size.
+  Image ramp;
+  ramp.reshape(128, 128, 1);
+  for (int64_t y = 0; y < 128; ++y) {
+    for (int64_t x = 0; x < 128; ++x) ramp.row(y)[x] = static_cast<uint8_t>(2 * x);
+  }
+  const auto transform =
+      random_resized_crop(8, 8, {.min_area = 0.25, .max_area = 0.5, .min_aspect = 1, .max_aspect = 1});
+  std::set<int> centres;
+  for (uint64_t sample = 0; sample < 300; ++sample) {
+    const Image out = transformed(transform, ramp, sample);
+    ASSERT_EQ(out.pixels.size(), 64u);
+    const double width = (out.row(3)[7] - out.row(3)[0]) / 2.0 * 8 / 7;
+    EXPECT_GE(width, 64 - 2.5);
+    EXPECT_LE(width, 128 * std::sqrt(0.5) + 2.5);
+    centres.insert((out.row(3)[0] + out.row(3)[7]) / 16);
+  }
+  EXPECT_GE(centres.size(), 5u);
+  EXPECT_EQ(transformed(transform, ramp, 7).pixels, transformed(transform, ramp, 7).pixels);
+  EXPECT_NE(transformed(transform, ramp, 7).pixels, transformed(transform, ramp, 7, 1).pixels);
+  EXPECT_EQ(transformed(random_resized_crop(5, 4), numbered(1, 100)).height,
+            5);  // no window fits: the central one
+}
+
+TEST(Transforms, AllowTheReductionThatKeepsTheDetail) {
+  const SampleRandom random(1, 0, 0);
+  EXPECT_EQ(resize_to(10, 10)->reduction(80, 80, random), 8);
+  EXPECT_EQ(resize_to(10, 10)->reduction(79, 200, random), 4);
+  EXPECT_EQ(resize_to(10, 10)->reduction(19, 200, random), 1);
+  EXPECT_EQ(resize_center_crop(256, 224)->reduction(512, 900, random), 2);
+  EXPECT_EQ(resize_center_crop(256, 224)->reduction(500, 375, random), 1);
+  EXPECT_EQ(pad_crop(4)->reduction(4000, 4000, random), 1);
+  const auto whole =
+      random_resized_crop(10, 10, {.min_area = 1, .max_area = 1, .min_aspect = 1, .max_aspect = 1});
+  EXPECT_EQ(whole->reduction(41, 41, random), 4);
+}
+
+TEST(Normalizer, WritesBothLayouts) {
+  const Image image = numbered(2, 2, 3);
+  const Normalizer normalizer({{0.1f, 0.2f, 0.3f}, {1.0f, 0.5f, 0.25f}}, 3);
+  std::vector<float> nchw(12), nhwc(12);
+  normalizer.write(image, Layout::kNCHW, nchw.data());
+  normalizer.write(image, Layout::kNHWC, nhwc.data());
+  const double mean[] = {0.1, 0.2, 0.3}, deviation[] = {1.0, 0.5, 0.25};
+  for (size_t i = 0; i < 4; ++i) {
+    for (size_t c = 0; c < 3; ++c) {
+      const double expected = (image.pixels[3 * i + c] / 255.0 - mean[c]) / deviation[c];
+      EXPECT_NEAR(nchw[4 * c + i], expected, 1e-6);
+      EXPECT_NEAR(nhwc[3 * i + c], expected, 1e-6);
+    }
+  }
+  for (const int64_t channels : {int64_t{1}, int64_t{2}}) {
+    const Image other = numbered(2, 2, channels);
+    std::vector<float> out(static_cast<size_t>(4 * channels));
+    Normalizer({}, channels).write(other, Layout::kNHWC, out.data());
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], other.pixels[i] / 255.0, 1e-6);
+  }
+  EXPECT_EQ(message_of<InvalidArgument>([] {
+              Normalizer({{0, 0}, {1}}, 3);
+            }),
+            "[normalize] expected 1 or 3 means but got 2");
+  EXPECT_EQ(message_of<InvalidArgument>([] {
+              Normalizer({{0}, {0}}, 3);
+            }),
+            "[normalize] expected a finite mean and a deviation > 0 but got 0 and 0");
+}
+
+}  // namespace
+}  // namespace sinter::nn::data

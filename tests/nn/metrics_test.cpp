@@ -1,0 +1,85 @@
+// Metrics: counts by hand and printed tables.
+#include <sinter/nn/metrics/metrics.h>
+
+#include "nn/nn_test_support.h"
+
+namespace sinter::nn {
+namespace {
+
+using testing::message_of;
+
+TEST(MetricsTest, TopKCountsRows) {
+  const Tensor logits = Tensor::from_values<float>({3, 2, 1, 0, /**/ 0, 1, 2, 3, /**/ 5, 5, 0, 0}, {3, 4});
+  const Tensor target = Tensor::from_values<int64_t>({0, 2, 1}, {3});
+  EXPECT_EQ(top_k_correct(logits, target), 1);
+  EXPECT_EQ(top_k_correct(logits, target, 2), 3) << "of equal logits the first counts as larger";
+  EXPECT_EQ(top_k_correct(logits, target, 4), 3);
+  EXPECT_EQ(message_of([&] { top_k_correct(logits, target, 5); }),
+            "[top_k_correct] expected k in [1, 4] but got 5");
+  EXPECT_EQ(message_of([&] { top_k_correct(logits, Tensor::zeros({2}, DType::kInt64)); }),
+            "[top_k_correct] expected int64 targets (3,) but got int64 (2,) on cpu");
+  EXPECT_EQ(message_of([&] { top_k_correct(target, target); }),
+            "[top_k_correct] expected floating-point logits (N, C) but got int64 (3,) on cpu");
+}
+
+TEST(MetricsTest, RunningMeanWeighs) {
+  RunningMean mean;
+  EXPECT_TRUE(std::isnan(mean.mean()));
+  mean.add(1.0, 3);
+  mean.add(5.0, 1);
+  mean.add(NAN, 0);
+  EXPECT_DOUBLE_EQ(mean.mean(), 2.0);
+  EXPECT_DOUBLE_EQ(mean.weight(), 4.0);
+  mean.reset();
+  EXPECT_TRUE(std::isnan(mean.mean()));
+  EXPECT_EQ(message_of([&] { mean.add(1.0, -1); }), "[running_mean] expected a weight >= 0 but got -1");
+}
+
+TEST(ConfusionMatrixTest, CountsLogitsAndClasses) {
+  ConfusionMatrix matrix(3, {"cat", "dog", "bird"});
+  EXPECT_TRUE(std::isnan(matrix.accuracy()));
+  matrix.add(Tensor::from_values<float>({9, 0, 0, /**/ 0, 9, 0, /**/ 9, 0, 0}, {3, 3}),
+             Tensor::from_values<int64_t>({0, 1, 1}, {3}));
+  matrix.add(Tensor::from_values<int64_t>({1, 1}, {2}), Tensor::from_values<int64_t>({1, 1}, {2}));
+  EXPECT_EQ(matrix.total(), 5);
+  EXPECT_EQ(matrix.count(1, 0), 1);
+  EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.8);
+  EXPECT_DOUBLE_EQ(matrix.accuracy(1), 0.75);
+  EXPECT_TRUE(std::isnan(matrix.accuracy(2)));
+  EXPECT_DOUBLE_EQ(matrix.balanced_accuracy(), 0.875);
+  EXPECT_EQ(matrix.to_string(),
+            "true \\ predicted    cat    dog   bird  accuracy\n"
+            "cat                   1      0      0  100.00 %\n"
+            "dog                   1      3      0   75.00 %\n"
+            "bird                  0      0      0         -\n");
+}
+
+TEST(ConfusionMatrixTest, ManyClassesAreListed) {
+  ConfusionMatrix matrix(21);
+  matrix.add(Tensor::from_values<int64_t>({4, 4, 5, 0}, {4}),
+             Tensor::from_values<int64_t>({0, 0, 0, 0}, {4}));
+  const std::string text = matrix.to_string();
+  EXPECT_EQ(text.find("class    samples  accuracy  most often taken for\n"
+                      "0              4   25.00 %  4 (2)\n"
+                      "1              0         -  -\n"),
+            0u)
+      << text;
+}
+
+TEST(ConfusionMatrixTest, MistakesAreNamedAndCountNothing) {
+  ConfusionMatrix matrix(2);
+  EXPECT_EQ(
+      message_of([&] {
+        matrix.add(Tensor::from_values<int64_t>({1, 2}, {2}), Tensor::from_values<int64_t>({1, 1}, {2}));
+      }),
+      "[confusion_matrix] expected classes in [0, 2) but got 2");
+  EXPECT_EQ(matrix.total(), 0);
+  EXPECT_EQ(message_of([&] {
+              matrix.add(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::kInt64));
+            }),
+            "[confusion_matrix] expected logits of 2 classes but got shape (2, 3)");
+  EXPECT_EQ(message_of([] { ConfusionMatrix(2, {"a"}); }), "[confusion_matrix] expected 2 names but got 1");
+}
+
+}  // namespace
+}  // namespace sinter::nn

@@ -1,0 +1,302 @@
+// conv2d beyond what its samples cover: exact messages, hand-computed values, both kernel families on shapes
+// that either would take, and independence of the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/op/kernel.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
+
+namespace sinter::ops {
+namespace {
+
+Tensor random_tensor(const Shape& shape, uint64_t seed) {
+  Generator generator(seed);
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = 2.0F * generator.uniform() - 1.0F;
+  return Tensor::from_values(values, shape);
+}
+
+Tensor counting(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  std::iota(values.begin(), values.end(), 1.0F);
+  return Tensor::from_values(values, shape);
+}
+
+template <class F>
+std::string message_of(F function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Restores the number of threads at the end of a test.
+class Threads {
+ public:
+  explicit Threads(int count) : previous_(num_threads()) { set_num_threads(count); }
+  ~Threads() { set_num_threads(previous_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int previous_;
+};
+
+// ---- values by hand
+
+TEST(Conv2d, SlidesTheFilterWithoutFlippingIt) {
+  const Tensor x = counting({1, 1, 3, 3});
+  const Tensor weight = Tensor::from_values<float>({1, 2, 3, 4}, {1, 1, 2, 2});
+  const Tensor bias = Tensor::from_values<float>({0.5}, {1});
+  const Tensor y = conv2d(x, weight, bias);
+  EXPECT_EQ(y.shape(), (Shape{1, 1, 2, 2}));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{37.5, 47.5, 67.5, 77.5}));
+}
+
+TEST(Conv2d, StrideAndPaddingDifferByAxis) {
+  const Tensor x = counting({1, 1, 3, 4});
+  const Tensor weight = Tensor::full({1, 1, 1, 3}, 1.0);
+  const Tensor y = conv2d(x, weight, {}, {.stride = {2, 1}, .padding = {0, 1}});
+  EXPECT_EQ(y.shape(), (Shape{1, 1, 2, 4}));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 6, 9, 7, 19, 30, 33, 23}));
+}
+
+TEST(Conv2d, DilationSpreadsTheTaps) {
+  const Tensor x = counting({1, 1, 1, 5});
+  const Tensor weight = Tensor::from_values<float>({1, 10}, {1, 1, 1, 2});
+  const Tensor y = conv2d(x, weight, {}, {.dilation = {1, 3}});
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{41, 52}));
+}
+
+TEST(Conv2d, GroupsKeepTheirChannelsApart) {
+  const Tensor x = Tensor::from_values<float>({1, 2, 3, 4}, {1, 4, 1, 1});
+  const Tensor weight = Tensor::from_values<float>({1, 1, 10, 10}, {2, 2, 1, 1});
+  EXPECT_EQ(conv2d(x, weight, {}, {.groups = 2}).to_vector<float>(), (std::vector<float>{3, 70}));
+  const Tensor depthwise = Tensor::from_values<float>({1, 10, 100, 1000}, {4, 1, 1, 1});
+  EXPECT_EQ(conv2d(x, depthwise, {}, {.groups = 4}).to_vector<float>(),
+            (std::vector<float>{1, 20, 300, 4000}));
+}
+
+TEST(Conv2d, EmptyBatch) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    for (const int64_t channels : {2, 32}) {
+      const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
+      const Tensor x = Tensor::empty(image_shape(layout, 0, 3, 5, 6));
+      const Tensor weight = Tensor::full(image_shape(layout, channels, 3, 3, 3), 1.0);
+      const Tensor y = conv2d(x, weight, {}, options);
+      EXPECT_EQ(y.shape(), image_shape(layout, 0, channels, 5, 6));
+      EXPECT_EQ(conv2d_grad_input(y, weight, {5, 6}, options).shape(), x.shape());
+      const Tensor dweight = conv2d_grad_weight(x, y, {3, 3}, options);
+      EXPECT_EQ(dweight.to_vector<float>(), std::vector<float>(static_cast<size_t>(weight.numel()), 0.0F));
+    }
+  }
+}
+
+TEST(Conv2d, NothingReadsBeyondTheImage) {
+  // Values that padding or a neighbouring image might pick up by mistake would turn the result into NaN.
+  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  std::vector<float> values(2 * 4 * 4 * 3, 1.0F);
+  std::fill(values.begin() + 4 * 4 * 3, values.end(), std::nanf(""));
+  const Tensor x = Tensor::from_values(values, {2, 4, 4, 3});
+  const Tensor weight = Tensor::full({16, 3, 3, 3}, 1.0);
+  const std::vector<float> y = conv2d(x, weight, {}, options).to_vector<float>();
+  const size_t image = y.size() / 2;
+  EXPECT_EQ(std::count_if(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(image),
+                          [](float v) { return v != v; }),
+            0);
+  EXPECT_EQ(y[0], 12.0F);
+  EXPECT_EQ(y[(4 + 1) * 16], 27.0F);
+}
+
+// ---- the kernel families against each other
+
+std::vector<float> run_kernel(const std::string& op_name, const std::string& kernel_name, const Tensor& a,
+                              const Tensor& b, const Tensor& c, const Tensor& out,
+                              const Attributes& attributes) {
+  const Op& op = builtin(op_name);
+  const auto kernel = std::find_if(op.kernels.begin(), op.kernels.end(),
+                                   [&](const Kernel& k) { return k.name == kernel_name; });
+  if (kernel == op.kernels.end()) throw_error<InternalError>("no kernel {}", kernel_name);
+  std::vector<const TensorSpec*> specs;
+  std::vector<TensorView> inputs;
+  for (const Tensor* input : {&a, &b, &c}) {
+    if (specs.size() == op.definition.inputs.size()) break;
+    specs.push_back(input->defined() ? &input->spec() : nullptr);
+    inputs.push_back(input->defined() ? TensorView{input->raw_data(), input->shape(), input->dtype(), true}
+                                      : TensorView{});
+  }
+  const InferContext infer(op.definition, specs, attributes);
+  const KernelQuery query(infer, std::span(&out.spec(), 1));
+  const size_t bytes = kernel->workspace_bytes(query);
+  const Tensor workspace =
+      Tensor::full({static_cast<int64_t>(bytes + 256)}, 255, DType::kUInt8);  // reads as NaN
+  auto address = reinterpret_cast<uintptr_t>(workspace.raw_data());
+  address = (address + 255) / 256 * 256;
+  const TensorView view{out.raw_data(), out.shape(), out.dtype(), true};
+  kernel->run(KernelContext(inputs, std::span(&view, 1), attributes, current_stream({}),
+                            reinterpret_cast<void*>(address), bytes));
+  return out.to_vector<float>();
+}
+
+void expect_close(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << "element " << i;
+}
+
+struct Case {
+  int64_t batch, in, out, height, width, kernel;
+  Conv2dOptions options;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> made = {
+      {2, 3, 16, 9, 33, 3, {.padding = {1, 1}}},
+      {3, 16, 16, 8, 8, 3, {.padding = {1, 1}}},
+      {2, 40, 48, 7, 7, 3, {.stride = {2, 2}, .padding = {1, 1}}},
+      {1, 64, 64, 28, 29, 3, {.stride = {1, 2}, .padding = {1, 0}}},
+      {2, 32, 70, 10, 10, 1, {.stride = {2, 2}}},
+      {2, 32, 64, 6, 5, 1, {}},
+      {1, 16, 20, 15, 18, 3, {.stride = {3, 2}, .padding = {2, 4}, .dilation = {2, 3}}},
+      {2, 48, 96, 5, 6, 3, {.padding = {1, 1}, .groups = 3}},
+      {1, 130, 33, 4, 4, 5, {.padding = {2, 2}}},
+      {20, 8, 16, 12, 12, 3, {.padding = {1, 1}}},
+  };
+  return made;
+}
+
+TEST(Conv2dKernels, DirectAndIm2colAgree) {
+  for (const Case& c : cases()) {
+    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+      Conv2dOptions options = c.options;
+      options.layout = layout;
+      SCOPED_TRACE(fmt::format("{} in {} out {} {}x{} kernel {}", to_string(options), c.in, c.out, c.height,
+                               c.width, c.kernel));
+      const Tensor x = random_tensor(image_shape(layout, c.batch, c.in, c.height, c.width), 1);
+      const Tensor weight =
+          random_tensor(image_shape(layout, c.out, c.in / options.groups, c.kernel, c.kernel), 2);
+      const Tensor bias = random_tensor({c.out}, 3);
+      const Conv2dGeometry geometry = conv2d_geometry("test", x.shape(), weight.shape(), options);
+      const Tensor dy = random_tensor(geometry.y_shape(), 4);
+      const Conv2dGradInputAttributes input_attributes{options, {c.height, c.width}};
+      const Conv2dGradWeightAttributes weight_attributes{options, {c.kernel, c.kernel}};
+      std::vector<std::vector<float>> results;
+      for (const char* kernel : {"direct", "im2col"}) {
+        results.push_back(run_kernel("conv2d", kernel, x, weight, bias, Tensor::empty(dy.shape()), options));
+        results.push_back(run_kernel("conv2d_grad_input", kernel, dy, weight, {}, Tensor::empty(x.shape()),
+                                     input_attributes));
+        results.push_back(run_kernel("conv2d_grad_weight", kernel, x, dy, {}, Tensor::empty(weight.shape()),
+                                     weight_attributes));
+      }
+      expect_close(results[0], results[3], 2e-4F);
+      expect_close(results[1], results[4], 2e-4F);
+      expect_close(results[2], results[5], 1e-3F);
+    }
+  }
+}
+
+TEST(Conv2dKernels, ResultsDoNotDependOnTheThreads) {
+  for (const Case& c : cases()) {
+    const Tensor x = random_tensor({c.batch, c.in, c.height, c.width}, 1);
+    const Tensor weight = random_tensor({c.out, c.in / c.options.groups, c.kernel, c.kernel}, 2);
+    const Tensor dy =
+        random_tensor(conv2d_geometry("test", x.shape(), weight.shape(), c.options).y_shape(), 3);
+    std::vector<std::vector<float>> first;
+    for (const int threads : {1, 2, 5}) {
+      const Threads guard(threads);
+      const std::vector<std::vector<float>> results = {
+          conv2d(x, weight, {}, c.options).to_vector<float>(),
+          conv2d_grad_input(dy, weight, {c.height, c.width}, c.options).to_vector<float>(),
+          conv2d_grad_weight(x, dy, {c.kernel, c.kernel}, c.options).to_vector<float>()};
+      if (first.empty()) first = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)
+            << "result " << i << " with " << threads << " threads";
+      }
+    }
+  }
+}
+
+// ---- messages
+
+TEST(Conv2dErrors, NameWhatWasExpected) {
+  const Tensor x = Tensor::zeros({2, 4, 5, 5});
+  const Tensor weight = Tensor::zeros({6, 4, 3, 3});
+  EXPECT_EQ(message_of([&] {
+              conv2d(Tensor::zeros({4, 5, 5}), weight);
+            }),
+            "[conv2d] expected x of rank 4 but got shape (4, 5, 5)");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, Tensor::zeros({6, 4, 3}));
+            }),
+            "[conv2d] expected weight of rank 4 but got shape (6, 4, 3)");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, Tensor::zeros({6, 4, 3, 3}, DType::kFloat64));
+            }),
+            "[conv2d] expected weight and x of one dtype but got float64 and float32");
+  EXPECT_EQ(message_of([&] {
+              conv2d(Tensor::zeros({2, 4, 5, 5}, DType::kInt64), weight);
+            }),
+            "[conv2d] expected x of a floating-point dtype but got int64");
+  EXPECT_EQ(message_of([&] {
+              conv2d(Tensor::zeros({2, 5, 5, 5}), weight);
+            }),
+            "[conv2d] expected an input of 4 channels (4 for each of 1 groups) but got shape (2, 5, 5, 5) in "
+            "layout NCHW");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, Tensor::zeros({6, 2, 3, 3}), {}, {.groups = 4});
+            }),
+            "[conv2d] expected output channels that 4 groups divide but got 6");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, Tensor::zeros({0, 4, 3, 3}));
+            }),
+            "[conv2d] expected a weight without empty axes but got shape (0, 4, 3, 3)");
+  EXPECT_EQ(message_of([&] { conv2d(x, weight, Tensor::zeros({5})); }),
+            "[conv2d] expected bias of shape (6,) but got (5,)");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, weight, {}, {.dilation = {1, 3}});
+            }),
+            "[conv2d] the filter is larger than the padded input: width 5 with padding 0, kernel 3 with "
+            "dilation 3");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, weight, {}, {.stride = {0, 1}});
+            }),
+            "[conv2d] expected a stride of at least 1 but got (0, 1)");
+  EXPECT_EQ(message_of([&] {
+              conv2d(x, weight, {}, {.padding = {0, -1}});
+            }),
+            "[conv2d] expected a padding of at least 0 but got (0, -1)");
+  EXPECT_EQ(message_of([&] { conv2d(x, weight, {}, {.groups = 0}); }),
+            "[conv2d] expected at least 1 group but got 0");
+}
+
+TEST(Conv2dErrors, GradientsCheckTheirShapes) {
+  const Tensor weight = Tensor::zeros({6, 4, 3, 3});
+  EXPECT_EQ(message_of([&] {
+              conv2d_grad_input(Tensor::zeros({2, 6, 4, 3}), weight, {5, 5});
+            }),
+            "[conv2d_grad_input] expected dy of shape (2, 6, 3, 3) but got (2, 6, 4, 3)");
+  EXPECT_EQ(message_of([&] {
+              conv2d_grad_input(Tensor::zeros({2, 6, 3, 3}), weight, {-1, 5});
+            }),
+            "[conv2d_grad_input] expected an input size of at least 0 but got (-1, 5)");
+  EXPECT_EQ(message_of([&] {
+              conv2d_grad_weight(Tensor::zeros({2, 4, 5, 5}), Tensor::zeros({3, 6, 3, 3}), {3, 3});
+            }),
+            "[conv2d_grad_weight] expected dy of shape (2, 6, 3, 3) but got (3, 6, 3, 3)");
+  EXPECT_EQ(message_of([&] {
+              conv2d_grad_weight(Tensor::zeros({2, 4, 5, 5}), Tensor::zeros({2, 6, 3, 3}), {0, 3});
+            }),
+            "[conv2d_grad_weight] expected a kernel size of at least 1 but got (0, 3)");
+}
+
+}  // namespace
+}  // namespace sinter::ops

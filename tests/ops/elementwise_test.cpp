@@ -1,0 +1,279 @@
+// Elementwise ops: errors by their exact text, special values, integer dtypes, empty tensors, operators.
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <sinter/autograd/backward.h>
+#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/clip/clip.h>
+#include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/elementary_math.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/pow/pow.h>
+#include <sinter/ops/reduce/reduce.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+template <class T>
+Tensor row(std::vector<T> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  return Tensor::from_values(values, {count});
+}
+
+Tensor bool_row(std::initializer_list<int64_t> values) {
+  return cast(row(std::vector<int64_t>(values)), DType::kBool);
+}
+
+template <class F>
+std::string message_of(F function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no InvalidArgument was thrown";
+}
+
+std::vector<int64_t> flags(const Tensor& x) {
+  return cast(x, DType::kInt64).to_vector<int64_t>();
+}
+
+TEST(Binary, ErrorsNameOpAndInputs) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(message_of([&] {
+              add(x, zeros({2, 3}, DType::kFloat64));
+            }),
+            "[add] expected b and a of one dtype but got float64 and float32");
+  EXPECT_EQ(message_of([&] { mul(x, zeros({2})); }),
+            "[mul] shapes (2, 3) and (2,) cannot be broadcast together");
+  EXPECT_EQ(message_of([&] { sub(bool_row({1}), bool_row({1})); }),
+            "[sub] expected a of a numeric dtype but got bool");
+  EXPECT_EQ(message_of([&] { div(row<int32_t>({1}), row<int32_t>({1})); }),
+            "[div] expected a of a floating-point dtype but got int32");
+  EXPECT_EQ(message_of([&] { maximum_grad(x, x, zeros({3})); }),
+            "[maximum_grad] expected dy of shape (2, 3) but got (3,)");
+}
+
+TEST(Binary, ExtremesAndComparisonsWithNaN) {
+  const Tensor a = row<float>({kNaN, 1, kInf, 2}), b = row<float>({1, kNaN, 3, 2});
+  const std::vector<float> largest = maximum(a, b).to_vector<float>(),
+                           smallest = minimum(a, b).to_vector<float>();
+  for (size_t i : {0u, 1u}) {
+    EXPECT_TRUE(std::isnan(largest[i]));
+    EXPECT_TRUE(std::isnan(smallest[i]));
+  }
+  EXPECT_EQ(largest[2], kInf);
+  EXPECT_EQ(smallest[2], 3);
+  EXPECT_EQ(flags(equal(a, b)), (std::vector<int64_t>{0, 0, 0, 1}));
+  EXPECT_EQ(flags(less(a, b)), (std::vector<int64_t>{0, 0, 0, 0}));
+  EXPECT_EQ(flags(greater(a, b)), (std::vector<int64_t>{0, 0, 1, 0}));
+}
+
+TEST(Binary, IntegersWrapAround) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(add(row<int32_t>({kMost}), row<int32_t>({1})).item(), std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(mul(row<int64_t>({-7}), row<int64_t>({6})).item(), -42);
+  EXPECT_EQ(sub(row<uint8_t>({3}), row<uint8_t>({5})).item(), 254);
+  EXPECT_EQ(maximum(row<int64_t>({-7}), row<int64_t>({6})).item(), 6);
+  EXPECT_EQ(flags(equal(bool_row({0, 1}), bool_row({1, 1}))), (std::vector<int64_t>{0, 1}));
+}
+
+TEST(Binary, TiesShareTheGradient) {
+  const Tensor a = row<float>({1, 2, 3}).set_requires_grad(true),
+               b = row<float>({1, 3, 2}).set_requires_grad(true);
+  backward(sum(maximum(a, b)));
+  EXPECT_EQ(a.grad().to_vector<float>(), (std::vector<float>{0.5, 0, 1}));
+  EXPECT_EQ(b.grad().to_vector<float>(), (std::vector<float>{0.5, 1, 0}));
+}
+
+TEST(Binary, BroadcastsEmptyTensors) {
+  EXPECT_EQ(add(zeros({0, 3}), zeros({1, 3})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(add(zeros({2, 1}), zeros({0})).shape(), (Shape{2, 0}));
+}
+
+TEST(BroadcastPlan, MergesAxes) {
+  const auto same = plan_broadcast<2>({2, 3, 4}, {Shape{2, 3, 4}, Shape{2, 3, 4}});
+  EXPECT_EQ(same.rank, 1);
+  EXPECT_EQ(same.inner(), 24);
+
+  const auto channels = plan_broadcast<2>({2, 3, 4, 5}, {Shape{2, 3, 4, 5}, Shape{3, 1, 1}});
+  EXPECT_EQ(channels.rank, 3);
+  EXPECT_EQ(channels.inner(), 20);
+  EXPECT_TRUE(channels.steps(0));
+  EXPECT_FALSE(channels.steps(1));
+  EXPECT_EQ(channels.strides[1][1], 1);
+  EXPECT_EQ(channels.strides[1][0], 0);
+
+  const auto scalar = plan_broadcast<2>({7, 8}, {Shape{7, 8}, Shape{}});
+  EXPECT_EQ(scalar.rank, 1);
+  EXPECT_FALSE(scalar.steps(1));
+
+  const auto single = plan_broadcast<2>({1, 1}, {Shape{1, 1}, Shape{}});
+  EXPECT_EQ(single.rank, 1);
+  EXPECT_EQ(single.inner(), 1);
+}
+
+TEST(BroadcastPlan, WalksFromAnyElement) {
+  const Shape out{3, 4, 5};
+  const auto plan = plan_broadcast<2>(out, {Shape{3, 1, 5}, Shape{4, 1}});
+  for (int64_t begin = 0; begin <= out.numel(); ++begin) {
+    int64_t next = begin;
+    for_each_run(plan, begin, out.numel(), [&](int64_t first, int64_t count, const auto& offsets) {
+      ASSERT_EQ(first, next);
+      for (int64_t i = first; i < first + count; ++i) {
+        const int64_t x = i / 20 * 5 + i % 5, y = i / 5 % 4;
+        ASSERT_EQ(offsets[0] + (plan.steps(0) ? i - first : 0), x);
+        ASSERT_EQ(offsets[1] + (plan.steps(1) ? i - first : 0), y);
+      }
+      next = first + count;
+    });
+    ASSERT_EQ(next, out.numel());
+  }
+}
+
+TEST(Unary, SpecialValues) {
+  const std::vector<float> e = exp(row<float>({kNaN, kInf, -kInf, 0, 89, -104})).to_vector<float>();
+  EXPECT_TRUE(std::isnan(e[0]));
+  EXPECT_EQ((std::vector<float>(e.begin() + 1, e.end())), (std::vector<float>{kInf, 0, 1, kInf, 0}));
+  const std::vector<float> l = log(row<float>({0, -1, kInf})).to_vector<float>();
+  EXPECT_EQ(l[0], -kInf);
+  EXPECT_TRUE(std::isnan(l[1]));
+  EXPECT_EQ(l[2], kInf);
+  EXPECT_EQ(sigmoid(row<float>({-kInf, -200, 200, kInf})).to_vector<float>(),
+            (std::vector<float>{0, 0, 1, 1}));
+  EXPECT_EQ(tanh(row<float>({-kInf, -50, 50, kInf})).to_vector<float>(), (std::vector<float>{-1, -1, 1, 1}));
+  EXPECT_TRUE(std::signbit(tanh(row<float>({-0.0F})).item()));
+  EXPECT_TRUE(std::isnan(tanh(row<float>({kNaN})).item()));
+}
+
+TEST(Unary, Integers) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(abs(row<int64_t>({-3, 4, kLeast})).to_vector<int64_t>(), (std::vector<int64_t>{3, 4, kLeast}));
+  EXPECT_EQ(neg(row<uint8_t>({1, 0})).to_vector<uint8_t>(), (std::vector<uint8_t>{255, 0}));
+  EXPECT_EQ(square(row<int32_t>({-5})).item(), 25);
+  EXPECT_EQ(message_of([] { exp(row<int32_t>({1})); }),
+            "[exp] expected x of a floating-point dtype but got int32");
+  EXPECT_EQ(message_of([] { neg(bool_row({1})); }), "[neg] expected x of a numeric dtype but got bool");
+}
+
+TEST(Unary, AbsoluteValueHasGradientZeroAtZero) {
+  const Tensor x = row<float>({-2, 0, 3}).set_requires_grad(true);
+  backward(sum(abs(x)));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{-1, 0, 1}));
+}
+
+TEST(ElementaryMath, StaysWithinItsErrorBounds) {
+  const auto error = [](float value, double exact) {
+    const float rounded = std::abs(static_cast<float>(exact));
+    return std::abs(value - exact) / (std::nextafter(rounded, kInf) - rounded);
+  };
+  for (float x = -103.5F; x < 88.7F; x += 0.00173F)
+    ASSERT_LE(error(math::exp(x), std::exp(double{x})), 1.0) << x;
+  for (float x = 1e-6F; x < 12.0F; x *= 1.0003F) {
+    ASSERT_LE(error(math::tanh(x), std::tanh(double{x})), 2.5) << x;
+    ASSERT_EQ(math::tanh(-x), -math::tanh(x));
+  }
+}
+
+TEST(Affine, IntegersNeedWholeNumbers) {
+  EXPECT_EQ(affine(row<int64_t>({1, -2}), 3, 1).to_vector<int64_t>(), (std::vector<int64_t>{4, -5}));
+  EXPECT_EQ(affine(row<uint8_t>({200}), 2, 0).item(), 144);
+  EXPECT_EQ(message_of([] { affine(row<int32_t>({1}), 0.5, 0); }),
+            "[affine] expected whole numbers as scale and shift of an int32 tensor but got 0.5 and 0");
+  EXPECT_EQ(affine(zeros({0}), 2, 1).numel(), 0);
+}
+
+TEST(Operators, CombineTensorsAndNumbers) {
+  const Tensor a = row<double>({1, 4}), b = row<double>({2, 8});
+  EXPECT_EQ(((a + b) * (b - a) / a).to_vector<double>(), (std::vector<double>{3, 12}));
+  EXPECT_EQ((1.0 + a * 2.0 - 3.0).to_vector<double>(), (std::vector<double>{0, 6}));
+  EXPECT_EQ((8.0 / a).to_vector<double>(), (std::vector<double>{8, 2}));
+  EXPECT_EQ((2.0 - a / 4.0).to_vector<double>(), (std::vector<double>{1.75, 1}));
+  EXPECT_EQ((-(a + 1.0)).to_vector<double>(), (std::vector<double>{-2, -5}));
+}
+
+TEST(Pow, SpecialExponents) {
+  const Tensor x = row<float>({-2, 0, 3}).set_requires_grad(true);
+  EXPECT_EQ(pow(x, 3).to_vector<float>(), (std::vector<float>{-8, 0, 27}));
+  EXPECT_EQ(pow(x, 0).to_vector<float>(), (std::vector<float>{1, 1, 1}));
+  EXPECT_TRUE(std::isnan(pow(x, 0.5).to_vector<float>()[0]));
+  backward(sum(pow(x, 0)));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
+}
+
+TEST(Clip, BoundsAndIntegers) {
+  const Tensor x = row<float>({-3, 0.5, kNaN, kInf}).set_requires_grad(true);
+  const std::vector<float> y = clip(x, -1, 2).to_vector<float>();
+  EXPECT_EQ(y[0], -1);
+  EXPECT_EQ(y[1], 0.5);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_EQ(y[3], 2);
+  EXPECT_EQ(clip(row<int64_t>({-9, 0, 9}), -2.5, kInf).to_vector<int64_t>(),
+            (std::vector<int64_t>{-2, 0, 9}));
+  EXPECT_EQ(clip(row<uint8_t>({0, 9}), -4, 7.9).to_vector<uint8_t>(), (std::vector<uint8_t>{0, 7}));
+  EXPECT_EQ(message_of([&] { clip(x, 2, 1); }), "[clip] expected low <= high but got 2 and 1");
+  EXPECT_EQ(message_of([&] { clip(x, kNaN, 1); }), "[clip] expected low <= high but got nan and 1");
+}
+
+TEST(Cast, SaturatesAndCutsOff) {
+  const Tensor x = row<float>({-1.9F, 300.7F, kNaN, kInf, -kInf, 1e10F});
+  EXPECT_EQ(cast(x, DType::kUInt8).to_vector<uint8_t>(), (std::vector<uint8_t>{0, 255, 0, 255, 0, 255}));
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max(), kLeast = std::numeric_limits<int32_t>::min();
+  EXPECT_EQ(cast(x, DType::kInt32).to_vector<int32_t>(),
+            (std::vector<int32_t>{-1, 300, 0, kMost, kLeast, kMost}));
+  EXPECT_EQ(cast(x, DType::kInt64).to_vector<int64_t>()[5], 10000000000);
+  EXPECT_EQ(cast(row<int64_t>({257, -1}), DType::kUInt8).to_vector<uint8_t>(),
+            (std::vector<uint8_t>{1, 255}));
+  EXPECT_EQ(flags(bool_row({0, -3, 256})), (std::vector<int64_t>{0, 1, 1}));
+  EXPECT_TRUE(cast(x, DType::kFloat32).is_same(x));
+}
+
+TEST(Cast, CarriesGradientsBetweenFloats) {
+  const Tensor x = row<float>({1, 2}).set_requires_grad(true);
+  backward(sum(square(cast(cast(x, DType::kBFloat16), DType::kFloat64))));
+  EXPECT_EQ(x.grad().dtype(), DType::kFloat32);
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_FALSE(cast(x, DType::kInt32).requires_grad());
+}
+
+TEST(Copy, OwnsItsMemory) {
+  const Tensor x = row<int32_t>({1, 2, 3});
+  const Tensor y = copy(x);
+  EXPECT_NE(x.raw_data(), y.raw_data());
+  fill_(x, 7);
+  EXPECT_EQ(y.to_vector<int32_t>(), (std::vector<int32_t>{1, 2, 3}));
+  const uint64_t version = y.version();
+  copy_(y, x);
+  EXPECT_EQ(y.to_vector<int32_t>(), (std::vector<int32_t>{7, 7, 7}));
+  EXPECT_GT(y.version(), version);
+  EXPECT_EQ(message_of([&] { copy_(y, row<int32_t>({1})); }),
+            "[copy_] expected source of shape (3,) but got (1,)");
+  EXPECT_EQ(message_of([&] { copy_(zeros({1}).set_requires_grad(true), zeros({1})); }),
+            "[copy_] cannot change 'target' in place while its gradient is recorded; use sinter::NoGrad");
+}
+
+TEST(Fill, RepresentsTheValueOrThrows) {
+  EXPECT_EQ(full({2}, 0.5, DType::kFloat16).to_vector<float16>()[1].bits, float16(0.5).bits);
+  EXPECT_EQ(flags(ones({2}, DType::kBool)), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(full({}, -0x1p63, DType::kInt64).item(), -0x1p63);
+  EXPECT_EQ(zeros({0, 4}).shape(), (Shape{0, 4}));
+  EXPECT_EQ(full_like(row<uint8_t>({1, 2}), 255).to_vector<uint8_t>(), (std::vector<uint8_t>{255, 255}));
+  EXPECT_EQ(message_of([] { full({2}, 0.5, DType::kInt32); }),
+            "[fill_] expected a value that int32 can represent but got 0.5");
+  EXPECT_EQ(message_of([] { full({2}, 256, DType::kUInt8); }),
+            "[fill_] expected a value that uint8 can represent but got 256");
+  EXPECT_EQ(message_of([] { full({2}, kNaN, DType::kInt64); }),
+            "[fill_] expected a value that int64 can represent but got nan");
+}
+
+}  // namespace
+}  // namespace sinter::ops

@@ -1,0 +1,119 @@
+// matmul, linear, matvec and outer beyond their samples: values by hand, empty extents, exact messages, and
+// independence of the number of threads.
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/matvec.h>
+
+namespace sinter::ops {
+namespace {
+
+template <class F>
+std::string message_of(F function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Tensor random_tensor(const Shape& shape, uint64_t seed) {
+  Generator generator(seed);
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = 2.0F * generator.uniform() - 1.0F;
+  return Tensor::from_values(values, shape);
+}
+
+TEST(Matmul, ReadsOperandsTransposed) {
+  const Tensor a = Tensor::from_values<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor b = Tensor::from_values<float>({1, 0, 2, 1, 0, 3}, {3, 2});
+  EXPECT_EQ(matmul(a, b).to_vector<float>(), (std::vector<float>{5, 11, 14, 23}));
+  const Tensor at = Tensor::from_values<float>({1, 4, 2, 5, 3, 6}, {3, 2});
+  const Tensor bt = Tensor::from_values<float>({1, 2, 0, 0, 1, 3}, {2, 3});
+  EXPECT_EQ(matmul(at, b, {.transpose_a = true}).to_vector<float>(), (std::vector<float>{5, 11, 14, 23}));
+  EXPECT_EQ(matmul(a, bt, {.transpose_b = true}).to_vector<float>(), (std::vector<float>{5, 11, 14, 23}));
+  EXPECT_EQ(matmul(at, bt, {true, true}).to_vector<float>(), (std::vector<float>{5, 11, 14, 23}));
+}
+
+TEST(Matmul, BroadcastsTheBatch) {
+  const Tensor a = Tensor::from_values<float>({1, 2, 3, 4}, {2, 1, 1, 2});
+  const Tensor b = Tensor::from_values<float>({1, 1, 1, -1, 2, 0}, {3, 2, 1});
+  const Tensor y = matmul(a, b);
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 1, 1}));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, -1, 2, 7, -1, 6}));
+}
+
+TEST(Matmul, EmptySumsAreZero) {
+  EXPECT_EQ(matmul(Tensor::zeros({2, 0}), Tensor::zeros({0, 3})).to_vector<float>(),
+            std::vector<float>(6, 0.0F));
+  EXPECT_EQ(matmul(Tensor::zeros({0, 2}), Tensor::zeros({2, 3})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(matmul(Tensor::zeros({0, 4, 2}), Tensor::zeros({2, 3})).shape(), (Shape{0, 4, 3}));
+  const Tensor bias = Tensor::from_values<float>({1, 2}, {2});
+  EXPECT_EQ(linear(Tensor::zeros({1, 0}), Tensor::zeros({2, 0}), bias).to_vector<float>(),
+            (std::vector<float>{1, 2}));
+  EXPECT_EQ(linear_grad_weight(Tensor::zeros({0, 2}), Tensor::zeros({0, 1})).to_vector<float>(),
+            (std::vector<float>{0, 0}));
+  EXPECT_EQ(matvec(Tensor::zeros({2, 0}), Tensor::zeros({0})).to_vector<float>(), (std::vector<float>{0, 0}));
+}
+
+TEST(Matmul, ResultsDoNotDependOnTheThreads) {
+  const int threads = num_threads();
+  const Tensor a = random_tensor({3, 150, 210}, 1), b = random_tensor({210, 170}, 2),
+               c = random_tensor({3, 210, 130}, 3);
+  const Tensor x = random_tensor({210}, 4);
+  std::vector<std::vector<float>> first;
+  for (const int count : {1, 2, 5}) {
+    set_num_threads(count);
+    const std::vector<std::vector<float>> results = {
+        matmul(a, b).to_vector<float>(), matmul(a, c).to_vector<float>(),
+        linear_grad_weight(a, a).to_vector<float>(), matvec(a, x).to_vector<float>(),
+        matvec(b, x, true).to_vector<float>()};
+    if (first.empty()) first = results;
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)
+          << "result " << i << " with " << count << " threads";
+    }
+  }
+  set_num_threads(threads);
+}
+
+TEST(MatmulErrors, NameWhatWasExpected) {
+  EXPECT_EQ(message_of([] {
+              matmul(Tensor::zeros({3}), Tensor::zeros({3, 2}));
+            }),
+            "[matmul] expected matrices of rank 2 or more but got shapes (3,) and (3, 2)");
+  EXPECT_EQ(message_of([] {
+              matmul(Tensor::zeros({3, 2}), Tensor::zeros({2, 3}), {.transpose_a = true});
+            }),
+            "[matmul] expected inner extents that agree but got shapes (3, 2) transposed and (2, 3)");
+  EXPECT_EQ(message_of([] {
+              matmul(Tensor::zeros({3, 2}), Tensor::zeros({2, 3}, DType::kFloat16));
+            }),
+            "[matmul] expected b and a of one dtype but got float16 and float32");
+  EXPECT_EQ(message_of([] {
+              linear(Tensor::zeros({3, 2}), Tensor::zeros({4, 3}));
+            }),
+            "[linear] expected x of 3 features but got shape (3, 2) (weight (4, 3))");
+  EXPECT_EQ(message_of([] {
+              linear(Tensor::zeros({3, 2}), Tensor::zeros({4, 2}), Tensor::zeros({2}));
+            }),
+            "[linear] expected bias of shape (4,) but got (2,)");
+  EXPECT_EQ(message_of([] {
+              linear_grad_weight(Tensor::zeros({3, 2}), Tensor::zeros({2, 2}));
+            }),
+            "[linear_grad_weight] expected equal leading axes but got shapes (3, 2) and (2, 2)");
+  EXPECT_EQ(message_of([] {
+              matvec(Tensor::zeros({3, 2}), Tensor::zeros({3}));
+            }),
+            "[matvec] expected a vector of 2 elements but got shape (3,) (matrix (3, 2))");
+  EXPECT_EQ(message_of([] { outer(Tensor::scalar(1.0F), Tensor::zeros({3})); }),
+            "[outer] expected two vectors but got shapes () and (3,)");
+}
+
+}  // namespace
+}  // namespace sinter::ops

@@ -1,0 +1,34 @@
+// What the tests of single ops share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops::testing {
+
+/// The text of the InvalidArgument that `action` throws; a note if it throws nothing.
+template <class F>
+std::string message_of(F action) {
+  try {
+    action();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+/// A float32 tensor with the values 0, 1, 2, ...
+inline Tensor counting(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Tensor::from_values(values, shape);
+}
+
+using Floats = std::vector<float>;
+
+}  // namespace sinter::ops::testing
