@@ -1,15 +1,18 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/cuda/cublaslt_handles.h>
-#include <sinter/core/cuda/cuda_memory.h>
-
 #include <map>
 #include <mutex>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/cuda/cublaslt_handles.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_memory.h>
 
 namespace sinter::cuda {
 
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
+  // Where CUDA itself has failed, its error says more, and whether the device is lost.
+  check(cudaGetLastError(), call);
   throw_error<DeviceError>("[cublas] {} failed: {} ({})", call, cublasLtGetStatusString(status),
                            cublasLtGetStatusName(status));
 }

@@ -10,7 +10,8 @@ namespace sinter::cuda {
 /// Throws DeviceError with the call and its status unless that is CUBLAS_STATUS_SUCCESS.
 void check(cublasStatus_t status, const char* call);
 
-/// The handle of GPU `device`, for all threads: cuBLASLt takes the stream with each call. Lives until the process ends.
+/// The handle of GPU `device`, for all threads: cuBLASLt takes the stream with each call. Lives until the
+/// process ends.
 cublasLtHandle_t cublaslt_handle(int device);
 
 using CublasLtMatmulDesc = UniqueHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;

@@ -1,9 +1,3 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/cuda/cublaslt_handles.h>
-#include <sinter/core/cuda/cublaslt_matmul.h>
-#include <sinter/core/cuda/cuda_memory.h>
-#include <sinter/core/runtime/settings.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,6 +8,12 @@
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/cuda/cublaslt_handles.h>
+#include <sinter/core/cuda/cublaslt_matmul.h>
+#include <sinter/core/cuda/cuda_memory.h>
+#include <sinter/core/runtime/settings.h>
 
 namespace sinter::cuda {
 namespace {
@@ -86,12 +86,14 @@ void set(const CublasLtMatrixLayout& layout, cublasLtMatrixLayoutAttribute_t nam
   SINTER_CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout.get(), name, &value, sizeof(value)));
 }
 template <class T>
-void set(const CublasLtMatmulPreference& preference, cublasLtMatmulPreferenceAttributes_t name, const T& value) {
+void set(const CublasLtMatmulPreference& preference, cublasLtMatmulPreferenceAttributes_t name,
+         const T& value) {
   SINTER_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference.get(), name, &value, sizeof(value)));
 }
 
 /// The layout of a row-major (rows, columns) matrix: to cuBLASLt, which counts by columns, its transpose.
-CublasLtMatrixLayout make_layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+CublasLtMatrixLayout make_layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t batch,
+                                 int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
   SINTER_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&made, type, static_cast<uint64_t>(columns),
                                                  static_cast<uint64_t>(rows), columns));
@@ -103,7 +105,8 @@ CublasLtMatrixLayout make_layout(cudaDataType_t type, int64_t rows, int64_t colu
   return layout;
 }
 
-/// y^T = op(b)^T op(a)^T: seen by columns, every matrix already is its transpose, so b comes first and nothing else changes.
+/// y^T = op(b)^T op(a)^T: seen by columns, every matrix already is its transpose, so b comes first and
+/// nothing else changes.
 CublasLtMatmulDesc make_descriptor(const MatmulProblem& problem, const Types& types, const void* bias) {
   cublasLtMatmulDesc_t made = nullptr;
   SINTER_CUBLAS_CHECK(cublasLtMatmulDescCreate(&made, types.compute, types.scale));
@@ -117,13 +120,15 @@ CublasLtMatmulDesc make_descriptor(const MatmulProblem& problem, const Types& ty
   return descriptor;
 }
 
-std::optional<cublasLtMatmulAlgo_t> find_algorithm(const Key& key, const Plan& plan, const CublasLtMatmulDesc& descriptor) {
+std::optional<cublasLtMatmulAlgo_t> find_algorithm(const Key& key, const Plan& plan,
+                                                   const CublasLtMatmulDesc& descriptor) {
   cublasLtMatmulPreference_t made = nullptr;
   SINTER_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&made));
   const CublasLtMatmulPreference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{key.workspace_bytes});
   // Partial sums of a split k stay in the compute type, and are added in a fixed order.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignments[1]);  // cuBLASLt's A is our b
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignments[0]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignments[2]);
@@ -134,7 +139,8 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const Key& key, const Plan& p
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       cublaslt_handle(key.device), descriptor.get(), plan.b.get(), plan.a.get(), plan.y.get(), plan.y.get(),
       preference.get(), 1, &result, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return std::nullopt;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
+    return std::nullopt;
   SINTER_CUBLAS_CHECK(status);
   return result.algo;
 }
@@ -144,8 +150,10 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
   const MatmulProblem& p = key.problem;
   const Types types = types_of(p.dtype, key.allow_tf32);
   auto plan = std::make_unique<Plan>();
-  plan->a = make_layout(types.data, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.batch, p.a_stride);
-  plan->b = make_layout(types.data, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch, p.b_stride);
+  plan->a =
+      make_layout(types.data, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.batch, p.a_stride);
+  plan->b =
+      make_layout(types.data, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch, p.b_stride);
   plan->y = make_layout(types.data, p.m, p.n, p.batch, p.m * p.n);
   std::optional<cublasLtMatmulAlgo_t> algorithm;
   if (key.has_bias) {
@@ -155,7 +163,8 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
   if (!algorithm) algorithm = find_algorithm(key, *plan, make_descriptor(p, types, nullptr));
   if (!algorithm) {
     throw_error<DeviceError>(
-        "[cublas] no algorithm for a product of {} with m={}, n={}, k={}, batch={}, transposes {}{}, alignments {}, {}, {}",
+        "[cublas] no algorithm for a product of {} with m={}, n={}, k={}, batch={}, transposes {}{}, "
+        "alignments {}, {}, {}",
         p.dtype, p.m, p.n, p.k, p.batch, p.transpose_a, p.transpose_b, key.alignments[0], key.alignments[1],
         key.alignments[2]);
   }
@@ -171,17 +180,18 @@ const Plan& find_plan(const Key& key, const void* bias) {
     const std::shared_lock lock(mutex);
     if (const auto found = plans.find(key); found != plans.end()) return *found->second;
   }
-  std::unique_ptr<const Plan> plan = make_plan(key, bias);  // two threads may make one each; the first is kept
+  std::unique_ptr<const Plan> plan =
+      make_plan(key, bias);  // two threads may make one each; the first is kept
   const std::lock_guard lock(mutex);
   return *plans.emplace(key, std::move(plan)).first->second;
 }
 
 }  // namespace
 
-bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b, const void* bias,
-                void* y, void* workspace, size_t workspace_bytes) {
-  SINTER_ASSERT(problem.batch <= std::numeric_limits<int32_t>::max(), "[matmul] a batch of {} is too large for cuBLASLt",
-                problem.batch);
+bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b,
+                const void* bias, void* y, void* workspace, size_t workspace_bytes) {
+  SINTER_ASSERT(problem.batch <= std::numeric_limits<int32_t>::max(),
+                "[matmul] a batch of {} is too large for cuBLASLt", problem.batch);
   const DeviceGuard guard(stream.device.index);
   const Key key{.problem = problem,
                 .device = stream.device.index,
@@ -197,9 +207,10 @@ bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* 
   const double double_one = 1.0, double_zero = 0.0;
   const bool is_double = types.scale == CUDA_R_64F;
   SINTER_CUBLAS_CHECK(cublasLtMatmul(
-      cublaslt_handle(key.device), descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one, b,
-      plan.b.get(), a, plan.a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y, plan.y.get(), y,
-      plan.y.get(), &plan.algorithm, workspace, workspace_bytes, static_cast<cudaStream_t>(stream.native)));
+      cublaslt_handle(key.device), descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one,
+      b, plan.b.get(), a, plan.a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y,
+      plan.y.get(), y, plan.y.get(), &plan.algorithm, workspace, workspace_bytes,
+      static_cast<cudaStream_t>(stream.native)));
   return plan.adds_bias;
 }
 

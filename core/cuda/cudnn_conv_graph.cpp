@@ -1,12 +1,12 @@
-#include <sinter/core/base/log.h>
-#include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/cuda/cudnn_conv_graph.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cudnn_conv_graph.h>
 
 namespace sinter::cuda {
 namespace {
@@ -100,22 +100,24 @@ int64_t result_count(const CudnnDescriptor& heuristic) {
 }
 
 /// The descriptors that an attribute holds, `count` at most.
-std::vector<CudnnDescriptor> get_descriptors(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
+std::vector<CudnnDescriptor> get_descriptors(const CudnnDescriptor& descriptor,
+                                             cudnnBackendAttributeName_t name,
                                              cudnnBackendDescriptorType_t type, int64_t count) {
   std::vector<CudnnDescriptor> owners;
   std::vector<cudnnBackendDescriptor_t> handles;
   for (int64_t i = 0; i < count; ++i) handles.push_back(owners.emplace_back(type).get());
   int64_t found = 0;
   if (count > 0) {
-    SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &found,
-                                                handles.data()));
+    SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(descriptor.get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
+                                                &found, handles.data()));
   }
   owners.erase(owners.begin() + std::clamp<int64_t>(found, 0, count), owners.end());
   return owners;
 }
 
 template <class T>
-T get_value(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) {
+T get_value(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
+            cudnnBackendAttributeType_t type) {
   T value{};
   int64_t found = 0;
   SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &found, &value));
@@ -125,8 +127,9 @@ T get_value(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
 std::vector<cudnnBackendNumericalNote_t> notes_of(const CudnnDescriptor& engine) {
   std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   int64_t found = 0;
-  SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                              static_cast<int64_t>(notes.size()), &found, notes.data()));
+  SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                              CUDNN_TYPE_NUMERICAL_NOTE, static_cast<int64_t>(notes.size()),
+                                              &found, notes.data()));
   notes.resize(static_cast<size_t>(std::clamp<int64_t>(found, 0, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)));
   return notes;
 }
@@ -160,10 +163,11 @@ std::string name_of(const CudnnDescriptor& config, const CudnnDescriptor& engine
   std::string name =
       fmt::format("engine {}:", get_value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64));
   std::set<std::pair<int, int64_t>> knobs;  // sorted: the order in which cuDNN lists them is its own business
-  for (const CudnnDescriptor& knob : get_descriptors(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                                     CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
-                                                     CUDNN_KNOB_TYPE_COUNTS)) {
-    const auto type = get_value<cudnnBackendKnobType_t>(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE);
+  for (const CudnnDescriptor& knob :
+       get_descriptors(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                       CUDNN_KNOB_TYPE_COUNTS)) {
+    const auto type =
+        get_value<cudnnBackendKnobType_t>(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE);
     knobs.emplace(static_cast<int>(type),
                   get_value<int64_t>(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64));
   }
@@ -172,7 +176,8 @@ std::string name_of(const CudnnDescriptor& config, const CudnnDescriptor& engine
 }
 
 /// The configurations of one heuristic that obey the rules.
-std::vector<ConvConfig> ask(const ConvGraph& graph, cudnnBackendHeurMode_t mode, DType dtype, const ConvRules& rules) {
+std::vector<ConvConfig> ask(const ConvGraph& graph, cudnnBackendHeurMode_t mode, DType dtype,
+                            const ConvRules& rules) {
   CudnnDescriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.graph);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -182,7 +187,8 @@ std::vector<ConvConfig> ask(const ConvGraph& graph, cudnnBackendHeurMode_t mode,
        get_descriptors(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
                        result_count(heuristic))) {
     try {
-      const auto engines = get_descriptors(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+      const auto engines =
+          get_descriptors(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
       if (engines.empty() || !obeys(notes_of(engines[0]), dtype, rules)) continue;
       std::string name = name_of(config, engines[0]);
       configs.push_back({std::move(config), std::move(name)});
@@ -197,7 +203,8 @@ std::vector<ConvConfig> ask(const ConvGraph& graph, cudnnBackendHeurMode_t mode,
 
 std::shared_ptr<const ConvGraph> make_conv_graph(cudnnHandle_t handle, const ConvProblem& problem) try {
   auto made = std::make_shared<ConvGraph>();
-  // Tensors come first in `parts`, in the order of kConvTensorIds; a part must be finalized before it is referred to.
+  // Tensors come first in `parts`, in the order of kConvTensorIds; a part must be finalized before it is
+  // referred to.
   made->parts.push_back(make_tensor(kConvTensorIds[0], problem.x, problem));
   made->parts.push_back(make_tensor(kConvTensorIds[1], problem.weight, problem));
   made->parts.push_back(make_tensor(kConvTensorIds[2], problem.y, problem));

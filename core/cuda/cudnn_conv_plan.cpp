@@ -1,11 +1,3 @@
-#include <sinter/core/base/log.h>
-#include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/cuda/cudnn_conv_graph.h>
-#include <sinter/core/cuda/cudnn_conv_plan.h>
-#include <sinter/core/cuda/kernel_timer.h>
-#include <sinter/core/runtime/plan_cache.h>
-#include <sinter/core/runtime/settings.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +6,14 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cudnn_conv_graph.h>
+#include <sinter/core/cuda/cudnn_conv_plan.h>
+#include <sinter/core/cuda/kernel_timer.h>
+#include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/settings.h>
 
 namespace sinter::cuda {
 namespace {
@@ -31,7 +31,8 @@ class CudnnConvPlan final : public ConvPlan {
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor);
     if (!plan.try_finalize()) return nullptr;
-    return std::unique_ptr<CudnnConvPlan>(new CudnnConvPlan(std::move(graph), std::move(config), std::move(plan)));
+    return std::unique_ptr<CudnnConvPlan>(
+        new CudnnConvPlan(std::move(graph), std::move(config), std::move(plan)));
   }
 
   size_t workspace_bytes() const override { return workspace_bytes_; }
@@ -54,8 +55,8 @@ class CudnnConvPlan final : public ConvPlan {
   CudnnConvPlan(std::shared_ptr<const ConvGraph> graph, ConvConfig config, CudnnDescriptor plan)
       : graph_(std::move(graph)), config_(std::move(config)), plan_(std::move(plan)) {
     int64_t bytes = 0, found = 0;
-    SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                                1, &found, &bytes));
+    SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                CUDNN_TYPE_INT64, 1, &found, &bytes));
     workspace_bytes_ = static_cast<size_t>(bytes);
   }
 
@@ -111,7 +112,8 @@ class ConvCandidates final : public PlanCandidates {
     try {
       grow_workspace(plan.workspace_bytes());
       const double time = timer_->measure([&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); });
-      log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(), plan.name());
+      log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
+                 plan.name());
       return time;
     } catch (const Error& error) {
       if (device_lost()) throw;
@@ -209,7 +211,8 @@ class PlanStore {
     ConvCandidates candidates(cudnn_handle(stream), key.problem, key.rules);
     const bool measure = key.autotune && candidates.count() > 1 && capture == cudaStreamCaptureStatusNone;
     const std::string text = cache_text(key);
-    const std::optional<size_t> chosen = choose_plan(cache_of(device), text, candidates, measure, kMostMeasured);
+    const std::optional<size_t> chosen =
+        choose_plan(cache_of(device), text, candidates, measure, kMostMeasured);
     if (chosen) return candidates.take(*chosen);
     log::warning("[cudnn] no plan for {}: Sinter's own kernel runs, which is slower", text);
     return nullptr;
@@ -258,10 +261,10 @@ std::string to_string(const ConvProblem& problem) {
 }
 
 const ConvPlan* find_conv_plan(const ConvProblem& problem) {
-  return PlanStore::instance().find({.problem = problem,
-                                     .rules = {.allow_tf32 = settings::allow_tf32(),
-                                               .deterministic = settings::deterministic()},
-                                     .autotune = settings::autotune()});
+  return PlanStore::instance().find(
+      {.problem = problem,
+       .rules = {.allow_tf32 = settings::allow_tf32(), .deterministic = settings::deterministic()},
+       .autotune = settings::autotune()});
 }
 
 }  // namespace sinter::cuda

@@ -1,4 +1,5 @@
-// cuDNN's convolutions behind one small interface: a problem in, a plan out. How plans are found: docs/cudnn.md.
+// cuDNN's convolutions behind one small interface: a problem in, a plan out. How plans are found:
+// docs/cudnn.md.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ struct ConvProblem {
   bool operator==(const ConvProblem&) const = default;
 };
 
-/// "forward float16 NHWC x(32,64,56,56) w(64,64,3,3) y(32,64,56,56) s1,1 p1,1 d1,1 a16": all but device and limit.
+/// "forward float16 NHWC x(32,64,56,56) w(64,64,3,3) y(32,64,56,56) s1,1 p1,1 d1,1 a16": all but device and
+/// limit.
 std::string to_string(const ConvProblem& problem);
 
 /// An algorithm that is ready to run. Safe to use from several threads.
@@ -45,9 +47,9 @@ class ConvPlan {
   virtual void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const = 0;
 };
 
-/// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and then
-/// remembered until the process ends; nullptr if cuDNN has none. Does not time plans while the calling thread's current
-/// stream is being captured. Throws DeviceError if cuDNN is not usable.
+/// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and
+/// then remembered until the process ends; nullptr if cuDNN has none. Does not time plans while the calling
+/// thread's current stream is being captured. Throws DeviceError if cuDNN is not usable.
 const ConvPlan* find_conv_plan(const ConvProblem& problem);
 
 }  // namespace sinter::cuda

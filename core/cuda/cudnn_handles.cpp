@@ -1,19 +1,21 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/base/log.h>
-#include <sinter/core/cuda/cuda_memory.h>
-#include <sinter/core/cuda/cudnn_handles.h>
-
 #include <array>
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_memory.h>
+#include <sinter/core/cuda/cudnn_handles.h>
 
 namespace sinter::cuda {
 namespace {
 
 using OwnedHandle = UniqueHandle<cudnnHandle_t, cudnnDestroy>;
 
-/// The handles that no thread uses at present, by device. Never destroyed: when statics end, the driver may be gone.
+/// The handles that no thread uses at present, by device. Never destroyed: when statics end, the driver may
+/// be gone.
 class HandlePool {
  public:
   static HandlePool& instance() {
@@ -75,7 +77,10 @@ struct ThreadHandles {
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
-  throw_error<DeviceError>("[cudnn] {} failed: {}. {}", call, cudnnGetErrorString(status), cudnn_last_error());
+  // Where CUDA itself has failed, its error says more, and whether the device is lost.
+  check(cudaGetLastError(), call);
+  throw_error<DeviceError>("[cudnn] {} failed: {}. {}", call, cudnnGetErrorString(status),
+                           cudnn_last_error());
 }
 
 std::string cudnn_last_error() {
@@ -109,11 +114,13 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttribut
   const cudnnStatus_t status = cudnnBackendSetAttribute(get(), name, type, count, values);
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
-  throw_error<DeviceError>("[cudnn] cudnnBackendSetAttribute of attribute {} failed: {}. {}", static_cast<int>(name),
-                           cudnnGetErrorString(status), cudnn_last_error());
+  throw_error<DeviceError>("[cudnn] cudnnBackendSetAttribute of attribute {} failed: {}. {}",
+                           static_cast<int>(name), cudnnGetErrorString(status), cudnn_last_error());
 }
 
-void CudnnDescriptor::finalize() { SINTER_CUDNN_CHECK(cudnnBackendFinalize(get())); }
+void CudnnDescriptor::finalize() {
+  SINTER_CUDNN_CHECK(cudnnBackendFinalize(get()));
+}
 
 bool CudnnDescriptor::try_finalize() {
   const cudnnStatus_t status = cudnnBackendFinalize(get());

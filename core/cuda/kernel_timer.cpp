@@ -1,8 +1,8 @@
+#include <algorithm>
+
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/kernel_timer.h>
-
-#include <algorithm>
 
 namespace sinter::cuda {
 namespace {
@@ -33,7 +33,9 @@ KernelTimer::KernelTimer(int device) : guard_(device), memory_(device), flush_by
   SINTER_CUDA_CHECK(cudaDeviceSynchronize());  // other streams' work would be timed too
 }
 
-KernelTimer::~KernelTimer() { cudaStreamSynchronize(owned_stream_.get()); }
+KernelTimer::~KernelTimer() {
+  cudaStreamSynchronize(owned_stream_.get());
+}
 
 void* KernelTimer::scratch(size_t bytes) {
   if (bytes == 0) return nullptr;
@@ -48,7 +50,8 @@ double KernelTimer::measure(const std::function<void()>& queue, int runs) {
   SINTER_CUDA_CHECK(cudaStreamSynchronize(owned_stream_.get()));
   std::vector<float> milliseconds(static_cast<size_t>(runs));
   for (float& time : milliseconds) {
-    // The flush also keeps the GPU busy while the host queues the work, so that the host's time is not measured.
+    // The flush also keeps the GPU busy while the host queues the work, so that the host's time is not
+    // measured.
     SINTER_CUDA_CHECK(cudaMemsetAsync(flush_, kFiller, flush_bytes_, owned_stream_.get()));
     SINTER_CUDA_CHECK(cudaEventRecord(start_.get(), owned_stream_.get()));
     queue();
@@ -68,7 +71,8 @@ KernelTimer::Block KernelTimer::allocate(size_t bytes) {
     block = memory_.allocate(bytes);
   }
   if (block == nullptr) {
-    throw_error<OutOfMemory>("[cuda] no room for {} bytes in which to time kernels on {}", bytes, stream_.device);
+    throw_error<OutOfMemory>("[cuda] no room for {} bytes in which to time kernels on {}", bytes,
+                             stream_.device);
   }
   return Block(block, Free{&memory_});
 }

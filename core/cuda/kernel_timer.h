@@ -1,12 +1,12 @@
 // Times of GPU work, on a stream of its own and out of a cold L2 cache, as work in a training step finds it.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
+
+#include <cuda_runtime_api.h>
 
 #include <sinter/core/cuda/cuda_memory.h>
 #include <sinter/core/cuda/unique_handle.h>
@@ -14,7 +14,8 @@
 
 namespace sinter::cuda {
 
-/// Its memory comes from the device and not from the pool, and goes back there with the timer: nothing stays cached.
+/// Its memory comes from the device and not from the pool, and goes back there with the timer: nothing stays
+/// cached.
 class KernelTimer {
  public:
   /// Waits until the device is idle. Throws OutOfMemory if there is no room to flush the cache.
@@ -25,11 +26,13 @@ class KernelTimer {
 
   const Stream& stream() const { return stream_; }
 
-  /// Memory of the timer's device until the timer ends, filled with values that are finite and not zero in every
-  /// floating-point dtype: on zeros a GPU draws less power and runs faster. Zero bytes give nullptr. Throws OutOfMemory.
+  /// Memory of the timer's device until the timer ends, filled with values that are finite and not zero in
+  /// every floating-point dtype: on zeros a GPU draws less power and runs faster. Zero bytes give nullptr.
+  /// Throws OutOfMemory.
   void* scratch(size_t bytes);
 
-  /// Microseconds of the work that `queue` puts on stream(): the median of `runs` runs after one that warms up.
+  /// Microseconds of the work that `queue` puts on stream(): the median of `runs` runs after one that warms
+  /// up.
   double measure(const std::function<void()>& queue, int runs = 5);
 
  private:

@@ -5,8 +5,8 @@
 
 namespace sinter::cuda {
 
-/// Owns one handle; `destroy` is called with it unless it is null. Its status is dropped: nothing can be done about it, and
-/// destructors do not throw.
+/// Owns one handle; `destroy` is called with it unless it is null. Its status is dropped: nothing can be done
+/// about it, and destructors do not throw.
 template <class T, auto destroy>
 class UniqueHandle {
  public:

@@ -1,8 +1,3 @@
-#include <sinter/core/base/log.h>
-#include <sinter/core/runtime/plan_cache.h>
-
-#include <unistd.h>
-
 #include <atomic>
 #include <cctype>
 #include <cstdlib>
@@ -12,6 +7,10 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/runtime/plan_cache.h>
 
 namespace sinter {
 namespace {
@@ -19,7 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr uint64_t kLargestFile = uint64_t{64} << 20;  // some hundred thousand plans: anything larger is not ours
+constexpr uint64_t kLargestFile = uint64_t{64}
+                                  << 20;  // some hundred thousand plans: anything larger is not ours
 
 /// `scope` as a file name: letters, digits, '.', '-' and '_'.
 std::string file_name(const std::string& scope) {
@@ -108,7 +108,8 @@ PlanCache::Plans PlanCache::read() const {
 
 void PlanCache::write() const {
   Json plans = Json::object();
-  for (const auto& [problem, plan] : plans_) plans[problem] = {{"plan", plan.name}, {"us", plan.microseconds}};
+  for (const auto& [problem, plan] : plans_)
+    plans[problem] = {{"plan", plan.name}, {"us", plan.microseconds}};
   const Json json = {{"format", kFormat}, {"scope", scope_}, {"plans", std::move(plans)}};
 
   std::error_code ignored;  // a folder that is missing afterwards fails at the open, with its path

@@ -1,5 +1,5 @@
-// Which of a vendor library's plans is the fastest for a problem: measured once, then remembered in a file. Knows no
-// library and no device; they stand behind PlanCandidates.
+// Which of a vendor library's plans is the fastest for a problem: measured once, then remembered in a file.
+// Knows no library and no device; they stand behind PlanCandidates.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace sinter {
 
-/// Where Sinter keeps what it measured: $SINTER_CACHE_DIR, else ~/.cache/sinter. Nothing if that variable is set to an
-/// empty text, or if there is no home.
+/// Where Sinter keeps what it measured: $SINTER_CACHE_DIR, else ~/.cache/sinter. Nothing if that variable is
+/// set to an empty text, or if there is no home.
 std::optional<std::filesystem::path> cache_folder();
 
 /// A plan that won, by the library's name for it, and the time of one run.
@@ -25,13 +25,15 @@ struct TunedPlan {
   bool operator==(const TunedPlan&) const = default;
 };
 
-/// Plans by problem, for one library on one kind of device, in memory and in a JSON file. Several processes may share the
-/// file: each write replaces it whole and keeps what others have added. A file that cannot be used is ignored and one
-/// that cannot be written is done without; both are logged as a warning. All members are safe to call from several threads.
+/// Plans by problem, for one library on one kind of device, in memory and in a JSON file. Several processes
+/// may share the file: each write replaces it whole and keeps what others have added. A file that cannot be
+/// used is ignored and one that cannot be written is done without; both are logged as a warning. All members
+/// are safe to call from several threads.
 class PlanCache {
  public:
   /// `scope` names device and library with their versions; without a folder nothing goes to the disk.
-  PlanCache(std::optional<std::filesystem::path> folder, std::string scope, FileSystem& files = FileSystem::native());
+  PlanCache(std::optional<std::filesystem::path> folder, std::string scope,
+            FileSystem& files = FileSystem::native());
 
   std::optional<TunedPlan> find(const std::string& problem);
   void store(const std::string& problem, const TunedPlan& plan);
@@ -62,7 +64,8 @@ class PlanCandidates {
   virtual size_t count() const = 0;
   /// The same plan has the same name in every process.
   virtual std::string name(size_t i) const = 0;
-  /// Makes plan i ready to run; false if the library or a limit turns it down. Called at most once for each i.
+  /// Makes plan i ready to run; false if the library or a limit turns it down. Called at most once for each
+  /// i.
   virtual bool build(size_t i) = 0;
   /// Called once before the first time(); false if plans cannot be timed at present.
   virtual bool prepare_timing() = 0;
@@ -70,9 +73,9 @@ class PlanCandidates {
   virtual std::optional<double> time(size_t i) = 0;
 };
 
-/// The candidate to use, built: the one that `cache` remembers; else, if `measure` is set and timing is possible, the
-/// fastest of the first `most_measured` that can be built, which the cache then remembers; else the first that can be
-/// built. Nothing if there is none.
+/// The candidate to use, built: the one that `cache` remembers; else, if `measure` is set and timing is
+/// possible, the fastest of the first `most_measured` that can be built, which the cache then remembers; else
+/// the first that can be built. Nothing if there is none.
 std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
                                   bool measure, size_t most_measured);
 

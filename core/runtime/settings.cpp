@@ -1,9 +1,9 @@
-#include <sinter/core/base/error.h>
-#include <sinter/core/runtime/settings.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/settings.h>
 
 namespace sinter::settings {
 namespace {
@@ -35,13 +35,25 @@ std::atomic<bool>& autotune_flag() {
 
 }  // namespace
 
-bool allow_tf32() { return tf32_flag(); }
-void set_allow_tf32(bool value) { tf32_flag() = value; }
+bool allow_tf32() {
+  return tf32_flag();
+}
+void set_allow_tf32(bool value) {
+  tf32_flag() = value;
+}
 
-bool deterministic() { return deterministic_flag(); }
-void set_deterministic(bool value) { deterministic_flag() = value; }
+bool deterministic() {
+  return deterministic_flag();
+}
+void set_deterministic(bool value) {
+  deterministic_flag() = value;
+}
 
-bool autotune() { return autotune_flag(); }
-void set_autotune(bool value) { autotune_flag() = value; }
+bool autotune() {
+  return autotune_flag();
+}
+void set_autotune(bool value) {
+  autotune_flag() = value;
+}
 
 }  // namespace sinter::settings

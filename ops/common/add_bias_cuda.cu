@@ -1,10 +1,10 @@
+#include <limits>
+#include <type_traits>
+
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
 #include <sinter/core/cuda/launch.h>
 #include <sinter/ops/common/add_bias_cuda.h>
-
-#include <limits>
-#include <type_traits>
 
 namespace sinter::ops {
 namespace {
@@ -44,24 +44,27 @@ __global__ void add_bias_kernel(int64_t packs, Channel channel_of, bool steps, c
 }
 
 template <class T, int pack>
-void launch_add_bias(const Stream& stream, T* y, const T* bias, int64_t count, int64_t channels, int64_t inner) {
+void launch_add_bias(const Stream& stream, T* y, const T* bias, int64_t count, int64_t channels,
+                     int64_t inner) {
   const int64_t packs = count / pack;
   const bool steps = inner == 1;
   const auto shape = cuda::grid_stride_shape(packs, kThreads, kThreads);
   if (count <= std::numeric_limits<int32_t>::max()) {
     const NarrowChannel channel{cuda::FastDivide(static_cast<uint32_t>(inner)),
                                 cuda::FastDivide(static_cast<uint32_t>(channels))};
-    cuda::launch(stream, shape, add_bias_kernel<T, pack, NarrowChannel, uint32_t>, packs, channel, steps, bias, y);
+    cuda::launch(stream, shape, add_bias_kernel<T, pack, NarrowChannel, uint32_t>, packs, channel, steps,
+                 bias, y);
   } else {
     const WideChannel channel{inner, channels};
-    cuda::launch(stream, shape, add_bias_kernel<T, pack, WideChannel, int64_t>, packs, channel, steps, bias, y);
+    cuda::launch(stream, shape, add_bias_kernel<T, pack, WideChannel, int64_t>, packs, channel, steps, bias,
+                 y);
   }
 }
 
 }  // namespace
 
-void add_bias_cuda(const Stream& stream, DType dtype, void* y, const void* bias, int64_t outer, int64_t channels,
-                   int64_t inner) {
+void add_bias_cuda(const Stream& stream, DType dtype, void* y, const void* bias, int64_t outer,
+                   int64_t channels, int64_t inner) {
   const int64_t count = outer * channels * inner;
   if (count == 0) return;
   dispatch_float(dtype, "add_bias", [&]<class T> {
@@ -69,7 +72,8 @@ void add_bias_cuda(const Stream& stream, DType dtype, void* y, const void* bias,
     // A pack must not straddle channels, or, with one element a channel, wrap around.
     const bool divides = (inner == 1 ? channels : inner) % pack == 0;
     if (divides && cuda::is_aligned(y, 16)) {
-      launch_add_bias<T, pack>(stream, static_cast<T*>(y), static_cast<const T*>(bias), count, channels, inner);
+      launch_add_bias<T, pack>(stream, static_cast<T*>(y), static_cast<const T*>(bias), count, channels,
+                               inner);
     } else {
       launch_add_bias<T, 1>(stream, static_cast<T*>(y), static_cast<const T*>(bias), count, channels, inner);
     }

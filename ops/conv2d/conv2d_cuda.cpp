@@ -4,7 +4,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
-
 namespace sinter::ops {
 namespace {
 
@@ -44,7 +43,8 @@ ConvProblem problem_of(const Conv2dGeometry& g, ConvPass pass, DType dtype, Devi
 
 /// Nothing is asked of cuDNN about empty images, which it does not know, and float64.
 bool is_for_cudnn(const Conv2dGeometry& geometry, DType dtype) {
-  return dtype != DType::kFloat64 && geometry.batch > 0 && geometry.in_pixels() > 0 && geometry.out_pixels() > 0;
+  return dtype != DType::kFloat64 && geometry.batch > 0 && geometry.in_pixels() > 0 &&
+         geometry.out_pixels() > 0;
 }
 
 template <ConvPass pass>
@@ -110,19 +110,22 @@ void run_cudnn(const KernelContext& context) {
   plan->run(context.stream(), x, weight, y, context.workspace());
   if (bias == nullptr) return;
   const bool channels_last = geometry.layout == Layout::kNHWC;
-  add_bias_cuda(context.stream(), dtype, y, bias, geometry.batch * (channels_last ? geometry.out_pixels() : 1),
-                geometry.out_channels, channels_last ? 1 : geometry.out_pixels());
+  add_bias_cuda(context.stream(), dtype, y, bias,
+                geometry.batch * (channels_last ? geometry.out_pixels() : 1), geometry.out_channels,
+                channels_last ? 1 : geometry.out_pixels());
 }
 
 template <ConvPass pass>
 void add_kernels(OpRegistry& registry, const char* op) {
   registry.add_kernel(op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass>});
-  registry.add_kernel(op, {.device = DeviceType::kCuda,
-                           .name = "cudnn",
-                           .priority = 1,
-                           .can_run = [](const KernelQuery& query) { return plan_of<pass>(query) != nullptr; },
-                           .workspace_bytes = [](const KernelQuery& query) { return plan_of<pass>(query)->workspace_bytes(); },
-                           .run = run_cudnn<pass>});
+  registry.add_kernel(
+      op,
+      {.device = DeviceType::kCuda,
+       .name = "cudnn",
+       .priority = 1,
+       .can_run = [](const KernelQuery& query) { return plan_of<pass>(query) != nullptr; },
+       .workspace_bytes = [](const KernelQuery& query) { return plan_of<pass>(query)->workspace_bytes(); },
+       .run = run_cudnn<pass>});
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ __global__ void grad_input_kernel(Problem p, int64_t count, const T* dy, const T
   }
 }
 
-/// One block for each element of dweight: its threads share the positions of the output, always in the same way.
+/// One block for each element of dweight: its threads share the positions of the output, always in the same
+/// way.
 template <class T>
 __global__ void grad_weight_kernel(Problem p, int64_t count, const T* x, const T* dy, T* dweight) {
   using C = compute_type<T>;
@@ -126,7 +127,8 @@ __global__ void grad_weight_kernel(Problem p, int64_t count, const T* x, const T
   const Conv2dAxis height = p.g.height, width = p.g.width;
   const int64_t positions = p.g.batch * height.output * width.output;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
-    const Place at = place_of(i, p.channels_last, p.group_in, height.kernel, width.kernel);  // n is the filter
+    const Place at =
+        place_of(i, p.channels_last, p.group_in, height.kernel, width.kernel);  // n is the filter
     const T* image = x + (at.n / p.group_out * p.group_in + at.c) * p.x.c;
     const T* gradient = dy + at.n * p.y.c;
     C sum = 0;
@@ -159,28 +161,30 @@ void run_conv2d_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry
   const int64_t count = geometry.batch * geometry.out_channels * geometry.out_pixels();
   if (count == 0) return;
   dispatch_float(dtype, "conv2d", [&]<class T> {
-    cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), forward_kernel<T>, Problem(geometry), count,
-                 static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
-                 static_cast<T*>(y));
+    cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), forward_kernel<T>,
+                 Problem(geometry), count, static_cast<const T*>(x), static_cast<const T*>(weight),
+                 static_cast<const T*>(bias), static_cast<T*>(y));
   });
 }
 
-void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* dy,
-                                       const void* weight, void* dx) {
+void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
+                                       const void* dy, const void* weight, void* dx) {
   const int64_t count = geometry.batch * geometry.in_channels * geometry.in_pixels();
   if (count == 0) return;
   dispatch_float(dtype, "conv2d_grad_input", [&]<class T> {
-    cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), grad_input_kernel<T>, Problem(geometry),
-                 count, static_cast<const T*>(dy), static_cast<const T*>(weight), static_cast<T*>(dx));
+    cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), grad_input_kernel<T>,
+                 Problem(geometry), count, static_cast<const T*>(dy), static_cast<const T*>(weight),
+                 static_cast<T*>(dx));
   });
 }
 
-void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* x,
-                                        const void* dy, void* dweight) {
+void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
+                                        const void* x, const void* dy, void* dweight) {
   const int64_t count = geometry.weight_count();
   dispatch_float(dtype, "conv2d_grad_weight", [&]<class T> {
-    cuda::launch(stream, cuda::grid_stride_shape(count, 1, kThreads), grad_weight_kernel<T>, Problem(geometry), count,
-                 static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(dweight));
+    cuda::launch(stream, cuda::grid_stride_shape(count, 1, kThreads), grad_weight_kernel<T>,
+                 Problem(geometry), count, static_cast<const T*>(x), static_cast<const T*>(dy),
+                 static_cast<T*>(dweight));
   });
 }
 

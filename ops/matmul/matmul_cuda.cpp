@@ -1,4 +1,8 @@
 // Matrix products on a GPU through cuBLASLt.
+#include <limits>
+
+#include <cuda_runtime_api.h>
+
 #include <sinter/core/cuda/cublaslt_matmul.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/ops/common/add_bias_cuda.h>
@@ -6,10 +10,6 @@
 #include <sinter/ops/matmul/batch.h>
 #include <sinter/ops/matmul/batch_runs.h>
 #include <sinter/ops/matmul/matmul.h>
-
-#include <cuda_runtime_api.h>
-
-#include <limits>
 
 namespace sinter::ops {
 namespace {
@@ -40,27 +40,28 @@ void run_matmul(const KernelContext& context) {
     fill_with_zeros(context);
     return;
   }
-  for_each_batch_run(batch_shape(y.shape, 2), batch_shape(a.shape, 2), batch_shape(b.shape, 2), [&](const BatchRun& run) {
-    MatmulProblem problem{.dtype = y.dtype,
-                          .transpose_a = transpose_a,
-                          .transpose_b = transpose_b,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .batch = run.count,
-                          .a_stride = run.a_step * m * k,
-                          .b_stride = run.b_step * k * n};
-    // One right-hand matrix for all: the rows of the whole batch are those of one tall matrix.
-    const bool is_tall = run.a_step == 1 && run.b_step == 0 && !transpose_a;
-    if (is_tall && m <= std::numeric_limits<int32_t>::max() / run.count) {
-      problem.m *= run.count;
-      problem.batch = 1;
-    }
-    if (problem.batch == 1) problem.a_stride = problem.b_stride = 0;
-    cuda::run_matmul(context.stream(), problem, at(a, run.a * m * k), at(b, run.b * k * n), nullptr,
-                     y.as<std::byte>() + run.first * m * n * static_cast<int64_t>(size_of(y.dtype)), context.workspace(),
-                     context.workspace_bytes());
-  });
+  for_each_batch_run(
+      batch_shape(y.shape, 2), batch_shape(a.shape, 2), batch_shape(b.shape, 2), [&](const BatchRun& run) {
+        MatmulProblem problem{.dtype = y.dtype,
+                              .transpose_a = transpose_a,
+                              .transpose_b = transpose_b,
+                              .m = m,
+                              .n = n,
+                              .k = k,
+                              .batch = run.count,
+                              .a_stride = run.a_step * m * k,
+                              .b_stride = run.b_step * k * n};
+        // One right-hand matrix for all: the rows of the whole batch are those of one tall matrix.
+        const bool is_tall = run.a_step == 1 && run.b_step == 0 && !transpose_a;
+        if (is_tall && m <= std::numeric_limits<int32_t>::max() / run.count) {
+          problem.m *= run.count;
+          problem.batch = 1;
+        }
+        if (problem.batch == 1) problem.a_stride = problem.b_stride = 0;
+        cuda::run_matmul(context.stream(), problem, at(a, run.a * m * k), at(b, run.b * k * n), nullptr,
+                         y.as<std::byte>() + run.first * m * n * static_cast<int64_t>(size_of(y.dtype)),
+                         context.workspace(), context.workspace_bytes());
+      });
 }
 
 void run_linear(const KernelContext& context) {
@@ -74,8 +75,8 @@ void run_linear(const KernelContext& context) {
     fill_with_zeros(context);
   } else {
     const MatmulProblem problem{.dtype = y.dtype, .transpose_b = true, .m = rows, .n = out, .k = in};
-    bias_added = cuda::run_matmul(context.stream(), problem, x.data, weight.data, bias, y.data, context.workspace(),
-                                  context.workspace_bytes());
+    bias_added = cuda::run_matmul(context.stream(), problem, x.data, weight.data, bias, y.data,
+                                  context.workspace(), context.workspace_bytes());
   }
   if (bias != nullptr && !bias_added) add_bias_cuda(context.stream(), y.dtype, y.data, bias, rows, out, 1);
 }
@@ -100,7 +101,8 @@ void register_matmul_cuda(OpRegistry& registry);
 void register_matmul_cuda(OpRegistry& registry) {
   const auto add = [&registry](const char* op, void (*run)(const KernelContext&)) {
     registry.add_kernel(
-        op, {.device = DeviceType::kCuda, .name = "cublaslt", .workspace_bytes = workspace_bytes, .run = run});
+        op,
+        {.device = DeviceType::kCuda, .name = "cublaslt", .workspace_bytes = workspace_bytes, .run = run});
   };
   add("matmul", run_matmul);
   add("linear", run_linear);

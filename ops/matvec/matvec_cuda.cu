@@ -12,10 +12,10 @@ namespace {
 using cuda::load_as_compute;
 
 constexpr int kWarp = 32;
-constexpr int kRowsPerBlock = 8;     // warps of a block, each with a row of its own
-constexpr int kPartRows = 8;         // threads that share a column
+constexpr int kRowsPerBlock = 8;  // warps of a block, each with a row of its own
+constexpr int kPartRows = 8;      // threads that share a column
 constexpr int64_t kWantedBlocks = 512;
-constexpr int64_t kLeastPart = 64;   // rows of a part below which splitting does not pay
+constexpr int64_t kLeastPart = 64;  // rows of a part below which splitting does not pay
 
 /// A run of (rows, columns) matrices with their vectors; strides in elements, 0 for one that all share.
 struct Batch {
@@ -33,15 +33,16 @@ __global__ void rows_kernel(Batch batch, const T* a, const T* x, T* y) {
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.y; row < all_rows;
        row += static_cast<int64_t>(gridDim.x) * kRowsPerBlock) {
     const int64_t item = row / batch.rows;
-    const auto* from =
-        reinterpret_cast<const Loaded*>(a + item * batch.a_stride + (row - item * batch.rows) * batch.columns);
+    const auto* from = reinterpret_cast<const Loaded*>(a + item * batch.a_stride +
+                                                       (row - item * batch.rows) * batch.columns);
     const auto* with = reinterpret_cast<const Loaded*>(x + item * batch.x_stride);
     compute_type<T> sum = 0;
 #pragma unroll 4
     for (int64_t i = lane; i < packs; i += kWarp) {
       const Loaded left = from[i], right = with[i];
 #pragma unroll
-      for (int j = 0; j < pack; ++j) sum += load_as_compute(left.values[j]) * load_as_compute(right.values[j]);
+      for (int j = 0; j < pack; ++j)
+        sum += load_as_compute(left.values[j]) * load_as_compute(right.values[j]);
     }
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -51,10 +52,11 @@ __global__ void rows_kernel(Batch batch, const T* a, const T* x, T* y) {
   }
 }
 
-/// y[j] = sum over i of a[i, j] x[i], for the part blockIdx.y of the rows: a block for 32 columns of one matrix. Part p of
-/// item b goes to sums[p, b, j].
+/// y[j] = sum over i of a[i, j] x[i], for the part blockIdx.y of the rows: a block for 32 columns of one
+/// matrix. Part p of item b goes to sums[p, b, j].
 template <class T, class Sum>
-__global__ void columns_kernel(Batch batch, int64_t column_blocks, int64_t part_rows, const T* a, const T* x, Sum* sums) {
+__global__ void columns_kernel(Batch batch, int64_t column_blocks, int64_t part_rows, const T* a, const T* x,
+                               Sum* sums) {
   using C = compute_type<T>;
   __shared__ C shared[kPartRows][kWarp + 1];
   const int64_t item = blockIdx.x / column_blocks;
@@ -113,7 +115,8 @@ cuda::LaunchShape one_warp_per_row(int64_t rows) {
   return shape;
 }
 
-/// Into how many parts the rows are cut when columns are summed, so that there are blocks enough. Depends on shapes alone.
+/// Into how many parts the rows are cut when columns are summed, so that there are blocks enough. Depends on
+/// shapes alone.
 int64_t parts_of(int64_t items, int64_t rows, int64_t columns) {
   const int64_t blocks = std::max<int64_t>(1, items * cuda::blocks_for(columns, kWarp));
   return std::clamp<int64_t>(kWantedBlocks / blocks, 1, std::max<int64_t>(1, rows / kLeastPart));
@@ -141,9 +144,9 @@ void launch_columns(const Stream& stream, const Batch& batch, const T* a, const 
   const int64_t column_blocks = cuda::blocks_for(batch.columns, kWarp);
   const int64_t parts = parts_of(batch.count, batch.rows, batch.columns);
   const int64_t part_rows = cuda::blocks_for(batch.rows, parts);
-  const cuda::LaunchShape shape{.grid = dim3(static_cast<unsigned>(batch.count * column_blocks),
-                                             static_cast<unsigned>(parts)),
-                                .block = dim3(kWarp, kPartRows)};
+  const cuda::LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(batch.count * column_blocks), static_cast<unsigned>(parts)),
+      .block = dim3(kWarp, kPartRows)};
   if (parts == 1) {
     cuda::launch(stream, shape, columns_kernel<T, T>, batch, column_blocks, part_rows, a, x, y);
     return;
@@ -158,8 +161,8 @@ void launch_columns(const Stream& stream, const Batch& batch, const T* a, const 
 template <class Call, class Body>
 void for_each_matvec_run(const Call& call, Body&& body) {
   const Shape& a = call.input(0).shape;
-  for_each_batch_run(batch_shape(call.output(0).shape, 1), batch_shape(a, 2), batch_shape(call.input(1).shape, 1), body,
-                     most_items(a[-1]));
+  for_each_batch_run(batch_shape(call.output(0).shape, 1), batch_shape(a, 2),
+                     batch_shape(call.input(1).shape, 1), body, most_items(a[-1]));
 }
 
 size_t matvec_workspace(const KernelQuery& query) {
@@ -201,8 +204,8 @@ void run_outer(const KernelContext& context) {
     for_each_batch_run(batch_shape(y_shape, 2), batch_shape(context.input(0).shape, 1),
                        batch_shape(context.input(1).shape, 1), [&](const BatchRun& run) {
                          const Batch batch{run.count, rows, columns, run.a_step * rows, run.b_step * columns};
-                         cuda::launch(context.stream(), one_warp_per_row(run.count * rows), outer_kernel<T>, batch,
-                                      context.input(0).as<const T>() + run.a * rows,
+                         cuda::launch(context.stream(), one_warp_per_row(run.count * rows), outer_kernel<T>,
+                                      batch, context.input(0).as<const T>() + run.a * rows,
                                       context.input(1).as<const T>() + run.b * columns,
                                       context.output(0).as<T>() + run.first * rows * columns);
                        });

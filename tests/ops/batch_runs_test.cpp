@@ -1,16 +1,17 @@
-#include <sinter/ops/matmul/batch.h>
-#include <sinter/ops/matmul/batch_runs.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include <vector>
+#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/matmul/batch_runs.h>
 
 namespace sinter::ops {
 namespace {
 
 std::vector<BatchRun> runs_of(const Shape& batch, const Shape& a, const Shape& b, int64_t most = 1000000) {
   std::vector<BatchRun> runs;
-  for_each_batch_run(batch, a, b, [&](const BatchRun& run) { runs.push_back(run); }, most);
+  for_each_batch_run(
+      batch, a, b, [&](const BatchRun& run) { runs.push_back(run); }, most);
   return runs;
 }
 

@@ -1,12 +1,12 @@
-#include <sinter/core/base/log.h>
-#include <sinter/core/runtime/plan_cache.h>
-
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/runtime/plan_cache.h>
 
 namespace sinter {
 namespace {
@@ -202,8 +202,11 @@ class FakeCandidates final : public PlanCandidates {
   bool can_time_;
 };
 
-const std::vector<FakeCandidates::Plan> kPlans = {
-    {"refused", false, 1.0}, {"slow", true, 30.0}, {"broken", true, {}}, {"fast", true, 10.0}, {"middling", true, 20.0}};
+const std::vector<FakeCandidates::Plan> kPlans = {{"refused", false, 1.0},
+                                                  {"slow", true, 30.0},
+                                                  {"broken", true, {}},
+                                                  {"fast", true, 10.0},
+                                                  {"middling", true, 20.0}};
 
 using Indices = std::vector<size_t>;
 

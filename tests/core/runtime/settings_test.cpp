@@ -1,12 +1,13 @@
-#include <sinter/core/runtime/settings.h>
-
 #include <gtest/gtest.h>
+
+#include <sinter/core/runtime/settings.h>
 
 namespace sinter {
 namespace {
 
 TEST(Settings, AreIndependentSwitches) {
-  const bool tf32 = settings::allow_tf32(), deterministic = settings::deterministic(), autotune = settings::autotune();
+  const bool tf32 = settings::allow_tf32(), deterministic = settings::deterministic(),
+             autotune = settings::autotune();
   settings::set_allow_tf32(!tf32);
   EXPECT_EQ(settings::allow_tf32(), !tf32);
   EXPECT_EQ(settings::deterministic(), deterministic);
