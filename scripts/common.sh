@@ -37,7 +37,7 @@ build_packages=(
   "g++ the C++ compiler"
   "cmake the build system"
   "ninja-build the build tool"
-  "libeigen3-dev matrix products and the thread pool on the CPU"
+  "libeigen3-dev matrix products on the CPU"
   "libfmt-dev messages"
   "libspdlog-dev the log"
   "nlohmann-json3-dev headers of checkpoints"

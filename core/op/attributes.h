@@ -78,7 +78,9 @@ template <class T>
 std::string attribute_text(const std::optional<T>& value);
 /// A struct within a struct: "{kernel=[2, 2], layout=NCHW}".
 template <class T>
-  requires requires { T::fields(); }
+requires requires {
+  T::fields();
+}
 std::string attribute_text(const T& value);
 template <class Range>
 requires requires(const Range& range) {
@@ -115,7 +117,9 @@ std::string to_string(const T& attributes) {
 namespace detail {
 
 template <class T>
-  requires requires { T::fields(); }
+requires requires {
+  T::fields();
+}
 std::string attribute_text(const T& value) {
   return "{" + to_string(value) + "}";
 }

@@ -1,4 +1,4 @@
-// The CPU's worker threads, shared by all kernels (Eigen's thread pool behind a small interface).
+// The CPU's worker threads, shared by all kernels.
 #pragma once
 
 #include <cstdint>

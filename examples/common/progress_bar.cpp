@@ -13,6 +13,7 @@
 namespace sinter::examples {
 namespace {
 
+constexpr auto kPlainInterval = std::chrono::seconds(1);
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr size_t kDetails = 5;  // percent, loss, learning rate, speed, ETA
 constexpr size_t kShortestBar = 8;
@@ -63,7 +64,7 @@ ProgressBar::~ProgressBar() {
 
 bool ProgressBar::due() const {
   if (output_.width() > 0) return !shown_ || output_.now() - last_shown_ >= kRedrawInterval;
-  return (last_step_ + 1) * 10 / total_ > tenths_;
+  return (last_step_ + 1) * 10 / total_ > tenths_ && output_.now() - last_shown_ >= kPlainInterval;
 }
 
 void ProgressBar::update(const Progress& progress) {
@@ -73,8 +74,9 @@ void ProgressBar::update(const Progress& progress) {
   const int columns = output_.width();
   if (columns <= 0) {
     const int64_t tenths = progress.step * 10 / total_;
-    if (tenths <= tenths_) return;
+    if (tenths <= tenths_ || now - last_shown_ < kPlainInterval) return;
     tenths_ = tenths;
+    last_shown_ = now;
     output_.write(title_ + details(progress, kDetails, seconds) + '\n');
     return;
   }

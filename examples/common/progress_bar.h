@@ -20,7 +20,7 @@ struct Progress {
 /// On a terminal: "epoch 3/30 [=====>    ]  52%  loss 1.2345  lr 0.1000  1234 img/s  ETA 0:12", at most ten
 /// times a second, cut to the terminal's width as it is at that moment: the bar shrinks first, then the
 /// details go from the right. Elsewhere (a file, a pipe): such a line without the bar at every tenth of the
-/// way.
+/// way, but at most one a second.
 class ProgressBar {
  public:
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,5 @@
 #include "options.h"
 
-#include <map>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -18,10 +17,11 @@ void add_model_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18",
                              "resnet34", "resnet50", "resnet101", "resnet152"}));
-  static const std::map<std::string, sinter::Layout> layouts = {{"nchw", sinter::Layout::kNCHW},
-                                                                {"nhwc", sinter::Layout::kNHWC}};
-  app.add_option("--layout", options.layout, "Order of the axes inside the network (nchw, nhwc)")
-      ->transform(CLI::CheckedTransformer(layouts, CLI::ignore_case));
+  const auto set_layout = [&options](const std::string& name) {
+    options.layout = name == "nhwc" ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
+  };
+  app.add_option_function<std::string>("--layout", set_layout, "Order of the axes inside the network [nchw]")
+      ->check(CLI::IsMember({"nchw", "nhwc"}));
   app.add_option(
          "--image-size", options.image_size,
          "Train on random resized crops of this size and test on centre crops; 0: images keep their size")

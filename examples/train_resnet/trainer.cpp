@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <utility>
 
@@ -10,7 +11,7 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/nn/loss/loss.h>
 
-#include "../common/progress_bar.h"
+#include "common/progress_bar.h"
 
 namespace train_resnet {
 
@@ -187,16 +188,17 @@ bool Trainer::run_epoch() {
     stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
     const double wait = train_loader_.wait_seconds();
     stats_.wait_seconds += wait - std::exchange(wait_before, wait);
-    bar.update(train_loader_.state().batch,
-               {.loss = stats_.loss.mean(),
-                .learning_rate = learning_rate,
-                .images_per_second = static_cast<double>(stats_.images) / stats_.seconds});
+    bar.update({.step = train_loader_.state().batch,
+                .items = train_loader_.state().batch * batch->size(),
+                .loss = stats_.loss.mean(),
+                .learning_rate = learning_rate});
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
       save();
       start = std::chrono::steady_clock::now();
     }
     if (should_stop()) return false;
   }
+  bar.finish();
   return true;
 }
 
@@ -230,12 +232,13 @@ nn::ConfusionMatrix Trainer::evaluate() {
 void Trainer::report_epoch(const nn::ConfusionMatrix& test) const {
   const double images = static_cast<double>(stats_.images);
   const double compute = stats_.seconds - stats_.wait_seconds;
+  const auto left = static_cast<int64_t>(stats_.seconds * static_cast<double>(*options_.epochs - epoch_ - 1));
   fmt::print(
-      "epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (compute {:.0f}, data wait "
-      "{:.0f} %)\n",
+      "epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (computing {:.0f}, {:.0f} "
+      "% waiting for data)  {}:{:02} left\n",
       epoch_ + 1, *options_.epochs, stats_.loss.mean(), 100.0 * static_cast<double>(stats_.correct) / images,
       100.0 * test.accuracy(), images / stats_.seconds, images / std::max(compute, 1e-9),
-      100.0 * stats_.wait_seconds / stats_.seconds);
+      100.0 * stats_.wait_seconds / stats_.seconds, left / 60, left % 60);
   std::fflush(stdout);
 }
 

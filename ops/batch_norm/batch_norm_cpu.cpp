@@ -13,7 +13,6 @@ ChannelLoop loop_over(const Shape& shape, Layout layout) {
 }
 
 // ---- the statistics of a batch
-// -----------------------------------------------------------------------------------
 
 /// By runs: mean and squared deviations of every part of every channel.
 template <class T>
@@ -123,7 +122,6 @@ void batch_moments(const ChannelLoop& loop, const T* x, double* mean, double* sq
 }
 
 // ---- forward
-// -----------------------------------------------------------------------------------------------------
 
 /// The value of an optional parameter.
 template <class C>
@@ -211,7 +209,6 @@ void run_batch_norm(const KernelContext& context) {
 }
 
 // ---- gradient
-// ----------------------------------------------------------------------------------------------------
 
 /// The sums over dy and dy * (x - mean) per channel: sums[c] and sums[channels + c].
 template <class T>

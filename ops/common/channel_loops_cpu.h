@@ -167,6 +167,13 @@ class ChannelLoop {
     for (int64_t first = pieces * part / parts_; first < last; first += step) {
       const int64_t stop = std::min(first + step, last);
       block([&](auto visit) __attribute__((always_inline)) {
+        if (chunks_ == 1) {
+          for (int64_t piece = first; piece < stop; ++piece) {
+            const int64_t run = (piece * view_.channels + channel) * view_.inner;
+            visit(run, run + view_.inner);
+          }
+          return;
+        }
         for (int64_t piece = first; piece < stop; ++piece) {
           const int64_t run = (piece / chunks_ * view_.channels + channel) * view_.inner;
           const int64_t offset = piece % chunks_ * kBlockElements;
@@ -236,12 +243,15 @@ void ChannelLoop::for_each(const std::array<const C*, P>& parameters, Body body)
   }
   const int64_t channels = view_.channels, inner = view_.inner;
   const auto walk = [=](int64_t begin, int64_t end) {  // [begin, end): elements
-    for (int64_t run = begin / inner; begin < end; ++run) {
-      const std::array<C, P> values = at(run % channels);
+    int64_t run = begin / inner, channel = run % channels;
+    while (begin < end) {
+      const std::array<C, P> values = at(channel);
       const int64_t stop = std::min((run + 1) * inner, end);
 #pragma GCC ivdep
       for (int64_t i = begin; i < stop; ++i) body(i, values);
       begin = stop;
+      ++run;
+      if (++channel == channels) channel = 0;
     }
   };
   parallel_for(view_.numel(), kGrain, walk);

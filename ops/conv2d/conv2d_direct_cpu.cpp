@@ -3,15 +3,16 @@
 // The innermost kernel computes a tile of neighbouring target pixels x one or two vectors of target channels
 // in registers. Per filter tap and source channel it loads the channels' weights once, and for each pixel
 // multiplies them by one source value, broadcast from memory. Around it, from the outside in:
-//   item     one band of rows of one image; threads share the items. Its source rows are packed into vectors
-//   of
-//            channels with the padding written out, so that every tile reads at constant distances;
+//   item     one band of rows of one image, or a few small images; threads share the items. Their source rows
+//   are packed
+//            into vectors of channels with the padding written out, so that every tile reads at constant
+//            distances;
 //   group    of channels, and in it strips of one or two vectors of target channels;
 //   phase    of target rows and columns (several only for gradients of strided convolutions);
 //   pass     as many blocks of source channels as let their weights stay in the first-level cache; sums are
 //   kept in the
 //            target between passes;
-//   tile     along a target row.
+//   tile     along a target row; where rows are short, along the same piece of row of several images.
 // Strips go straight to the tensor if its channels are adjacent and fill vectors, else through scratch.
 // Every target is summed in an order that depends on the geometry alone. Weights are packed in the order of
 // use.
@@ -27,79 +28,122 @@ namespace {
 
 constexpr int kStripVectors = 2;          // most vectors of target channels in a strip
 constexpr int64_t kPassBytes = 24 << 10;  // weights of a pass: half of a common first-level cache
-constexpr int64_t kBandBytes = int64_t{512}
-                               << 10;       // source and target of a band: a part of the second-level cache
-constexpr std::array<int, 2> kMostPixels =  // in a tile, by vectors; leaves registers for the weights
-    kVectorRegisters == 32 ? std::array{16, 12} : std::array{12, 6};
+// Source and target of an item: a part of the second-level cache.
+constexpr int64_t kItemBytes = int64_t{512} << 10;
+constexpr int64_t kItemPixels = 256;  // images are put together up to so many target pixels
+// Most pixels in a tile, by vectors; leaves registers for the weights.
+constexpr std::array<int, 2> kMostPixels = kVectorRegisters == 32 ? std::array{16, 12} : std::array{12, 6};
+// Tiles of so many pixels or fewer take several images at once.
+constexpr int kShortPixels = 4;
 
 // ---- the tile
-// --------------------------------------------------------------------------------------------------
 
+/// Tiles of several images read and write at distances source_image and target_image; all distances are in
+/// elements.
 template <class C>
 struct Tile {
-  const C* source;       // first pixel's first channel
-  const int64_t* steps;  // elements from there to each tap of each channel block
+  const C* source;  // first pixel's first channel
+  int64_t source_image;
+  const int64_t* steps;  // to each tap of each channel block
   int64_t step_count;
   int64_t channels;  // of a block
   const C* weight;   // [step][channel][vectors * lanes]
   const C* initial;  // [vectors * lanes]; null: go on from the target
   C* target;
-  int64_t target_step;  // elements from pixel to pixel
+  int64_t target_pixel, target_image;
 };
 
-template <class C, int vectors, int pixels>
+template <class C, int vectors, int pixels, int images>
 void run_tile(const Tile<C>& tile) {
   constexpr int lanes = kLanes<C>;
-  Vector<C> sums[size_t{vectors}][size_t{pixels}];
+  Vector<C> sums[size_t{vectors}][size_t{images}][size_t{pixels}];
 #pragma GCC unroll 32
   for (int v = 0; v < vectors; ++v) {
 #pragma GCC unroll 32
-    for (int p = 0; p < pixels; ++p) {
-      sums[v][p] = load_vector(tile.initial != nullptr ? tile.initial + v * lanes
-                                                       : tile.target + p * tile.target_step + v * lanes);
+    for (int i = 0; i < images; ++i) {
+#pragma GCC unroll 32
+      for (int p = 0; p < pixels; ++p) {
+        const C* from = tile.initial != nullptr ? tile.initial
+                                                : tile.target + i * tile.target_image + p * tile.target_pixel;
+        sums[v][i][p] = load_vector(from + v * lanes);
+      }
     }
   }
   const C* weight = tile.weight;
   for (int64_t step = 0; step < tile.step_count; ++step) {
     const C* source = tile.source + tile.steps[step];
-    for (int64_t c = 0; c < tile.channels; ++c, weight += vectors * lanes) {
+    for (int64_t c = 0; c < tile.channels; ++c, ++source, weight += vectors * lanes) {
       Vector<C> factors[size_t{vectors}];
 #pragma GCC unroll 32
       for (int v = 0; v < vectors; ++v) factors[v] = load_vector(weight + v * lanes);
 #pragma GCC unroll 32
-      for (int p = 0; p < pixels; ++p) {
+      for (int i = 0; i < images; ++i) {
 #pragma GCC unroll 32
-        for (int v = 0; v < vectors; ++v) sums[v][p] += factors[v] * source[p * lanes + c];
+        for (int p = 0; p < pixels; ++p) {
+#pragma GCC unroll 32
+          for (int v = 0; v < vectors; ++v) {
+            sums[v][i][p] += factors[v] * source[i * tile.source_image + p * lanes];
+          }
+        }
       }
     }
   }
 #pragma GCC unroll 32
   for (int v = 0; v < vectors; ++v) {
 #pragma GCC unroll 32
-    for (int p = 0; p < pixels; ++p) store_vector(tile.target + p * tile.target_step + v * lanes, sums[v][p]);
+    for (int i = 0; i < images; ++i) {
+#pragma GCC unroll 32
+      for (int p = 0; p < pixels; ++p) {
+        store_vector(tile.target + i * tile.target_image + p * tile.target_pixel + v * lanes, sums[v][i][p]);
+      }
+    }
   }
 }
 
 template <class C>
 using TileFunction = void (*)(const Tile<C>&);
 
-/// Kernels for tiles of 1, 2, ... pixels.
+/// Images in a short tile: as many as keep about as many sums in registers as a long tile has.
+constexpr int short_images(int pixels) {
+  return (kVectorRegisters == 32 ? 8 : 4) / (pixels <= 2 ? 2 : 4);
+}
+
+/// Kernels for tiles of 1, 2, ... pixels of one image, and for short ones of short_images(pixels) images.
 template <class C, int vectors, int... pixel>
-constexpr auto tile_functions(std::integer_sequence<int, pixel...>) {
-  return std::array<TileFunction<C>, sizeof...(pixel)>{run_tile<C, vectors, pixel + 1>...};
+constexpr auto long_tiles(std::integer_sequence<int, pixel...>) {
+  return std::array<TileFunction<C>, sizeof...(pixel)>{run_tile<C, vectors, pixel + 1, 1>...};
+}
+template <class C, int vectors, int... pixel>
+constexpr auto short_tiles(std::integer_sequence<int, pixel...>) {
+  return std::array<TileFunction<C>, sizeof...(pixel)>{
+      run_tile<C, vectors, pixel + 1, short_images(pixel + 1)>...};
 }
 template <class C, int vectors>
-constexpr auto kTileFunctions =
-    tile_functions<C, vectors>(std::make_integer_sequence<int, kMostPixels[vectors - 1]>());
+constexpr auto kLongTiles =
+    long_tiles<C, vectors>(std::make_integer_sequence<int, kMostPixels[vectors - 1]>());
+template <class C, int vectors>
+constexpr auto kShortTiles = short_tiles<C, vectors>(std::make_integer_sequence<int, kShortPixels>());
 
+/// Runs one tile of each of `images` images.
 template <class C>
-TileFunction<C> tile_function(int64_t vectors, int64_t pixels) {
+void run_tiles(Tile<C> tile, int64_t vectors, int64_t pixels, int64_t images) {
   const auto index = static_cast<size_t>(pixels - 1);
-  return vectors == 1 ? kTileFunctions<C, 1>[index] : kTileFunctions<C, 2>[index];
+  int64_t image = 0;
+  const auto run = [&](TileFunction<C> function, int64_t count) {
+    for (; images - image >= count; image += count) {
+      function(tile);
+      tile.source += count * tile.source_image;
+      tile.target += count * tile.target_image;
+    }
+  };
+  if (pixels <= kShortPixels && images > 1) {
+    run(vectors == 1 ? kShortTiles<C, 1>[index] : kShortTiles<C, 2>[index],
+        short_images(static_cast<int>(pixels)));
+  }
+  run(vectors == 1 ? kLongTiles<C, 1>[index] : kLongTiles<C, 2>[index], 1);
 }
 
 // ---- the plan
-// --------------------------------------------------------------------------------------------------
 
 /// Target channels [first, first + count) of a group, in `vectors` vectors.
 struct Strip {
@@ -111,9 +155,10 @@ struct Plan {
   DirectAxis rows, columns;
   int64_t batch, groups, source_channels, target_channels;  // channels per group
   int64_t target_padded;                                    // to whole vectors
-  int64_t taps, band_rows, bands, slots;
+  int64_t taps, band_rows, bands, images, items, slots;     // see choose_bands()
   std::vector<Strip> strips;
-  int64_t weight_bytes, initial_bytes, source_bytes, scratch_bytes;
+  int64_t weight_bytes, initial_bytes;
+  int64_t source_bytes, scratch_bytes;  // of one image of an item
 
   Plan(const Conv2dGeometry& g, Conv2dPass pass) {
     const bool forward = pass == Conv2dPass::kForward;
@@ -147,26 +192,33 @@ struct Plan {
     const int64_t target_rows = std::max<int64_t>(rows.target, 1);
     const int64_t row_bytes = bytes_of(columns.target * kStripVectors * kLanes<C>) +
                               bytes_of(columns.source * source_channels) * rows.source / target_rows;
-    band_rows = std::clamp<int64_t>(kBandBytes / std::max<int64_t>(row_bytes, 1), 1, target_rows);
-    // A small batch is spread over the threads by bands; the results are the same.
+    band_rows = std::clamp<int64_t>(kItemBytes / std::max<int64_t>(row_bytes, 1), 1, target_rows);
+    // Few images are spread over the threads by bands, many small ones are put together; the results are the
+    // same.
     const int64_t wanted = 2 * num_threads();
     if (batch < wanted) {
       const int64_t parts = (wanted + std::max<int64_t>(batch, 1) - 1) / std::max<int64_t>(batch, 1);
       band_rows = std::min(band_rows, (target_rows + parts - 1) / parts);
     }
     bands = (target_rows + band_rows - 1) / band_rows;
-    slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(batch * bands, 1));
+    const int64_t pixels = std::max<int64_t>(1, rows.target * columns.target);
+    const int64_t together =
+        std::min(kItemPixels / pixels, kItemBytes / std::max<int64_t>(1, target_rows * row_bytes));
+    images = bands > 1 ? 1 : std::max<int64_t>(1, std::min(together, batch / wanted));
+    items = (batch + images - 1) / images * bands;
+    slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(items, 1));
   }
 
   /// Room for one group's packed weights.
   int64_t group_weights() const { return target_padded * source_channels * taps; }
+  int64_t strip_weights(const Strip& strip) const { return strip.first * source_channels * taps; }
+  int64_t slot_bytes() const { return images * (source_bytes + scratch_bytes); }
   size_t workspace_bytes() const {
-    return static_cast<size_t>(weight_bytes + initial_bytes + slots * (source_bytes + scratch_bytes));
+    return static_cast<size_t>(weight_bytes + initial_bytes + slots * slot_bytes());
   }
 };
 
 // ---- weights
-// ---------------------------------------------------------------------------------------------------
 
 /// Distances in the weight tensor between target channels, source channels and taps.
 struct WeightStrides {
@@ -182,26 +234,23 @@ struct WeightStrides {
   }
 };
 
-/// Packs the weights of one group as [strip][row phase][column phase][source block][row tap][column
+/// Packs the weights of a strip as [row phase][column phase][source block][row tap][column
 /// tap][channel][lane].
 template <class C, class T>
-void pack_weight(const Plan<C>& plan, const Conv2dGeometry& g, const WeightStrides& strides, const T* weight,
-                 C* packed) {
-  for (const Strip& strip : plan.strips) {
-    for (const DirectPhase& row_phase : plan.rows.phases) {
-      for (const DirectPhase& column_phase : plan.columns.phases) {
-        for (int64_t block = 0; block < plan.source_channels; block += kLanes<C>) {
-          const int64_t channels = std::min<int64_t>(kLanes<C>, plan.source_channels - block);
-          for (const DirectTap& u : row_phase.taps) {
-            for (const DirectTap& v : column_phase.taps) {
-              const int64_t tap = u.index * g.width.kernel + v.index;
-              for (int64_t c = block; c < block + channels; ++c, packed += strip.vectors * kLanes<C>) {
-                const T* from =
-                    weight + tap * strides.tap + c * strides.source + strip.first * strides.target;
-                for (int64_t o = 0; o < strip.count; ++o)
-                  packed[o] = static_cast<C>(from[o * strides.target]);
-                std::fill(packed + strip.count, packed + strip.vectors * kLanes<C>, C{0});
-              }
+void pack_strip(const Plan<C>& plan, const Conv2dGeometry& g, const WeightStrides& strides,
+                const Strip& strip, const T* weight, C* packed) {
+  const int64_t width = strip.vectors * kLanes<C>;
+  for (const DirectPhase& row_phase : plan.rows.phases) {
+    for (const DirectPhase& column_phase : plan.columns.phases) {
+      for (int64_t block = 0; block < plan.source_channels; block += kLanes<C>) {
+        const int64_t channels = std::min<int64_t>(kLanes<C>, plan.source_channels - block);
+        for (const DirectTap& u : row_phase.taps) {
+          for (const DirectTap& v : column_phase.taps) {
+            const int64_t tap = u.index * g.width.kernel + v.index;
+            for (int64_t c = block; c < block + channels; ++c, packed += width) {
+              const T* from = weight + tap * strides.tap + c * strides.source + strip.first * strides.target;
+              for (int64_t o = 0; o < strip.count; ++o) packed[o] = static_cast<C>(from[o * strides.target]);
+              std::fill(packed + strip.count, packed + width, C{0});
             }
           }
         }
@@ -211,82 +260,109 @@ void pack_weight(const Plan<C>& plan, const Conv2dGeometry& g, const WeightStrid
 }
 
 // ---- one item
-// --------------------------------------------------------------------------------------------------
 
-/// Where a strip of a band is summed up: in the tensor itself, or in scratch.
+/// Where a strip of an item is summed up: in the tensor itself, or in scratch.
 template <class C>
 struct Destination {
-  C* first;            // row band_begin, column 0
-  int64_t pixel_step;  // elements
+  C* first;  // first image, the band's first row, column 0
+  int64_t pixel, image;
 };
 
-/// All tiles of one pair of phases of a strip; `weight` advances past the phases' weights.
+/// One strip of an item.
 template <class C>
-void run_phases(const Plan<C>& plan, const PackedBand& band, const C* packed, const Strip& strip,
-                const DirectPhase& row_phase, const DirectPhase& column_phase, int64_t row_begin,
-                int64_t row_end, const C*& weight, const C* initial, const Destination<C>& destination) {
-  const int64_t lanes = kLanes<C>, width = strip.vectors * lanes;
-  const int64_t first = row_phase.count_before(row_begin), last = row_phase.count_before(row_end);
-  const int64_t columns = column_phase.count_before(plan.columns.target);
-  const auto tap_count = static_cast<int64_t>(row_phase.taps.size() * column_phase.taps.size());
-  const int64_t weight_count = tap_count * plan.source_channels * width;
-  const C* phase_weight = weight;
-  weight += weight_count;
-  if (first >= last || columns == 0) return;
+struct StripWork {
+  const Plan<C>& plan;
+  const PackedBand& band;
+  const C* packed;  // plan.source_bytes apart for each image
+  int64_t images, row_begin, row_end;
+  const Strip& strip;
+  const C* weight;
+  const C* initial;
+  Destination<C> destination;
 
-  // Elements from the packed row that the phase's first tap reads, to each tap of each channel block.
-  int64_t row_offset = 0;
-  for (const DirectTap& u : row_phase.taps)
-    row_offset = std::min(row_offset, u.offset - row_phase.taps[0].offset);
-  row_offset += row_phase.taps.empty() ? 0 : row_phase.taps[0].offset;
-  std::vector<int64_t> steps;
-  for (int64_t block = 0; block < band.blocks(); ++block) {
-    for (const DirectTap& u : row_phase.taps) {
-      for (const DirectTap& v : column_phase.taps) {
-        steps.push_back(block * band.block_elements() + (u.offset - row_offset) * band.row_elements() +
-                        band.tap_element(v.offset));
+  void run() {
+    for (const DirectPhase& rows : plan.rows.phases) {
+      for (const DirectPhase& columns : plan.columns.phases) {
+        run_phases(rows, columns);
+        weight +=
+            static_cast<int64_t>(rows.taps.size() * columns.taps.size()) * plan.source_channels * width();
       }
     }
   }
 
-  const int64_t most_pixels = kMostPixels[static_cast<size_t>(strip.vectors - 1)];
-  const int64_t tiles = (columns + most_pixels - 1) / most_pixels;
-  const int64_t block_bytes =
-      std::max<int64_t>(1, tap_count * lanes * width * static_cast<int64_t>(sizeof(C)));
-  const int64_t pass_blocks = std::max<int64_t>(1, kPassBytes / block_bytes);
-  const int64_t full_blocks = plan.source_channels / lanes;
-  const int64_t blocks =
-      tap_count == 0 ? 1 : band.blocks();  // without taps one pass writes the initial values
-  for (int64_t block = 0; block < blocks;) {
-    const bool partial = block >= full_blocks;
-    const int64_t end = partial ? block + 1 : std::min(block + pass_blocks, full_blocks);
-    const int64_t channels = partial ? plan.source_channels - block * lanes : lanes;
-    Tile<C> tile{.source = nullptr,
-                 .steps = steps.data() + block * tap_count,
-                 .step_count = (end - block) * tap_count,
-                 .channels = channels,
-                 .weight = phase_weight + block * lanes * tap_count * width,
-                 .initial = block == 0 ? initial : nullptr,
-                 .target = nullptr,
-                 .target_step = column_phase.step * destination.pixel_step};
-    for (int64_t j = first; j < last; ++j) {
-      const C* row_source =
-          tap_count == 0
-              ? packed
-              : packed + (j * plan.rows.source_step + row_offset - band.first_row()) * band.row_elements();
-      const int64_t row = row_phase.start + j * row_phase.step - row_begin;
-      C* row_target =
-          destination.first + (row * plan.columns.target + column_phase.start) * destination.pixel_step;
+ private:
+  int64_t width() const { return strip.vectors * kLanes<C>; }
+
+  /// The least of the row taps' offsets: the packed row that steps count from.
+  static int64_t row_offset(const DirectPhase& rows) {
+    int64_t offset = rows.taps.empty() ? 0 : rows.taps[0].offset;
+    for (const DirectTap& tap : rows.taps) offset = std::min(offset, tap.offset);
+    return offset;
+  }
+
+  /// Elements from there to each tap of each channel block.
+  std::vector<int64_t> steps_of(const DirectPhase& rows, const DirectPhase& columns) const {
+    std::vector<int64_t> steps;
+    for (int64_t block = 0; block < band.blocks(); ++block) {
+      for (const DirectTap& u : rows.taps) {
+        for (const DirectTap& v : columns.taps) {
+          steps.push_back(block * band.block_elements() +
+                          (u.offset - row_offset(rows)) * band.row_elements() + band.tap_element(v.offset));
+        }
+      }
+    }
+    return steps;
+  }
+
+  void run_phases(const DirectPhase& rows, const DirectPhase& columns) const {
+    if (columns.count_before(plan.columns.target) == 0) return;
+    if (rows.count_before(row_begin) == rows.count_before(row_end)) return;
+    const int64_t lanes = kLanes<C>;
+    const auto taps = static_cast<int64_t>(rows.taps.size() * columns.taps.size());
+    const std::vector<int64_t> steps = steps_of(rows, columns);
+    const int64_t block_weights = taps * lanes * width();
+    const int64_t block_bytes = std::max<int64_t>(1, block_weights * static_cast<int64_t>(sizeof(C)));
+    const int64_t pass_blocks = std::max<int64_t>(1, kPassBytes / block_bytes);
+    const int64_t full_blocks = plan.source_channels / lanes;
+    // Without taps one pass writes the initial values.
+    const int64_t blocks = taps == 0 ? 1 : band.blocks();
+    for (int64_t block = 0; block < blocks;) {
+      const bool partial = block >= full_blocks;
+      const int64_t end = partial ? block + 1 : std::min(block + pass_blocks, full_blocks);
+      run_pass(rows, columns,
+               {.source = nullptr,
+                .source_image = plan.source_bytes / static_cast<int64_t>(sizeof(C)),
+                .steps = steps.data() + block * taps,
+                .step_count = (end - block) * taps,
+                .channels = partial ? plan.source_channels - block * lanes : lanes,
+                .weight = weight + block * block_weights,
+                .initial = block == 0 ? initial : nullptr,
+                .target = nullptr,
+                .target_pixel = columns.step * destination.pixel,
+                .target_image = destination.image});
+      block = end;
+    }
+  }
+
+  /// All tiles of the phases; `tile` lacks its pointers to pixels.
+  void run_pass(const DirectPhase& rows, const DirectPhase& columns, Tile<C> tile) const {
+    const int64_t count = columns.count_before(plan.columns.target);
+    const int64_t most_pixels = kMostPixels[static_cast<size_t>(strip.vectors - 1)];
+    const int64_t tiles = (count + most_pixels - 1) / most_pixels;
+    for (int64_t j = rows.count_before(row_begin); j < rows.count_before(row_end); ++j) {
+      const int64_t source_row = j * plan.rows.source_step + row_offset(rows) - band.first_row();
+      const int64_t target_row = rows.start + j * rows.step - row_begin;
+      const C* source = tile.step_count == 0 ? packed : packed + source_row * band.row_elements();
+      C* target = destination.first + (target_row * plan.columns.target + columns.start) * destination.pixel;
       for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t begin = columns * t / tiles, count = columns * (t + 1) / tiles - begin;
-        tile.source = row_source + begin * lanes;
-        tile.target = row_target + begin * tile.target_step;
-        tile_function<C>(strip.vectors, count)(tile);
+        const int64_t begin = count * t / tiles, end = count * (t + 1) / tiles;
+        tile.source = source + begin * kLanes<C>;
+        tile.target = target + begin * tile.target_pixel;
+        run_tiles(tile, strip.vectors, end - begin, images);
       }
     }
-    block = end;
   }
-}
+};
 
 template <class T>
 struct Call {
@@ -298,32 +374,45 @@ struct Call {
   const C* weight;   // packed, all groups
   const C* initial;  // [group][target_padded]
 
-  void run_item(int64_t image, int64_t band_index, PackedBand& band, C* packed, C* scratch) const {
-    const int64_t row_begin = band_index * plan.band_rows;
+  void run_item(int64_t item, PackedBand& band, C* packed, C* scratch) const {
+    const int64_t image = item / plan.bands * plan.images;
+    const int64_t images = std::min(plan.images, plan.batch - image);
+    const int64_t row_begin = item % plan.bands * plan.band_rows;
     const int64_t row_end = std::min(row_begin + plan.band_rows, plan.rows.target);
     const int64_t pixels = (row_end - row_begin) * plan.columns.target;
+    const int64_t packed_image = plan.source_bytes / static_cast<int64_t>(sizeof(C));
+    const int64_t scratch_image = plan.scratch_bytes / static_cast<int64_t>(sizeof(C));
     band.set_targets(row_begin, row_end);
     for (int64_t group = 0; group < plan.groups; ++group) {
-      const C* strip_weight = weight + group * plan.group_weights();
-      pack_band(band, source + image * source_strides.image, group * plan.source_channels, source_strides,
-                packed);
+      for (int64_t i = 0; i < images; ++i) {
+        pack_band(band, source + (image + i) * source_strides.image, group * plan.source_channels,
+                  source_strides, packed + i * packed_image);
+      }
       for (const Strip& strip : plan.strips) {
         const int64_t channel = group * plan.target_channels + strip.first;
         T* to = target + image * target_strides.image + channel * target_strides.channel +
                 row_begin * plan.columns.target * target_strides.pixel;
         const int64_t width = strip.vectors * kLanes<C>;
-        Destination<C> destination{scratch, width};
+        Destination<C> destination{scratch, width, scratch_image};
         const bool in_place = std::is_same_v<T, C> && target_strides.channel == 1 && strip.count == width;
         if constexpr (std::is_same_v<T, C>) {
-          if (in_place) destination = {to, target_strides.pixel};
+          if (in_place) destination = {to, target_strides.pixel, target_strides.image};
         }
-        for (const DirectPhase& row_phase : plan.rows.phases) {
-          for (const DirectPhase& column_phase : plan.columns.phases) {
-            run_phases(plan, band, packed, strip, row_phase, column_phase, row_begin, row_end, strip_weight,
-                       initial + group * plan.target_padded + strip.first, destination);
-          }
+        StripWork<C>{plan,
+                     band,
+                     packed,
+                     images,
+                     row_begin,
+                     row_end,
+                     strip,
+                     weight + group * plan.group_weights() + plan.strip_weights(strip),
+                     initial + group * plan.target_padded + strip.first,
+                     destination}
+            .run();
+        for (int64_t i = 0; i < images && !in_place; ++i) {
+          unpack_pixels(scratch + i * scratch_image, width, pixels, strip.count,
+                        to + i * target_strides.image, target_strides);
         }
-        if (!in_place) unpack_pixels(scratch, width, pixels, strip.count, to, target_strides);
       }
     }
   }
@@ -342,31 +431,34 @@ void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPas
   const T* filters = context.input(1).as<const T>();
   const T* bias =
       pass == Conv2dPass::kForward && context.has_input(2) ? context.input(2).as<const T>() : nullptr;
-  parallel_for(plan.groups, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) {
-      pack_weight(plan, g, strides, filters + group * strides.group, weight + group * plan.group_weights());
-      C* padded = initial + group * plan.target_padded;
-      for (int64_t o = 0; o < plan.target_padded; ++o) {
-        padded[o] = bias != nullptr && o < plan.target_channels
-                        ? static_cast<C>(bias[group * plan.target_channels + o])
-                        : C{0};
-      }
+  const auto strips = static_cast<int64_t>(plan.strips.size());
+  parallel_for(plan.groups * strips, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t group = i / strips;
+      const Strip& strip = plan.strips[static_cast<size_t>(i % strips)];
+      pack_strip(plan, g, strides, strip, filters + group * strides.group,
+                 weight + group * plan.group_weights() + plan.strip_weights(strip));
     }
   });
+  for (int64_t i = 0; i < plan.groups * plan.target_padded; ++i) {
+    const int64_t group = i / plan.target_padded, o = i % plan.target_padded;
+    const bool given = bias != nullptr && o < plan.target_channels;
+    initial[i] = given ? static_cast<C>(bias[group * plan.target_channels + o]) : C{0};
+  }
 
   const bool forward = pass == Conv2dPass::kForward;
   const ImageStrides x(g.layout, g.in_channels, g.in_pixels()), y(g.layout, g.out_channels, g.out_pixels());
   const Call<T> call{
       plan,   forward ? x : y, forward ? y : x, context.input(0).as<const T>(), context.output(0).as<T>(),
       weight, initial};
-  const int64_t items = plan.batch * plan.bands;
   parallel_for(plan.slots, 1, [&](int64_t first, int64_t last) {
     for (int64_t slot = first; slot < last; ++slot) {
       PackedBand band(plan.rows, plan.columns, plan.source_channels, kLanes<C>);
-      std::byte* own = scratch + slot * (plan.source_bytes + plan.scratch_bytes);
-      for (int64_t item = items * slot / plan.slots; item < items * (slot + 1) / plan.slots; ++item) {
-        call.run_item(item / plan.bands, item % plan.bands, band, reinterpret_cast<C*>(own),
-                      reinterpret_cast<C*>(own + plan.source_bytes));
+      std::byte* own = scratch + slot * plan.slot_bytes();
+      for (int64_t item = plan.items * slot / plan.slots; item < plan.items * (slot + 1) / plan.slots;
+           ++item) {
+        call.run_item(item, band, reinterpret_cast<C*>(own),
+                      reinterpret_cast<C*>(own + plan.images * plan.source_bytes));
       }
     }
   });

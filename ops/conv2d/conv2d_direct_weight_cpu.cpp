@@ -36,7 +36,6 @@ template <class C>
 constexpr int kTileChannels = std::min(kLanes<C>, kVectorRegisters == 32 ? 8 : 4);
 
 // ---- the tile
-// --------------------------------------------------------------------------------------------------
 
 template <class C>
 struct Tile {
@@ -86,7 +85,6 @@ void run_tile(const Tile<C>& tile) {
 }
 
 // ---- the plan
-// --------------------------------------------------------------------------------------------------
 
 template <class C>
 struct Plan {

@@ -15,7 +15,6 @@ void add(const C* x, int64_t count, C* sums) {
 }
 
 // ---- forward
-// -----------------------------------------------------------------------------------------------------
 
 template <class T>
 void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T* y,
@@ -98,39 +97,47 @@ void run_avg_pool(const KernelContext& context) {
 }
 
 // ---- gradient: every pixel gathers from the windows that contain it
-// ------------------------------------------------
+
+/// Columns of a row that holds all windows side by side, and the image with the padding before it.
+int64_t padded_width(const PoolAxis& columns) {
+  return std::max((columns.out - 1) * columns.stride + columns.kernel, columns.extent + columns.padding);
+}
 
 template <class T>
 void avg_pool_grad_nchw(const PoolGeometry& geometry, bool include_pad, const T* dy, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
   const auto& [batch, channels, rows, columns] = geometry;
-  parallel_slots(
-      batch * channels, rows.extent * columns.extent, [&](int64_t slot, int64_t begin, int64_t end) {
-        C* sums =
-            scratch + slot * 2 * columns.out;  // of the windows one above the other that contain the row
-        C* shares = sums + columns.out;
-        for (int64_t ox = 0; ox < columns.out; ++ox)
-          shares[ox] = C{1} / static_cast<C>(columns.count(ox, include_pad));
-        for (int64_t line = begin * rows.extent; line < end * rows.extent; ++line) {
-          const int64_t plane = line / rows.extent;
-          const auto [top, bottom] = rows.windows(line % rows.extent);
-          std::fill_n(sums, columns.out, C{0});
-          for (int64_t oy = top; oy < bottom; ++oy) {
-            const T* slopes = dy + (plane * rows.out + oy) * columns.out;
-            const C share = C{1} / static_cast<C>(rows.count(oy, include_pad));
+  const int64_t padded = padded_width(columns), slot_size = padded + 2 * columns.out;
+  const auto run = [&](int64_t slot, int64_t begin, int64_t end) {
+    C* row = scratch + slot * slot_size;
+    C* shares = row + padded;
+    C* sums = shares + columns.out;  // of the windows one above the other that contain the row
+    for (int64_t ox = 0; ox < columns.out; ++ox) {
+      shares[ox] = C{1} / static_cast<C>(columns.count(ox, include_pad));
+    }
+    for (int64_t line = begin * rows.extent; line < end * rows.extent; ++line) {
+      const auto [top, bottom] = rows.windows(line % rows.extent);
+      std::fill_n(sums, columns.out, C{0});
+      for (int64_t oy = top; oy < bottom; ++oy) {
+        const T* slopes = dy + (line / rows.extent * rows.out + oy) * columns.out;
+        const C share = C{1} / static_cast<C>(rows.count(oy, include_pad));
 #pragma GCC ivdep
-            for (int64_t ox = 0; ox < columns.out; ++ox)
-              sums[ox] += static_cast<C>(slopes[ox]) * (share * shares[ox]);
-          }
-          for (int64_t ix = 0; ix < columns.extent; ++ix) {
-            const auto [left, right] = columns.windows(ix);
-            C sum{0};
-            for (int64_t ox = left; ox < right; ++ox) sum += sums[ox];
-            dx[line * columns.extent + ix] = static_cast<T>(sum);
-          }
+        for (int64_t ox = 0; ox < columns.out; ++ox) {
+          sums[ox] += static_cast<C>(slopes[ox]) * (share * shares[ox]);
         }
-      });
+      }
+      std::fill_n(row, padded, C{0});
+      for (int64_t tap = 0; tap < columns.kernel; ++tap) {
+        C* to = row + tap;
+#pragma GCC ivdep
+        for (int64_t ox = 0; ox < columns.out; ++ox) to[ox * columns.stride] += sums[ox];
+      }
+      T* out = dx + line * columns.extent;
+      for (int64_t ix = 0; ix < columns.extent; ++ix) out[ix] = static_cast<T>(row[ix + columns.padding]);
+    }
+  };
+  parallel_slots(batch * channels, rows.extent * columns.extent, run);
 }
 
 template <class T>
@@ -165,9 +172,10 @@ void avg_pool_grad_nhwc(const PoolGeometry& geometry, bool include_pad, const T*
 }
 
 size_t avg_pool_grad_workspace(const KernelQuery& query) {
-  const Shape& dy = query.input(0).shape;
-  const bool channels_first = query.attributes<PoolGradOptions>().pool.layout == Layout::kNCHW;
-  const int64_t slot = channels_first ? 2 * dy[3] : dy[3];
+  const PoolOptions& options = query.attributes<PoolGradOptions>().pool;
+  const PoolGeometry geometry = pool_geometry(query.output(0).shape, options, "avg_pool2d_grad");
+  const int64_t slot =
+      options.layout == Layout::kNCHW ? padded_width(geometry.x) + 2 * geometry.x.out : geometry.channels;
   return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
 }
 
@@ -182,10 +190,9 @@ void run_avg_pool_grad(const KernelContext& context) {
 }
 
 // ---- global
-// ------------------------------------------------------------------------------------------------------
 
-constexpr int64_t kGlobalBlock =
-    8192;  // elements summed in the compute type before they go to double precision
+/// Elements summed in the compute type before they go to double precision.
+constexpr int64_t kGlobalBlock = 8192;
 
 template <class T>
 void global_avg_pool_nchw(int64_t planes, int64_t pixels, const T* x, T* y) {
