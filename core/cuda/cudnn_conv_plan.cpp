@@ -18,7 +18,7 @@
 namespace sinter::cuda {
 namespace {
 
-constexpr size_t kMostMeasured = 10;
+constexpr size_t kMostMeasured = 16;
 
 // ---- a plan
 

@@ -122,7 +122,7 @@ int64_t parts_of(int64_t items, int64_t rows, int64_t columns) {
   return std::clamp<int64_t>(kWantedBlocks / blocks, 1, std::max<int64_t>(1, rows / kLeastPart));
 }
 
-/// The most items that one launch takes: fewer than 2^31 blocks, and all fits the workspace of a full run.
+/// The most items that one launch takes, so that there are fewer than 2^31 blocks.
 constexpr int64_t most_items(int64_t columns) {
   return std::max<int64_t>(1, (int64_t{1} << 30) / cuda::blocks_for(std::max<int64_t>(columns, 1), kWarp));
 }
