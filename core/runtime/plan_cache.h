@@ -1,0 +1,82 @@
+// Which of a vendor library's plans is the fastest for a problem: measured once, then remembered in a file.
+// Knows no library and no device; they stand behind PlanCandidates.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <sinter/core/base/file_system.h>
+
+namespace sinter {
+
+/// Where Sinter keeps what it measured: $SINTER_CACHE_DIR, else ~/.cache/sinter. Nothing if that variable is
+/// set to an empty text, or if there is no home.
+std::optional<std::filesystem::path> cache_folder();
+
+/// A plan that won, by the library's name for it, and the time of one run.
+struct TunedPlan {
+  std::string name;
+  double microseconds = 0;
+
+  bool operator==(const TunedPlan&) const = default;
+};
+
+/// Plans by problem, for one library on one kind of device, in memory and in a JSON file. Several processes
+/// may share the file: each write replaces it whole and keeps what others have added. A file that cannot be
+/// used is ignored and one that cannot be written is done without; both are logged as a warning. All members
+/// are safe to call from several threads.
+class PlanCache {
+ public:
+  /// `scope` names device and library with their versions; without a folder nothing goes to the disk.
+  PlanCache(std::optional<std::filesystem::path> folder, std::string scope,
+            FileSystem& files = FileSystem::native());
+
+  std::optional<TunedPlan> find(const std::string& problem);
+  void store(const std::string& problem, const TunedPlan& plan);
+
+  /// The file, whether or not it exists; empty without a folder.
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  using Plans = std::map<std::string, TunedPlan>;
+
+  void read_once();
+  Plans read() const;
+  void write() const;
+
+  std::filesystem::path file_;
+  std::string scope_;
+  FileSystem& files_;
+  std::mutex mutex_;
+  bool was_read_ = false;
+  Plans plans_;
+};
+
+/// A library's plans for one problem, in its own order of preference.
+class PlanCandidates {
+ public:
+  virtual ~PlanCandidates() = default;
+
+  virtual size_t count() const = 0;
+  /// The same plan has the same name in every process.
+  virtual std::string name(size_t i) const = 0;
+  /// Makes plan i ready to run; false if the library or a limit turns it down. Called at most once for each
+  /// i.
+  virtual bool build(size_t i) = 0;
+  /// Called once before the first time(); false if plans cannot be timed at present.
+  virtual bool prepare_timing() = 0;
+  /// Microseconds of one run of plan i, which is built; nothing if it failed.
+  virtual std::optional<double> time(size_t i) = 0;
+};
+
+/// The candidate to use, built: the one that `cache` remembers; else, if `measure` is set and timing is
+/// possible, the fastest of the first `most_measured` that can be built, which the cache then remembers; else
+/// the first that can be built. Nothing if there is none.
+std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
+                                  bool measure, size_t most_measured);
+
+}  // namespace sinter

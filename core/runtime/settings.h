@@ -1,0 +1,25 @@
+// Process-wide switches between speed, precision and repeatability. All are safe to call from several
+// threads; a change holds for the ops that are called after it.
+#pragma once
+
+namespace sinter::settings {
+
+/// Whether float32 convolutions and matrix products on a GPU may round their inputs to TF32 (10 bits of
+/// mantissa), which tensor cores multiply several times faster. Starts from the environment variable
+/// SINTER_ALLOW_TF32, else false.
+bool allow_tf32();
+void set_allow_tf32(bool value);
+
+/// Whether every op must give the same bits whenever it is called with the same bits on the same device.
+/// Sinter's own kernels always do; on a GPU this leaves out those of cuDNN that do not. Starts from
+/// SINTER_DETERMINISTIC, else false.
+bool deterministic();
+void set_deterministic(bool value);
+
+/// Whether the plans of a vendor library are timed when a problem is first met, and the fastest is kept, also
+/// on disk; otherwise the library's own first choice is taken, unless the disk knows better. Starts from
+/// SINTER_AUTOTUNE, else true.
+bool autotune();
+void set_autotune(bool value);
+
+}  // namespace sinter::settings

@@ -1,0 +1,18 @@
+// Sinter's own convolution kernels on a GPU: one loop per output element, for every floating-point dtype and
+// every geometry. They are right and not fast, and serve what cuDNN refuses.
+#pragma once
+
+#include <sinter/core/op/kernel.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
+
+namespace sinter::ops {
+
+/// The three ops; `bias` may be null. The arrays of a pass's inputs are only read.
+void run_conv2d_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* x,
+                            const void* weight, const void* bias, void* y);
+void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
+                                       const void* dy, const void* weight, void* dx);
+void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
+                                        const void* x, const void* dy, void* dweight);
+
+}  // namespace sinter::ops

@@ -1,0 +1,155 @@
+// What the random samples leave out: convolutions of the sizes of real networks, views that are not aligned,
+// and the settings. Each is compared with the CPU in float32, and needs a GPU.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/settings.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/conv2d/conv2d.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Sets the settings back when it ends.
+class Settings {
+ public:
+  ~Settings() {
+    settings::set_allow_tf32(tf32_);
+    settings::set_deterministic(deterministic_);
+    settings::set_autotune(autotune_);
+  }
+
+ private:
+  bool tf32_ = settings::allow_tf32(), deterministic_ = settings::deterministic(),
+       autotune_ = settings::autotune();
+};
+
+class Conv2dCuda : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("SINTER_CACHE_DIR", "", 1); }  // nothing on disk, and nothing from it
+  void SetUp() override {
+    if (!is_available(Device::cuda())) GTEST_SKIP() << "needs a GPU";
+    settings::set_autotune(false);  // timing every problem would take minutes
+  }
+
+  Settings restore_;
+};
+
+/// One convolution: x (n, c, size, size), weight (o, c / groups, kernel, kernel).
+struct Case {
+  int64_t n, c, size, o, kernel, stride, padding, groups;
+};
+
+const Case kCases[] = {
+    {2, 3, 64, 16, 7, 2, 3, 1},     // the first layer of ResNet
+    {2, 64, 28, 64, 3, 1, 1, 1},    //
+    {2, 128, 14, 128, 3, 2, 1, 1},  //
+    {2, 256, 14, 64, 1, 1, 0, 1},   //
+    {2, 32, 15, 32, 3, 1, 1, 32},   // depthwise
+    {3, 5, 9, 7, 3, 2, 0, 1},       // nothing divides
+};
+
+/// A copy on the GPU, `offset` elements behind an address that is aligned.
+Tensor on_gpu(const Tensor& tensor, int64_t offset) {
+  const auto skipped = static_cast<size_t>(offset) * size_of(tensor.dtype());
+  const Tensor room = Tensor::empty({tensor.numel() + offset}, tensor.dtype(), Device::cuda());
+  const Tensor view = Tensor::over(room.storage(), room.offset_bytes() + skipped,
+                                   {tensor.shape(), tensor.dtype(), Device::cuda()});
+  copy_bytes(view.raw_data(), Device::cuda(), tensor.raw_data(), Device::cpu(), tensor.spec().bytes());
+  return view;
+}
+
+void expect_close(const Tensor& value, const Tensor& expected, double tolerance, const char* what) {
+  ASSERT_TRUE(value.device().is_cuda()) << what;
+  ASSERT_EQ(value.shape(), expected.shape()) << what;
+  const std::vector<float> got = cast(value.to(Device::cpu()), DType::kFloat32).to_vector<float>();
+  const std::vector<float> want = expected.to_vector<float>();
+  float largest = 0;
+  for (const float v : want) largest = std::max(largest, std::abs(v));
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * (1.0 + largest)) << what << " element " << i;
+  }
+}
+
+/// All three ops on the GPU, from inputs `offset` elements behind an aligned address, against the CPU.
+void check(const Case& c, DType dtype, Layout layout, int64_t offset, double tolerance) {
+  SCOPED_TRACE(fmt::format("x ({}, {}, {}, {}) kernel {} stride {} groups {} {} {} offset {}", c.n, c.c,
+                           c.size, c.size, c.kernel, c.stride, c.groups, dtype, to_string(layout), offset));
+  SampleMaker maker(17, dtype);
+  const Conv2dOptions options{.stride = {c.stride, c.stride},
+                              .padding = {c.padding, c.padding},
+                              .groups = c.groups,
+                              .layout = layout};
+  const Tensor x = maker.tensor(image_shape(layout, c.n, c.c, c.size, c.size), -1, 1);
+  const Tensor weight = maker.tensor(image_shape(layout, c.o, c.c / c.groups, c.kernel, c.kernel), -1, 1);
+  const Tensor bias = maker.tensor({c.o}, -1, 1);
+  const auto f32 = [](const Tensor& tensor) { return cast(tensor, DType::kFloat32); };
+  const Tensor y = conv2d(f32(x), f32(weight), f32(bias), options);
+  const Tensor dy = maker.tensor(y.shape(), -1, 1);
+
+  const Tensor gpu_x = on_gpu(x, offset), gpu_weight = on_gpu(weight, offset), gpu_dy = on_gpu(dy, offset);
+  expect_close(conv2d(gpu_x, gpu_weight, on_gpu(bias, offset), options), y, tolerance, "y");
+  expect_close(conv2d_grad_input(gpu_dy, gpu_weight, {c.size, c.size}, options),
+               conv2d_grad_input(f32(dy), f32(weight), {c.size, c.size}, options), tolerance, "dx");
+  expect_close(conv2d_grad_weight(gpu_x, gpu_dy, {c.kernel, c.kernel}, options),
+               conv2d_grad_weight(f32(x), f32(dy), {c.kernel, c.kernel}, options), tolerance, "dweight");
+}
+
+TEST_F(Conv2dCuda, AgreesWithTheCpu) {
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      for (const Layout layout : {Layout::kNCHW, Layout::kNHWC})
+        check(c, dtype, layout, 0, default_tolerance(dtype));
+    }
+  }
+}
+
+TEST_F(Conv2dCuda, TakesViewsThatAreNotAligned) {
+  for (const Case& c : kCases) {
+    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+      check(c, DType::kFloat32, layout, 1, default_tolerance(DType::kFloat32));
+      check(c, DType::kFloat16, layout, 1, default_tolerance(DType::kFloat16));
+    }
+  }
+}
+
+TEST_F(Conv2dCuda, AgreesWithTheCpuOnTimedPlans) {
+  settings::set_autotune(true);
+  check(kCases[1], DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
+  check(kCases[2], DType::kFloat32, Layout::kNCHW, 0, default_tolerance(DType::kFloat32));
+}
+
+TEST_F(Conv2dCuda, Tf32IsCloseAndMustBeAllowed) {
+  settings::set_allow_tf32(true);
+  for (const Case& c : kCases) check(c, DType::kFloat32, Layout::kNHWC, 0, 4e-3);
+}
+
+TEST_F(Conv2dCuda, IsRepeatableWhenDeterministic) {
+  settings::set_deterministic(true);
+  settings::set_autotune(true);
+  SampleMaker maker(3, DType::kFloat32);
+  const Tensor x = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
+  const Tensor dy = maker.tensor({16, 64, 28, 28}).to(Device::cuda());
+  const Conv2dOptions options{.padding = {1, 1}};
+  const std::vector<float> first = conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>(), first);
+  }
+}
+
+TEST_F(Conv2dCuda, GivesTheBiasWhereEveryPixelIsPadding) {
+  const Tensor x = Tensor::empty({2, 3, 0, 0}, DType::kFloat32, Device::cuda());
+  const Tensor weight = Tensor::full({2, 3, 1, 1}, 1.0).to(Device::cuda());
+  const Tensor bias = Tensor::from_values<float>({5.0f, 7.0f}, {2}).to(Device::cuda());
+  const Tensor y = conv2d(x, weight, bias, {.padding = {1, 1}});
+  EXPECT_EQ(y.shape(), (Shape{2, 2, 2, 2}));
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{5, 5, 5, 5, 7, 7, 7, 7, 5, 5, 5, 5, 7, 7, 7, 7}));
+}
+
+}  // namespace
+}  // namespace sinter::ops
