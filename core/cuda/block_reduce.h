@@ -1,15 +1,16 @@
-// Reductions across the threads of a block, in an order that depends on the block's shape alone. For .cu files.
+// Reductions across the threads of a block, in an order that depends on the block's shape alone. For .cu
+// files.
 #pragma once
 
 namespace sinter::cuda {
 
-/// Folds `lanes` values (a power of two) that lie `step` apart in shared memory by halves, so that afterwards lane 0's
-/// place holds combine(...) of them all. A thread owns values[place] and is number `lane` of its group; groups that are
-/// interleaved or follow each other fold side by side. Every thread of the block must call it with equal `lanes` and
-/// `step`, after writing its value; it begins and ends with a barrier.
+/// Folds `lanes` values (a power of two) that lie `step` apart in shared memory by halves, so that afterwards
+/// lane 0's place holds combine(...) of them all. A thread owns values[place] and is number `lane` of its
+/// group; groups that are interleaved or follow each other fold side by side. Every thread of the block must
+/// call it with equal `lanes` and `step`, after writing its value; it begins and ends with a barrier.
 template <class T, class F>
-__device__ __forceinline__ void fold_lanes(T* values, unsigned place, unsigned lane, unsigned lanes, unsigned step,
-                                           F combine) {
+__device__ __forceinline__ void fold_lanes(T* values, unsigned place, unsigned lane, unsigned lanes,
+                                           unsigned step, F combine) {
   for (unsigned half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();
     if (lane < half) values[place] = combine(values[place], values[place + half * step]);
@@ -19,8 +20,8 @@ __device__ __forceinline__ void fold_lanes(T* values, unsigned place, unsigned l
 
 /// The same for `width` values per thread, those of thread t at values[j * stride + t].
 template <int width, class T, class F>
-__device__ __forceinline__ void fold_lanes_of(T* values, int used, unsigned stride, unsigned place, unsigned lane,
-                                              unsigned lanes, unsigned step, F combine) {
+__device__ __forceinline__ void fold_lanes_of(T* values, int used, unsigned stride, unsigned place,
+                                              unsigned lane, unsigned lanes, unsigned step, F combine) {
   for (unsigned half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();
     if (lane < half) {

@@ -1,8 +1,9 @@
-// Division of 32-bit indices by a number that is fixed for a launch: one multiplication and a shift in place of the
-// tens of instructions of an integer division.
+// Division of 32-bit indices by a number that is fixed for a launch: one multiplication and a shift in place
+// of the tens of instructions of an integer division.
 //
-// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication", PLDI 1994, section 4:
-// with s = ceil(log2 d) and m = floor(2^32 (2^s - d) / d) + 1, n / d = (mulhi(n, m) + n) >> s; the sum is kept in 64 bits.
+// Source: T. Granlund, P. Montgomery, "Division by invariant integers using multiplication", PLDI 1994,
+// section 4: with s = ceil(log2 d) and m = floor(2^32 (2^s - d) / d) + 1, n / d = (mulhi(n, m) + n) >> s; the
+// sum is kept in 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,9 @@ class FastDivide {
     return quotient;
   }
 
-  SINTER_HOST_DEVICE uint32_t divisor() const { return divisor_; }
+  SINTER_HOST_DEVICE uint32_t divisor() const {
+    return divisor_;
+  }
 
  private:
   uint32_t divisor_ = 1;
@@ -44,8 +47,8 @@ class FastDivide {
   uint32_t shift_ = 0;
 };
 
-/// Division of indices of any size by a number that is fixed for a launch: FastDivide for indices below 2^32, which all
-/// but giant tensors have, else a 64-bit division.
+/// Division of indices of any size by a number that is fixed for a launch: FastDivide for indices below 2^32,
+/// which all but giant tensors have, else a 64-bit division.
 class IndexDivide {
  public:
   IndexDivide() = default;

@@ -17,7 +17,8 @@ void run_cast(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   dispatch_all(x.dtype, "cast", [&]<class From> {
     dispatch_all(y.dtype, "cast", [&]<class To> {
-      launch_elementwise(context.stream(), y.numel(), Convert<compute_type<To>>(), y.as<To>(), x.as<const From>());
+      launch_elementwise(context.stream(), y.numel(), Convert<compute_type<To>>(), y.as<To>(),
+                         x.as<const From>());
     });
   });
 }

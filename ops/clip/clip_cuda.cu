@@ -15,8 +15,8 @@ struct ClipDerivative {
 void run_clip(const KernelContext& context) {
   dispatch_number(context.input(0).dtype, "clip", [&]<class T> {
     launch_elementwise(context.stream(), context.output(0).numel(),
-                       ClipFunctor<compute_type<T>>(context.attributes<ClipAttributes>()), context.output(0).as<T>(),
-                       context.input(0).as<const T>());
+                       ClipFunctor<compute_type<T>>(context.attributes<ClipAttributes>()),
+                       context.output(0).as<T>(), context.input(0).as<const T>());
   });
 }
 
@@ -25,7 +25,8 @@ void run_clip_grad(const KernelContext& context) {
     using C = compute_type<T>;
     launch_elementwise(context.stream(), context.output(0).numel(),
                        ClipDerivative<C>{ClipFunctor<C>(context.attributes<ClipAttributes>())},
-                       context.output(0).as<T>(), context.input(0).as<const T>(), context.input(1).as<const T>());
+                       context.output(0).as<T>(), context.input(0).as<const T>(),
+                       context.input(1).as<const T>());
   });
 }
 

@@ -1,5 +1,6 @@
-// The one launch template for elementwise kernels whose inputs are broadcast. A thread handles one pack of neighbouring
-// outputs: 16-byte accesses where shapes and pointers allow it, else single elements. For .cu files.
+// The one launch template for elementwise kernels whose inputs are broadcast. A thread handles one pack of
+// neighbouring outputs: 16-byte accesses where shapes and pointers allow it, else single elements. For .cu
+// files.
 #pragma once
 
 #include <array>
@@ -64,7 +65,8 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, bool ste
 }
 
 template <int pack, class Out, class F, class... In>
-__device__ __forceinline__ cuda::Pack<Out, pack> apply_to_packs(const F& function, const cuda::Pack<In, pack>&... packs) {
+__device__ __forceinline__ cuda::Pack<Out, pack> apply_to_packs(const F& function,
+                                                                const cuda::Pack<In, pack>&... packs) {
   cuda::Pack<Out, pack> result;
 #pragma unroll
   for (int j = 0; j < pack; ++j) {
@@ -75,8 +77,9 @@ __device__ __forceinline__ cuda::Pack<Out, pack> apply_to_packs(const F& functio
 
 template <int pack, class Out, class F, size_t... k, class... In>
 __device__ __forceinline__ cuda::Pack<Out, pack> broadcast_pack(const F& function,
-                                                                const BroadcastWalk<sizeof...(In)>& walk, int64_t index,
-                                                                std::index_sequence<k...>, const In*... inputs) {
+                                                                const BroadcastWalk<sizeof...(In)>& walk,
+                                                                int64_t index, std::index_sequence<k...>,
+                                                                const In*... inputs) {
   int64_t offsets[sizeof...(In)];
   walk.locate(index, offsets);
   return apply_to_packs<pack, Out>(function, load_pack<pack>(inputs + offsets[k], walk.steps[k])...);
@@ -84,7 +87,8 @@ __device__ __forceinline__ cuda::Pack<Out, pack> broadcast_pack(const F& functio
 
 template <int pack, class Out, class F, class... In>
 __global__ void __launch_bounds__(kBroadcastThreads)
-    broadcast_kernel(int64_t packs, F function, BroadcastWalk<sizeof...(In)> walk, Out* out, const In*... inputs) {
+    broadcast_kernel(int64_t packs, F function, BroadcastWalk<sizeof...(In)> walk, Out* out,
+                     const In*... inputs) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs; i += stride) {
     reinterpret_cast<cuda::Pack<Out, pack>*>(out)[i] =
@@ -92,8 +96,8 @@ __global__ void __launch_bounds__(kBroadcastThreads)
   }
 }
 
-/// Whether every access of `pack` elements is aligned: the rows of the output and of the inputs that step begin at
-/// multiples of the pack.
+/// Whether every access of `pack` elements is aligned: the rows of the output and of the inputs that step
+/// begin at multiples of the pack.
 template <int pack, class Out, class... In, size_t inputs>
 bool packs_are_aligned(const BroadcastPlan<inputs>& plan, const Out* out, const In*... pointers) {
   bool aligned = plan.inner() % pack == 0 && cuda::is_aligned(out, sizeof(Out) * pack);
@@ -111,17 +115,19 @@ bool packs_are_aligned(const BroadcastPlan<inputs>& plan, const Out* out, const 
 
 }  // namespace detail
 
-/// out[i] = function(inputs...) where input k, of shape shapes[k], is broadcast to `shape`. `function` takes and gives
-/// compute types and is callable on the device.
+/// out[i] = function(inputs...) where input k, of shape shapes[k], is broadcast to `shape`. `function` takes
+/// and gives compute types and is callable on the device.
 template <class Out, class F, class... In>
-void launch_broadcast(const Stream& stream, const Shape& shape, const std::array<Shape, sizeof...(In)>& shapes,
-                      F function, Out* out, const In*... inputs) {
+void launch_broadcast(const Stream& stream, const Shape& shape,
+                      const std::array<Shape, sizeof...(In)>& shapes, F function, Out* out,
+                      const In*... inputs) {
   const int64_t count = shape.numel();
   if (count == 0) return;
   constexpr int pack = std::min({cuda::kPackSize<Out>, cuda::kPackSize<In>...});
   const auto plan = plan_broadcast<sizeof...(In)>(shape, shapes);
   const auto run = [&]<int size> {
-    const auto grid = cuda::grid_stride_shape(count / size, detail::kBroadcastThreads, detail::kBroadcastThreads);
+    const auto grid =
+        cuda::grid_stride_shape(count / size, detail::kBroadcastThreads, detail::kBroadcastThreads);
     cuda::launch(stream, grid, detail::broadcast_kernel<size, Out, F, In...>, count / size, function,
                  detail::walk_of(plan, size), out, inputs...);
   };

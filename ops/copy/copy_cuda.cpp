@@ -15,8 +15,8 @@ void copy_part(const KernelContext& context, const TensorView& from, const Tenso
                                     static_cast<cudaStream_t>(context.stream().native)));
 }
 
-/// As memmove: where copy_ is given two tensors over the same memory, it is copied in parts that do not overlap, in the
-/// order that reads every byte before it is overwritten.
+/// As memmove: where copy_ is given two tensors over the same memory, it is copied in parts that do not
+/// overlap, in the order that reads every byte before it is overwritten.
 void copy_view(const KernelContext& context, const TensorView& from, const TensorView& to) {
   const auto bytes = static_cast<size_t>(to.numel()) * size_of(to.dtype);
   if (bytes == 0 || from.data == to.data) return;
@@ -28,9 +28,13 @@ void copy_view(const KernelContext& context, const TensorView& from, const Tenso
   }
 }
 
-void run_copy(const KernelContext& context) { copy_view(context, context.input(0), context.output(0)); }
+void run_copy(const KernelContext& context) {
+  copy_view(context, context.input(0), context.output(0));
+}
 
-void run_copy_into(const KernelContext& context) { copy_view(context, context.input(1), context.input(0)); }
+void run_copy_into(const KernelContext& context) {
+  copy_view(context, context.input(1), context.input(0));
+}
 
 }  // namespace
 

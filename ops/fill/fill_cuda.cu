@@ -28,7 +28,8 @@ void run_fill(const KernelContext& context) {
   const TensorView& target = context.input(0);
   const uint64_t bits = bits_of(context.attributes<FillAttributes>().value, target.dtype);
   dispatch_bits(target.dtype, [&]<class Word> {
-    launch_elementwise(context.stream(), target.numel(), Constant<Word>{static_cast<Word>(bits)}, target.as<Word>());
+    launch_elementwise(context.stream(), target.numel(), Constant<Word>{static_cast<Word>(bits)},
+                       target.as<Word>());
   });
 }
 

@@ -59,7 +59,8 @@ void run_pow_grad(const KernelContext& context) {
     using C = compute_type<T>;
     const auto functor = functor_of<C>(context);
     const auto run = [&](auto function) {
-      launch_elementwise(context.stream(), dx.numel(), function, dx.as<T>(), x.as<const T>(), dy.as<const T>());
+      launch_elementwise(context.stream(), dx.numel(), function, dx.as<T>(), x.as<const T>(),
+                         dy.as<const T>());
     };
     if (functor.exponent == C{2}) {
       run(SquareOf());

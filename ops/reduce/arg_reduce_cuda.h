@@ -1,4 +1,5 @@
-// The place of the first extreme element along reduced axes, for argmax and the gradients of max and min. For .cu files.
+// The place of the first extreme element along reduced axes, for argmax and the gradients of max and min. For
+// .cu files.
 #pragma once
 
 #include <climits>
@@ -17,7 +18,8 @@ struct Place {
   int64_t term;
 };
 
-/// The extreme one of two places, the first of equals. A strict total order, so any order of combining gives one result.
+/// The extreme one of two places, the first of equals. A strict total order, so any order of combining gives
+/// one result.
 template <class Reducer, class C>
 __device__ __forceinline__ Place<C> first_extreme(const Place<C>& a, const Place<C>& b) {
   if (Reducer::replaces(b.value, a.value)) return b;
@@ -47,7 +49,8 @@ __global__ void __launch_bounds__(kReduceThreads)
     if (output < walk.output_units) {
       const T* base = x + walk.output_offset(output);
       const int64_t begin = segment * walk.segment_units;
-      const int64_t end = begin + walk.segment_units < walk.term_units ? begin + walk.segment_units : walk.term_units;
+      const int64_t end =
+          begin + walk.segment_units < walk.term_units ? begin + walk.segment_units : walk.term_units;
       for (int64_t term = begin + term_lane; term < end; term += walk.term_lanes) {
         const Place<C> place{cuda::load_as_compute(base[walk.term_offset(term)]), term};
         best = first_extreme<Reducer>(best, place);
@@ -76,7 +79,8 @@ __global__ void __launch_bounds__(kReduceThreads)
   __shared__ Place<C> places[kReduceThreads];
   const unsigned lane = threadIdx.x % lanes;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * (kReduceThreads / lanes);
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / lanes); first < walk.outputs; first += stride) {
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / lanes); first < walk.outputs;
+       first += stride) {
     const int64_t output = first + threadIdx.x / lanes;
     Place<C> best = no_place<Reducer, C>();
     if (output < walk.outputs) {
@@ -101,16 +105,17 @@ inline size_t arg_reduce_workspace(const Shape& x, const AxisMask& mask) {
   return static_cast<size_t>(schedule.partials()) * sizeof(Place<double>);
 }
 
-/// Calls `store(walk, output, term)` on the device with the first extreme term of every output of the reduction of x, which
-/// has elements; walk.output_offset(output) + walk.term_offset(term) is its place in x.
+/// Calls `store(walk, output, term)` on the device with the first extreme term of every output of the
+/// reduction of x, which has elements; walk.output_offset(output) + walk.term_offset(term) is its place in x.
 template <class Reducer, class T, class Store>
-void launch_arg_reduce(const Stream& stream, const Shape& shape, const AxisMask& mask, const T* x, void* workspace,
-                       Store store) {
+void launch_arg_reduce(const Stream& stream, const Shape& shape, const AxisMask& mask, const T* x,
+                       void* workspace, Store store) {
   using C = compute_type<T>;
   const ReducePlan plan = plan_reduction(shape, mask);
   const ReduceWalk walk(plan, ReduceSchedule(plan, 1));
   auto* partials = static_cast<Place<C>*>(workspace);
-  cuda::launch(stream, walk.launch_shape(), detail::arg_reduce_kernel<Reducer, T, Store>, walk, x, partials, store);
+  cuda::launch(stream, walk.launch_shape(), detail::arg_reduce_kernel<Reducer, T, Store>, walk, x, partials,
+               store);
   if (walk.segments == 1) return;
   const auto shape_of_rest = cuda::grid_stride_shape(walk.outputs, kReduceThreads / 32, kReduceThreads);
   cuda::launch(stream, shape_of_rest, detail::arg_combine_kernel<Reducer, C, Store>, walk, partials, store);

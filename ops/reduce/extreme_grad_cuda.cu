@@ -32,9 +32,13 @@ void run_extreme_grad(const KernelContext& context) {
 
 }  // namespace
 
-void run_max_grad_cuda(const KernelContext& context) { run_extreme_grad<MaxReducer>(context); }
+void run_max_grad_cuda(const KernelContext& context) {
+  run_extreme_grad<MaxReducer>(context);
+}
 
-void run_min_grad_cuda(const KernelContext& context) { run_extreme_grad<MinReducer>(context); }
+void run_min_grad_cuda(const KernelContext& context) {
+  run_extreme_grad<MinReducer>(context);
+}
 
 size_t extreme_grad_workspace_cuda(const KernelQuery& query) {
   const Shape& x = query.input(0).shape;

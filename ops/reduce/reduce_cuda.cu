@@ -1,5 +1,5 @@
-// sum, mean, max, min and sum_to. Every block folds its part in a fixed order; where the outputs alone do not fill a GPU,
-// a second kernel combines the segments, sums of floats in double precision.
+// sum, mean, max, min and sum_to. Every block folds its part in a fixed order; where the outputs alone do not
+// fill a GPU, a second kernel combines the segments, sums of floats in double precision.
 #include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/ops/common/elementwise_cuda.h>
@@ -14,12 +14,13 @@ namespace {
 
 /// The type in which terms are accumulated.
 template <class T, class Reducer>
-using LaneType =
-    std::conditional_t<std::is_integral_v<T> && std::is_same_v<Reducer, SumReducer>, int64_t, compute_type<T>>;
+using LaneType = std::conditional_t<std::is_integral_v<T> && std::is_same_v<Reducer, SumReducer>, int64_t,
+                                    compute_type<T>>;
 
 /// The type in which segments are combined.
 template <class A, class Reducer>
-using TotalType = std::conditional_t<std::is_same_v<A, float> && std::is_same_v<Reducer, SumReducer>, double, A>;
+using TotalType =
+    std::conditional_t<std::is_same_v<A, float> && std::is_same_v<Reducer, SumReducer>, double, A>;
 
 /// A reduced value as what is stored: means are divided by the number of terms, the rest by 1.
 template <class Out, class A>
@@ -77,7 +78,8 @@ __global__ void __launch_bounds__(kReduceThreads)
     for (int j = 0; j < pack; ++j) acc[j] = Reducer::template identity<A>();
     if (unit < walk.output_units) {
       const int64_t begin = segment * walk.segment_units;
-      const int64_t end = begin + walk.segment_units < walk.term_units ? begin + walk.segment_units : walk.term_units;
+      const int64_t end =
+          begin + walk.segment_units < walk.term_units ? begin + walk.segment_units : walk.term_units;
       accumulate<Reducer, pack>(walk, x + walk.output_offset(unit), begin + term_lane, end, acc);
     }
     if (walk.terms_adjoin) {
@@ -86,8 +88,8 @@ __global__ void __launch_bounds__(kReduceThreads)
     }
 #pragma unroll
     for (int j = 0; j < pack; ++j) values[j * kReduceThreads + static_cast<int>(threadIdx.x)] = acc[j];
-    cuda::fold_lanes_of<pack>(values, used, kReduceThreads, threadIdx.x, term_lane, walk.term_lanes, walk.lane_step(),
-                              [](A a, A b) { return Reducer::combine(a, b); });
+    cuda::fold_lanes_of<pack>(values, used, kReduceThreads, threadIdx.x, term_lane, walk.term_lanes,
+                              walk.lane_step(), [](A a, A b) { return Reducer::combine(a, b); });
     if (term_lane == 0 && unit < walk.output_units) {
       for (int j = 0; j < used; ++j) {
         const A total = values[j * kReduceThreads + static_cast<int>(threadIdx.x)];
@@ -103,10 +105,12 @@ __global__ void __launch_bounds__(kReduceThreads)
   }
 }
 
-/// Combines the segments of every output: `output_lanes` neighbouring outputs a block, the other threads over segments.
+/// Combines the segments of every output: `output_lanes` neighbouring outputs a block, the other threads over
+/// segments.
 template <class Reducer, class A, class Out>
-__global__ void __launch_bounds__(kReduceThreads) combine_kernel(int64_t outputs, int64_t segments, unsigned output_lanes,
-                                                                 const A* partials, Out* out, double divisor) {
+__global__ void __launch_bounds__(kReduceThreads)
+    combine_kernel(int64_t outputs, int64_t segments, unsigned output_lanes, const A* partials, Out* out,
+                   double divisor) {
   using Total = TotalType<A, Reducer>;
   __shared__ Total values[kReduceThreads];
   const unsigned lanes = kReduceThreads / output_lanes;
@@ -135,11 +139,13 @@ struct Constant {
 };
 
 template <class Reducer, int pack, class T, class Out>
-void launch_reduce(const Stream& stream, const ReducePlan& plan, const T* x, void* workspace, Out* out, double divisor) {
+void launch_reduce(const Stream& stream, const ReducePlan& plan, const T* x, void* workspace, Out* out,
+                   double divisor) {
   using A = LaneType<T, Reducer>;
   const ReduceWalk walk(plan, ReduceSchedule(plan, pack));
   auto* partials = static_cast<A*>(workspace);
-  cuda::launch(stream, walk.launch_shape(), reduce_kernel<Reducer, pack, T, A, Out>, walk, x, partials, out, divisor);
+  cuda::launch(stream, walk.launch_shape(), reduce_kernel<Reducer, pack, T, A, Out>, walk, x, partials, out,
+               divisor);
   if (walk.segments == 1) return;
   unsigned output_lanes = 1;
   while (output_lanes < 32 && output_lanes < walk.outputs) output_lanes *= 2;
@@ -161,14 +167,16 @@ void reduce_view(const KernelContext& context, const AxisMask& mask, double divi
   const ReducePlan plan = plan_reduction(x.shape, mask);
   constexpr int pack = std::is_integral_v<T> ? 1 : cuda::kPackSize<T>;
   if (pack > 1 && packs_fit(plan, pack) && cuda::is_aligned(x.data, 16)) {
-    launch_reduce<Reducer, pack>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(), divisor);
+    launch_reduce<Reducer, pack>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(),
+                                 divisor);
   } else {
-    launch_reduce<Reducer, 1>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(), divisor);
+    launch_reduce<Reducer, 1>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(),
+                              divisor);
   }
 }
 
-/// Whether packs are used depends on where x lies, so the scratch is enough for both. No accumulator is wider than 8
-/// bytes.
+/// Whether packs are used depends on where x lies, so the scratch is enough for both. No accumulator is wider
+/// than 8 bytes.
 size_t partials_bytes(const TensorSpec& x, const AxisMask& mask) {
   if (x.shape.numel() == 0) return 0;
   const ReducePlan plan = plan_reduction(x.shape, mask);
@@ -200,13 +208,15 @@ void run_sum(const KernelContext& context) {
 
 void run_sum_to(const KernelContext& context) {
   const AxisMask mask = repeated_axes(context.input(0).shape, context.output(0).shape);
-  dispatch_float(context.input(0).dtype, "sum_to", [&]<class T> { reduce_view<SumReducer, T, T>(context, mask, 1.0); });
+  dispatch_float(context.input(0).dtype, "sum_to",
+                 [&]<class T> { reduce_view<SumReducer, T, T>(context, mask, 1.0); });
 }
 
 void run_mean(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   const double terms = static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(y.numel(), 1));
-  dispatch_float(x.dtype, "mean", [&]<class T> { reduce_view<SumReducer, T, T>(context, mask_of(context), terms); });
+  dispatch_float(x.dtype, "mean",
+                 [&]<class T> { reduce_view<SumReducer, T, T>(context, mask_of(context), terms); });
 }
 
 template <class Reducer>
@@ -219,7 +229,8 @@ void run_extreme(const KernelContext& context) {
 
 void register_reduce_cuda(OpRegistry& registry);
 void register_reduce_cuda(OpRegistry& registry) {
-  const auto add = [&](const char* name, size_t (*workspace)(const KernelQuery&), void (*run)(const KernelContext&)) {
+  const auto add = [&](const char* name, size_t (*workspace)(const KernelQuery&),
+                       void (*run)(const KernelContext&)) {
     registry.add_kernel(name, {.device = DeviceType::kCuda, .workspace_bytes = workspace, .run = run});
   };
   add("sum", reduce_workspace, run_sum);

@@ -43,7 +43,8 @@ void register_unary_cuda(OpRegistry& registry) {
   for_each_unary([&]<class F>(F) {
     registry.add_kernel(F::kName, {.device = DeviceType::kCuda, .run = run_unary<F>});
     if constexpr (F::kReads != UnaryReads::kNothing) {
-      registry.add_kernel(std::string(F::kName) + "_grad", {.device = DeviceType::kCuda, .run = run_unary_grad<F>});
+      registry.add_kernel(std::string(F::kName) + "_grad",
+                          {.device = DeviceType::kCuda, .run = run_unary_grad<F>});
     }
   });
 }
