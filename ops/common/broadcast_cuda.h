@@ -87,8 +87,8 @@ __device__ __forceinline__ cuda::Pack<Out, pack> broadcast_pack(const F& functio
 
 template <int pack, class Out, class F, class... In>
 __global__ void __launch_bounds__(kBroadcastThreads)
-    broadcast_kernel(int64_t packs, F function, BroadcastWalk<sizeof...(In)> walk, Out* out,
-                     const In*... inputs) {
+    broadcast_kernel(int64_t packs, F function, const __grid_constant__ BroadcastWalk<sizeof...(In)> walk,
+                     Out* out, const In*... inputs) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs; i += stride) {
     reinterpret_cast<cuda::Pack<Out, pack>*>(out)[i] =

@@ -5,31 +5,6 @@
 namespace sinter::ops {
 namespace {
 
-/// The exponents that people write most often, without the general function's hundred instructions.
-struct SquareOf {
-  template <class C>
-  __device__ C operator()(C x) const {
-    return x * x;
-  }
-  template <class C>
-  __device__ C operator()(C x, C dy) const {
-    return dy * C{2} * x;
-  }
-};
-
-struct InverseOf {
-  template <class C>
-  __device__ C operator()(C x) const {
-    return C{1} / x;
-  }
-};
-
-template <class C>
-struct PowDerivative {
-  PowFunctor<C> functor;
-  __device__ C operator()(C x, C dy) const { return functor.derivative(x, dy); }
-};
-
 template <class C>
 PowFunctor<C> functor_of(const KernelContext& context) {
   return {static_cast<C>(context.attributes<PowAttributes>().exponent)};
@@ -44,9 +19,9 @@ void run_pow(const KernelContext& context) {
       launch_elementwise(context.stream(), y.numel(), function, y.as<T>(), x.as<const T>());
     };
     if (functor.exponent == C{2}) {
-      run(SquareOf());
+      run(PowTwo());
     } else if (functor.exponent == C{-1}) {
-      run(InverseOf());
+      run(PowMinusOne());
     } else {
       run(functor);
     }
@@ -63,9 +38,9 @@ void run_pow_grad(const KernelContext& context) {
                          dy.as<const T>());
     };
     if (functor.exponent == C{2}) {
-      run(SquareOf());
+      run(PowTwoGrad());
     } else {
-      run(PowDerivative<C>{functor});
+      run(PowGrad<C>{functor});
     }
   });
 }

@@ -38,7 +38,8 @@ namespace detail {
 /// Calls store(output, term) for every output, or writes the places of the segments to `partials`.
 template <class Reducer, class T, class Store>
 __global__ void __launch_bounds__(kReduceThreads)
-    arg_reduce_kernel(ReduceWalk walk, const T* x, Place<compute_type<T>>* partials, Store store) {
+    arg_reduce_kernel(const __grid_constant__ ReduceWalk walk, const T* x, Place<compute_type<T>>* partials,
+                      Store store) {
   using C = compute_type<T>;
   __shared__ Place<C> places[kReduceThreads];
   const unsigned term_lane = walk.term_lane();
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kReduceThreads)
 /// Combines the segments: one warp's worth of lanes per output.
 template <class Reducer, class C, class Store>
 __global__ void __launch_bounds__(kReduceThreads)
-    arg_combine_kernel(ReduceWalk walk, const Place<C>* partials, Store store) {
+    arg_combine_kernel(const __grid_constant__ ReduceWalk walk, const Place<C>* partials, Store store) {
   constexpr unsigned lanes = 32;
   __shared__ Place<C> places[kReduceThreads];
   const unsigned lane = threadIdx.x % lanes;

@@ -66,7 +66,8 @@ __device__ __forceinline__ void accumulate(const ReduceWalk& walk, const T* base
 /// Reduces to `out`, or with more than one segment to `partials`, of shape (segments, outputs).
 template <class Reducer, int pack, class T, class A, class Out>
 __global__ void __launch_bounds__(kReduceThreads)
-    reduce_kernel(ReduceWalk walk, const T* x, A* partials, Out* out, double divisor) {
+    reduce_kernel(const __grid_constant__ ReduceWalk walk, const T* x, A* partials, Out* out,
+                  double divisor) {
   __shared__ A values[pack * kReduceThreads];
   const unsigned term_lane = walk.term_lane();
   const int used = walk.terms_adjoin ? 1 : pack;  // values of a thread that are outputs of their own
