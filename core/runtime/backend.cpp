@@ -1,8 +1,3 @@
-<<<<<<< HEAD
-#include <sinter/core/runtime/backend.h>
-
-=======
->>>>>>> main
 #include <array>
 #include <map>
 #include <mutex>
