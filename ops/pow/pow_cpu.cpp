@@ -17,9 +17,9 @@ void run_pow(const KernelContext& context) {
     const auto functor = functor_of<C>(context);
     // std::pow cannot be vectorised; the exponents that people write most often can.
     if (functor.exponent == C{2}) {
-      map_elements<T, T>(x, y, [](C value) { return value * value; });
+      map_elements<T, T>(x, y, PowTwo());
     } else if (functor.exponent == C{-1}) {
-      map_elements<T, T>(x, y, [](C value) { return C{1} / value; });
+      map_elements<T, T>(x, y, PowMinusOne());
     } else {
       map_elements<T, T>(x, y, functor);
     }
@@ -32,9 +32,9 @@ void run_pow_grad(const KernelContext& context) {
     using C = compute_type<T>;
     const auto functor = functor_of<C>(context);
     if (functor.exponent == C{2}) {
-      map_elements<T, T>(x, dy, dx, [](C value, C grad) { return grad * C{2} * value; });
+      map_elements<T, T>(x, dy, dx, PowTwoGrad());
     } else {
-      map_elements<T, T>(x, dy, dx, [=](C value, C grad) { return functor.derivative(value, grad); });
+      map_elements<T, T>(x, dy, dx, PowGrad<C>{functor});
     }
   });
 }

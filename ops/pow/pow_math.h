@@ -27,4 +27,34 @@ struct PowFunctor {
   }
 };
 
+/// The exponents that people write most often, without the general function.
+struct PowTwo {
+  template <class C>
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    return x * x;
+  }
+};
+
+struct PowMinusOne {
+  template <class C>
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    return C{1} / x;
+  }
+};
+
+/// The derivatives with respect to x, times dy.
+template <class C>
+struct PowGrad {
+  PowFunctor<C> functor;
+
+  SINTER_HOST_DEVICE C operator()(C x, C dy) const { return functor.derivative(x, dy); }
+};
+
+struct PowTwoGrad {
+  template <class C>
+  SINTER_HOST_DEVICE C operator()(C x, C dy) const {
+    return dy * C{2} * x;
+  }
+};
+
 }  // namespace sinter::ops

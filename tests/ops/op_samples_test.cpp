@@ -1,5 +1,6 @@
 // Walks the registry: every op must have samples; its outputs on random calls are compared with the float64
-// reference, and its gradient with finite differences. SINTER_TEST_CASES changes the number of cases per op.
+// reference, on the CPU and on a GPU if there is one, and its gradient with finite differences.
+// SINTER_TEST_CASES changes the number of cases per op.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/copy/copy.h>
@@ -26,11 +28,37 @@ uint64_t base_seed() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261120;
 }
 
+// Fresh memory reads as NaN in this program, so that an element which a kernel forgot to write is seen. Pools
+// read the variable when they are made, which is after this; a value from outside has precedence.
+[[maybe_unused]] const int memory_is_poisoned = setenv("SINTER_MEMORY", "poison", 0);
+
 /// A copy of the inputs, so that ops with mutated inputs leave the sample as the reference must see it.
 std::vector<Tensor> fresh_inputs(const OpSample& sample) {
   std::vector<Tensor> inputs;
   for (const Tensor& input : sample.inputs) inputs.push_back(input.defined() ? copy(input) : Tensor());
   return inputs;
+}
+
+/// `tensor` on the first GPU. With an offset it begins one element into its memory, as the views that ops
+/// make do, so that wide accesses are not aligned.
+Tensor on_gpu(const Tensor& tensor, bool offset) {
+  const TensorSpec spec{tensor.shape(), tensor.dtype(), Device::cuda()};
+  if (!offset) return tensor.to(spec.device);
+  const Tensor memory = Tensor::empty(Shape{tensor.numel() + 1}, spec.dtype, spec.device);
+  const Tensor view = Tensor::over(memory.storage(), size_of(spec.dtype), spec);
+  copy_bytes(view.raw_data(), spec.device, tensor.raw_data(), tensor.device(), spec.bytes());
+  return view;
+}
+
+bool has_kernel(const Op& op, DeviceType device) {
+  return std::any_of(op.kernels.begin(), op.kernels.end(),
+                     [&](const Kernel& kernel) { return kernel.device == device; });
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  const auto *first = static_cast<const std::byte*>(a.raw_data()),
+             *second = static_cast<const std::byte*>(b.raw_data());
+  return std::equal(first, first + a.spec().bytes(), second);
 }
 
 std::vector<std::string> registered_ops() {
@@ -86,16 +114,54 @@ TEST_P(OpSamplesTest, MatchesReference) {
       if (op().definition.input_def(j).mutated) {
         results.push_back(inputs[j]);
       } else {
-        const auto same =
-            std::equal(static_cast<const std::byte*>(inputs[j].raw_data()),
-                       static_cast<const std::byte*>(inputs[j].raw_data()) + inputs[j].spec().bytes(),
-                       static_cast<const std::byte*>(sample.inputs[j].raw_data()));
-        ASSERT_TRUE(same) << "input " << j << " was changed, but the schema does not say so";
+        ASSERT_TRUE(same_bytes(inputs[j], sample.inputs[j]))
+            << "input " << j << " was changed, but the schema does not say so";
       }
     }
     ASSERT_EQ(results.size(), expected.size());
     for (size_t j = 0; j < results.size(); ++j) {
       compare(results[j], expected[j], samples.tolerance_scale, "output " + std::to_string(j));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(OpSamplesTest, MatchesReferenceOnCuda) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  // Ops that only ever give views have no kernel on any device.
+  if (!has_kernel(op(), DeviceType::kCpu)) GTEST_SKIP() << "the op has no kernels";
+  ASSERT_TRUE(has_kernel(op(), DeviceType::kCuda))
+      << "op '" << GetParam() << "' has a kernel for the CPU but none for CUDA";
+  const OpSamples& samples = this->samples();
+  const uint64_t seed = base_seed();
+  for (int i = 0; i < cases_per_op(); ++i) {
+    const DType dtype = samples.dtypes[static_cast<size_t>(i) % samples.dtypes.size()];
+    SampleMaker maker(seed + static_cast<uint64_t>(i), dtype);
+    const OpSample sample = samples.make(maker);
+    const bool offset = i % 5 == 4;  // 5 has no factor in common with the number of dtypes
+    SCOPED_TRACE(fmt::format("seed {} case {} {} {}{}", seed, i, dtype, to_string(sample.attributes),
+                             offset ? " (inputs not aligned)" : ""));
+    const std::vector<ReferenceTensor> expected = samples.reference(sample);
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : sample.inputs) {
+      inputs.push_back(input.defined() ? on_gpu(input, offset) : Tensor());
+    }
+    const NoGrad no_grad;
+    std::vector<Tensor> results = call(op(), inputs, sample.attributes);
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (!inputs[j].defined()) continue;
+      if (op().definition.input_def(j).mutated) {
+        results.push_back(inputs[j]);
+      } else {
+        ASSERT_TRUE(same_bytes(inputs[j].to(Device::cpu()), sample.inputs[j]))
+            << "input " << j << " was changed, but the schema does not say so";
+      }
+    }
+    ASSERT_EQ(results.size(), expected.size());
+    for (size_t j = 0; j < results.size(); ++j) {
+      ASSERT_EQ(results[j].device(), Device::cuda()) << "output " << j;
+      compare(results[j].to(Device::cpu()), expected[j], samples.tolerance_scale,
+              "output " + std::to_string(j));
       if (HasFatalFailure()) return;
     }
   }

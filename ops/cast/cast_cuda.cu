@@ -1,0 +1,33 @@
+#include <sinter/ops/cast/cast_math.h>
+#include <sinter/ops/common/elementwise_cuda.h>
+#include <sinter/ops/common/op_support.h>
+
+namespace sinter::ops {
+namespace {
+
+template <class To>
+struct Convert {
+  template <class From>
+  __device__ To operator()(From value) const {
+    return convert_value<To>(value);
+  }
+};
+
+void run_cast(const KernelContext& context) {
+  const TensorView &x = context.input(0), &y = context.output(0);
+  dispatch_all(x.dtype, "cast", [&]<class From> {
+    dispatch_all(y.dtype, "cast", [&]<class To> {
+      launch_elementwise(context.stream(), y.numel(), Convert<compute_type<To>>(), y.as<To>(),
+                         x.as<const From>());
+    });
+  });
+}
+
+}  // namespace
+
+void register_cast_cuda(OpRegistry& registry);
+void register_cast_cuda(OpRegistry& registry) {
+  registry.add_kernel("cast", {.device = DeviceType::kCuda, .run = run_cast});
+}
+
+}  // namespace sinter::ops
