@@ -9,13 +9,14 @@ constexpr unsigned kThreads = 256;
 
 /// Strides in units of T; `count` is the number of units in all rows.
 template <class Index, class T>
-__global__ void copy_rows_kernel(Index count, IndexDivider<Index> row_units, T* to, int64_t to_stride, const T* from,
-                                 int64_t from_stride) {
+__global__ void copy_rows_kernel(Index count, IndexDivider<Index> row_units, T* to, int64_t to_stride,
+                                 const T* from, int64_t from_stride) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     Index column = 0;
     const auto row = static_cast<int64_t>(row_units.divide(i, column));
-    to[row * to_stride + static_cast<int64_t>(column)] = from[row * from_stride + static_cast<int64_t>(column)];
+    to[row * to_stride + static_cast<int64_t>(column)] =
+        from[row * from_stride + static_cast<int64_t>(column)];
   }
 }
 
@@ -33,8 +34,8 @@ void copy_rows_cuda(const Stream& stream, void* to, int64_t to_stride, const voi
   const int64_t count = bytes / unit * rows;
   dispatch_unit(unit, [&]<class T> {
     dispatch_index(count, [&]<class Index> {
-      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), copy_rows_kernel<Index, T>, count,
-                   IndexDivider<Index>(bytes / unit), static_cast<T*>(to), to_stride / unit,
+      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), copy_rows_kernel<Index, T>,
+                   count, IndexDivider<Index>(bytes / unit), static_cast<T*>(to), to_stride / unit,
                    static_cast<const T*>(from), from_stride / unit);
     });
   });

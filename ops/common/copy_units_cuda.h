@@ -1,10 +1,10 @@
 // Moving bytes in the widest units that addresses and sizes allow. For .cu files.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 #include <initializer_list>
+
+#include <cuda_runtime.h>
 
 #include <sinter/core/runtime/backend.h>
 
@@ -17,7 +17,9 @@ inline int64_t widest_unit(std::initializer_list<int64_t> numbers) {
   return bits & -bits;
 }
 
-inline int64_t address_of(const void* pointer) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer)); }
+inline int64_t address_of(const void* pointer) {
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer));
+}
 
 /// Calls `function.operator()<T>()` with a type of `unit` bytes (1, 2, 4, 8 or 16).
 template <class F>

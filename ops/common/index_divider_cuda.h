@@ -1,5 +1,5 @@
-// Division of flat indices by extents: by multiplication where 32 bits are enough, else the 64-bit instruction. For .cu
-// files.
+// Division of flat indices by extents: by multiplication where 32 bits are enough, else the 64-bit
+// instruction. For .cu files.
 #pragma once
 
 #include <cstdint>

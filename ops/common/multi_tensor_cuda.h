@@ -1,5 +1,6 @@
-// One launch over the elements of many tensors: what ops over all parameters of a model need. The addresses travel in
-// the kernel's parameters, so that nothing is copied to the device and a launch can be captured. For .cu files.
+// One launch over the elements of many tensors: what ops over all parameters of a model need. The addresses
+// travel in the kernel's parameters, so that nothing is copied to the device and a launch can be captured.
+// For .cu files.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ struct SlotTable {
   int first_blocks[kMultiTensorSlots + 1] = {};  ///< the last one ends the grid
   bool packed[kMultiTensorSlots] = {};           ///< arrays allow accesses of 16 bytes
   int64_t counts[kMultiTensorSlots] = {};
-  void* data[kMultiTensorSlots][width] = {};     ///< null for an absent input
+  void* data[kMultiTensorSlots][width] = {};  ///< null for an absent input
 };
 
 /// The slot that a block works on: the last one that starts at or before it.
@@ -45,12 +46,14 @@ __device__ __forceinline__ int slot_of_block(const SlotTable<width>& table) {
 template <class T, int width, class F>
 __device__ __forceinline__ void for_each_element(const SlotTable<width>& table, int slot, F body) {
   constexpr int pack = cuda::kPackSize<T>;
-  const int64_t begin = static_cast<int64_t>(static_cast<int>(blockIdx.x) - table.first_blocks[slot]) * kMultiTensorBlock;
+  const int64_t begin =
+      static_cast<int64_t>(static_cast<int>(blockIdx.x) - table.first_blocks[slot]) * kMultiTensorBlock;
   const int64_t end = min(begin + kMultiTensorBlock, table.counts[slot]);
   int64_t i = begin + threadIdx.x;
   if (table.packed[slot]) {
     const int64_t whole = end - (end - begin) % pack;
-    for (int64_t at = begin + static_cast<int64_t>(threadIdx.x) * pack; at < whole; at += kMultiTensorThreads * pack) {
+    for (int64_t at = begin + static_cast<int64_t>(threadIdx.x) * pack; at < whole;
+         at += kMultiTensorThreads * pack) {
       body.template operator()<pack>(at);
     }
     i = whole + threadIdx.x;
@@ -58,8 +61,8 @@ __device__ __forceinline__ void for_each_element(const SlotTable<width>& table, 
   for (; i < end; i += kMultiTensorThreads) body.template operator()<1>(i);
 }
 
-/// Calls launch_table.operator()<T>(table, launch shape) until all slots of the call are covered; the slots of a table
-/// have elements of type T.
+/// Calls launch_table.operator()<T>(table, launch shape) until all slots of the call are covered; the slots
+/// of a table have elements of type T.
 template <int width, int ranged, class F>
 void for_each_slot_table(const KernelContext& context, const char* tag, F&& launch_table) {
   constexpr int64_t kMostBlocks = int64_t{1} << 30;
@@ -78,7 +81,8 @@ void for_each_slot_table(const KernelContext& context, const char* tag, F&& laun
       const TensorView& parameter = context.input(first);
       if (parameter.dtype != dtype || parameter.numel() == 0) continue;
       const int64_t own_blocks = cuda::blocks_for(parameter.numel(), kMultiTensorBlock);
-      SINTER_CHECK(own_blocks <= kMostBlocks, "[{}] a tensor of {} elements is too large", tag, parameter.numel());
+      SINTER_CHECK(own_blocks <= kMostBlocks, "[{}] a tensor of {} elements is too large", tag,
+                   parameter.numel());
       if (table.slots == kMultiTensorSlots || blocks + own_blocks > kMostBlocks) flush();
       const int slot = table.slots++;
       table.first_blocks[slot] = static_cast<int>(blocks);

@@ -1,5 +1,5 @@
-// Reductions along one axis of a tensor, in an order that depends on shapes only: a warp or a block for every row of the
-// last axis, a tile of columns for any other. For .cu files.
+// Reductions along one axis of a tensor, in an order that depends on shapes only: a warp or a block for every
+// row of the last axis, a tile of columns for any other. For .cu files.
 #pragma once
 
 #include <initializer_list>
@@ -35,8 +35,8 @@ __device__ __forceinline__ C reduce_warp(C value, F combine) {
   return value;
 }
 
-/// The threads that share a row: kThreads = 32 is a warp of many in the block, anything else the whole block of so many
-/// threads. Called by all of them, it gives all of them the result of `combine` over their values.
+/// The threads that share a row: kThreads = 32 is a warp of many in the block, anything else the whole block
+/// of so many threads. Called by all of them, it gives all of them the result of `combine` over their values.
 template <int kThreads>
 struct RowReduce {
   template <class C, class F>
@@ -143,11 +143,13 @@ __global__ void columns_kernel(Op op, int64_t tiles, int64_t tiles_across, int64
     const int64_t first = outer * extent * inner + column;
     typename Op::Partial partial;
     if (inside) {
-      for (int64_t i = threadIdx.y; i < extent; i += kColumnsDeep) op.template add<1>(partial, first + i * inner);
+      for (int64_t i = threadIdx.y; i < extent; i += kColumnsDeep)
+        op.template add<1>(partial, first + i * inner);
     }
     const auto line = op.finish(partial, outer * inner + column, inside && threadIdx.y == 0, ColumnReduce{});
     if (inside) {
-      for (int64_t i = threadIdx.y; i < extent; i += kColumnsDeep) op.template store<1>(first + i * inner, line);
+      for (int64_t i = threadIdx.y; i < extent; i += kColumnsDeep)
+        op.template store<1>(first + i * inner, line);
     }
   }
 }
@@ -155,11 +157,11 @@ __global__ void columns_kernel(Op op, int64_t tiles, int64_t tiles_across, int64
 template <int pack, class Op>
 void launch_rows(const Stream& stream, int64_t rows, int64_t extent, const Op& op) {
   if (extent <= kWarpRow) {
-    cuda::launch(stream, cuda::grid_stride_shape(rows, kRowBlock / 32, kRowBlock), rows_kernel<32, pack, Op>, op, rows,
-                 extent);
+    cuda::launch(stream, cuda::grid_stride_shape(rows, kRowBlock / 32, kRowBlock), rows_kernel<32, pack, Op>,
+                 op, rows, extent);
   } else {
-    cuda::launch(stream, cuda::grid_stride_shape(rows, 1, kRowBlock), rows_kernel<kRowBlock, pack, Op>, op, rows,
-                 extent);
+    cuda::launch(stream, cuda::grid_stride_shape(rows, 1, kRowBlock), rows_kernel<kRowBlock, pack, Op>, op,
+                 rows, extent);
   }
 }
 
@@ -176,7 +178,8 @@ bool rows_are_packed(int64_t extent, std::initializer_list<const void*> tensors)
 /// Reduces every line along an axis and maps its elements with the result. Op gives
 ///   Partial                             what a thread gathers; the default one is of no element
 ///   add<pack>(Partial&, at)             gathers the elements at, ..., at + pack - 1
-///   finish(partial, line, lead, reduce) the result for line number `line`, from reduce(value, combine) calls that every
+///   finish(partial, line, lead, reduce) the result for line number `line`, from reduce(value, combine) calls
+///   that every
 ///                                       thread makes; one thread of each line has `lead` and may write it
 ///   store<pack>(at, result)             writes the elements at, ..., at + pack - 1
 /// `tensors`: all arrays of T that add and store use.

@@ -15,7 +15,8 @@ void run_concat(const KernelContext& context) {
   auto* to = y.as<std::byte>();
   for (size_t i = 0; i < context.input_count(); ++i) {
     const int64_t bytes = context.input(i).shape[axis] * unit;
-    copy_rows_cuda(context.stream(), to, split.extent * unit, context.input(i).data, bytes, bytes, split.outer);
+    copy_rows_cuda(context.stream(), to, split.extent * unit, context.input(i).data, bytes, bytes,
+                   split.outer);
     to += bytes;
   }
 }

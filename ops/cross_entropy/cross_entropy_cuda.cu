@@ -1,5 +1,5 @@
-// Cross-entropy on a GPU: a warp or a block for each row. Class indices cannot raise errors here: a row with one out of
-// range gets a NaN as loss and as gradient.
+// Cross-entropy on a GPU: a warp or a block for each row. Class indices cannot raise errors here: a row with
+// one out of range gets a NaN as loss and as gradient.
 #include <cmath>
 #include <limits>
 
@@ -35,11 +35,11 @@ struct LossRows {
   C smoothing;
 };
 
-/// sum_c of (probabilities, or 1) times (largest - x_c + log_rest), the distances that make up the loss: taken from the
-/// largest logit they do not cancel.
+/// sum_c of (probabilities, or 1) times (largest - x_c + log_rest), the distances that make up the loss:
+/// taken from the largest logit they do not cancel.
 template <int kThreads, int pack, class T>
-__device__ compute_type<T> sum_distances(const T* x, const T* probabilities, int64_t classes, compute_type<T> largest,
-                                         compute_type<T> log_rest) {
+__device__ compute_type<T> sum_distances(const T* x, const T* probabilities, int64_t classes,
+                                         compute_type<T> largest, compute_type<T> log_rest) {
   using C = compute_type<T>;
   C sum = 0;
   for (int64_t c = threadIdx.x % kThreads * pack; c < classes; c += kThreads * pack) {
@@ -98,7 +98,8 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
   }
 }
 
-/// One row of the gradient: scale * (mass * softmax - q), with q the smoothed target distribution and mass its sum.
+/// One row of the gradient: scale * (mass * softmax - q), with q the smoothed target distribution and mass
+/// its sum.
 template <int kThreads, int pack, class T>
 __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums, const compute_type<T>* dloss,
                                 bool loss_per_row, const int64_t* divisor, T* dlogits, T* dtarget) {
@@ -115,7 +116,8 @@ __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums,
     const int64_t target = in.indices != nullptr ? in.indices[row] : -1;
     const bool ignored = in.indices != nullptr && target == in.ignore_index;
     C scale = dloss[loss_per_row ? row : 0] / divided;
-    if (in.indices != nullptr && (target < 0 || target >= in.classes)) scale = std::numeric_limits<C>::quiet_NaN();
+    if (in.indices != nullptr && (target < 0 || target >= in.classes))
+      scale = std::numeric_limits<C>::quiet_NaN();
     C mass = 1;
     if (p != nullptr) {
       C sum = 0;
@@ -196,7 +198,8 @@ void launch_total(const Stream& stream, const LossRows<T>& rows, const compute_t
   const auto shape = cuda::grid_stride_shape(rows.rows, kTotalThreads * 4, kTotalThreads, kTotalBlocks);
   cuda::launch(stream, shape, totals_kernel<C>, rows.rows, losses, rows.indices, rows.ignore_index, totals);
   const cuda::LaunchShape one_warp{dim3(1), dim3(32)};
-  cuda::launch(stream, one_warp, finish_kernel<C>, static_cast<int>(shape.grid.x), totals, mean, loss, counted);
+  cuda::launch(stream, one_warp, finish_kernel<C>, static_cast<int>(shape.grid.x), totals, mean, loss,
+               counted);
 }
 
 /// Calls `function.operator()<threads of a row, pack>(shape)`.
@@ -208,7 +211,8 @@ void dispatch_rows(const LossRows<T>& rows, bool packed, F&& function) {
     packed ? function.template operator()<32, pack>(shape) : function.template operator()<32, 1>(shape);
   } else {
     const auto shape = cuda::grid_stride_shape(rows.rows, 1, kRowBlock);
-    packed ? function.template operator()<kRowBlock, pack>(shape) : function.template operator()<kRowBlock, 1>(shape);
+    packed ? function.template operator()<kRowBlock, pack>(shape)
+           : function.template operator()<kRowBlock, 1>(shape);
   }
 }
 
@@ -231,7 +235,8 @@ void run_cross_entropy(const KernelContext& context) {
       const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
       dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, p}),
                     [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                      cuda::launch(context.stream(), shape, loss_kernel<kThreads, pack, T>, rows, losses, log_sums);
+                      cuda::launch(context.stream(), shape, loss_kernel<kThreads, pack, T>, rows, losses,
+                                   log_sums);
                     });
     }
     if (!reduced) return;
@@ -280,9 +285,9 @@ void run_cross_entropy_grad(const KernelContext& context) {
 
 void register_cross_entropy_cuda(OpRegistry& registry);
 void register_cross_entropy_cuda(OpRegistry& registry) {
-  registry.add_kernel("cross_entropy", {.device = DeviceType::kCuda,
-                                        .workspace_bytes = cross_entropy_workspace,
-                                        .run = run_cross_entropy});
+  registry.add_kernel(
+      "cross_entropy",
+      {.device = DeviceType::kCuda, .workspace_bytes = cross_entropy_workspace, .run = run_cross_entropy});
   registry.add_kernel("cross_entropy_grad", {.device = DeviceType::kCuda,
                                              .workspace_bytes = cross_entropy_grad_workspace,
                                              .run = run_cross_entropy_grad});

@@ -1,6 +1,6 @@
-// Table look-up on a GPU, and its gradient without a sort and without atomics: every block owns some rows of the table,
-// finds the positions that read them in rising order, and adds their gradients in shared memory. Indices cannot raise
-// errors here: one out of range gives NaN (0 for integers), and no gradient.
+// Table look-up on a GPU, and its gradient without a sort and without atomics: every block owns some rows of
+// the table, finds the positions that read them in rising order, and adds their gradients in shared memory.
+// Indices cannot raise errors here: one out of range gives NaN (0 for integers), and no gradient.
 #include <algorithm>
 #include <cstring>
 
@@ -19,8 +19,8 @@ constexpr unsigned kThreads = 256;
 
 /// `columns`: units of T in a row.
 template <class Index, class T>
-__global__ void embedding_kernel(Index count, IndexDivider<Index> divide_columns, int64_t columns, int64_t rows,
-                                 T missing, const T* weight, const int64_t* indices, T* y) {
+__global__ void embedding_kernel(Index count, IndexDivider<Index> divide_columns, int64_t columns,
+                                 int64_t rows, T missing, const T* weight, const int64_t* indices, T* y) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     Index column = 0;
@@ -43,9 +43,9 @@ void run_embedding(const KernelContext& context) {
     // Bytes of ones are a NaN in every floating-point dtype.
     std::memset(&missing, is_float(weight.dtype) ? 0xff : 0, sizeof(T));
     dispatch_index(count, [&]<class Index> {
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads), embedding_kernel<Index, T>,
-                   count, IndexDivider<Index>(columns), columns, weight.shape[0], missing, weight.as<const T>(),
-                   context.input(1).as<const int64_t>(), y.as<T>());
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+                   embedding_kernel<Index, T>, count, IndexDivider<Index>(columns), columns, weight.shape[0],
+                   missing, weight.as<const T>(), context.input(1).as<const int64_t>(), y.as<T>());
     });
   });
 }
@@ -56,10 +56,10 @@ constexpr int kScanEach = 8;       // indices that a thread looks at in one go
 constexpr int kScan = kGradThreads * kScanEach;
 constexpr int kAhead = 8;  // gradients that are loaded before the first is added
 
-/// The matches among the indices [first, first + kScan): their positions relative to `first` times kGradRows plus their
-/// row relative to `first_row`, in rising order. Returns their number. For all threads of a block.
-__device__ int find_matches(const int64_t* indices, int64_t count, int64_t first, int64_t first_row, int64_t rows,
-                            uint32_t* matches) {
+/// The matches among the indices [first, first + kScan): their positions relative to `first` times kGradRows
+/// plus their row relative to `first_row`, in rising order. Returns their number. For all threads of a block.
+__device__ int find_matches(const int64_t* indices, int64_t count, int64_t first, int64_t first_row,
+                            int64_t rows, uint32_t* matches) {
   __shared__ int warp_counts[kGradThreads / 32];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   uint32_t found[kScanEach];
@@ -117,9 +117,10 @@ __global__ void embedding_grad_kernel(const T* dy, const int64_t* indices, int64
         C gradients[kAhead];
 #pragma unroll
         for (int j = 0; j < kAhead; ++j) {
-          gradients[j] = m + j < found ? cuda::load_as_compute(
-                                             dy[(first + matches[m + j] / kGradRows) * columns + column])
-                                       : C{0};
+          gradients[j] =
+              m + j < found
+                  ? cuda::load_as_compute(dy[(first + matches[m + j] / kGradRows) * columns + column])
+                  : C{0};
         }
 #pragma unroll
         for (int j = 0; j < kAhead; ++j) {
@@ -143,7 +144,8 @@ void run_embedding_grad(const KernelContext& context) {
       dim3(kGradThreads)};
   dispatch_float(dweight.dtype, "embedding_grad", [&]<class T> {
     cuda::launch(context.stream(), shape, embedding_grad_kernel<T>, context.input(0).as<const T>(),
-                 context.input(1).as<const int64_t>(), context.input(1).numel(), rows, columns, dweight.as<T>());
+                 context.input(1).as<const int64_t>(), context.input(1).numel(), rows, columns,
+                 dweight.as<T>());
   });
 }
 

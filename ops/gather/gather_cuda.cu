@@ -1,6 +1,6 @@
-// Gather on a GPU. Its gradient adds in the order of the indices, without atomics: a line (all elements that differ in
-// the index of the axis only) belongs to one thread, or each element of its result to one. Indices cannot raise errors
-// here: one out of range gives NaN (0 for integers), and no gradient.
+// Gather on a GPU. Its gradient adds in the order of the indices, without atomics: a line (all elements that
+// differ in the index of the axis only) belongs to one thread, or each element of its result to one. Indices
+// cannot raise errors here: one out of range gives NaN (0 for integers), and no gradient.
 #include <cstring>
 
 #include <sinter/core/op/kernel.h>
@@ -72,15 +72,16 @@ void run_gather(const KernelContext& context) {
     // Bytes of ones are a NaN in every floating-point dtype.
     std::memset(&missing, is_float(x.dtype) ? 0xff : 0, sizeof(T));
     dispatch_index(count, [&]<class Index> {
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads), gather_kernel<Index, T>,
-                   count, make_places<Index>(indices.shape, x.shape, axis, true), x.shape[axis], x.shape.stride(axis),
-                   missing, x.as<const T>(), indices.as<const int64_t>(), context.output(0).as<T>());
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+                   gather_kernel<Index, T>, count, make_places<Index>(indices.shape, x.shape, axis, true),
+                   x.shape[axis], x.shape.stride(axis), missing, x.as<const T>(), indices.as<const int64_t>(),
+                   context.output(0).as<T>());
     });
   });
 }
 
-/// The lines of a call. `extent` and `inner`: of the indices; `rows` and `stride`: extent of the axis in the result and
-/// the distance between its elements.
+/// The lines of a call. `extent` and `inner`: of the indices; `rows` and `stride`: extent of the axis in the
+/// result and the distance between its elements.
 template <class Index>
 struct Lines {
   Places<Index> places;
@@ -97,8 +98,8 @@ struct Lines {
 
 /// One thread for each line; `sums` holds zeros.
 template <class Index, class T>
-__global__ void add_lines_kernel(__grid_constant__ const Lines<Index> lines, const T* dy, const int64_t* indices,
-                                 compute_type<T>* sums) {
+__global__ void add_lines_kernel(__grid_constant__ const Lines<Index> lines, const T* dy,
+                                 const int64_t* indices, compute_type<T>* sums) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   const auto count = static_cast<Index>(lines.count);
   for (Index line = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; line < count; line += step) {
@@ -113,8 +114,8 @@ __global__ void add_lines_kernel(__grid_constant__ const Lines<Index> lines, con
 
 /// One thread for each element of the result, in blocks that share a line and look at all of its indices.
 template <class Index, class T>
-__global__ void scan_lines_kernel(__grid_constant__ const Lines<Index> lines, int64_t blocks_each, const T* dy,
-                                  const int64_t* indices, T* dx) {
+__global__ void scan_lines_kernel(__grid_constant__ const Lines<Index> lines, int64_t blocks_each,
+                                  const T* dy, const int64_t* indices, T* dx) {
   using C = compute_type<T>;
   __shared__ int64_t tile_indices[kThreads];
   __shared__ C tile_values[kThreads];
@@ -187,7 +188,8 @@ void add_lines(const KernelContext& context, const Lines<Index>& lines) {
 template <class Index, class T>
 void scan_lines(const KernelContext& context, const Lines<Index>& lines) {
   const TensorView& dx = context.output(0);
-  set_zero(context.stream(), dx.data, dx.numel() * static_cast<int64_t>(sizeof(T)));  // lines may leave some out
+  set_zero(context.stream(), dx.data,
+           dx.numel() * static_cast<int64_t>(sizeof(T)));  // lines may leave some out
   const int64_t blocks_each = cuda::blocks_for(lines.rows, kThreads);
   cuda::launch(context.stream(), cuda::grid_stride_shape(lines.count * blocks_each, 1, kThreads),
                scan_lines_kernel<Index, T>, lines, blocks_each, context.input(0).as<const T>(),
@@ -222,9 +224,9 @@ void run_gather_grad(const KernelContext& context) {
 void register_gather_cuda(OpRegistry& registry);
 void register_gather_cuda(OpRegistry& registry) {
   registry.add_kernel("gather", {.device = DeviceType::kCuda, .run = run_gather});
-  registry.add_kernel("gather_grad", {.device = DeviceType::kCuda,
-                                      .workspace_bytes = gather_grad_workspace,
-                                      .run = run_gather_grad});
+  registry.add_kernel(
+      "gather_grad",
+      {.device = DeviceType::kCuda, .workspace_bytes = gather_grad_workspace, .run = run_gather_grad});
 }
 
 }  // namespace sinter::ops

@@ -89,7 +89,8 @@ struct NormalizeGradLines {
 
 AxisSplit split_of(const KernelContext& context) {
   const Shape& shape = context.input(0).shape;
-  return split_at(shape, normalize_axis(context.attributes<L2NormalizeAttributes>().axis, shape.rank(), "l2_normalize"));
+  return split_at(
+      shape, normalize_axis(context.attributes<L2NormalizeAttributes>().axis, shape.rank(), "l2_normalize"));
 }
 
 void run_l2_normalize(const KernelContext& context) {
@@ -99,7 +100,8 @@ void run_l2_normalize(const KernelContext& context) {
     const C epsilon = static_cast<C>(context.attributes<L2NormalizeAttributes>().epsilon);
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
-    launch_lines<T>(context.stream(), split, NormalizeLines<T>{x, y, context.output(1).as<C>(), epsilon}, {x, y});
+    launch_lines<T>(context.stream(), split, NormalizeLines<T>{x, y, context.output(1).as<C>(), epsilon},
+                    {x, y});
   });
 }
 
@@ -111,7 +113,8 @@ void run_l2_normalize_grad(const KernelContext& context) {
     const T* y = context.input(0).as<const T>();
     const T* dy = context.input(2).as<const T>();
     T* dx = context.output(0).as<T>();
-    const NormalizeGradLines<T> lines{y, dy, dx, context.input(1).as<const C>(), split.outer * split.inner, epsilon};
+    const NormalizeGradLines<T> lines{
+        y, dy, dx, context.input(1).as<const C>(), split.outer * split.inner, epsilon};
     launch_lines<T>(context.stream(), split, lines, {y, dy, dx});
   });
 }

@@ -1,5 +1,5 @@
-// Padding on a GPU: every element of the result finds its source. Axes that no padding touches are merged, and the
-// elements behind the last padded axis move in the widest units that they allow.
+// Padding on a GPU: every element of the result finds its source. Axes that no padding touches are merged,
+// and the elements behind the last padded axis move in the widest units that they allow.
 #include <cstring>
 
 #include <sinter/core/cuda/device_types.h>
@@ -96,8 +96,9 @@ __global__ void pad_grad_kernel(Index count, __grid_constant__ const PadGradMap<
     for (int axis = map.rank - 1; axis >= 0; --axis) {
       Index at = 0;
       rest = map.plain_divide[axis].divide(rest, at);
-      terms *= PadTargets(static_cast<int64_t>(at), map.before[axis], map.plain[axis], map.after[axis], map.mode)
-                   .count();
+      terms *=
+          PadTargets(static_cast<int64_t>(at), map.before[axis], map.plain[axis], map.after[axis], map.mode)
+              .count();
     }
     C sum = 0;
     for (int64_t term = 0; term < terms; ++term) {
@@ -132,9 +133,10 @@ std::array<std::byte, 16> repeated_bits(double value, DType dtype) {
   return bits;
 }
 
-/// Writes all of `to`. Under `crop` it is the plain tensor and `from` the padded one, else the other way round.
-void launch_pad(const Stream& stream, const PadAxes& axes, bool crop, const TensorView& from, const TensorView& to,
-                const std::array<std::byte, 16>& value_bits) {
+/// Writes all of `to`. Under `crop` it is the plain tensor and `from` the padded one, else the other way
+/// round.
+void launch_pad(const Stream& stream, const PadAxes& axes, bool crop, const TensorView& from,
+                const TensorView& to, const std::array<std::byte, 16>& value_bits) {
   const auto size = static_cast<int64_t>(size_of(to.dtype));
   const int64_t unit = widest_unit({address_of(from.data), address_of(to.data), axes.inner * size});
   const int64_t inner = axes.inner * size / unit;
@@ -152,8 +154,8 @@ void launch_pad(const Stream& stream, const PadAxes& axes, bool crop, const Tens
     dispatch_unit(unit, [&]<class T> {
       T value;
       std::memcpy(&value, value_bits.data(), sizeof(T));
-      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), pad_kernel<Index, T>, count, map,
-                   inner, value, from.as<const T>(), to.as<T>());
+      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), pad_kernel<Index, T>, count,
+                   map, inner, value, from.as<const T>(), to.as<T>());
     });
   });
 }
@@ -188,8 +190,8 @@ void run_pad_grad(const KernelContext& context) {
       map.after[i] = axes.after[i];
     }
     dispatch_float(dx.dtype, "pad_grad", [&]<class T> {
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads), pad_grad_kernel<Index, T>,
-                   count, map, axes.inner, dy.as<const T>(), dx.as<T>());
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+                   pad_grad_kernel<Index, T>, count, map, axes.inner, dy.as<const T>(), dx.as<T>());
     });
   });
 }

@@ -18,8 +18,8 @@ SINTER_HOST_DEVICE inline int64_t pad_source(int64_t index, int64_t before, int6
   return at < 0 ? -at : 2 * (extent - 1) - at;
 }
 
-/// The inverse of pad_source: the indices of the padded axis that repeat element `index` of an axis of extent `extent`,
-/// in rising order.
+/// The inverse of pad_source: the indices of the padded axis that repeat element `index` of an axis of extent
+/// `extent`, in rising order.
 class PadTargets {
  public:
   SINTER_HOST_DEVICE PadTargets(int64_t index, int64_t before, int64_t extent, int64_t after, PadMode mode)

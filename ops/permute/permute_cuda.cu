@@ -1,5 +1,5 @@
-// Permutation on a GPU: a copy; 2-d transposes between the input's last axis and the output's through tiles in shared
-// memory; else a gather in the order of the output, in the widest units that the last axis allows.
+// Permutation on a GPU: a copy; 2-d transposes between the input's last axis and the output's through tiles
+// in shared memory; else a gather in the order of the output, in the widest units that the last axis allows.
 #include <sinter/core/cuda/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
@@ -33,8 +33,8 @@ struct Axes {
   }
 };
 
-/// The matrices of a transposition: `rows` x `columns` in the input, whose columns are contiguous there and whose rows
-/// are contiguous in the output.
+/// The matrices of a transposition: `rows` x `columns` in the input, whose columns are contiguous there and
+/// whose rows are contiguous in the output.
 template <class Index>
 struct Matrices {
   Axes<Index> outer;
@@ -43,7 +43,8 @@ struct Matrices {
 };
 
 template <class Index, class T>
-__global__ void transpose_kernel(Index tiles, __grid_constant__ const Matrices<Index> matrices, const T* in, T* out) {
+__global__ void transpose_kernel(Index tiles, __grid_constant__ const Matrices<Index> matrices, const T* in,
+                                 T* out) {
   __shared__ T tile[kTile][kTile + 1];  // the odd pitch keeps columns on different banks
   for (Index task = blockIdx.x; task < tiles; task += gridDim.x) {
     Index row_tile = 0, column_tile = 0;
@@ -145,8 +146,8 @@ void launch_gather(const Stream& stream, const PermutePlan& plan, int64_t scale,
         axes.add(extent_of(plan, i), stride / scale, plan.output_stride(i) / scale);
       }
     }
-    cuda::launch(stream, cuda::grid_stride_shape(count, kGatherThreads, kGatherThreads), gather_kernel<Index, T>,
-                 count, axes, static_cast<const T*>(in), static_cast<T*>(out));
+    cuda::launch(stream, cuda::grid_stride_shape(count, kGatherThreads, kGatherThreads),
+                 gather_kernel<Index, T>, count, axes, static_cast<const T*>(in), static_cast<T*>(out));
   });
 }
 
@@ -167,7 +168,8 @@ void run_permute(const KernelContext& context) {
   const int64_t columns = plan.extents[static_cast<size_t>(plan.rank - 1)];
   if (row_axis == plan.rank - 1) {
     const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), columns * size});
-    dispatch_unit(unit, [&]<class T> { launch_gather<T>(context.stream(), plan, unit / size, x.data, y.data); });
+    dispatch_unit(unit,
+                  [&]<class T> { launch_gather<T>(context.stream(), plan, unit / size, x.data, y.data); });
   } else if (std::min(rows, columns) < kSmallestTiled) {
     dispatch_bits(x.dtype, [&]<class T> { launch_gather<T>(context.stream(), plan, 1, x.data, y.data); });
   } else {

@@ -16,8 +16,8 @@ void run_slice(const KernelContext& context) {
   const int64_t unit = split.inner * static_cast<int64_t>(size_of(x.dtype));
   const int64_t begin = slice.begin < 0 ? slice.begin + split.extent : slice.begin;
   const int64_t bytes = y.shape[axis] * unit;
-  copy_rows_cuda(context.stream(), y.data, bytes, x.as<const std::byte>() + begin * unit, split.extent * unit, bytes,
-                 split.outer);
+  copy_rows_cuda(context.stream(), y.data, bytes, x.as<const std::byte>() + begin * unit, split.extent * unit,
+                 bytes, split.outer);
 }
 
 }  // namespace

@@ -70,8 +70,7 @@ struct SoftmaxGradLines {
     load_pack(dy + at, gradients);
 #pragma unroll
     for (int j = 0; j < pack; ++j) {
-      gradients[j] =
-          logarithm ? gradients[j] - std::exp(values[j]) * sum : values[j] * (gradients[j] - sum);
+      gradients[j] = logarithm ? gradients[j] - std::exp(values[j]) * sum : values[j] * (gradients[j] - sum);
     }
     store_pack(dx + at, gradients);
   }
