@@ -19,7 +19,7 @@ __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, Ad
   T* exp_avg = static_cast<T*>(table.data[slot][2]);
   T* exp_avg_sq = static_cast<T*>(table.data[slot][3]);
   // The powers in double precision cost too much for every thread.
-  __shared__ alignas(AdamWElement<C>) unsigned char shared[sizeof(AdamWElement<C>)];
+  alignas(AdamWElement<C>) __shared__ unsigned char shared[sizeof(AdamWElement<C>)];
   if (threadIdx.x == 0) {
     new (shared) AdamWElement<C>(options, *static_cast<const double*>(table.data[slot][4]),
                                  static_cast<double>(*static_cast<const int64_t*>(table.data[slot][5])));

@@ -2,6 +2,7 @@
 // row of the last axis, a tile of columns for any other. For .cu files.
 #pragma once
 
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 
