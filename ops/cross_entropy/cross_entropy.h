@@ -56,8 +56,9 @@ struct CrossEntropyGradAttributes {
 /// mean over no row (N = 0, or every target ignored) is NaN, the sum 0. Probabilities are not checked to be a
 /// distribution, and ignore_index must be negative with them. Differentiable in the logits and in target
 /// probabilities. Throws InvalidArgument for other shapes and dtypes, C = 0, or smoothing outside [0, 1]; on
-/// the CPU also for an index outside [0, C) that is not ignore_index. Label smoothing: C. Szegedy et al.,
-/// "Rethinking the Inception architecture for computer vision", CVPR 2016.
+/// the CPU also for an index outside [0, C) that is not ignore_index; on a GPU the loss and the gradient of
+/// such a row are NaN. Label smoothing: C. Szegedy et al., "Rethinking the Inception architecture for
+/// computer vision", CVPR 2016.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 struct CrossEntropyGrad {

@@ -15,11 +15,13 @@ struct EmbeddingGradAttributes {
 };
 
 /// weight (V, D) of any dtype, indices of any shape and dtype int64: the rows of `weight`, in shape
-/// (indices..., D). An index outside [0, V) is an InvalidArgument on the CPU.
+/// (indices..., D). An index outside [0, V) is an InvalidArgument on the CPU; on a GPU it gives a row of NaN
+/// (0 for integer dtypes).
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 
 /// The gradient of embedding for a table of `rows` rows: row v is the sum of the rows of dy whose index is v,
-/// added in the order of the indices (deterministic), in float32 for the 16-bit dtypes.
+/// added in the order of the indices (deterministic), in float32 for the 16-bit dtypes. An index outside [0,
+/// rows) is an InvalidArgument on the CPU and adds nothing on a GPU.
 Tensor embedding_grad(const Tensor& dy, const Tensor& indices, int64_t rows);
 
 }  // namespace sinter::ops

@@ -27,12 +27,13 @@ struct GatherGradAttributes {
 
 /// y[i, j, k] = x[i, indices[i, j, k], k] for axis 1 of three, and likewise for others; y has the shape of
 /// `indices` (int64, rank of x, no larger than x on the other axes). x of any dtype; a negative axis counts
-/// from the back. An index outside [0, extent) is an InvalidArgument on the CPU. The semantics of
-/// torch.gather.
+/// from the back. An index outside [0, extent) is an InvalidArgument on the CPU; on a GPU it gives NaN (0 for
+/// integer dtypes). The semantics of torch.gather.
 Tensor gather(const Tensor& x, int64_t axis, const Tensor& indices);
 
 /// The gradient of gather for an input of shape `shape`: dy is added to zeros at the places that gather read,
-/// in the order of the indices (deterministic), in float32 for the 16-bit dtypes.
+/// in the order of the indices (deterministic), in float32 for the 16-bit dtypes. On a GPU an index out of
+/// range adds nothing.
 Tensor gather_grad(const Tensor& dy, int64_t axis, const Tensor& indices, const Shape& shape);
 
 }  // namespace sinter::ops

@@ -10,7 +10,7 @@ namespace sinter::ops {
 /// NaN.
 template <class C>
 struct SgdElement {
-  SgdElement(const SgdOptions& options, double rate)
+  SINTER_HOST_DEVICE SgdElement(const SgdOptions& options, double rate)
       : learning_rate(static_cast<C>(rate)),
         momentum(static_cast<C>(options.momentum)),
         gradient_share(static_cast<C>(1.0 - options.dampening)),

@@ -1,0 +1,58 @@
+#include <new>
+
+#include <sinter/core/op/registry.h>
+#include <sinter/ops/adamw/adamw_math.h>
+#include <sinter/ops/common/multi_tensor_cuda.h>
+#include <sinter/ops/common/row_reduce_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kWidth = 6;  // parameter, gradient, both averages, learning rate, step
+
+template <class T>
+__global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, AdamWOptions options) {
+  using C = compute_type<T>;
+  const int slot = slot_of_block(table);
+  T* parameter = static_cast<T*>(table.data[slot][0]);
+  const T* gradient = static_cast<const T*>(table.data[slot][1]);
+  T* exp_avg = static_cast<T*>(table.data[slot][2]);
+  T* exp_avg_sq = static_cast<T*>(table.data[slot][3]);
+  // The powers in double precision cost too much for every thread.
+  alignas(AdamWElement<C>) __shared__ unsigned char shared[sizeof(AdamWElement<C>)];
+  if (threadIdx.x == 0) {
+    new (shared) AdamWElement<C>(options, *static_cast<const double*>(table.data[slot][4]),
+                                 static_cast<double>(*static_cast<const int64_t*>(table.data[slot][5])));
+  }
+  __syncthreads();
+  const AdamWElement<C> element = *reinterpret_cast<const AdamWElement<C>*>(shared);
+  for_each_element<T>(table, slot, [&]<int pack>(int64_t i) {
+    C p[pack], g[pack], average[pack], square[pack];
+    load_pack(parameter + i, p);
+    load_pack(gradient + i, g);
+    load_pack(exp_avg + i, average);
+    load_pack(exp_avg_sq + i, square);
+#pragma unroll
+    for (int j = 0; j < pack; ++j) p[j] = element(p[j], g[j], average[j], square[j]);
+    store_pack(parameter + i, p);
+    store_pack(exp_avg + i, average);
+    store_pack(exp_avg_sq + i, square);
+  });
+}
+
+void run_adamw_step(const KernelContext& context) {
+  const auto& options = context.attributes<AdamWOptions>();
+  for_each_slot_table<kWidth, 4>(
+      context, "adamw_step", [&]<class T>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
+        cuda::launch(context.stream(), shape, adamw_kernel<T>, table, options);
+      });
+}
+
+}  // namespace
+
+void register_adamw_cuda(OpRegistry& registry);
+void register_adamw_cuda(OpRegistry& registry) {
+  registry.add_kernel("adamw_step", {.device = DeviceType::kCuda, .run = run_adamw_step});
+}
+
+}  // namespace sinter::ops
