@@ -27,9 +27,10 @@ C* pointer_or_null(const TensorView& parameter) {
 // ---- forward
 // ------------------------------------------------------------------------------------------------------
 
-/// An Op of channel_reduce_cuda.h: mean and sum of squared deviations. A thread's pilot for a chunk is the chunk's own
-/// first element: one of n values lies at most sqrt(n) standard deviations of all of them from their mean, so that the
-/// shifted sums lose at most a factor n (at most 64) of the compute type's accuracy, whatever the mean.
+/// An Op of channel_reduce_cuda.h: mean and sum of squared deviations. A thread's pilot for a chunk is the
+/// chunk's own first element: one of n values lies at most sqrt(n) standard deviations of all of them from
+/// their mean, so that the shifted sums lose at most a factor n (at most 64) of the compute type's accuracy,
+/// whatever the mean.
 template <class T>
 struct BatchMoments {
   using C = compute_type<T>;
@@ -69,7 +70,8 @@ struct BatchMoments {
       for (int lane = 0; lane < pack; ++lane) {
         Moments moments{count, values[0][lane], values[1][lane]};
         moments.merge(moments_about(static_cast<double>(pilots[lane]), static_cast<double>(n),
-                                    static_cast<double>(deviations[lane]), static_cast<double>(squares[lane])));
+                                    static_cast<double>(deviations[lane]),
+                                    static_cast<double>(squares[lane])));
         values[0][lane] = moments.mean;
         values[1][lane] = moments.squares;
       }
@@ -88,7 +90,7 @@ struct BatchMoments {
 /// Turns the statistics of a channel into what the second pass and the gradient need.
 template <class C>
 struct FinishStatistics {
-  const C *weight, *bias;        // null: 1 and 0
+  const C *weight, *bias;         // null: 1 and 0
   C *running_mean, *running_var;  // null: not kept
   C *mean, *inv_std;
   Normalize<C>* parameters;
@@ -98,13 +100,15 @@ struct FinishStatistics {
     const double inverse = 1.0 / sqrt(variance + epsilon);
     mean[c] = static_cast<C>(mean_of);
     inv_std[c] = static_cast<C>(inverse);
-    parameters[c] = make_normalize<C>(mean_of, inverse, weight == nullptr ? 1.0 : static_cast<double>(weight[c]),
-                                      bias == nullptr ? 0.0 : static_cast<double>(bias[c]));
+    parameters[c] =
+        make_normalize<C>(mean_of, inverse, weight == nullptr ? 1.0 : static_cast<double>(weight[c]),
+                          bias == nullptr ? 0.0 : static_cast<double>(bias[c]));
   }
   /// In training: values are mean and sum of squared deviations. An empty batch moves nothing.
   __device__ void operator()(int64_t c, const double* values, double count) const {
     if (running_mean != nullptr && count > 0.0) {
-      running_mean[c] = static_cast<C>(moved_running(static_cast<double>(running_mean[c]), values[0], momentum));
+      running_mean[c] =
+          static_cast<C>(moved_running(static_cast<double>(running_mean[c]), values[0], momentum));
       running_var[c] = static_cast<C>(
           moved_running(static_cast<double>(running_var[c]), values[1] / (count - 1.0), momentum));
     }
@@ -146,7 +150,8 @@ void normalize(const KernelContext& context) {
                                    .momentum = options.momentum};
   if (view.channels == 0) return;
   if (options.training) {
-    auto* table = reinterpret_cast<double*>(context.workspace<char>() + parameter_bytes<Normalize<C>>(view.channels));
+    auto* table =
+        reinterpret_cast<double*>(context.workspace<char>() + parameter_bytes<Normalize<C>>(view.channels));
     reduce_channels<T>(context.stream(), view, cuda::is_aligned(x, 16), BatchMoments<T>{x}, table, finish);
   } else {
     cuda::launch(context.stream(), cuda::grid_stride_shape(view.channels, 256), running_statistics_kernel<C>,
@@ -255,8 +260,8 @@ void normalize_grad(const KernelContext& context) {
   T* dx = context.output(0).as<T>();
   auto* parameters = context.workspace<NormalizeGrad<C>>();
   if (options.training || options.parameter_grads) {
-    auto* table =
-        reinterpret_cast<double*>(context.workspace<char>() + parameter_bytes<NormalizeGrad<C>>(view.channels));
+    auto* table = reinterpret_cast<double*>(context.workspace<char>() +
+                                            parameter_bytes<NormalizeGrad<C>>(view.channels));
     const FinishGradient<C> finish{.weight = weight,
                                    .mean = terms.mean,
                                    .inv_std = inv_std,
@@ -267,8 +272,8 @@ void normalize_grad(const KernelContext& context) {
     reduce_channels<T>(context.stream(), view, aligned, ChannelSums<GradientTerms<T>>{terms}, table, finish);
   }
   if (options.training) {
-    map_channels(context.stream(), view, ParameterArray<NormalizeGrad<C>>{parameters}, ApplyNormalizeGrad{}, dx,
-                 terms.x, terms.dy);
+    map_channels(context.stream(), view, ParameterArray<NormalizeGrad<C>>{parameters}, ApplyNormalizeGrad{},
+                 dx, terms.x, terms.dy);
   } else {
     map_channels(context.stream(), view, ConstantScale<C>{weight, inv_std}, ApplyScale{}, dx, terms.dy);
   }
@@ -295,9 +300,9 @@ void register_batch_norm_cuda(OpRegistry& registry) {
   registry.add_kernel(
       "batch_norm",
       {.device = DeviceType::kCuda, .workspace_bytes = batch_norm_workspace, .run = run_batch_norm});
-  registry.add_kernel(
-      "batch_norm_grad",
-      {.device = DeviceType::kCuda, .workspace_bytes = batch_norm_grad_workspace, .run = run_batch_norm_grad});
+  registry.add_kernel("batch_norm_grad", {.device = DeviceType::kCuda,
+                                          .workspace_bytes = batch_norm_grad_workspace,
+                                          .run = run_batch_norm_grad});
 }
 
 }  // namespace sinter::ops

@@ -22,9 +22,11 @@ namespace detail {
 /// Channels are the last axis: a thread keeps the parameters of its `pack` channels and walks down the rows.
 template <int pack, class Parameters, class F, class Out, class... In>
 __global__ void __launch_bounds__(ChannelPlan::kThreads)
-    map_rows_kernel(ChannelPlan plan, int64_t channels, Parameters parameters, F function, Out* out, const In*... in) {
+    map_rows_kernel(ChannelPlan plan, int64_t channels, Parameters parameters, F function, Out* out,
+                    const In*... in) {
   using P = decltype(parameters(int64_t{0}));
-  const int id = static_cast<int>(threadIdx.x), columns = plan.columns, lanes = ChannelPlan::kThreads / columns;
+  const int id = static_cast<int>(threadIdx.x), columns = plan.columns,
+            lanes = ChannelPlan::kThreads / columns;
   const int64_t channel = (int64_t{blockIdx.x} * columns + id % columns) * pack, part = blockIdx.y;
   if (channel >= channels) return;
   P p[pack];
@@ -49,8 +51,9 @@ __global__ void __launch_bounds__(ChannelPlan::kThreads)
 
 /// Any view: finds the channel of a pack's first element by division, those of the others by counting on.
 template <int pack, class Index, class Parameters, class F, class Out, class... In>
-__global__ void map_flat_kernel(int64_t count, IndexDivide<Index> by_inner, IndexDivide<Index> by_channels, Index inner,
-                                Index channels, Parameters parameters, F function, Out* out, const In*... in) {
+__global__ void map_flat_kernel(int64_t count, IndexDivide<Index> by_inner, IndexDivide<Index> by_channels,
+                                Index inner, Index channels, Parameters parameters, F function, Out* out,
+                                const In*... in) {
   const int64_t packs = count / pack;
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -84,11 +87,12 @@ __global__ void map_flat_kernel(int64_t count, IndexDivide<Index> by_inner, Inde
 
 }  // namespace detail
 
-/// out[i] = function(parameters(channel of i), in[i]...) for every element of `view`. `parameters` maps a channel to
-/// its parameters on the device; `function` works in compute types. `in` and `out` have elements of type T.
+/// out[i] = function(parameters(channel of i), in[i]...) for every element of `view`. `parameters` maps a
+/// channel to its parameters on the device; `function` works in compute types. `in` and `out` have elements
+/// of type T.
 template <class T, class Parameters, class F, class... In>
-void map_channels(const Stream& stream, const ChannelView& view, const Parameters& parameters, const F& function,
-                  T* out, const In*... in) {
+void map_channels(const Stream& stream, const ChannelView& view, const Parameters& parameters,
+                  const F& function, T* out, const In*... in) {
   constexpr int widest = cuda::kPackSize<T>;
   const int64_t count = view.numel();
   if (count == 0) return;
@@ -103,11 +107,13 @@ void map_channels(const Stream& stream, const ChannelView& view, const Parameter
   }
   dispatch_index(count, [&]<class Index> {
     const auto run = [&]<int pack>() {
-      const IndexDivide<Index> by_inner(static_cast<Index>(view.inner)), by_channels(static_cast<Index>(view.channels));
-      const auto shape = cuda::grid_stride_shape(count, int64_t{pack} * ChannelPlan::kThreads, ChannelPlan::kThreads);
-      cuda::launch(stream, shape, detail::map_flat_kernel<pack, Index, Parameters, F, T, In...>, count, by_inner,
-                   by_channels, static_cast<Index>(view.inner), static_cast<Index>(view.channels), parameters, function,
-                   out, in...);
+      const IndexDivide<Index> by_inner(static_cast<Index>(view.inner)),
+          by_channels(static_cast<Index>(view.channels));
+      const auto shape =
+          cuda::grid_stride_shape(count, int64_t{pack} * ChannelPlan::kThreads, ChannelPlan::kThreads);
+      cuda::launch(stream, shape, detail::map_flat_kernel<pack, Index, Parameters, F, T, In...>, count,
+                   by_inner, by_channels, static_cast<Index>(view.inner), static_cast<Index>(view.channels),
+                   parameters, function, out, in...);
     };
     if (aligned) {
       run.template operator()<widest>();

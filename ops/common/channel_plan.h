@@ -1,8 +1,10 @@
-// How a GPU cuts a tensor into blocks to sum it up, or walk it, channel by channel. Pure arithmetic, without CUDA.
+// How a GPU cuts a tensor into blocks to sum it up, or walk it, channel by channel. Pure arithmetic, without
+// CUDA.
 //
-// Channels side by side (`rows`): a block has `columns` threads beside each other, each with `pack` neighbouring
-// channels, and `lanes` threads below each other that take every lanes-th row of the block's part of the rows.
-// Else a block's threads take every 256th pack of one channel's part. The cut depends on the shape and `pack` alone.
+// Channels side by side (`rows`): a block has `columns` threads beside each other, each with `pack`
+// neighbouring channels, and `lanes` threads below each other that take every lanes-th row of the block's
+// part of the rows. Else a block's threads take every 256th pack of one channel's part. The cut depends on
+// the shape and `pack` alone.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +42,8 @@ inline int64_t channel_parts(int64_t items, int64_t blocks, int64_t per_part) {
 
 }  // namespace detail
 
-/// `groups` matrices of `rows` x `channels`, one sum for every column of every matrix. `pack` divides `channels`.
+/// `groups` matrices of `rows` x `channels`, one sum for every column of every matrix. `pack` divides
+/// `channels`.
 inline ChannelPlan plan_channel_rows(int64_t groups, int64_t rows, int64_t channels, int64_t pack) {
   const int64_t vectors = channels / pack;
   ChannelPlan plan{.sums = groups * channels, .items = rows};

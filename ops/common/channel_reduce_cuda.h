@@ -1,16 +1,18 @@
-// Sums (and other reductions) per channel on a GPU, in two deterministic stages: every block reduces one part of a
-// channel, or of neighbouring channels, to doubles in a table; then one kernel merges the parts and finishes. For .cu
-// files.
+// Sums (and other reductions) per channel on a GPU, in two deterministic stages: every block reduces one part
+// of a channel, or of neighbouring channels, to doubles in a table; then one kernel merges the parts and
+// finishes. For .cu files.
 //
 // An Op says what is reduced:
 //   kValues                     results per channel, at most 2
-//   Thread<pack, step>          one thread's state: pack results side by side, of channels `step` apart (1, or 0: all
+//   Thread<pack, step>          one thread's state: pack results side by side, of channels `step` apart (1,
+//   or 0: all
 //                               of one channel); values[k][lane] and count are the results so far
 //     start(op, channel)        loads the parameters of the channels
 //     begin(op, offset)         starts a chunk whose first pack lies at element `offset`
 //     add(op, offset)           takes in the pack at element `offset`
 //     flush(n)                  ends a chunk of n packs: takes it into values and count
-//   merge(a, count, b, other)   takes the results b over `other` elements into a over `count`; either may be empty
+//   merge(a, count, b, other)   takes the results b over `other` elements into a over `count`; either may be
+//   empty
 // A Finish is called on the device as finish(channel, values, count) with the results of every channel.
 #pragma once
 
@@ -96,9 +98,9 @@ struct ChannelTable {
     for (int k = 0; k < Op::kValues; ++k) values[k][to] = a[k];
   }
 
-  /// Merges thread `thread` with those below it, which are multiples of `columns` behind; `rows` (a power of 2) of
-  /// them lie below each other. The first row's threads end up with the results, in their own places. To be called
-  /// by all threads of the block, each of which has written its own places.
+  /// Merges thread `thread` with those below it, which are multiples of `columns` behind; `rows` (a power of
+  /// 2) of them lie below each other. The first row's threads end up with the results, in their own places.
+  /// To be called by all threads of the block, each of which has written its own places.
   __device__ void merge_rows(int thread, int columns, int rows) {
     for (int half = rows / 2; half > 0; half /= 2) {
       __syncthreads();
@@ -119,7 +121,8 @@ template <int pack, class Op>
 __global__ void __launch_bounds__(ChannelPlan::kThreads)
     reduce_rows_kernel(Op op, ChannelPlan plan, int64_t channels, double* table) {
   __shared__ ChannelTable<Op, pack, ChannelPlan::kThreads> shared;
-  const int id = static_cast<int>(threadIdx.x), columns = plan.columns, lanes = ChannelPlan::kThreads / columns;
+  const int id = static_cast<int>(threadIdx.x), columns = plan.columns,
+            lanes = ChannelPlan::kThreads / columns;
   const int lane = id / columns;
   const int64_t group = blockIdx.x / plan.tiles, tile = blockIdx.x - group * plan.tiles;
   const int64_t channel = (tile * columns + id % columns) * pack, part = blockIdx.y;
@@ -149,7 +152,8 @@ __global__ void __launch_bounds__(ChannelPlan::kThreads)
   }
 }
 
-/// Block (channel, part) of plan_channel_runs. `run` divides by the packs of a run, of which there are `run_packs`.
+/// Block (channel, part) of plan_channel_runs. `run` divides by the packs of a run, of which there are
+/// `run_packs`.
 template <int pack, class Index, class Op>
 __global__ void __launch_bounds__(ChannelPlan::kThreads)
     reduce_runs_kernel(Op op, ChannelPlan plan, IndexDivide<Index> run, int64_t run_packs, double* table) {
@@ -183,7 +187,8 @@ __global__ void __launch_bounds__(ChannelPlan::kThreads)
   shared.merge_rows(id, 1, threads);
   if (id != 0) return;
 #pragma unroll
-  for (int k = 0; k < Op::kValues; ++k) table[(k * plan.parts + part) * channels + channel] = shared.values[k][0];
+  for (int k = 0; k < Op::kValues; ++k)
+    table[(k * plan.parts + part) * channels + channel] = shared.values[k][0];
 }
 
 constexpr int kFoldSide = 32;
@@ -251,22 +256,23 @@ inline size_t reduce_channels_bytes(const ChannelView& any_view, int values, siz
   return std::max(bytes(1), bytes(pack));
 }
 
-/// Reduces `groups` matrices of `rows` x `channels` over their rows. `pack` is 1, or divides `channels` and all of the
-/// Op's pointers allow accesses of pack elements.
+/// Reduces `groups` matrices of `rows` x `channels` over their rows. `pack` is 1, or divides `channels` and
+/// all of the Op's pointers allow accesses of pack elements.
 template <int pack, class Op, class Finish>
-void reduce_rows(const Stream& stream, int64_t groups, int64_t rows, int64_t channels, const Op& op, double* table,
-                 const Finish& finish) {
+void reduce_rows(const Stream& stream, int64_t groups, int64_t rows, int64_t channels, const Op& op,
+                 double* table, const Finish& finish) {
   const ChannelPlan plan = plan_channel_rows(groups, rows, channels, pack);
-  cuda::launch(stream, detail::channel_shape(plan, groups), detail::reduce_rows_kernel<pack, Op>, op, plan, channels,
-               table);
+  cuda::launch(stream, detail::channel_shape(plan, groups), detail::reduce_rows_kernel<pack, Op>, op, plan,
+               channels, table);
   detail::fold_parts<Op>(stream, plan, table, finish);
 }
 
-/// Reduces every channel of a tensor of elements of type T and finishes it; an empty tensor has results 0 and count 0.
-/// `aligned`: all of the Op's pointers allow accesses of 16 bytes. `table`: scratch of reduce_channels_bytes.
+/// Reduces every channel of a tensor of elements of type T and finishes it; an empty tensor has results 0 and
+/// count 0. `aligned`: all of the Op's pointers allow accesses of 16 bytes. `table`: scratch of
+/// reduce_channels_bytes.
 template <class T, class Op, class Finish>
-void reduce_channels(const Stream& stream, const ChannelView& any_view, bool aligned, const Op& op, double* table,
-                     const Finish& finish) {
+void reduce_channels(const Stream& stream, const ChannelView& any_view, bool aligned, const Op& op,
+                     double* table, const Finish& finish) {
   constexpr int widest = cuda::kPackSize<T>;
   const ChannelView view = simplified(any_view);
   if (view.inner == 1) {
@@ -279,8 +285,8 @@ void reduce_channels(const Stream& stream, const ChannelView& any_view, bool ali
     const ChannelPlan plan = plan_channel_runs(view.outer, view.channels, view.inner, pack);
     if (plan.parts > 0) {
       const int64_t run_packs = view.inner / pack;
-      cuda::launch(stream, detail::channel_shape(plan, 1), detail::reduce_runs_kernel<pack, Index, Op>, op, plan,
-                   IndexDivide<Index>(static_cast<Index>(run_packs)), run_packs, table);
+      cuda::launch(stream, detail::channel_shape(plan, 1), detail::reduce_runs_kernel<pack, Index, Op>, op,
+                   plan, IndexDivide<Index>(static_cast<Index>(run_packs)), run_packs, table);
     }
     detail::fold_parts<Op>(stream, plan, table, finish);
   };

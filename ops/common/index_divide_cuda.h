@@ -1,5 +1,5 @@
-// Division of indices by numbers that are fixed for a launch, for kernels that exist for 32-bit and for 64-bit indices.
-// For .cu files.
+// Division of indices by numbers that are fixed for a launch, for kernels that exist for 32-bit and for
+// 64-bit indices. For .cu files.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kThreads)
   using Elements = cuda::Pack<T, pack>;
   const auto seed = static_cast<uint64_t>(key[0]), offset = static_cast<uint64_t>(key[1]);
   const int64_t stride = int64_t{gridDim.x} * kThreads * pack;
-  for (int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * pack; begin < count; begin += stride) {
+  for (int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * pack; begin < count;
+       begin += stride) {
     const bool whole = begin + pack <= count;
     Elements values;
     if (wide && whole) {
@@ -62,9 +63,10 @@ void drop(const KernelContext& context) {
   if (count == 0) return;
   constexpr size_t bytes = sizeof(cuda::Pack<T, kDropoutPack<T>>);
   const bool wide = cuda::is_aligned(x, bytes) && cuda::is_aligned(y, bytes);
-  cuda::launch(context.stream(), cuda::grid_stride_shape(count, int64_t{kDropoutPack<T>} * kThreads, kThreads),
-               wide ? dropout_kernel<true, T> : dropout_kernel<false, T>, count, context.input(1).as<const int64_t>(),
-               static_cast<float>(p), static_cast<C>(1.0 / (1.0 - p)), x, y);
+  cuda::launch(
+      context.stream(), cuda::grid_stride_shape(count, int64_t{kDropoutPack<T>} * kThreads, kThreads),
+      wide ? dropout_kernel<true, T> : dropout_kernel<false, T>, count, context.input(1).as<const int64_t>(),
+      static_cast<float>(p), static_cast<C>(1.0 / (1.0 - p)), x, y);
 }
 
 void run_dropout(const KernelContext& context) {

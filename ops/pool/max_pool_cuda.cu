@@ -26,7 +26,8 @@ struct MaxPool {
       best[lane] = -std::numeric_limits<C>::infinity();
       best_place[lane] = place;
     }
-    const I skip = images.x.kernel - (columns.end - columns.begin);  // places from one row's end to the next row
+    const I skip =
+        images.x.kernel - (columns.end - columns.begin);  // places from one row's end to the next row
     for (I row = rows.begin; row < rows.end; ++row, place += skip) {
       I in = images.image(n, row, columns.begin, channel);
       for (I column = columns.begin; column < columns.end; ++column, ++place, in += images.depth) {
@@ -114,9 +115,10 @@ void run_max_pool_cuda(const KernelContext& context) {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
     Place* places = context.output(1).as<Place>();
-    launch_pool<cuda::kPackSize<T>>(
-        context.stream(), geometry, options.layout, false, allow_packs<T, Place>(x, y, places),
-        [=]<int pack, class Index> { return MaxPool<T, Place, pack, Index>{x, y, places}; });
+    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, false,
+                                    allow_packs<T, Place>(x, y, places), [=]<int pack, class Index> {
+                                      return MaxPool<T, Place, pack, Index>{x, y, places};
+                                    });
   });
 }
 
@@ -127,9 +129,10 @@ void run_max_pool_grad_cuda(const KernelContext& context) {
     const T* dy = context.input(0).as<const T>();
     const Place* places = context.input(1).as<const Place>();
     T* dx = context.output(0).as<T>();
-    launch_pool<cuda::kPackSize<T>>(
-        context.stream(), geometry, options.layout, true, allow_packs<T, Place>(dy, dx, places),
-        [=]<int pack, class Index> { return MaxPoolGrad<T, Place, pack, Index>{dy, places, dx}; });
+    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, true,
+                                    allow_packs<T, Place>(dy, dx, places), [=]<int pack, class Index> {
+                                      return MaxPoolGrad<T, Place, pack, Index>{dy, places, dx};
+                                    });
   });
 }
 

@@ -56,9 +56,11 @@ struct AvgPoolGrad {
       const I row_count = images.y.count(oy, include_pad);
       for (I ox = columns.begin; ox < columns.end; ++ox) {
         const C share = C{1} / static_cast<C>(row_count * images.x.count(ox, include_pad));
-        const auto slopes = *reinterpret_cast<const cuda::Pack<T, pack>*>(dy + images.pooled(n, oy, ox, channel));
+        const auto slopes =
+            *reinterpret_cast<const cuda::Pack<T, pack>*>(dy + images.pooled(n, oy, ox, channel));
 #pragma unroll
-        for (int lane = 0; lane < pack; ++lane) sums[lane] += cuda::load_as_compute(slopes.values[lane]) * share;
+        for (int lane = 0; lane < pack; ++lane)
+          sums[lane] += cuda::load_as_compute(slopes.values[lane]) * share;
       }
     }
     cuda::Pack<T, pack> result;
@@ -75,9 +77,11 @@ void run_avg_pool(const KernelContext& context) {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
     const bool include_pad = options.count_include_pad;
-    launch_pool<cuda::kPackSize<T>>(
-        context.stream(), geometry, options.layout, false, cuda::is_aligned(x, 16) && cuda::is_aligned(y, 16),
-        [=]<int pack, class Index> { return AvgPool<T, pack, Index>{x, y, include_pad}; });
+    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, false,
+                                    cuda::is_aligned(x, 16) && cuda::is_aligned(y, 16),
+                                    [=]<int pack, class Index> {
+                                      return AvgPool<T, pack, Index>{x, y, include_pad};
+                                    });
   });
 }
 
@@ -88,9 +92,11 @@ void run_avg_pool_grad(const KernelContext& context) {
     const T* dy = context.input(0).as<const T>();
     T* dx = context.output(0).as<T>();
     const bool include_pad = options.count_include_pad;
-    launch_pool<cuda::kPackSize<T>>(
-        context.stream(), geometry, options.layout, true, cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16),
-        [=]<int pack, class Index> { return AvgPoolGrad<T, pack, Index>{dy, dx, include_pad}; });
+    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, true,
+                                    cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16),
+                                    [=]<int pack, class Index> {
+                                      return AvgPoolGrad<T, pack, Index>{dy, dx, include_pad};
+                                    });
   });
 }
 
@@ -105,7 +111,8 @@ constexpr int64_t kSmallPlane = 4096;
 
 /// One warp per plane.
 template <int pack, class T>
-__global__ void __launch_bounds__(kThreads) average_planes_kernel(int64_t planes, int64_t pixels, const T* x, T* y) {
+__global__ void __launch_bounds__(kThreads)
+    average_planes_kernel(int64_t planes, int64_t pixels, const T* x, T* y) {
   using C = compute_type<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t stride = int64_t{gridDim.x} * (kThreads / kWarp), packs = pixels / pack;
@@ -172,12 +179,14 @@ void global_avg_pool(const KernelContext& context) {
   }
   const int64_t planes = shape[0] * shape[1], pixels = shape[2] * shape[3];
   if (pixels > kSmallPlane) {
-    reduce_channels<T>(stream, {.outer = 1, .channels = planes, .inner = pixels}, aligned, op, table, StoreMean<T>{y});
+    reduce_channels<T>(stream, {.outer = 1, .channels = planes, .inner = pixels}, aligned, op, table,
+                       StoreMean<T>{y});
     return;
   }
   const auto kernel =
       aligned && pixels % pack == 0 ? average_planes_kernel<pack, T> : average_planes_kernel<1, T>;
-  cuda::launch(stream, cuda::grid_stride_shape(planes, kThreads / kWarp, kThreads), kernel, planes, pixels, x, y);
+  cuda::launch(stream, cuda::grid_stride_shape(planes, kThreads / kWarp, kThreads), kernel, planes, pixels, x,
+               y);
 }
 
 size_t global_avg_pool_workspace(const KernelQuery& query) {
@@ -217,8 +226,8 @@ struct PlaneGradient {
 /// NHWC: pixel i / packs of image i / packs / pixels takes channels i % packs.
 template <int pack, class Index, class T>
 __global__ void __launch_bounds__(kThreads)
-    spread_pixels_kernel(int64_t count, IndexDivide<Index> by_packs, IndexDivide<Index> by_pixels, int64_t packs,
-                         compute_type<T> share, const T* dy, T* dx) {
+    spread_pixels_kernel(int64_t count, IndexDivide<Index> by_packs, IndexDivide<Index> by_pixels,
+                         int64_t packs, compute_type<T> share, const T* dy, T* dx) {
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
     Index vector;

@@ -12,8 +12,8 @@ namespace sinter::ops {
 void run_max_pool_cuda(const KernelContext& context);
 void run_max_pool_grad_cuda(const KernelContext& context);
 
-/// Images and pooled images as kernels see them. NCHW is NHWC with every plane an image of one channel, so one kernel
-/// serves both. Index: uint32_t, or int64_t for tensors or windows that are too large.
+/// Images and pooled images as kernels see them. NCHW is NHWC with every plane an image of one channel, so
+/// one kernel serves both. Index: uint32_t, or int64_t for tensors or windows that are too large.
 template <class Index>
 struct PoolImages {
   using I = std::make_signed_t<Index>;
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kPoolThreads)
     Index vector, column, row;
     const Index pixel = by_packs.divide(static_cast<Index>(i), vector);
     const Index n = by_rows.divide(by_columns.divide(pixel, column), row);
-    body(images, static_cast<I>(n), static_cast<I>(row), static_cast<I>(column), static_cast<I>(vector) * pack,
-         static_cast<I>(i) * pack);
+    body(images, static_cast<I>(n), static_cast<I>(row), static_cast<I>(column),
+         static_cast<I>(vector) * pack, static_cast<I>(i) * pack);
   }
 }
 
@@ -65,19 +65,20 @@ inline bool fits_32_bits(const PoolGeometry& geometry) {
   const auto axis_fits = [](const PoolAxis& axis) {
     return axis.extent < INT32_MAX && axis.extent + axis.padding + 2 * axis.kernel + axis.stride < INT32_MAX;
   };
-  return axis_fits(geometry.y) && axis_fits(geometry.x) && geometry.y.kernel * geometry.x.kernel < INT32_MAX &&
+  return axis_fits(geometry.y) && axis_fits(geometry.x) &&
+         geometry.y.kernel * geometry.x.kernel < INT32_MAX &&
          geometry.image_shape(Layout::kNHWC).numel() < INT32_MAX &&
          geometry.output_shape(Layout::kNHWC).numel() < INT32_MAX;
 }
 
 }  // namespace detail
 
-/// Launches one thread for `pack` neighbouring channels of every pixel of the pooled images (or of the images, if
-/// `over_images`). make_body.operator()<pack, Index>() gives the body, which is called as detail::pool_kernel says.
-/// `wide`: all pointers allow accesses of `widest` elements.
+/// Launches one thread for `pack` neighbouring channels of every pixel of the pooled images (or of the
+/// images, if `over_images`). make_body.operator()<pack, Index>() gives the body, which is called as
+/// detail::pool_kernel says. `wide`: all pointers allow accesses of `widest` elements.
 template <int widest, class MakeBody>
-void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layout, bool over_images, bool wide,
-                 MakeBody make_body) {
+void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layout, bool over_images,
+                 bool wide, MakeBody make_body) {
   const bool first = layout == Layout::kNCHW;
   const int64_t batch = first ? geometry.batch * geometry.channels : geometry.batch;
   const int64_t depth = first ? 1 : geometry.channels;
@@ -87,12 +88,13 @@ void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layo
   const auto run = [&]<int pack, class Index>() {
     using I = std::make_signed_t<Index>;
     const auto axis = [](const PoolAxis& from) {
-      return BasicPoolAxis<I>{static_cast<I>(from.extent), static_cast<I>(from.kernel), static_cast<I>(from.stride),
-                              static_cast<I>(from.padding), static_cast<I>(from.out)};
+      return BasicPoolAxis<I>{static_cast<I>(from.extent), static_cast<I>(from.kernel),
+                              static_cast<I>(from.stride), static_cast<I>(from.padding),
+                              static_cast<I>(from.out)};
     };
     const auto by = [](int64_t divisor) { return IndexDivide<Index>(static_cast<Index>(divisor)); };
-    const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride), by(geometry.x.stride),
-                                   static_cast<I>(depth)};
+    const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride),
+                                   by(geometry.x.stride), static_cast<I>(depth)};
     const int64_t count = batch * rows * columns * (depth / pack);
     const auto body = make_body.template operator()<pack, Index>();
     cuda::launch(stream, cuda::grid_stride_shape(count, detail::kPoolThreads, detail::kPoolThreads),

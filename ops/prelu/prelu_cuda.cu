@@ -17,7 +17,9 @@ template <class T>
 struct Slopes {
   const T* alpha;
 
-  __device__ compute_type<T> operator()(int64_t channel) const { return cuda::load_as_compute(alpha[channel]); }
+  __device__ compute_type<T> operator()(int64_t channel) const {
+    return cuda::load_as_compute(alpha[channel]);
+  }
 };
 
 struct PReluFunction {
@@ -98,9 +100,9 @@ size_t prelu_grad_workspace(const KernelQuery& query) {
 void register_prelu_cuda(OpRegistry& registry);
 void register_prelu_cuda(OpRegistry& registry) {
   registry.add_kernel("prelu", {.device = DeviceType::kCuda, .run = run_prelu});
-  registry.add_kernel("prelu_grad", {.device = DeviceType::kCuda,
-                                     .workspace_bytes = prelu_grad_workspace,
-                                     .run = run_prelu_grad});
+  registry.add_kernel(
+      "prelu_grad",
+      {.device = DeviceType::kCuda, .workspace_bytes = prelu_grad_workspace, .run = run_prelu_grad});
 }
 
 }  // namespace sinter::ops
