@@ -131,7 +131,7 @@ double value_or(const TensorView& parameter, int64_t channel, double otherwise) 
 
 template <class C>
 void move_running(C& running, double value, double momentum) {
-  running = static_cast<C>((1.0 - momentum) * double{running} + momentum * value);
+  running = static_cast<C>(moved_running(double{running}, value, momentum));
 }
 
 /// The mean and 1 / sqrt(variance + epsilon) to normalise with, per channel; moves the running statistics in

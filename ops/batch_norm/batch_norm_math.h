@@ -33,6 +33,11 @@ SINTER_HOST_DEVICE inline Moments moments_about(double pilot, double count, doub
   return {count, pilot + deviations / count, centred < 0.0 ? 0.0 : centred};
 }
 
+/// Where a running statistic moves when `value` comes.
+SINTER_HOST_DEVICE inline double moved_running(double running, double value, double momentum) {
+  return (1.0 - momentum) * running + momentum * value;
+}
+
 /// y = (x - mean) * scale + shift.
 template <class C>
 struct Normalize {

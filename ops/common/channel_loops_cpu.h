@@ -7,23 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <sinter/core/base/shape.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/channel_view.h>
 
 namespace sinter::ops {
-
-/// A tensor as (outer, channels, inner): element i belongs to channel i / inner % channels.
-struct ChannelView {
-  int64_t outer = 1, channels = 1, inner = 1;
-
-  int64_t numel() const { return outer * channels * inner; }
-  /// Elements of one channel.
-  int64_t per_channel() const { return outer * inner; }
-};
-
-inline ChannelView channel_view(const Shape& shape, int axis) {
-  return {shape.count(0, axis), shape[axis], shape.count(axis + 1, shape.rank())};
-}
 
 /// K sums side by side, each spread over enough partial sums to keep the processor's vector units busy.
 template <class C, size_t K>
