@@ -5,7 +5,7 @@ function(sinter_compile_options target)
   set(warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms: GCC bugs 105651 (std::string's operator+) and 105593 (AVX-512 intrinsics).
-    list(APPEND warnings -Wno-restrict -Wno-maybe-uninitialized)
+    list(APPEND warnings -Wno-restrict -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
   if(SINTER_WERROR)
     list(APPEND warnings -Werror)
