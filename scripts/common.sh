@@ -32,6 +32,14 @@ install_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Options for CMake: the CUDA backend for this machine's GPU if there is one and the toolkit is here, else the CPU alone.
+# (A toolkit without a GPU is left aside: its build takes minutes and could not run.)
+if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
+  device_options=(-DSINTER_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
+else
+  device_options=(-DSINTER_CUDA=OFF)
+fi
+
 # What every build needs.
 build_packages=(
   "g++ the C++ compiler"

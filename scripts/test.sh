@@ -8,7 +8,7 @@ install_packages "${build_packages[@]}" "${example_packages[@]}" "${test_package
 build=${SINTER_BUILD_DIR:-$root/build-test}
 say "building Sinter and its tests in ${build#"$root"/} (several minutes the first time)"
 # shellcheck disable=SC2086  # SINTER_CMAKE_ARGS is a list of words
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSINTER_BUILD_TESTS=ON ${SINTER_CMAKE_ARGS:-}
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSINTER_BUILD_TESTS=ON "${device_options[@]}" ${SINTER_CMAKE_ARGS:-}
 cmake --build "$build"
 
 say "running the tests"

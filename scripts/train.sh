@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_packages "${build_packages[@]}" "${example_packages[@]}"
 build=${SINTER_BUILD_DIR:-$root/build-train}
 say "building Sinter in ${build#"$root"/} (a few minutes the first time)"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSINTER_BUILD_TESTS=OFF >"$build.log" 2>&1 ||
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSINTER_BUILD_TESTS=OFF "${device_options[@]}" >"$build.log" 2>&1 ||
   { cat "$build.log" >&2; exit 1; }
 cmake --build "$build" --target train_resnet
 rm -f "$build.log"

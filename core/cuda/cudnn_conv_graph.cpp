@@ -35,7 +35,7 @@ CudnnDescriptor make_tensor(int64_t id, const std::array<int64_t, 4>& extents, c
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type_of(problem.dtype));
-  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, problem.alignment);
+  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<int64_t>(kConvAlignment));
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, strides_of(extents, problem.layout));
   return tensor;

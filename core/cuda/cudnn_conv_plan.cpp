@@ -158,7 +158,7 @@ struct PlanKeyHash {
     uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a over words
     const auto mix = [&hash](auto value) { hash = (hash ^ static_cast<uint64_t>(value)) * 0x100000001B3u; };
     const ConvProblem& p = key.problem;
-    mix(p.device), mix(p.pass), mix(p.dtype), mix(p.layout), mix(p.alignment), mix(p.workspace_limit);
+    mix(p.device), mix(p.pass), mix(p.dtype), mix(p.layout), mix(p.workspace_limit);
     for (const auto* extents : {&p.x, &p.weight, &p.y}) {
       for (const int64_t extent : *extents) mix(extent);
     }
@@ -255,9 +255,9 @@ std::string to_string(const ConvProblem& problem) {
     for (const int64_t value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
     return text;
   };
-  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{} a{}", name_of(problem.pass), problem.dtype,
+  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{}", name_of(problem.pass), problem.dtype,
                      to_string(problem.layout), list(problem.x), list(problem.weight), list(problem.y),
-                     list(problem.stride), list(problem.padding), list(problem.dilation), problem.alignment);
+                     list(problem.stride), list(problem.padding), list(problem.dilation));
 }
 
 const ConvPlan* find_conv_plan(const ConvProblem& problem) {

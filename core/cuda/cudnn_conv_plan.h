@@ -16,6 +16,9 @@ namespace sinter::cuda {
 /// Which tensor of y = conv(x, weight) is computed from the other two.
 enum class ConvPass : uint8_t { kForward, kGradInput, kGradWeight };
 
+/// Bytes by which the address of every tensor must divide.
+inline constexpr size_t kConvAlignment = 16;
+
 /// A convolution, up to the values. Extents do not depend on the layout; groups follow from the channels.
 struct ConvProblem {
   int device = 0;
@@ -26,7 +29,6 @@ struct ConvProblem {
   std::array<int64_t, 4> weight{};  ///< output channels, channels / groups, height, width
   std::array<int64_t, 4> y{};       ///< images, output channels, height, width
   std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
-  int64_t alignment = 16;  ///< bytes by which the address of every tensor divides
   size_t workspace_limit = size_t{1} << 30;
 
   bool operator==(const ConvProblem&) const = default;

@@ -26,9 +26,15 @@ namespace {
 
 using namespace train_resnet;
 
+sinter::Device choose_device(const std::string& name) {
+  if (name != "auto") return sinter::Device::parse(name);
+  return sinter::is_available(sinter::Device::cuda()) ? sinter::Device::cuda() : sinter::Device::cpu();
+}
+
 int run(Options options) {
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
+  const sinter::Device device = choose_device(options.device);
   const std::string folder = options.data.empty() ? SINTER_DIGITS : options.data;
   auto [train, test, kind] = sinter::nn::data::open_dataset(folder);
   if (options.image_size == 0) {  // small images are decoded once and kept
@@ -41,9 +47,9 @@ int run(Options options) {
              options.data.empty() ? "handwritten digits" : folder, kind, train->size(), test->size(),
              train->num_classes());
   if (options.image_size == 0) fmt::print(", {}x{}x{}", image.height, image.width, image.channels);
-  fmt::print("\n{}\n{}", sinter::backend_of(sinter::Device::cpu()).describe(0), describe(options));
+  fmt::print("\n{}\n{}", sinter::backend_of(device).describe(device.index), describe(options));
 
-  Trainer trainer(options, train, test);
+  Trainer trainer(options, device, train, test);
   fmt::print("  {:<8} {:.2f} million\n\n", "weights",
              static_cast<double>(trainer.model().parameter_count()) / 1e6);
   std::fflush(stdout);

@@ -64,6 +64,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
 }
 
 void add_run_options(CLI::App& app, Options& options) {
+  app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of everything random")->capture_default_str();
   app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
       ->capture_default_str()

@@ -31,6 +31,7 @@ struct Options {
   std::optional<int64_t> crop_padding;
   std::optional<bool> flip;
 
+  std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;
   int threads = 0;  // 0: all processors
   int workers = 1;

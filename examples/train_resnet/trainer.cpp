@@ -142,9 +142,10 @@ void catch_interrupts() {
   std::signal(SIGTERM, handler);
 }
 
-Trainer::Trainer(const Options& options, std::shared_ptr<const Dataset> train,
+Trainer::Trainer(const Options& options, Device device, std::shared_ptr<const Dataset> train,
                  std::shared_ptr<const Dataset> test)
     : options_(options),
+      device_(device),
       train_loader_(train, train_loader_options(options, *train)),
       test_loader_(std::move(test), test_loader_options(options, *train)),
       model_(make_model(options, *train)),
@@ -203,14 +204,15 @@ bool Trainer::run_epoch() {
 }
 
 double Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
-  const Tensor logits = model_(batch.images);
-  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, batch.labels);
+  const Tensor labels = batch.labels.to(device_);
+  const Tensor logits = model_(batch.images.to(device_));
+  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, labels);
   const double value = loss.item();
   if (!std::isfinite(value)) {
     throw Error(
         fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
   }
-  stats_.correct += nn::top_k_correct(logits, batch.labels);
+  stats_.correct += nn::top_k_correct(logits, labels);
   sgd_.zero_grad();
   backward(loss);
   if (options_.clip > 0) nn::clip_grad_norm(model_.parameters(), options_.clip);
@@ -224,7 +226,7 @@ nn::ConfusionMatrix Trainer::evaluate() {
   const Dataset& test = test_loader_.dataset();
   nn::ConfusionMatrix confusion(test.num_classes(), test.class_names());
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
-    confusion.add(model_(batch->images), batch->labels);
+    confusion.add(model_(batch->images.to(device_)), batch->labels.to(device_));
   }
   return confusion;
 }

@@ -17,7 +17,8 @@ namespace train_resnet {
 
 class Trainer {
  public:
-  Trainer(const Options& options, std::shared_ptr<const sinter::nn::data::Dataset> train,
+  Trainer(const Options& options, sinter::Device device,
+          std::shared_ptr<const sinter::nn::data::Dataset> train,
           std::shared_ptr<const sinter::nn::data::Dataset> test);
 
   /// Trains to the end, to --max-steps, or until interrupted() says so. Prints a progress bar and a line per
@@ -50,6 +51,7 @@ class Trainer {
   bool should_stop() const;
 
   Options options_;
+  sinter::Device device_;
   sinter::nn::data::DataLoader train_loader_, test_loader_;
   sinter::nn::ResNet model_;
   sinter::nn::Sgd sgd_;
