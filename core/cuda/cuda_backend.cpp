@@ -1,10 +1,10 @@
-#include <sinter/core/cuda/cuda_backend.h>
-#include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/cuda/cuda_memory.h>
-
 #include <map>
 #include <mutex>
 #include <vector>
+
+#include <sinter/core/cuda/cuda_backend.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_memory.h>
 
 namespace sinter {
 namespace {
@@ -13,7 +13,9 @@ using cuda::CudaMemory;
 using cuda::DeviceGuard;
 
 /// "13.0" of the number 13000 that CUDA uses.
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 /// What one GPU has in this process. Made at its first use.
 struct GpuState {
@@ -46,8 +48,8 @@ class CudaBackend final : public Backend {
       reason_ = fmt::format("no NVIDIA driver is installed (this build needs one for CUDA {} or later)",
                             version_text(CUDART_VERSION / 1000 * 1000));
     } else if (status == cudaErrorInsufficientDriver) {
-      reason_ = fmt::format("the NVIDIA driver supports CUDA {} but this build needs {} or later", version_text(driver),
-                            version_text(CUDART_VERSION / 1000 * 1000));
+      reason_ = fmt::format("the NVIDIA driver supports CUDA {} but this build needs {} or later",
+                            version_text(driver), version_text(CUDART_VERSION / 1000 * 1000));
     } else {
       reason_ = fmt::format("the NVIDIA driver found no usable GPU ({})", cudaGetErrorString(status));
     }
@@ -126,6 +128,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+std::unique_ptr<Backend> make_cuda_backend() {
+  return std::make_unique<CudaBackend>();
+}
 
 }  // namespace sinter

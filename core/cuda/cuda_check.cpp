@@ -1,7 +1,7 @@
+#include <atomic>
+
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cuda_check.h>
-
-#include <atomic>
 
 namespace sinter::cuda {
 namespace {
@@ -30,7 +30,9 @@ bool is_sticky(cudaError_t status) {
 
 }  // namespace
 
-bool device_lost() { return lost; }
+bool device_lost() {
+  return lost;
+}
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) [[likely]]
@@ -40,14 +42,16 @@ void check(cudaError_t status, const char* call) {
   if (is_sticky(status)) {
     lost = true;
     throw_error<DeviceError>(
-        "[cuda] {} failed: {} ({}). The device is lost to this process: restart the program. To find the kernel, run "
+        "[cuda] {} failed: {} ({}). The device is lost to this process: restart the program. To find the "
+        "kernel, run "
         "it under compute-sanitizer with SINTER_MEMORY=passthrough",
         call, cudaGetErrorString(status), cudaGetErrorName(status));
   }
   if (status == cudaErrorMemoryAllocation) {
     throw_error<OutOfMemory>("[cuda] {} failed: {}", call, cudaGetErrorString(status));
   }
-  throw_error<DeviceError>("[cuda] {} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
+  throw_error<DeviceError>("[cuda] {} failed: {} ({})", call, cudaGetErrorString(status),
+                           cudaGetErrorName(status));
 }
 
 }  // namespace sinter::cuda

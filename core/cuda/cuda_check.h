@@ -5,8 +5,9 @@
 
 namespace sinter::cuda {
 
-/// Throws DeviceError (OutOfMemory for cudaErrorMemoryAllocation) unless `status` is cudaSuccess. An error that leaves the
-/// device unusable is reported in full once; from then on every call says shortly that the device is lost.
+/// Throws DeviceError (OutOfMemory for cudaErrorMemoryAllocation) unless `status` is cudaSuccess. An error
+/// that leaves the device unusable is reported in full once; from then on every call says shortly that the
+/// device is lost.
 void check(cudaError_t status, const char* call);
 
 /// True once a sticky error has been seen: only a new process can use the device again.

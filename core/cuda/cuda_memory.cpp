@@ -1,8 +1,8 @@
+#include <cstring>
+
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_memory.h>
-
-#include <cstring>
 
 namespace sinter::cuda {
 namespace {
@@ -53,7 +53,9 @@ void* CudaMemory::allocate(size_t bytes) {
   return block;
 }
 
-void CudaMemory::deallocate(void* block) noexcept { log_failure(cudaFree(block), "cudaFree"); }
+void CudaMemory::deallocate(void* block) noexcept {
+  log_failure(cudaFree(block), "cudaFree");
+}
 
 void CudaMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId stream) {
   const DeviceGuard guard(index_);
@@ -72,7 +74,9 @@ bool CudaMemory::event_done(void* event) {
   return true;
 }
 
-void CudaMemory::wait_event(void* event) { SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+void CudaMemory::wait_event(void* event) {
+  SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
 
 void CudaMemory::release_event(void* event) noexcept {
   log_failure(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy");
@@ -96,8 +100,12 @@ void* PinnedMemory::allocate(size_t bytes) {
   return block;
 }
 
-void PinnedMemory::deallocate(void* block) noexcept { log_failure(cudaFreeHost(block), "cudaFreeHost"); }
+void PinnedMemory::deallocate(void* block) noexcept {
+  log_failure(cudaFreeHost(block), "cudaFreeHost");
+}
 
-void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) { std::memset(block, byte, bytes); }
+void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
+  std::memset(block, byte, bytes);
+}
 
 }  // namespace sinter::cuda

@@ -58,6 +58,8 @@ class PinnedMemory final : public RawMemory {
   CudaMemory device_;  // for its events
 };
 
-inline cudaStream_t stream_of(StreamId id) { return reinterpret_cast<cudaStream_t>(id); }
+inline cudaStream_t stream_of(StreamId id) {
+  return reinterpret_cast<cudaStream_t>(id);
+}
 
 }  // namespace sinter::cuda

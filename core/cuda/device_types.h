@@ -1,10 +1,11 @@
-// Element types inside kernels: loading to the compute type, rounding back, and packs for wide accesses. For .cu files.
+// Element types inside kernels: loading to the compute type, rounding back, and packs for wide accesses. For
+// .cu files.
 #pragma once
+
+#include <cstdint>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-
-#include <cstdint>
 
 #include <sinter/core/base/dtype.h>
 

@@ -131,8 +131,8 @@ class Attributes {
  public:
   Attributes() = default;
   template <class T>
-    requires(!std::same_as<T, Attributes> && AttributesStruct<T>)
-  Attributes(T value) : held_(std::make_shared<const Held<T>>(std::move(value))) {}
+  requires(!std::same_as<T, Attributes> && AttributesStruct<T>) Attributes(T value)
+      : held_(std::make_shared<const Held<T>>(std::move(value))) {}
 
   /// The struct; throws InternalError if another type is held.
   template <AttributesStruct T>

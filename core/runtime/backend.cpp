@@ -21,7 +21,8 @@ struct Backends {
 Backends& backends() {
   static Backends* instance = [] {
     auto* made = new Backends;
-    for (auto& backend : make_backends()) made->by_type[static_cast<size_t>(backend->type())] = std::move(backend);
+    for (auto& backend : make_backends())
+      made->by_type[static_cast<size_t>(backend->type())] = std::move(backend);
     return made;
   }();
   return *instance;

@@ -1,5 +1,6 @@
-// The one launch template for elementwise kernels on a GPU: 16-byte accesses where the pointers allow it, a scalar
-// tail, float arithmetic for the 16-bit types. Functors come from the op's <op>_math.h, shared with the CPU. For .cu files.
+// The one launch template for elementwise kernels on a GPU: 16-byte accesses where the pointers allow it, a
+// scalar tail, float arithmetic for the 16-bit types. Functors come from the op's <op>_math.h, shared with
+// the CPU. For .cu files.
 #pragma once
 
 #include <sinter/core/cuda/device_types.h>
@@ -36,21 +37,25 @@ __global__ void elementwise_kernel(int64_t count, F function, Out* out, const In
 
 }  // namespace detail
 
-/// out[i] = function(inputs[i]...) for `count` elements; `function` takes and gives compute types and is callable on the
-/// device. Inputs may alias the output exactly.
+/// out[i] = function(inputs[i]...) for `count` elements; `function` takes and gives compute types and is
+/// callable on the device. Inputs may alias the output exactly.
 template <class Out, class F, class... In>
 void launch_elementwise(const Stream& stream, int64_t count, F function, Out* out, const In*... inputs) {
   constexpr int pack = std::min({cuda::kPackSize<Out>, cuda::kPackSize<In>...});
-  const bool aligned = cuda::is_aligned(out, sizeof(Out) * pack) && (cuda::is_aligned(inputs, sizeof(In) * pack) && ...);
+  const bool aligned =
+      cuda::is_aligned(out, sizeof(Out) * pack) && (cuda::is_aligned(inputs, sizeof(In) * pack) && ...);
   if (count == 0) return;
   if (aligned) {
     // The tail needs at least `pack` threads, which every grid has.
     const auto shape = cuda::grid_stride_shape(count, int64_t{pack} * detail::kElementwiseThreads,
                                                detail::kElementwiseThreads);
-    cuda::launch(stream, shape, detail::elementwise_kernel<pack, Out, F, In...>, count, function, out, inputs...);
+    cuda::launch(stream, shape, detail::elementwise_kernel<pack, Out, F, In...>, count, function, out,
+                 inputs...);
   } else {
-    const auto shape = cuda::grid_stride_shape(count, detail::kElementwiseThreads, detail::kElementwiseThreads);
-    cuda::launch(stream, shape, detail::elementwise_kernel<1, Out, F, In...>, count, function, out, inputs...);
+    const auto shape =
+        cuda::grid_stride_shape(count, detail::kElementwiseThreads, detail::kElementwiseThreads);
+    cuda::launch(stream, shape, detail::elementwise_kernel<1, Out, F, In...>, count, function, out,
+                 inputs...);
   }
 }
 

@@ -6,9 +6,8 @@ namespace sinter::ops {
 namespace {
 
 void run_relu(const KernelContext& context) {
-  dispatch_float(context.input(0).dtype, "relu", [&]<class T> {
-    map_elements<T, T>(context.input(0), context.output(0), Relu{});
-  });
+  dispatch_float(context.input(0).dtype, "relu",
+                 [&]<class T> { map_elements<T, T>(context.input(0), context.output(0), Relu{}); });
 }
 
 void run_relu_grad(const KernelContext& context) {
