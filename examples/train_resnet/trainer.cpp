@@ -151,6 +151,7 @@ Trainer::Trainer(const Options& options, Device device, std::shared_ptr<const Da
       model_(make_model(options, *train)),
       sgd_(make_sgd(options, model_)),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())) {
+  model_.to(device_);
   if (!options.checkpoints.empty())
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);

@@ -58,7 +58,7 @@ void copy_first(const KernelContext& context) {
 
 /// An op with a required, an optional and a mutated input; its kernel takes float32 only.
 const Op& test_op() {
-  static const Op& op = [&]() -> const Op& {
+  static const Op* const op = [] {
     OpRegistry& registry = OpRegistry::instance();
     const Op& added = registry.add({.name = "test_op",
                                     .inputs = {{"x"}, {"extra", true}, {"state", true, true}},
@@ -68,9 +68,9 @@ const Op& test_op() {
                         {.name = "float32",
                          .can_run = [](const KernelQuery& q) { return q.input(0).dtype == DType::kFloat32; },
                          .run = copy_first});
-    return added;
+    return &added;
   }();
-  return op;
+  return *op;
 }
 
 TEST(Call, ChecksInputsAgainstTheSchema) {

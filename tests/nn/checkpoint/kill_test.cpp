@@ -43,7 +43,10 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
   Generator generator(5);
   int64_t step = 1;
   int leftovers = 0;
-  for (int kill = 0; kill < kKills; ++kill) {
+  // The kills must meet saves and removals in the middle, else this test shows nothing: a busy machine, on
+  // which most children die before they have done anything, takes more of them.
+  const auto has_shown_something = [&] { return step > kKills / 4 && leftovers > kKills / 20; };
+  for (int kill = 0; kill < kKills || (!has_shown_something() && kill < 30 * kKills); ++kill) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) save_until_killed(checkpoints.root());
@@ -68,9 +71,7 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
     files.list(checkpoints.root(), names);
     leftovers += names.size() > list.size() ? 1 : 0;
   }
-  // The kills must have met saves and removals in the middle, else this test has shown nothing.
-  EXPECT_GT(step, kKills / 4);
-  EXPECT_GT(leftovers, kKills / 20);
+  EXPECT_TRUE(has_shown_something()) << step << " saves, " << leftovers << " leftovers";
   checkpoints.save(make_checkpoint(step + 1));
   std::vector<std::string> names;
   files.list(checkpoints.root(), names);
