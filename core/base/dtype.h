@@ -11,7 +11,8 @@
 
 namespace sinter {
 
-/// The element type of a tensor. float64 computes on the CPU only and serves gradient checks.
+/// The element type of a tensor. float64 serves gradient checks and references; convolutions in it
+/// are slow on GPUs.
 enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kFloat64, kInt64, kInt32, kUInt8, kBool };
 
 inline constexpr DType kAllDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,

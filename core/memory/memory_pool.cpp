@@ -87,7 +87,7 @@ PoolMode pool_mode_from_environment() {
 
 // All of it runs under the mutex.
 struct MemoryPool::Impl {
-  Impl(RawMemory& device, const PoolOptions& pool_options)
+  Impl(RawMemory& device, const MemoryPoolOptions& pool_options)
       : memory(device), options(pool_options), store(device, pool_options.mode == PoolMode::kPoison) {}
 
   void* allocate(size_t bytes, StreamId stream);
@@ -109,7 +109,7 @@ struct MemoryPool::Impl {
   [[noreturn]] void throw_out_of_memory(size_t bytes);
 
   RawMemory& memory;
-  PoolOptions options;
+  MemoryPoolOptions options;
   mutable std::mutex mutex;
   PoolStats counters;     // but for what the store counts
   size_t high_water = 0;  // the most live bytes ever: a peak that is never reset
@@ -119,7 +119,7 @@ struct MemoryPool::Impl {
 // ---- The public face
 // -------------------------------------------------------------------------------------------
 
-MemoryPool::MemoryPool(RawMemory& memory, PoolOptions options)
+MemoryPool::MemoryPool(RawMemory& memory, MemoryPoolOptions options)
     : impl_(std::make_unique<Impl>(memory, options)) {}
 
 MemoryPool::~MemoryPool() {

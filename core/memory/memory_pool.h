@@ -25,7 +25,7 @@ enum class PoolMode {
 /// Reads SINTER_MEMORY; throws InvalidArgument for a value that names no mode.
 PoolMode pool_mode_from_environment();
 
-struct PoolOptions {
+struct MemoryPoolOptions {
   PoolMode mode = PoolMode::kCaching;
   /// The most bytes that the pool may hold of the device, cached ones included; none: as much as there is.
   std::optional<size_t> byte_limit;
@@ -51,7 +51,7 @@ struct PoolStats {
 class MemoryPool {
  public:
   /// The pool does not own `memory`, which must outlive it.
-  explicit MemoryPool(RawMemory& memory, PoolOptions options = {});
+  explicit MemoryPool(RawMemory& memory, MemoryPoolOptions options = {});
   /// Gives every segment back to the device, live ones too.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;

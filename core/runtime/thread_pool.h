@@ -13,7 +13,7 @@ int num_threads();
 /// Changes the number; 1 <= count <= 1024, else InvalidArgument. Call it while no kernel runs.
 void set_num_threads(int count);
 
-/// Splits [0, count) into ranges of at least `grain` items (the last may be shorter) and calls `body(begin,
+/// Splits [0, count) into ranges of about `grain` items or more and calls `body(begin,
 /// end)` on each, on several threads; returns when all have finished. The caller takes part. Runs on the
 /// calling thread alone when there is too little work or when called from inside another parallel_for. The
 /// ranges depend only on count, grain and num_threads(), never on timing. The first exception of a body is

@@ -28,7 +28,7 @@ constexpr size_t kMiB = 1024 * kKiB;
 // A device and a pool on it; at the end nothing may be left and nothing may have been misused.
 class MemoryPoolTest : public ::testing::Test {
  protected:
-  MemoryPool& make(PoolOptions options = {}, size_t capacity = SIZE_MAX) {
+  MemoryPool& make(MemoryPoolOptions options = {}, size_t capacity = SIZE_MAX) {
     check_and_end();
     memory = std::make_unique<FakeMemory>(capacity);
     pool.emplace(*memory, options);
