@@ -49,11 +49,11 @@ class FastDivide {
 
 /// Division of indices of any size by a number that is fixed for a launch: FastDivide for indices below 2^32,
 /// which all but giant tensors have, else a 64-bit division.
-class IndexDivide {
+class WideDivide {
  public:
-  IndexDivide() = default;
+  WideDivide() = default;
   /// divisor >= 1.
-  explicit IndexDivide(int64_t divisor)
+  explicit WideDivide(int64_t divisor)
       : divisor_(divisor), fast_(divisor <= kMost ? static_cast<uint32_t>(divisor) : 1u) {}
 
   /// Quotient and remainder of n >= 0.

@@ -21,7 +21,7 @@ constexpr unsigned kBroadcastThreads = 256;
 template <int inputs>
 struct BroadcastWalk {
   int rank = 1;
-  cuda::IndexDivide extents[kMaxRank];
+  cuda::WideDivide extents[kMaxRank];
   int64_t strides[inputs][kMaxRank] = {};
   bool steps[inputs] = {};
 
@@ -47,7 +47,7 @@ BroadcastWalk<static_cast<int>(inputs)> walk_of(const BroadcastPlan<inputs>& pla
   for (int axis = 0; axis < plan.rank; ++axis) {
     const bool last = axis == plan.rank - 1;
     const auto a = static_cast<size_t>(axis);
-    walk.extents[axis] = cuda::IndexDivide(last ? plan.extents[a] / pack : plan.extents[a]);
+    walk.extents[axis] = cuda::WideDivide(last ? plan.extents[a] / pack : plan.extents[a]);
     for (size_t k = 0; k < inputs; ++k) walk.strides[k][axis] = plan.strides[k][a] * (last ? pack : 1);
   }
   for (size_t k = 0; k < inputs; ++k) walk.steps[k] = plan.steps(k);

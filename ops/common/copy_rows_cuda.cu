@@ -1,6 +1,6 @@
 #include <sinter/core/cuda/launch.h>
 #include <sinter/ops/common/copy_units_cuda.h>
-#include <sinter/ops/common/index_divider_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -9,7 +9,7 @@ constexpr unsigned kThreads = 256;
 
 /// Strides in units of T; `count` is the number of units in all rows.
 template <class Index, class T>
-__global__ void copy_rows_kernel(Index count, IndexDivider<Index> row_units, T* to, int64_t to_stride,
+__global__ void copy_rows_kernel(Index count, IndexDivide<Index> row_units, T* to, int64_t to_stride,
                                  const T* from, int64_t from_stride) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -35,7 +35,7 @@ void copy_rows_cuda(const Stream& stream, void* to, int64_t to_stride, const voi
   dispatch_unit(unit, [&]<class T> {
     dispatch_index(count, [&]<class Index> {
       cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), copy_rows_kernel<Index, T>,
-                   count, IndexDivider<Index>(bytes / unit), static_cast<T*>(to), to_stride / unit,
+                   count, IndexDivide<Index>(bytes / unit), static_cast<T*>(to), to_stride / unit,
                    static_cast<const T*>(from), from_stride / unit);
     });
   });

@@ -8,31 +8,30 @@
 
 namespace sinter::ops {
 
-/// Index: uint32_t (divisors up to 2^31) or int64_t.
+/// Index: int64_t, or uint32_t (divisors up to 2^31) for the fast form.
 template <class Index>
-class IndexDivide;
-
-template <>
-class IndexDivide<uint32_t> : public cuda::FastDivide {
- public:
-  using cuda::FastDivide::FastDivide;
-};
-
-template <>
-class IndexDivide<int64_t> {
+class IndexDivide {
  public:
   IndexDivide() = default;
   explicit IndexDivide(int64_t divisor) : divisor_(divisor) {}
 
-  SINTER_HOST_DEVICE int64_t divide(int64_t n) const { return n / divisor_; }
-  SINTER_HOST_DEVICE int64_t divide(int64_t n, int64_t& remainder) const {
-    const int64_t quotient = n / divisor_;
+  SINTER_HOST_DEVICE Index divide(Index n) const { return n / divisor_; }
+  /// Quotient and remainder at once.
+  SINTER_HOST_DEVICE Index divide(Index n, Index& remainder) const {
+    const Index quotient = n / divisor_;
     remainder = n - quotient * divisor_;
     return quotient;
   }
 
  private:
-  int64_t divisor_ = 1;
+  Index divisor_ = 1;
+};
+
+template <>
+class IndexDivide<uint32_t> : public cuda::FastDivide {
+ public:
+  IndexDivide() = default;
+  explicit IndexDivide(int64_t divisor) : cuda::FastDivide(static_cast<uint32_t>(divisor)) {}
 };
 
 /// Calls function.operator()<Index>() with the narrowest index type for tensors of up to `count` elements.

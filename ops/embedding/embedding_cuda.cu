@@ -9,7 +9,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/copy_units_cuda.h>
-#include <sinter/ops/common/index_divider_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/embedding/embedding.h>
 
 namespace sinter::ops {
@@ -19,7 +19,7 @@ constexpr unsigned kThreads = 256;
 
 /// `columns`: units of T in a row.
 template <class Index, class T>
-__global__ void embedding_kernel(Index count, IndexDivider<Index> divide_columns, int64_t columns,
+__global__ void embedding_kernel(Index count, IndexDivide<Index> divide_columns, int64_t columns,
                                  int64_t rows, T missing, const T* weight, const int64_t* indices, T* y) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -44,7 +44,7 @@ void run_embedding(const KernelContext& context) {
     std::memset(&missing, is_float(weight.dtype) ? 0xff : 0, sizeof(T));
     dispatch_index(count, [&]<class Index> {
       cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
-                   embedding_kernel<Index, T>, count, IndexDivider<Index>(columns), columns, weight.shape[0],
+                   embedding_kernel<Index, T>, count, IndexDivide<Index>(columns), columns, weight.shape[0],
                    missing, weight.as<const T>(), context.input(1).as<const int64_t>(), y.as<T>());
     });
   });

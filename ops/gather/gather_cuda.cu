@@ -8,7 +8,7 @@
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/elementwise_cuda.h>
-#include <sinter/ops/common/index_divider_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/gather/gather.h>
 
 namespace sinter::ops {
@@ -23,7 +23,7 @@ constexpr int64_t kShortestScanned = 32;
 template <class Index>
 struct Places {
   int rank = 0;
-  IndexDivider<Index> extents[kMaxRank];
+  IndexDivide<Index> extents[kMaxRank];
   int64_t strides[kMaxRank] = {};
 
   __device__ __forceinline__ int64_t locate(Index i) const {
@@ -43,7 +43,7 @@ Places<Index> make_places(const Shape& indices, const Shape& source, int skipped
   Places<Index> places;
   for (int axis = 0; axis < indices.rank(); ++axis) {
     if (axis == skipped && !with_skipped) continue;
-    places.extents[places.rank] = IndexDivider<Index>(indices[axis]);
+    places.extents[places.rank] = IndexDivide<Index>(indices[axis]);
     places.strides[places.rank] = axis == skipped ? 0 : source.stride(axis);
     ++places.rank;
   }
@@ -85,7 +85,7 @@ void run_gather(const KernelContext& context) {
 template <class Index>
 struct Lines {
   Places<Index> places;
-  IndexDivider<Index> divide_inner;
+  IndexDivide<Index> divide_inner;
   int64_t count = 0, extent = 0, inner = 1, rows = 0, stride = 1;
 
   /// The first element of a line among the indices.
@@ -151,7 +151,7 @@ Lines<Index> make_lines(const Shape& indices, const Shape& result, int axis) {
   const AxisSplit split = split_at(indices, axis);
   Lines<Index> lines;
   lines.places = make_places<Index>(indices, result, axis, false);
-  lines.divide_inner = IndexDivider<Index>(split.inner);
+  lines.divide_inner = IndexDivide<Index>(split.inner);
   lines.count = split.outer * split.inner;
   lines.extent = split.extent;
   lines.inner = split.inner;

@@ -7,7 +7,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/copy_units_cuda.h>
-#include <sinter/ops/common/index_divider_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/pad/pad_math.h>
 
 namespace sinter::ops {
@@ -45,8 +45,8 @@ template <class Index>
 struct PadMap {
   int rank = 0;
   PadMode mode = PadMode::kConstant;
-  IndexDivider<Index> inner;
-  IndexDivider<Index> to_extents[kMaxRank];
+  IndexDivide<Index> inner;
+  IndexDivide<Index> to_extents[kMaxRank];
   int64_t from_extents[kMaxRank] = {}, before[kMaxRank] = {};
 };
 
@@ -77,8 +77,8 @@ template <class Index>
 struct PadGradMap {
   int rank = 0;
   PadMode mode = PadMode::kReflect;
-  IndexDivider<Index> inner;
-  IndexDivider<Index> plain_divide[kMaxRank];
+  IndexDivide<Index> inner;
+  IndexDivide<Index> plain_divide[kMaxRank];
   int64_t plain[kMaxRank] = {}, before[kMaxRank] = {}, after[kMaxRank] = {};
 };
 
@@ -145,9 +145,9 @@ void launch_pad(const Stream& stream, const PadAxes& axes, bool crop, const Tens
     PadMap<Index> map;
     map.rank = axes.rank;
     map.mode = crop ? PadMode::kConstant : axes.mode;
-    map.inner = IndexDivider<Index>(inner);
+    map.inner = IndexDivide<Index>(inner);
     for (int i = 0; i < axes.rank; ++i) {
-      map.to_extents[i] = IndexDivider<Index>(crop ? axes.plain[i] : axes.padded(i));
+      map.to_extents[i] = IndexDivide<Index>(crop ? axes.plain[i] : axes.padded(i));
       map.from_extents[i] = crop ? axes.padded(i) : axes.plain[i];
       map.before[i] = crop ? -axes.before[i] : axes.before[i];
     }
@@ -182,9 +182,9 @@ void run_pad_grad(const KernelContext& context) {
     PadGradMap<Index> map;
     map.rank = axes.rank;
     map.mode = axes.mode;
-    map.inner = IndexDivider<Index>(axes.inner);
+    map.inner = IndexDivide<Index>(axes.inner);
     for (int i = 0; i < axes.rank; ++i) {
-      map.plain_divide[i] = IndexDivider<Index>(axes.plain[i]);
+      map.plain_divide[i] = IndexDivide<Index>(axes.plain[i]);
       map.plain[i] = axes.plain[i];
       map.before[i] = axes.before[i];
       map.after[i] = axes.after[i];

@@ -5,7 +5,7 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/copy_units_cuda.h>
 #include <sinter/ops/common/element_bits.h>
-#include <sinter/ops/common/index_divider_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/permute_plan.h>
 
@@ -22,11 +22,11 @@ constexpr int64_t kSmallestTiled = 16;
 template <class Index>
 struct Axes {
   int rank = 0;
-  IndexDivider<Index> extents[kMaxRank];
+  IndexDivide<Index> extents[kMaxRank];
   int64_t input_strides[kMaxRank] = {}, output_strides[kMaxRank] = {};
 
   void add(int64_t extent, int64_t input_stride, int64_t output_stride) {
-    extents[rank] = IndexDivider<Index>(extent);
+    extents[rank] = IndexDivide<Index>(extent);
     input_strides[rank] = input_stride;
     output_strides[rank] = output_stride;
     ++rank;
@@ -38,7 +38,7 @@ struct Axes {
 template <class Index>
 struct Matrices {
   Axes<Index> outer;
-  IndexDivider<Index> row_tiles, column_tiles;
+  IndexDivide<Index> row_tiles, column_tiles;
   int64_t rows = 1, columns = 1, input_stride = 0, output_stride = 0;
 };
 
@@ -120,8 +120,8 @@ void launch_transpose(const Stream& stream, const PermutePlan& plan, const T* in
         matrices.outer.add(extent_of(plan, i), plan.input_stride(axis), plan.output_stride(i));
       }
     }
-    matrices.row_tiles = IndexDivider<Index>(row_tiles);
-    matrices.column_tiles = IndexDivider<Index>(column_tiles);
+    matrices.row_tiles = IndexDivide<Index>(row_tiles);
+    matrices.column_tiles = IndexDivide<Index>(column_tiles);
     matrices.rows = rows;
     matrices.columns = columns;
     matrices.input_stride = plan.input_stride(row_axis);

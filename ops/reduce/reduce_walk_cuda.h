@@ -12,7 +12,7 @@ struct AxisWalkCuda {
   AxisWalkCuda() = default;
   explicit AxisWalkCuda(const AxisWalk& walk) : rank(walk.rank) {
     for (int i = 0; i < rank; ++i) {
-      extents[i] = cuda::IndexDivide(walk.extents[static_cast<size_t>(i)]);
+      extents[i] = cuda::WideDivide(walk.extents[static_cast<size_t>(i)]);
       strides[i] = walk.strides[static_cast<size_t>(i)];
     }
   }
@@ -28,7 +28,7 @@ struct AxisWalkCuda {
   }
 
   int rank = 0;
-  cuda::IndexDivide extents[kMaxRank];
+  cuda::WideDivide extents[kMaxRank];
   int64_t strides[kMaxRank] = {};
 };
 
@@ -78,7 +78,7 @@ struct ReduceWalk {
   }
 
   AxisWalkCuda kept, reduced;
-  cuda::IndexDivide columns, rows;
+  cuda::WideDivide columns, rows;
   int64_t column_step, row_step;
   int64_t outputs, output_units, term_units, segment_units, segments, blocks;
   unsigned term_lanes, output_lanes;

@@ -89,11 +89,11 @@ TEST(ReduceSchedule, CutsTheTermsWhereOutputsAreFew) {
   EXPECT_EQ(segments({2048, 128}, {false, true}), 1);                  // many rows
 }
 
-TEST(IndexDivide, IsExactOnBothSidesOf32Bits) {
+TEST(WideDivide, IsExactOnBothSidesOf32Bits) {
   for (const int64_t divisor :
        {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{641}, (int64_t{1} << 31) - 1,
         int64_t{1} << 31, (int64_t{1} << 31) + 1, int64_t{1} << 33}) {
-    const cuda::IndexDivide divide(divisor);
+    const cuda::WideDivide divide(divisor);
     for (const int64_t n :
          {int64_t{0}, int64_t{1}, int64_t{640}, int64_t{641}, (int64_t{1} << 31) - 1, int64_t{1} << 31,
           (int64_t{1} << 32) - 1, int64_t{1} << 32, (int64_t{1} << 40) + 12345}) {
