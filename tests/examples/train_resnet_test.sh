@@ -2,6 +2,7 @@
 # train_resnet as a user runs it: a run that is stopped in the middle of epochs, twice, ends with the same weights as one that
 # is not, bit for bit; the last line is the accuracy; mistakes are one clear line. Usage: train_resnet_test.sh <program> <folder>
 set -euo pipefail
+export SINTER_DETERMINISTIC=1  # on a GPU, the fastest plans of a convolution may sum in any order
 program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
