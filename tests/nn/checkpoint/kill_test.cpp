@@ -56,10 +56,10 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: a save or load threw";
 
-    // keep_last is 1, so a moment without a valid checkpoint would show; between save and removal there are
-    // two.
+    // keep_last is 1, so a moment without a valid checkpoint would show. There may be more than one: each
+    // child that is killed between its save and the removal of the old ones leaves them to the next.
     const auto list = checkpoints.list();
-    ASSERT_TRUE(list.size() == 1 || list.size() == 2) << list.size();
+    ASSERT_FALSE(list.empty());
     for (const std::filesystem::path& path : list) {
       const CheckpointData data = load_checkpoint(path);
       expect_same(data, make_checkpoint(data.value<int64_t>("step")));
