@@ -1,4 +1,3 @@
-#include <cstring>
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
@@ -87,25 +86,6 @@ RawMemory::Capacity CudaMemory::capacity() {
   Capacity capacity;
   SINTER_CUDA_CHECK(cudaMemGetInfo(&capacity.free, &capacity.total));
   return capacity;
-}
-
-void* PinnedMemory::allocate(size_t bytes) {
-  void* block = nullptr;
-  const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable);
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  check(status, "cudaHostAlloc");
-  return block;
-}
-
-void PinnedMemory::deallocate(void* block) noexcept {
-  log_failure(cudaFreeHost(block), "cudaFreeHost");
-}
-
-void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
-  std::memset(block, byte, bytes);
 }
 
 }  // namespace sinter::cuda

@@ -1,4 +1,4 @@
-// The raw memory of one GPU, and page-locked host memory, behind RawMemory.
+// The raw memory of one GPU behind RawMemory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,25 +37,6 @@ class CudaMemory final : public RawMemory {
 
  private:
   int index_;
-};
-
-/// Page-locked host memory, from which copies to a GPU run asynchronously. Stream-ordered like the GPU's.
-class PinnedMemory final : public RawMemory {
- public:
-  explicit PinnedMemory(int index) : device_(index) {}
-
-  void* allocate(size_t bytes) override;
-  void deallocate(void* block) noexcept override;
-  void fill(void* block, uint8_t byte, size_t bytes, StreamId stream) override;
-  void* record_event(StreamId stream) override { return device_.record_event(stream); }
-  bool event_done(void* event) override { return device_.event_done(event); }
-  void wait_event(void* event) override { device_.wait_event(event); }
-  void release_event(void* event) noexcept override { device_.release_event(event); }
-  Capacity capacity() override { return {}; }
-  std::string name() const override { return "pinned host memory"; }
-
- private:
-  CudaMemory device_;  // for its events
 };
 
 inline cudaStream_t stream_of(StreamId id) {

@@ -177,8 +177,10 @@ bool Trainer::train() {
 
 bool Trainer::run_epoch() {
   model_.train();
+  // After a resume the bar shows the rest of the epoch, so that its speed and ETA are those of this process.
+  const int64_t done_before = train_loader_.state().batch;
   examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
-                            train_loader_.batches_per_epoch());
+                            std::max<int64_t>(train_loader_.batches_per_epoch() - done_before, 1));
   double wait_before = train_loader_.wait_seconds();
   auto start = std::chrono::steady_clock::now();
   while (const std::optional<nn::data::Batch> batch = train_loader_.next()) {
@@ -190,8 +192,9 @@ bool Trainer::run_epoch() {
     stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
     const double wait = train_loader_.wait_seconds();
     stats_.wait_seconds += wait - std::exchange(wait_before, wait);
-    bar.update({.step = train_loader_.state().batch,
-                .items = train_loader_.state().batch * batch->size(),
+    const int64_t done = train_loader_.state().batch - done_before;
+    bar.update({.step = done,
+                .items = done * batch->size(),
                 .loss = stats_.loss.mean(),
                 .learning_rate = learning_rate});
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
