@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include <sinter/core/op/call.h>
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 
@@ -11,6 +12,8 @@ namespace {
 thread_local bool recording = true;
 
 std::atomic<uint64_t> next_sequence = 1;
+
+std::atomic<CallObserver*> call_observer = nullptr;
 
 /// Checks count, presence and devices of the inputs; gives the device of the call.
 Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
@@ -61,8 +64,13 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   std::transform(outputs.begin(), outputs.end(), views.begin() + static_cast<std::ptrdiff_t>(inputs.size()),
                  view_of);
   const std::span<const TensorView> all(views);
+  CallObserver* const observer = call_observer.load(std::memory_order_acquire);
+  if (observer != nullptr) [[unlikely]]
+    observer->before(op, kernel, query, stream);
   kernel.run(KernelContext(all.first(inputs.size()), all.subspan(inputs.size()), infer.attributes(), stream,
                            lease.data(), workspace_bytes));
+  if (observer != nullptr) [[unlikely]]
+    observer->after(stream);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined() && op.definition.input_def(i).mutated) inputs[i].storage()->bump_version();
   }
@@ -142,6 +150,10 @@ void Node::release() {
     doomed.pop_back();
     take_edges(*node);
   }
+}
+
+CallObserver* set_call_observer(CallObserver* observer) {
+  return call_observer.exchange(observer, std::memory_order_acq_rel);
 }
 
 std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
