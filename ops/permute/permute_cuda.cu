@@ -5,41 +5,61 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/copy_units_cuda.h>
 #include <sinter/ops/permute/permute.h>
+#include <sinter/ops/permute/permute_thin_cuda.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-template <class T, TileSide kInput, TileSide kOutput>
+template <class T, bool kShifted>
 __global__ void __launch_bounds__(kTileThreads, 4)
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
-  __shared__ Pack<T> packs[kTilePacks];
-  T* shared = packs[0].at;
+  __shared__ Pack<uint4> packs[kTilePacks];
+  auto* shared = reinterpret_cast<std::byte*>(packs);
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t task = blockIdx.x; task < job.tiles; task += gridDim.x) {
     if (task != blockIdx.x) __syncthreads();  // the tile before has left shared memory
-    const Tile tile = job.tile(task);
-    load_tile<T, kInput>(job, tile, thread, in, shared);
+    const Tile tile = job.tile(task, Pack<T>::kSize);
+    load_tile<T, kShifted>(job, tile, thread, in, shared);
     __syncthreads();
-    store_tile<T, kInput, kOutput>(job, tile, thread, shared, out);
+    store_tile<T, kShifted>(job, tile, thread, shared, out);
+  }
+}
+
+template <class T, ThinSide kSide>
+__global__ void __launch_bounds__(kTileThreads, 4)
+    thin_kernel(__grid_constant__ const ThinJob job, const T* __restrict__ in, T* __restrict__ out) {
+  __shared__ Pack<uint4> packs[kThinPacks];
+  auto* image = reinterpret_cast<std::byte*>(packs);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t task = blockIdx.x; task < job.tiles; task += gridDim.x) {
+    if (task != blockIdx.x) __syncthreads();  // the tile before has left shared memory
+    const ThinTile tile = thin_tile<kSide>(job, task);
+    load_thin<T, kSide>(job, tile, thread, in, image);
+    __syncthreads();
+    store_thin<T, kSide>(job, tile, thread, image, out);
   }
 }
 
 template <class T>
-auto kernel_for(const TileJob& job) {
-  using enum TileSide;
-  if (job.input == kAligned) return tile_kernel<T, kAligned, kAligned>;
-  if (job.input == kFlat)
-    return job.output == kFlat ? tile_kernel<T, kFlat, kFlat> : tile_kernel<T, kFlat, kShifted>;
-  return job.output == kFlat ? tile_kernel<T, kShifted, kFlat> : tile_kernel<T, kShifted, kShifted>;
+auto thin_kernel_for(ThinSide side) {
+  if (side == ThinSide::kRows) return thin_kernel<T, ThinSide::kRows>;
+  return side == ThinSide::kColumns ? thin_kernel<T, ThinSide::kColumns> : thin_kernel<T, ThinSide::kBoth>;
 }
 
 template <class T>
 void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in, void* out) {
-  const TileJob job = plan_tiles(plan, sizeof(T), static_cast<uintptr_t>(address_of(in)),
-                                 static_cast<uintptr_t>(address_of(out)));
-  cuda::launch(stream, cuda::grid_stride_shape(job.tiles, 1, kTileThreads), kernel_for<T>(job), job,
-               static_cast<const T*>(in), static_cast<T*>(out));
+  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
+  ThinJob thin;
+  if (plan_thin(plan, sizeof(T), from, to, thin)) {
+    cuda::launch(stream, cuda::grid_stride_shape(thin.tiles, 1, kTileThreads), thin_kernel_for<T>(thin.side),
+                 thin, static_cast<const T*>(in), static_cast<T*>(out));
+    return;
+  }
+  const TileJob job = plan_tiles(plan, sizeof(T), from, to);
+  cuda::launch(stream, cuda::grid_stride_shape(job.tiles, 1, kTileThreads),
+               job.shifted ? tile_kernel<T, true> : tile_kernel<T, false>, job, static_cast<const T*>(in),
+               static_cast<T*>(out));
 }
 
 void dispatch_tiles(const Stream& stream, const PermutePlan& plan, int64_t element_bytes, const void* in,

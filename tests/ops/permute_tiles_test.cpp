@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
+#include <sinter/ops/permute/permute_thin_cuda.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
@@ -28,26 +29,57 @@ struct Elements {
   T* data;
 };
 
-template <class T, TileSide kInput, TileSide kOutput>
+alignas(16) std::byte shared[kThinPacks * 16];
+
+/// Runs `load` for every thread of a block, then `store`.
+void run_block(const auto& load, const auto& store) {
+  for (int thread = 0; thread < kTileThreads; ++thread) load(thread);
+  for (int thread = 0; thread < kTileThreads; ++thread) store(thread);
+}
+
+template <bool kShifted, class T>
 void run_tiles(const TileJob& job, const T* in, T* out) {
-  alignas(16) static thread_local T shared[kTilePacks * 16 / sizeof(T)];
   for (int64_t task = 0; task < job.tiles; ++task) {
-    const Tile tile = job.tile(task);
-    for (int thread = 0; thread < kTileThreads; ++thread) load_tile<T, kInput>(job, tile, thread, in, shared);
-    for (int thread = 0; thread < kTileThreads; ++thread) {
-      store_tile<T, kInput, kOutput>(job, tile, thread, shared, out);
-    }
+    const Tile tile = job.tile(task, Pack<T>::kSize);
+    run_block([&](int thread) { load_tile<T, kShifted>(job, tile, thread, in, shared); },
+              [&](int thread) { store_tile<T, kShifted>(job, tile, thread, shared, out); });
   }
 }
 
+template <ThinSide kSide, class T>
+void run_thin(const ThinJob& job, const T* in, T* out) {
+  for (int64_t task = 0; task < job.tiles; ++task) {
+    const ThinTile tile = thin_tile<kSide>(job, task);
+    run_block([&](int thread) { load_thin<T, kSide>(job, tile, thread, in, shared); },
+              [&](int thread) { store_thin<T, kSide>(job, tile, thread, shared, out); });
+  }
+}
+
+/// Does what a launch would do, and names it.
 template <class T>
-void run(const TileJob& job, const T* in, T* out) {
-  using enum TileSide;
-  if (job.input == kAligned) return run_tiles<T, kAligned, kAligned>(job, in, out);
-  if (job.input == kFlat && job.output == kFlat) return run_tiles<T, kFlat, kFlat>(job, in, out);
-  if (job.input == kFlat) return run_tiles<T, kFlat, kShifted>(job, in, out);
-  if (job.output == kFlat) return run_tiles<T, kShifted, kFlat>(job, in, out);
-  run_tiles<T, kShifted, kShifted>(job, in, out);
+std::string run(const PermutePlan& plan, const T* in, T* out) {
+  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
+  ThinJob thin;
+  if (plan_thin(plan, sizeof(T), from, to, thin)) {
+    switch (thin.side) {
+      case ThinSide::kRows:
+        run_thin<ThinSide::kRows>(thin, in, out);
+        return "few rows";
+      case ThinSide::kColumns:
+        run_thin<ThinSide::kColumns>(thin, in, out);
+        return "few columns";
+      case ThinSide::kBoth:
+        run_thin<ThinSide::kBoth>(thin, in, out);
+        return "small matrices";
+    }
+  }
+  const TileJob job = plan_tiles(plan, sizeof(T), from, to);
+  if (job.shifted) {
+    run_tiles<true>(job, in, out);
+    return "shifted tiles";
+  }
+  run_tiles<false>(job, in, out);
+  return "aligned tiles";
 }
 
 struct Case {
@@ -98,19 +130,15 @@ void check(const Case& c, std::map<std::string, int>& seen) {
   Elements<T> in(count, c.input_phase), out(count, c.output_phase);
   for (int64_t i = 0; i < count; ++i) in.data[i] = element<T>(i);
   std::memset(static_cast<void*>(out.data), 0xa5, static_cast<size_t>(count) * sizeof(T));
-  const TileJob job = plan_tiles(plan, sizeof(T), reinterpret_cast<uintptr_t>(in.data),
-                                 reinterpret_cast<uintptr_t>(out.data));
-  const std::string_view names[] = {"aligned", "shifted", "flat"};
-  ++seen[fmt::format("{} {}", names[static_cast<int>(job.input)], names[static_cast<int>(job.output)])];
-  run(job, in.data, out.data);
+  const std::string kind = run(plan, in.data, out.data);
+  ++seen[kind];
   int64_t wrong = -1;
   walk(c, [&](int64_t to, int64_t from) {
     if (wrong < 0 && !same(out.data[to], in.data[from])) wrong = to;
   });
   ASSERT_LT(wrong, 0) << "shape " << to_string(shape) << " axes " << fmt::format("{}", fmt::join(c.axes, ","))
                       << " of " << sizeof(T) << " bytes, phases " << c.input_phase << " and "
-                      << c.output_phase << ", " << names[static_cast<int>(job.input)] << " to "
-                      << names[static_cast<int>(job.output)] << ": element " << wrong << " differs";
+                      << c.output_phase << ", " << kind << ": element " << wrong << " differs";
 }
 
 class CaseMaker {
@@ -168,8 +196,7 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind :
-       {"aligned aligned", "shifted shifted", "flat shifted", "shifted flat", "flat flat"}) {
+  for (const char* kind : {"aligned tiles", "shifted tiles", "few rows", "few columns", "small matrices"}) {
     EXPECT_GT(seen[kind], 2000) << kind;
   }
 }
