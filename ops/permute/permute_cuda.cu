@@ -11,7 +11,7 @@
 namespace sinter::ops {
 namespace {
 
-template <class T, bool kShifted>
+template <class T, bool kShifted, bool kSeveral>
 __global__ void __launch_bounds__(kTileThreads, 4)
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
   __shared__ Pack<uint4> packs[kTilePacks];
@@ -20,9 +20,9 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   for (int64_t task = blockIdx.x; task < job.tiles; task += gridDim.x) {
     if (task != blockIdx.x) __syncthreads();  // the tile before has left shared memory
     const Tile tile = job.tile(task, Pack<T>::kSize);
-    load_tile<T, kShifted>(job, tile, thread, in, shared);
+    load_tile<T, kShifted, kSeveral>(job, tile, thread, in, shared);
     __syncthreads();
-    store_tile<T, kShifted>(job, tile, thread, shared, out);
+    store_tile<T, kShifted, kSeveral>(job, tile, thread, shared, out);
   }
 }
 
@@ -42,6 +42,12 @@ __global__ void __launch_bounds__(kTileThreads, 4)
 }
 
 template <class T>
+auto tile_kernel_for(const TileJob& job) {
+  if (job.shifted) return job.several ? tile_kernel<T, true, true> : tile_kernel<T, true, false>;
+  return job.several ? tile_kernel<T, false, true> : tile_kernel<T, false, false>;
+}
+
+template <class T>
 auto thin_kernel_for(ThinSide side) {
   if (side == ThinSide::kRows) return thin_kernel<T, ThinSide::kRows>;
   return side == ThinSide::kColumns ? thin_kernel<T, ThinSide::kColumns> : thin_kernel<T, ThinSide::kBoth>;
@@ -57,9 +63,8 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
     return;
   }
   const TileJob job = plan_tiles(plan, sizeof(T), from, to);
-  cuda::launch(stream, cuda::grid_stride_shape(job.tiles, 1, kTileThreads),
-               job.shifted ? tile_kernel<T, true> : tile_kernel<T, false>, job, static_cast<const T*>(in),
-               static_cast<T*>(out));
+  cuda::launch(stream, cuda::grid_stride_shape(job.tiles, 1, kTileThreads), tile_kernel_for<T>(job), job,
+               static_cast<const T*>(in), static_cast<T*>(out));
 }
 
 void dispatch_tiles(const Stream& stream, const PermutePlan& plan, int64_t element_bytes, const void* in,

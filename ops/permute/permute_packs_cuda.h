@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include <sinter/core/base/shape.h>
 #include <sinter/core/cuda/fast_divide.h>
@@ -33,33 +32,51 @@ struct alignas(16) Bits128 {
 };
 
 /// Axes that one index runs over, the last one fastest, with the distance of neighbours in elements. The
-/// index may be of any size for one axis, and below 2^31 for more if Divide is FastDivide.
-template <class Divide>
-struct AxisGroup {
+/// index may be of any size for one axis, and is below 2^31 for more.
+struct SideAxes {
   int rank = 0;
-  Divide extents[kMaxRank];
+  cuda::FastDivide extents[kMaxRank];
   int64_t strides[kMaxRank] = {};
 
   void add(int64_t extent, int64_t stride) {
-    if (rank > 0) extents[rank] = Divide(static_cast<DivideIndex>(extent));
+    if (rank > 0) extents[rank] = cuda::FastDivide(static_cast<uint32_t>(extent));
     strides[rank++] = stride;
   }
+  /// kSeveral: false if there is one axis.
+  template <bool kSeveral>
   SINTER_HOST_DEVICE int64_t locate(int64_t index) const {
+    if constexpr (!kSeveral) return index * strides[0];
     int64_t offset = 0;
-    if (rank > 1) {
-      auto rest = static_cast<DivideIndex>(index);
-      for (int axis = rank - 1; axis > 0; --axis) {
-        DivideIndex at = 0;
-        rest = extents[axis].divide(rest, at);
-        offset += static_cast<int64_t>(at) * strides[axis];
-      }
-      index = static_cast<int64_t>(rest);
+    auto rest = static_cast<uint32_t>(index);
+    for (int axis = rank - 1; axis > 0; --axis) {
+      uint32_t at = 0;
+      rest = extents[axis].divide(rest, at);
+      offset += static_cast<int64_t>(at) * strides[axis];
     }
-    return offset + index * strides[0];
+    return offset + (rank > 1 ? static_cast<int64_t>(rest) : index) * strides[0];
   }
+};
 
- private:
-  using DivideIndex = std::conditional_t<std::is_same_v<Divide, cuda::FastDivide>, uint32_t, int64_t>;
+/// The axes that number the matrices, the last one fastest, with strides in both tensors.
+struct OuterAxes {
+  int rank = 0;
+  cuda::WideDivide extents[kMaxRank];
+  int64_t in_strides[kMaxRank] = {}, out_strides[kMaxRank] = {};
+
+  void add(int64_t extent, int64_t in_stride, int64_t out_stride) {
+    extents[rank] = cuda::WideDivide(extent);
+    in_strides[rank] = in_stride;
+    out_strides[rank++] = out_stride;
+  }
+  SINTER_HOST_DEVICE void locate(int64_t index, int64_t& in, int64_t& out) const {
+    in = out = 0;
+    for (int axis = rank - 1; axis >= 0; --axis) {
+      int64_t at = index;
+      if (axis > 0) index = extents[axis].divide(index, at);
+      in += at * in_strides[axis];
+      out += at * out_strides[axis];
+    }
+  }
 };
 
 /// A count as an int; more than any tile holds becomes 2^30.
@@ -107,13 +124,12 @@ SINTER_HOST_DEVICE inline Pack<T> load_pack(const T* from) {
 #endif
 }
 
-/// What is written is not read again here: it may leave the caches first.
 template <class T>
 SINTER_HOST_DEVICE inline void store_pack(T* to, const Pack<T>& pack) {
 #if defined(__CUDA_ARCH__)
   uint4 bits;
   memcpy(&bits, &pack, sizeof(pack));
-  __stcs(reinterpret_cast<uint4*>(to), bits);
+  *reinterpret_cast<uint4*>(to) = bits;
 #else
   *reinterpret_cast<Pack<T>*>(to) = pack;
 #endif
@@ -157,6 +173,20 @@ SINTER_HOST_DEVICE inline Pack<T> cut(const Pack<T>& low, const Pack<T>& high, i
   Pack<T> pack;
   memcpy(&pack, words, 16);
   return pack;
+}
+
+/// Word w of the result is word (w + by) % 4 of the pack.
+template <class T>
+SINTER_HOST_DEVICE inline Pack<T> rotate_words(const Pack<T>& pack, int by) {
+  uint32_t words[4], once[4], twice[4];
+  memcpy(words, &pack, 16);
+  SINTER_UNROLL
+  for (int w = 0; w < 4; ++w) once[w] = (by & 1) != 0 ? words[(w + 1) % 4] : words[w];
+  SINTER_UNROLL
+  for (int w = 0; w < 4; ++w) twice[w] = (by & 2) != 0 ? once[(w + 2) % 4] : once[w];
+  Pack<T> rotated;
+  memcpy(&rotated, twice, 16);
+  return rotated;
 }
 
 /// Four bytes out of the eight of two words: digit i of `selector` (from the right) names byte i.

@@ -25,7 +25,7 @@ struct ThinJob {
   ThinSide side = ThinSide::kRows;
   int thin = 1, matrix_rows = 1;
   int64_t length = 0, stride = 0;
-  AxisGroup<cuda::WideDivide> outer_in, outer_out;  ///< the same axes with strides in either
+  OuterAxes outer;
   cuda::WideDivide length_tiles;
   int64_t tiles = 0;
   int step = 0;    ///< along the runs, from tile to tile
@@ -52,8 +52,9 @@ SINTER_HOST_DEVICE inline ThinTile thin_tile(const ThinJob& job, int64_t task) {
   task = job.length_tiles.divide(task, at);
   tile.begin = at * job.step;
   tile.count = limited(job.length - tile.begin);
-  tile.in = job.outer_in.locate(task) + tile.begin * (kSide == ThinSide::kRows ? 1 : job.thin);
-  tile.out = job.outer_out.locate(task) + tile.begin * (kSide == ThinSide::kColumns ? 1 : job.thin);
+  job.outer.locate(task, tile.in, tile.out);
+  tile.in += tile.begin * (kSide == ThinSide::kRows ? 1 : job.thin);
+  tile.out += tile.begin * (kSide == ThinSide::kColumns ? 1 : job.thin);
   return tile;
 }
 
@@ -73,6 +74,24 @@ template <class T>
 SINTER_HOST_DEVICE inline const T& image_element(const std::byte* image, int index) {
   return *reinterpret_cast<const T*>(image + image_place(index * static_cast<int>(sizeof(T))));
 }
+
+/// The lanes of a warp take the elements of a pack in different orders, so that they meet different banks:
+/// element j of a pack that turn() has turned is element turned(j) of the pack before.
+template <class T>
+struct Turn {
+  static constexpr int kUnit = sizeof(T) < 4 ? 4 : static_cast<int>(sizeof(T));  // bytes that stay together
+  static constexpr int kUnits = 16 / kUnit, kElements = kUnit / static_cast<int>(sizeof(T));
+  int by;
+
+  SINTER_HOST_DEVICE explicit Turn(int thread) : by((thread >> 3) & (kUnits - 1)) {}
+  SINTER_HOST_DEVICE int turned(int j) const {
+    return ((j / kElements + by) & (kUnits - 1)) * kElements + j % kElements;
+  }
+  SINTER_HOST_DEVICE Pack<T> turn(const Pack<T>& pack) const { return rotate_words(pack, by * (kUnit / 4)); }
+  SINTER_HOST_DEVICE Pack<T> turn_back(const Pack<T>& pack) const {
+    return rotate_words(pack, -by * (kUnit / 4));
+  }
+};
 
 /// `count` elements from `start` on become the image, which begins with the pack that holds the first.
 template <class T>
@@ -95,8 +114,9 @@ SINTER_HOST_DEVICE inline void load_piece(const PackSpace& space, int64_t start,
       *reinterpret_cast<Pack<T>*>(image + image_place(first * static_cast<int>(sizeof(T)))) =
           packs[i % kItems];
     } else {
-      for (int j = first < phase ? phase : first; j < first + n && j < end; ++j) {
-        image_element<T>(image, j) = in[start + j];
+      SINTER_UNROLL
+      for (int j = 0; j < n; ++j) {
+        if (first + j >= phase && first + j < end) image_element<T>(image, first + j) = in[start + first + j];
       }
     }
   }
@@ -127,6 +147,7 @@ SINTER_HOST_DEVICE inline void load_runs(const ThinJob& job, const ThinTile& til
   constexpr int n = Pack<T>::kSize, kItems = 2;
   const int phase = job.output.behind<T>(tile.out);
   const auto packs = static_cast<int>(job.run_packs.divisor());
+  const Turn<T> turn(thread);
   for (int base = thread; base < packs * job.thin; base += kItems * kTileThreads) {
     Pack<T> low[size_t{kItems}], high[size_t{kItems}];
     int64_t starts[size_t{kItems}];
@@ -172,6 +193,7 @@ SINTER_HOST_DEVICE inline void store_runs(const ThinJob& job, const ThinTile& ti
   constexpr int n = Pack<T>::kSize;
   const int phase = job.input.behind<T>(tile.in);
   const auto packs = static_cast<int>(job.run_packs.divisor());
+  const Turn<T> turn(thread);
   for (int item = thread; item < packs * job.thin; item += kTileThreads) {
     uint32_t pack = 0;
     const auto run = static_cast<int>(job.run_packs.divide(static_cast<uint32_t>(item), pack));
@@ -188,11 +210,12 @@ SINTER_HOST_DEVICE inline void store_runs(const ThinJob& job, const ThinTile& ti
     if (first >= tile.count) continue;
     index += first * job.thin;
     Pack<T> value;
+    // Beyond the run's end too: what is read there is not stored.
     SINTER_UNROLL
-    for (int j = 0; j < n; ++j) {  // beyond the run's end too: what is read there is not stored
-      value.at[j] = image_element<T>(image, index);
-      index += job.thin;
+    for (int j = 0; j < n; ++j) {
+      value.at[j] = image_element<T>(image, index + turn.turned(j) * job.thin);
     }
+    value = turn.turn_back(value);
     if (first + n <= tile.count) {
       store_pack(out + start + first, value);
     } else {

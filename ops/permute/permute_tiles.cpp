@@ -28,10 +28,8 @@ PackSpace space_at(uintptr_t address, int element_bytes, int64_t total) {
   return {total, static_cast<int>(address % 16) / element_bytes};
 }
 
-template <class Divide>
-bool all_divide_by(const AxisGroup<Divide>& group, int64_t pack) {
-  return std::all_of(group.strides, group.strides + group.rank,
-                     [&](int64_t stride) { return stride % pack == 0; });
+bool all_divide_by(const int64_t* strides, int rank, int64_t pack) {
+  return std::all_of(strides, strides + rank, [&](int64_t stride) { return stride % pack == 0; });
 }
 
 /// The plan's axes by role: rows are the last axes of the output, columns those of the input, the others are
@@ -79,8 +77,7 @@ struct Sides {
     for (int i = 0; i < first_row; ++i) {
       const int axis = input_axis(i);
       if (axis >= first_column) continue;
-      job.outer_in.add(extent(axis), plan.input_stride(axis));
-      job.outer_out.add(extent(axis), plan.output_stride(i));
+      job.outer.add(extent(axis), plan.input_stride(axis), plan.output_stride(i));
     }
   }
 };
@@ -132,7 +129,8 @@ bool plan_runs(const PermutePlan& plan, int element_bytes, uintptr_t output, Thi
   job.thin = static_cast<int>(rows ? sides.rows : sides.columns);
   job.length = rows ? sides.columns : sides.rows;
   job.stride = rows ? plan.input_stride(row_axis) : plan.output_stride(sides.output_axis(column_axis));
-  const bool aligned = output % 16 == 0 && job.stride % pack == 0 && all_divide_by(job.outer_out, pack);
+  const bool aligned = output % 16 == 0 && job.stride % pack == 0 &&
+                       all_divide_by(job.outer.out_strides, job.outer.rank, pack);
   const int64_t most = kTilePacks * pack / job.thin / pack * pack;
   job.loaded = static_cast<int>(std::min<int64_t>(most, divide_up(job.length, pack) * pack + pack));
   job.step = rows || aligned ? job.loaded : job.loaded - pack;
@@ -158,9 +156,12 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
   job.input = space_at(input, element_bytes, sides.total());
   job.output = space_at(output, element_bytes, sides.total());
   const bool aligned_input = input % 16 == 0 && job.column_count % pack == 0 &&
-                             all_divide_by(job.rows, pack) && all_divide_by(job.outer_in, pack);
+                             all_divide_by(job.rows.strides, job.rows.rank, pack) &&
+                             all_divide_by(job.outer.in_strides, job.outer.rank, pack);
   const bool aligned_output = output % 16 == 0 && job.row_count % pack == 0 &&
-                              all_divide_by(job.columns, pack) && all_divide_by(job.outer_out, pack);
+                              all_divide_by(job.columns.strides, job.columns.rank, pack) &&
+                              all_divide_by(job.outer.out_strides, job.outer.rank, pack);
+  job.several = job.rows.rank > 1 || job.columns.rank > 1;
   job.shifted = !aligned_input || !aligned_output;
   choose_shape(job, pack, aligned_output);
   job.key_shift = std::max(log2_ceil(pack), 3 - job.log_row_packs);

@@ -23,9 +23,10 @@ struct Tile {
 /// A permutation as tiles of 2^log_row_packs packs of rows by 2^log_column_packs packs of columns. Offsets,
 /// strides, rows and columns are counted in elements.
 struct TileJob {
-  bool shifted = false;                             ///< runs begin at any address: a pack is cut from two
-  AxisGroup<cuda::FastDivide> rows, columns;        ///< strides in the input, strides in the output
-  AxisGroup<cuda::WideDivide> outer_in, outer_out;  ///< the same axes with strides in either
+  bool shifted = false;    ///< runs begin at any address: a pack is cut from two
+  bool several = false;    ///< rows or columns run over several axes
+  SideAxes rows, columns;  ///< strides in the input, strides in the output
+  OuterAxes outer;
   int64_t row_count = 1, column_count = 1;
   int64_t tiles = 0;
   cuda::WideDivide row_tiles, column_tiles;
@@ -47,8 +48,9 @@ struct TileJob {
     Tile tile;
     tile.row = row_tile * row_step;
     tile.column = column_tile * (pack << log_column_packs);
-    tile.in = outer_in.locate(task) + tile.column;
-    tile.out = outer_out.locate(task) + tile.row;
+    outer.locate(task, tile.in, tile.out);
+    tile.in += tile.column;
+    tile.out += tile.row;
     tile.rows = limited(row_count - tile.row);
     tile.columns = limited(column_count - tile.column);
     return tile;
@@ -66,61 +68,46 @@ struct TileJob {
 /// last axis.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
-namespace detail {
-
-/// A thread's part of a tile at the ends of the tensor, where packs would reach beyond it.
-template <class T>
-SINTER_HOST_DEVICE inline void load_elements(const TileJob& job, const Tile& tile, int row, int column,
-                                             const T* in, std::byte* shared) {
-  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  for (int i = 0; i < 4 && row + i < tile.rows; ++i) {
-    const T* from = in + tile.in + job.rows.locate(tile.row + row + i) + column;
-    for (int j = 0; j < n && column + j < tile.columns; ++j) {
-      *reinterpret_cast<T*>(shared + job.place(column + j, (row + i) * size)) = from[j];
-    }
-  }
-}
-
-}  // namespace detail
-
 /// Puts a thread's part of a tile into shared memory, which holds kTilePacks packs: four rows of one pack.
 /// Within a warp eight packs lie side by side (fewer if rows are shorter).
-template <class T, bool kShifted>
+template <class T, bool kShifted, bool kSeveral>
 SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, int thread, const T* in,
                                          std::byte* shared) {
-  constexpr int n = Pack<T>::kSize;
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   const int low_bits = smaller(job.log_column_packs, 3), high_bits = job.log_column_packs - low_bits;
   const int log_quads = 8 - job.log_column_packs, low_quads = smaller(log_quads, 2);
   const int block = thread >> (low_bits + low_quads);
   const int column = ((thread & ((1 << low_bits) - 1)) | ((block & ((1 << high_bits) - 1)) << low_bits)) * n;
   const int row = (((thread >> low_bits) & ((1 << low_quads) - 1)) | ((block >> high_bits) << low_quads)) * 4;
   if (row >= tile.rows || column >= tile.columns) return;
+  const auto start_of = [&](int i) {  // rows beyond the last one are loaded as the last one
+    return tile.in + job.rows.locate<kSeveral>(tile.row + smaller(row + i, tile.rows - 1)) + column;
+  };
 
-  int64_t starts[4];
-  bool inside = true;
-  SINTER_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    starts[i] = tile.in + job.rows.locate(tile.row + smaller(row + i, tile.rows - 1)) + column;
-    if constexpr (kShifted) inside = inside && job.input.holds<T>(starts[i]);
-  }
-  if (!inside) return detail::load_elements(job, tile, row, column, in, shared);
   Pack<T> packs[4];
+  int shifts[4] = {};
+  bool inside = true;
   if constexpr (!kShifted) {
     SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) packs[i] = load_pack(in + starts[i]);
+    for (int i = 0; i < 4; ++i) packs[i] = load_pack(in + start_of(i));
   } else {
     SINTER_UNROLL
-    for (int i = 0; i < 4; i += 2) {  // two rows at a time, to keep to few registers
-      const int shifts[2] = {job.input.behind<T>(starts[i]), job.input.behind<T>(starts[i + 1])};
+    for (int half = 0; half < 4; half += 2) {  // two rows at a time, to keep to few registers
       Pack<T> next[2];
       SINTER_UNROLL
       for (int k = 0; k < 2; ++k) {
-        packs[i + k] = load_pack(in + starts[i + k] - shifts[k]);
-        if (shifts[k] != 0) next[k] = load_pack(in + starts[i + k] + (n - shifts[k]));
+        const int64_t start = start_of(half + k);
+        const int shift = shifts[half + k] = job.input.behind<T>(start);
+        if (!job.input.holds<T>(start)) {
+          inside = false;
+          continue;
+        }
+        packs[half + k] = load_pack(in + start - shift);
+        if (shift != 0) next[k] = load_pack(in + start + (n - shift));
       }
       SINTER_UNROLL
       for (int k = 0; k < 2; ++k) {
-        if (shifts[k] != 0) packs[i + k] = cut(packs[i + k], next[k], shifts[k]);
+        if (shifts[half + k] != 0) packs[half + k] = cut(packs[half + k], next[k], shifts[half + k]);
       }
     }
   }
@@ -128,23 +115,32 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   transpose(packs, quads);
   SINTER_UNROLL
   for (int j = 0; j < n; ++j) {
-    if constexpr (sizeof(T) <= 4) {
-      *reinterpret_cast<Quad<T>*>(shared + job.place(column + j, row * static_cast<int>(sizeof(T)))) =
-          quads[j];
+    if constexpr (size <= 4) {
+      *reinterpret_cast<Quad<T>*>(shared + job.place(column + j, row * size)) = quads[j];
     } else {
       SINTER_UNROLL
-      for (int part = 0; part < static_cast<int>(sizeof(T)) / 4; ++part) {
+      for (int part = 0; part < size / 4; ++part) {
         Pack<T> pack;
         memcpy(&pack, reinterpret_cast<const std::byte*>(&quads[j]) + 16 * part, 16);
-        *reinterpret_cast<Pack<T>*>(
-            shared + job.place(column + j, row * static_cast<int>(sizeof(T)) + 16 * part)) = pack;
+        *reinterpret_cast<Pack<T>*>(shared + job.place(column + j, row * size + 16 * part)) = pack;
+      }
+    }
+  }
+  if (kShifted && !inside) {  // packs that reach beyond the tensor: what lies inside is loaded by elements
+    for (int i = 0; i < 4 && row + i < tile.rows; ++i) {
+      const int64_t start = start_of(i);
+      if (job.input.holds<T>(start)) continue;
+      SINTER_UNROLL
+      for (int j = 0; j < n; ++j) {
+        if (column + j >= tile.columns) continue;
+        *reinterpret_cast<T*>(shared + job.place(column + j, (row + i) * size)) = in[start + j];
       }
     }
   }
 }
 
 /// Stores a thread's part of a tile once all threads have loaded theirs.
-template <class T, bool kShifted>
+template <class T, bool kShifted, bool kSeveral>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const std::byte* shared, T* out) {
   constexpr int n = Pack<T>::kSize;
@@ -154,7 +150,7 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
     const int item = thread + i * kTileThreads;
     const int column = item >> job.log_row_packs, pack = item & (row_packs - 1);
     if (column >= tile.columns) return;
-    const int64_t start = tile.out + job.columns.locate(tile.column + column);
+    const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
     const auto read = [&](int at) {
       return *reinterpret_cast<const Pack<T>*>(shared + job.place(column, at * 16));
     };

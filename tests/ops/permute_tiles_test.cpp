@@ -37,12 +37,12 @@ void run_block(const auto& load, const auto& store) {
   for (int thread = 0; thread < kTileThreads; ++thread) store(thread);
 }
 
-template <bool kShifted, class T>
+template <bool kShifted, bool kSeveral, class T>
 void run_tiles(const TileJob& job, const T* in, T* out) {
   for (int64_t task = 0; task < job.tiles; ++task) {
     const Tile tile = job.tile(task, Pack<T>::kSize);
-    run_block([&](int thread) { load_tile<T, kShifted>(job, tile, thread, in, shared); },
-              [&](int thread) { store_tile<T, kShifted>(job, tile, thread, shared, out); });
+    run_block([&](int thread) { load_tile<T, kShifted, kSeveral>(job, tile, thread, in, shared); },
+              [&](int thread) { store_tile<T, kShifted, kSeveral>(job, tile, thread, shared, out); });
   }
 }
 
@@ -75,11 +75,12 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
   }
   const TileJob job = plan_tiles(plan, sizeof(T), from, to);
   if (job.shifted) {
-    run_tiles<true>(job, in, out);
-    return "shifted tiles";
+    job.several ? run_tiles<true, true>(job, in, out) : run_tiles<true, false>(job, in, out);
+  } else {
+    job.several ? run_tiles<false, true>(job, in, out) : run_tiles<false, false>(job, in, out);
   }
-  run_tiles<false>(job, in, out);
-  return "aligned tiles";
+  return fmt::format("{} tiles{}", job.shifted ? "shifted" : "aligned",
+                     job.several ? " of several axes" : "");
 }
 
 struct Case {
@@ -196,7 +197,8 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind : {"aligned tiles", "shifted tiles", "few rows", "few columns", "small matrices"}) {
+  for (const char* kind : {"aligned tiles", "shifted tiles", "aligned tiles of several axes",
+                           "shifted tiles of several axes", "few rows", "few columns", "small matrices"}) {
     EXPECT_GT(seen[kind], 2000) << kind;
   }
 }
