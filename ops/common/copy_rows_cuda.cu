@@ -13,6 +13,7 @@ constexpr int kItems = 4;  // independent loads of a thread
 template <class Index>
 struct UnitAxes {
   int rank = 0;
+  Index piece = 1;  ///< units of a piece
   IndexDivide<Index> extents[kMaxRank + 1];
   int64_t to_strides[kMaxRank + 1] = {}, from_strides[kMaxRank + 1] = {};
 
@@ -67,15 +68,23 @@ __global__ void __launch_bounds__(kThreads)
   for (Index base = (static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x) * kPack; base < count;
        base += step) {
     alignas(16) T pack[kPack];
+    int64_t to = 0, from = 0;
+    axes.locate(base, to, from);
+    Index left = 0;
+    axes.extents[axes.rank - 1].divide(base, left);
+    left = axes.piece - left;  // units up to the end of the piece
 #pragma unroll
     for (Index i = 0; i < kPack; ++i) {
-      int64_t to = 0, from = 0;
-      axes.locate(base + i, to, from);
       if (base + i < count) pack[i] = __ldg(in + from);
+      ++from;
+      if (--left > 0) continue;
+      axes.locate(base + i + 1, to, from);
+      left = axes.piece;
     }
     if (base + kPack <= count) {
-      __stcs(reinterpret_cast<uint4*>(out + base), *reinterpret_cast<const uint4*>(pack));
+      *reinterpret_cast<uint4*>(out + base) = *reinterpret_cast<const uint4*>(pack);
     } else {
+#pragma unroll
       for (Index i = 0; i < kPack; ++i) {
         if (base + i < count) out[base + i] = pack[i];
       }
@@ -111,6 +120,7 @@ void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::sp
         unit_axes.add(axis.extent, axis.to_stride / unit, axis.from_stride / unit);
       }
       unit_axes.add(bytes / unit, 1, 1);
+      unit_axes.piece = static_cast<Index>(bytes / unit);
       const auto shape =
           cuda::grid_stride_shape(count, packs ? kThreads * 16 / unit : kThreads * kItems, kThreads);
       cuda::launch(stream, shape, packs ? gather_packs_kernel<Index, T> : copy_units_kernel<Index, T>, count,

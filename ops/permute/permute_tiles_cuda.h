@@ -84,7 +84,7 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
     return tile.in + job.rows.locate<kSeveral>(tile.row + smaller(row + i, tile.rows - 1)) + column;
   };
 
-  Pack<T> packs[4];
+  Pack<T> packs[4] = {};
   int shifts[4] = {};
   bool inside = true;
   if constexpr (!kShifted) {
@@ -93,13 +93,14 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   } else {
     SINTER_UNROLL
     for (int half = 0; half < 4; half += 2) {  // two rows at a time, to keep to few registers
-      Pack<T> next[2];
+      Pack<T> next[2] = {};
       SINTER_UNROLL
       for (int k = 0; k < 2; ++k) {
         const int64_t start = start_of(half + k);
         const int shift = shifts[half + k] = job.input.behind<T>(start);
         if (!job.input.holds<T>(start)) {
           inside = false;
+          shifts[half + k] = 0;
           continue;
         }
         packs[half + k] = load_pack(in + start - shift);
