@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/profile.h>
-#include <sinter/core/op/timed_run.h>
 
 namespace sinter {
 namespace {
@@ -16,27 +16,16 @@ namespace {
 // events.
 constexpr size_t kMostUnread = 4096;
 
-std::mutex& running_mutex() {
-  static auto& mutex = *new std::mutex;
-  return mutex;
-}
-
-/// The record of the profile that is running, or null; under running_mutex().
-std::shared_ptr<OpProfile::Record>& running_record() {
-  static auto& record = *new std::shared_ptr<OpProfile::Record>;
-  return record;
-}
-
 }  // namespace
 
 /// Device times are read long after the calls, so that profiling does not make a program wait at each.
 class OpProfile::Record {
  public:
   struct Call {
-    const Op* op;
-    const Kernel* kernel;
+    const Op* op = nullptr;
+    const Kernel* kernel = nullptr;
     Device device;
-    double host_us;
+    double host_us = 0;
     std::unique_ptr<TimeMark> start, stop;
   };
 
@@ -77,11 +66,65 @@ class OpProfile::Record {
   std::map<std::tuple<const Op*, const Kernel*, Device>, Row> rows_;
 };
 
+/// Hands what call() reports to the profile that is running. One for the whole process, which never ends:
+/// other threads may still be in a call when a profile is.
+class OpProfile::Observer final : public CallObserver {
+ public:
+  static Observer& instance() {
+    static auto& observer = *new Observer;
+    return observer;
+  }
+
+  void start(const std::shared_ptr<Record>& record) {
+    const std::lock_guard lock(mutex_);
+    SINTER_CHECK(record_ == nullptr, "[profile] another profile is running; stop it first");
+    CallObserver* const other = set_call_observer(this);
+    if (other != nullptr) set_call_observer(other);
+    SINTER_CHECK(other == nullptr, "[profile] calls are observed by something else");
+    record_ = record;
+  }
+
+  void stop(const std::shared_ptr<Record>& record) {
+    const std::lock_guard lock(mutex_);
+    if (record_ != record) return;
+    set_call_observer(nullptr);
+    record_.reset();
+  }
+
+  void before(const Op& op, const Kernel& kernel, const KernelQuery&, const Stream& stream) override {
+    current_.op = &op;
+    current_.kernel = &kernel;
+    current_.device = stream.device;
+    current_.start = backend_of(stream.device).mark_time(stream);
+    began_ = std::chrono::steady_clock::now();
+  }
+
+  void after(const Stream& stream) override {
+    const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - began_;
+    current_.host_us = host.count();
+    current_.stop = backend_of(stream.device).mark_time(stream);
+    std::shared_ptr<Record> record;
+    {
+      const std::lock_guard lock(mutex_);
+      record = record_;
+    }
+    if (record != nullptr) record->add(std::move(current_));
+  }
+
+ private:
+  // Of the call that the thread is in; ops do not call ops.
+  static thread_local Record::Call current_;
+  static thread_local std::chrono::steady_clock::time_point began_;
+
+  std::mutex mutex_;
+  std::shared_ptr<Record> record_;  // of the profile that is running, or null
+};
+
+thread_local OpProfile::Record::Call OpProfile::Observer::current_;
+thread_local std::chrono::steady_clock::time_point OpProfile::Observer::began_;
+
 OpProfile::OpProfile() : record_(std::make_shared<Record>()) {
-  const std::lock_guard lock(running_mutex());
-  SINTER_CHECK(running_record() == nullptr, "[profile] another profile is running; stop it first");
-  running_record() = record_;
-  detail::profile_is_running = true;
+  Observer::instance().start(record_);
 }
 
 OpProfile::~OpProfile() {
@@ -89,10 +132,7 @@ OpProfile::~OpProfile() {
 }
 
 void OpProfile::stop() {
-  const std::lock_guard lock(running_mutex());
-  if (running_record() != record_) return;
-  detail::profile_is_running = false;
-  running_record().reset();
+  Observer::instance().stop(record_);
 }
 
 std::vector<OpProfile::Row> OpProfile::rows() const {
@@ -120,26 +160,4 @@ std::string OpProfile::table() const {
   return text + line(total, "");
 }
 
-namespace detail {
-
-void run_timed(const Op& op, const Kernel& kernel, const KernelContext& context) {
-  std::shared_ptr<OpProfile::Record> record;
-  {
-    const std::lock_guard lock(running_mutex());
-    record = running_record();
-  }
-  if (record == nullptr) {  // stopped a moment ago
-    kernel.run(context);
-    return;
-  }
-  const Stream& stream = context.stream();
-  Backend& backend = backend_of(stream.device);
-  std::unique_ptr<TimeMark> start = backend.mark_time(stream);
-  const auto began = std::chrono::steady_clock::now();
-  kernel.run(context);
-  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - began;
-  record->add({&op, &kernel, stream.device, host.count(), std::move(start), backend.mark_time(stream)});
-}
-
-}  // namespace detail
 }  // namespace sinter

@@ -31,7 +31,8 @@ class OpProfile {
     double host_us = 0;    ///< microseconds that the calling thread spent in the kernel's host code
   };
 
-  /// Throws InvalidArgument while another profile is running: two would time each other.
+  /// Throws InvalidArgument while another profile is running, or another CallObserver: they would time each
+  /// other.
   OpProfile();
   ~OpProfile();
   OpProfile(const OpProfile&) = delete;
@@ -45,10 +46,10 @@ class OpProfile {
   /// The rows as text, with shares of the whole, times per call and a line of totals.
   std::string table() const;
 
-  /// What calls are recorded in. For profile.cpp.
-  class Record;
-
  private:
+  class Record;
+  class Observer;
+
   std::shared_ptr<Record> record_;
 };
 
