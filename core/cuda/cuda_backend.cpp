@@ -11,6 +11,7 @@ namespace {
 
 using cuda::CudaMemory;
 using cuda::DeviceGuard;
+using cuda::PinnedMemory;
 
 /// "13.0" of the number 13000 that CUDA uses.
 std::string version_text(int version) {
@@ -20,13 +21,18 @@ std::string version_text(int version) {
 /// What one GPU has in this process. Made at its first use.
 struct GpuState {
   explicit GpuState(int index)
-      : memory(index), pool(memory, {.mode = pool_mode_from_environment(), .byte_limit = {}}) {
+      : memory(index),
+        pool(memory, {.mode = pool_mode_from_environment(), .byte_limit = {}}),
+        pinned(index),
+        pinned_pool(pinned, {.mode = pool_mode_from_environment(), .byte_limit = {}}) {
     const DeviceGuard guard(index);
     SINTER_CUDA_CHECK(cudaStreamCreateWithFlags(&default_stream, cudaStreamNonBlocking));
   }
 
   CudaMemory memory;
   MemoryPool pool;
+  PinnedMemory pinned;
+  MemoryPool pinned_pool;
   cudaStream_t default_stream = nullptr;
   std::mutex mutex;
   std::map<StreamId, std::unique_ptr<Workspace>> workspaces;
@@ -67,6 +73,8 @@ class CudaBackend final : public Backend {
   }
 
   MemoryPool& memory_pool(int index) override { return state(index).pool; }
+  MemoryPool& pinned_pool(int index) override { return state(index).pinned_pool; }
+  RawMemory& raw_memory(int index) override { return state(index).memory; }
   Stream default_stream(int index) override { return as_stream(index, state(index).default_stream); }
 
   Stream create_stream(int index) override {
@@ -86,6 +94,12 @@ class CudaBackend final : public Backend {
 
   void synchronize(const Stream& stream) override {
     SINTER_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native)));
+  }
+
+  void stream_wait(const Stream& stream, void* event) override {
+    const DeviceGuard guard(stream.device.index);
+    SINTER_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native),
+                                          static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
   }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,

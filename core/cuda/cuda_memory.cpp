@@ -1,3 +1,6 @@
+#include <cstring>
+
+#include <unistd.h>
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
@@ -15,6 +18,13 @@ void* new_event(cudaStream_t stream) {
     check(status, "cudaEventRecord");
   }
   return event;
+}
+
+bool has_passed(void* event) {
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaEventQuery");
+  return true;
 }
 
 /// For destructors: a failure while a process ends or after the device is lost is of no use to anyone.
@@ -67,10 +77,7 @@ void* CudaMemory::record_event(StreamId stream) {
 }
 
 bool CudaMemory::event_done(void* event) {
-  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (status == cudaErrorNotReady) return false;
-  check(status, "cudaEventQuery");
-  return true;
+  return has_passed(event);
 }
 
 void CudaMemory::wait_event(void* event) {
@@ -86,6 +93,55 @@ RawMemory::Capacity CudaMemory::capacity() {
   Capacity capacity;
   SINTER_CUDA_CHECK(cudaMemGetInfo(&capacity.free, &capacity.total));
   return capacity;
+}
+
+// ---- Pinned memory
+
+void* PinnedMemory::allocate(size_t bytes) {
+  const DeviceGuard guard(index_);
+  void* block = nullptr;
+  const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(status, "cudaHostAlloc");
+  return block;
+}
+
+void PinnedMemory::deallocate(void* block) noexcept {
+  log_failure(cudaFreeHost(block), "cudaFreeHost");
+}
+
+void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
+  std::memset(block, byte, bytes);
+}
+
+// The host's event is this object itself: it has always passed.
+void* PinnedMemory::record_event(StreamId stream) {
+  if (stream == 0) return this;
+  int device = index_;
+  SINTER_CUDA_CHECK(cudaStreamGetDevice(stream_of(stream), &device));
+  const DeviceGuard guard(device);
+  return new_event(stream_of(stream));
+}
+
+bool PinnedMemory::event_done(void* event) {
+  return event == this || has_passed(event);
+}
+
+void PinnedMemory::wait_event(void* event) {
+  if (event != this) SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
+
+void PinnedMemory::release_event(void* event) noexcept {
+  if (event != this) log_failure(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy");
+}
+
+RawMemory::Capacity PinnedMemory::capacity() {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return {static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * page,
+          static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page};
 }
 
 }  // namespace sinter::cuda

@@ -32,6 +32,12 @@ class Backend {
   virtual std::string describe(int index) = 0;
 
   virtual MemoryPool& memory_pool(int index) = 0;
+  /// Page-locked host memory, which copies to and from device `index` read and write without the host's help.
+  /// Its blocks are of stream 0, the host: one that a copy uses is declared with record_stream. The CPU has
+  /// no need of it and gives its own pool.
+  virtual MemoryPool& pinned_pool(int index) = 0;
+  /// The device's memory and events under the pool; Event owns what record_event gives.
+  virtual RawMemory& raw_memory(int index) = 0;
   virtual Stream default_stream(int index) = 0;
   /// A new stream, alive until the program ends.
   virtual Stream create_stream(int index) = 0;
@@ -39,6 +45,9 @@ class Backend {
   virtual Workspace& workspace(const Stream& stream) = 0;
   /// Blocks until all work on the stream has finished and reports its errors as DeviceError.
   virtual void synchronize(const Stream& stream) = 0;
+
+  /// Lets work queued on `stream` from now on start after `event` (of any of this backend's devices).
+  virtual void stream_wait(const Stream& stream, void* event) = 0;
 
   /// Copies between this backend's devices, or between one of them and the CPU, ordered on `stream` (which is
   /// one of this backend's). Host memory that is not pinned makes the call synchronous.

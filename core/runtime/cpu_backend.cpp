@@ -43,6 +43,8 @@ class CpuBackend final : public Backend {
     return fmt::format("cpu: {} threads, {} GiB memory", num_threads(), memory_.capacity().total >> 30);
   }
   MemoryPool& memory_pool(int) override { return pool_; }
+  MemoryPool& pinned_pool(int) override { return pool_; }
+  RawMemory& raw_memory(int) override { return memory_; }
   Stream default_stream(int) override { return {}; }
   Stream create_stream(int) override { return {}; }
   Workspace& workspace(const Stream&) override {
@@ -51,6 +53,7 @@ class CpuBackend final : public Backend {
     return workspace;
   }
   void synchronize(const Stream&) override {}
+  void stream_wait(const Stream&, void*) override {}
   void copy(void* to, Device, const void* from, Device, size_t bytes, const Stream&) override {
     std::memcpy(to, from, bytes);
   }
