@@ -86,8 +86,8 @@ void GradScaler::check(const Optimizer& optimizer) const {
   const double present = scale();
   const bool at_floor = options_.scales && present <= options_.min_scale;
   if (in_a_row < options_.max_skipped && !at_floor) return;
-  throw Error(fmt::format("[grad_scaler] the last {} were skipped{}: {}; try a smaller learning rate",
-                          in_a_row == 1 ? "step" : fmt::format("{} steps", in_a_row),
+  throw Error(fmt::format("[grad_scaler] the last {} skipped{}: {}; try a smaller learning rate",
+                          in_a_row == 1 ? "step was" : fmt::format("{} steps were", in_a_row),
                           options_.scales ? fmt::format(", down to a loss scale of {}", present) : "",
                           describe_bad_gradients(optimizer.parameters())));
 }
