@@ -113,6 +113,7 @@ struct MemoryPool::Impl {
   mutable std::mutex mutex;
   PoolStats counters;     // but for what the store counts
   size_t high_water = 0;  // the most live bytes ever: a peak that is never reset
+  uint64_t fail_in = 0;   // how many allocations from now the next failure on order is; 0: none
   BlockStore store;
 };
 
@@ -169,6 +170,11 @@ void MemoryPool::set_byte_limit(std::optional<size_t> limit) {
   if (limit && reserved > *limit) impl_->give_back(reserved - *limit, true);
 }
 
+void MemoryPool::fail_allocation(uint64_t k) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->fail_in = k;
+}
+
 PoolStats MemoryPool::stats() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->stats();
@@ -185,6 +191,7 @@ void MemoryPool::reset_peaks() {
 
 void* MemoryPool::Impl::allocate(size_t bytes, StreamId stream) {
   if (bytes > std::numeric_limits<size_t>::max() / 4) throw_out_of_memory(bytes);  // too much to be rounded
+  if (fail_in != 0 && --fail_in == 0) throw_out_of_memory(bytes);
   if (store.has_pending()) store.retire_pending(false);
 
   const bool small = bytes <= kSmallRequest;

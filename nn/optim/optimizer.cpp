@@ -79,38 +79,45 @@ void Optimizer::prepare(Slot& slot) const {
         slot.parameter.name(), spec, buffer.spec());
   }
   if (!slot.buffers.empty()) return;
+  std::vector<Tensor> buffers;  // all of them or, when memory runs out, none
   for (size_t i = 0; i < buffer_names_.size(); ++i) {
-    slot.buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
+    buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
   }
+  slot.buffers = std::move(buffers);
 }
 
 void Optimizer::step(double learning_rate) {
   SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
                "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
   const NoGrad no_grad;
-  // Everything is checked before anything changes.
-  for (auto& group : slots_) {
-    for (Slot& slot : group) {
-      if (slot.parameter.grad().defined()) prepare(slot);
-    }
-  }
+  // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
+  // memory can be repeated.
+  struct Update {
+    std::vector<Slot*> slots;
+    UpdateOptions options;
+  };
+  std::vector<Update> updates;
   for (size_t g = 0; g < groups_.size(); ++g) {
     using Key = std::tuple<Device, DType, int64_t>;
     std::map<Key, std::vector<Slot*>> alike;
     for (Slot& slot : slots_[g]) {
       const Tensor& parameter = slot.parameter.tensor();
-      if (parameter.grad().defined()) {
-        alike[{parameter.device(), parameter.dtype(), slot.updates}].push_back(&slot);
-      }
+      if (!parameter.grad().defined()) continue;
+      prepare(slot);
+      alike[{parameter.device(), parameter.dtype(), slot.updates}].push_back(&slot);
     }
     const double rate = learning_rate * groups_[g].lr_scale;
-    for (const auto& [key, slots] : alike) {
-      const auto& [device, dtype, updates] = key;
-      update(slots, {.learning_rate = Tensor::scalar(rate, device),
-                     .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
-                     .updates = updates});
-      for (Slot* slot : slots) ++slot->updates;
+    for (auto& [key, slots] : alike) {
+      const auto& [device, dtype, earlier] = key;
+      updates.push_back({std::move(slots),
+                         {.learning_rate = Tensor::scalar(rate, device),
+                          .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
+                          .updates = earlier}});
     }
+  }
+  for (const auto& [slots, options] : updates) {
+    update(slots, options);
+    for (Slot* slot : slots) ++slot->updates;
   }
 }
 
