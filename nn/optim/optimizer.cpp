@@ -110,7 +110,7 @@ void Optimizer::step(double learning_rate) {
     for (auto& [key, slots] : alike) {
       const auto& [device, dtype, earlier] = key;
       updates.push_back({std::move(slots),
-                         {.learning_rate = Tensor::scalar(rate, device),
+                         {.learning_rate = ops::full({}, rate, DType::kFloat64, device),
                           .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
                           .updates = earlier}});
     }
