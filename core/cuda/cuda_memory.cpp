@@ -2,14 +2,17 @@
 
 #include <unistd.h>
 
-#include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_memory.h>
 
 namespace sinter::cuda {
 namespace {
 
+/// An event on the GPU of the stream, which may be another than the memory's.
 void* new_event(cudaStream_t stream) {
+  int device = 0;
+  SINTER_CUDA_CHECK(cudaStreamGetDevice(stream, &device));
+  const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
   SINTER_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   const cudaError_t status = cudaEventRecord(event, stream);
@@ -20,23 +23,29 @@ void* new_event(cudaStream_t stream) {
   return event;
 }
 
+// Nothing runs on a lost device: from then on every event there counts as passed, so that tensors end
+// quietly. The next kernel's launch will say what has happened.
+
 bool has_passed(void* event) {
+  if (device_lost()) return true;
   const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaEventQuery");
   return true;
 }
 
-/// For destructors: a failure while a process ends or after the device is lost is of no use to anyone.
-void log_failure(cudaError_t status, const char* call) noexcept {
-  if (status == cudaSuccess || status == cudaErrorCudartUnloading || device_lost()) return;
-  try {
-    log::warning("[cuda] {} failed: {}", call, cudaGetErrorString(status));
-  } catch (...) {
-  }
+void wait_for(void* event) {
+  if (!device_lost()) SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 
 }  // namespace
+
+void make_current(int index) {
+  // Asked for and not remembered: other code may have changed it, and asking is cheap.
+  int current = 0;
+  SINTER_CUDA_CHECK(cudaGetDevice(&current));
+  if (current != index) SINTER_CUDA_CHECK(cudaSetDevice(index));
+}
 
 DeviceGuard::DeviceGuard(int index) {
   SINTER_CUDA_CHECK(cudaGetDevice(&previous_));
@@ -67,11 +76,13 @@ void CudaMemory::deallocate(void* block) noexcept {
 }
 
 void CudaMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId stream) {
+  if (device_lost()) return;
   const DeviceGuard guard(index_);
   SINTER_CUDA_CHECK(cudaMemsetAsync(block, byte, bytes, stream_of(stream)));
 }
 
 void* CudaMemory::record_event(StreamId stream) {
+  if (device_lost()) return nullptr;
   const DeviceGuard guard(index_);
   return new_event(stream_of(stream));
 }
@@ -81,7 +92,7 @@ bool CudaMemory::event_done(void* event) {
 }
 
 void CudaMemory::wait_event(void* event) {
-  SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+  wait_for(event);
 }
 
 void CudaMemory::release_event(void* event) noexcept {
@@ -119,10 +130,7 @@ void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
 
 // The host's event is this object itself: it has always passed.
 void* PinnedMemory::record_event(StreamId stream) {
-  if (stream == 0) return this;
-  int device = index_;
-  SINTER_CUDA_CHECK(cudaStreamGetDevice(stream_of(stream), &device));
-  const DeviceGuard guard(device);
+  if (stream == 0 || device_lost()) return this;
   return new_event(stream_of(stream));
 }
 
@@ -131,7 +139,7 @@ bool PinnedMemory::event_done(void* event) {
 }
 
 void PinnedMemory::wait_event(void* event) {
-  if (event != this) SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+  if (event != this) wait_for(event);
 }
 
 void PinnedMemory::release_event(void* event) noexcept {
