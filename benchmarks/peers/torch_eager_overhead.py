@@ -1,87 +1,70 @@
-"""Host time of eager calls in PyTorch: the cases of eager_overhead_benchmark.cpp.
-
-    python torch_eager_overhead.py [cpu|cuda]
-"""
-
-import sys
-import time
-
+"""Host time of eager PyTorch calls on tiny GPU tensors: the cases of eager_overhead_benchmark."""
 import torch
 import torch.nn.functional as F
-
-device = torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
-torch.set_num_threads(1)
+from peer_bench import Peers, host_us_per_call
 
 
-def synchronize():
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+def filled(shape, recorded):
+    return torch.full(shape, 0.5, device="cuda", requires_grad=recorded)
 
 
-def measure(name, call, calls=200, batches=100):
-    times = []
-    for batch in range(-3, batches):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        took = time.perf_counter() - start
-        synchronize()
-        if batch >= 0:
-            times.append(took / calls * 1e6)
-    times.sort()
-    print(f"{name:32} {times[0]:8.3f} us (median {times[len(times) // 2]:.3f})", flush=True)
-
-
-def filled(shape, requires_grad=False):
-    return torch.full(shape, 0.5, device=device, requires_grad=requires_grad)
-
-
-def op_cases(group, requires_grad):
-    a, b = filled((8, 8), requires_grad), filled((8, 8), requires_grad)
-    image, kernel = filled((2, 8, 4, 4), requires_grad), filled((8, 8, 1, 1), requires_grad)
-    scale, shift = filled((8,), requires_grad), filled((8,), requires_grad)
-    mean, variance = filled((8,)), filled((8,))
-    measure("add" + group, lambda: torch.add(a, b))
-    measure("mul" + group, lambda: torch.mul(a, b))
-    measure("relu" + group, lambda: torch.relu(a))
-    measure("affine" + group, lambda: torch.mul(a, 2.0))
-    measure("matmul" + group, lambda: torch.matmul(a, b))
-    measure("sum" + group, lambda: torch.sum(a))
-    measure("batch_norm" + group, lambda: F.batch_norm(image, mean, variance, scale, shift, True))
-    measure("conv2d 1x1" + group, lambda: F.conv2d(image, kernel))
-    measure("permute" + group, lambda: image.permute(0, 2, 3, 1).contiguous())
-    measure("concat" + group, lambda: torch.cat((a, b)))
+def op_cases(recorded):
+    a, b = filled((8, 8), recorded), filled((8, 8), recorded)
+    image, weight = filled((2, 8, 4, 4), recorded), filled((8, 8, 1, 1), recorded)
+    scale, shift = filled((8,), recorded), filled((8,), recorded)
+    mean, variance = filled((8,), False), filled((8,), False)
+    return {
+        "add": lambda: a + b,
+        "mul": lambda: a * b,
+        "relu": lambda: F.relu(a),
+        "affine": lambda: a * 2.0,
+        "matmul": lambda: a @ b,
+        "sum": a.sum,
+        "batch_norm": lambda: F.batch_norm(image, mean, variance, scale, shift, True),
+        "conv2d 1x1": lambda: F.conv2d(image, weight),
+        "permute": lambda: image.permute(0, 2, 3, 1).contiguous(),
+        "concat": lambda: torch.cat([a, b]),
+    }
 
 
 def training_cases():
+    """Three linear layers with ReLU between them."""
     weights = [filled((8, 8), True) for _ in range(3)]
     biases = [filled((8,), True) for _ in range(3)]
-    x = filled((4, 8))
+    x = filled((4, 8), False)
+    sgd = torch.optim.SGD(weights + biases, lr=1e-3, momentum=0.9, fused=True)
 
     def loss():
-        y = F.linear(x, weights[0], biases[0])
-        y = F.linear(torch.relu(y), weights[1], biases[1])
-        return F.linear(torch.relu(y), weights[2], biases[2]).sum()
+        y = x
+        for i, (weight, bias) in enumerate(zip(weights, biases)):
+            y = F.linear(y if i == 0 else F.relu(y), weight, bias)
+        return y.sum()
 
-    def backward():
-        for parameter in weights + biases:
-            parameter.grad = None
+    def step():
+        sgd.zero_grad(set_to_none=True)
         loss().backward()
 
-    measure("mlp forward", loss, 20)
-    measure("mlp forward, backward", backward, 20)
-    for title, options in (("sgd", {}), ("sgd (fused)", {"fused": True})):
-        sgd = torch.optim.SGD(weights + biases, lr=1e-3, momentum=0.9, **options)
+    def update():
+        step()
+        sgd.step()
 
-        def step():
-            sgd.zero_grad()
-            loss().backward()
-            sgd.step()
-
-        measure(f"mlp forward, backward, {title}", step, 20)
+    return {"mlp forward": loss, "mlp forward, backward": step, "mlp forward, backward, sgd": update}
 
 
-print(f"host time per call on {device}, PyTorch {torch.__version__}")
-op_cases("", False)
-op_cases(" (recorded)", True)
-training_cases()
+def main():
+    torch.backends.cudnn.benchmark = True
+    peers = Peers(__doc__)
+
+    def run(cases, ending, calls):
+        for name, call in cases.items():
+            measured = lambda call=call: {"host_us": host_us_per_call(call, calls)}
+            peers.measure("eager_overhead", name + ending, "float32", "", "torch_eager", measured)
+
+    run(op_cases(False), "", 200)
+    run(op_cases(True), " (recorded)", 200)
+    run(training_cases(), "", 20)
+    peers.finish()
+
+
+if __name__ == "__main__":
+    main()

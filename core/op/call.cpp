@@ -3,8 +3,8 @@
 
 #include <sinter/core/base/small_array.h>
 #include <sinter/core/op/call.h>
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/node.h>
-#include <sinter/core/op/timed_run.h>
 #include <sinter/core/runtime/backend.h>
 
 namespace sinter {
@@ -16,6 +16,8 @@ constexpr size_t kFewTensors = 8;
 thread_local bool recording = true;
 
 std::atomic<uint64_t> next_sequence = 1;
+
+std::atomic<CallObserver*> call_observer = nullptr;
 
 /// Checks count, presence and devices of the inputs; gives the device of the call.
 Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
@@ -69,11 +71,12 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   std::transform(outputs.begin(), outputs.end(), output_views, view_of);
   const KernelContext context({views.begin(), inputs.size()}, {output_views, outputs.size()},
                               infer.attributes(), stream, lease.data(), workspace_bytes);
-  if (detail::profile_is_running.load(std::memory_order_relaxed)) [[unlikely]] {
-    detail::run_timed(op, kernel, context);
-  } else {
-    kernel.run(context);
-  }
+  CallObserver* const observer = call_observer.load(std::memory_order_acquire);
+  if (observer != nullptr) [[unlikely]]
+    observer->before(op, kernel, query, stream);
+  kernel.run(context);
+  if (observer != nullptr) [[unlikely]]
+    observer->after(stream);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined() && op.definition.input_def(i).mutated) inputs[i].storage()->bump_version();
   }
@@ -149,6 +152,10 @@ void Node::release() {
     doomed.pop_back();
     take_edges(*node);
   }
+}
+
+CallObserver* set_call_observer(CallObserver* observer) {
+  return call_observer.exchange(observer, std::memory_order_acq_rel);
 }
 
 std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {

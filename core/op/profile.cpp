@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/profile.h>
-#include <sinter/core/op/timed_run.h>
 
 namespace sinter {
 namespace {
@@ -16,41 +16,25 @@ namespace {
 // events.
 constexpr size_t kMostUnread = 4096;
 
-std::mutex& running_mutex() {
-  static auto& mutex = *new std::mutex;
-  return mutex;
+std::string to_text(const TensorSpec& spec) {
+  return fmt::format("{} {}", to_string(spec.dtype), spec.shape);
 }
 
-std::string to_text(const TensorView& view) {
-  return view.present ? fmt::format("{} {}", to_string(view.dtype), view.shape) : "none";
-}
-
-std::string shapes_of(const KernelContext& context) {
+std::string shapes_of(const KernelQuery& query) {
   std::string text;
-  for (size_t i = 0; i < context.input_count(); ++i) {
-    text += (i == 0 ? "" : ", ") + (context.has_input(i) ? to_text(context.input(i)) : "none");
+  for (size_t i = 0; i < query.input_count(); ++i) {
+    text += (i == 0 ? "" : ", ") + (query.has_input(i) ? to_text(query.input(i)) : "none");
   }
-  for (size_t i = 0; i < context.output_count(); ++i)
-    text += (i == 0 ? " -> " : ", ") + to_text(context.output(i));
+  for (size_t i = 0; i < query.output_count(); ++i)
+    text += (i == 0 ? " -> " : ", ") + to_text(query.output(i));
   return text;
 }
 
-double bytes_of(const KernelContext& context) {
-  double bytes = 0;
-  const auto add = [&bytes](const TensorView& view) {
-    bytes += static_cast<double>(view.numel()) * static_cast<double>(size_of(view.dtype));
-  };
-  for (size_t i = 0; i < context.input_count(); ++i) {
-    if (context.has_input(i)) add(context.input(i));
-  }
-  for (size_t i = 0; i < context.output_count(); ++i) add(context.output(i));
-  return bytes;
-}
-
-/// The record of the profile that is running, or null; under running_mutex().
-std::shared_ptr<OpProfile::Record>& running_record() {
-  static auto& record = *new std::shared_ptr<OpProfile::Record>;
-  return record;
+double bytes_of(const KernelQuery& query) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < query.input_count(); ++i) bytes += query.has_input(i) ? query.input(i).bytes() : 0;
+  for (size_t i = 0; i < query.output_count(); ++i) bytes += query.output(i).bytes();
+  return static_cast<double>(bytes);
 }
 
 }  // namespace
@@ -61,11 +45,11 @@ class OpProfile::Record {
   explicit Record(const Options& options) : options_(options) {}
 
   struct Call {
-    const Op* op;
-    const Kernel* kernel;
+    const Op* op = nullptr;
+    const Kernel* kernel = nullptr;
     std::string shapes;
     Device device;
-    double host_us, bytes;
+    double host_us = 0, bytes = 0;
     std::unique_ptr<TimeMark> start, stop;
   };
 
@@ -111,11 +95,68 @@ class OpProfile::Record {
   std::map<std::tuple<const Op*, const Kernel*, Device, std::string>, Row> rows_;
 };
 
+/// Hands what call() reports to the profile that is running. One for the whole process, which never ends:
+/// other threads may still be in a call when a profile is.
+class OpProfile::Observer final : public CallObserver {
+ public:
+  static Observer& instance() {
+    static auto& observer = *new Observer;
+    return observer;
+  }
+
+  void start(const std::shared_ptr<Record>& record) {
+    const std::lock_guard lock(mutex_);
+    SINTER_CHECK(record_ == nullptr, "[profile] another profile is running; stop it first");
+    CallObserver* const other = set_call_observer(this);
+    if (other != nullptr) set_call_observer(other);
+    SINTER_CHECK(other == nullptr, "[profile] calls are observed by something else");
+    record_ = record;
+  }
+
+  void stop(const std::shared_ptr<Record>& record) {
+    const std::lock_guard lock(mutex_);
+    if (record_ != record) return;
+    set_call_observer(nullptr);
+    record_.reset();
+  }
+
+  void before(const Op& op, const Kernel& kernel, const KernelQuery& query, const Stream& stream) override {
+    const std::shared_ptr<Record> record = running();
+    current_.op = &op;
+    current_.kernel = &kernel;
+    current_.shapes = record != nullptr && record->options().by_shape ? shapes_of(query) : std::string();
+    current_.bytes = bytes_of(query);
+    current_.device = stream.device;
+    current_.start = backend_of(stream.device).mark_time(stream);
+    began_ = std::chrono::steady_clock::now();
+  }
+
+  void after(const Stream& stream) override {
+    const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - began_;
+    current_.host_us = host.count();
+    current_.stop = backend_of(stream.device).mark_time(stream);
+    if (const std::shared_ptr<Record> record = running()) record->add(std::move(current_));
+  }
+
+ private:
+  std::shared_ptr<Record> running() {
+    const std::lock_guard lock(mutex_);
+    return record_;
+  }
+
+  // Of the call that the thread is in; ops do not call ops.
+  static thread_local Record::Call current_;
+  static thread_local std::chrono::steady_clock::time_point began_;
+
+  std::mutex mutex_;
+  std::shared_ptr<Record> record_;  // of the profile that is running, or null
+};
+
+thread_local OpProfile::Record::Call OpProfile::Observer::current_;
+thread_local std::chrono::steady_clock::time_point OpProfile::Observer::began_;
+
 OpProfile::OpProfile(const Options& options) : record_(std::make_shared<Record>(options)) {
-  const std::lock_guard lock(running_mutex());
-  SINTER_CHECK(running_record() == nullptr, "[profile] another profile is running; stop it first");
-  running_record() = record_;
-  detail::profile_is_running = true;
+  Observer::instance().start(record_);
 }
 
 OpProfile::~OpProfile() {
@@ -123,10 +164,7 @@ OpProfile::~OpProfile() {
 }
 
 void OpProfile::stop() {
-  const std::lock_guard lock(running_mutex());
-  if (running_record() != record_) return;
-  detail::profile_is_running = false;
-  running_record().reset();
+  Observer::instance().stop(record_);
 }
 
 std::vector<OpProfile::Row> OpProfile::rows() const {
@@ -154,33 +192,4 @@ std::string OpProfile::table() const {
   return text + line(total, "");
 }
 
-namespace detail {
-
-void run_timed(const Op& op, const Kernel& kernel, const KernelContext& context) {
-  std::shared_ptr<OpProfile::Record> record;
-  {
-    const std::lock_guard lock(running_mutex());
-    record = running_record();
-  }
-  if (record == nullptr) {  // stopped a moment ago
-    kernel.run(context);
-    return;
-  }
-  const Stream& stream = context.stream();
-  Backend& backend = backend_of(stream.device);
-  std::unique_ptr<TimeMark> start = backend.mark_time(stream);
-  const auto began = std::chrono::steady_clock::now();
-  kernel.run(context);
-  const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - began;
-  record->add({.op = &op,
-               .kernel = &kernel,
-               .shapes = record->options().by_shape ? shapes_of(context) : std::string(),
-               .device = stream.device,
-               .host_us = host.count(),
-               .bytes = bytes_of(context),
-               .start = std::move(start),
-               .stop = backend.mark_time(stream)});
-}
-
-}  // namespace detail
 }  // namespace sinter

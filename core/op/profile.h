@@ -37,7 +37,8 @@ class OpProfile {
     double bytes = 0;      ///< of all inputs and outputs
   };
 
-  /// Throws InvalidArgument while another profile is running: two would time each other.
+  /// Throws InvalidArgument while another profile is running, or another CallObserver: they would time each
+  /// other.
   OpProfile() : OpProfile(Options{}) {}
   explicit OpProfile(const Options& options);
   ~OpProfile();
@@ -52,10 +53,10 @@ class OpProfile {
   /// The rows as text, with shares of the whole, times per call and a line of totals.
   std::string table() const;
 
-  /// What calls are recorded in. For profile.cpp.
-  class Record;
-
  private:
+  class Record;
+  class Observer;
+
   std::shared_ptr<Record> record_;
 };
 
