@@ -64,6 +64,7 @@ run() {
   printf '\n== %s\n' "$name"
   local code=0
   "$@" || code=$?
+  [ $code != 77 ] || exit 77  # no GPU
   [ $code = 0 ] || failed+=("$name (exit code $code)")
 }
 
