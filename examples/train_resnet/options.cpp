@@ -59,6 +59,10 @@ void add_recipe_options(CLI::App& app, Options& options) {
   app.add_option("--crop-padding", options.crop_padding,
                  "Shift training images by up to so many pixels (1 for small sets, else 4)")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--crop-mode", options.crop_mode,
+                 "What a shift brings in from beyond the border: black, or the image mirrored there "
+                 "(reflect for colour images, else zero)")
+      ->check(CLI::IsMember({"zero", "reflect"}));
   app.add_flag("--flip,!--no-flip", options.flip,
                "Mirror half of the training images (on for colour images)");
 }
@@ -114,6 +118,7 @@ void complete(Options& options, const sinter::nn::data::Dataset& train) {
   if (!options.batch) options.batch = small_set ? 32 : 128;
   if (!options.lr) options.lr = small_set ? 0.1 : 0.4;
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
+  if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
 }
 
@@ -124,10 +129,13 @@ std::string describe(const Options& options) {
       {"sgd", fmt::format("learning rate {} ({}, warm-up {:.0f} %), momentum {}{}, weight decay {}",
                           *options.lr, options.schedule, 100 * options.warmup, options.momentum,
                           options.nesterov ? " (Nesterov)" : "", options.weight_decay)},
-      {"images", options.image_size > 0 ? fmt::format("random crops resized to {}, {}", options.image_size,
-                                                      *options.flip ? "flipped at random" : "not flipped")
-                                        : fmt::format("shifted by up to {} pixels, {}", *options.crop_padding,
-                                                      *options.flip ? "flipped at random" : "not flipped")},
+      {"images", options.image_size > 0
+                     ? fmt::format("random crops resized to {}, {}", options.image_size,
+                                   *options.flip ? "flipped at random" : "not flipped")
+                     : fmt::format("shifted by up to {} pixels ({}), {}", *options.crop_padding,
+                                   *options.crop_mode == "reflect" ? "mirrored at the border"
+                                                                   : "black beyond the border",
+                                   *options.flip ? "flipped at random" : "not flipped")},
       {"loss", fmt::format("cross-entropy, label smoothing {}", options.label_smoothing)},
   };
   std::string text;

@@ -29,6 +29,7 @@ struct Options {
   double label_smoothing = 0.0;
   double clip = 0.0;  // largest norm of all gradients; 0: no limit
   std::optional<int64_t> crop_padding;
+  std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
 
   std::string device = "auto";  // auto: a GPU if there is one

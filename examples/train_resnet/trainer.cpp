@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/loss/loss.h>
 
 #include "common/progress_bar.h"
@@ -26,39 +28,53 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
+/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1]. Sums of whole numbers,
+/// so that threads do not change them.
 nn::data::Normalization measure_normalization(const Dataset& dataset) {
   const int64_t count = std::min<int64_t>(dataset.size(), 5000);
-  std::vector<double> sum, squares;
-  double pixels = 0.0;
-  for (int64_t i = 0; i < count; ++i) {
-    const nn::data::Image image = dataset.get(i * dataset.size() / count).image;
-    const auto channels = static_cast<size_t>(image.channels);
-    sum.resize(channels);
-    squares.resize(channels);
-    for (size_t j = 0; j < image.pixels.size(); ++j) {
-      const double value = image.pixels[j] / 255.0;
-      sum[j % channels] += value;
-      squares[j % channels] += value * value;
+  const auto channels = static_cast<size_t>(dataset.get(0).image.channels);
+  std::vector<uint64_t> sum(channels), squares(channels);
+  uint64_t pixels = 0;
+  std::mutex mutex;
+  parallel_for(count, 16, [&](int64_t begin, int64_t end) {
+    std::vector<uint64_t> own_sum(channels), own_squares(channels);
+    uint64_t own_pixels = 0;
+    nn::data::Sample sample;
+    for (int64_t i = begin; i < end; ++i) {
+      dataset.read(i * dataset.size() / count, sample, {});
+      const auto& bytes = sample.image.pixels;
+      for (size_t j = 0; j < bytes.size(); ++j) {
+        own_sum[j % channels] += bytes[j];
+        own_squares[j % channels] += uint64_t{bytes[j]} * bytes[j];
+      }
+      own_pixels += bytes.size() / channels;
     }
-    pixels += static_cast<double>(image.height * image.width);
-  }
+    const std::lock_guard lock(mutex);
+    for (size_t c = 0; c < channels; ++c) {
+      sum[c] += own_sum[c];
+      squares[c] += own_squares[c];
+    }
+    pixels += own_pixels;
+  });
   nn::data::Normalization normalization{{}, {}};
-  for (size_t c = 0; c < sum.size(); ++c) {
-    const double mean = sum[c] / pixels;
+  for (size_t c = 0; c < channels; ++c) {
+    const double mean = static_cast<double>(sum[c]) / static_cast<double>(pixels) / 255.0;
+    const double square = static_cast<double>(squares[c]) / static_cast<double>(pixels) / (255.0 * 255.0);
     normalization.mean.push_back(static_cast<float>(mean));
-    normalization.std.push_back(
-        static_cast<float>(std::sqrt(std::max(squares[c] / pixels - mean * mean, 1e-6))));
+    normalization.std.push_back(static_cast<float>(std::sqrt(std::max(square - mean * mean, 1e-6))));
   }
   return normalization;
 }
 
-nn::data::DataLoaderOptions train_loader_options(const Options& options, const Dataset& train) {
+nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
+                                                 const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
   } else if (*options.crop_padding > 0) {
-    transforms.push_back(nn::data::pad_crop(*options.crop_padding));
+    const bool reflect = *options.crop_mode == "reflect";
+    transforms.push_back(nn::data::pad_crop(
+        *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
   return {.batch_size = std::min(*options.batch, train.size()),
@@ -66,20 +82,23 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, const D
           .drop_last = true,
           .seed = options.seed,
           .workers = options.workers,
+          .device = device,
           .layout = options.layout,
-          .normalization = measure_normalization(train),
+          .normalization = normalization,
           .transforms = transforms};
 }
 
-nn::data::DataLoaderOptions test_loader_options(const Options& options, const Dataset& train) {
+nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
+                                                const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
   }
   return {.batch_size = 250,
           .workers = options.workers,
+          .device = device,
           .layout = options.layout,
-          .normalization = measure_normalization(train),
+          .normalization = normalization,
           .transforms = transforms};
 }
 
@@ -146,8 +165,9 @@ Trainer::Trainer(const Options& options, Device device, std::shared_ptr<const Da
                  std::shared_ptr<const Dataset> test)
     : options_(options),
       device_(device),
-      train_loader_(train, train_loader_options(options, *train)),
-      test_loader_(std::move(test), test_loader_options(options, *train)),
+      normalization_(measure_normalization(*train)),
+      train_loader_(train, train_loader_options(options, device, *train, normalization_)),
+      test_loader_(std::move(test), test_loader_options(options, device, normalization_)),
       model_(make_model(options, *train)),
       sgd_(make_sgd(options, model_)),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())) {
@@ -208,15 +228,14 @@ bool Trainer::run_epoch() {
 }
 
 double Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
-  const Tensor labels = batch.labels.to(device_);
-  const Tensor logits = model_(batch.images.to(device_));
-  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, labels);
+  const Tensor logits = model_(batch.images);
+  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, batch.labels);
   const double value = loss.item();
   if (!std::isfinite(value)) {
     throw Error(
         fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
   }
-  stats_.correct += nn::top_k_correct(logits, labels);
+  stats_.correct += nn::top_k_correct(logits, batch.labels);
   sgd_.zero_grad();
   backward(loss);
   if (options_.clip > 0) nn::clip_grad_norm(model_.parameters(), options_.clip);
@@ -230,7 +249,7 @@ nn::ConfusionMatrix Trainer::evaluate() {
   const Dataset& test = test_loader_.dataset();
   nn::ConfusionMatrix confusion(test.num_classes(), test.class_names());
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
-    confusion.add(model_(batch->images.to(device_)), batch->labels.to(device_));
+    confusion.add(model_(batch->images), batch->labels);
   }
   return confusion;
 }

@@ -52,6 +52,7 @@ class Trainer {
 
   Options options_;
   sinter::Device device_;
+  sinter::nn::data::Normalization normalization_;
   sinter::nn::data::DataLoader train_loader_, test_loader_;
   sinter::nn::ResNet model_;
   sinter::nn::Sgd sgd_;
