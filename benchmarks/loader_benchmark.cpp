@@ -45,7 +45,10 @@ Tensor random_bytes(int64_t count) {
 std::shared_ptr<const Dataset> small_pictures() {
   constexpr int64_t kCount = 50'000;
   const Tensor noise = random_bytes(1 << 20);
-  MemoryDataset::Content content{.height = 32, .width = 32, .channels = 3, .class_names = {"a", "b"}};
+  MemoryDataset::Content content;
+  content.height = content.width = 32;
+  content.channels = 3;
+  content.class_names = {"noise"};
   content.pixels.resize(size_t{kCount} * 32 * 32 * 3);
   for (size_t i = 0; i < content.pixels.size(); ++i) content.pixels[i] = noise.data<uint8_t>()[i % (1 << 20)];
   content.labels.resize(kCount);
@@ -123,13 +126,13 @@ void run_loader(bench::Report& report) {
   deliver(report, "32x32 from memory, batch 512", small_pictures(), small, few);
   const char* photos = std::getenv("SINTER_BENCH_PHOTOS");
   if (photos == nullptr) return;
+  const auto files = open_image_folder(photos);
   DataLoaderOptions large = small;
-  large.batch_size = 128;
+  large.batch_size = std::min<int64_t>(128, files->size());
   large.normalization = imagenet_normalization();
   large.transforms = {random_resized_crop(224, 224), random_horizontal_flip()};
-  const auto files = open_image_folder(photos);
-  deliver(report, "photographs from files to 224x224, batch 128", files, large, many);
-  deliver(report, "photographs from memory to 224x224, batch 128", preload(*files), large, many);
+  deliver(report, "photographs from files to 224x224", files, large, many);
+  deliver(report, "photographs from memory to 224x224", preload(*files), large, many);
 }
 
 // ---- The ops

@@ -131,7 +131,9 @@ TEST(DeviceLoader, GivesWhatTheTransformsGive) {
           }
         }
         // Fractions are kept: a half of all values at least lies off the 8-bit levels.
-        if (test.resamples) EXPECT_LT(exact, batch.images.numel() / 2);
+        if (test.resamples) {
+          EXPECT_LT(exact, batch.images.numel() / 2);
+        }
       }
     }
   }
@@ -282,7 +284,9 @@ TEST_F(CudaLoader, ResumesAnywhere) {
     resumed.restore(state);
     const std::optional<Batch> expected = whole.next(), batch = resumed.next();
     ASSERT_EQ(batch.has_value(), expected.has_value());
-    if (batch) EXPECT_EQ(batch->images.to_vector<float>(), expected->images.to_vector<float>());
+    if (batch) {
+      EXPECT_EQ(batch->images.to_vector<float>(), expected->images.to_vector<float>());
+    }
   }
 }
 
