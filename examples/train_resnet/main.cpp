@@ -66,10 +66,10 @@ int run(Options options) {
     sinter::nn::write_safetensors(options.save_weights, trainer.model().state());
     fmt::print("weights written to {}\n", options.save_weights);
   }
-  const TestResult test = trainer.evaluate();
-  trainer.write_report(&test);
-  fmt::print("\n{}\ntest accuracy: {:.1f} %\n", test.confusion.to_string(),
-             100.0 * test.confusion.accuracy());
+  const TestResult result = trainer.evaluate();
+  trainer.write_report(&result);
+  fmt::print("\n{}\ntest accuracy: {:.1f} %\n", result.confusion.to_string(),
+             100.0 * result.confusion.accuracy());
   return 0;
 }
 
