@@ -12,7 +12,6 @@
 // On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes that.
 
 #include <exception>
-#include <optional>
 
 #include <fmt/core.h>
 
@@ -58,14 +57,8 @@ int run(Options options) {
   std::fflush(stdout);
   if (options.resume && !trainer.resume()) fmt::print("no checkpoint yet in {}\n", options.checkpoints);
   catch_interrupts();
-  const auto report = [&](std::optional<double> accuracy) {
-    if (options.report.empty()) return;
-    write_report(options.report, options, sinter::backend_of(device).describe(device.index), trainer.totals(),
-                 accuracy);
-  };
   if (!options.evaluate && !trainer.train()) {
     fmt::print("stopped{}\n", options.checkpoints.empty() ? "" : "; go on with --resume");
-    report(std::nullopt);
     return 0;
   }
   if (!options.save_weights.empty()) {
@@ -74,7 +67,6 @@ int run(Options options) {
   }
   const auto confusion = trainer.evaluate().confusion;
   fmt::print("\n{}\ntest accuracy: {:.1f} %\n", confusion.to_string(), 100.0 * confusion.accuracy());
-  report(confusion.accuracy());
   return 0;
 }
 

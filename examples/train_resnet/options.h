@@ -46,7 +46,6 @@ struct Options {
   bool resume = false;
   bool evaluate = false;
   std::string load_weights, save_weights;  // safetensors files
-  std::string report;                      // JSON file; empty: none
 };
 
 /// Reads the command line. For --help and for mistakes it prints what CLI11 has to say and gives the exit

@@ -193,10 +193,7 @@ bool Trainer::should_stop() const {
 
 bool Trainer::train() {
   while (epoch_ < *options_.epochs) {
-    const EpochStats before = stats_;  // not empty after a resume
-    const bool ended = !should_stop() && run_epoch();
-    add_to_totals(before);
-    if (!ended) {
+    if (should_stop() || !run_epoch()) {
       finish_profile();
       save();
       return false;
@@ -208,17 +205,6 @@ bool Trainer::train() {
     if (options_.checkpoint_every == 0 || epoch_ == *options_.epochs) save();
   }
   return true;
-}
-
-void Trainer::add_to_totals(const EpochStats& before) {
-  totals_.steps = step_;
-  totals_.images += stats_.images - before.images;
-  totals_.seconds += stats_.seconds - before.seconds;
-  totals_.wait_seconds += stats_.wait_seconds - before.wait_seconds;
-  totals_.peak_bytes =
-      std::max(totals_.peak_bytes, backend_of(device_).memory_pool(device_.index).stats().peak_live_bytes);
-  totals_.skipped_steps = scaler_.skipped();
-  if (stats_.images > 0) totals_.last_loss = stats_.loss.read().mean;
 }
 
 bool Trainer::run_epoch() {

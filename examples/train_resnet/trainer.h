@@ -15,7 +15,6 @@
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
-#include "report.h"
 
 namespace train_resnet {
 
@@ -43,8 +42,6 @@ class Trainer {
   bool resume();
 
   const sinter::nn::ResNet& model() const { return model_; }
-  /// What this process has trained so far.
-  const TrainTotals& totals() const { return totals_; }
 
  private:
   /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole. What depends on
@@ -68,7 +65,6 @@ class Trainer {
   void profile_steps();
   void finish_profile();
   void report_epoch(const TestResult& test) const;
-  void add_to_totals(const EpochStats& before);
   void save() const;
   bool should_stop() const;
 
@@ -84,7 +80,6 @@ class Trainer {
   int64_t epoch_ = 0;
   int64_t step_ = 0;  // of the whole run
   EpochStats stats_;
-  TrainTotals totals_;
   std::unique_ptr<sinter::OpProfile> profile_;  // while steps are timed
   int64_t steps_here_ = 0;                      // of this process
 };
