@@ -58,6 +58,7 @@ int run(Options options) {
   if (options.resume && !trainer.resume()) fmt::print("no checkpoint yet in {}\n", options.checkpoints);
   catch_interrupts();
   if (!options.evaluate && !trainer.train()) {
+    trainer.write_report(nullptr);
     fmt::print("stopped{}\n", options.checkpoints.empty() ? "" : "; go on with --resume");
     return 0;
   }
@@ -65,8 +66,10 @@ int run(Options options) {
     sinter::nn::write_safetensors(options.save_weights, trainer.model().state());
     fmt::print("weights written to {}\n", options.save_weights);
   }
-  const auto confusion = trainer.evaluate().confusion;
-  fmt::print("\n{}\ntest accuracy: {:.1f} %\n", confusion.to_string(), 100.0 * confusion.accuracy());
+  const TestResult result = trainer.evaluate();
+  trainer.write_report(&result);
+  fmt::print("\n{}\ntest accuracy: {:.1f} %\n", result.confusion.to_string(),
+             100.0 * result.confusion.accuracy());
   return 0;
 }
 

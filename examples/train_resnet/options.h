@@ -46,6 +46,7 @@ struct Options {
   bool resume = false;
   bool evaluate = false;
   std::string load_weights, save_weights;  // safetensors files
+  std::string report;                      // a JSON file
 };
 
 /// Reads the command line. For --help and for mistakes it prints what CLI11 has to say and gives the exit

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <fstream>
 #include <mutex>
 #include <utility>
 
@@ -219,17 +220,22 @@ bool Trainer::run_epoch() {
   double wait_before = train_loader_.wait_seconds(), shown_loss = 0.0;
   auto start = std::chrono::steady_clock::now();
   const auto take_time = [&] {
-    stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    const double seconds = seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    stats_.seconds += seconds;
+    total_.seconds += seconds;
+    total_.peak_bytes = std::max(total_.peak_bytes, pool.stats().peak_live_bytes);
   };
   while (const std::optional<nn::data::Batch> batch = train_loader_.next()) {
     const double learning_rate = schedule_(step_);
     profile_steps();
     train_step(*batch, learning_rate);
     ++step_;
-    ++steps_here_;
+    ++total_.steps;
     stats_.images += batch->size();
+    total_.images += batch->size();
     const double wait = train_loader_.wait_seconds();
-    stats_.wait_seconds += wait - std::exchange(wait_before, wait);
+    stats_.wait_seconds += wait - wait_before;
+    total_.wait_seconds += wait - std::exchange(wait_before, wait);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     const int64_t done = train_loader_.state().batch - done_before;
@@ -270,14 +276,14 @@ double Trainer::checked_loss() const {
 
 void Trainer::profile_steps() {
   if (options_.profile == 0) return;
-  if (steps_here_ == kFirstProfiled) profile_ = std::make_unique<OpProfile>();
-  if (steps_here_ == kFirstProfiled + options_.profile) finish_profile();
+  if (total_.steps == kFirstProfiled) profile_ = std::make_unique<OpProfile>();
+  if (total_.steps == kFirstProfiled + options_.profile) finish_profile();
 }
 
 void Trainer::finish_profile() {
   if (profile_ == nullptr) return;
   profile_->stop();
-  fmt::print("{} steps, op by op\n{}\n", steps_here_ - kFirstProfiled, profile_->table());
+  fmt::print("{} steps, op by op\n{}\n", total_.steps - kFirstProfiled, profile_->table());
   profile_.reset();
 }
 
@@ -318,6 +324,36 @@ void Trainer::report_epoch(const TestResult& test) const {
   }
   fmt::print("{}\n", line);
   std::fflush(stdout);
+}
+
+void Trainer::write_report(const TestResult* test) const {
+  if (options_.report.empty()) return;
+  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; };
+  const std::vector<std::pair<std::string, std::string>> entries = {
+      {"model", '"' + options_.model + '"'},
+      {"precision", '"' + *options_.precision + '"'},
+      {"layout", fmt::format("\"{}\"", to_string(*options_.layout))},
+      {"device", fmt::format("\"{}\"", device_)},
+      {"epochs", fmt::format("{}", *options_.epochs)},
+      {"batch", fmt::format("{}", *options_.batch)},
+      {"seed", fmt::format("{}", options_.seed)},
+      {"complete", test != nullptr ? "true" : "false"},
+      {"steps", fmt::format("{}", total_.steps)},
+      {"skipped_steps", fmt::format("{}", scaler_.skipped())},
+      {"seconds", number(total_.seconds)},
+      {"wait_seconds", number(total_.wait_seconds)},
+      {"img_s", number(static_cast<double>(total_.images) / total_.seconds)},
+      {"peak_gib", number(static_cast<double>(total_.peak_bytes) / 0x1p30)},
+      {"accuracy", test != nullptr ? number(test->confusion.accuracy()) : "null"},
+      {"top5", test != nullptr && test->top5 ? number(*test->top5) : "null"},
+  };
+  std::string text;
+  for (const auto& [name, value] : entries) {
+    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", name, value);
+  }
+  std::ofstream file(options_.report);
+  file << text << "\n}\n";
+  if (!file.flush()) throw IoError(fmt::format("[report] cannot write {}", options_.report));
 }
 
 void Trainer::save() const {

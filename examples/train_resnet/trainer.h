@@ -43,6 +43,9 @@ class Trainer {
 
   const sinter::nn::ResNet& model() const { return model_; }
 
+  /// Writes --report: what this process has trained, and `test` if the run is complete.
+  void write_report(const TestResult* test) const;
+
  private:
   /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole. What depends on
   /// the results of steps adds up on the device, which training then need not wait for.
@@ -81,7 +84,12 @@ class Trainer {
   int64_t step_ = 0;  // of the whole run
   EpochStats stats_;
   std::unique_ptr<sinter::OpProfile> profile_;  // while steps are timed
-  int64_t steps_here_ = 0;                      // of this process
+  // Of this process, all epochs together.
+  struct {
+    int64_t steps = 0, images = 0;
+    double seconds = 0.0, wait_seconds = 0.0;
+    size_t peak_bytes = 0;
+  } total_;
 };
 
 /// Makes Ctrl-C (SIGINT) and SIGTERM end training after the present step, with a checkpoint; a second one
