@@ -7,7 +7,8 @@ namespace sinter::ops {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kItems = 4;  // independent loads of a thread
+// Of the kernel that moves wide units: few threads with many independent loads each.
+constexpr int kCopyThreads = 128, kCopyItems = 8;
 
 /// Where units lie: the last axis is that of the units of a piece.
 template <class Index>
@@ -36,24 +37,26 @@ struct UnitAxes {
   }
 };
 
-template <class Index, class T>
-__global__ void __launch_bounds__(kThreads)
+/// kContiguous: `out` is one piece.
+template <class Index, class T, bool kContiguous>
+__global__ void __launch_bounds__(kCopyThreads)
     copy_units_kernel(Index count, __grid_constant__ const UnitAxes<Index> axes, T* __restrict__ out,
                       const T* __restrict__ in) {
-  constexpr Index kBlockUnits = kThreads * kItems;
+  constexpr Index kBlockUnits = kCopyThreads * kCopyItems;
   for (Index base = blockIdx.x * kBlockUnits + threadIdx.x; base < count; base += gridDim.x * kBlockUnits) {
-    T units[kItems];
-    int64_t to[kItems];
+    T units[kCopyItems];
+    int64_t to[kCopyItems];
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const Index index = base + static_cast<Index>(i * kThreads);
+    for (int i = 0; i < kCopyItems; ++i) {
+      const Index index = base + static_cast<Index>(i * kCopyThreads);
       int64_t from = 0;
       axes.locate(index, to[i], from);
+      if (kContiguous) to[i] = static_cast<int64_t>(index);
       if (index < count) units[i] = __ldg(in + from);
     }
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      if (base + static_cast<Index>(i * kThreads) < count) __stcs(out + to[i], units[i]);
+    for (int i = 0; i < kCopyItems; ++i) {
+      if (base + static_cast<Index>(i * kCopyThreads) < count) __stcs(out + to[i], units[i]);
     }
   }
 }
@@ -112,7 +115,8 @@ void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::sp
   }
   const int64_t count = bytes / unit * pieces;
   if (count == 0) return;
-  const bool packs = unit < 16 && address_of(to) % 16 == 0 && is_contiguous(axes, bytes);
+  const bool contiguous = is_contiguous(axes, bytes);
+  const bool packs = unit < 16 && contiguous && address_of(to) % 16 == 0;
   dispatch_unit(unit, [&]<class T> {
     dispatch_index(count, [&]<class Index> {
       UnitAxes<Index> unit_axes;
@@ -121,10 +125,16 @@ void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::sp
       }
       unit_axes.add(bytes / unit, 1, 1);
       unit_axes.piece = static_cast<Index>(bytes / unit);
-      const auto shape =
-          cuda::grid_stride_shape(count, packs ? kThreads * 16 / unit : kThreads * kItems, kThreads);
-      cuda::launch(stream, shape, packs ? gather_packs_kernel<Index, T> : copy_units_kernel<Index, T>, count,
-                   unit_axes, static_cast<T*>(to), static_cast<const T*>(from));
+      const auto run = [&](auto kernel, int threads, int64_t units) {
+        cuda::launch(stream, cuda::grid_stride_shape(count, units, static_cast<unsigned>(threads)), kernel,
+                     count, unit_axes, static_cast<T*>(to), static_cast<const T*>(from));
+      };
+      if (packs) {
+        run(gather_packs_kernel<Index, T>, kThreads, kThreads * 16 / unit);
+      } else {
+        run(contiguous ? copy_units_kernel<Index, T, true> : copy_units_kernel<Index, T, false>, kCopyThreads,
+            kCopyThreads * kCopyItems);
+      }
     });
   });
 }

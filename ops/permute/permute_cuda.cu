@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kTileThreads, 4)
 }
 
 template <class T, ThinSide kSide>
-__global__ void __launch_bounds__(kTileThreads, 4)
+__global__ void __launch_bounds__(kTileThreads, sizeof(T) == 1 ? 4 : 6)
     thin_kernel(__grid_constant__ const ThinJob job, const T* __restrict__ in, T* __restrict__ out) {
   __shared__ Pack<uint4> packs[kThinPacks];
   auto* image = reinterpret_cast<std::byte*>(packs);

@@ -155,6 +155,8 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
   sides.add_outer(job);
   job.input = space_at(input, element_bytes, sides.total());
   job.output = space_at(output, element_bytes, sides.total());
+  job.first_pack = -job.input.phase & (pack - 1);
+  job.last_pair = (job.input.total + job.input.phase) / pack * pack - job.input.phase - 2 * pack;
   const bool aligned_input = input % 16 == 0 && job.column_count % pack == 0 &&
                              all_divide_by(job.rows.strides, job.rows.rank, pack) &&
                              all_divide_by(job.outer.in_strides, job.outer.rank, pack);

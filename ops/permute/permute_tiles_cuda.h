@@ -35,6 +35,7 @@ struct TileJob {
   int log_row_packs = 0, log_column_packs = 0;
   int key_shift = 0;
   PackSpace input, output;
+  int64_t first_pack = 0, last_pair = 0;  ///< where the first pack inside the input begins, and the last two
 
   SINTER_HOST_DEVICE Tile tile(int64_t task, int pack) const {
     int64_t row_tile = 0, column_tile = 0;
@@ -85,32 +86,28 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   };
 
   Pack<T> packs[4] = {};
-  int shifts[4] = {};
-  bool inside = true;
+  bool whole[4] = {true, true, true, true};
   if constexpr (!kShifted) {
     SINTER_UNROLL
     for (int i = 0; i < 4; ++i) packs[i] = load_pack(in + start_of(i));
-  } else {
+  } else if (job.last_pair >= job.first_pack) {
+    Pack<T> next[4];
+    int shifts[4];
     SINTER_UNROLL
-    for (int half = 0; half < 4; half += 2) {  // two rows at a time, to keep to few registers
-      Pack<T> next[2] = {};
-      SINTER_UNROLL
-      for (int k = 0; k < 2; ++k) {
-        const int64_t start = start_of(half + k);
-        const int shift = shifts[half + k] = job.input.behind<T>(start);
-        if (!job.input.holds<T>(start)) {
-          inside = false;
-          shifts[half + k] = 0;
-          continue;
-        }
-        packs[half + k] = load_pack(in + start - shift);
-        if (shift != 0) next[k] = load_pack(in + start + (n - shift));
-      }
-      SINTER_UNROLL
-      for (int k = 0; k < 2; ++k) {
-        if (shifts[half + k] != 0) packs[half + k] = cut(packs[half + k], next[k], shifts[half + k]);
-      }
+    for (int i = 0; i < 4; ++i) {  // without branches, so that all loads are under way at once
+      const int64_t start = start_of(i);
+      shifts[i] = job.input.behind<T>(start);
+      int64_t at = start - shifts[i];
+      at = at < job.first_pack ? job.first_pack : at;
+      at = at > job.last_pair ? job.last_pair : at;
+      whole[i] = at == start - shifts[i];
+      packs[i] = load_pack(in + at);
+      next[i] = load_pack(in + at + n);
     }
+    SINTER_UNROLL
+    for (int i = 0; i < 4; ++i) packs[i] = cut(packs[i], next[i], shifts[i]);
+  } else {
+    whole[0] = whole[1] = whole[2] = whole[3] = false;
   }
   Quad<T> quads[16 / sizeof(T)];
   transpose(packs, quads);
@@ -127,14 +124,13 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
       }
     }
   }
-  if (kShifted && !inside) {  // packs that reach beyond the tensor: what lies inside is loaded by elements
-    for (int i = 0; i < 4 && row + i < tile.rows; ++i) {
-      const int64_t start = start_of(i);
-      if (job.input.holds<T>(start)) continue;
-      SINTER_UNROLL
-      for (int j = 0; j < n; ++j) {
-        if (column + j >= tile.columns) continue;
-        *reinterpret_cast<T*>(shared + job.place(column + j, (row + i) * size)) = in[start + j];
+  if constexpr (kShifted) {  // packs that reach beyond the tensor: what lies inside is loaded by elements
+    SINTER_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (whole[i] || row + i >= tile.rows) continue;
+      const T* from = in + start_of(i);
+      for (int j = 0; j < n && column + j < tile.columns; ++j) {
+        *reinterpret_cast<T*>(shared + job.place(column + j, (row + i) * size)) = from[j];
       }
     }
   }
@@ -161,12 +157,12 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
       // Every aligned pack is stored by the tile in whose first row_step rows it begins; the elements before
       // a column's first aligned pack go with it.
       const int shift = job.output.ahead<T>(start), first = pack * n + shift;
-      Pack<T> value = read(pack);
+      const Pack<T> low = read(pack);
+      const Pack<T> value = cut(low, read(smaller(pack + 1, row_packs - 1)), shift);
       if (pack == 0 && tile.row == 0 && shift > 0) {
-        store_some(out + start, value, 0, smaller(shift, tile.rows));
+        store_some(out + start, low, 0, smaller(shift, tile.rows));
       }
       if (pack * n >= job.row_step || first >= tile.rows) continue;
-      if (shift > 0) value = cut(value, read(pack + 1), shift);
       if (first + n <= tile.rows) {
         store_pack(out + start + first, value);
       } else {
