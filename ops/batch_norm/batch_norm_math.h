@@ -74,4 +74,23 @@ SINTER_HOST_DEVICE NormalizeGrad<C> make_normalize_grad(C mean, double inv_std, 
           static_cast<C>(-inv_std * inv_std * (sum_dy_deviation / count)), static_cast<C>(-sum_dy / count)};
 }
 
+/// Mean and sum of squared deviations of `count` values from the sums of the values and of their squares.
+SINTER_HOST_DEVICE inline Moments moments_of_sums(double count, double sum, double squares) {
+  return moments_about(0.0, count, sum, squares);
+}
+
+/// act(x) where the mask's bit is x > 0: ReLU (NaN stays NaN), or PReLU with slope `alpha`, of which 1 is the
+/// identity.
+template <class C>
+SINTER_HOST_DEVICE C activated(C x, bool relu, C alpha) {
+  if (x > C{0} || x != x) return x;
+  return relu ? C{0} : alpha * x;
+}
+
+/// The gradient of the activation's argument where the mask's bit is 0.
+template <class C>
+SINTER_HOST_DEVICE C masked_slope(C dy, bool relu, C alpha) {
+  return relu ? C{0} : alpha * dy;
+}
+
 }  // namespace sinter::ops
