@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/op/call.h>
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/registry.h>
 
 namespace sinter {
@@ -94,6 +95,36 @@ TEST(Call, RaisesTheVersionOfWhatItMutates) {
   call(test_op(), {x, Tensor(), state});
   EXPECT_EQ(state.version(), before + 1);
   EXPECT_EQ(x.version(), 0u);
+}
+
+class RecordingObserver final : public CallObserver {
+ public:
+  RecordingObserver() : previous_(set_call_observer(this)) {}
+  ~RecordingObserver() override { set_call_observer(previous_); }
+
+  void before(const Op& op, const Kernel& kernel, const KernelQuery& query, const Stream& stream) override {
+    events.push_back(
+        fmt::format("before {} {} {} on {}", op.name(), kernel.name, query.input(0).shape, stream.device));
+  }
+  void after(const Stream& stream) override { events.push_back(fmt::format("after on {}", stream.device)); }
+
+  std::vector<std::string> events;
+
+ private:
+  CallObserver* previous_;
+};
+
+TEST(Call, TellsTheObserverOfEveryKernel) {
+  const Tensor x = Tensor::full({2}, 1.0f);
+  std::vector<std::string> events;
+  {
+    RecordingObserver observer;
+    call(test_op(), {x, Tensor(), Tensor()});
+    EXPECT_THROW(call(test_op(), {Tensor(), x, x}), InvalidArgument);
+    events = observer.events;
+  }
+  EXPECT_EQ(events, (std::vector<std::string>{"before test_op float32 (2,) on cpu", "after on cpu"}));
+  EXPECT_EQ(set_call_observer(nullptr), nullptr);
 }
 
 TEST(Registry, PrefersTheKernelOfHigherPriorityThatCanRun) {

@@ -1,0 +1,120 @@
+"""What the PyTorch peers share: the measuring method of common/gpu_bench.h, rows, and the command line.
+
+A row is {"suite", "case", "dtype", "layout", "peer"} with one of "us", "img_s" and "host_us"; collect.py joins it
+with Sinter's row of the same suite, case, dtype and layout.
+"""
+import argparse
+import json
+import statistics
+import sys
+import time
+
+try:
+    import torch
+except ImportError:
+    sys.exit("skipped: python3 has no torch")
+if not torch.cuda.is_available():
+    sys.exit("skipped: this torch sees no CUDA device")
+
+FLUSH_BYTES = 256 << 20
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Graph:
+    """A captured call. It runs three times before, on the stream that captures."""
+
+    def __init__(self, call, stream=None):
+        stream = stream or torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call()
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            self.kept = call()  # the replay writes there
+        torch.cuda.synchronize()
+
+
+def time_cold(call, repeats=30, stream=None):
+    """Median microseconds of one captured call replayed, with 256 MB written before each replay."""
+    flush = torch.empty(FLUSH_BYTES // 4, device="cuda", dtype=torch.int32)
+    graph = Graph(call, stream)
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times = []
+    for i in range(-2, repeats):
+        flush.zero_()
+        start.record()
+        graph.graph.replay()
+        stop.record()
+        stop.synchronize()
+        if i >= 0:
+            times.append(start.elapsed_time(stop) * 1e3)
+    return statistics.median(times)
+
+
+def time_stream(call, calls, repeats=5):
+    """Microseconds from one call to the next, gaps included: median of `repeats` runs after one that warms up."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times = []
+    for i in range(-1, repeats):
+        start.record()
+        for _ in range(calls):
+            call()
+        stop.record()
+        stop.synchronize()
+        if i >= 0:
+            times.append(start.elapsed_time(stop) * 1e3 / calls)
+    return statistics.median(times)
+
+
+def host_us_per_call(call, calls=200, repeats=15):
+    """Microseconds that the host spends in one call: median of `repeats` runs with the stream empty at the start."""
+    times = []
+    for i in range(-3, repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        elapsed = time.perf_counter() - start
+        if i >= 0:
+            times.append(elapsed * 1e6 / calls)
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+class Peers:
+    """Rows of one program. Cases that fail are named, and leave the others alone."""
+
+    def __init__(self, description, **extra):
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--json", help="write the rows to this file")
+        parser.add_argument("--filter", default="", help='only rows whose "suite case dtype layout" contains this')
+        parser.add_argument("--quick", action="store_true", help="fewer cases, and no torch.compile")
+        for name, options in extra.items():
+            parser.add_argument(name if name == "root" else "--" + name, **options)
+        self.options = parser.parse_args()
+        self.rows = []
+
+    @property
+    def quick(self):
+        return self.options.quick
+
+    def measure(self, suite, case, dtype, layout, peer, run):
+        """`run` gives a dict with the figure and whatever belongs to it; it is not run if --filter leaves the row out."""
+        if self.options.filter not in f"{suite} {case} {dtype} {layout}":
+            return
+        try:
+            row = dict(suite=suite, case=case, dtype=dtype, layout=layout, peer=peer, **run())
+        except Exception as error:  # a peer that cannot do a case has no row there
+            print(f"{suite} {case} {dtype} {layout} {peer} failed: {str(error).strip().splitlines()[0]}"[:200], flush=True)
+            return
+        self.rows.append(row)
+        figures = "  ".join(f"{k} {v:.6g}" for k, v in row.items() if isinstance(v, (int, float)))
+        print(f"{suite:14} {case:36} {dtype:9} {layout:4} {peer:20} {figures}", flush=True)
+
+    def finish(self):
+        if self.options.json:
+            versions = {"torch": torch.__version__, "torch_cudnn": str(torch.backends.cudnn.version())}
+            with open(self.options.json, "w", encoding="utf-8") as file:
+                json.dump({"gpu": torch.cuda.get_device_name(0), "versions": versions, "rows": self.rows}, file, indent=1)

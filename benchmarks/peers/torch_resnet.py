@@ -1,0 +1,57 @@
+"""PyTorch's training steps on synthetic data: the cases of train_step_benchmark, eager and compiled."""
+import gc
+import time
+
+import torch
+from peer_bench import Peers, time_stream
+from torch_models import Step, decay_groups, resnet18, resnet50, set_precision
+
+PROBLEMS = {"resnet18_cifar batch 512": (resnet18, 512, 32, 10), "resnet50 batch 256": (resnet50, 256, 224, 1000)}
+MODES = {"torch_eager": None, "torch_compile": "default", "torch_compile_graphs": "reduce-overhead"}
+FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
+
+
+def measure(problem, precision, layout, mode, calls):
+    make, batch, size, classes = PROBLEMS[problem]
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.manual_seed(0)
+    amp = set_precision(precision)
+    net = make(classes, size <= 64).cuda().to(memory_format=FORMATS[layout])
+    model = net if mode is None else torch.compile(net, mode=mode)
+    optimizer = torch.optim.SGD(decay_groups(net, 5e-5), 0.01, momentum=0.9, fused=True)
+    images = torch.randn(batch, 3, size, size, device="cuda").to(memory_format=FORMATS[layout])
+    labels = torch.randint(classes, (batch,), device="cuda")
+    step = Step(net, model, optimizer, amp)
+    start = time.perf_counter()
+    for _ in range(6):
+        step(images, labels)
+    torch.cuda.synchronize()
+    warm_up = time.perf_counter() - start
+    torch.cuda.reset_peak_memory_stats()
+    us = time_stream(lambda: step(images, labels), calls)
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    return {"img_s": batch / us * 1e6, "ms": us / 1e3, "peak_gib": peak, "warm_up_s": warm_up}
+
+
+def main():
+    torch.backends.cudnn.benchmark = True
+    peers = Peers(__doc__)
+    # Compiled in the precision and layout that users train in; the rest shows what those two are worth.
+    cases = [("mixed_f16", "NHWC", mode) for mode in MODES]
+    cases += [("float32", "NHWC", "torch_eager"), ("float32", "NCHW", "torch_eager"), ("tf32", "NHWC", "torch_eager")]
+    if not peers.quick:
+        cases += [("tf32", "NCHW", "torch_eager"), ("mixed_f16", "NCHW", "torch_eager"),
+                  ("mixed_bf16", "NHWC", "torch_eager"), ("mixed_bf16", "NHWC", "torch_compile")]
+    for problem in PROBLEMS:
+        for precision, layout, peer in cases:
+            if peers.quick and peer != "torch_eager":
+                continue
+            run = lambda: measure(problem, precision, layout, MODES[peer], 5 if peers.quick else 20)
+            peers.measure("train_step", problem, precision, layout, peer, run)
+    peers.finish()
+
+
+if __name__ == "__main__":
+    main()
