@@ -67,7 +67,8 @@ std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
   if (options.normalize_addend) {
-    SINTER_CHECK(context.has(In::kAddend), "[{}] expected an addend to normalize but got none", context.tag());
+    SINTER_CHECK(context.has(In::kAddend), "[{}] expected an addend to normalize but got none",
+                 context.tag());
     check_norm(context, options, In::kAddendWeight, In::kAddendSums, channels);
   } else {
     for (size_t i = In::kAddendWeight; i <= In::kAddendSums; ++i) {
@@ -91,7 +92,8 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
   using Out = NormActOutput;
   const auto& options = context.attributes<BatchNormActOptions>();
   const bool masked = options.activation != Activation::kNone;
-  SINTER_CHECK(!masked || options.save_mask, "[batch_norm_act] expected save_mask for a gradient but it is off");
+  SINTER_CHECK(!masked || options.save_mask,
+               "[batch_norm_act] expected save_mask for a gradient but it is off");
   std::vector<Tensor> grads(In::kCount);
   if (context.needs(In::kAddend) && !options.normalize_addend && !masked) grads[In::kAddend] = context.grad();
   const std::initializer_list<size_t> parameters = {In::kWeight, In::kBias, In::kAlpha, In::kAddendWeight,
@@ -151,7 +153,8 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend) && context.has(In::kAddendMean) && context.has(In::kAddendInvStd),
                  "[{}] expected the normalized addend with its mean and inv_std", context.tag());
-    for (size_t i = In::kAddendWeight; i <= In::kAddendInvStd; ++i) check_channel_vector(context, i, channels);
+    for (size_t i = In::kAddendWeight; i <= In::kAddendInvStd; ++i)
+      check_channel_vector(context, i, channels);
   }
   const TensorSpec none{Shape{0}, x.dtype, x.device};
   const TensorSpec no_statistic{Shape{0}, accumulate_dtype(x.dtype), x.device};
@@ -182,8 +185,9 @@ Tensor batch_norm_act(const Tensor& x, const NormParameters& norm, const BatchNo
                                                 addend_norm.running_var,
                                                 addend_norm.sums};
   BatchNormActOptions wanted = options;
-  wanted.save_mask = options.save_mask && grad_enabled() &&
-                     std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
+  wanted.save_mask =
+      options.save_mask && grad_enabled() &&
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.requires_grad(); });
   return call_single(op, inputs, wanted);
 }
 
@@ -237,33 +241,29 @@ void register_batch_norm_act(OpRegistry& registry) {
                             {"addend_inv_std", false}},
                 .infer = infer_batch_norm_act,
                 .gradient = batch_norm_act_gradient,
-                .gradient_reads = {.inputs = reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha, In::kAddend,
-                                                       In::kAddendWeight, In::kAddendBias}),
-                                   .outputs = reads_of({Out::kMean, Out::kInvStd, Out::kMask, Out::kAddendMean,
-                                                        Out::kAddendInvStd})}});
-  registry.add({.name = "batch_norm_act_grad",
-                .inputs = {{"x"},
-                           {"dy"},
-                           {"dy2", true},
-                           {"mask", true},
-                           {"weight", true},
-                           {"bias", true},
-                           {"mean"},
-                           {"inv_std"},
-                           {"alpha", true},
-                           {"addend", true},
-                           {"addend_weight", true},
-                           {"addend_bias", true},
-                           {"addend_mean", true},
-                           {"addend_inv_std", true}},
-                .outputs = {{"dx"},
-                            {"dweight"},
-                            {"dbias"},
-                            {"daddend"},
-                            {"dalpha"},
-                            {"daddend_weight"},
-                            {"daddend_bias"}},
-                .infer = infer_batch_norm_act_grad});
+                .gradient_reads = {.inputs = reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha,
+                                                       In::kAddend, In::kAddendWeight, In::kAddendBias}),
+                                   .outputs = reads_of({Out::kMean, Out::kInvStd, Out::kMask,
+                                                        Out::kAddendMean, Out::kAddendInvStd})}});
+  registry.add(
+      {.name = "batch_norm_act_grad",
+       .inputs = {{"x"},
+                  {"dy"},
+                  {"dy2", true},
+                  {"mask", true},
+                  {"weight", true},
+                  {"bias", true},
+                  {"mean"},
+                  {"inv_std"},
+                  {"alpha", true},
+                  {"addend", true},
+                  {"addend_weight", true},
+                  {"addend_bias", true},
+                  {"addend_mean", true},
+                  {"addend_inv_std", true}},
+       .outputs =
+           {{"dx"}, {"dweight"}, {"dbias"}, {"daddend"}, {"dalpha"}, {"daddend_weight"}, {"daddend_bias"}},
+       .infer = infer_batch_norm_act_grad});
 }
 
 }  // namespace sinter::ops

@@ -1,4 +1,5 @@
-// Batch normalisation fused with what follows it: an addend, which may itself be normalised, and an activation.
+// Batch normalisation fused with what follows it: an addend, which may itself be normalised, and an
+// activation.
 #pragma once
 
 #include <sinter/core/op/attributes.h>
@@ -35,7 +36,7 @@ struct BatchNormActOptions {
 /// What belongs to one normalisation, per channel. All of it may be undefined, but in inference the running
 /// statistics may not.
 struct NormParameters {
-  Tensor weight = {}, bias = {};                ///< (C): 1 and 0 if undefined
+  Tensor weight = {}, bias = {};               ///< (C): 1 and 0 if undefined
   Tensor running_mean = {}, running_var = {};  ///< (C): moved in place in training; both or neither
   /// (2, C): the sums of the elements and of their squares, where whatever computed the tensor has summed
   /// them up on the way. Only in training.
@@ -60,9 +61,9 @@ struct NormParameters {
 /// does not have are of shape (0).
 ///
 /// Throws InvalidArgument for other shapes and dtypes, and in training for one value per channel.
-Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {}, const BatchNormActOptions& options = {},
-                      const Tensor& alpha = {}, const Tensor& addend = {},
-                      const NormParameters& addend_norm = {});
+Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {},
+                      const BatchNormActOptions& options = {}, const Tensor& alpha = {},
+                      const Tensor& addend = {}, const NormParameters& addend_norm = {});
 
 struct BatchNormActGradOptions {
   bool training = true;         ///< mean and inv_std depend on the tensors; else they are constants
@@ -90,9 +91,9 @@ struct NormState {
 
 /// The gradients of batch_norm_act; those that were not asked for or do not exist are undefined.
 struct BatchNormActGrads {
-  Tensor dx, daddend;    ///< as x
-  Tensor dweight, dbias; ///< (C)
-  Tensor dalpha;         ///< as alpha
+  Tensor dx, daddend;                   ///< as x
+  Tensor dweight, dbias;                ///< (C)
+  Tensor dalpha;                        ///< as alpha
   Tensor daddend_weight, daddend_bias;  ///< (C)
 };
 

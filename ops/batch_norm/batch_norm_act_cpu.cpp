@@ -86,8 +86,13 @@ void forward(const NormCall& call, void* workspace) {
     const Normalize<C> main = normalizer<C>(call.main, scratch.mean, scratch.inv_std, c);
     const Normalize<C> addend =
         normalizer<C>(call.addend, two ? scratch.addend_mean : nullptr, scratch.addend_inv_std, c);
-    return std::array<C, 7>{main.mean,  main.scale,  main.shift, addend.mean,
-                            addend.scale, addend.shift, static_cast<C>(slope_of<C>(call.alpha, c))};
+    return std::array<C, 7>{main.mean,
+                            main.scale,
+                            main.shift,
+                            addend.mean,
+                            addend.scale,
+                            addend.shift,
+                            static_cast<C>(slope_of<C>(call.alpha, c))};
   });
   const T* x = call.main.x.as<const T>();
   T* y = call.y.as<T>();
@@ -111,7 +116,8 @@ void forward(const NormCall& call, void* workspace) {
 
 void run_forward(const KernelContext& context) {
   const NormCall call(context, context.attributes<BatchNormActOptions>());
-  dispatch_float(call.main.x.dtype, "batch_norm_act", [&]<class T> { forward<T>(call, context.workspace()); });
+  dispatch_float(call.main.x.dtype, "batch_norm_act",
+                 [&]<class T> { forward<T>(call, context.workspace()); });
 }
 
 size_t forward_bytes(const KernelQuery& query) {
@@ -159,8 +165,13 @@ void gradient_sums(const NormGradCall& call, const ChannelLoop& loop, double* su
   C* lanes = reinterpret_cast<C*>(table + loop.entries() * int64_t{kSums} * width);
   const auto parameters = loop.expand<C, 7>(lanes, [&](int64_t c) {
     const Normalize<C> main = normalizer<C>(call.main, c), addend = normalizer<C>(call.addend, c);
-    return std::array<C, 7>{main.mean,  main.scale,  main.shift, addend.mean,
-                            addend.scale, addend.shift, static_cast<C>(slope_of<C>(call.alpha, c))};
+    return std::array<C, 7>{main.mean,
+                            main.scale,
+                            main.shift,
+                            addend.mean,
+                            addend.scale,
+                            addend.shift,
+                            static_cast<C>(slope_of<C>(call.alpha, c))};
   });
   const Slopes<T> slopes(call);
   const T* x = call.main.x.as<const T>();
@@ -215,7 +226,8 @@ void tensor_gradient(const NormGradCall& call, const NormGradTensor& tensor, con
   const double count = static_cast<double>(loop.view().per_channel());
   const bool training = call.options.training;
   const auto parameters = loop.expand<C, 5>(lanes, [&](int64_t c) {
-    const double inv_std = double{tensor.inv_std.as<const C>()[c]}, weight = value_or<C>(tensor.weight, c, 1.0);
+    const double inv_std = double{tensor.inv_std.as<const C>()[c]},
+                 weight = value_or<C>(tensor.weight, c, 1.0);
     const NormalizeGrad<C> gradient =
         training ? make_normalize_grad<C>(tensor.mean.as<const C>()[c], inv_std, weight, count, sums[c],
                                           deviations[c])
@@ -262,7 +274,8 @@ size_t backward_bytes(const KernelQuery& query) {
   const TensorSpec& x = query.input(0);
   const ChannelLoop loop = norm_loop(x.shape, query.attributes<BatchNormActGradOptions>().layout);
   return static_cast<size_t>(loop.view().channels) * kSums * sizeof(double) +
-         loop.sum_bytes(kSums, element_of(x.dtype)) + 7 * static_cast<size_t>(loop.width()) * element_of(x.dtype);
+         loop.sum_bytes(kSums, element_of(x.dtype)) +
+         7 * static_cast<size_t>(loop.width()) * element_of(x.dtype);
 }
 
 }  // namespace

@@ -137,19 +137,25 @@ Normalized normalized_addend(const OpSample& sample) {
   const auto& options = sample.attributes.as<BatchNormActOptions>();
   if (!sample.inputs[kAddend].defined()) return {};
   if (!options.normalize_addend) {
-    return {.values = reference_of(sample.inputs[kAddend]).values, .x_hat = {}, .mean = {}, .inv_std = {}, .running = {}};
+    return {.values = reference_of(sample.inputs[kAddend]).values,
+            .x_hat = {},
+            .mean = {},
+            .inv_std = {},
+            .running = {}};
   }
-  return normalize(sample.inputs[kAddend], &sample.inputs[kAddendWeight], sample.inputs[kAddendSums], options);
+  return normalize(sample.inputs[kAddend], &sample.inputs[kAddendWeight], sample.inputs[kAddendSums],
+                   options);
 }
 
 OpSample draw(SampleMaker& maker) {
   const int64_t channels = some_channels(maker);
-  BatchNormActOptions options{.epsilon = maker.pick({1e-5, 1e-3, 0.1}),
-                              .momentum = maker.pick({0.0, 0.1, 1.0}),
-                              .training = maker.chance(0.7),
-                              .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-                              .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
-                              .normalize_addend = maker.chance(0.3)};
+  BatchNormActOptions options{
+      .epsilon = maker.pick({1e-5, 1e-3, 0.1}),
+      .momentum = maker.pick({0.0, 0.1, 1.0}),
+      .training = maker.chance(0.7),
+      .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
+      .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
+      .normalize_addend = maker.chance(0.3)};
   const Shape shape = image_shape(maker, options.layout, channels);
   std::vector<Tensor> inputs(kInputs);
   inputs[0] = maker.tensor(shape);
@@ -189,7 +195,8 @@ OpSample make_batch_norm_act(SampleMaker& maker) {
 
 ReferenceTensor mask_of(const std::vector<double>& z) {
   ReferenceTensor mask(Shape{(static_cast<int64_t>(z.size()) + 7) / 8});
-  for (size_t i = 0; i < z.size(); ++i) mask.values[i / 8] += z[i] > 0.0 ? static_cast<double>(1 << i % 8) : 0.0;
+  for (size_t i = 0; i < z.size(); ++i)
+    mask.values[i / 8] += z[i] > 0.0 ? static_cast<double>(1 << i % 8) : 0.0;
   return mask;
 }
 
@@ -202,9 +209,10 @@ std::vector<ReferenceTensor> batch_norm_act_reference(const OpSample& sample) {
   ReferenceTensor y(sample.inputs[0].shape());
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     const double value = z[static_cast<size_t>(i)];
-    const double slope = options.activation == Activation::kNone   ? 1.0
-                         : options.activation == Activation::kRelu ? 0.0
-                                                                   : at_or(sample.inputs[kAlpha], geometry.channel(i), 0.0);
+    const double slope = options.activation == Activation::kNone ? 1.0
+                         : options.activation == Activation::kRelu
+                             ? 0.0
+                             : at_or(sample.inputs[kAlpha], geometry.channel(i), 0.0);
     y[i] = value > 0.0 ? value : slope * value;
   }
   std::vector<ReferenceTensor> outputs = {y, main.mean, main.inv_std};
@@ -226,12 +234,13 @@ constexpr size_t kDy = 1, kDy2 = 2, kMask = 3, kWeight = 4, kMean = 6, kInvStd =
 
 OpSample make_batch_norm_act_grad(SampleMaker& maker) {
   const int64_t channels = some_channels(maker);
-  BatchNormActGradOptions options{.training = maker.chance(0.7),
-                                  .parameter_grads = maker.chance(0.8),
-                                  .addend_grad = maker.chance(0.5),
-                                  .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-                                  .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
-                                  .normalize_addend = maker.chance(0.3)};
+  BatchNormActGradOptions options{
+      .training = maker.chance(0.7),
+      .parameter_grads = maker.chance(0.8),
+      .addend_grad = maker.chance(0.5),
+      .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
+      .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
+      .normalize_addend = maker.chance(0.3)};
   const Shape shape = image_shape(maker, options.layout, channels);
   std::vector<Tensor> inputs(14);
   inputs[0] = maker.tensor(shape);

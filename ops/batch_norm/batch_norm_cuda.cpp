@@ -47,7 +47,8 @@ size_t fused_backward_bytes(const KernelQuery& query) {
 
 void register_batch_norm_cuda(OpRegistry& registry);
 void register_batch_norm_cuda(OpRegistry& registry) {
-  const auto add = [&](const char* op, size_t (*bytes)(const KernelQuery&), void (*run)(const KernelContext&)) {
+  const auto add = [&](const char* op, size_t (*bytes)(const KernelQuery&),
+                       void (*run)(const KernelContext&)) {
     registry.add_kernel(op, {.device = DeviceType::kCuda, .workspace_bytes = bytes, .run = run});
   };
   add("batch_norm", forward_bytes, run_forward<BatchNormOptions>);

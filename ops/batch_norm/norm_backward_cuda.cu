@@ -94,7 +94,8 @@ struct GradientTerms {
     Parameter result;
     if constexpr (kAlpha) {
       result.main = main_source.at(channel);
-      result.addend = addend_source.mean == nullptr ? Normalize<C>{C{0}, C{1}, C{0}} : addend_source.at(channel);
+      result.addend =
+          addend_source.mean == nullptr ? Normalize<C>{C{0}, C{1}, C{0}} : addend_source.at(channel);
       result.alpha = alpha[channel * alpha_step];
     } else {
       result.main = main_source.mean[channel];
@@ -167,8 +168,8 @@ struct ChannelGradient {
 template <class C, GradKind kind>
 struct FinishGradient {
   ChannelGradient<C> main, addend;
-  C* dalpha;           // null: not wanted, or one for all channels
-  double* dalpha_sums; // by channel, of one alpha for all; else null
+  C* dalpha;            // null: not wanted, or one for all channels
+  double* dalpha_sums;  // by channel, of one alpha for all; else null
   double count;
   bool constant;
 
@@ -186,7 +187,8 @@ struct FinishGradient {
 
 /// Where statistics are constants and no sums are wanted, parameters come without them.
 template <class C>
-__global__ void constant_parameters_kernel(int64_t channels, ChannelGradient<C> main, ChannelGradient<C> addend) {
+__global__ void constant_parameters_kernel(int64_t channels, ChannelGradient<C> main,
+                                           ChannelGradient<C> addend) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= channels) return;
   main.finish(c, 0.0, true, 0.0, 0.0);
@@ -231,7 +233,7 @@ struct GradientMap {
   Slopes<T> slopes;
   const T *x, *addend;  // null where statistics are constants: then the parameters do not need them
   T *dx, *daddend;      // daddend: null if not wanted
-  const NormalizeGrad<C> *main_parameters, *addend_parameters;
+  const NormalizeGrad<C>*main_parameters, *addend_parameters;
   const C* alpha;  // null: none
   int64_t alpha_step;
 
@@ -341,8 +343,8 @@ class Backward {
                                        .alpha = pointer_or_null<const C>(call_.alpha),
                                        .alpha_step = alpha_step()};
     const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2});
-    const NormPlan plan = plan_norm_sums(simplified_norm_view(view_), wide,
-                                         norm_blocks(stream_.device.index, kGradientBlocks));
+    const NormPlan plan =
+        plan_norm_sums(simplified_norm_view(view_), wide, norm_blocks(stream_.device.index, kGradientBlocks));
     constexpr int unroll = kind == GradKind::kPlain ? 2 : 1;
     sum_channels<T, unroll>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
@@ -370,7 +372,8 @@ class Backward {
         .addend_parameters = addend_.parameters,
         .alpha = summed ? nullptr : pointer_or_null<const C>(call_.alpha),
         .alpha_step = alpha_step()};
-    const bool wide = allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
+    const bool wide =
+        allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
     map_channels_of<T, two ? 1 : 2>(stream_, simplified_norm_view(view_), wide,
                                     norm_blocks(stream_.device.index, kMapBlocks), map);
   }

@@ -97,8 +97,9 @@ struct NormCall {
     using In = NormActInput;
     using Out = NormActOutput;
     const auto input = [&](size_t i) { return context.input(i); };
-    main = {input(In::kX),          input(In::kWeight), input(In::kBias),           input(In::kRunningMean),
-            input(In::kRunningVar), input(In::kSums),   context.output(Out::kMean), context.output(Out::kInvStd)};
+    main = {
+        input(In::kX),          input(In::kWeight), input(In::kBias),           input(In::kRunningMean),
+        input(In::kRunningVar), input(In::kSums),   context.output(Out::kMean), context.output(Out::kInvStd)};
     alpha = input(In::kAlpha);
     addend.x = input(In::kAddend);
     if (fused.normalize_addend) {
@@ -149,9 +150,7 @@ struct NormGradCall {
     using In = NormActGradInput;
     using Out = NormActGradOutput;
     const auto input = [&](size_t i) { return context.input(i); };
-    const auto output = [&](size_t i, bool wanted) {
-      return wanted ? context.output(i) : TensorView{};
-    };
+    const auto output = [&](size_t i, bool wanted) { return wanted ? context.output(i) : TensorView{}; };
     const bool parameters = fused.parameter_grads;
     main = {input(In::kX),
             input(In::kWeight),

@@ -26,9 +26,9 @@ struct PilotPlaces {
 };
 
 /// The sums of x - pilot and of its square. The pilot is the median of three of the channel's elements: close
-/// to its mean on the scale of its deviation, so that the sums keep their digits whatever the mean. An element
-/// that some share f of a channel takes lies at most sqrt(1 / f) deviations from the mean; only where two of
-/// the three are equally rare would about 1 / f times float's rounding be lost.
+/// to its mean on the scale of its deviation, so that the sums keep their digits whatever the mean. An
+/// element that some share f of a channel takes lies at most sqrt(1 / f) deviations from the mean; only where
+/// two of the three are equally rare would about 1 / f times float's rounding be lost.
 template <class T>
 struct StatisticsTerms {
   using C = compute_type<T>;
@@ -52,7 +52,8 @@ struct StatisticsTerms {
     return load_pack<pack>(x, offset);
   }
   template <int pack>
-  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&pilots)[pack], C (&sums)[2][pack]) const {
+  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&pilots)[pack],
+                      C (&sums)[2][pack]) const {
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const C deviation = cuda::load_as_compute(loaded.values[i]) - pilots[i];
@@ -115,8 +116,8 @@ __global__ void known_statistics_kernel(int64_t channels, ChannelStatistics<C> s
     statistics.use(c, static_cast<double>(statistics.running_mean[c]),
                    static_cast<double>(statistics.running_var[c]));
   } else {
-    statistics.learn(c, moments_of_sums(count, static_cast<double>(sums[c]),
-                                        static_cast<double>(sums[channels + c])));
+    statistics.learn(
+        c, moments_of_sums(count, static_cast<double>(sums[c]), static_cast<double>(sums[channels + c])));
   }
 }
 
@@ -147,7 +148,8 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   const NormPlan plan = plan_norm_sums(simplified_norm_view(view), allows_packs<T>({x}),
                                        norm_blocks(stream.device.index, kStatisticsBlocks));
   sum_channels<T, 4>(stream, plan, terms, static_cast<C*>(table));
-  finish_channels<2>(stream, plan, static_cast<const C*>(table), FinishStatistics<T>{statistics, terms, count});
+  finish_channels<2>(stream, plan, static_cast<const C*>(table),
+                     FinishStatistics<T>{statistics, terms, count});
 }
 
 // ---- the map
@@ -175,7 +177,7 @@ struct NormalizeMap {
   const T *x, *addend;
   T* y;
   uint8_t* mask;  // null: not wanted
-  const Normalize<C> *main_parameters, *addend_parameters;
+  const Normalize<C>*main_parameters, *addend_parameters;
   const C* alpha;  // null: 1
   int64_t alpha_step;
   bool relu;
@@ -232,7 +234,8 @@ void map_forward(const NormCall& call, const Stream& stream,
                                   .alpha = pointer_or_null<const C>(call.alpha),
                                   .alpha_step = call.alpha.present && call.alpha.numel() > 1 ? 1 : 0,
                                   .relu = call.options.activation == Activation::kRelu};
-  map_channels_of<T, 2>(stream, simplified_norm_view(call.view()), allows_packs<T>({map.x, map.addend, map.y}),
+  map_channels_of<T, 2>(stream, simplified_norm_view(call.view()),
+                        allows_packs<T>({map.x, map.addend, map.y}),
                         norm_blocks(stream.device.index, kMapBlocks), map);
 }
 
@@ -260,9 +263,9 @@ void forward(const NormCall& call, const Stream& stream, void* workspace) {
 }  // namespace
 
 size_t norm_forward_bytes(const NormProblem& problem) {
-  const size_t parameters = NormScratch::bytes(static_cast<size_t>(problem.view.channels) *
-                                               (problem.dtype == DType::kFloat64 ? sizeof(Normalize<double>)
-                                                                                 : sizeof(Normalize<float>)));
+  const size_t parameters = NormScratch::bytes(
+      static_cast<size_t>(problem.view.channels) *
+      (problem.dtype == DType::kFloat64 ? sizeof(Normalize<double>) : sizeof(Normalize<float>)));
   return parameters * (problem.two_tensors ? 2 : 1) +
          (problem.training ? norm_table_bytes(problem, kStatisticsBlocks, 2) : 0);
 }

@@ -17,6 +17,7 @@
 #include <sinter/core/cuda/fast_divide.h>
 #include <sinter/core/cuda/launch_early.h>
 #include <sinter/ops/batch_norm/norm_plan.h>
+#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 
@@ -225,7 +226,8 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
 template <int unroll, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map, NormPlan plan) {
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    map_columns_kernel(Map map, NormPlan plan, bool forwards) {
   constexpr int pack = NormPlan::kPack;
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
@@ -237,20 +239,19 @@ __global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map
 #pragma unroll
   for (int i = 0; i < pack; ++i) parameters[i] = map.parameter(column + i);
   const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
-  int64_t row = first < plan.items ? first + (plan.items - 1 - first) / step * step : -1;
-  for (; row - (unroll - 1) * step >= 0; row -= unroll * step) {
+  int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
+  int64_t offset = ((forwards ? first : first + (left - 1) * step) * plan.width) + column;
+  const int64_t stride = forwards ? step * plan.width : -step * plan.width;
+  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
     typename Map::template Loaded<pack> loaded[unroll];
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      loaded[u] = map.template load<pack, true>((row - u * step) * plan.width + column, pack);
-    }
+    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      map.template apply<true>((row - u * step) * plan.width + column, pack, parameters, loaded[u]);
+      map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
     }
   }
-  for (; row >= 0; row -= step) {
-    const int64_t offset = row * plan.width + column;
+  for (; left > 0; --left, offset += stride) {
     map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
   }
 }
@@ -266,11 +267,11 @@ enum class FlatWalk {
 template <FlatWalk walk, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
-                    int64_t inner, int64_t channels) {
+                    int64_t inner, int64_t channels, bool forwards) {
   constexpr int pack = NormPlan::kPack;
   constexpr bool whole = walk != FlatWalk::kAnything;
   cuda::let_next_begin();
-  const int64_t block = gridDim.x - 1 - blockIdx.x;
+  const int64_t block = forwards ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
   cuda::wait_for_previous();
   typename Map::template Loaded<pack> loaded[unroll];
@@ -316,12 +317,32 @@ template <class T, int unroll, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-  const auto run = [&]<int pack>() {
+  const auto run_unrolled = [&]<int pack, int packs>() {
     const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
     if (plan.by_columns) {
-      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, unroll, Terms>, terms, plan, divide, table);
+      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, packs, Terms>, terms, plan, divide, table);
     } else {
-      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, unroll, Terms>, terms, plan, divide, table);
+      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, packs, Terms>, terms, plan, divide, table);
+    }
+  };
+  const auto run = [&]<int pack>() {
+    if constexpr (pack == 1) {
+      run_unrolled.template operator()<pack, unroll>();
+    } else {
+      switch (norm_tuning("NORM_SU", unroll)) {
+        case 1:
+          run_unrolled.template operator()<pack, 1>();
+          break;
+        case 2:
+          run_unrolled.template operator()<pack, 2>();
+          break;
+        case 4:
+          run_unrolled.template operator()<pack, 4>();
+          break;
+        default:
+          run_unrolled.template operator()<pack, 8>();
+          break;
+      }
     }
   };
   if constexpr (sizeof(T) < sizeof(double)) {
@@ -340,10 +361,11 @@ void finish_channels(const Stream& stream, const NormPlan& plan, const C* table,
                      cuda::WideDivide(std::max<int64_t>(plan.columns_per_channel(), 1)), table, finish);
 }
 
-/// Maps every element of `view`. `wide`: all pointers allow accesses of whole packs. `early`: the kernel before
-/// on the stream is one of these, so that this one may be set up while it ends.
+/// Maps every element of `view`. `wide`: all pointers allow accesses of whole packs. `early`: the kernel
+/// before on the stream is one of these, so that this one may be set up while it ends.
 template <class T, int unroll, class Map>
-void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, int64_t blocks, const Map& map) {
+void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, int64_t blocks,
+                     const Map& map) {
   constexpr int pack = NormPlan::kPack;
   const int64_t count = view.numel();
   if (count == 0) return;
@@ -353,16 +375,40 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, i
                                   dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, packs, Map>, map, count,
                        cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
-                       view.channels);
+                       view.channels, norm_tuning("NORM_FWD", 0) != 0);
   };
   if constexpr (sizeof(T) < sizeof(double)) {
     if (wide && count % pack == 0) {
       if (view.inner == 1 && view.channels % pack == 0) {
         const NormPlan plan = plan_norm_map(view, blocks);
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-        cuda::launch_early(stream, shape, detail::map_columns_kernel<unroll, Map>, map, plan);
+        const auto columns = [&]<int packs>() {
+          cuda::launch_early(stream, shape, detail::map_columns_kernel<packs, Map>, map, plan,
+                             norm_tuning("NORM_FWD", 0) != 0);
+        };
+        switch (norm_tuning("NORM_MU", unroll)) {
+          case 1:
+            columns.template operator()<1>();
+            break;
+          case 2:
+            columns.template operator()<2>();
+            break;
+          default:
+            columns.template operator()<4>();
+            break;
+        }
       } else if (view.inner % pack == 0) {
-        flat.template operator()<detail::FlatWalk::kOneChannel, unroll>();
+        switch (norm_tuning("NORM_MU", unroll)) {
+          case 1:
+            flat.template operator()<detail::FlatWalk::kOneChannel, 1>();
+            break;
+          case 2:
+            flat.template operator()<detail::FlatWalk::kOneChannel, 2>();
+            break;
+          default:
+            flat.template operator()<detail::FlatWalk::kOneChannel, 4>();
+            break;
+        }
       } else {
         flat.template operator()<detail::FlatWalk::kManyChannels, 1>();
       }

@@ -21,14 +21,14 @@ struct NormPlan {
   static constexpr int kPack = 8;  ///< elements of a wide access, one byte of a mask
 
   bool by_columns = false;
-  int pack = 1;          ///< kPack or 1
+  int pack = 1;  ///< kPack or 1
   int64_t channels = 0;
-  int64_t inner = 1;     ///< neighbouring columns, or elements of a plane, that belong to one channel
-  int64_t width = 0;     ///< columns of the matrix; by planes, channels
-  int64_t items = 0;     ///< rows of the matrix; by planes, packs of a channel
-  int64_t tiles = 0;     ///< blocks beside each other; by planes, channels
-  int64_t parts = 0;     ///< blocks that share the items of a tile; 0 if the tensor is empty
-  int columns = 1;       ///< threads beside each other, a power of two up to 32; by planes, 1
+  int64_t inner = 1;  ///< neighbouring columns, or elements of a plane, that belong to one channel
+  int64_t width = 0;  ///< columns of the matrix; by planes, channels
+  int64_t items = 0;  ///< rows of the matrix; by planes, packs of a channel
+  int64_t tiles = 0;  ///< blocks beside each other; by planes, channels
+  int64_t parts = 0;  ///< blocks that share the items of a tile; 0 if the tensor is empty
+  int columns = 1;    ///< threads beside each other, a power of two up to 32; by planes, 1
 
   int lanes() const { return kThreads / columns; }
   int64_t blocks() const { return tiles * parts; }
@@ -48,15 +48,15 @@ namespace detail {
 
 inline constexpr int64_t kMostItemsPerThread = 512;  // that a thread sums up in the compute type
 inline constexpr int64_t kLeastItemsPerThread = 4;
-inline constexpr int64_t kLeastImagesAsRows = 32;    // else the table is not small against the tensor
+inline constexpr int64_t kLeastImagesAsRows = 32;  // else the table is not small against the tensor
 
 /// Whether the tensor is walked by columns, and in which packs, if `wide` accesses are allowed.
 inline NormPlan norm_walk(const ChannelView& view, bool wide) {
   const int64_t image = view.channels * view.inner;
   NormPlan plan{.channels = view.channels, .inner = view.inner};
   const bool whole_planes = view.inner % NormPlan::kPack == 0, whole_images = image % NormPlan::kPack == 0;
-  plan.by_columns = view.inner == 1 ||
-                    (wide && !whole_planes && whole_images && view.outer >= kLeastImagesAsRows);
+  plan.by_columns =
+      view.inner == 1 || (wide && !whole_planes && whole_images && view.outer >= kLeastImagesAsRows);
   plan.pack = wide && (plan.by_columns ? whole_images : whole_planes) ? NormPlan::kPack : 1;
   if (plan.by_columns) {
     const int64_t packs = image / plan.pack;

@@ -171,8 +171,8 @@ void norm_statistics(const BatchNormActOptions& options, const NormTensor& tenso
   }
 }
 
-template void norm_statistics<float>(const BatchNormActOptions&, const NormTensor&, const ChannelLoop&, double*,
-                                     double*, void*);
+template void norm_statistics<float>(const BatchNormActOptions&, const NormTensor&, const ChannelLoop&,
+                                     double*, double*, void*);
 template void norm_statistics<double>(const BatchNormActOptions&, const NormTensor&, const ChannelLoop&,
                                       double*, double*, void*);
 template void norm_statistics<float16>(const BatchNormActOptions&, const NormTensor&, const ChannelLoop&,

@@ -6,4 +6,4 @@ inline int norm_tuning(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::atoi(text) : otherwise;
 }
-}
+}  // namespace sinter::ops
