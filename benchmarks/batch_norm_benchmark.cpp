@@ -43,14 +43,14 @@ std::vector<Case> cases() {
   using enum Layout;
   constexpr DType f32 = DType::kFloat32, f16 = DType::kFloat16, bf16 = DType::kBFloat16;
   std::vector<Case> all;
-  for (const DType dtype : {f32, f16}) {
-    all.push_back({kRelu, {16, 32, 112, 112}, dtype, kNCHW, false, true});
-    for (const Layout layout : {kNCHW, kNHWC}) {
-      for (const Tail tail : {kRelu, kAddRelu})
-        all.push_back({tail, {256, 256, 56, 56}, dtype, layout, false, true});
+  for (const std::array<int64_t, 4>& shape :
+       {std::array<int64_t, 4>{16, 32, 112, 112}, {256, 256, 56, 56}, {256, 1024, 14, 14}}) {
+    for (const DType dtype : {f32, f16, bf16}) {
+      for (const Layout layout : {kNCHW, kNHWC}) {
+        for (const Tail tail : {kRelu, kAddRelu})
+          all.push_back({tail, shape, dtype, layout, false, dtype != bf16});
+      }
     }
-    for (const Tail tail : {kRelu, kAddRelu})
-      all.push_back({tail, {256, 1024, 14, 14}, dtype, kNHWC, false, true});
   }
   // ResNet-50's other places, CIFAR's ResNet-18 at batch 512, iResNet-50 at batch 128.
   all.push_back({kAddRelu, {256, 256, 56, 56}, f16, kNHWC, true});
@@ -60,7 +60,6 @@ std::vector<Case> cases() {
   all.push_back({kRelu, {256, 128, 28, 28}, f16, kNHWC});
   all.push_back({kRelu, {256, 512, 7, 7}, f16, kNHWC});
   all.push_back({kAddRelu, {256, 2048, 7, 7}, f16, kNHWC});
-  all.push_back({kRelu, {256, 1024, 14, 14}, f16, kNCHW});
   all.push_back({kRelu, {256, 512, 7, 7}, f16, kNCHW});
   all.push_back({kRelu, {256, 64, 56, 56}, bf16, kNHWC});
   all.push_back({kPRelu, {128, 64, 112, 112}, f16, kNHWC});
@@ -105,8 +104,10 @@ struct Tensors {
     }
   }
 
-  std::vector<Tensor> forward() const {
+  std::vector<Tensor> forward(ops::NormBackend backend = ops::NormBackend::kSinter) const {
     static const Op& op = ops::builtin("batch_norm_act");
+    ops::BatchNormActOptions wanted = options;
+    wanted.backend = backend;
     return call(op,
                 {x,
                  norm.weight,
@@ -121,20 +122,22 @@ struct Tensors {
                  addend_norm.running_mean,
                  addend_norm.running_var,
                  {}},
-                options);
+                wanted);
   }
-  ops::BatchNormActGrads backward(const std::vector<Tensor>& outputs) const {
-    const bool two = options.normalize_addend;
+  ops::BatchNormActGrads backward(const std::vector<Tensor>& outputs,
+                                  ops::NormBackend backend = ops::NormBackend::kSinter) const {
+    const bool two = options.normalize_addend, on_cudnn = backend == ops::NormBackend::kCudnn;
     const ops::BatchNormActGradOptions grad_options{.addend_grad = addend.defined(),
                                                     .layout = options.layout,
                                                     .activation = options.activation,
-                                                    .normalize_addend = two};
-    const bool masked = options.activation != ops::Activation::kNone;
+                                                    .normalize_addend = two,
+                                                    .backend = backend};
+    const bool masked = options.activation != ops::Activation::kNone || on_cudnn;
     return ops::batch_norm_act_grad(
         x, {norm.weight, norm.bias, outputs[1], outputs[2]}, dy, dy2, masked ? outputs[3] : Tensor(),
         grad_options, alpha, two ? addend : Tensor(),
-        two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]}
-            : ops::NormState{});
+        two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]} : ops::NormState{},
+        on_cudnn ? outputs[0] : Tensor());
   }
 };
 
@@ -155,37 +158,48 @@ double backward_bytes(const Case& c, double bytes, double mask) {
   return tensors * bytes + masks * mask;
 }
 
+/// cuDNN's fused kernels can run the case.
+bool has_cudnn(const Case& c) {
+  return c.dtype == DType::kFloat16 && c.layout == Layout::kNHWC && !c.two_gradients &&
+         (c.tail == Tail::kNone || c.tail == Tail::kRelu || c.tail == Tail::kAddRelu);
+}
+
+void measure(bench::Report& report, const Case& c) {
+  const auto [n, channels, h, w] = c.nchw;
+  const std::string shape =
+      fmt::format("{}{} ({},{},{},{})", name_of(c.tail), c.two_gradients ? " dy+dy2" : "", n, channels, h, w);
+  const std::string dtype(to_string(c.dtype)), layout(to_string(c.layout));
+  const std::string names[] = {"forward " + shape, "backward " + shape};
+  // Forward does not know how many gradients there will be.
+  const bool wanted[] = {!c.two_gradients && report.wants("batch_norm", names[0], dtype, layout),
+                         report.wants("batch_norm", names[1], dtype, layout)};
+  if (!wanted[0] && !wanted[1]) return;
+  const NoGrad no_grad;
+  const Tensors tensors(c);
+  const double bytes = static_cast<double>(tensors.x.spec().bytes());
+  const double mask = static_cast<double>(tensors.x.numel()) / 8.0;
+  const auto add = [&](int direction, double minimum, const std::function<double(ops::NormBackend)>& time) {
+    if (!wanted[direction]) return;
+    bench::Row row{.suite = "batch_norm", .name = names[direction], .dtype = dtype, .layout = layout};
+    row.us = time(ops::NormBackend::kSinter);
+    row.minimum_bytes = minimum;
+    if (has_cudnn(c)) {
+      row.peers_us["cudnn"] = time(ops::NormBackend::kCudnn);
+      row.target_speedup["cudnn"] = 1.0;
+    }
+    if (c.has_target) row.target_share = 0.9;
+    report.add(std::move(row));
+  };
+  add(0, forward_bytes(c, bytes, mask),
+      [&](ops::NormBackend backend) { return bench::time_cold([&] { tensors.forward(backend); }); });
+  add(1, backward_bytes(c, bytes, mask), [&](ops::NormBackend backend) {
+    const std::vector<Tensor> outputs = tensors.forward(backend);
+    return bench::time_cold([&] { tensors.backward(outputs, backend); });
+  });
+}
+
 void run(bench::Report& report) {
-  for (const Case& c : cases()) {
-    const auto [n, channels, h, w] = c.nchw;
-    const std::string shape = fmt::format("{}{} ({},{},{},{})", name_of(c.tail),
-                                          c.two_gradients ? " dy+dy2" : "", n, channels, h, w);
-    const std::string dtype(to_string(c.dtype)), layout(to_string(c.layout));
-    const std::string forward = "forward " + shape, backward = "backward " + shape;
-    const bool wants_forward = report.wants("batch_norm", forward, dtype, layout) && !c.two_gradients;
-    const bool wants_backward = report.wants("batch_norm", backward, dtype, layout);
-    if (!wants_forward && !wants_backward) continue;
-    const NoGrad no_grad;
-    const Tensors tensors(c);
-    const double bytes = static_cast<double>(tensors.x.spec().bytes());
-    const double mask = static_cast<double>(tensors.x.numel()) / 8.0;
-    const std::optional<double> target = c.has_target ? std::optional(0.9) : std::nullopt;
-    if (wants_forward) {
-      bench::Row row{.suite = "batch_norm", .name = forward, .dtype = dtype, .layout = layout};
-      row.us = bench::time_cold([&] { tensors.forward(); });
-      row.minimum_bytes = forward_bytes(c, bytes, mask);
-      row.target_share = target;
-      report.add(std::move(row));
-    }
-    if (wants_backward) {
-      const std::vector<Tensor> outputs = tensors.forward();
-      bench::Row row{.suite = "batch_norm", .name = backward, .dtype = dtype, .layout = layout};
-      row.us = bench::time_cold([&] { tensors.backward(outputs); });
-      row.minimum_bytes = backward_bytes(c, bytes, mask);
-      row.target_share = target;
-      report.add(std::move(row));
-    }
-  }
+  for (const Case& c : cases()) measure(report, c);
 }
 
 }  // namespace

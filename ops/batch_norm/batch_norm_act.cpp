@@ -8,6 +8,8 @@
 namespace sinter::ops {
 namespace {
 
+NormReserveBytes cudnn_reserve = nullptr;
+
 void check_channel_vector(const InferContext& context, size_t i, int64_t channels) {
   if (!context.has(i)) return;
   context.expect_dtype(i, accumulate_dtype(context.input(0).dtype));
@@ -52,6 +54,13 @@ void check_norm(const InferContext& context, const BatchNormActOptions& options,
   context.expect_shape(sums, Shape{2, channels});
 }
 
+/// Of cuDNN, for calls that it can run; 0 for others, which find no kernel then.
+int64_t reserve_bytes(const InferContext& context, const BatchNormActOptions& options) {
+  const TensorSpec& x = context.input(NormActInput::kX);
+  if (cudnn_reserve == nullptr || x.device.type != DeviceType::kCuda) return 0;
+  return cudnn_reserve(x, options, context.has(NormActInput::kAddend));
+}
+
 std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
   using In = NormActInput;
   const auto& options = context.attributes<BatchNormActOptions>();
@@ -80,17 +89,26 @@ std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
                "[{}] expected more than 1 value per channel in training but got shape {}", context.tag(),
                x.shape);
   const TensorSpec statistic{Shape{channels}, accumulate_dtype(x.dtype), x.device};
-  const bool masked = options.activation != Activation::kNone && options.save_mask;
-  const TensorSpec mask{Shape{masked ? mask_bytes(x.shape.numel()) : 0}, DType::kUInt8, x.device};
+  const bool on_cudnn = options.backend == NormBackend::kCudnn;
+  const bool masked = (options.activation != Activation::kNone && options.save_mask) || on_cudnn;
+  int64_t bytes = masked ? mask_bytes(x.shape.numel()) : 0;
+  if (on_cudnn) bytes = reserve_bytes(context, options);
+  const TensorSpec mask{Shape{bytes}, DType::kUInt8, x.device};
   if (options.normalize_addend) return {x, statistic, statistic, mask, statistic, statistic};
   if (masked) return {x, statistic, statistic, mask};
   return {x, statistic, statistic};
+}
+
+/// The addend is read where it is normalised or where PReLU's argument is found again.
+bool reads_addend(const BatchNormActOptions& options) {
+  return options.normalize_addend || options.activation == Activation::kPRelu;
 }
 
 std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
   using In = NormActInput;
   using Out = NormActOutput;
   const auto& options = context.attributes<BatchNormActOptions>();
+  const bool on_cudnn = options.backend == NormBackend::kCudnn;
   const bool masked = options.activation != Activation::kNone;
   SINTER_CHECK(!masked || options.save_mask,
                "[batch_norm_act] expected save_mask for a gradient but it is off");
@@ -100,12 +118,15 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
                                                     In::kAddendBias};
   const BatchNormActGradOptions grad_options{
       .training = options.training,
-      .parameter_grads =
-          std::any_of(parameters.begin(), parameters.end(), [&](size_t i) { return context.needs(i); }),
-      .addend_grad = context.needs(In::kAddend) && !grads[In::kAddend].defined(),
+      .parameter_grads = on_cudnn || std::any_of(parameters.begin(), parameters.end(),
+                                                 [&](size_t i) { return context.needs(i); }),
+      .addend_grad = on_cudnn ? context.input(In::kAddend).defined()
+                              : context.needs(In::kAddend) && !grads[In::kAddend].defined(),
       .layout = options.layout,
       .activation = options.activation,
-      .normalize_addend = options.normalize_addend};
+      .normalize_addend = options.normalize_addend,
+      .backend = options.backend,
+      .epsilon = options.epsilon};
   const NormState norm{context.input(In::kWeight), context.input(In::kBias), context.output(Out::kMean),
                        context.output(Out::kInvStd)};
   NormState addend_norm;
@@ -113,11 +134,11 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
     addend_norm = {context.input(In::kAddendWeight), context.input(In::kAddendBias),
                    context.output(Out::kAddendMean), context.output(Out::kAddendInvStd)};
   }
-  const bool reads_addend = options.normalize_addend || options.activation == Activation::kPRelu;
   const BatchNormActGrads all = batch_norm_act_grad(
-      context.input(In::kX), norm, context.grad(), {}, masked ? context.output(Out::kMask) : Tensor(),
-      grad_options, context.input(In::kAlpha), reads_addend ? context.input(In::kAddend) : Tensor(),
-      addend_norm);
+      context.input(In::kX), norm, context.grad(), {},
+      masked || on_cudnn ? context.output(Out::kMask) : Tensor(), grad_options, context.input(In::kAlpha),
+      reads_addend(options) ? context.input(In::kAddend) : Tensor(), addend_norm,
+      on_cudnn ? context.output(Out::kY) : Tensor());
   const auto give = [&](size_t i, const Tensor& grad) {
     if (context.needs(i) && !grads[i].defined()) grads[i] = grad;
   };
@@ -143,12 +164,14 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   for (size_t i = In::kWeight; i <= In::kInvStd; ++i) check_channel_vector(context, i, channels);
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
-  const bool masked = options.activation != Activation::kNone;
+  check_image(context, In::kY);
+  const bool on_cudnn = options.backend == NormBackend::kCudnn;
+  const bool masked = options.activation != Activation::kNone || on_cudnn;
   SINTER_CHECK(context.has(In::kMask) == masked, "[{}] expected {} mask with activation {}", context.tag(),
                masked ? "a" : "no", to_string(options.activation));
   if (masked) {
     context.expect_dtype(In::kMask, DType::kUInt8);
-    context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
+    if (!on_cudnn) context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
   }
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend) && context.has(In::kAddendMean) && context.has(In::kAddendInvStd),
@@ -194,13 +217,13 @@ Tensor batch_norm_act(const Tensor& x, const NormParameters& norm, const BatchNo
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
                                       const Tensor& dy2, const Tensor& mask,
                                       const BatchNormActGradOptions& options, const Tensor& alpha,
-                                      const Tensor& addend, const NormState& addend_norm) {
+                                      const Tensor& addend, const NormState& addend_norm, const Tensor& y) {
   using Out = NormActGradOutput;
   static const Op& op = builtin("batch_norm_act_grad");
   const std::vector<Tensor> grads =
       call(op,
            {x, dy, dy2, mask, norm.weight, norm.bias, norm.mean, norm.inv_std, alpha, addend,
-            addend_norm.weight, addend_norm.bias, addend_norm.mean, addend_norm.inv_std},
+            addend_norm.weight, addend_norm.bias, addend_norm.mean, addend_norm.inv_std, y},
            options);
   BatchNormActGrads result;
   result.dx = grads[Out::kDx];
@@ -216,9 +239,11 @@ BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, co
   return result;
 }
 
+void set_cudnn_norm_reserve(NormReserveBytes bytes) {
+  cudnn_reserve = bytes;
+}
+
 void register_batch_norm_act(OpRegistry& registry) {
-  using In = NormActInput;
-  using Out = NormActOutput;
   registry.add({.name = "batch_norm_act",
                 .inputs = {{"x"},
                            {"weight", true},
@@ -241,10 +266,7 @@ void register_batch_norm_act(OpRegistry& registry) {
                             {"addend_inv_std", false}},
                 .infer = infer_batch_norm_act,
                 .gradient = batch_norm_act_gradient,
-                .gradient_reads = {.inputs = reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha,
-                                                       In::kAddend, In::kAddendWeight, In::kAddendBias}),
-                                   .outputs = reads_of({Out::kMean, Out::kInvStd, Out::kMask,
-                                                        Out::kAddendMean, Out::kAddendInvStd})}});
+                .gradient_reads = {.inputs = kReadsAll, .outputs = kReadsAll}});
   registry.add(
       {.name = "batch_norm_act_grad",
        .inputs = {{"x"},

@@ -13,6 +13,16 @@ constexpr std::string_view to_string(Activation activation) {
   return activation == Activation::kNone ? "none" : activation == Activation::kRelu ? "relu" : "prelu";
 }
 
+/// Whose kernels run. kCudnn is there to be compared with and for GPUs on which it is the faster one; it
+/// takes float16 images under kNHWC whose channels are a multiple of 4, on a GPU, in training, with weight
+/// and bias, ReLU or nothing at all behind, an addend only before ReLU and not normalised, no sums, one
+/// incoming gradient, all gradients computed, and tensors aligned to 16 bytes. Other calls throw Unsupported.
+enum class NormBackend : uint8_t { kSinter, kCudnn };
+
+constexpr std::string_view to_string(NormBackend backend) {
+  return backend == NormBackend::kSinter ? "sinter" : "cudnn";
+}
+
 struct BatchNormActOptions {
   double epsilon = 1e-5;  ///< > 0, added to the variance
   double momentum = 0.1;  ///< in [0, 1]: running = (1 - momentum) * running + momentum * batch
@@ -21,6 +31,7 @@ struct BatchNormActOptions {
   Activation activation = Activation::kRelu;
   bool normalize_addend = false;  ///< the addend is normalised too, with its own parameters
   bool save_mask = true;          ///< give the mask that the gradient needs if there is an activation
+  NormBackend backend = NormBackend::kSinter;
 
   bool operator==(const BatchNormActOptions&) const = default;
   static constexpr auto fields() {
@@ -29,7 +40,7 @@ struct BatchNormActOptions {
                       field("training", &Options::training), field("layout", &Options::layout),
                       field("activation", &Options::activation),
                       field("normalize_addend", &Options::normalize_addend),
-                      field("save_mask", &Options::save_mask));
+                      field("save_mask", &Options::save_mask), field("backend", &Options::backend));
   }
 };
 
@@ -57,8 +68,9 @@ struct NormParameters {
 ///
 /// The op's outputs behind y: mean and 1 / sqrt(variance + epsilon) as used; the mask; the addend's mean and
 /// inverse deviation. The mask holds one bit per element, bit i % 8 of byte i / 8 for element i in memory
-/// order, set where the activation's argument is > 0: all that the gradient needs of y. Outputs that a call
-/// does not have are of shape (0).
+/// order, set where the activation's argument is > 0: all that the gradient needs of y. Under kCudnn it is
+/// cuDNN's reserve space instead, and the gradient reads y as well. Outputs that a call does not have are of
+/// shape (0).
 ///
 /// Throws InvalidArgument for other shapes and dtypes, and in training for one value per channel.
 Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {},
@@ -72,6 +84,8 @@ struct BatchNormActGradOptions {
   Layout layout = Layout::kNCHW;
   Activation activation = Activation::kRelu;
   bool normalize_addend = false;
+  NormBackend backend = NormBackend::kSinter;  ///< that of the forward call
+  double epsilon = 1e-5;                       ///< likewise; for kCudnn
 
   bool operator==(const BatchNormActGradOptions&) const = default;
   static constexpr auto fields() {
@@ -79,7 +93,8 @@ struct BatchNormActGradOptions {
     return std::tuple(
         field("training", &Options::training), field("parameter_grads", &Options::parameter_grads),
         field("addend_grad", &Options::addend_grad), field("layout", &Options::layout),
-        field("activation", &Options::activation), field("normalize_addend", &Options::normalize_addend));
+        field("activation", &Options::activation), field("normalize_addend", &Options::normalize_addend),
+        field("backend", &Options::backend), field("epsilon", &Options::epsilon));
   }
 };
 
@@ -100,10 +115,11 @@ struct BatchNormActGrads {
 /// The gradient of batch_norm_act from that of y, which is `dy`, or dy + dy2 where y had two users: their
 /// sum is taken on the way. `mask` is the op's, undefined without an activation. The addend is read if it is
 /// normalised, or under PReLU; without normalize_addend its gradient is written once, in the pass over dy
-/// that sums up the parameters' gradients. The bias is read under PReLU only.
+/// that sums up the parameters' gradients. The bias is read under PReLU only, y under kCudnn only.
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
                                       const Tensor& dy2 = {}, const Tensor& mask = {},
                                       const BatchNormActGradOptions& options = {}, const Tensor& alpha = {},
-                                      const Tensor& addend = {}, const NormState& addend_norm = {});
+                                      const Tensor& addend = {}, const NormState& addend_norm = {},
+                                      const Tensor& y = {});
 
 }  // namespace sinter::ops

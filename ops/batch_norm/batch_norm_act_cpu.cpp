@@ -281,10 +281,14 @@ size_t backward_bytes(const KernelQuery& query) {
 }  // namespace
 
 void register_batch_norm_act_cpu(OpRegistry& registry) {
-  registry.add_kernel("batch_norm_act",
-                      {.device = DeviceType::kCpu, .workspace_bytes = forward_bytes, .run = run_forward});
-  registry.add_kernel("batch_norm_act_grad",
-                      {.device = DeviceType::kCpu, .workspace_bytes = backward_bytes, .run = run_backward});
+  registry.add_kernel("batch_norm_act", {.device = DeviceType::kCpu,
+                                         .can_run = wants_own_kernel<BatchNormActOptions>,
+                                         .workspace_bytes = forward_bytes,
+                                         .run = run_forward});
+  registry.add_kernel("batch_norm_act_grad", {.device = DeviceType::kCpu,
+                                              .can_run = wants_own_kernel<BatchNormActGradOptions>,
+                                              .workspace_bytes = backward_bytes,
+                                              .run = run_backward});
 }
 
 }  // namespace sinter::ops

@@ -45,16 +45,21 @@ size_t fused_backward_bytes(const KernelQuery& query) {
 
 }  // namespace
 
+void register_cudnn_batch_norm(OpRegistry& registry);  // batch_norm_cudnn_cuda.cpp
 void register_batch_norm_cuda(OpRegistry& registry);
 void register_batch_norm_cuda(OpRegistry& registry) {
-  const auto add = [&](const char* op, size_t (*bytes)(const KernelQuery&),
-                       void (*run)(const KernelContext&)) {
-    registry.add_kernel(op, {.device = DeviceType::kCuda, .workspace_bytes = bytes, .run = run});
+  const auto kernel = [](bool (*can_run)(const KernelQuery&), size_t (*bytes)(const KernelQuery&),
+                         void (*run)(const KernelContext&)) {
+    return Kernel{.device = DeviceType::kCuda, .can_run = can_run, .workspace_bytes = bytes, .run = run};
   };
-  add("batch_norm", forward_bytes, run_forward<BatchNormOptions>);
-  add("batch_norm_grad", backward_bytes, run_backward<BatchNormGradOptions>);
-  add("batch_norm_act", fused_forward_bytes, run_forward<BatchNormActOptions>);
-  add("batch_norm_act_grad", fused_backward_bytes, run_backward<BatchNormActGradOptions>);
+  registry.add_kernel("batch_norm", kernel(nullptr, forward_bytes, run_forward<BatchNormOptions>));
+  registry.add_kernel("batch_norm_grad", kernel(nullptr, backward_bytes, run_backward<BatchNormGradOptions>));
+  registry.add_kernel("batch_norm_act", kernel(wants_own_kernel<BatchNormActOptions>, fused_forward_bytes,
+                                               run_forward<BatchNormActOptions>));
+  registry.add_kernel("batch_norm_act_grad",
+                      kernel(wants_own_kernel<BatchNormActGradOptions>, fused_backward_bytes,
+                             run_backward<BatchNormActGradOptions>));
+  register_cudnn_batch_norm(registry);
 }
 
 }  // namespace sinter::ops

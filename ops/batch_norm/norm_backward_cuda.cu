@@ -329,7 +329,7 @@ class Backward {
  private:
   /// The gradient of an addend that is not normalised, or null.
   T* dz() const { return two_ ? nullptr : pointer_or_null<T>(call_.addend.dx); }
-  int64_t alpha_step() const { return call_.alpha.present && call_.alpha.numel() > 1 ? 1 : 0; }
+  int64_t alpha_step() const { return call_.alpha.present && call_.alpha.numel() != 1 ? 1 : 0; }
   bool sums_alphas() const { return call_.dalpha.present && alpha_step() == 0; }
 
   template <GradKind kind>

@@ -47,7 +47,8 @@ struct NormActGradInput {
     kAddendWeight,
     kAddendBias,
     kAddendMean,
-    kAddendInvStd
+    kAddendInvStd,
+    kY
   };
 };
 struct NormActGradOutput {
@@ -185,6 +186,16 @@ struct NormGradCall {
     return options.training || options.parameter_grads || (addend.dx.present && !options.normalize_addend);
   }
 };
+
+/// Bytes of cuDNN's reserve space for a call of batch_norm_act, which infer needs; set where cuDNN is.
+using NormReserveBytes = int64_t (*)(const TensorSpec& x, const BatchNormActOptions& options, bool adds);
+void set_cudnn_norm_reserve(NormReserveBytes bytes);
+
+/// The call wants Sinter's own kernels.
+template <class Options>
+bool wants_own_kernel(const KernelQuery& query) {
+  return query.attributes<Options>().backend == NormBackend::kSinter;
+}
 
 /// Registers the fused ops, which share a folder with the plain ones; called by the registrations of those.
 void register_batch_norm_act(OpRegistry& registry);

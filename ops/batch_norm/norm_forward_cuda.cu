@@ -232,7 +232,7 @@ void map_forward(const NormCall& call, const Stream& stream,
                                   .main_parameters = main_parameters,
                                   .addend_parameters = addend_parameters,
                                   .alpha = pointer_or_null<const C>(call.alpha),
-                                  .alpha_step = call.alpha.present && call.alpha.numel() > 1 ? 1 : 0,
+                                  .alpha_step = call.alpha.present && call.alpha.numel() != 1 ? 1 : 0,
                                   .relu = call.options.activation == Activation::kRelu};
   map_channels_of<T, 2>(stream, simplified_norm_view(call.view()),
                         allows_packs<T>({map.x, map.addend, map.y}),

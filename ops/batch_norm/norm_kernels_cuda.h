@@ -13,6 +13,8 @@
 // Finish is called on the device as finish(channel, sums) with the double sums of a channel.
 #pragma once
 
+#include <bit>
+
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
 #include <sinter/core/cuda/launch_early.h>
@@ -21,16 +23,29 @@
 
 namespace sinter::ops {
 
+/// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
+/// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
+template <class T, int pack>
+struct PackWords {
+  static constexpr int kCount = static_cast<int>(sizeof(cuda::Pack<T, pack>) / sizeof(uint4));
+  uint4 words[kCount];
+};
+
 /// `pack` elements from `offset` on; where they may not be aligned, or all there, one by one.
 template <int pack, bool whole = true, class T>
 __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t offset, int valid = pack) {
-  if constexpr (whole) {
-    return *reinterpret_cast<const cuda::Pack<T, pack>*>(from + offset);
+  if constexpr (whole && pack > 1) {
+    PackWords<T, pack> result;
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      result.words[i] = reinterpret_cast<const uint4*>(from + offset)[i];
+    }
+    return std::bit_cast<cuda::Pack<T, pack>>(result);
   } else {
     cuda::Pack<T, pack> result{};
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      if (i < valid) result.values[i] = from[offset + i];
+      if (whole || i < valid) result.values[i] = from[offset + i];
     }
     return result;
   }
@@ -39,12 +54,19 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t 
 template <int pack, bool whole = true, class T>
 __device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
                                            int valid = pack) {
-  if constexpr (whole) {
-    *reinterpret_cast<cuda::Pack<T, pack>*>(to + offset) = values;
+  if constexpr (whole && pack > 1) {
+    const auto result = std::bit_cast<PackWords<T, pack>>(values);
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      const uint4& w = result.words[i];
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
+                   "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+                   : "memory");
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      if (i < valid) to[offset + i] = values.values[i];
+      if (whole || i < valid) to[offset + i] = values.values[i];
     }
   }
 }
@@ -316,6 +338,7 @@ struct NormBlocks {
 template <class T, int unroll, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
+  if (norm_tuning("NORM_SKIP", 0) & 1) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
   const auto run_unrolled = [&]<int pack, int packs>() {
     const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
@@ -354,7 +377,8 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
 /// Adds the partial results in `table` up and finishes every channel.
 template <int values, class C, class Finish>
 void finish_channels(const Stream& stream, const NormPlan& plan, const C* table, const Finish& finish) {
-  const int side = plan.columns_per_channel() == 1 ? 8 : 1;
+  if (norm_tuning("NORM_SKIP", 0) & 2) return;
+  const int side = plan.columns_per_channel() == 1 ? norm_tuning("NORM_SIDE", 8) : 1;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
                                 dim3(NormPlan::kThreads)};
   cuda::launch_early(stream, shape, detail::finish_channels_kernel<values, C, Finish>, plan, side,
@@ -369,6 +393,7 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, i
   constexpr int pack = NormPlan::kPack;
   const int64_t count = view.numel();
   if (count == 0) return;
+  if (norm_tuning("NORM_SKIP", 0) & 4) return;
   const auto flat = [&]<detail::FlatWalk walk, int packs>() {
     const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
@@ -410,7 +435,10 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, i
             break;
         }
       } else {
-        flat.template operator()<detail::FlatWalk::kManyChannels, 1>();
+        switch (norm_tuning("NORM_MU", 1)) {
+          case 1: flat.template operator()<detail::FlatWalk::kManyChannels, 1>(); break;
+          default: flat.template operator()<detail::FlatWalk::kManyChannels, 2>(); break;
+        }
       }
       return;
     }
