@@ -103,6 +103,22 @@ struct GradientTerms {
     }
     return result;
   }
+  __device__ void neighbours(int64_t channel, Parameter (&result)[NormPlan::kPack]) const {
+    constexpr int pack = NormPlan::kPack;
+    if constexpr (kAlpha) {
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i] = parameter(channel + i);
+    } else {
+      const auto means = load_neighbours<pack>(main_source.mean + channel);
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i].main = means.values[i];
+      if constexpr (kAddend) {
+        const auto added = load_neighbours<pack>(addend_source.mean + channel);
+#pragma unroll
+        for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
+      }
+    }
+  }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
     Loaded<pack> result;
@@ -244,6 +260,23 @@ struct GradientMap {
     result.alpha = alpha == nullptr ? C{1} : alpha[channel * alpha_step];
     return result;
   }
+  __device__ void neighbours(int64_t channel, Parameter (&result)[NormPlan::kPack]) const {
+    constexpr int pack = NormPlan::kPack;
+    const auto main = load_neighbours<pack>(main_parameters + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      result[i].main = main.values[i];
+      result[i].alpha = C{1};
+    }
+    if constexpr (two) {
+      const auto added = load_neighbours<pack>(addend_parameters + channel);
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
+    }
+    if (alpha == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) result[i].alpha = alpha[(channel + i) * alpha_step];
+  }
   template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {
     Loaded<pack> result;
@@ -342,7 +375,8 @@ class Backward {
                                        .addend_source = addend_.source,
                                        .alpha = pointer_or_null<const C>(call_.alpha),
                                        .alpha_step = alpha_step()};
-    const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2});
+    const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
+                                       terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
         plan_norm_sums(simplified_norm_view(view_), wide, norm_blocks(stream_.device.index, kGradientBlocks));
     constexpr int unroll = kind == GradKind::kPlain ? 2 : 1;

@@ -45,6 +45,20 @@ struct StatisticsTerms {
     const C a = cuda::load_as_compute(x[places.first[0] + own]);
     const C b = cuda::load_as_compute(x[places.first[1] + own]);
     const C c = cuda::load_as_compute(x[places.first[2] + own]);
+    return median(a, b, c);
+  }
+  __device__ void neighbours(int64_t channel, C (&pilots)[NormPlan::kPack]) const {
+    constexpr int pack = NormPlan::kPack;
+    const auto a = load_pack<pack>(x, places.first[0] + channel),
+               b = load_pack<pack>(x, places.first[1] + channel),
+               c = load_pack<pack>(x, places.first[2] + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      pilots[i] = median(cuda::load_as_compute(a.values[i]), cuda::load_as_compute(b.values[i]),
+                         cuda::load_as_compute(c.values[i]));
+    }
+  }
+  static __device__ C median(C a, C b, C c) {
     return max(min(a, b), min(max(a, b), c));
   }
   template <int pack>
@@ -188,6 +202,23 @@ struct NormalizeMap {
     if constexpr (kNormalizes) result.addend = addend_parameters[channel];
     result.alpha = alpha == nullptr ? C{1} : alpha[channel * alpha_step];
     return result;
+  }
+  __device__ void neighbours(int64_t channel, Parameter (&result)[NormPlan::kPack]) const {
+    constexpr int pack = NormPlan::kPack;
+    const auto main = load_neighbours<pack>(main_parameters + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      result[i].main = main.values[i];
+      result[i].alpha = C{1};
+    }
+    if constexpr (kNormalizes) {
+      const auto added = load_neighbours<pack>(addend_parameters + channel);
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
+    }
+    if (alpha == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) result[i].alpha = alpha[(channel + i) * alpha_step];
   }
   template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {

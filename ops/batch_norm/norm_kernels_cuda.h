@@ -4,7 +4,7 @@
 // Terms, what is summed:
 //   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
 //   Loaded<pack>                    the elements of a pack, in registers
-//   parameter(channel)
+//   parameter(channel), and neighbours(channel, parameters), those of kPack channels from a multiple of it on
 //   load<pack>(offset)              Loaded of the pack at element `offset`
 //   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
 // Map, what is mapped, likewise:
@@ -59,9 +59,10 @@ __device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pa
 #pragma unroll
     for (int i = 0; i < result.kCount; ++i) {
       const uint4& w = result.words[i];
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
-                   "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
-                   : "memory");
+      asm volatile(
+          "st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
+          "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+          : "memory");
     }
   } else {
 #pragma unroll
@@ -69,6 +70,23 @@ __device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pa
       if (whole || i < valid) to[offset + i] = values.values[i];
     }
   }
+}
+
+/// What neighbouring channels have, `count` of them from `from` on, which is aligned to 16 bytes.
+template <int count, class P>
+struct Neighbours {
+  P values[count];
+};
+template <int count, class P>
+__device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
+  struct Words {
+    uint4 words[sizeof(Neighbours<count, P>) / sizeof(uint4)];
+  } result;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(Words) / sizeof(uint4); ++i) {
+    result.words[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return std::bit_cast<Neighbours<count, P>>(result);
 }
 
 /// The mask's bits of a pack: a byte, or one bit of one.
@@ -126,10 +144,14 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   C sums[Terms::kValues][pack] = {};
   if (column < plan.width) {
     typename Terms::Parameter parameters[pack];
+    if (pack > 1 && plan.inner == 1) {
+      if constexpr (pack > 1) terms.neighbours(column, parameters);
+    } else {
 #pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      int64_t place;
-      parameters[i] = terms.parameter(plan.inner == 1 ? column + i : by_inner.divide(column + i, place));
+      for (int i = 0; i < pack; ++i) {
+        int64_t place;
+        parameters[i] = terms.parameter(plan.inner == 1 ? column + i : by_inner.divide(column + i, place));
+      }
     }
     const int64_t step = plan.parts * lanes;
     int64_t row = part * lanes + id / plan.columns;
@@ -258,8 +280,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   if (column >= plan.width) return;
   cuda::wait_for_previous();
   typename Map::Parameter parameters[pack];
-#pragma unroll
-  for (int i = 0; i < pack; ++i) parameters[i] = map.parameter(column + i);
+  map.neighbours(column, parameters);
   const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
   int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
   int64_t offset = ((forwards ? first : first + (left - 1) * step) * plan.width) + column;
@@ -436,8 +457,12 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, i
         }
       } else {
         switch (norm_tuning("NORM_MU", 1)) {
-          case 1: flat.template operator()<detail::FlatWalk::kManyChannels, 1>(); break;
-          default: flat.template operator()<detail::FlatWalk::kManyChannels, 2>(); break;
+          case 1:
+            flat.template operator()<detail::FlatWalk::kManyChannels, 1>();
+            break;
+          default:
+            flat.template operator()<detail::FlatWalk::kManyChannels, 2>();
+            break;
         }
       }
       return;
