@@ -282,7 +282,8 @@ void register_batch_norm_act(OpRegistry& registry) {
                   {"addend_weight", true},
                   {"addend_bias", true},
                   {"addend_mean", true},
-                  {"addend_inv_std", true}},
+                  {"addend_inv_std", true},
+                  {"y", true}},
        .outputs =
            {{"dx"}, {"dweight"}, {"dbias"}, {"daddend"}, {"dalpha"}, {"daddend_weight"}, {"daddend_bias"}},
        .infer = infer_batch_norm_act_grad});

@@ -68,9 +68,9 @@ struct NormParameters {
 ///
 /// The op's outputs behind y: mean and 1 / sqrt(variance + epsilon) as used; the mask; the addend's mean and
 /// inverse deviation. The mask holds one bit per element, bit i % 8 of byte i / 8 for element i in memory
-/// order, set where the activation's argument is > 0: all that the gradient needs of y. Under kCudnn it is
-/// cuDNN's reserve space instead, and the gradient reads y as well. Outputs that a call does not have are of
-/// shape (0).
+/// order, set where the activation's argument is not <= 0: all that the gradient needs of y. Under kCudnn it
+/// is cuDNN's reserve space instead, and the gradient reads y as well. Outputs that a call does not have are
+/// of shape (0).
 ///
 /// Throws InvalidArgument for other shapes and dtypes, and in training for one value per channel.
 Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {},

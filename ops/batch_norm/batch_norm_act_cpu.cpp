@@ -102,8 +102,8 @@ void forward(const NormCall& call, void* workspace) {
     loop.for_each(parameters, [=](int64_t i, const std::array<C, 7>& p) {
       C z = Normalize<C>{p[0], p[1], p[2]}(static_cast<C>(x[i]));
       if constexpr (adds) z += Normalize<C>{p[3], p[4], p[5]}(static_cast<C>(addend[i]));
-      signs[i] = z > C{0};
-      y[i] = static_cast<T>(activated(z, relu, p[6]));
+      signs[i] = passes(z);
+      y[i] = static_cast<T>(passes(z) ? z : relu ? C{0} : p[6] * z);
     });
   };
   if (call.addend.x.present) {
@@ -150,7 +150,7 @@ struct Slopes {
   bool passes(int64_t i) const { return mask == nullptr || (mask[i / 8] >> (i % 8) & 1) != 0; }
   C operator()(int64_t i, C alpha) const {
     const C slope = incoming(i);
-    return passes(i) ? slope : masked_slope(slope, relu, alpha);
+    return passes(i) ? slope : relu ? C{0} : alpha * slope;
   }
 };
 

@@ -79,18 +79,10 @@ SINTER_HOST_DEVICE inline Moments moments_of_sums(double count, double sum, doub
   return moments_about(0.0, count, sum, squares);
 }
 
-/// act(x) where the mask's bit is x > 0: ReLU (NaN stays NaN), or PReLU with slope `alpha`, of which 1 is the
-/// identity.
+/// The mask's bit: the activation passes x on unchanged. NaN passes.
 template <class C>
-SINTER_HOST_DEVICE C activated(C x, bool relu, C alpha) {
-  if (x > C{0} || x != x) return x;
-  return relu ? C{0} : alpha * x;
-}
-
-/// The gradient of the activation's argument where the mask's bit is 0.
-template <class C>
-SINTER_HOST_DEVICE C masked_slope(C dy, bool relu, C alpha) {
-  return relu ? C{0} : alpha * dy;
+SINTER_HOST_DEVICE bool passes(C x) {
+  return !(x <= C{0});
 }
 
 }  // namespace sinter::ops

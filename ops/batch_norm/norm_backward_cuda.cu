@@ -2,6 +2,7 @@
 #include <sinter/ops/batch_norm/norm_cuda.h>
 #include <sinter/ops/batch_norm/norm_kernels_cuda.h>
 #include <sinter/ops/batch_norm/norm_scratch_cuda.h>
+#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 namespace {
@@ -22,7 +23,6 @@ struct Slopes {
 
   const T *dy, *dy2;    // dy2 may be null
   const uint8_t* mask;  // null: no activation
-  bool relu;
 
   template <int pack, bool whole>
   __device__ LoadedSlopes<T, pack> load(int64_t offset, int valid) const {
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 }
 
 /// dx, and the addend's gradient if that is normalised too.
-template <class T, bool two>
+template <class T, bool two, bool has_alpha>
 struct GradientMap {
   using C = compute_type<T>;
 
@@ -236,7 +236,7 @@ struct GradientMap {
   struct Parameter {
     NormalizeGrad<C> main;
     std::conditional_t<two, NormalizeGrad<C>, Nothing> addend;
-    C alpha;
+    std::conditional_t<has_alpha, C, Nothing> alpha;
   };
   template <int pack>
   struct Loaded {
@@ -250,14 +250,14 @@ struct GradientMap {
   const T *x, *addend;  // null where statistics are constants: then the parameters do not need them
   T *dx, *daddend;      // daddend: null if not wanted
   const NormalizeGrad<C>*main_parameters, *addend_parameters;
-  const C* alpha;  // null: none
+  const C* alpha;
   int64_t alpha_step;
 
   __device__ Parameter parameter(int64_t channel) const {
     Parameter result;
     result.main = main_parameters[channel];
     if constexpr (two) result.addend = addend_parameters[channel];
-    result.alpha = alpha == nullptr ? C{1} : alpha[channel * alpha_step];
+    if constexpr (has_alpha) result.alpha = alpha[channel * alpha_step];
     return result;
   }
   __device__ void neighbours(int64_t channel, Parameter (&result)[NormPlan::kPack]) const {
@@ -266,16 +266,13 @@ struct GradientMap {
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       result[i].main = main.values[i];
-      result[i].alpha = C{1};
+      if constexpr (has_alpha) result[i].alpha = alpha[(channel + i) * alpha_step];
     }
     if constexpr (two) {
       const auto added = load_neighbours<pack>(addend_parameters + channel);
 #pragma unroll
       for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
     }
-    if (alpha == nullptr) return;
-#pragma unroll
-    for (int i = 0; i < pack; ++i) result[i].alpha = alpha[(channel + i) * alpha_step];
   }
   template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {
@@ -296,7 +293,12 @@ struct GradientMap {
     for (int i = 0; i < pack; ++i) {
       const Parameter& p = parameters[i];
       C g = slopes.at(loaded.slopes, i);
-      if ((loaded.bits >> i & 1) == 0) g = masked_slope(g, slopes.relu, p.alpha);
+      const bool on = (loaded.bits >> i & 1) != 0;
+      if constexpr (has_alpha) {
+        g = on ? g : p.alpha * g;
+      } else {
+        g = on ? g : C{0};
+      }
       const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x.values[i]);
       out.values[i] = cuda::round_to<T>(p.main(value, g));
       if constexpr (two) {
@@ -324,7 +326,7 @@ class Backward {
         view_(call.view()),
         two_(call.options.normalize_addend),
         slopes_{call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
-                pointer_or_null<const uint8_t>(call.mask), call.options.activation == Activation::kRelu} {
+                pointer_or_null<const uint8_t>(call.mask)} {
     NormScratch scratch(workspace);
     auto* parameters = scratch.take<NormalizeGrad<C>>(view_.channels);
     auto* addend_parameters = scratch.take<NormalizeGrad<C>>(two_ ? view_.channels : 0);
@@ -351,10 +353,12 @@ class Backward {
     } else {
       reduce<GradKind::kPlain>();
     }
+    // Where g has been written, the activation's gradient is in it.
+    const bool has_alpha = call_.alpha.present && dz() == nullptr;
     if (two_) {
-      map<true>();
+      has_alpha ? map<true, true>() : map<true, false>();
     } else {
-      map<false>();
+      has_alpha ? map<false, true>() : map<false, false>();
     }
     if (sums_alphas()) sum_alphas();
   }
@@ -379,7 +383,7 @@ class Backward {
                                        terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
         plan_norm_sums(simplified_norm_view(view_), wide, norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int unroll = kind == GradKind::kPlain ? 2 : 1;
+    constexpr int unroll = kind == GradKind::kPlain ? 4 : kind == GradKind::kNormalizedAddend ? 2 : 1;
     sum_channels<T, unroll>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
@@ -391,12 +395,11 @@ class Backward {
     finish_channels<GradientTerms<T, kind>::kValues>(stream_, plan, static_cast<const C*>(table_), finish);
   }
 
-  template <bool two>
+  template <bool two, bool has_alpha>
   void map() {
-    const bool summed = dz() != nullptr;  // then g lies there, the activation's gradient included
     Slopes<T> slopes = slopes_;
-    if (summed) slopes = {dz(), nullptr, nullptr, false};
-    const GradientMap<T, two> map{
+    if (dz() != nullptr) slopes = {dz(), nullptr, nullptr};
+    const GradientMap<T, two, has_alpha> map{
         .slopes = slopes,
         .x = call_.options.training ? call_.main.x.as<const T>() : nullptr,
         .addend = call_.options.training ? pointer_or_null<const T>(call_.addend.x) : nullptr,
@@ -404,12 +407,15 @@ class Backward {
         .daddend = two ? pointer_or_null<T>(call_.addend.dx) : nullptr,
         .main_parameters = main_.parameters,
         .addend_parameters = addend_.parameters,
-        .alpha = summed ? nullptr : pointer_or_null<const C>(call_.alpha),
+        .alpha = pointer_or_null<const C>(call_.alpha),
         .alpha_step = alpha_step()};
     const bool wide =
         allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
-    map_channels_of<T, two ? 1 : 2>(stream_, simplified_norm_view(view_), wide,
-                                    norm_blocks(stream_.device.index, kMapBlocks), map);
+    if (norm_tuning("NORM_BMU", 1) == 1) {
+      map_channels_of<T, 1, 1>(stream_, simplified_norm_view(view_), wide, map);
+    } else {
+      map_channels_of<T, 2, 1>(stream_, simplified_norm_view(view_), wide, map);
+    }
   }
 
   void sum_alphas() {

@@ -3,7 +3,6 @@
 #include <sinter/ops/batch_norm/norm_cuda.h>
 #include <sinter/ops/batch_norm/norm_kernels_cuda.h>
 #include <sinter/ops/batch_norm/norm_scratch_cuda.h>
-#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 namespace {
@@ -171,16 +170,17 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
 enum class Addend { kNone, kPlain, kNormalized };
 
 /// y = act(norm(x) + addend) and the mask.
-template <class T, Addend kind>
+template <class T, Addend kind, Activation activation>
 struct NormalizeMap {
   using C = compute_type<T>;
   static constexpr bool kAdds = kind != Addend::kNone, kNormalizes = kind == Addend::kNormalized;
+  static constexpr bool kAlpha = activation == Activation::kPRelu;
 
   struct Nothing {};
   struct Parameter {
     Normalize<C> main;
     std::conditional_t<kNormalizes, Normalize<C>, Nothing> addend;
-    C alpha;
+    std::conditional_t<kAlpha, C, Nothing> alpha;
   };
   template <int pack>
   struct Loaded {
@@ -192,15 +192,14 @@ struct NormalizeMap {
   T* y;
   uint8_t* mask;  // null: not wanted
   const Normalize<C>*main_parameters, *addend_parameters;
-  const C* alpha;  // null: 1
+  const C* alpha;
   int64_t alpha_step;
-  bool relu;
 
   __device__ Parameter parameter(int64_t channel) const {
     Parameter result;
     result.main = main_parameters[channel];
     if constexpr (kNormalizes) result.addend = addend_parameters[channel];
-    result.alpha = alpha == nullptr ? C{1} : alpha[channel * alpha_step];
+    if constexpr (kAlpha) result.alpha = alpha[channel * alpha_step];
     return result;
   }
   __device__ void neighbours(int64_t channel, Parameter (&result)[NormPlan::kPack]) const {
@@ -209,16 +208,13 @@ struct NormalizeMap {
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       result[i].main = main.values[i];
-      result[i].alpha = C{1};
+      if constexpr (kAlpha) result[i].alpha = alpha[(channel + i) * alpha_step];
     }
     if constexpr (kNormalizes) {
       const auto added = load_neighbours<pack>(addend_parameters + channel);
 #pragma unroll
       for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
     }
-    if (alpha == nullptr) return;
-#pragma unroll
-    for (int i = 0; i < pack; ++i) result[i].alpha = alpha[(channel + i) * alpha_step];
   }
   template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {
@@ -243,31 +239,52 @@ struct NormalizeMap {
           z += added;
         }
       }
-      if (z > C{0} && i < valid) bits |= 1u << i;
-      result.values[i] = cuda::round_to<T>(activated(z, relu, parameters[i].alpha));
+      if constexpr (activation != Activation::kNone) {
+        const bool on = passes(z);
+        if (on && (whole || i < valid)) bits |= 1u << i;
+        if constexpr (kAlpha) {
+          z = on ? z : parameters[i].alpha * z;
+        } else {
+          z = on ? z : C{0};
+        }
+      }
+      result.values[i] = cuda::round_to<T>(z);
     }
     store_pack<pack, whole>(y, offset, result, valid);
-    if (mask != nullptr) mask[offset >> 3] = static_cast<uint8_t>(bits);
+    if (activation != Activation::kNone && mask != nullptr) mask[offset >> 3] = static_cast<uint8_t>(bits);
   }
 };
+
+template <class T, Addend kind, Activation activation>
+void map_forward(const NormCall& call, const Stream& stream,
+                 const Normalize<compute_type<T>>* main_parameters,
+                 const Normalize<compute_type<T>>* addend_parameters) {
+  using C = compute_type<T>;
+  const NormalizeMap<T, kind, activation> map{
+      .x = call.main.x.as<const T>(),
+      .addend = pointer_or_null<const T>(call.addend.x),
+      .y = call.y.as<T>(),
+      .mask = pointer_or_null<uint8_t>(call.mask),
+      .main_parameters = main_parameters,
+      .addend_parameters = addend_parameters,
+      .alpha = pointer_or_null<const C>(call.alpha),
+      .alpha_step = call.alpha.present && call.alpha.numel() != 1 ? 1 : 0};
+  map_channels_of<T, 2, 2>(stream, simplified_norm_view(call.view()),
+                           allows_packs<T>({map.x, map.addend, map.y}), map);
+}
 
 template <class T, Addend kind>
 void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* main_parameters,
                  const Normalize<compute_type<T>>* addend_parameters) {
-  using C = compute_type<T>;
-  const NormalizeMap<T, kind> map{.x = call.main.x.as<const T>(),
-                                  .addend = pointer_or_null<const T>(call.addend.x),
-                                  .y = call.y.as<T>(),
-                                  .mask = pointer_or_null<uint8_t>(call.mask),
-                                  .main_parameters = main_parameters,
-                                  .addend_parameters = addend_parameters,
-                                  .alpha = pointer_or_null<const C>(call.alpha),
-                                  .alpha_step = call.alpha.present && call.alpha.numel() != 1 ? 1 : 0,
-                                  .relu = call.options.activation == Activation::kRelu};
-  map_channels_of<T, 2>(stream, simplified_norm_view(call.view()),
-                        allows_packs<T>({map.x, map.addend, map.y}),
-                        norm_blocks(stream.device.index, kMapBlocks), map);
+  switch (call.options.activation) {
+    case Activation::kNone:
+      return map_forward<T, kind, Activation::kNone>(call, stream, main_parameters, addend_parameters);
+    case Activation::kRelu:
+      return map_forward<T, kind, Activation::kRelu>(call, stream, main_parameters, addend_parameters);
+    case Activation::kPRelu:
+      return map_forward<T, kind, Activation::kPRelu>(call, stream, main_parameters, addend_parameters);
+  }
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums.

@@ -19,7 +19,6 @@
 #include <sinter/core/cuda/fast_divide.h>
 #include <sinter/core/cuda/launch_early.h>
 #include <sinter/ops/batch_norm/norm_plan.h>
-#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 
@@ -227,15 +226,18 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   table[(id * plan.parts + part) * plan.width + channel] = sum;
 }
 
+constexpr int kFinishThreads = 1024;
+
 /// Adds up the partial results of `side` (a power of two up to 32) neighbouring channels per block and
 /// finishes them. `by_columns` divides by the columns of a channel.
 template <int values, class C, class Finish>
-__global__ void __launch_bounds__(NormPlan::kThreads)
+__global__ void __launch_bounds__(kFinishThreads)
     finish_channels_kernel(NormPlan plan, int side, cuda::WideDivide by_columns, const C* table,
                            Finish finish) {
-  __shared__ double shared[values][kWarps][kWarp];
+  constexpr int warps = kFinishThreads / kWarp;
+  __shared__ double shared[values][warps][kWarp];
   cuda::let_next_begin();
-  const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / side;
+  const int id = static_cast<int>(threadIdx.x), lanes = kFinishThreads / side;
   const int64_t channel = int64_t{blockIdx.x} * side + id % side, columns = plan.columns_per_channel();
   double sums[values] = {};
   cuda::wait_for_previous();
@@ -243,8 +245,8 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
     const C* own = table + channel * columns;
 #pragma unroll 4
     for (int64_t i = id / side; i < plan.parts * columns; i += lanes) {
-      int64_t column;
-      const int64_t part = by_columns.divide(i, column);
+      int64_t column = 0;
+      const int64_t part = columns == 1 ? i : by_columns.divide(i, column);
 #pragma unroll
       for (int value = 0; value < values; ++value) {
         sums[value] += static_cast<double>(own[(value * plan.parts + part) * plan.width + column]);
@@ -259,19 +261,25 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
     shared[value][id / kWarp][id % kWarp] = sums[value];
   }
   __syncthreads();
+  if (id >= kWarp * values) return;
+  // Warp k adds value k of all warps up, in groups of lanes for the channels; then its sums go to warp 0.
+  const int value = id / kWarp, place = id % kWarp % side;
+  double sum = 0.0;
+  for (int warp = id % kWarp / side; warp < warps; warp += kWarp / side) sum += shared[value][warp][place];
+  for (int step = kWarp / 2; step >= side; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  __syncwarp();
+  shared[value][0][id % kWarp] = sum;
+  asm volatile("bar.sync 1, %0;" ::"n"(kWarp * values) : "memory");
   if (id >= side || channel >= plan.channels) return;
 #pragma unroll
-  for (int value = 0; value < values; ++value) {
-    for (int warp = 1; warp < kWarps; ++warp) sums[value] += shared[value][warp][id];
-  }
+  for (int k = 0; k < values; ++k) sums[k] = shared[k][0][id];
   finish(channel, static_cast<const double*>(sums));
 }
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
 template <int unroll, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    map_columns_kernel(Map map, NormPlan plan, bool forwards) {
+__global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map, NormPlan plan) {
   constexpr int pack = NormPlan::kPack;
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
@@ -283,8 +291,8 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   map.neighbours(column, parameters);
   const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
   int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
-  int64_t offset = ((forwards ? first : first + (left - 1) * step) * plan.width) + column;
-  const int64_t stride = forwards ? step * plan.width : -step * plan.width;
+  int64_t offset = (first + (left - 1) * step) * plan.width + column;
+  const int64_t stride = -step * plan.width;
   for (; left >= unroll; left -= unroll, offset += unroll * stride) {
     typename Map::template Loaded<pack> loaded[unroll];
 #pragma unroll
@@ -310,11 +318,11 @@ enum class FlatWalk {
 template <FlatWalk walk, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
-                    int64_t inner, int64_t channels, bool forwards) {
+                    int64_t inner, int64_t channels) {
   constexpr int pack = NormPlan::kPack;
   constexpr bool whole = walk != FlatWalk::kAnything;
   cuda::let_next_begin();
-  const int64_t block = forwards ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  const int64_t block = gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
   cuda::wait_for_previous();
   typename Map::template Loaded<pack> loaded[unroll];
@@ -350,43 +358,18 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 
 }  // namespace detail
 
-/// Blocks of sum kernels and of maps by columns that one processor of a GPU is given.
-struct NormBlocks {
-  int64_t sums = 4, map = 4;
-};
-
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan).
 template <class T, int unroll, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
-  if (norm_tuning("NORM_SKIP", 0) & 1) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-  const auto run_unrolled = [&]<int pack, int packs>() {
+  const auto run = [&]<int pack>() {
     const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
     if (plan.by_columns) {
-      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, packs, Terms>, terms, plan, divide, table);
+      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, unroll, Terms>, terms, plan, divide,
+                   table);
     } else {
-      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, packs, Terms>, terms, plan, divide, table);
-    }
-  };
-  const auto run = [&]<int pack>() {
-    if constexpr (pack == 1) {
-      run_unrolled.template operator()<pack, unroll>();
-    } else {
-      switch (norm_tuning("NORM_SU", unroll)) {
-        case 1:
-          run_unrolled.template operator()<pack, 1>();
-          break;
-        case 2:
-          run_unrolled.template operator()<pack, 2>();
-          break;
-        case 4:
-          run_unrolled.template operator()<pack, 4>();
-          break;
-        default:
-          run_unrolled.template operator()<pack, 8>();
-          break;
-      }
+      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, unroll, Terms>, terms, plan, divide, table);
     }
   };
   if constexpr (sizeof(T) < sizeof(double)) {
@@ -398,77 +381,56 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
 /// Adds the partial results in `table` up and finishes every channel.
 template <int values, class C, class Finish>
 void finish_channels(const Stream& stream, const NormPlan& plan, const C* table, const Finish& finish) {
-  if (norm_tuning("NORM_SKIP", 0) & 2) return;
-  const int side = plan.columns_per_channel() == 1 ? norm_tuning("NORM_SIDE", 8) : 1;
+  const int side = plan.columns_per_channel() == 1 ? 8 : 1;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
-                                dim3(NormPlan::kThreads)};
+                                dim3(detail::kFinishThreads)};
   cuda::launch_early(stream, shape, detail::finish_channels_kernel<values, C, Finish>, plan, side,
                      cuda::WideDivide(std::max<int64_t>(plan.columns_per_channel(), 1)), table, finish);
 }
 
-/// Maps every element of `view`. `wide`: all pointers allow accesses of whole packs. `early`: the kernel
-/// before on the stream is one of these, so that this one may be set up while it ends.
-template <class T, int unroll, class Map>
-void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, int64_t blocks,
-                     const Map& map) {
+/// Blocks of `kernel` that all processors of the device can hold at a time.
+template <class... Parameters>
+int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
+  int per_processor = 0;
+  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, NormPlan::kThreads, 0),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return int64_t{cuda::device_traits(device).processors} * std::max(per_processor, 1);
+}
+
+/// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
+/// whole packs. A thread has `column_packs` packs in flight by columns, and `plane_packs` where planes come
+/// in whole packs.
+template <class T, int column_packs, int plane_packs, class Map>
+void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
+  using detail::FlatWalk;
   constexpr int pack = NormPlan::kPack;
   const int64_t count = view.numel();
   if (count == 0) return;
-  if (norm_tuning("NORM_SKIP", 0) & 4) return;
-  const auto flat = [&]<detail::FlatWalk walk, int packs>() {
+  const auto flat = [&]<FlatWalk walk, int packs>() {
     const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
                                   dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, packs, Map>, map, count,
                        cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
-                       view.channels, norm_tuning("NORM_FWD", 0) != 0);
+                       view.channels);
   };
   if constexpr (sizeof(T) < sizeof(double)) {
     if (wide && count % pack == 0) {
       if (view.inner == 1 && view.channels % pack == 0) {
+        const auto kernel = detail::map_columns_kernel<column_packs, Map>;
+        static const int64_t blocks = resident_blocks(stream.device.index, kernel);
         const NormPlan plan = plan_norm_map(view, blocks);
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-        const auto columns = [&]<int packs>() {
-          cuda::launch_early(stream, shape, detail::map_columns_kernel<packs, Map>, map, plan,
-                             norm_tuning("NORM_FWD", 0) != 0);
-        };
-        switch (norm_tuning("NORM_MU", unroll)) {
-          case 1:
-            columns.template operator()<1>();
-            break;
-          case 2:
-            columns.template operator()<2>();
-            break;
-          default:
-            columns.template operator()<4>();
-            break;
-        }
+        cuda::launch_early(stream, shape, kernel, map, plan);
       } else if (view.inner % pack == 0) {
-        switch (norm_tuning("NORM_MU", unroll)) {
-          case 1:
-            flat.template operator()<detail::FlatWalk::kOneChannel, 1>();
-            break;
-          case 2:
-            flat.template operator()<detail::FlatWalk::kOneChannel, 2>();
-            break;
-          default:
-            flat.template operator()<detail::FlatWalk::kOneChannel, 4>();
-            break;
-        }
+        flat.template operator()<FlatWalk::kOneChannel, plane_packs>();
       } else {
-        switch (norm_tuning("NORM_MU", 1)) {
-          case 1:
-            flat.template operator()<detail::FlatWalk::kManyChannels, 1>();
-            break;
-          default:
-            flat.template operator()<detail::FlatWalk::kManyChannels, 2>();
-            break;
-        }
+        flat.template operator()<FlatWalk::kManyChannels, 1>();
       }
       return;
     }
   }
-  flat.template operator()<detail::FlatWalk::kAnything, 1>();
+  flat.template operator()<FlatWalk::kAnything, 1>();
 }
 
 }  // namespace sinter::ops

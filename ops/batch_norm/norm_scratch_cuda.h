@@ -8,13 +8,12 @@
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/ops/batch_norm/norm_cuda.h>
 #include <sinter/ops/batch_norm/norm_plan.h>
-#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 
-inline const int kStatisticsBlocks = norm_tuning("NORM_STAT", 4);  // blocks of 256 threads on a processor
-inline const int kGradientBlocks = norm_tuning("NORM_GRAD", 3);
-inline const int kMapBlocks = norm_tuning("NORM_MAP", 4);
+// Blocks of the sums that a processor is given; so many fit.
+inline constexpr int kStatisticsBlocks = 4;
+inline constexpr int kGradientBlocks = 2;
 
 inline int64_t norm_blocks(int device, int per_processor) {
   return int64_t{cuda::device_traits(device).processors} * per_processor;
