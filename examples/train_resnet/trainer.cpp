@@ -34,6 +34,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// "12 MB" or "3.45 GB".
+std::string format_bytes(size_t bytes) {
+  const double count = static_cast<double>(bytes);
+  return count < 1e9 ? fmt::format("{:.0f} MB", count / 1e6) : fmt::format("{:.2f} GB", count / 1e9);
+}
+
 /// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1]. Sums of whole numbers,
 /// so that threads do not change them.
 nn::data::Normalization measure_normalization(const Dataset& dataset) {
@@ -315,10 +321,10 @@ void Trainer::report_epoch(const TestResult& test) const {
                                  100.0 * static_cast<double>(stats_.ranks.read()[0]) / images,
                                  100.0 * test.confusion.accuracy());
   if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
-  line += fmt::format(
-      "  {:.0f} img/s (computing {:.0f}, {:.0f} % waiting for data)  peak {:.2f} GB  {}:{:02} left",
-      images / stats_.seconds, images / std::max(compute, 1e-9), 100.0 * stats_.wait_seconds / stats_.seconds,
-      static_cast<double>(memory.peak_live_bytes) / 1e9, left / 60, left % 60);
+  line += fmt::format("  {:.0f} img/s (computing {:.0f}, {:.0f} % waiting for data)  peak {}  {}:{:02} left",
+                      images / stats_.seconds, images / std::max(compute, 1e-9),
+                      100.0 * stats_.wait_seconds / stats_.seconds, format_bytes(memory.peak_live_bytes),
+                      left / 60, left % 60);
   if (const int64_t skipped = scaler_.skipped() - stats_.skipped_before; skipped > 0) {
     line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
   }
