@@ -9,7 +9,8 @@ mkdir -p "$work"
 cd "$work"
 run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
 
-run --save-weights whole.safetensors >whole.log
+run --save-weights whole.safetensors --report report.json >whole.log
+grep -q '"complete": true' report.json && grep -Eq '"accuracy": 0\.[0-9]+' report.json || { echo "no report"; exit 1; }
 tail -n 1 whole.log | grep -Eq '^test accuracy: [0-9]+\.[0-9] %$' || { echo "the last line is no accuracy"; exit 1; }
 
 run --checkpoints stopped --max-steps 17 | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
