@@ -86,9 +86,11 @@ void Optimizer::prepare(Slot& slot) const {
         slot.parameter.name(), spec, buffer.spec());
   }
   if (!slot.buffers.empty()) return;
+  std::vector<Tensor> buffers;  // all of them or, when memory runs out, none
   for (size_t i = 0; i < buffer_names_.size(); ++i) {
-    slot.buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
+    buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
   }
+  slot.buffers = std::move(buffers);
 }
 
 void Optimizer::set_counts(const Tensor& counts) {
@@ -113,59 +115,63 @@ void Optimizer::place_counts(Device device) {
   }
 }
 
-void Optimizer::advance_counts(const Tensor& gradient_factor) {
+void Optimizer::place_mask() {
   std::vector<bool> mask;
   for (const auto& group : slots_) {
     for (const Slot& slot : group) mask.push_back(slot.parameter.grad().defined());
   }
-  if (mask != mask_) {
-    mask_ = mask;
-    mask_tensor_ = {};
-    if (std::ranges::find(mask, false) != mask.end()) {
-      const Tensor host = Tensor::empty({static_cast<int64_t>(mask.size())}, DType::kBool);
-      std::ranges::copy(mask, host.data<bool>());
-      mask_tensor_ = host.to(counts_.device());
-    }
+  if (mask == mask_) return;
+  Tensor on_device;
+  if (std::ranges::find(mask, false) != mask.end()) {
+    const Tensor host = Tensor::empty({static_cast<int64_t>(mask.size())}, DType::kBool);
+    std::ranges::copy(mask, host.data<bool>());
+    on_device = host.to(counts_.device());
   }
-  ops::advance_steps(counts_, mask_tensor_, gradient_factor);
+  mask_ = std::move(mask);
+  mask_tensor_ = on_device;
 }
 
 void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
   SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
                "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
   const NoGrad no_grad;
-  // Everything is checked before anything changes.
+  // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
+  // memory can be repeated.
+  struct Update {
+    std::vector<Slot*> slots;
+    UpdateOptions options;
+  };
+  std::vector<Update> updates;
   std::optional<Device> device;
-  for (auto& group : slots_) {
-    for (Slot& slot : group) {
-      if (!slot.parameter.grad().defined()) continue;
-      if (!device) device = slot.parameter.master().device();
-      SINTER_CHECK(slot.parameter.master().device() == *device,
-                   "[{}] expected all parameters on {} but '{}' is on {}", tag_, *device,
-                   slot.parameter.name(), slot.parameter.master().device());
-      prepare(slot);
-    }
-  }
-  if (!device) return;
-  place_counts(*device);
-  advance_counts(gradient_factor);
   double filled_rate = -1.0;
   Tensor rate;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    std::vector<Slot*> updated;
+    std::vector<Slot*> slots;
     for (Slot& slot : slots_[g]) {
-      if (slot.parameter.grad().defined()) updated.push_back(&slot);
+      if (!slot.parameter.grad().defined()) continue;
+      const Device own = slot.parameter.master().device();
+      if (!device) device = own;
+      SINTER_CHECK(own == *device, "[{}] expected all parameters on {} but '{}' is on {}", tag_, *device,
+                   slot.parameter.name(), own);
+      prepare(slot);
+      slots.push_back(&slot);
     }
-    if (updated.empty()) continue;
+    if (slots.empty()) continue;
     // A kernel fills it in: a copy from the host would have to wait.
     if (const double own_rate = learning_rate * groups_[g].lr_scale; own_rate != filled_rate) {
       rate = ops::full({}, own_rate, DType::kFloat64, *device);
       filled_rate = own_rate;
     }
-    update(updated, {.learning_rate = rate,
-                     .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
-                     .gradient_factor = gradient_factor});
+    updates.push_back({std::move(slots),
+                       {.learning_rate = rate,
+                        .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
+                        .gradient_factor = gradient_factor}});
   }
+  if (!device) return;
+  place_counts(*device);
+  place_mask();
+  ops::advance_steps(counts_, mask_tensor_, gradient_factor);
+  for (const auto& [slots, options] : updates) update(slots, options);
 }
 
 std::vector<int64_t> Optimizer::read_counts() const {

@@ -81,7 +81,7 @@ class Optimizer {
   void prepare(Slot& slot) const;
   void set_counts(const Tensor& counts);
   void place_counts(Device device);
-  void advance_counts(const Tensor& gradient_factor);
+  void place_mask();
   std::vector<int64_t> read_counts() const;
 
   std::string tag_;
