@@ -176,13 +176,15 @@ TEST_P(MemoryPressure, EveryAllocationMayFail) {
 
 TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
   const Repeatable repeatable;
-  constexpr int64_t kSide = 16, kLarge = 64, kSmall = 8;
+  // On a GPU large enough that activations outweigh the scratch of convolutions.
+  const int64_t kSide = 16, kLarge = device.is_cpu() ? 64 : 4096, kSmall = device.is_cpu() ? 8 : 64;
   Training training({.blocks = {1, 1, 1}}, device);
   training.step(kSmall, kSide, 0);
   const size_t idle = live_bytes();
   pool().reset_peaks();
   training.step(kSmall, kSide, 0);
   const size_t least = pool().stats().peak_live_bytes;
+  release_workspace();
   pool().reset_peaks();
   {
     Training other({.blocks = {1, 1, 1}}, device);
@@ -191,8 +193,7 @@ TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
   const size_t most = pool().stats().peak_live_bytes;
   ASSERT_GT(most, 3 * least);
 
-  int in_backward = 0;
-  for (const double share : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+  for (const double share : {0.3, 0.4, 0.5, 0.6, 0.7}) {
     SCOPED_TRACE(share);
     release_workspace();
     pool().trim();
@@ -223,9 +224,7 @@ TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
     for (int64_t i = 0; i < 3; ++i) expected.push_back(control.step(kSmall, kSide, 2 + i));
     EXPECT_EQ(losses, expected);
     EXPECT_EQ(differences(training.state(), control.state()), kNone);
-    in_backward += 1;
   }
-  EXPECT_EQ(in_backward, 5);
 }
 
 /// Takes all memory of a device but about `spared` bytes.
@@ -246,7 +245,7 @@ std::vector<Tensor> fill_device(Device device, size_t spared) {
   return taken;
 }
 
-TEST(GpuMemory, TrainingGoesOnWhenTheDeviceIsFull) {
+TEST(GpuLongMemory, TrainingGoesOnWhenTheDeviceIsFull) {
   const Device device = Device::cuda();
   if (!is_available(device)) GTEST_SKIP() << "no GPU";
   MemoryPool& pool = backend_of(device).memory_pool(0);
@@ -302,6 +301,7 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
   backend_of(device).workspace(current_stream(device)).release();
   pool.trim();
   pool.reset_peaks();
+  const size_t resident_at_first = resident_bytes();
   Training training({.blocks = {1, 1, 1}}, device, width);
   std::mt19937 random(5);
   std::vector<int64_t> batches;
@@ -312,6 +312,7 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
     for (const int64_t batch : batches) training.step(batch, side, 0);
   }
   const size_t live = pool.stats().live_bytes, descriptors = open_descriptors(), resident = resident_bytes();
+  std::printf("  resident before the first step %zu KiB\n", resident_at_first >> 10);
   const size_t reserved = pool.stats().peak_reserved_bytes;
   size_t most_reserved = 0;
   for (int i = 0; i < steps; ++i) {
@@ -319,6 +320,7 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
     ASSERT_EQ(pool.stats().live_bytes, live) << "after step " << i;
     ASSERT_EQ(open_descriptors(), descriptors) << "after step " << i;
     most_reserved = std::max(most_reserved, pool.stats().reserved_bytes);
+    if (i % (steps / 4) == 0) std::printf("  step %d: resident %zu KiB\n", i, resident_bytes() >> 10);
   }
   const PoolStats stats = pool.stats();
   std::printf(
