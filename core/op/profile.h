@@ -22,18 +22,25 @@ namespace sinter {
 /// so rows of small ops on an idle GPU show the host's time. Calls that only make a view are not counted.
 class OpProfile {
  public:
+  struct Options {
+    bool by_shape = false;  ///< a row of its own for all inputs and outputs of the same dtypes and shapes
+  };
+
   /// The calls of one op that ran on one kernel and device.
   struct Row {
     std::string op, kernel;
+    std::string shapes;  ///< "float32 (2, 3), none -> float32 (2, 3)" with by_shape, else empty
     Device device;
     uint64_t calls = 0;
     double device_us = 0;  ///< microseconds on the device, of all calls
     double host_us = 0;    ///< microseconds that the calling thread spent in the kernel's host code
+    double bytes = 0;      ///< of all inputs and outputs
   };
 
   /// Throws InvalidArgument while another profile is running, or another CallObserver: they would time each
   /// other.
-  OpProfile();
+  OpProfile() : OpProfile(Options{}) {}
+  explicit OpProfile(const Options& options);
   ~OpProfile();
   OpProfile(const OpProfile&) = delete;
   OpProfile& operator=(const OpProfile&) = delete;

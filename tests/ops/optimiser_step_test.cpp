@@ -32,11 +32,10 @@ Doubles run_five(Step step) {
   return weights.to_vector<double>();
 }
 
-Doubles run_sgd(SgdOptions options, double rate) {
+Doubles run_sgd(const SgdOptions& options, double rate) {
   const Tensor buffer = options.momentum != 0 ? Tensor::full({3}, NAN, DType::kFloat64) : Tensor();
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
-    options.first_step = i == 0;
-    const SgdSlot slot{weights, gradient, buffer};
+    const SgdSlot slot{weights, gradient, buffer, Tensor::scalar(int64_t{i + 1})};
     sgd_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
@@ -44,8 +43,8 @@ Doubles run_sgd(SgdOptions options, double rate) {
 Doubles run_adamw(const AdamWOptions& options, double rate) {
   const Tensor mean = Tensor::zeros({3}, DType::kFloat64), square = Tensor::zeros({3}, DType::kFloat64);
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
-    const AdamWSlot slot{weights, gradient, mean, square};
-    adamw_step({&slot, 1}, Tensor::scalar(rate), Tensor::scalar(int64_t{i + 1}), options);
+    const AdamWSlot slot{weights, gradient, mean, square, Tensor::scalar(int64_t{i + 1})};
+    adamw_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
 
@@ -176,9 +175,10 @@ TEST(SgdStepTest, NamesWhatIsWrong) {
 }
 
 TEST(AdamWStepTest, NamesWhatIsWrong) {
-  AdamWSlot slot{counting({2}), counting({2}), counting({2}), counting({2})};
+  AdamWSlot slot{counting({2}), counting({2}), counting({2}), counting({2}), {}};
   const auto with = [&](const AdamWOptions& options, const Tensor& step) {
-    return message_of([&] { adamw_step({&slot, 1}, Tensor::scalar(0.1), step, options); });
+    slot.step = step;
+    return message_of([&] { adamw_step({&slot, 1}, Tensor::scalar(0.1), options); });
   };
   const Tensor one = Tensor::scalar(int64_t{1});
   EXPECT_EQ(with({.beta1 = 1.0}, one), "[adamw_step] expected beta1 in [0, 1) but got 1");

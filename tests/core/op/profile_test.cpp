@@ -92,6 +92,26 @@ TEST(Profile, ReadsItsMarksAlongTheWay) {
   EXPECT_EQ(rows[0].kernel, "default");
 }
 
+TEST(Profile, TellsShapesApartWhenAsked) {
+  static const Op& op = OpRegistry::instance().add(
+      {.name = "test_shapes", .inputs = {{"x"}, {"extra", true}}, .outputs = {{"y"}}, .infer = infer_first});
+  OpRegistry::instance().add_kernel("test_shapes", {.run = [](const KernelContext&) {}});
+  OpProfile profile(OpProfile::Options{.by_shape = true});
+  for (int i = 0; i < 3; ++i) call(op, {Tensor::empty({2, 3}), Tensor()});
+  call(op, {Tensor::empty({4}), Tensor::empty({5}, DType::kFloat64)});
+  profile.stop();
+
+  auto rows = profile.rows();
+  ASSERT_EQ(rows.size(), 2u);
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.calls > b.calls; });
+  EXPECT_EQ(rows[0].shapes, "float32 (2, 3), none -> float32 (2, 3)");
+  EXPECT_EQ(rows[0].calls, 3u);
+  EXPECT_EQ(rows[0].bytes, 3 * 2 * 24.0);
+  EXPECT_EQ(rows[1].shapes, "float32 (4,), float64 (5,) -> float32 (4,)");
+  EXPECT_EQ(rows[1].bytes, 2 * 16.0 + 40.0);
+  EXPECT_NE(profile.table().find(rows[1].shapes), std::string::npos) << profile.table();
+}
+
 TEST(Profile, PrintsATable) {
   OpProfile profile;
   EXPECT_EQ(profile.rows().size(), 0u);
