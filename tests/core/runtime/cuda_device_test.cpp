@@ -128,7 +128,7 @@ TEST_F(CudaDeviceDeathTest, ALostGpuIsReportedOnceAndTheCpuWorksOn) {
   EXPECT_EXIT(run_lost_device(), testing::ExitedWithCode(0),
               "^\\[cuda\\] .* failed: an illegal memory access was encountered .*The device is lost to this "
               "process: restart the program.* \\| (" +
-                  lost + "; )+\\| cpu works\n$");
+                  lost + "; )+ \\| cpu works\n$");
 }
 
 }  // namespace
