@@ -69,8 +69,9 @@ void add_recipe_options(CLI::App& app, Options& options) {
                  "What a shift brings in from beyond the border: black, or the image mirrored there "
                  "(reflect for colour images, else zero)")
       ->check(CLI::IsMember({"zero", "reflect"}));
-  app.add_flag("--flip,!--no-flip", options.flip,
-               "Mirror half of the training images (on for colour images)");
+  const auto set_flip = [&options](int64_t count) { options.flip = count > 0; };
+  app.add_flag_function("--flip,!--no-flip", set_flip,
+                        "Mirror half of the training images (on for colour images)");
 }
 
 void add_run_options(CLI::App& app, Options& options) {

@@ -84,7 +84,8 @@ void GradScaler::check(const Optimizer& optimizer) const {
   const int64_t in_a_row = skipped_in_a_row();
   if (in_a_row == 0) return;
   const double present = scale();
-  const bool at_floor = options_.scales && present <= options_.min_scale;
+  // The first step may have been skipped at twice the smallest scale, but not the second.
+  const bool at_floor = options_.scales && present <= options_.min_scale && in_a_row > 1;
   if (in_a_row < options_.max_skipped && !at_floor) return;
   throw Error(fmt::format("[grad_scaler] the last {} skipped{}: {}; try a smaller learning rate",
                           in_a_row == 1 ? "step was" : fmt::format("{} steps were", in_a_row),

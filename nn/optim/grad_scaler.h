@@ -13,7 +13,7 @@ struct GradScalerOptions {
   double growth = 2.0;   ///< multiplies the scale after `growth_interval` good steps in a row
   double backoff = 0.5;  ///< multiplies it after a skipped step
   int64_t growth_interval = 2000;
-  double min_scale = 1.0;    ///< the scale never falls below; a skipped step there is an error for check()
+  double min_scale = 1.0;    ///< the scale never falls below; skipping there too is an error for check()
   int64_t max_skipped = 20;  ///< so many skipped steps in a row are an error for check()
 };
 
@@ -52,7 +52,7 @@ class GradScaler {
   /// scale. Throws InvalidArgument if no parameter has a gradient.
   void step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options = {});
 
-  /// Throws Error if the last steps were skipped too often: `max_skipped` in a row, or one at `min_scale`
+  /// Throws Error if the last steps were skipped too often: `max_skipped` in a row, or two at `min_scale`
   /// (which does not count without a scale). The message names the first and the last of the optimiser's
   /// parameters whose present gradient is not finite, so call it before they are cleared. Waits for the
   /// device.

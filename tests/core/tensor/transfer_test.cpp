@@ -57,7 +57,7 @@ TEST(CopyAsync, RefusesWhatDoesNotFit) {
   const Stream stream = transfer_stream(Device::cpu());
   EXPECT_EQ(
       message_of<InvalidArgument>([&] { copy_async(a, b, stream); }),
-      "[copy_async] expected two tensors of one shape and dtype but got int32 (3) on cpu and int32 (2) on "
+      "[copy_async] expected two tensors of one shape and dtype but got int32 (3,) on cpu and int32 (2,) on "
       "cpu");
   EXPECT_EQ(message_of<InvalidArgument>([&] {
               copy_async(a, a, Stream{Device::cuda(), 0, nullptr});
