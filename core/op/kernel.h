@@ -70,8 +70,8 @@ class KernelContext {
     return attributes_.as<T>();
   }
   const Stream& stream() const { return stream_; }
-  /// Scratch of the size that Kernel::workspace_bytes answered (less only under takes_less_workspace), aligned
-  /// to 256 bytes, contents undefined.
+  /// Scratch of the size that Kernel::workspace_bytes answered (less only under takes_less_workspace),
+  /// aligned to 256 bytes, contents undefined.
   template <class T = void>
   T* workspace() const {
     return static_cast<T*>(workspace_);
