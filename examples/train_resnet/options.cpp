@@ -99,6 +99,8 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--load-weights", options.load_weights,
                  "Start from a safetensors file with torchvision's names");
   app.add_option("--save-weights", options.save_weights, "Write the final weights to a safetensors file");
+  app.add_option("--report", options.report,
+                 "Write accuracy, seconds, images per second and more to a JSON file at the end");
   app.add_option(
          "--profile", options.profile,
          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
