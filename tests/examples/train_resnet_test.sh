@@ -9,8 +9,11 @@ mkdir -p "$work"
 cd "$work"
 run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
 
-run --save-weights whole.safetensors >whole.log
+run --save-weights whole.safetensors --report whole.json >whole.log
 tail -n 1 whole.log | grep -Eq '^test accuracy: [0-9]+\.[0-9] %$' || { echo "the last line is no accuracy"; exit 1; }
+
+grep -q '"complete": true' whole.json && grep -q '"steps": 88,' whole.json && grep -Eq '"accuracy": (0\.[0-9]+|1),' whole.json ||
+  { echo "the report is wrong:"; cat whole.json; exit 1; }
 
 run --checkpoints stopped --max-steps 17 | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
 run --checkpoints stopped --resume --max-steps 61 --workers 2 | grep 'resumed .* at step 17' >/dev/null
@@ -25,6 +28,15 @@ diff <(tail -n 1 whole.log) <(tail -n 1 evaluated.log)
 # Weights alone do too.
 run --load-weights whole.safetensors --evaluate >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
+
+# In mixed precision too, a run that is stopped goes on bit for bit, the scale of the loss included.
+run --precision mixed-f16 --max-steps 9 --checkpoints mixed_whole | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
+run --precision mixed-f16 --max-steps 4 --checkpoints mixed >/dev/null
+run --precision mixed-f16 --max-steps 9 --checkpoints mixed --resume | grep 'resumed .* at step 4' >/dev/null
+for part in model optimizer scaler epoch_loss epoch_ranks; do
+  cmp mixed_whole/checkpoint-00000001/$part.safetensors mixed/checkpoint-00000002/$part.safetensors ||
+    { echo "the resumed run in mixed precision ended with another $part"; exit 1; }
+done
 
 expect_error() {
   local expected=$1 got
