@@ -136,8 +136,8 @@ struct Tensors {
     return ops::batch_norm_act_grad(
         x, {norm.weight, norm.bias, outputs[1], outputs[2]}, dy, dy2, masked ? outputs[3] : Tensor(),
         grad_options, alpha, two ? addend : Tensor(),
-        two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]} : ops::NormState{},
-        on_cudnn ? outputs[0] : Tensor());
+        two ? ops::NormState{addend_norm.weight, addend_norm.bias, outputs[4], outputs[5]}
+            : ops::NormState{});
   }
 };
 

@@ -93,9 +93,10 @@ void cudnn_norm_backward(const CudnnNormProblem& problem, const CudnnNormBackwar
                          const Stream& stream, void* workspace, size_t workspace_bytes) {
   const Descriptors of(problem);
   const cudnnHandle_t handle = cudnn_handle(stream);
+  // The signs of y are in the reserve space: y itself need not be kept.
   SINTER_CUDNN_CHECK(cudnnBatchNormalizationBackwardEx(
-      handle, kMode, of.ops, &kOne, &kZero, &kOne, &kZero, of.image.get(), tensors.x, of.image.get(),
-      tensors.y, of.image.get(), tensors.dy, of.addend(), tensors.daddend, of.image.get(), tensors.dx,
+      handle, kMode, of.ops, &kOne, &kZero, &kOne, &kZero, of.image.get(), tensors.x, of.image.get(), nullptr,
+      of.image.get(), tensors.dy, of.addend(), tensors.daddend, of.image.get(), tensors.dx,
       of.parameter.get(), tensors.weight, tensors.bias, tensors.dweight, tensors.dbias, problem.epsilon,
       tensors.mean, tensors.inv_std, of.activation.get(), workspace, workspace_bytes, tensors.reserve,
       reserve_bytes_of(of, handle)));

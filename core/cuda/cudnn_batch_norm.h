@@ -26,7 +26,7 @@ struct CudnnNormForward {
 };
 
 struct CudnnNormBackward {
-  const void *x, *y, *dy;  ///< y: with relu only
+  const void *x, *dy;
   void *dx, *daddend;
   const float *weight, *bias, *mean, *inv_std;
   float *dweight, *dbias;

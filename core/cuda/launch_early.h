@@ -5,7 +5,6 @@
 // memory that kernels before it write. So each kernel of a chain has ended only after those before it, and
 // an ordinary launch behind the chain waits for all of it.
 #pragma once
-#include <cstdlib>
 
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/cuda/launch.h>
@@ -31,8 +30,7 @@ __device__ __forceinline__ void wait_for_previous() {
 template <class... Parameters, class... Args>
 void launch_early(const Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
                   Args&&... args) {
-  static const bool on = std::getenv("NORM_PDL") == nullptr || std::atoi(std::getenv("NORM_PDL")) != 0;
-  if (!on || !device_traits(stream.device.index).early_launch) {
+  if (!device_traits(stream.device.index).early_launch) {
     launch(stream, shape, kernel, static_cast<Args&&>(args)...);
     return;
   }

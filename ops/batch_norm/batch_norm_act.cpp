@@ -137,8 +137,7 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
   const BatchNormActGrads all = batch_norm_act_grad(
       context.input(In::kX), norm, context.grad(), {},
       masked || on_cudnn ? context.output(Out::kMask) : Tensor(), grad_options, context.input(In::kAlpha),
-      reads_addend(options) ? context.input(In::kAddend) : Tensor(), addend_norm,
-      on_cudnn ? context.output(Out::kY) : Tensor());
+      reads_addend(options) ? context.input(In::kAddend) : Tensor(), addend_norm);
   const auto give = [&](size_t i, const Tensor& grad) {
     if (context.needs(i) && !grads[i].defined()) grads[i] = grad;
   };
@@ -164,7 +163,6 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   for (size_t i = In::kWeight; i <= In::kInvStd; ++i) check_channel_vector(context, i, channels);
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
-  check_image(context, In::kY);
   const bool on_cudnn = options.backend == NormBackend::kCudnn;
   const bool masked = options.activation != Activation::kNone || on_cudnn;
   SINTER_CHECK(context.has(In::kMask) == masked, "[{}] expected {} mask with activation {}", context.tag(),
@@ -217,13 +215,13 @@ Tensor batch_norm_act(const Tensor& x, const NormParameters& norm, const BatchNo
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
                                       const Tensor& dy2, const Tensor& mask,
                                       const BatchNormActGradOptions& options, const Tensor& alpha,
-                                      const Tensor& addend, const NormState& addend_norm, const Tensor& y) {
+                                      const Tensor& addend, const NormState& addend_norm) {
   using Out = NormActGradOutput;
   static const Op& op = builtin("batch_norm_act_grad");
   const std::vector<Tensor> grads =
       call(op,
            {x, dy, dy2, mask, norm.weight, norm.bias, norm.mean, norm.inv_std, alpha, addend,
-            addend_norm.weight, addend_norm.bias, addend_norm.mean, addend_norm.inv_std, y},
+            addend_norm.weight, addend_norm.bias, addend_norm.mean, addend_norm.inv_std},
            options);
   BatchNormActGrads result;
   result.dx = grads[Out::kDx];
@@ -244,6 +242,9 @@ void set_cudnn_norm_reserve(NormReserveBytes bytes) {
 }
 
 void register_batch_norm_act(OpRegistry& registry) {
+  using In = NormActInput;
+  using Out = NormActOutput;
+  // The addend is read where it is normalised, and under PReLU.
   registry.add({.name = "batch_norm_act",
                 .inputs = {{"x"},
                            {"weight", true},
@@ -266,7 +267,10 @@ void register_batch_norm_act(OpRegistry& registry) {
                             {"addend_inv_std", false}},
                 .infer = infer_batch_norm_act,
                 .gradient = batch_norm_act_gradient,
-                .gradient_reads = {.inputs = kReadsAll, .outputs = kReadsAll}});
+                .gradient_reads = {.inputs = reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha,
+                                                       In::kAddend, In::kAddendWeight, In::kAddendBias}),
+                                   .outputs = reads_of({Out::kMean, Out::kInvStd, Out::kMask,
+                                                        Out::kAddendMean, Out::kAddendInvStd})}});
   registry.add(
       {.name = "batch_norm_act_grad",
        .inputs = {{"x"},
@@ -282,8 +286,7 @@ void register_batch_norm_act(OpRegistry& registry) {
                   {"addend_weight", true},
                   {"addend_bias", true},
                   {"addend_mean", true},
-                  {"addend_inv_std", true},
-                  {"y", true}},
+                  {"addend_inv_std", true}},
        .outputs =
            {{"dx"}, {"dweight"}, {"dbias"}, {"daddend"}, {"dalpha"}, {"daddend_weight"}, {"daddend_bias"}},
        .infer = infer_batch_norm_act_grad});

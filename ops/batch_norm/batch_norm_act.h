@@ -69,8 +69,7 @@ struct NormParameters {
 /// The op's outputs behind y: mean and 1 / sqrt(variance + epsilon) as used; the mask; the addend's mean and
 /// inverse deviation. The mask holds one bit per element, bit i % 8 of byte i / 8 for element i in memory
 /// order, set where the activation's argument is not <= 0: all that the gradient needs of y. Under kCudnn it
-/// is cuDNN's reserve space instead, and the gradient reads y as well. Outputs that a call does not have are
-/// of shape (0).
+/// is cuDNN's reserve space instead. Outputs that a call does not have are of shape (0).
 ///
 /// Throws InvalidArgument for other shapes and dtypes, and in training for one value per channel.
 Tensor batch_norm_act(const Tensor& x, const NormParameters& norm = {},
@@ -115,11 +114,10 @@ struct BatchNormActGrads {
 /// The gradient of batch_norm_act from that of y, which is `dy`, or dy + dy2 where y had two users: their
 /// sum is taken on the way. `mask` is the op's, undefined without an activation. The addend is read if it is
 /// normalised, or under PReLU; without normalize_addend its gradient is written once, in the pass over dy
-/// that sums up the parameters' gradients. The bias is read under PReLU only, y under kCudnn only.
+/// that sums up the parameters' gradients. The bias is read under PReLU only, and by kCudnn.
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
                                       const Tensor& dy2 = {}, const Tensor& mask = {},
                                       const BatchNormActGradOptions& options = {}, const Tensor& alpha = {},
-                                      const Tensor& addend = {}, const NormState& addend_norm = {},
-                                      const Tensor& y = {});
+                                      const Tensor& addend = {}, const NormState& addend_norm = {});
 
 }  // namespace sinter::ops

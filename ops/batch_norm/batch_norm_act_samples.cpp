@@ -242,7 +242,7 @@ OpSample make_batch_norm_act_grad(SampleMaker& maker) {
       .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
       .normalize_addend = maker.chance(0.3)};
   const Shape shape = image_shape(maker, options.layout, channels);
-  std::vector<Tensor> inputs(15);
+  std::vector<Tensor> inputs(14);
   inputs[0] = maker.tensor(shape);
   inputs[kDy] = maker.tensor(shape);
   if (maker.chance(0.5)) inputs[kDy2] = maker.tensor(shape);

@@ -30,8 +30,7 @@ bool can_backward(const KernelQuery& query) {
   using In = NormActGradInput;
   const auto& options = query.attributes<BatchNormActGradOptions>();
   return fits_cudnn(query.input(In::kX), options, options.addend_grad) && options.parameter_grads &&
-         query.has_input(In::kWeight) && query.has_input(In::kBias) && query.has_input(In::kY) &&
-         !query.has_input(In::kDy2);
+         query.has_input(In::kWeight) && query.has_input(In::kBias) && !query.has_input(In::kDy2);
 }
 
 cuda::CudnnNormProblem problem_of(const Shape& x, double epsilon, Activation activation, bool adds) {
@@ -88,7 +87,6 @@ void run_backward(const KernelContext& context) {
   const auto& options = context.attributes<BatchNormActGradOptions>();
   const NormGradCall call(context, options);
   const cuda::CudnnNormBackward tensors{.x = call.main.x.data,
-                                        .y = context.input(NormActGradInput::kY).data,
                                         .dy = call.dy.data,
                                         .dx = call.main.dx.data,
                                         .daddend = call.addend.dx.data,
@@ -99,12 +97,9 @@ void run_backward(const KernelContext& context) {
                                         .dweight = call.main.dweight.as<float>(),
                                         .dbias = call.main.dbias.as<float>(),
                                         .reserve = call.mask.data};
-  expect_aligned({tensors.x, tensors.y, tensors.dy, tensors.dx, tensors.daddend});
-  auto t2 = tensors;
-  if (std::getenv("NORM_Y") && std::atoi(std::getenv("NORM_Y")) == 1) t2.y = nullptr;
-  if (std::getenv("NORM_Y") && std::atoi(std::getenv("NORM_Y")) == 2) t2.y = tensors.x;
+  expect_aligned({tensors.x, tensors.dy, tensors.dx, tensors.daddend});
   cuda::cudnn_norm_backward(
-      problem_of(call.main.x.shape, options.epsilon, options.activation, options.addend_grad), t2,
+      problem_of(call.main.x.shape, options.epsilon, options.activation, options.addend_grad), tensors,
       context.stream(), context.workspace(), context.workspace_bytes());
 }
 

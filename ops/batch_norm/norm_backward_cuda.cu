@@ -2,13 +2,13 @@
 #include <sinter/ops/batch_norm/norm_cuda.h>
 #include <sinter/ops/batch_norm/norm_kernels_cuda.h>
 #include <sinter/ops/batch_norm/norm_scratch_cuda.h>
-#include <sinter/ops/batch_norm/norm_tuning.h>
 
 namespace sinter::ops {
 namespace {
 
-/// What the gradient's sums have to read: ReLU or nothing is fast, the others have terms of their own.
-enum class GradKind { kPlain, kNormalizedAddend, kPRelu };
+/// What the gradient's sums have to read. kPRelu finds the activation's argument again, and needs no addend;
+/// kPReluAddend has one, normalised or not.
+enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend };
 
 /// dy, or dy + dy2.
 template <class T, int pack>
@@ -66,13 +66,14 @@ NormSource<C> source_of(const NormGradTensor& tensor) {
 template <class T, GradKind kind>
 struct GradientTerms {
   using C = compute_type<T>;
-  static constexpr bool kAddend = kind != GradKind::kPlain, kAlpha = kind == GradKind::kPRelu;
-  static constexpr int kValues = kAlpha ? 4 : kAddend ? 3 : 2;
+  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
+  static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
+  static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
 
   struct Nothing {};
   struct Parameter {
     std::conditional_t<kAlpha, Normalize<C>, C> main;  // or the mean alone
-    std::conditional_t<kAlpha, Normalize<C>, std::conditional_t<kAddend, C, Nothing>> addend;
+    std::conditional_t<!kAddend, Nothing, std::conditional_t<kAlpha, Normalize<C>, C>> addend;
     std::conditional_t<kAlpha, C, Nothing> alpha;
   };
   template <int pack>
@@ -94,8 +95,10 @@ struct GradientTerms {
     Parameter result;
     if constexpr (kAlpha) {
       result.main = main_source.at(channel);
-      result.addend =
-          addend_source.mean == nullptr ? Normalize<C>{C{0}, C{1}, C{0}} : addend_source.at(channel);
+      if constexpr (kAddend) {
+        result.addend = {C{0}, C{1}, C{0}};
+        if (addend_source.mean != nullptr) result.addend = addend_source.at(channel);
+      }
       result.alpha = alpha[channel * alpha_step];
     } else {
       result.main = main_source.mean[channel];
@@ -124,9 +127,7 @@ struct GradientTerms {
     Loaded<pack> result;
     result.slopes = slopes.template load<pack, true>(offset, pack);
     result.x = load_pack<pack>(x, offset);
-    if constexpr (kAddend) {
-      if (!kAlpha || addend != nullptr) result.addend = load_pack<pack>(addend, offset);
-    }
+    if constexpr (kAddend) result.addend = load_pack<pack>(addend, offset);
     result.bits = slopes.template bits<pack>(offset);
     return result;
   }
@@ -140,18 +141,19 @@ struct GradientTerms {
       const bool on = (loaded.bits >> i & 1) != 0;
       C g = slopes.at(loaded.slopes, i);
       const C value = cuda::load_as_compute(loaded.x.values[i]);
+      C added = 0;
+      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend.values[i]);
       if constexpr (kAlpha) {
-        const C added = addend == nullptr ? C{0} : cuda::load_as_compute(loaded.addend.values[i]);
-        if (!on) {
-          sums[3][i] += g * (p.main(value) + (addend == nullptr ? C{0} : p.addend(added)));
-          g *= p.alpha;
-        }
+        C z = p.main(value);
+        if constexpr (kAddend) z += p.addend(added);
+        sums[kValues - 1][i] += on ? C{0} : g * z;
+        g = on ? g : p.alpha * g;
         sums[1][i] += g * (value - p.main.mean);
-        sums[2][i] += g * (added - p.addend.mean);
+        if constexpr (kAddend) sums[2][i] += g * (added - p.addend.mean);
       } else {
-        if (!on) g = C{0};
+        g = on ? g : C{0};
         sums[1][i] += g * (value - p.main);
-        if constexpr (kAddend) sums[2][i] += g * (cuda::load_as_compute(loaded.addend.values[i]) - p.addend);
+        if constexpr (kAddend) sums[2][i] += g * (added - p.addend);
       }
       sums[0][i] += g;
       out.values[i] = cuda::round_to<T>(g);
@@ -190,13 +192,16 @@ struct FinishGradient {
   bool constant;
 
   __device__ void operator()(int64_t c, const double* sums) const {
+    constexpr bool has_alpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
+    constexpr bool has_addend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
     main.finish(c, count, constant, sums[0], sums[1]);
-    if constexpr (kind != GradKind::kPlain) {
+    if constexpr (has_addend) {
       if (addend.source.mean != nullptr) addend.finish(c, count, constant, sums[0], sums[2]);
     }
-    if constexpr (kind == GradKind::kPRelu) {
-      if (dalpha != nullptr) dalpha[c] = static_cast<C>(sums[3]);
-      if (dalpha_sums != nullptr) dalpha_sums[c] = sums[3];
+    if constexpr (has_alpha) {
+      const double of_alpha = sums[has_addend ? 3 : 2];
+      if (dalpha != nullptr) dalpha[c] = static_cast<C>(of_alpha);
+      if (dalpha_sums != nullptr) dalpha_sums[c] = of_alpha;
     }
   }
 };
@@ -346,6 +351,8 @@ class Backward {
     if (!call_.reduces()) {
       cuda::launch(stream_, cuda::grid_stride_shape(view_.channels, 256), constant_parameters_kernel<C>,
                    view_.channels, main_, addend_);
+    } else if (call_.alpha.present && call_.addend.x.present) {
+      reduce<GradKind::kPReluAddend>();
     } else if (call_.alpha.present) {
       reduce<GradKind::kPRelu>();
     } else if (two_) {
@@ -383,7 +390,7 @@ class Backward {
                                        terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
         plan_norm_sums(simplified_norm_view(view_), wide, norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int unroll = kind == GradKind::kPlain ? 4 : kind == GradKind::kNormalizedAddend ? 2 : 1;
+    constexpr int unroll = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
     sum_channels<T, unroll>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
@@ -411,11 +418,7 @@ class Backward {
         .alpha_step = alpha_step()};
     const bool wide =
         allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
-    if (norm_tuning("NORM_BMU", 1) == 1) {
-      map_channels_of<T, 1, 1>(stream_, simplified_norm_view(view_), wide, map);
-    } else {
-      map_channels_of<T, 2, 1>(stream_, simplified_norm_view(view_), wide, map);
-    }
+    map_channels_of<T, two ? 1 : 2, 1>(stream_, simplified_norm_view(view_), wide, map);
   }
 
   void sum_alphas() {

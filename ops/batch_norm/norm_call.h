@@ -47,8 +47,7 @@ struct NormActGradInput {
     kAddendWeight,
     kAddendBias,
     kAddendMean,
-    kAddendInvStd,
-    kY
+    kAddendInvStd
   };
 };
 struct NormActGradOutput {

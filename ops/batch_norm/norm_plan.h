@@ -47,7 +47,7 @@ inline ChannelView simplified_norm_view(const ChannelView& view) {
 namespace detail {
 
 inline constexpr int64_t kMostItemsPerThread = 512;  // that a thread sums up in the compute type
-inline constexpr int64_t kLeastItemsPerThread = 4;
+inline constexpr int64_t kLeastItemsPerThread = 8;
 inline constexpr int64_t kLeastImagesAsRows = 32;  // else the table is not small against the tensor
 
 /// Whether the tensor is walked by columns, and in which packs, if `wide` accesses are allowed.
