@@ -1,0 +1,53 @@
+// Chains of short kernels: one may be set up while the one before it on the stream still runs (programmatic
+// dependent launch, compute capability 9.0 on; elsewhere these are ordinary launches). For .cu files.
+//
+// A kernel that is launched early calls wait_for_previous() in every thread that goes on, before it touches
+// memory that kernels before it write. So each kernel of a chain has ended only after those before it, and
+// an ordinary launch behind the chain waits for all of it.
+#pragma once
+#include <cstdlib>
+
+#include <sinter/core/cuda/device_traits.h>
+#include <sinter/core/cuda/launch.h>
+
+namespace sinter::cuda {
+
+/// Lets a kernel that is launched early behind this one be set up, once all blocks have come here.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// Waits until the kernels before this one have ended and their writes can be seen.
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/// Like launch(), for a kernel that calls wait_for_previous(). What comes before it on the stream must be a
+/// kernel.
+template <class... Parameters, class... Args>
+void launch_early(const Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
+                  Args&&... args) {
+  static const bool on = std::getenv("NORM_PDL") == nullptr || std::atoi(std::getenv("NORM_PDL")) != 0;
+  if (!on || !device_traits(stream.device.index).early_launch) {
+    launch(stream, shape, kernel, static_cast<Args&&>(args)...);
+    return;
+  }
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...), "kernel launch");
+}
+
+}  // namespace sinter::cuda
