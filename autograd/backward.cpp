@@ -1,10 +1,11 @@
 #include <map>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
 
 namespace sinter {
 namespace {
@@ -15,30 +16,32 @@ class NodeContext final : public GradientContext {
   NodeContext(const Node& node, std::span<const Tensor> grads) : node_(node), grads_(grads) {}
 
   const Attributes& attributes() const override { return node_.attributes; }
-  size_t input_count() const override { return node_.edges.size(); }
+  size_t input_count() const override { return node_.inputs.size(); }
   Tensor input(size_t i) const override {
-    return saved(node_.saved_inputs, i, node_.input_present[i], "input");
+    const Node::Input& input = node_.inputs.at(i);
+    return input.present ? restore(input.saved, input.spec, "input", i) : Tensor();
   }
-  Tensor output(size_t i) const override { return saved(node_.saved_outputs, i, true, "output"); }
-  const TensorSpec& input_spec(size_t i) const override { return node_.input_specs[i]; }
-  const TensorSpec& output_spec(size_t i) const override { return node_.output_specs[i]; }
+  Tensor output(size_t i) const override {
+    const Node::Output& output = node_.outputs.at(i);
+    return restore(output.saved, output.spec, "output", i);
+  }
+  const TensorSpec& input_spec(size_t i) const override { return node_.inputs[i].spec; }
+  const TensorSpec& output_spec(size_t i) const override { return node_.outputs[i].spec; }
   Tensor grad(size_t i) const override { return grads_[i]; }
-  bool needs(size_t i) const override { return node_.edges[i].wanted(); }
+  bool needs(size_t i) const override { return node_.inputs[i].edge.wanted(); }
 
  private:
-  Tensor saved(const std::vector<SavedTensor>& list, size_t i, bool present, const char* kind) const {
-    const SavedTensor& saved = list.at(i);
-    if (!saved.tensor.defined()) {
-      SINTER_ASSERT(!present, "[{}] the gradient reads {} {}, which gradient_reads does not declare",
-                    node_.op->name(), kind, i);
-      return {};
-    }
+  Tensor restore(const SavedArray& saved, const TensorSpec& spec, const char* kind, size_t i) const {
+    SINTER_ASSERT(saved.storage != nullptr,
+                  "[{}] the gradient reads {} {}, which gradient_reads does not declare", node_.op->name(),
+                  kind, i);
+    const uint64_t version = saved.storage->version();
     SINTER_CHECK(
-        saved.tensor.version() == saved.version,
+        version == saved.version,
         "[backward] {} {} of '{}' was changed in place after the forward call, but its gradient reads it "
         "(version {}, expected {})",
-        kind, i, node_.op->name(), saved.tensor.version(), saved.version);
-    return saved.tensor;
+        kind, i, node_.op->name(), version, saved.version);
+    return Tensor::over(saved.storage, saved.offset_bytes, spec);
   }
 
   const Node& node_;
@@ -50,18 +53,18 @@ class Walk {
  public:
   explicit Walk(bool retain_graph) : retain_graph_(retain_graph) {}
 
-  void arrive(const Edge& edge, const Tensor& grad) {
+  void arrive(const Edge& edge, Tensor grad) {
     if (edge.node != nullptr) {
       // Sequence numbers are a topological order: whatever reads a node's outputs was recorded after it.
       Pending& pending = pending_[edge.node->sequence];
       if (pending.node == nullptr) {
         pending.node = edge.node;
-        pending.grads.resize(edge.node->output_specs.size());
+        pending.grads.resize(edge.node->outputs.size());
       }
       Tensor& sum = pending.grads[static_cast<size_t>(edge.output)];
-      sum = sum.defined() ? ops::add(sum, grad) : grad;
+      sum = sum.defined() ? ops::add(sum, grad) : std::move(grad);
     } else if (edge.leaf.defined()) {
-      accumulate(edge.leaf, grad);
+      accumulate(edge.leaf, std::move(grad));
     }
   }
 
@@ -86,27 +89,27 @@ class Walk {
         "[backward] the graph through '{}' was released by an earlier backward; pass retain_graph = true to "
         "that one",
         node.op->name());
-    const std::vector<Tensor> input_grads = node.op->definition.gradient(NodeContext(node, grads));
-    SINTER_ASSERT(input_grads.size() == node.edges.size(), "[{}] the gradient gave {} tensors for {} inputs",
-                  node.op->name(), input_grads.size(), node.edges.size());
-    for (size_t i = 0; i < node.edges.size(); ++i) {
-      if (!node.edges[i].wanted() || !input_grads[i].defined()) continue;
-      SINTER_ASSERT(input_grads[i].spec() == node.input_specs[i],
-                    "[{}] the gradient of input {} is {}, expected {}", node.op->name(), i,
-                    input_grads[i].spec(), node.input_specs[i]);
-      arrive(node.edges[i], input_grads[i]);
+    std::vector<Tensor> input_grads = node.op->definition.gradient(NodeContext(node, grads));
+    SINTER_ASSERT(input_grads.size() == node.inputs.size(), "[{}] the gradient gave {} tensors for {} inputs",
+                  node.op->name(), input_grads.size(), node.inputs.size());
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const auto& [edge, spec, present, saved] = node.inputs[i];
+      if (!edge.wanted() || !input_grads[i].defined()) continue;
+      SINTER_ASSERT(input_grads[i].spec() == spec, "[{}] the gradient of input {} is {}, expected {}",
+                    node.op->name(), i, input_grads[i].spec(), spec);
+      arrive(edge, std::move(input_grads[i]));
     }
     if (!retain_graph_) node.release();
   }
 
-  static void accumulate(const Tensor& leaf, const Tensor& grad) {
+  static void accumulate(const Tensor& leaf, Tensor grad) {
     const Tensor present = leaf.grad();
     if (present.defined()) {
       leaf.set_grad(ops::add(present, grad));
     } else {
       // A gradient rule may hand the same array to several inputs; each leaf gets one of its own, so that
       // changing one gradient in place (clipping) cannot change another.
-      leaf.set_grad(ops::copy(grad));
+      leaf.set_grad(AutogradAccess::is_unshared(grad) ? std::move(grad) : ops::copy(grad));
     }
   }
 
@@ -126,7 +129,7 @@ void backward(const Tensor& result, const BackwardOptions& options) {
   } else {
     SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
                  result.shape());
-    start = Tensor::full(result.shape(), 1.0, result.dtype(), result.device());
+    start = ops::full(result.shape(), 1.0, result.dtype(), result.device());
   }
   const NoGrad no_grad;
   Walk walk(options.retain_graph);

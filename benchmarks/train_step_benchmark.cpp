@@ -28,26 +28,27 @@ struct Problem {
 constexpr Problem kResNet18{"resnet18_cifar batch 512", 512, 32, 10, nn::resnet18};
 constexpr Problem kResNet50{"resnet50 batch 256", 256, 224, 1000, nn::resnet50};
 
-/// "float32" or "tf32".
 struct Precision {
   const char* name;
+  DType dtype;  // of weights and activations
   bool tf32;
 };
 
-constexpr Precision kFloat32{"float32", false};
-constexpr Precision kTf32{"tf32", true};
+constexpr Precision kFloat32{"float32", DType::kFloat32, false};
+constexpr Precision kTf32{"tf32", DType::kFloat32, true};
+constexpr Precision kFloat16{"float16", DType::kFloat16, false};
 
 /// One model in training.
 class Training {
  public:
-  Training(const Problem& problem, Layout layout)
+  Training(const Problem& problem, const Precision& precision, Layout layout)
       : model_(
             problem.make({.classes = problem.classes, .layout = layout, .small_stem = problem.size <= 64})),
-        sgd_((model_.to(bench::gpu()), nn::decay_groups(model_.parameters())),
-             {.momentum = 0.9, .weight_decay = 5e-5}),
+        sgd_(groups(model_, precision), {.momentum = 0.9, .weight_decay = 5e-5}),
         images_(bench::normal_tensor(layout == Layout::kNCHW
                                          ? Shape{problem.batch, 3, problem.size, problem.size}
-                                         : Shape{problem.batch, problem.size, problem.size, 3})) {
+                                         : Shape{problem.batch, problem.size, problem.size, 3},
+                                     precision.dtype)) {
     Generator generator(7);
     std::vector<int64_t> labels(static_cast<size_t>(problem.batch));
     for (int64_t& label : labels)
@@ -64,6 +65,12 @@ class Training {
   }
 
  private:
+  static std::vector<nn::ParameterGroup> groups(const nn::ResNet& model, const Precision& precision) {
+    model.to(bench::gpu());
+    model.to(precision.dtype);
+    return nn::decay_groups(model.parameters());
+  }
+
   nn::ResNet model_;
   nn::Sgd sgd_;
   Tensor images_, labels_;
@@ -77,7 +84,7 @@ void measure(bench::Report& report, const Problem& problem, const Precision& pre
   manual_seed(1);
   MemoryPool& pool = backend_of(bench::gpu()).memory_pool(bench::gpu().index);
   pool.trim();
-  Training training(problem, layout);
+  Training training(problem, precision, layout);
   for (int i = 0; i < 3; ++i) training.step();  // chooses plans
   synchronize(bench::gpu());
   pool.reset_peaks();
@@ -100,7 +107,7 @@ void measure(bench::Report& report, const Problem& problem, const Precision& pre
 
 void run(bench::Report& report, bool profile) {
   for (const Problem& problem : {kResNet18, kResNet50}) {
-    for (const Precision& precision : {kFloat32, kTf32}) {
+    for (const Precision& precision : {kFloat32, kTf32, kFloat16}) {
       for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
         measure(report, problem, precision, layout, profile);
       }

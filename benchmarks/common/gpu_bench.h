@@ -28,8 +28,9 @@ inline Device gpu() {
 /// work every time and wait for nothing. Throws DeviceError if the call cannot be captured.
 double time_cold(const std::function<void()>& call, int repeats = 30);
 
-/// Microseconds of a cudaMemcpyAsync that reads `bytes` and writes as many on the device, measured like
-/// time_cold; each size is measured once. Sizes are rounded up to 512 bytes.
+/// Microseconds of a cudaMemcpyAsync that reads `bytes` and writes as many on the device: the faster of a
+/// captured one, measured like time_cold, and one on the stream. Each size is measured once; sizes are
+/// rounded up to 512 bytes.
 double copy_us(size_t bytes);
 
 /// Microseconds from one call to the next on the stream, without a graph: gaps in which the GPU waits for the

@@ -1,4 +1,5 @@
-// Where the GPU time of a piece of work goes, by op: an event pair around every kernel that call() runs.
+// Where the GPU time of a piece of work goes, by op and by shape, beside the time of copies of the same
+// bytes.
 #pragma once
 
 #include <functional>
@@ -6,10 +7,10 @@
 
 namespace sinter::bench {
 
-/// Runs `work` once unobserved and once observed, and gives a table of the GPU time by op and kernel, and one
-/// of the `most` most expensive combinations of op and shapes. "of copy" compares with a copy of the bytes of
-/// all inputs and outputs. While the host queues the observed work the GPU is kept busy, so that the times
-/// are the GPU's alone.
+/// Runs `work` once to warm up and once under an OpProfile, and gives a table of the GPU time by op and
+/// kernel, and one of the `most` most expensive combinations of op and shapes. "of copy" compares with a copy
+/// of the bytes of all inputs and outputs. While the host queues the work the GPU is kept busy, so that the
+/// times are the GPU's alone.
 std::string profile_ops(const std::function<void()>& work, size_t most = 40);
 
 }  // namespace sinter::bench

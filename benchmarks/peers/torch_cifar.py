@@ -3,9 +3,10 @@
 ResNet-18 with a 3x3 stem; batch 512, SGD with Nesterov momentum 0.9, one cycle to a learning rate of 0.4 (20 % rising,
 linear), weight decay 5e-4 on filters and matrices, label smoothing 0.1, crops of images padded by 4 and flips, made on the GPU.
 Images lie on the GPU as bytes from the start; `seconds` are those of training, `load_s` those of decoding, `test_s` those
-of the tests after the last epoch.
+of the test after the last epoch. Figures are means over the seeds, `accuracy_least` is the lowest.
 """
 import os
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -107,13 +108,18 @@ def main():
     start = time.perf_counter()
     data = load(options.root, "train"), load(options.root, "test")
     loading = time.perf_counter() - start
-    for seed in options.seeds:
-        case = f"resnet18 cifar10, {options.epochs} epochs, seed {seed}"
-        for peer, mode in MODES.items():
-            if peers.quick and mode is not None:
-                continue
-            run = lambda: dict(train(data, options.epochs, seed, options.precision, mode), load_s=loading)
-            peers.measure("cifar10", case, options.precision, "NHWC", peer, run)
+    case = f"resnet18, {options.epochs} epochs"
+    for peer, mode in MODES.items():
+        if peers.quick and mode is not None:
+            continue
+
+        def run():
+            runs = [train(data, options.epochs, seed, options.precision, mode) for seed in options.seeds]
+            means = {name: statistics.mean(one[name] for one in runs) for name in runs[0]}
+            least = min(one["accuracy"] for one in runs)
+            return dict(means, accuracy_least=least, seeds=len(runs), load_s=loading)
+
+        peers.measure("cifar10", case, options.precision, "NHWC", peer, run)
     peers.finish()
 
 

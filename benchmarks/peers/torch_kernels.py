@@ -119,14 +119,19 @@ def batch_norm(peers):
 
 
 def matvec(peers):
-    columns = (16, 128, 1024) if peers.quick else (16, 17, 32, 33, 64, 100, 128, 130, 256, 1024, 4096)
-    for n in columns:
+    for n in (16, 128, 1024) if peers.quick else (16, 17, 32, 33, 64, 100, 128, 130, 256, 1024, 4096):
         for dtype in DTYPES:
-            a, x = normal((16384, n), dtype), normal((n,), dtype)
-            column = x.view(n, 1)
-            for peer, call in (("torch_mv", lambda: torch.mv(a, x)), ("torch_mm", lambda: torch.mm(a, column))):
+            a = normal((16384, n), dtype)
+            x, long = normal((n,), dtype), normal((16384,), dtype)
+            calls = [("", "torch_mv", lambda: torch.mv(a, x)), ("", "torch_mm", lambda: torch.mm(a, x[:, None])),
+                     (" transposed", "torch_mv", lambda: torch.mv(a.T, long)),
+                     (" transposed", "torch_mm", lambda: torch.mm(a.T, long[:, None]))]
+            for count in (2, 4, 8):
+                vectors = normal((count, n), dtype)
+                calls.append((f" by {count} vectors", "torch_mm", lambda vectors=vectors: torch.mm(vectors, a.T)))
+            for ending, peer, call in calls:
                 run = lambda call=call: {"us": time_cold(call)}
-                peers.measure("matvec", f"(16384,{n})", dtype, "", peer, run)
+                peers.measure("matvec", f"(16384,{n}){ending}", dtype, "", peer, run)
 
 
 def main():

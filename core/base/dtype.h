@@ -111,9 +111,9 @@ decltype(auto) dispatch_float(DType dtype, std::string_view tag, F&& function) {
   }
 }
 
-/// Like dispatch_float, over every dtype.
+/// Like dispatch_float, over every dtype but bool.
 template <class F>
-decltype(auto) dispatch_all(DType dtype, std::string_view tag, F&& function) {
+decltype(auto) dispatch_number(DType dtype, std::string_view tag, F&& function) {
   switch (dtype) {
     case DType::kInt64:
       return function.template operator()<int64_t>();
@@ -121,11 +121,16 @@ decltype(auto) dispatch_all(DType dtype, std::string_view tag, F&& function) {
       return function.template operator()<int32_t>();
     case DType::kUInt8:
       return function.template operator()<uint8_t>();
-    case DType::kBool:
-      return function.template operator()<bool>();
     default:
       return dispatch_float(dtype, tag, static_cast<F&&>(function));
   }
+}
+
+/// Like dispatch_float, over every dtype.
+template <class F>
+decltype(auto) dispatch_all(DType dtype, std::string_view tag, F&& function) {
+  if (dtype == DType::kBool) return function.template operator()<bool>();
+  return dispatch_number(dtype, tag, static_cast<F&&>(function));
 }
 
 }  // namespace sinter

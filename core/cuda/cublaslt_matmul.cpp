@@ -12,7 +12,6 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cublaslt_handles.h>
 #include <sinter/core/cuda/cublaslt_matmul.h>
-#include <sinter/core/cuda/cuda_memory.h>
 #include <sinter/core/runtime/settings.h>
 
 namespace sinter::cuda {
@@ -72,6 +71,8 @@ struct KeyHash {
 
 /// How a problem is computed; unchanging once made, and so shared by threads.
 struct Plan {
+  cublasLtHandle_t handle = nullptr;
+  CublasLtMatmulDesc descriptor;  // unless a bias is added, whose address belongs to the descriptor
   CublasLtMatrixLayout a, b, y;
   cublasLtMatmulAlgo_t algorithm{};
   bool adds_bias = false;
@@ -136,9 +137,9 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const Key& key, const Plan& p
 
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      cublaslt_handle(key.device), descriptor.get(), plan.b.get(), plan.a.get(), plan.y.get(), plan.y.get(),
-      preference.get(), 1, &result, &found);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(plan.handle, descriptor.get(), plan.b.get(), plan.a.get(), plan.y.get(),
+                                     plan.y.get(), preference.get(), 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
     return std::nullopt;
   SINTER_CUBLAS_CHECK(status);
@@ -150,6 +151,7 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
   const MatmulProblem& p = key.problem;
   const Types types = types_of(p.dtype, key.allow_tf32);
   auto plan = std::make_unique<Plan>();
+  plan->handle = cublaslt_handle(key.device);
   plan->a =
       make_layout(types.data, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.batch, p.a_stride);
   plan->b =
@@ -160,7 +162,10 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
     algorithm = find_algorithm(key, *plan, make_descriptor(p, types, bias));
     plan->adds_bias = algorithm.has_value();
   }
-  if (!algorithm) algorithm = find_algorithm(key, *plan, make_descriptor(p, types, nullptr));
+  if (!algorithm) {
+    plan->descriptor = make_descriptor(p, types, nullptr);
+    algorithm = find_algorithm(key, *plan, plan->descriptor);
+  }
   if (!algorithm) {
     throw_error<DeviceError>(
         "[cublas] no algorithm for a product of {} with m={}, n={}, k={}, batch={}, transposes {}{}, "
@@ -192,7 +197,6 @@ bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* 
                 const void* bias, void* y, void* workspace, size_t workspace_bytes) {
   SINTER_ASSERT(problem.batch <= std::numeric_limits<int32_t>::max(),
                 "[matmul] a batch of {} is too large for cuBLASLt", problem.batch);
-  const DeviceGuard guard(stream.device.index);
   const Key key{.problem = problem,
                 .device = stream.device.index,
                 .allow_tf32 = settings::allow_tf32(),
@@ -201,14 +205,16 @@ bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* 
                 .workspace_bytes = workspace_bytes};
   const Plan& plan = find_plan(key, bias);
   const Types types = types_of(problem.dtype, key.allow_tf32);
-  const CublasLtMatmulDesc descriptor = make_descriptor(problem, types, plan.adds_bias ? bias : nullptr);
+  const CublasLtMatmulDesc with_bias =
+      plan.adds_bias ? make_descriptor(problem, types, bias) : CublasLtMatmulDesc();
+  const CublasLtMatmulDesc& descriptor = plan.adds_bias ? with_bias : plan.descriptor;
 
   const float one = 1.0f, zero = 0.0f;
   const double double_one = 1.0, double_zero = 0.0;
   const bool is_double = types.scale == CUDA_R_64F;
   SINTER_CUBLAS_CHECK(cublasLtMatmul(
-      cublaslt_handle(key.device), descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one,
-      b, plan.b.get(), a, plan.a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y,
+      plan.handle, descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one, b,
+      plan.b.get(), a, plan.a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y,
       plan.y.get(), y, plan.y.get(), &plan.algorithm, workspace, workspace_bytes,
       static_cast<cudaStream_t>(stream.native)));
   return plan.adds_bias;

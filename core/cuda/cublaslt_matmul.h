@@ -27,7 +27,8 @@ inline constexpr size_t kMatmulWorkspace = size_t{32} << 20;
 
 /// Queues the product on the stream. Adds `bias` (n) to each row if it is not null and cuBLASLt can do so;
 /// returns whether it did. The algorithm is cuBLASLt's first choice for the problem, asked for once. 16-bit
-/// types sum in float32, float32 multiplies in TF32 if settings::allow_tf32(). Throws DeviceError.
+/// types sum in float32, float32 multiplies in TF32 if settings::allow_tf32(). The
+/// stream's device is the current one. Throws DeviceError.
 bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b,
                 const void* bias, void* y, void* workspace, size_t workspace_bytes);
 

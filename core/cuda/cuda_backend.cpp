@@ -1,10 +1,14 @@
+#include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <vector>
+
+#include <nvtx3/nvToolsExt.h>
 
 #include <sinter/core/cuda/cuda_backend.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_memory.h>
+#include <sinter/core/cuda/unique_handle.h>
 
 namespace sinter {
 namespace {
@@ -22,14 +26,54 @@ struct GpuState {
   explicit GpuState(int index)
       : memory(index), pool(memory, {.mode = pool_mode_from_environment(), .byte_limit = {}}) {
     const DeviceGuard guard(index);
-    SINTER_CUDA_CHECK(cudaStreamCreateWithFlags(&default_stream, cudaStreamNonBlocking));
+    cudaStream_t stream = nullptr;
+    SINTER_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    default_stream = as_stream(index, stream);
+    default_workspace = std::make_unique<Workspace>(pool, default_stream.id);
+  }
+
+  Workspace& workspace(StreamId stream) {
+    if (stream == default_stream.id) return *default_workspace;  // nearly always, and without a lock
+    const std::lock_guard lock(mutex);
+    auto& workspace = other_workspaces[stream];
+    if (workspace == nullptr) workspace = std::make_unique<Workspace>(pool, stream);
+    return *workspace;
+  }
+
+  static Stream as_stream(int index, cudaStream_t stream) {
+    return {Device::cuda(index), reinterpret_cast<StreamId>(stream), stream};
   }
 
   CudaMemory memory;
   MemoryPool pool;
-  cudaStream_t default_stream = nullptr;
+  Stream default_stream;
+  std::unique_ptr<Workspace> default_workspace;
   std::mutex mutex;
-  std::map<StreamId, std::unique_ptr<Workspace>> workspaces;
+  std::map<StreamId, std::unique_ptr<Workspace>> other_workspaces;
+};
+
+class CudaTimeMark final : public TimeMark {
+ public:
+  explicit CudaTimeMark(const Stream& stream) {
+    const DeviceGuard guard(stream.device.index);
+    cudaEvent_t event = nullptr;
+    SINTER_CUDA_CHECK(cudaEventCreate(&event));
+    event_ = Event(event);
+    SINTER_CUDA_CHECK(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native)));
+  }
+
+  double microseconds_since(const TimeMark& earlier) const override {
+    const auto& start = static_cast<const CudaTimeMark&>(earlier);
+    float milliseconds = 0;
+    SINTER_CUDA_CHECK(cudaEventSynchronize(start.event_.get()));
+    SINTER_CUDA_CHECK(cudaEventSynchronize(event_.get()));
+    SINTER_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start.event_.get(), event_.get()));
+    return double{milliseconds} * 1000.0;
+  }
+
+ private:
+  using Event = cuda::UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+  Event event_;
 };
 
 class CudaBackend final : public Backend {
@@ -37,7 +81,7 @@ class CudaBackend final : public Backend {
   CudaBackend() {
     const cudaError_t status = cudaGetDeviceCount(&count_);
     if (status == cudaSuccess && count_ > 0) {
-      states_.resize(static_cast<size_t>(count_));
+      states_ = std::make_unique<std::atomic<GpuState*>[]>(static_cast<size_t>(count_));
       return;
     }
     cudaGetLastError();
@@ -66,22 +110,22 @@ class CudaBackend final : public Backend {
                        properties.totalGlobalMem >> 30, properties.major, properties.minor);
   }
 
+  void make_current(int index) override {
+    if (count_ > 1) cuda::make_current(index);  // a thread begins with GPU 0
+  }
+
   MemoryPool& memory_pool(int index) override { return state(index).pool; }
-  Stream default_stream(int index) override { return as_stream(index, state(index).default_stream); }
+  Stream default_stream(int index) override { return state(index).default_stream; }
 
   Stream create_stream(int index) override {
     const DeviceGuard guard(index);
     cudaStream_t stream = nullptr;
     SINTER_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return as_stream(index, stream);
+    return GpuState::as_stream(index, stream);
   }
 
   Workspace& workspace(const Stream& stream) override {
-    GpuState& gpu = state(stream.device.index);
-    const std::lock_guard lock(gpu.mutex);
-    auto& workspace = gpu.workspaces[stream.id];
-    if (workspace == nullptr) workspace = std::make_unique<Workspace>(gpu.pool, stream.id);
-    return *workspace;
+    return state(stream.device.index).workspace(stream.id);
   }
 
   void synchronize(const Stream& stream) override {
@@ -101,11 +145,15 @@ class CudaBackend final : public Backend {
     if (is_pageable(to_device.is_cpu() ? to : from_device.is_cpu() ? from : nullptr)) synchronize(stream);
   }
 
- private:
-  static Stream as_stream(int index, cudaStream_t stream) {
-    return {Device::cuda(index), reinterpret_cast<StreamId>(stream), stream};
+  std::unique_ptr<TimeMark> mark_time(const Stream& stream) override {
+    return std::make_unique<CudaTimeMark>(stream);
   }
 
+  // Always on: without a profiler each is a call through a pointer that says so.
+  void push_range(const char* name) override { nvtxRangePushA(name); }
+  void pop_range() noexcept override { nvtxRangePop(); }
+
+ private:
   static bool is_pageable(const void* host) {
     if (host == nullptr) return false;
     cudaPointerAttributes attributes{};
@@ -114,16 +162,19 @@ class CudaBackend final : public Backend {
   }
 
   GpuState& state(int index) {
+    std::atomic<GpuState*>& state = states_[static_cast<size_t>(index)];
+    if (GpuState* const made = state.load(std::memory_order_acquire)) return *made;
     const std::lock_guard lock(mutex_);
-    auto& state = states_[static_cast<size_t>(index)];
-    if (state == nullptr) state = std::make_unique<GpuState>(index);
-    return *state;
+    if (state.load(std::memory_order_relaxed) == nullptr) {
+      state.store(new GpuState(index), std::memory_order_release);
+    }
+    return *state.load(std::memory_order_relaxed);
   }
 
   int count_ = 0;
   std::string reason_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<GpuState>> states_;
+  std::mutex mutex_;                                  // of the making of states
+  std::unique_ptr<std::atomic<GpuState*>[]> states_;  // by index; never destroyed, like the backend
 };
 
 }  // namespace

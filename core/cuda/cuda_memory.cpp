@@ -1,5 +1,3 @@
-
-#include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_memory.h>
 
@@ -17,16 +15,14 @@ void* new_event(cudaStream_t stream) {
   return event;
 }
 
-/// For destructors: a failure while a process ends or after the device is lost is of no use to anyone.
-void log_failure(cudaError_t status, const char* call) noexcept {
-  if (status == cudaSuccess || status == cudaErrorCudartUnloading || device_lost()) return;
-  try {
-    log::warning("[cuda] {} failed: {}", call, cudaGetErrorString(status));
-  } catch (...) {
-  }
-}
-
 }  // namespace
+
+void make_current(int index) {
+  // Asked for and not remembered: other code may have changed it, and asking is cheap.
+  int current = 0;
+  SINTER_CUDA_CHECK(cudaGetDevice(&current));
+  if (current != index) SINTER_CUDA_CHECK(cudaSetDevice(index));
+}
 
 DeviceGuard::DeviceGuard(int index) {
   SINTER_CUDA_CHECK(cudaGetDevice(&previous_));
@@ -56,17 +52,23 @@ void CudaMemory::deallocate(void* block) noexcept {
   log_failure(cudaFree(block), "cudaFree");
 }
 
+// Nothing runs on a lost device: from here on every event there counts as passed, so that tensors end
+// quietly. The next kernel's launch will say what has happened.
+
 void CudaMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId stream) {
+  if (device_lost()) return;
   const DeviceGuard guard(index_);
   SINTER_CUDA_CHECK(cudaMemsetAsync(block, byte, bytes, stream_of(stream)));
 }
 
 void* CudaMemory::record_event(StreamId stream) {
+  if (device_lost()) return nullptr;
   const DeviceGuard guard(index_);
   return new_event(stream_of(stream));
 }
 
 bool CudaMemory::event_done(void* event) {
+  if (device_lost()) return true;
   const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaEventQuery");
@@ -74,6 +76,7 @@ bool CudaMemory::event_done(void* event) {
 }
 
 void CudaMemory::wait_event(void* event) {
+  if (device_lost()) return;
   SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 

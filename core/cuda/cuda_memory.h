@@ -7,6 +7,9 @@
 
 namespace sinter::cuda {
 
+/// Makes `index` the calling thread's current device.
+void make_current(int index);
+
 /// Makes `index` the calling thread's current device for the guard's lifetime.
 class DeviceGuard {
  public:

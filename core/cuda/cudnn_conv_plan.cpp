@@ -39,7 +39,6 @@ class CudnnConvPlan final : public ConvPlan {
   const std::string& name() const override { return config_.name; }
 
   void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const override {
-    const DeviceGuard guard(stream.device.index);
     void* const data[] = {x, weight, y};
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, kConvTensorIds);

@@ -45,7 +45,8 @@ class ConvPlan {
   virtual size_t workspace_bytes() const = 0;
   /// cuDNN's engine and its knobs, for logs.
   virtual const std::string& name() const = 0;
-  /// Queues the convolution; the pass says which of the three tensors is written. Throws DeviceError.
+  /// Queues the convolution; the pass says which of the three tensors is written. The stream's
+  /// device is the current one. Throws DeviceError.
   virtual void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const = 0;
 };
 

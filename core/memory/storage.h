@@ -13,7 +13,11 @@
 namespace sinter {
 
 class Storage {
+  struct Private {};  // only the functions below can name it, yet std::make_shared can pass it on
+
  public:
+  Storage(Private, size_t bytes, Device device) : bytes_(bytes), device_(device) {}
+
   /// Takes `bytes` from the pool of `device` for the calling thread's current stream; the contents are
   /// undefined.
   static std::shared_ptr<Storage> allocate(size_t bytes, Device device);
@@ -34,9 +38,7 @@ class Storage {
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  Storage(void* data, size_t bytes, Device device) : data_(data), bytes_(bytes), device_(device) {}
-
-  void* data_;
+  void* data_ = nullptr;
   size_t bytes_;
   Device device_;
   MemoryPool* pool_ = nullptr;  // null for wrapped memory

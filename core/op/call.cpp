@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include <sinter/core/base/small_array.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/node.h>
@@ -8,6 +9,9 @@
 
 namespace sinter {
 namespace {
+
+// Calls with up to so many tensors describe them without an allocation.
+constexpr size_t kFewTensors = 8;
 
 thread_local bool recording = true;
 
@@ -52,23 +56,25 @@ TensorView view_of(const Tensor& tensor) {
 
 void run_kernel(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
                 std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
+  Backend& backend = backend_of(device);
+  backend.make_current(device.index);
+  const NamedRange range(backend, op.name().c_str());
   const KernelQuery query(infer, specs);
   const Kernel& kernel = select_kernel(op, device, query);
   const size_t workspace_bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(query) : 0;
   const Stream stream = current_stream(device);
   Workspace::Lease lease;
-  if (workspace_bytes > 0) lease = backend_of(device).workspace(stream).lease(workspace_bytes);
+  if (workspace_bytes > 0) lease = backend.workspace(stream).lease(workspace_bytes);
 
-  std::vector<TensorView> views(inputs.size() + outputs.size());
-  std::transform(inputs.begin(), inputs.end(), views.begin(), view_of);
-  std::transform(outputs.begin(), outputs.end(), views.begin() + static_cast<std::ptrdiff_t>(inputs.size()),
-                 view_of);
-  const std::span<const TensorView> all(views);
+  SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());
+  TensorView* const output_views = std::transform(inputs.begin(), inputs.end(), views.begin(), view_of);
+  std::transform(outputs.begin(), outputs.end(), output_views, view_of);
+  const KernelContext context({views.begin(), inputs.size()}, {output_views, outputs.size()},
+                              infer.attributes(), stream, lease.data(), workspace_bytes);
   CallObserver* const observer = call_observer.load(std::memory_order_acquire);
   if (observer != nullptr) [[unlikely]]
     observer->before(op, kernel, query, stream);
-  kernel.run(KernelContext(all.first(inputs.size()), all.subspan(inputs.size()), infer.attributes(), stream,
-                           lease.data(), workspace_bytes));
+  kernel.run(context);
   if (observer != nullptr) [[unlikely]]
     observer->after(stream);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -87,29 +93,25 @@ void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attr
   node->op = &op;
   node->attributes = attributes;
   node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
-  node->output_specs.assign(specs.begin(), specs.end());
-  node->edges.resize(inputs.size());
-  node->input_specs.resize(inputs.size());
-  node->input_present.resize(inputs.size());
-  node->saved_inputs.resize(inputs.size());
-  node->saved_outputs.resize(outputs.size());
+  node->inputs.resize(inputs.size());
+  node->outputs.resize(outputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     if (!input.defined()) continue;
-    node->input_present[i] = true;
-    node->input_specs[i] = input.spec();
+    Node::Input& recorded = node->inputs[i];
+    recorded.present = true;
+    recorded.spec = input.spec();
     if (const auto& producer = AutogradAccess::node(input)) {
-      node->edges[i] = {producer, AutogradAccess::node_output(input), {}};
+      recorded.edge = {producer, AutogradAccess::node_output(input), {}};
     } else if (input.requires_grad()) {
-      node->edges[i].leaf = input;
+      recorded.edge.leaf = input;
     }
     const size_t declared = def.variadic ? i % def.inputs.size() : i;
-    if (reads(def.gradient_reads.inputs, declared)) node->saved_inputs[i] = {input.detach(), input.version()};
+    if (reads(def.gradient_reads.inputs, declared)) recorded.saved = SavedArray(input);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    // Detached: the saved output must not own the node that owns it.
-    if (reads(def.gradient_reads.outputs, i))
-      node->saved_outputs[i] = {outputs[i].detach(), outputs[i].version()};
+    node->outputs[i].spec = specs[i];
+    if (reads(def.gradient_reads.outputs, i)) node->outputs[i].saved = SavedArray(outputs[i]);
     if (def.outputs[i].differentiable && is_float(specs[i].dtype)) {
       AutogradAccess::set_node(outputs[i], node, static_cast<int>(i));
     }
@@ -135,14 +137,14 @@ Node::~Node() {
 
 void Node::release() {
   released = true;
-  saved_inputs.clear();
-  saved_outputs.clear();
+  for (Output& output : outputs) output.saved = {};
   std::vector<std::shared_ptr<Node>> doomed;
   const auto take_edges = [&doomed](Node& node) {
-    for (Edge& edge : node.edges) {
+    for (Input& input : node.inputs) {
+      Edge& edge = input.edge;
       if (edge.node != nullptr && edge.node.use_count() == 1) doomed.push_back(std::move(edge.node));
     }
-    node.edges.clear();
+    node.inputs.clear();
   };
   take_edges(*this);
   while (!doomed.empty()) {
@@ -159,13 +161,13 @@ CallObserver* set_call_observer(CallObserver* observer) {
 std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
   const OpDef& def = op.definition;
   const Device device = check_inputs(def, inputs);
-  std::vector<const TensorSpec*> input_specs(inputs.size());
+  SmallArray<const TensorSpec*, kFewTensors> input_specs(inputs.size());
   bool differentiable = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     input_specs[i] = inputs[i].defined() ? &inputs[i].spec() : nullptr;
     differentiable = differentiable || inputs[i].requires_grad();
   }
-  const InferContext infer(def, input_specs, attributes);
+  const InferContext infer(def, {input_specs.data(), input_specs.size()}, attributes);
   const std::vector<TensorSpec> specs = def.infer(infer);
   SINTER_ASSERT(specs.size() <= def.outputs.size(), "[{}] infer gave {} outputs for {} declared", def.name,
                 specs.size(), def.outputs.size());

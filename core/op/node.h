@@ -24,11 +24,16 @@ class NoGrad {
   bool previous_;
 };
 
-/// A tensor kept for the gradient, with the version its memory had, so that a later in-place change is
-/// noticed.
-struct SavedTensor {
-  Tensor tensor;
+/// An array kept for the gradient, with the version its memory had, so that a later in-place change is
+/// noticed. Not a tensor, which would own the node that owns this.
+struct SavedArray {
+  std::shared_ptr<Storage> storage;  // null where the gradient does not read it
+  size_t offset_bytes = 0;
   uint64_t version = 0;
+
+  SavedArray() = default;
+  explicit SavedArray(const Tensor& tensor)
+      : storage(tensor.storage()), offset_bytes(tensor.offset_bytes()), version(tensor.version()) {}
 };
 
 /// Where the gradient of one input goes: into the node that computed the input, or into a leaf, or nowhere.
@@ -41,14 +46,23 @@ struct Edge {
 };
 
 struct Node {
+  struct Input {
+    Edge edge;
+    TensorSpec spec;
+    bool present = false;
+    SavedArray saved;
+  };
+  struct Output {
+    TensorSpec spec;
+    SavedArray saved;
+  };
+
   const Op* op = nullptr;
   Attributes attributes;
-  uint64_t sequence = 0;    // grows with every recorded call of the process: a topological order
-  std::vector<Edge> edges;  // one per input
-  std::vector<TensorSpec> input_specs, output_specs;
-  std::vector<bool> input_present;
-  std::vector<SavedTensor> saved_inputs, saved_outputs;  // undefined where the gradient does not read them
-  bool released = false;  // the saved tensors are gone: backward ran without retain_graph
+  uint64_t sequence = 0;  // grows with every recorded call of the process: a topological order
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  bool released = false;  // the saved arrays are gone: backward ran without retain_graph
 
   Node() = default;
   /// Long chains are taken apart in a loop: a recursion over 100,000 nodes would overflow the stack.
@@ -56,7 +70,7 @@ struct Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  /// Drops saved tensors and edges.
+  /// Drops saved arrays and edges.
   void release();
 };
 
@@ -68,9 +82,11 @@ struct AutogradAccess {
     tensor.impl_->node = std::move(node);
     tensor.impl_->node_output = output;
   }
-  /// True if no other handle and no other tensor shares this array.
+  /// True if this is the only handle and the only tensor on its storage, and fills all of it.
   static bool is_unshared(const Tensor& tensor) {
-    return tensor.impl_.use_count() == 1 && tensor.impl_->storage.use_count() == 1;
+    const auto& storage = tensor.impl_->storage;
+    return tensor.impl_.use_count() == 1 && storage.use_count() == 1 &&
+           storage->bytes() == tensor.spec().bytes();
   }
 };
 

@@ -1,6 +1,5 @@
 #include <array>
-#include <map>
-#include <mutex>
+#include <atomic>
 #include <vector>
 
 #include <sinter/core/runtime/backend.h>
@@ -12,39 +11,36 @@ std::vector<std::unique_ptr<Backend>> make_backends();  // generated: one of eac
 
 namespace {
 
-struct Backends {
-  std::mutex mutex;
-  std::array<std::unique_ptr<Backend>, kDeviceTypes> by_type;
-};
+// Looked up several times in every call of an op, hence no lock.
+using Backends = std::array<std::atomic<Backend*>, kDeviceTypes>;
 
 // Never destroyed: tensors with static storage duration may free their memory after main has returned.
 Backends& backends() {
-  static Backends* instance = [] {
-    auto* made = new Backends;
-    for (auto& backend : make_backends())
-      made->by_type[static_cast<size_t>(backend->type())] = std::move(backend);
+  static Backends& instance = [&]() -> Backends& {
+    auto& made = *new Backends{};
+    for (auto& backend : make_backends()) {
+      const auto type = static_cast<size_t>(backend->type());
+      made[type] = backend.release();
+    }
     return made;
   }();
-  return *instance;
+  return instance;
 }
 
 Backend* find_backend(DeviceType type) {
-  static Backend* const cpu = backends().by_type[static_cast<size_t>(DeviceType::kCpu)].get();
-  if (type == DeviceType::kCpu) return cpu;
-  const std::lock_guard lock(backends().mutex);
-  return backends().by_type[static_cast<size_t>(type)].get();
+  return backends()[static_cast<size_t>(type)].load(std::memory_order_acquire);
 }
 
-thread_local std::map<Device, Stream> current_streams;
+thread_local const StreamGuard* innermost_guard = nullptr;
 
 }  // namespace
 
 void register_backend(std::unique_ptr<Backend> backend) {
-  const std::lock_guard lock(backends().mutex);
-  auto& slot = backends().by_type[static_cast<size_t>(backend->type())];
-  SINTER_ASSERT(slot == nullptr, "[device] a backend for {} is already registered",
-                to_string(backend->type()));
-  slot = std::move(backend);
+  Backend* none = nullptr;
+  const bool is_first =
+      backends()[static_cast<size_t>(backend->type())].compare_exchange_strong(none, backend.get());
+  SINTER_ASSERT(is_first, "[device] a backend for {} is already registered", to_string(backend->type()));
+  (void)backend.release();
 }
 
 Backend& backend_of(Device device) {
@@ -70,25 +66,18 @@ bool is_available(Device device) {
 }
 
 Stream current_stream(Device device) {
-  if (!device.is_cpu()) {
-    if (const auto found = current_streams.find(device); found != current_streams.end()) return found->second;
+  for (const StreamGuard* guard = innermost_guard; guard != nullptr; guard = guard->outer_) {
+    if (guard->stream_.device == device) return guard->stream_;
   }
   return backend_of(device).default_stream(device.index);
 }
 
-StreamGuard::StreamGuard(const Stream& stream) : device_(stream.device) {
-  const auto found = current_streams.find(device_);
-  had_previous_ = found != current_streams.end();
-  if (had_previous_) previous_ = found->second;
-  current_streams[device_] = stream;
+StreamGuard::StreamGuard(const Stream& stream) : stream_(stream), outer_(innermost_guard) {
+  innermost_guard = this;
 }
 
 StreamGuard::~StreamGuard() {
-  if (had_previous_) {
-    current_streams[device_] = previous_;
-  } else {
-    current_streams.erase(device_);
-  }
+  innermost_guard = outer_;
 }
 
 void synchronize(Device device) {

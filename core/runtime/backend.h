@@ -19,6 +19,14 @@ struct Stream {
   void* native = nullptr;
 };
 
+/// A point in a stream's work, passed once everything queued before it has finished.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  /// Microseconds from `earlier`, a mark on the same device, to this one. Waits until both have passed.
+  virtual double microseconds_since(const TimeMark& earlier) const = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -30,6 +38,10 @@ class Backend {
   virtual std::string unavailable_reason() = 0;
   /// One line about a device for people: its name, memory and features.
   virtual std::string describe(int index) = 0;
+
+  /// Makes a device the one on which the calling thread's kernels run, until another one is made so. call()
+  /// does this for every op; code that uses the vendor's API beside Sinter's must expect it.
+  virtual void make_current(int index) = 0;
 
   virtual MemoryPool& memory_pool(int index) = 0;
   virtual Stream default_stream(int index) = 0;
@@ -44,6 +56,25 @@ class Backend {
   /// one of this backend's). Host memory that is not pinned makes the call synchronous.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                     const Stream& stream) = 0;
+
+  /// Marks the present end of the work on the stream.
+  virtual std::unique_ptr<TimeMark> mark_time(const Stream& stream) = 0;
+
+  /// Opens and closes a range with a name on the calling thread, for the vendor's profiler. Ranges nest.
+  virtual void push_range(const char* name) = 0;
+  virtual void pop_range() noexcept = 0;
+};
+
+/// A named range for as long as it lives: `const NamedRange range(backend, "conv2d");`
+class NamedRange {
+ public:
+  NamedRange(Backend& backend, const char* name) : backend_(backend) { backend.push_range(name); }
+  ~NamedRange() { backend_.pop_range(); }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  Backend& backend_;
 };
 
 /// The backend of a device. Throws DeviceError if this build has none for the type, if its driver is missing,
@@ -59,7 +90,8 @@ void register_backend(std::unique_ptr<Backend> backend);
 /// The calling thread's current stream of a device: its default stream unless a StreamGuard says otherwise.
 Stream current_stream(Device device);
 
-/// Makes `stream` the calling thread's current stream of its device until the guard ends.
+/// Makes `stream` the calling thread's current stream of its device until the guard ends. Guards end in the
+/// reverse of the order in which they were made, on the same thread.
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
@@ -68,9 +100,10 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  Device device_;
-  bool had_previous_;
-  Stream previous_;
+  friend Stream current_stream(Device device);
+
+  Stream stream_;
+  const StreamGuard* outer_;  // the one that was innermost before
 };
 
 /// Blocks until all work on the calling thread's current stream of `device` has finished.

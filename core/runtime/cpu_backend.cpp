@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -34,6 +35,18 @@ class CpuMemory final : public RawMemory {
   std::string name() const override { return "cpu"; }
 };
 
+/// Work on the CPU is finished when a call returns, so a mark is a reading of the clock.
+class CpuTimeMark final : public TimeMark {
+ public:
+  double microseconds_since(const TimeMark& earlier) const override {
+    return std::chrono::duration<double, std::micro>(at_ - static_cast<const CpuTimeMark&>(earlier).at_)
+        .count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
+};
+
 class CpuBackend final : public Backend {
  public:
   DeviceType type() const override { return DeviceType::kCpu; }
@@ -42,6 +55,7 @@ class CpuBackend final : public Backend {
   std::string describe(int) override {
     return fmt::format("cpu: {} threads, {} GiB memory", num_threads(), memory_.capacity().total >> 30);
   }
+  void make_current(int) override {}
   MemoryPool& memory_pool(int) override { return pool_; }
   Stream default_stream(int) override { return {}; }
   Stream create_stream(int) override { return {}; }
@@ -54,6 +68,9 @@ class CpuBackend final : public Backend {
   void copy(void* to, Device, const void* from, Device, size_t bytes, const Stream&) override {
     std::memcpy(to, from, bytes);
   }
+  std::unique_ptr<TimeMark> mark_time(const Stream&) override { return std::make_unique<CpuTimeMark>(); }
+  void push_range(const char*) override {}
+  void pop_range() noexcept override {}
 
  private:
   CpuMemory memory_;

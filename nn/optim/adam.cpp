@@ -1,5 +1,6 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn {
 namespace {
@@ -44,7 +45,8 @@ void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
     const Tensor& parameter = slot->parameter.tensor();
     updates.push_back({parameter, parameter.grad(), slot->buffers[0], slot->buffers[1]});
   }
-  const Tensor step = Tensor::scalar(options.updates + 1, options.learning_rate.device());
+  const Tensor step =
+      ops::full({}, static_cast<double>(options.updates + 1), DType::kInt64, options.learning_rate.device());
   ops::adamw_step(updates, options.learning_rate, step,
                   {.beta1 = options_.beta1,
                    .beta2 = options_.beta2,

@@ -106,7 +106,7 @@ void Optimizer::step(double learning_rate) {
     const double rate = learning_rate * groups_[g].lr_scale;
     for (const auto& [key, slots] : alike) {
       const auto& [device, dtype, updates] = key;
-      update(slots, {.learning_rate = Tensor::scalar(rate, device),
+      update(slots, {.learning_rate = ops::full({}, rate, DType::kFloat64, device),
                      .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
                      .updates = updates});
       for (Slot* slot : slots) ++slot->updates;

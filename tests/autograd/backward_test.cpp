@@ -4,12 +4,16 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/op/call.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/ops/affine/affine.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/concat/concat.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/relu/relu.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
 #include <sinter/ops/unary/unary.h>
 
 namespace sinter {
@@ -61,6 +65,62 @@ TEST(Backward, GivesEachLeafAnArrayOfItsOwn) {
     ops::fill_(x.grad(), 7.0);
   }
   EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+/// An op that adds two tensors, whose gradient rule makes one array and gives each input a part of it.
+const Op& op_with_gradients_in_one_array() {
+  static const Op& op = OpRegistry::instance().add(
+      {.name = "test_gradients_in_one_array",
+       .inputs = {{"a"}, {"b"}},
+       .outputs = {{"y"}},
+       .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; },
+       .gradient =
+           [](const GradientContext& context) {
+             const Tensor both = ops::concat({context.grad(), context.grad()}, 0);
+             const int64_t count = context.grad().numel();
+             return std::vector<Tensor>{ops::slice(both, 0, 0, count), ops::slice(both, 0, count, 2 * count)};
+           }});
+  static const bool has_kernel = [] {
+    OpRegistry::instance().add_kernel(
+        "test_gradients_in_one_array", {.run = [](const KernelContext& context) {
+          for (int64_t i = 0; i < context.output(0).numel(); ++i) {
+            context.output(0).as<double>()[i] =
+                context.input(0).as<double>()[i] + context.input(1).as<double>()[i];
+          }
+        }});
+    return true;
+  }();
+  (void)has_kernel;
+  return op;
+}
+
+TEST(Backward, GivesEachLeafMemoryOfItsOwn) {
+  const Tensor x = leaf({1, 2}), y = leaf({3, 4});
+  backward(ops::sum(call(op_with_gradients_in_one_array(), {x, y})[0]));
+  EXPECT_NE(x.grad().storage(), y.grad().storage());
+  for (const Tensor& grad : {x.grad(), y.grad()}) {
+    EXPECT_EQ(grad.to_vector<double>(), (std::vector<double>{1, 1}));
+    EXPECT_EQ(grad.storage()->bytes(), grad.spec().bytes());
+  }
+}
+
+TEST(Backward, KeepsTheGradientThatItWasGivenApart) {
+  const Tensor x = leaf({1, 2});
+  const Tensor gradient = Tensor::from_values(std::vector<double>{10, 20}, {2});
+  backward(ops::reshape(x, {2}), {.gradient = gradient});
+  EXPECT_NE(x.grad().storage(), gradient.storage());
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{10, 20}));
+}
+
+TEST(Backward, TakesAFreshGradientWithoutACopy) {
+  const Tensor x = leaf({1, 2});
+  const auto allocations = [] { return backend_of(Device::cpu()).memory_pool(0).stats().allocations; };
+  const Tensor y = x * 3.0;
+  const Tensor gradient = Tensor::from_values(std::vector<double>{1, 1}, {2});
+  const uint64_t before = allocations();
+  backward(y, {.gradient = gradient});
+  EXPECT_EQ(allocations() - before, 1u);  // the product 3 * gradient, which becomes x.grad()
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 3}));
 }
 
 TEST(Backward, TakesAnExplicitGradient) {

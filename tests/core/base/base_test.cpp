@@ -1,7 +1,9 @@
-// Shapes, dtypes, devices, 16-bit floats and error texts.
+// Shapes, dtypes, devices, 16-bit floats, small arrays and error texts.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +11,7 @@
 #include <sinter/core/base/dtype.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/base/shape.h>
+#include <sinter/core/base/small_array.h>
 
 namespace sinter {
 namespace {
@@ -64,6 +67,33 @@ TEST(DTypeTest, NamesRoundTrip) {
             "[dtype] 'float' is not a dtype; expected one of float32, float16, bfloat16, float64, int64, "
             "int32, uint8, "
             "bool");
+}
+
+TEST(DTypeTest, DispatchesToTheTypesThatTheNamePromises) {
+  const auto same = [](DType dtype) { return [dtype]<class T> { return dtype_of<T> == dtype; }; };
+  for (const DType dtype : kAllDTypes) {
+    EXPECT_TRUE(dispatch_all(dtype, "test", same(dtype)));
+    if (dtype == DType::kBool) {
+      EXPECT_THROW(dispatch_number(dtype, "test", same(dtype)), InvalidArgument);
+    } else {
+      EXPECT_TRUE(dispatch_number(dtype, "test", same(dtype)));
+    }
+    if (is_float(dtype)) {
+      EXPECT_TRUE(dispatch_float(dtype, "test", same(dtype)));
+    } else {
+      EXPECT_THROW(dispatch_float(dtype, "test", same(dtype)), InvalidArgument);
+    }
+  }
+}
+
+TEST(SmallArrayTest, HoldsFewAndMany) {
+  for (const size_t size : {0u, 1u, 4u, 5u, 1000u}) {
+    SmallArray<int64_t, 4> array(size);
+    ASSERT_EQ(array.size(), size);
+    EXPECT_EQ(static_cast<size_t>(std::count(array.begin(), array.end(), 0)), size);
+    std::iota(array.begin(), array.end(), int64_t{0});
+    for (size_t i = 0; i < size; ++i) EXPECT_EQ(array[i], static_cast<int64_t>(i));
+  }
 }
 
 TEST(DeviceTest, Parses) {

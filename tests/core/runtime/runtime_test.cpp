@@ -1,5 +1,6 @@
-// Philox, the thread pool, and asking for devices that are not there.
+// Philox, the thread pool, current streams, and asking for devices that are not there.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <thread>
@@ -118,6 +119,35 @@ TEST(Devices, SayWhyTheyAreMissing) {
   }
   if (is_available(Device::cuda())) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_THROW(backend_of(Device::cuda()), DeviceError);
+}
+
+TEST(StreamGuardTest, NestsByDeviceAndThread) {
+  const Stream outer{Device::cuda(), 1, nullptr}, inner{Device::cuda(), 2, nullptr};
+  const Stream other{Device::cuda(1), 3, nullptr};
+  const StreamGuard first(outer);
+  {
+    const StreamGuard second(other);
+    const StreamGuard third(inner);
+    EXPECT_EQ(current_stream(Device::cuda()).id, 2u);
+    EXPECT_EQ(current_stream(Device::cuda(1)).id, 3u);
+    std::thread([] {
+      EXPECT_EQ(current_stream(Device::cpu()).id, 0u);
+      const StreamGuard guard({Device::cuda(), 4, nullptr});
+      EXPECT_EQ(current_stream(Device::cuda()).id, 4u);
+    }).join();
+    EXPECT_EQ(current_stream(Device::cuda()).id, 2u);
+  }
+  EXPECT_EQ(current_stream(Device::cuda()).id, 1u);
+  EXPECT_EQ(current_stream(Device::cpu()).id, 0u);
+}
+
+TEST(TimeMarks, MeasureTheCpusClock) {
+  Backend& cpu = backend_of(Device::cpu());
+  const auto start = cpu.mark_time({});
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const auto stop = cpu.mark_time({});
+  EXPECT_GE(stop->microseconds_since(*start), 2000.0);
+  EXPECT_LE(start->microseconds_since(*stop), -2000.0);
 }
 
 }  // namespace
