@@ -42,7 +42,7 @@ class Cublas {
     const cublasOperation_t op = transpose ? CUBLAS_OP_N : CUBLAS_OP_T;
     if (a.dtype() == DType::kFloat32 && count == 1) {
       SINTER_CUBLAS_CHECK(cublasSgemv(handle_.get(), op, columns, rows, &one, a.data<float>(), columns,
-                                      x.data<float>(), 1, &zero, y.mutable_data<float>(), 1));
+                                      x.data<float>(), 1, &zero, y.data<float>(), 1));
       return;
     }
     const cudaDataType_t type = a.dtype() == DType::kFloat32   ? CUDA_R_32F

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads)
       cuda::Pack<T, pack> left[unroll];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        if (i + u * depth < end) left[u] = from[(i + u * depth) * shape.packs];
+        if (i + u * depth < end) left[u] = load_once(from + (i + u * depth) * shape.packs);
       }
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {

@@ -8,7 +8,7 @@
 #include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_early.h>
+#include <sinter/core/cuda/launch_attributes.h>
 #include <sinter/ops/matvec/thin_plan.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 
@@ -17,6 +17,19 @@ namespace sinter::ops {
 inline constexpr unsigned kThinWarp = 32;
 inline constexpr unsigned kThinLanes = 0xFFFFFFFFu;  // all of a warp
 inline constexpr unsigned kThinFoldThreads = 256;
+
+/// Loads what no one will read again: it is the first to leave the caches.
+template <class P>
+__device__ __forceinline__ P load_once(const P* from) {
+  const auto load = [&](auto word) {
+    word = __ldcs(reinterpret_cast<const decltype(word)*>(from));
+    return *reinterpret_cast<P*>(&word);
+  };
+  if constexpr (sizeof(P) == 16) return load(uint4{});
+  if constexpr (sizeof(P) == 8) return load(uint2{});
+  if constexpr (sizeof(P) == 4) return load(uint32_t{});
+  if constexpr (sizeof(P) == 2) return load(static_cast<unsigned short>(0));
+}
 
 /// Where sums go: those of a matrix's element `place` (of `out` in the outputs of all matrices), vector v.
 struct ThinOutput {

@@ -10,15 +10,20 @@
 
 namespace sinter::ops {
 
-/// Sums along rows: `lanes` neighbouring threads of a warp share a row, each takes every lanes-th pack, and
-/// has `unroll` packs in flight. Where rows are few they are cut into parts, each with lanes of its own,
-/// whose sums a second kernel adds.
+/// Sums along rows: `lanes` neighbouring threads of a warp share a row, each takes every lanes-th pack. Short
+/// rows are taken at once, `unroll` packs to a lane; along longer ones a whole warp walks, `unroll` packs in
+/// flight. Where such rows are few they are cut into parts, each with a warp of its own, whose sums a second
+/// kernel adds.
 struct RowSumPlan {
-  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kThreads = 256;     ///< of a block
+  static constexpr int kWideAtOnce = 2;    ///< packs of a lane in short rows: of 16 bytes
+  static constexpr int kNarrowAtOnce = 5;  ///< the same for narrower packs
+  static constexpr int kWalking = 4;
 
   int pack = 1;            ///< elements of an access; divides the columns
   int lanes = 1;           ///< a power of two, at most 32
-  int unroll = 1;          ///< 1, 2 or 4
+  int unroll = 1;          ///< packs of a lane in flight
+  bool at_once = false;    ///< lanes * unroll packs are enough for a row
   int64_t packs = 0;       ///< of a row
   int64_t part_packs = 0;  ///< of a part, the last of which may have fewer
   int64_t parts = 1;
@@ -52,21 +57,25 @@ inline int64_t divide_up(int64_t count, int64_t size) {
 
 }  // namespace detail
 
-/// `rows` of all matrices of a batch together, `columns` of one. Depends on the sizes alone.
-inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack) {
+/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes. Depends on the
+/// sizes alone.
+inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wide) {
   constexpr int64_t kLeastPart = 8;  // packs of a lane below which cutting a row does not pay
   RowSumPlan plan{.pack = pack, .packs = columns / pack};
-  // Four packs a lane are enough in flight; fewer lanes mean fewer shuffles.
-  const auto wanted = static_cast<uint64_t>(detail::divide_up(std::max<int64_t>(plan.packs, 1), 4));
-  plan.lanes = static_cast<int>(std::bit_ceil(std::min<uint64_t>(wanted, 32)));
-  const int64_t lane_packs = detail::divide_up(std::max<int64_t>(plan.packs, 1), plan.lanes);
-  plan.unroll = lane_packs >= 3 ? 4 : static_cast<int>(lane_packs);
+  const int64_t packs = std::max<int64_t>(plan.packs, 1);
+  plan.unroll = wide ? RowSumPlan::kWideAtOnce : RowSumPlan::kNarrowAtOnce;
+  plan.at_once = packs <= int64_t{32} * plan.unroll;
+  if (!plan.at_once) plan.unroll = RowSumPlan::kWalking;
+  plan.lanes = static_cast<int>(
+      std::bit_ceil(std::min<uint64_t>(static_cast<uint64_t>(detail::divide_up(packs, plan.unroll)), 32)));
+  plan.part_packs = packs;
+  if (plan.at_once) return plan;
   const int64_t blocks = std::max<int64_t>(detail::divide_up(rows, plan.rows_per_block()), 1);
-  const int64_t most = std::max<int64_t>(plan.packs / (kLeastPart * plan.lanes), 1);
+  const int64_t most = std::max<int64_t>(packs / (kLeastPart * plan.lanes), 1);
   const int64_t parts =
       std::clamp<int64_t>(detail::kThinBlocks / blocks, 1, std::min(most, detail::kMostParts));
-  plan.part_packs = std::max<int64_t>(detail::divide_up(plan.packs, parts), 1);
-  plan.parts = std::max<int64_t>(detail::divide_up(plan.packs, plan.part_packs), 1);
+  plan.part_packs = detail::divide_up(packs, parts);
+  plan.parts = detail::divide_up(packs, plan.part_packs);
   return plan;
 }
 

@@ -9,27 +9,6 @@ constexpr int64_t kMostRows = int64_t{1} << 30;
 
 }  // namespace
 
-bool can_multiply_thin(const ThinProblem& problem) {
-  if (problem.vectors < 1 || problem.vectors > kMostThinVectors) return false;
-  if (problem.transpose || problem.vectors == 1) return problem.transpose || problem.x_element == 1;
-  if (problem.x_element == 1) return problem.x_vector == problem.columns;
-  return problem.x_vector == 1 && problem.x_element == problem.vectors &&
-         std::has_single_bit(static_cast<unsigned>(problem.vectors));
-}
-
-size_t thin_workspace(const ThinProblem& problem) {
-  const int64_t sums = problem.batch * problem.out() * problem.vectors;
-  int64_t most = 1;
-  for (int pack = 1; pack <= 16 / static_cast<int>(size_of(problem.dtype)); pack *= 2) {
-    if (problem.columns % pack != 0) break;
-    const int64_t parts = problem.transpose
-                              ? plan_column_sums(problem.batch, problem.rows, problem.columns, pack).parts
-                              : plan_row_sums(problem.batch * problem.rows, problem.columns, pack).parts;
-    most = std::max(most, parts);
-  }
-  return most == 1 ? 0 : static_cast<size_t>(most * sums) * size_of(accumulate_dtype(problem.dtype));
-}
-
 void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
                    void* workspace) {
   SINTER_ASSERT(can_multiply_thin(problem), "[matvec] {} vectors with strides {} and {} have no kernel",

@@ -1,9 +1,12 @@
-// Both gradients of PReLU in one pass over x and dy, in two deterministic stages: blocks write dx and add up
-// their part of dalpha; a small kernel adds the parts.
+// Both gradients of PReLU in one pass over x and dy, deterministic. Where a channel's elements can be given
+// to one block, or to a cluster of blocks that run at once, those add up dalpha between themselves; else
+// blocks leave the sums of their parts in a table, and a second kernel adds them.
+#include <cooperative_groups.h>
+
 #include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_early.h>
+#include <sinter/core/cuda/launch_attributes.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
 #include <sinter/ops/prelu/prelu_math.h>
@@ -14,11 +17,224 @@ namespace {
 
 using cuda::load_as_compute;
 
-constexpr int kUnroll = 2;  // rows that a thread has in flight
 constexpr int kChunk = 64;  // terms that are added up before they join a thread's sum
-constexpr unsigned kFoldThreads = 256;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+template <class T>
+struct PReluGradData {
+  const T *alpha, *x, *dy;
+  T* dx;
+};
+
+/// One element: dx, and its term of dalpha.
+template <class T, class C>
+__device__ __forceinline__ T take_element(T x, T dy, C slope, C& sum) {
+  const C value = load_as_compute(x), gradient = load_as_compute(dy);
+  sum += prelu_alpha_slope(value, gradient);
+  return cuda::round_to<T>(prelu_slope(value, slope, gradient));
+}
+
+/// Packs of x and dy that a thread has in flight.
+template <int pack, int unroll, class T>
+struct Batch {
+  cuda::Pack<T, pack> values[unroll], gradients[unroll];
+
+  /// Those number i to i + unroll - 1 of `count`, at(i) being the place of number i.
+  template <class At>
+  __device__ __forceinline__ void load(const PReluGradData<T>& data, int i, int count, At at) {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (i + u >= count) continue;
+      const int64_t place = at(i + u);
+      values[u] = reinterpret_cast<const cuda::Pack<T, pack>*>(data.x)[place];
+      gradients[u] = reinterpret_cast<const cuda::Pack<T, pack>*>(data.dy)[place];
+    }
+  }
+  /// Writes dx and adds to the sums; `slopes` and `sums` have an entry per element, or one for all.
+  template <class C, int n, class At>
+  __device__ __forceinline__ void finish(const PReluGradData<T>& data, int i, int count, At at,
+                                         const C (&slopes)[n], C (&sums)[n]) {
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (i + u >= count) continue;
+#pragma unroll
+      for (int lane = 0; lane < pack; ++lane) {
+        values[u].values[lane] =
+            take_element(values[u].values[lane], gradients[u].values[lane], slopes[lane % n], sums[lane % n]);
+      }
+      reinterpret_cast<cuda::Pack<T, pack>*>(data.dx)[at(i + u)] = values[u];
+    }
+  }
+};
+
+/// Takes in a thread's `count` packs. The next ones are on their way while one batch is worked on.
+template <int pack, int unroll, bool ahead, class T, class C, int n, class At>
+__device__ __forceinline__ void take_packs(const PReluGradData<T>& data, int count, At at,
+                                           const C (&slopes)[n], C (&sums)[n]) {
+  Batch<pack, unroll, T> batch, next;
+  if constexpr (ahead) next.load(data, 0, count, at);
+  for (int begin = 0; begin < count; begin += kChunk) {
+    const int end = min(begin + kChunk, count);
+    C chunk[n] = {};
+    for (int i = begin; i < end; i += unroll) {
+      if constexpr (ahead) {
+        batch = next;
+        next.load(data, i + unroll, count, at);
+      } else {
+        batch.load(data, i, count, at);
+      }
+      batch.finish(data, i, count, at, slopes, chunk);
+    }
+#pragma unroll
+    for (int k = 0; k < n; ++k) sums[k] += chunk[k];
+  }
+}
+
+__device__ __forceinline__ int turns(int64_t first, int64_t end, int64_t step) {
+  return static_cast<int>(first < end ? (end - first + step - 1) / step : 0);
+}
+
+// ---- whole channels to a cluster
+
+struct PReluClusterWalk {
+  PReluClusterPlan plan;
+  cuda::FastDivide by_span, by_inner;
+
+  explicit PReluClusterWalk(const PReluClusterPlan& p)
+      : plan(p), by_span(static_cast<uint32_t>(p.span)), by_inner(static_cast<uint32_t>(p.inner)) {}
+};
+
+/// The sum of the values of all threads of the block, at thread 0. `shared`: one place for every warp.
+template <class C>
+__device__ __forceinline__ C sum_of_block(C sum, C* shared) {
+  for (unsigned distance = kWarp / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  }
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return sum;
+  sum = threadIdx.x < blockDim.x / kWarp ? shared[threadIdx.x] : C{0};
+  for (unsigned distance = kWarp / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  }
+  return sum;
+}
+
+/// Adds up what the blocks of the cluster have in `sums`, and rounds it into dalpha.
+template <class T, class C>
+__device__ __forceinline__ void finish_channels(C* sums, int count, T* dalpha) {
+  const auto cluster = cooperative_groups::this_cluster();
+  const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
+  cluster.sync();
+  // Channel c is block c % blocks' to add.
+  for (int c = static_cast<int>(threadIdx.x * blocks + rank); c < count;
+       c += static_cast<int>(blockDim.x * blocks)) {
+    C sum = 0;
+    for (unsigned block = 0; block < blocks; ++block) sum += *cluster.map_shared_rank(sums + c, block);
+    dalpha[c] = cuda::round_to<T>(sum);
+  }
+  cluster.sync();  // nobody leaves while others read
+}
+
+/// Block (group of one channel, rank): takes the channel's packs as they come.
+template <int pack, int unroll, bool ahead, class T>
+__global__ void __launch_bounds__(1024)
+    prelu_grad_channel_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data,
+                              T* dalpha) {
+  using C = compute_type<T>;
+  __shared__ C shared[kWarp], total;
+  const PReluClusterPlan& plan = walk.plan;
+  const C slopes[1] = {load_as_compute(data.alpha[blockIdx.x])};
+  C sums[1] = {};
+  const auto step = static_cast<int>(blockDim.x * gridDim.y),
+             first = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  const int64_t base = int64_t{blockIdx.x} * plan.span;
+  take_packs<pack, unroll, ahead>(
+      data, turns(first, plan.rows * plan.span, step),
+      [&](int i) {
+        uint32_t place;
+        const uint32_t row = walk.by_span.divide(static_cast<uint32_t>(first + i * step), place);
+        return row * plan.columns + base + place;
+      },
+      slopes, sums);
+  const C sum = sum_of_block(sums[0], shared);
+  if (threadIdx.x == 0) total = sum;
+  if (gridDim.y == 1) {
+    if (threadIdx.x == 0) dalpha[blockIdx.x] = cuda::round_to<T>(sum);
+    return;
+  }
+  finish_channels(&total, 1, dalpha + blockIdx.x);
+}
+
+/// Block (group of channels, rank): threads have fixed columns. A pack changes its channel at most once, so
+/// that a thread has two sums: of its first channel, and of the next one.
+template <int pack, int unroll, bool ahead, class T>
+__global__ void __launch_bounds__(1024)
+    prelu_grad_group_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data, T* dalpha) {
+  using C = compute_type<T>;
+  extern __shared__ __align__(16) std::byte memory[];
+  const PReluClusterPlan& plan = walk.plan;
+  const auto inner = static_cast<int>(plan.inner), places = plan.lanes * plan.span;
+  C *firsts = reinterpret_cast<C*>(memory), *seconds = firsts + places, *totals = seconds + places;
+  uint32_t x, place;
+  const auto lane = static_cast<int>(walk.by_span.divide(threadIdx.x, x));
+  const int64_t column = int64_t{blockIdx.x} * plan.span + x;
+  const auto channel = static_cast<int>(walk.by_inner.divide(x * pack, place));
+  const int left = inner - static_cast<int>(place);  // elements before the channel changes
+  if (lane < plan.lanes) {
+    const T* alpha = data.alpha + int64_t{blockIdx.x} * plan.group_channels;
+    const C first = load_as_compute(alpha[channel]);
+    const C second = left < pack ? load_as_compute(alpha[channel + 1]) : first;
+    C slopes[pack], sums[pack] = {};
+#pragma unroll
+    for (int i = 0; i < pack; ++i) slopes[i] = i < left ? first : second;
+    const int64_t step = plan.lanes * int64_t{gridDim.y}, row = int64_t{blockIdx.y} * plan.lanes + lane;
+    take_packs<pack, unroll, ahead>(
+        data, turns(row, plan.rows, step), [&](int i) { return (row + i * step) * plan.columns + column; },
+        slopes, sums);
+    C before = 0, behind = 0;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      before += i < left ? sums[i] : C{0};
+      behind += i < left ? C{0} : sums[i];
+    }
+    firsts[threadIdx.x] = before;
+    seconds[threadIdx.x] = behind;
+  }
+  __syncthreads();
+  // A group of threads for every channel: `across` columns side by side.
+  unsigned members = kWarp;
+  while (members > 1 && members * static_cast<unsigned>(plan.group_channels) > blockDim.x) members /= 2;
+  const int wide = (inner + pack - 1) / pack + 1;  // columns of a channel, at most
+  auto across = static_cast<int>(members);
+  while (across > 1 && across / 2 >= wide) across /= 2;
+  const auto member = static_cast<int>(threadIdx.x & (members - 1));
+  for (int base = 0; base < plan.group_channels; base += static_cast<int>(blockDim.x / members)) {
+    const int c = base + static_cast<int>(threadIdx.x / members);
+    C sum = 0;
+    if (c < plan.group_channels) {
+      const auto low = static_cast<int>(plan.low_column(c)), high = static_cast<int>(plan.high_column(c));
+      const C* of_low = plan.begins_within(c) ? seconds : firsts;
+      for (int l = member / across; l < plan.lanes; l += static_cast<int>(members) / across) {
+        for (int k = low + member % across; k <= high; k += across) {
+          sum += (k == low ? of_low : firsts)[l * plan.span + k];
+        }
+      }
+    }
+    for (unsigned distance = members / 2; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    }
+    if (c < plan.group_channels && member == 0) {
+      totals[c] = sum;
+      if (gridDim.y == 1) dalpha[int64_t{blockIdx.x} * plan.group_channels + c] = cuda::round_to<T>(sum);
+    }
+  }
+  if (gridDim.y > 1)
+    finish_channels(totals, plan.group_channels, dalpha + int64_t{blockIdx.x} * plan.group_channels);
+}
+
+// ---- parts of all channels to a block
 
 /// The plan with what its divisions need.
 struct PReluGradWalk {
@@ -40,56 +256,6 @@ struct PReluGradWalk {
     return channel;
   }
 };
-
-template <class T>
-struct PReluGradData {
-  const T *alpha, *x, *dy;
-  T* dx;
-};
-
-/// One element: dx, and its term of dalpha.
-template <class T, class C>
-__device__ __forceinline__ T take_element(T x, T dy, C slope, C& sum) {
-  const C value = load_as_compute(x), gradient = load_as_compute(dy);
-  sum += prelu_alpha_slope(value, gradient);
-  return cuda::round_to<T>(prelu_slope(value, slope, gradient));
-}
-
-/// Walks down a thread's column from `first` on, `count` packs that are `stride` packs apart.
-template <int pack, class T, class C>
-__device__ __forceinline__ void walk_column(const PReluGradData<T>& data, int64_t first, int64_t count,
-                                            int64_t stride, const C (&slopes)[pack], C (&sums)[pack]) {
-  using Elements = cuda::Pack<T, pack>;
-  const auto* x = reinterpret_cast<const Elements*>(data.x) + first;
-  const auto* dy = reinterpret_cast<const Elements*>(data.dy) + first;
-  auto* dx = reinterpret_cast<Elements*>(data.dx) + first;
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int n = static_cast<int>(count - begin < kChunk ? count - begin : kChunk);
-    C chunk[pack] = {};
-    for (int i = 0; i < n; i += kUnroll) {
-      Elements values[kUnroll], gradients[kUnroll];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (i + u >= n) continue;
-        values[u] = x[u * stride];
-        gradients[u] = dy[u * stride];
-      }
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        if (i + u >= n) continue;
-#pragma unroll
-        for (int lane = 0; lane < pack; ++lane) {
-          values[u].values[lane] =
-              take_element(values[u].values[lane], gradients[u].values[lane], slopes[lane], chunk[lane]);
-        }
-        dx[u * stride] = values[u];
-      }
-      x += kUnroll * stride, dy += kUnroll * stride, dx += kUnroll * stride;
-    }
-#pragma unroll
-    for (int lane = 0; lane < pack; ++lane) sums[lane] += chunk[lane];
-  }
-}
 
 /// Adds up a block's sums for every run of a channel in its tile. sums[lane][element of the tile] holds those
 /// of the threads.
@@ -128,9 +294,10 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
 }
 
 /// Block (tile, part) of the plan.
-template <int pack, class T>
-__global__ void prelu_grad_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T> data,
-                                  compute_type<T>* table) {
+template <int pack, int unroll, bool ahead, class T>
+__global__ void __launch_bounds__(512)
+    prelu_grad_parts_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T> data,
+                            compute_type<T>* table) {
   using C = compute_type<T>;
   extern __shared__ __align__(16) std::byte shared[];
   C* all_sums = reinterpret_cast<C*>(shared);
@@ -146,13 +313,12 @@ __global__ void prelu_grad_kernel(const __grid_constant__ PReluGradWalk walk, PR
     for (int i = 0; i < pack; ++i) {
       slopes[i] = load_as_compute(data.alpha[walk.channel_of(walk.run_of(column * pack + i))]);
     }
-    const int64_t first = blockIdx.y * plan.part_rows,
-                  last = min(first + plan.part_rows, plan.rows_of(column));
-    const int64_t count = (last - first - lane + plan.lanes - 1) / plan.lanes;
-    walk_column<pack>(data, (first + lane) * plan.columns + column, count, plan.lanes * plan.columns, slopes,
-                      sums);
+    const int64_t first = plan.first_row(blockIdx.y, lane), step = plan.row_step();
+    take_packs<pack, unroll, ahead>(
+        data, turns(first, plan.rows_of(column), step),
+        [&](int i) { return (first + i * step) * plan.columns + column; }, slopes, sums);
     const int64_t behind = plan.elements_behind(column);
-    if (behind > 0 && lane == 0 && blockIdx.y + 1 == gridDim.y) {
+    if (behind > 0 && lane == 0 && blockIdx.y == 0) {
       const int64_t offset = (plan.rows * plan.columns + column) * pack;
 #pragma unroll
       for (int i = 0; i < pack; ++i) {
@@ -171,16 +337,19 @@ __global__ void prelu_grad_kernel(const __grid_constant__ PReluGradWalk walk, PR
   add_runs(walk, all_sums, table + (blockIdx.y * plan.tiles + blockIdx.x) * plan.slots);
 }
 
-/// Adds up the table's places of every channel, `lanes` (a power of two) threads to a channel.
+/// Adds up the table's places of every channel: kFoldChannels of them to a block, side by side, `lanes` (a
+/// power of two) threads to a channel.
+constexpr unsigned kFoldChannels = 8, kMostFoldLanes = 128;
+
 template <class T>
-__global__ void __launch_bounds__(kFoldThreads)
+__global__ void __launch_bounds__(kFoldChannels* kMostFoldLanes)
     fold_slots_kernel(const __grid_constant__ PReluGradWalk walk, cuda::WideDivide by_tile, unsigned lanes,
                       const compute_type<T>* table, T* dalpha) {
-  __shared__ double sums[kFoldThreads];
-  cuda::wait_for_previous_kernel();
+  __shared__ double sums[kFoldChannels * kMostFoldLanes];
   const PReluGradPlan& plan = walk.plan;
-  const unsigned lane = threadIdx.x & (lanes - 1);
-  const int64_t channel = (int64_t{blockIdx.x} * kFoldThreads + threadIdx.x) / lanes;
+  const unsigned lane = threadIdx.x / kFoldChannels;
+  const int64_t channel = int64_t{blockIdx.x} * kFoldChannels + threadIdx.x % kFoldChannels;
+  cuda::wait_for_previous_kernel();
   double sum = 0;
   if (channel < plan.channels) {
     for (int64_t run = channel; run < plan.runs; run += plan.channels) {
@@ -197,28 +366,66 @@ __global__ void __launch_bounds__(kFoldThreads)
     }
   }
   sums[threadIdx.x] = sum;
-  cuda::fold_lanes(sums, threadIdx.x, lane, lanes, 1u, [](double a, double b) { return a + b; });
+  cuda::fold_lanes(sums, threadIdx.x, lane, lanes, kFoldChannels, [](double a, double b) { return a + b; });
   if (lane == 0 && channel < plan.channels) dalpha[channel] = cuda::round_to<T>(sums[threadIdx.x]);
 }
 
 // ---- host
 
-template <int pack, class T>
-void launch_grad(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
-                 compute_type<T>* table, T* dalpha) {
+template <int pack, int unroll, bool ahead, class T>
+void launch_parts(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
+                  compute_type<T>* table, T* dalpha) {
   const PReluGradWalk walk(plan_prelu_grad(view, pack));
   const PReluGradPlan& plan = walk.plan;
   const cuda::LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(static_cast<unsigned>(plan.threads())),
       .shared_bytes = static_cast<size_t>(plan.lanes * plan.tile_elements()) * sizeof(compute_type<T>)};
-  cuda::launch(stream, shape, prelu_grad_kernel<pack, T>, walk, data, table);
-  const auto lanes = std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(plan.parts, 1, kFoldThreads)));
+  cuda::launch(stream, shape, prelu_grad_parts_kernel<pack, unroll, ahead, T>, walk, data, table);
+  const auto lanes = std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(plan.parts, 4, kMostFoldLanes)));
   const cuda::LaunchShape fold{
-      .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels * lanes, kFoldThreads))),
-      .block = dim3(kFoldThreads)};
+      .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, kFoldChannels))),
+      .block = dim3(kFoldChannels * lanes)};
   cuda::launch_early(stream, fold, fold_slots_kernel<T>, walk, cuda::WideDivide(plan.tile_elements()), lanes,
                      table, dalpha);
+}
+
+template <int pack, int unroll, bool ahead, class T>
+void launch_clusters(const Stream& stream, const PReluClusterPlan& plan, const PReluGradData<T>& data,
+                     T* dalpha) {
+  const PReluClusterWalk walk(plan);
+  const bool fixed = plan.lanes > 0;
+  const cuda::LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(plan.groups), static_cast<unsigned>(plan.cluster)),
+      .block = dim3(static_cast<unsigned>(plan.threads)),
+      .shared_bytes = fixed ? static_cast<size_t>(2 * plan.lanes * plan.span + plan.group_channels) *
+                                  sizeof(compute_type<T>)
+                            : 0};
+  cuda::launch_column_clusters(stream, shape,
+                               fixed ? prelu_grad_group_kernel<pack, unroll, ahead, T>
+                                     : prelu_grad_channel_kernel<pack, unroll, ahead, T>,
+                               walk, data, dalpha);
+}
+
+template <int pack, class T>
+void launch_grad(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
+                 compute_type<T>* table, T* dalpha) {
+  const char* u = std::getenv("SINTER_X_U");
+  const int code = u ? std::atoi(u) : 2;
+  const auto go = [&]<int unroll, bool ahead>() {
+    if (pack > 1) {
+      const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
+      if (plan.groups > 0) return launch_clusters<pack, unroll, ahead>(stream, plan, data, dalpha);
+    }
+    launch_parts<pack, unroll, ahead>(stream, view, data, table, dalpha);
+  };
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, float16>) {
+    if (code == 1) return go.template operator()<1, false>();
+    if (code == 11) return go.template operator()<1, true>();
+    if (code == 12) return go.template operator()<2, true>();
+    if (code == 4) return go.template operator()<4, false>();
+  }
+  go.template operator()<2, false>();
 }
 
 }  // namespace

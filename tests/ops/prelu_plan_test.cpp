@@ -116,14 +116,16 @@ std::vector<int64_t> sums_by_plan(const PReluGradPlan& plan, const std::vector<i
       int64_t* slots = table.data() + (part * plan.tiles + t) * plan.slots;
       for (int64_t x = 0; x < plan.width && t * plan.width + x < plan.columns; ++x) {
         const int64_t column = t * plan.width + x;
-        const int64_t last = std::min((part + 1) * plan.part_rows, plan.rows_of(column));
         for (int64_t i = 0; i < plan.pack; ++i) {
           const int64_t run = (column * plan.pack + i) / plan.inner - first_run;
           EXPECT_LT(run, plan.slots);
           int64_t sum = 0;
-          for (int64_t r = part * plan.part_rows; r < last; ++r)
-            sum += visit(r * row + column * plan.pack + i);
-          if (part + 1 == plan.parts && i < plan.elements_behind(column)) {
+          for (int64_t lane = 0; lane < plan.lanes; ++lane) {
+            for (int64_t r = plan.first_row(part, lane); r < plan.rows_of(column); r += plan.row_step()) {
+              sum += visit(r * row + column * plan.pack + i);
+            }
+          }
+          if (part == 0 && i < plan.elements_behind(column)) {
             sum += visit(plan.rows * row + column * plan.pack + i);
           }
           slots[run] = (slots[run] == -1 ? 0 : slots[run]) + sum;
@@ -187,13 +189,55 @@ TEST(PReluPlan, GridsAndScratchStayWithinTheirLimits) {
     ASSERT_LE(plan.lanes * plan.tile_elements() * 8, 48 * 1024) << "shared memory of double sums";
     ASSERT_GE(plan.tiles * plan.width, plan.columns);
     ASSERT_LT((plan.tiles - 1) * plan.width, plan.columns) << "a block without columns";
-    ASSERT_GE(plan.parts * plan.part_rows, plan.all_rows());
-    ASSERT_LT((plan.parts - 1) * plan.part_rows, plan.all_rows()) << "a part without rows";
+    ASSERT_GE(plan.parts, 1);
+    ASSERT_LT(plan.first_row(plan.parts - 1, 0), plan.all_rows()) << "a part without rows";
     ASSERT_LE(plan.parts, 65535);
     ASSERT_LT(plan.tiles, int64_t{1} << 31);
-    // At most a table of the blocks that run at once, or a few places for every channel.
-    ASSERT_LE(plan.table_size(), std::max<int64_t>(plan.tiles * plan.slots, 5000 * plan.tile_elements()));
+    // A table of the blocks that run at once, or of a few places for every channel and 16 rows.
+    ASSERT_LE(plan.table_size(),
+              std::max<int64_t>(600 * 1024, plan.tiles * plan.slots * (plan.all_rows() / 16 + 1)));
   }
+}
+
+TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
+  Generator generator(5);
+  int taken = 0;
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t pack = int64_t{1} << integer(generator, 1, 3);
+    const ChannelView view{integer(generator, 1, 20), integer(generator, 1, 512), integer(generator, 1, 400)};
+    const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
+    if (plan.groups == 0) continue;
+    ++taken;
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    ASSERT_EQ(plan.rows * plan.columns * pack, view.numel());
+    ASSERT_EQ(plan.groups * plan.span, plan.columns);
+    ASSERT_EQ(plan.groups * plan.group_channels, view.channels);
+    ASSERT_EQ(plan.span * pack, plan.group_channels * view.inner);
+    ASSERT_TRUE(plan.cluster >= 1 && plan.cluster <= 8);
+    ASSERT_TRUE(plan.threads % 32 == 0 && plan.threads <= 1024) << plan.threads;
+    if (plan.lanes == 0) {
+      ASSERT_EQ(plan.group_channels, 1);
+      continue;
+    }
+    ASSERT_LE(plan.lanes * plan.span, plan.threads);
+    ASSERT_LE((2 * plan.lanes * plan.span + plan.group_channels) * 8, 48 * 1024)
+        << "shared memory of double sums";
+    // Every column's sums are taken once as the first, or as the second, of a channel's.
+    std::vector<int> firsts(static_cast<size_t>(plan.span)), seconds(firsts.size());
+    for (int64_t c = 0; c < plan.group_channels; ++c) {
+      const int64_t low = plan.low_column(c), high = plan.high_column(c);
+      for (int64_t k = low; k <= high; ++k) {
+        ++(k == low && plan.begins_within(c) ? seconds : firsts)[static_cast<size_t>(k)];
+      }
+    }
+    for (int64_t k = 0; k < plan.span; ++k) {
+      const int64_t first = k * pack / view.inner, last = (k * pack + pack - 1) / view.inner;
+      ASSERT_EQ(firsts[static_cast<size_t>(k)], 1);
+      ASSERT_EQ(seconds[static_cast<size_t>(k)], last - first);
+      ASSERT_LE(last - first, 1);
+    }
+  }
+  EXPECT_GT(taken, kCases / 50);
 }
 
 }  // namespace
