@@ -41,7 +41,7 @@ def speedup(row, peer):
 def judge(row):
     """Whether the row's target is met: True, False, or None without a target or with a peer missing."""
     target = row.get("target", {})
-    reached = [row["share_of_copy"] >= target["share_of_copy"]] if "share_of_copy" in target else []
+    reached = [row[figure] >= target[figure] for figure in ("share_of_copy", "accuracy") if figure in target]
     for peer, least in target.get("speedup", {}).items():
         ratio = speedup(row, peer)
         reached.append(None if ratio is None else ratio >= least)
@@ -113,7 +113,7 @@ def main():
     options = parser.parse_args()
 
     ours, peers = list(read(options.folder, "sinter_*.json")), list(read(options.folder, "peer_*.json"))
-    gpus = {part["gpu"] for part in ours + peers}
+    gpus = {part["gpu"] for part in ours + peers if "gpu" in part}
     if not ours or len(gpus) != 1:
         sys.exit(f"expected rows of one GPU in {options.folder} but found {sorted(gpus) or 'none'}")
     rows = [row for part in ours for row in part["rows"]]

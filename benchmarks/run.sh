@@ -7,14 +7,17 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/benchmarks
 build=$root/build-cuda
 python=${PYTHON:-python3}
-quick=() cifar='' epochs=30 seeds=(0 1 2) compile=1
+quick=() cifar='' epochs=30 seeds=(0 1 2) compile=1 suites=() rows='' commit=''
 
 usage() {
   cat <<TEXT
 Usage: benchmarks/run.sh [options]
-  --quick        a few cases of everything; the result goes to the build folder only
+  --quick        a few cases of everything; the result goes to the build folder
   --cifar DIR    also train on CIFAR-10, a folder with train/<class>/*.jpg and test/<class>/*.jpg
   --epochs N     of that training (30)
+  --suite NAME   only this suite, may be given several times; the result goes to the build folder unless --rows is given
+  --rows DIR     keep the rows there, and join those that earlier runs left: a full run in pieces
+  --commit NAME  what was measured (what git says)
   --build DIR    where Sinter is or will be built ($build)
   --no-build     run what is there
 The environment variable PYTHON names the interpreter whose PyTorch is the peer (python3).
@@ -26,6 +29,9 @@ while [ $# -gt 0 ]; do
     --quick) quick=(--quick) ;;
     --cifar) cifar=${2:?--cifar needs a folder}; shift ;;
     --epochs) epochs=${2:?--epochs needs a number}; shift ;;
+    --suite) suites+=("${2:?--suite needs a name}"); shift ;;
+    --commit) commit=${2:?--commit needs a name}; shift ;;
+    --rows) rows=${2:?--rows needs a folder}; shift ;;
     --build) build=${2:?--build needs a folder}; shift ;;
     --no-build) compile=0 ;;
     --help) usage; exit 0 ;;
@@ -39,8 +45,16 @@ if [ "$compile" = 1 ]; then
   cmake --build "$build"
 fi
 
-rows=$(mktemp -d)
-trap 'rm -rf "$rows"' EXIT
+# Only a full run, perhaps in pieces, replaces the results that are kept.
+results=$here/results
+if [ ${#quick[@]} -gt 0 ] || { [ ${#suites[@]} -gt 0 ] && [ -z "$rows" ]; }; then
+  results=$build/benchmarks/results
+fi
+if [ -z "$rows" ]; then
+  rows=$(mktemp -d)
+  trap 'rm -rf "$rows"' EXIT
+fi
+mkdir -p "$rows"
 failed=()
 
 # run NAME COMMAND...: a program that fails is remembered, the others still run.
@@ -50,41 +64,54 @@ run() {
   printf '\n== %s\n' "$name"
   local code=0
   "$@" || code=$?
+  [ $code != 77 ] || exit 77  # no GPU
   [ $code = 0 ] || failed+=("$name (exit code $code)")
 }
 
-# ---- Sinter
+wants() {
+  [ ${#suites[@]} = 0 ] || [[ " ${suites[*]} " == *" $1 "* ]]
+}
+
+# The peer of a suite, if it has one.
+peer_of() {
+  case $1 in
+    copy | prelu | permute | batch_norm | matvec) echo torch_kernels ;;
+    train_step) echo torch_resnet ;;
+    eager_overhead) echo torch_eager_overhead ;;
+  esac
+}
+
+has_torch=1
+if ! missing=$("$python" -c 'import torch; assert torch.cuda.is_available(), "its torch sees no CUDA device"' 2>&1); then
+  has_torch=0
+  printf '\n== skipping all PyTorch peers: %s: %s\n' "$python" "${missing##*$'\n'}"
+fi
+
 for program in "$build"/benchmarks/*_benchmark; do
-  name=$(basename "$program" _benchmark)
-  case $name in *_cpu) continue ;; esac
-  run "$name" "$program" --json "$rows/sinter_$name.json" "${quick[@]}"
+  suite=$(basename "$program" _benchmark)
+  case $suite in *_cpu) continue ;; esac
+  wants "$suite" || continue
+  run "$suite" "$program" --json "$rows/sinter_$suite.json" "${quick[@]}"
+  peer=$(peer_of "$suite")
+  if [ -n "$peer" ] && [ $has_torch = 1 ]; then
+    run "$suite: $peer" "$python" "$here/peers/$peer.py" --suites "$suite" --json "$rows/peer_$suite.json" "${quick[@]}"
+  fi
 done
 
-# ---- PyTorch
-if missing=$("$python" -c 'import torch; assert torch.cuda.is_available(), "its torch sees no CUDA device"' 2>&1); then
-  for peer in "$here"/peers/torch_*.py; do
-    name=$(basename "$peer" .py)
-    case $name in torch_models | torch_cifar | *_cpu) continue ;; esac
-    run "$name" "$python" "$peer" --json "$rows/peer_$name.json" "${quick[@]}"
-  done
-else
-  printf '\n== skipped all peers: %s: %s\n' "$python" "${missing##*$'\n'}"
-  python_missing=1
+if wants cifar10; then
+  if [ -z "$cifar" ]; then
+    printf '\n== skipping cifar10: no --cifar DIR\n'
+  else
+    run cifar10 "$python" "$here/cifar10.py" "$build" "$cifar" --epochs "$epochs" --seeds "${seeds[@]}" \
+      --json "$rows/sinter_cifar10.json"
+    if [ $has_torch = 1 ]; then
+      run "cifar10: torch_cifar" "$python" "$here/peers/torch_cifar.py" "$cifar" --epochs "$epochs" \
+        --seeds "${seeds[@]}" --json "$rows/peer_cifar10.json" "${quick[@]}"
+    fi
+  fi
 fi
 
-# ---- training on CIFAR-10
-if [ -z "$cifar" ]; then
-  printf '\n== skipped cifar10: no --cifar DIR\n'
-else
-  run cifar10 "$here/cifar10.sh" "$build" "$cifar" "$epochs" "$rows" "${seeds[@]}"
-  [ -n "${python_missing:-}" ] ||
-    run torch_cifar "$python" "$here/peers/torch_cifar.py" "$cifar" --epochs "$epochs" --seeds "${seeds[@]}" \
-      --json "$rows/peer_cifar10.json" "${quick[@]}"
-fi
-
-results=$here/results
-[ ${#quick[@]} = 0 ] || results=$build/benchmarks/results
-commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
+[ -n "$commit" ] || commit=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
 "$python" "$here/collect.py" "$rows" "$results" --commit "$commit"
 if [ ${#failed[@]} -gt 0 ]; then
   printf '\nfailed: %s\n' "${failed[@]}" >&2

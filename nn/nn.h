@@ -14,6 +14,7 @@
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/adam.h>
+#include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/schedule/schedule.h>

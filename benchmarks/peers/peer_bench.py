@@ -91,6 +91,7 @@ class Peers:
         parser.add_argument("--json", help="write the rows to this file")
         parser.add_argument("--filter", default="", help='only rows whose "suite case dtype layout" contains this')
         parser.add_argument("--quick", action="store_true", help="fewer cases, and no torch.compile")
+        parser.add_argument("--suites", nargs="+", help="only these")
         for name, options in extra.items():
             parser.add_argument(name if name == "root" else "--" + name, **options)
         self.options = parser.parse_args()
@@ -100,9 +101,12 @@ class Peers:
     def quick(self):
         return self.options.quick
 
+    def wants_suite(self, suite):
+        return not self.options.suites or suite in self.options.suites
+
     def measure(self, suite, case, dtype, layout, peer, run):
         """`run` gives a dict with the figure and whatever belongs to it; it is not run if --filter leaves the row out."""
-        if self.options.filter not in f"{suite} {case} {dtype} {layout}":
+        if not self.wants_suite(suite) or self.options.filter not in f"{suite} {case} {dtype} {layout}":
             return
         try:
             row = dict(suite=suite, case=case, dtype=dtype, layout=layout, peer=peer, **run())

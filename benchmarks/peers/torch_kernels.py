@@ -19,21 +19,23 @@ def text(values):
 
 
 def normal(shape, dtype, layout=None):
-    x = torch.randn(shape, device="cuda", dtype=torch.float32).to(DTYPES[dtype])
+    if dtype == "uint8":
+        return torch.randint(0, 255, shape, device="cuda", dtype=torch.uint8)
+    x = torch.randn(shape, device="cuda", dtype=torch.float32).to(getattr(torch, dtype))
     return x.contiguous(memory_format=FORMATS[layout]) if layout and len(shape) == 4 else x
 
 
-def modes(peers, dtype, function):
+def modes(peers, dtype, function, compiled=True):
     """The function as users may run it, with its peer's name."""
     yield "torch_eager", function
-    if dtype in COMPILED and not peers.quick:
+    if compiled and dtype in COMPILED and not peers.quick:
         torch._dynamo.reset()
         yield "torch_compile", torch.compile(function, dynamic=False)
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def forward_and_backward(peers, suite, label, dtype, layout, function, inputs):
+def forward_and_backward(peers, suite, label, dtype, layout, function, inputs, compiled=True):
     """Rows "forward", "backward" and "forward+backward" of `function(*inputs)`, and of the gradients of all inputs."""
     wanted = [x for x in inputs if x.requires_grad]
     stream = torch.cuda.Stream()
@@ -52,7 +54,7 @@ def forward_and_backward(peers, suite, label, dtype, layout, function, inputs):
             y = f(*inputs)
         return {"us": time_cold(lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True), stream=stream)}
 
-    for peer, f in modes(peers, dtype, function):
+    for peer, f in modes(peers, dtype, function, compiled):
         peers.measure(suite, f"forward {label}", dtype, layout, peer, lambda f=f: one_way(f))
         dy = torch.randn_like(inputs[0])
         peers.measure(suite, f"backward {label}", dtype, layout, peer, lambda f=f: back(f, dy))
@@ -83,39 +85,84 @@ def prelu(peers):
 
 
 def permute(peers):
+    to_nhwc, to_nchw = (0, 2, 3, 1), (0, 3, 1, 2)
+    names = {to_nhwc: "NCHW to NHWC", to_nchw: "NHWC to NCHW"}
     cases = []
-    for mib in (16,) if peers.quick else (16, 32, 64, 128):
-        for dtype in DTYPES:
+    for dtype in ("float32", "float16"):
+        for mib in (16, 32, 64, 128):
             rows = (mib << 20) // DTYPES[dtype].itemsize // (64 * 512)
             cases += [(dtype, (64, rows, 512), axes) for axes in ((1, 0, 2), (0, 2, 1))]
-    for dtype in DTYPES:
-        cases += [(dtype, (128, 197, 12, 64), (0, 2, 1, 3)), (dtype, (256, 64, 56, 56), (0, 2, 3, 1)),
-                  (dtype, (256, 56, 56, 64), (0, 3, 1, 2)), (dtype, (64, 255, 257), (0, 2, 1)),
-                  (dtype, (8, 31, 17, 129), (3, 1, 0, 2)), (dtype, (256, 3, 224, 224), (0, 2, 3, 1))]
+    cases += [
+        ("float16", (128, 197, 12, 64), (0, 2, 1, 3)), ("float16", (128, 12, 197, 64), (0, 2, 1, 3)),
+        ("float16", (256, 64, 56, 56), to_nhwc), ("float16", (256, 56, 56, 64), to_nchw),
+        ("float32", (256, 64, 56, 56), to_nhwc), ("float16", (256, 512, 7, 7), to_nhwc),
+        ("float16", (256, 7, 7, 512), to_nchw), ("float32", (256, 3, 224, 224), to_nhwc),
+        ("float32", (256, 224, 224, 3), to_nchw), ("float16", (256, 3, 224, 224), to_nhwc),
+        ("float16", (256, 224, 224, 3), to_nchw), ("uint8", (256, 224, 224, 3), to_nchw),
+        ("float32", (64, 255, 257), (0, 2, 1)), ("float16", (64, 511, 257), (0, 2, 1)),
+        ("uint8", (64, 511, 513), (0, 2, 1)), ("float64", (64, 255, 257), (0, 2, 1)),
+        ("float32", (4097, 4099), (1, 0)), ("float16", (4097, 8191), (1, 0)), ("float32", (8192, 8192), (1, 0)),
+        ("float16", (8192, 8192), (1, 0)), ("float16", (8, 31, 17, 129), (3, 1, 0, 2)),
+        ("float16", (64, 31, 17, 513), (3, 1, 0, 2)), ("float16", (64, 32, 16, 512), (3, 1, 0, 2)),
+        ("float32", (32, 48, 64, 96), (3, 2, 1, 0)), ("float32", (65536, 16, 16), (0, 2, 1)),
+        ("float32", (1 << 20, 3, 5), (0, 2, 1)), ("float32", (1 << 20, 4), (1, 0)), ("float32", (8, 1 << 20), (1, 0)),
+        ("float16", (16, 1 << 20), (1, 0)), ("float32", (512, 1024, 33), (1, 0, 2)),
+        ("float16", (512, 1024, 33), (1, 0, 2)),
+    ]
     for dtype, shape, axes in cases:
         x = normal(shape, dtype)
         for peer, f in modes(peers, dtype, lambda x, axes=axes: x.permute(axes).contiguous()):
             run = lambda f=f, x=x: {"us": time_cold(lambda: f(x))}
-            peers.measure("permute", f"{text(shape)} by {text(axes)}", dtype, "", peer, run)
+            peers.measure("permute", f"{text(shape)} -> {text(axes)}", dtype, names.get(axes, ""), peer, run)
+
+
+def batch_norm_cases():
+    """Kind, shape, dtype, layout and whether it has a target, as in batch_norm_benchmark."""
+    for dtype in ("float32", "float16"):
+        yield "BN+ReLU", (16, 32, 112, 112), dtype, "NCHW", True
+        for kind in ("BN+ReLU", "BN+Add+ReLU"):
+            yield kind, (256, 256, 56, 56), dtype, "NCHW", True
+            yield kind, (256, 256, 56, 56), dtype, "NHWC", True
+            yield kind, (256, 1024, 14, 14), dtype, "NHWC", True
+    yield "BN+BN+Add+ReLU", (256, 256, 56, 56), "float16", "NHWC", False
+    for shape in ((256, 64, 112, 112), (256, 64, 56, 56), (256, 128, 28, 28), (256, 512, 7, 7)):
+        yield "BN+ReLU", shape, "float16", "NHWC", False
+    yield "BN+Add+ReLU", (256, 2048, 7, 7), "float16", "NHWC", False
+    for shape in ((256, 1024, 14, 14), (256, 512, 7, 7)):
+        yield "BN+ReLU", shape, "float16", "NCHW", False
+    yield "BN+ReLU", (256, 64, 56, 56), "bfloat16", "NHWC", False
+    for kind in ("BN+PReLU", "BN"):
+        yield kind, (128, 64, 112, 112), "float16", "NHWC", False
+    for shape in ((512, 64, 32, 32), (512, 128, 16, 16), (512, 256, 8, 8), (512, 512, 4, 4)):
+        for kind in ("BN+ReLU", "BN+Add+ReLU"):
+            yield kind, shape, "float16", "NHWC", False
 
 
 def batch_norm(peers):
-    shapes = [(16, 32, 112, 112), (256, 256, 56, 56), (256, 1024, 14, 14)]
-    for shape in shapes[:1] if peers.quick else shapes:
-        for dtype in DTYPES:
-            for layout in FORMATS:
-                for added in (False, True):
-                    norm = torch.nn.BatchNorm2d(shape[1], device="cuda")
+    for kind, shape, dtype, layout, has_target in batch_norm_cases():
+        inputs, function = batch_norm_call(kind, shape, dtype, layout)
+        forward_and_backward(peers, "batch_norm", f"{kind} {text(shape)}", dtype, layout, function, inputs, has_target)
 
-                    def function(x, scale, shift, z=None, norm=norm):
-                        y = F.batch_norm(x, norm.running_mean, norm.running_var, scale, shift, True, 0.1, 1e-5)
-                        return F.relu(y if z is None else y + z)
 
-                    inputs = [normal(shape, dtype, layout).requires_grad_(), norm.weight, norm.bias]
-                    if added:
-                        inputs.append(normal(shape, dtype, layout).requires_grad_())
-                    label = ("BN+Add+ReLU " if added else "BN+ReLU ") + text(shape)
-                    forward_and_backward(peers, "batch_norm", label, dtype, layout, function, inputs)
+def batch_norm_call(kind, shape, dtype, layout):
+    def norm_of(x, norm):
+        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1, 1e-5)
+
+    first, second = (torch.nn.BatchNorm2d(shape[1], device="cuda") for _ in range(2))
+    x = normal(shape, dtype, layout).requires_grad_()
+    inputs = [x, first.weight, first.bias]
+    if kind == "BN":
+        return inputs, lambda x, *_: norm_of(x, first)
+    if kind == "BN+ReLU":
+        return inputs, lambda x, *_: F.relu(norm_of(x, first))
+    if kind == "BN+PReLU":
+        alpha = torch.full((shape[1],), 0.25, device="cuda", dtype=DTYPES[dtype], requires_grad=True)
+        return [*inputs, alpha], lambda x, w, b, alpha: F.prelu(norm_of(x, first), alpha)
+    z = normal(shape, dtype, layout).requires_grad_()
+    if kind == "BN+Add+ReLU":
+        return [*inputs, z], lambda x, w, b, z: F.relu(norm_of(x, first) + z)
+    inputs += [z, second.weight, second.bias]
+    return inputs, lambda x, w, b, z, *_: F.relu(norm_of(x, first) + norm_of(z, second))
 
 
 def matvec(peers):
@@ -138,8 +185,10 @@ def main():
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     peers = Peers(__doc__)
-    for family in (copies, prelu, permute, batch_norm, matvec):
-        family(peers)
+    for suite, family in (("copy", copies), ("prelu", prelu), ("permute", permute), ("batch_norm", batch_norm),
+                          ("matvec", matvec)):
+        if peers.wants_suite(suite):
+            family(peers)
     peers.finish()
 
 

@@ -21,7 +21,7 @@ def measure(problem, precision, layout, mode, calls):
     net = make(classes, size <= 64).cuda().to(memory_format=FORMATS[layout])
     model = net if mode is None else torch.compile(net, mode=mode)
     optimizer = torch.optim.SGD(decay_groups(net, 5e-5), 0.01, momentum=0.9, fused=True)
-    images = torch.randn(batch, 3, size, size, device="cuda").to(memory_format=FORMATS[layout])
+    images = torch.randn(batch, 3, size, size, device="cuda").to(amp or torch.float32, memory_format=FORMATS[layout])
     labels = torch.randint(classes, (batch,), device="cuda")
     step = Step(net, model, optimizer, amp)
     start = time.perf_counter()

@@ -15,6 +15,7 @@ namespace {
 
 using cuda::CudaMemory;
 using cuda::DeviceGuard;
+using cuda::PinnedMemory;
 
 /// "13.0" of the number 13000 that CUDA uses.
 std::string version_text(int version) {
@@ -24,7 +25,10 @@ std::string version_text(int version) {
 /// What one GPU has in this process. Made at its first use.
 struct GpuState {
   explicit GpuState(int index)
-      : memory(index), pool(memory, {.mode = pool_mode_from_environment(), .byte_limit = {}}) {
+      : memory(index),
+        pool(memory, {.mode = pool_mode_from_environment(), .byte_limit = {}}),
+        pinned(index),
+        pinned_pool(pinned, {.mode = pool_mode_from_environment(), .byte_limit = {}}) {
     const DeviceGuard guard(index);
     cudaStream_t stream = nullptr;
     SINTER_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -46,6 +50,8 @@ struct GpuState {
 
   CudaMemory memory;
   MemoryPool pool;
+  PinnedMemory pinned;
+  MemoryPool pinned_pool;
   Stream default_stream;
   std::unique_ptr<Workspace> default_workspace;
   std::mutex mutex;
@@ -58,7 +64,7 @@ class CudaTimeMark final : public TimeMark {
     const DeviceGuard guard(stream.device.index);
     cudaEvent_t event = nullptr;
     SINTER_CUDA_CHECK(cudaEventCreate(&event));
-    event_ = Event(event);
+    event_ = OwnedEvent(event);
     SINTER_CUDA_CHECK(cudaEventRecord(event, static_cast<cudaStream_t>(stream.native)));
   }
 
@@ -72,8 +78,8 @@ class CudaTimeMark final : public TimeMark {
   }
 
  private:
-  using Event = cuda::UniqueHandle<cudaEvent_t, cudaEventDestroy>;
-  Event event_;
+  using OwnedEvent = cuda::UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+  OwnedEvent event_;
 };
 
 class CudaBackend final : public Backend {
@@ -115,6 +121,8 @@ class CudaBackend final : public Backend {
   }
 
   MemoryPool& memory_pool(int index) override { return state(index).pool; }
+  MemoryPool& pinned_pool(int index) override { return state(index).pinned_pool; }
+  RawMemory& raw_memory(int index) override { return state(index).memory; }
   Stream default_stream(int index) override { return state(index).default_stream; }
 
   Stream create_stream(int index) override {
@@ -130,6 +138,12 @@ class CudaBackend final : public Backend {
 
   void synchronize(const Stream& stream) override {
     SINTER_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native)));
+  }
+
+  void stream_wait(const Stream& stream, void* event) override {
+    const DeviceGuard guard(stream.device.index);
+    SINTER_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.native),
+                                          static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
   }
 
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,

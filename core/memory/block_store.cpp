@@ -289,15 +289,11 @@ void BlockStore::settle() {
 // ---- Segments
 // --------------------------------------------------------------------------------------------------
 
-Segment* BlockStore::oldest_idle(bool ready) {
+Segment* BlockStore::oldest_idle() {
   Segment* oldest = nullptr;
   for (auto& [data, segment] : segments_) {
-    if (segment.used != 0 || (oldest != nullptr && oldest->touched_at < segment.touched_at)) continue;
-    bool eligible = true;
-    for (Block* block = segment.first; ready && eligible && block != nullptr; block = block->right) {
-      eligible = is_ready(*block);
-    }
-    if (eligible) oldest = &segment;
+    if (segment.used == 0 && (oldest == nullptr || segment.touched_at < oldest->touched_at))
+      oldest = &segment;
   }
   return oldest;
 }

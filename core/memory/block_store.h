@@ -70,9 +70,8 @@ class BlockStore {
   /// Waits until every pending and free block is ready for every stream, and joins neighbours.
   void settle();
 
-  /// The segment without live and pending blocks that was not touched for longest, or nullptr; `ready`: only
-  /// among those that no stream has work left on.
-  Segment* oldest_idle(bool ready);
+  /// The segment without live and pending blocks that was not touched for longest, or nullptr.
+  Segment* oldest_idle();
   /// Gives an idle segment back to the device, after its streams' work on it.
   void release(Segment& segment);
 

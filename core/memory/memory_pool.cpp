@@ -105,7 +105,7 @@ struct MemoryPool::Impl {
   size_t segment_bytes(size_t bytes, bool small) const;
   size_t budget(size_t bytes) const;
   bool fits_limit(size_t bytes) const;
-  bool give_back(size_t bytes, bool wait);
+  bool give_back(size_t bytes);
   [[noreturn]] void throw_out_of_memory(size_t bytes);
 
   RawMemory& memory;
@@ -113,6 +113,7 @@ struct MemoryPool::Impl {
   mutable std::mutex mutex;
   PoolStats counters;     // but for what the store counts
   size_t high_water = 0;  // the most live bytes ever: a peak that is never reset
+  uint64_t fail_in = 0;   // how many allocations from now the next failure on order is; 0: none
   BlockStore store;
 };
 
@@ -159,14 +160,19 @@ void MemoryPool::record_stream(void* block, StreamId stream) {
 
 void MemoryPool::trim() {
   const std::lock_guard lock(impl_->mutex);
-  impl_->give_back(std::numeric_limits<size_t>::max(), true);
+  impl_->give_back(std::numeric_limits<size_t>::max());
 }
 
 void MemoryPool::set_byte_limit(std::optional<size_t> limit) {
   const std::lock_guard lock(impl_->mutex);
   impl_->options.byte_limit = limit;
   const size_t reserved = impl_->store.reserved_bytes();
-  if (limit && reserved > *limit) impl_->give_back(reserved - *limit, true);
+  if (limit && reserved > *limit) impl_->give_back(reserved - *limit);
+}
+
+void MemoryPool::fail_allocation(uint64_t k) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->fail_in = k;
 }
 
 PoolStats MemoryPool::stats() const {
@@ -185,6 +191,7 @@ void MemoryPool::reset_peaks() {
 
 void* MemoryPool::Impl::allocate(size_t bytes, StreamId stream) {
   if (bytes > std::numeric_limits<size_t>::max() / 4) throw_out_of_memory(bytes);  // too much to be rounded
+  if (fail_in != 0 && --fail_in == 0) throw_out_of_memory(bytes);
   if (store.has_pending()) store.retire_pending(false);
 
   const bool small = bytes <= kSmallRequest;
@@ -218,7 +225,7 @@ std::exception_ptr MemoryPool::Impl::deallocate(Block& block) noexcept {
   std::exception_ptr failure = store.put_back(block);
   if (!caches() && failure == nullptr) {
     try {
-      give_back(std::numeric_limits<size_t>::max(), true);
+      give_back(std::numeric_limits<size_t>::max());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -254,8 +261,8 @@ Block& MemoryPool::Impl::find_or_grow(size_t bytes, bool small, Heap& heap) {
   if (store.reserved_bytes() + wanted > budget(bytes)) {
     if (spared != nullptr) return *spared;
     if (Block* const found = find_elsewhere(bytes, small, heap, false); found != nullptr) return *found;
-    const size_t excess = store.reserved_bytes() + wanted - budget(bytes);
-    give_back(excess, false);
+    // Waiting for their work costs nothing beside the call that gives them back, which waits for the device.
+    give_back(store.reserved_bytes() + wanted - budget(bytes));
   }
   return grow_or_throw(bytes, small, heap);
 }
@@ -295,7 +302,7 @@ Block& MemoryPool::Impl::grow_or_throw(size_t bytes, bool small, Heap& heap) {
     // for.
     const size_t excess =
         fits_limit(preferred) ? preferred : store.reserved_bytes() + preferred - *options.byte_limit;
-    if (!give_back(excess, true)) break;
+    if (!give_back(excess)) break;
     gave_back = true;
     block = grow(preferred, small, heap);
   } while (block == nullptr);
@@ -336,12 +343,12 @@ bool MemoryPool::Impl::fits_limit(size_t bytes) const {
 }
 
 // Gives idle segments back, those first that were idle for longest, until it is `bytes` or there are no more.
-// Without `wait` only those that no stream has work left on. True if it gave any.
-bool MemoryPool::Impl::give_back(size_t bytes, bool wait) {
-  if (wait && store.has_pending()) store.settle();
+// Waits for the work that streams have left on them. True if it gave any.
+bool MemoryPool::Impl::give_back(size_t bytes) {
+  if (store.has_pending()) store.settle();
   size_t given = 0;
   while (given < bytes) {
-    Segment* const segment = store.oldest_idle(!wait);
+    Segment* const segment = store.oldest_idle();
     if (segment == nullptr) break;
     given += segment->size;
     store.release(*segment);

@@ -73,6 +73,9 @@ class MemoryPool {
   void trim();
 
   void set_byte_limit(std::optional<size_t> limit);
+  /// For tests of what programs do then: the `k`-th call of allocate from now (from 1) throws OutOfMemory,
+  /// even if there is room. 0 takes the order back.
+  void fail_allocation(uint64_t k);
   PoolStats stats() const;
   /// Sets the peaks to the present values.
   void reset_peaks();

@@ -12,6 +12,15 @@ std::shared_ptr<Storage> Storage::allocate(size_t bytes, Device device) {
   return storage;
 }
 
+std::shared_ptr<Storage> Storage::allocate_pinned(size_t bytes, Device device) {
+  MemoryPool& pool = backend_of(device).pinned_pool(device.index);
+  auto storage = std::make_shared<Storage>(Private{}, bytes, Device::cpu());
+  storage->data_ = pool.allocate(bytes, 0);
+  storage->pool_ = &pool;
+  storage->pinned_ = !device.is_cpu();
+  return storage;
+}
+
 std::shared_ptr<Storage> Storage::wrap(void* data, size_t bytes, Device device,
                                        std::function<void()> release) {
   auto storage = std::make_shared<Storage>(Private{}, bytes, device);
@@ -23,6 +32,10 @@ std::shared_ptr<Storage> Storage::wrap(void* data, size_t bytes, Device device,
 Storage::~Storage() {
   if (pool_ != nullptr) pool_->deallocate(data_);
   if (release_) release_();
+}
+
+void Storage::record_stream(const Stream& stream) {
+  if (pool_ != nullptr && (pinned_ || !device_.is_cpu())) pool_->record_stream(data_, stream.id);
 }
 
 }  // namespace sinter

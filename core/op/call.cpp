@@ -49,9 +49,16 @@ Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
   return first->device();
 }
 
-TensorView view_of(const Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {tensor.raw_data(), tensor.shape(), tensor.dtype(), true};
+/// Describes tensors in place: temporary views that are copied afterwards cost as much as a lock.
+void describe(std::span<const Tensor> tensors, TensorView* views) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    const TensorSpec& spec = tensors[i].spec();
+    views[i].data = tensors[i].raw_data();
+    views[i].shape = spec.shape;
+    views[i].dtype = spec.dtype;
+    views[i].present = true;
+  }
 }
 
 void run_kernel(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
@@ -67,8 +74,9 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   if (workspace_bytes > 0) lease = backend.workspace(stream).lease(workspace_bytes);
 
   SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());
-  TensorView* const output_views = std::transform(inputs.begin(), inputs.end(), views.begin(), view_of);
-  std::transform(outputs.begin(), outputs.end(), output_views, view_of);
+  TensorView* const output_views = views.begin() + inputs.size();
+  describe(inputs, views.begin());
+  describe(outputs, output_views);
   const KernelContext context({views.begin(), inputs.size()}, {output_views, outputs.size()},
                               infer.attributes(), stream, lease.data(), workspace_bytes);
   CallObserver* const observer = call_observer.load(std::memory_order_acquire);

@@ -4,6 +4,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/cpu_backend.h>
+#include <sinter/core/runtime/event.h>
 
 namespace sinter {
 
@@ -87,7 +88,12 @@ void synchronize(Device device) {
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
   if (bytes == 0) return;
   const Device leader = to_device.is_cpu() ? from_device : to_device;
-  backend_of(leader).copy(to, to_device, from, from_device, bytes, current_stream(leader));
+  const Stream stream = current_stream(leader);
+  const bool between_gpus = !to_device.is_cpu() && !from_device.is_cpu() && to_device != from_device;
+  // Two streams take part: what fills `from` ends before the copy, and the copy before `from` is reused.
+  if (between_gpus) Event(current_stream(from_device)).make_wait(stream);
+  backend_of(leader).copy(to, to_device, from, from_device, bytes, stream);
+  if (between_gpus) Event(stream).make_wait(current_stream(from_device));
 }
 
 }  // namespace sinter

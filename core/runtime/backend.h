@@ -44,6 +44,12 @@ class Backend {
   virtual void make_current(int index) = 0;
 
   virtual MemoryPool& memory_pool(int index) = 0;
+  /// Page-locked host memory, which copies to and from device `index` read and write without the host's help.
+  /// Its blocks are of stream 0, the host: one that a copy uses is declared with record_stream. The CPU has
+  /// no need of it and gives its own pool.
+  virtual MemoryPool& pinned_pool(int index) = 0;
+  /// The device's memory and events under the pool; Event owns what record_event gives.
+  virtual RawMemory& raw_memory(int index) = 0;
   virtual Stream default_stream(int index) = 0;
   /// A new stream, alive until the program ends.
   virtual Stream create_stream(int index) = 0;
@@ -51,6 +57,9 @@ class Backend {
   virtual Workspace& workspace(const Stream& stream) = 0;
   /// Blocks until all work on the stream has finished and reports its errors as DeviceError.
   virtual void synchronize(const Stream& stream) = 0;
+
+  /// Lets work queued on `stream` from now on start after `event` (of any of this backend's devices).
+  virtual void stream_wait(const Stream& stream, void* event) = 0;
 
   /// Copies between this backend's devices, or between one of them and the CPU, ordered on `stream` (which is
   /// one of this backend's). Host memory that is not pinned makes the call synchronous.
@@ -109,7 +118,8 @@ class StreamGuard {
 /// Blocks until all work on the calling thread's current stream of `device` has finished.
 void synchronize(Device device);
 
-/// Copies bytes between any two devices, ordered on the current stream of the device that is not the CPU.
+/// Copies bytes between any two devices, ordered on the current stream of the device that is not the CPU;
+/// between two GPUs on the current streams of both.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
 }  // namespace sinter

@@ -57,6 +57,8 @@ class CpuBackend final : public Backend {
   }
   void make_current(int) override {}
   MemoryPool& memory_pool(int) override { return pool_; }
+  MemoryPool& pinned_pool(int) override { return pool_; }
+  RawMemory& raw_memory(int) override { return memory_; }
   Stream default_stream(int) override { return {}; }
   Stream create_stream(int) override { return {}; }
   Workspace& workspace(const Stream&) override {
@@ -65,6 +67,7 @@ class CpuBackend final : public Backend {
     return workspace;
   }
   void synchronize(const Stream&) override {}
+  void stream_wait(const Stream&, void*) override {}
   void copy(void* to, Device, const void* from, Device, size_t bytes, const Stream&) override {
     std::memcpy(to, from, bytes);
   }

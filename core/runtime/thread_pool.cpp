@@ -140,13 +140,14 @@ Crew& crew() {
 
 thread_local bool inside_parallel_for = false;
 
-/// Marks the calling thread as one that works on a part: a parallel_for from inside runs in place.
-struct InsideGuard {
-  InsideGuard() { inside_parallel_for = true; }
-  ~InsideGuard() { inside_parallel_for = false; }
-};
-
 }  // namespace
+
+SerialGuard::SerialGuard() : previous_(inside_parallel_for) {
+  inside_parallel_for = true;
+}
+SerialGuard::~SerialGuard() {
+  inside_parallel_for = previous_;
+}
 
 int num_threads() {
   return crew().threads;
@@ -171,7 +172,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
   std::mutex mutex;
   std::exception_ptr error;
   const std::function<void(int)> run_part = [&](int part) {
-    const InsideGuard inside;
+    const SerialGuard inside;
     try {
       body(count * part / parts, count * (part + 1) / parts);
     } catch (...) {

@@ -20,4 +20,17 @@ void set_num_threads(int count);
 /// rethrown here.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
+/// While one lives, parallel_for runs in place when this thread calls it: for threads that work beside the
+/// one that computes, and would else take the workers from it.
+class SerialGuard {
+ public:
+  SerialGuard();
+  ~SerialGuard();
+  SerialGuard(const SerialGuard&) = delete;
+  SerialGuard& operator=(const SerialGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
 }  // namespace sinter

@@ -16,6 +16,13 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   return Tensor(std::move(impl));
 }
 
+Tensor Tensor::empty_pinned(const Shape& shape, DType dtype, Device device) {
+  auto impl = std::make_shared<Impl>();
+  impl->spec = {shape, dtype, Device::cpu()};
+  impl->storage = Storage::allocate_pinned(impl->spec.bytes(), device);
+  return Tensor(std::move(impl));
+}
+
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   return full(shape, 0.0, dtype, device);
 }
@@ -34,6 +41,7 @@ Tensor Tensor::from_bytes(const void* values, size_t count, const Shape& shape, 
                "[tensor] shape {} has {} elements but {} values were given", shape, shape.numel(), count);
   Tensor made = empty(shape, dtype, device);
   copy_bytes(made.raw_data(), device, values, Device::cpu(), made.spec().bytes());
+  if (!device.is_cpu()) synchronize(device);  // the values may be pinned: the caller may change them now
   return made;
 }
 
@@ -62,6 +70,7 @@ double Tensor::item() const {
 Tensor Tensor::to(Device device) const {
   if (device == this->device()) return *this;
   Tensor copy = empty(shape(), dtype(), device);
+  if (storage()->pinned()) storage()->record_stream(current_stream(device));  // the copy may run later
   copy_bytes(copy.raw_data(), device, raw_data(), this->device(), spec().bytes());
   return copy;
 }

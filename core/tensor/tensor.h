@@ -39,6 +39,10 @@ class Tensor {
   /// A tensor with undefined contents.
   static Tensor empty(const Shape& shape, DType dtype = DType::kFloat32, Device device = {});
   static Tensor empty(const TensorSpec& spec) { return empty(spec.shape, spec.dtype, spec.device); }
+  /// A tensor on the CPU with undefined contents in page-locked memory, from and to which copies to `device`
+  /// run beside other work (copy_async). For Device::cpu() it is an ordinary tensor. Throws DeviceError if
+  /// the device is not there.
+  static Tensor empty_pinned(const Shape& shape, DType dtype, Device device);
   static Tensor zeros(const Shape& shape, DType dtype = DType::kFloat32, Device device = {});
   /// All elements `value`, rounded to the dtype.
   static Tensor full(const Shape& shape, double value, DType dtype = DType::kFloat32, Device device = {});

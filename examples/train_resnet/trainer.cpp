@@ -4,11 +4,16 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <fstream>
+#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/settings.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/loss/loss.h>
 
 #include "common/progress_bar.h"
@@ -22,43 +27,60 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+// Steps before those that --profile times: by then memory is there and plans are chosen.
+constexpr int64_t kFirstProfiled = 10;
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
+/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1]. Sums of whole numbers,
+/// so that threads do not change them.
 nn::data::Normalization measure_normalization(const Dataset& dataset) {
   const int64_t count = std::min<int64_t>(dataset.size(), 5000);
-  std::vector<double> sum, squares;
-  double pixels = 0.0;
-  for (int64_t i = 0; i < count; ++i) {
-    const nn::data::Image image = dataset.get(i * dataset.size() / count).image;
-    const auto channels = static_cast<size_t>(image.channels);
-    sum.resize(channels);
-    squares.resize(channels);
-    for (size_t j = 0; j < image.pixels.size(); ++j) {
-      const double value = image.pixels[j] / 255.0;
-      sum[j % channels] += value;
-      squares[j % channels] += value * value;
+  const auto channels = static_cast<size_t>(dataset.get(0).image.channels);
+  std::vector<uint64_t> sum(channels), squares(channels);
+  uint64_t pixels = 0;
+  std::mutex mutex;
+  parallel_for(count, 16, [&](int64_t begin, int64_t end) {
+    std::vector<uint64_t> own_sum(channels), own_squares(channels);
+    uint64_t own_pixels = 0;
+    nn::data::Sample sample;
+    for (int64_t i = begin; i < end; ++i) {
+      dataset.read(i * dataset.size() / count, sample, {});
+      const auto& bytes = sample.image.pixels;
+      for (size_t j = 0; j < bytes.size(); ++j) {
+        own_sum[j % channels] += bytes[j];
+        own_squares[j % channels] += uint64_t{bytes[j]} * bytes[j];
+      }
+      own_pixels += bytes.size() / channels;
     }
-    pixels += static_cast<double>(image.height * image.width);
-  }
+    const std::lock_guard lock(mutex);
+    for (size_t c = 0; c < channels; ++c) {
+      sum[c] += own_sum[c];
+      squares[c] += own_squares[c];
+    }
+    pixels += own_pixels;
+  });
   nn::data::Normalization normalization{{}, {}};
-  for (size_t c = 0; c < sum.size(); ++c) {
-    const double mean = sum[c] / pixels;
+  for (size_t c = 0; c < channels; ++c) {
+    const double mean = static_cast<double>(sum[c]) / static_cast<double>(pixels) / 255.0;
+    const double square = static_cast<double>(squares[c]) / static_cast<double>(pixels) / (255.0 * 255.0);
     normalization.mean.push_back(static_cast<float>(mean));
-    normalization.std.push_back(
-        static_cast<float>(std::sqrt(std::max(squares[c] / pixels - mean * mean, 1e-6))));
+    normalization.std.push_back(static_cast<float>(std::sqrt(std::max(square - mean * mean, 1e-6))));
   }
   return normalization;
 }
 
-nn::data::DataLoaderOptions train_loader_options(const Options& options, const Dataset& train) {
+nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
+                                                 const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
   } else if (*options.crop_padding > 0) {
-    transforms.push_back(nn::data::pad_crop(*options.crop_padding));
+    const bool reflect = *options.crop_mode == "reflect";
+    transforms.push_back(nn::data::pad_crop(
+        *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
   return {.batch_size = std::min(*options.batch, train.size()),
@@ -66,20 +88,25 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, const D
           .drop_last = true,
           .seed = options.seed,
           .workers = options.workers,
-          .layout = options.layout,
-          .normalization = measure_normalization(train),
+          .device = device,
+          .dtype = compute_dtype(options),
+          .layout = *options.layout,
+          .normalization = normalization,
           .transforms = transforms};
 }
 
-nn::data::DataLoaderOptions test_loader_options(const Options& options, const Dataset& train) {
+nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
+                                                const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
   }
   return {.batch_size = 250,
           .workers = options.workers,
-          .layout = options.layout,
-          .normalization = measure_normalization(train),
+          .device = device,
+          .dtype = compute_dtype(options),
+          .layout = *options.layout,
+          .normalization = normalization,
           .transforms = transforms};
 }
 
@@ -87,10 +114,10 @@ nn::ResNet make_model(const Options& options, const Dataset& train) {
   const nn::data::Image image = train.get(0).image;
   const int64_t size = options.image_size > 0 ? options.image_size : image.height;
   const nn::CifarResNetOptions cifar{
-      .classes = train.num_classes(), .in_channels = image.channels, .layout = options.layout};
+      .classes = train.num_classes(), .in_channels = image.channels, .layout = *options.layout};
   const nn::ResNetOptions imagenet{.classes = train.num_classes(),
                                    .in_channels = image.channels,
-                                   .layout = options.layout,
+                                   .layout = *options.layout,
                                    .small_stem = size <= 64};
   if (options.model == "resnet20") return nn::resnet20(cifar);
   if (options.model == "resnet32") return nn::resnet32(cifar);
@@ -146,12 +173,16 @@ Trainer::Trainer(const Options& options, Device device, std::shared_ptr<const Da
                  std::shared_ptr<const Dataset> test)
     : options_(options),
       device_(device),
-      train_loader_(train, train_loader_options(options, *train)),
-      test_loader_(std::move(test), test_loader_options(options, *train)),
+      normalization_(measure_normalization(*train)),
+      train_loader_(train, train_loader_options(options, device, *train, normalization_)),
+      test_loader_(std::move(test), test_loader_options(options, device, normalization_)),
       model_(make_model(options, *train)),
       sgd_(make_sgd(options, model_)),
+      scaler_(nn::GradScaler::options_for(compute_dtype(options))),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())) {
+  settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
+  if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
   if (!options.checkpoints.empty())
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
@@ -164,9 +195,11 @@ bool Trainer::should_stop() const {
 bool Trainer::train() {
   while (epoch_ < *options_.epochs) {
     if (should_stop() || !run_epoch()) {
+      finish_profile();
       save();
       return false;
     }
+    finish_profile();
     report_epoch(evaluate());
     ++epoch_;
     stats_ = {};
@@ -177,75 +210,150 @@ bool Trainer::train() {
 
 bool Trainer::run_epoch() {
   model_.train();
+  MemoryPool& pool = backend_of(device_).memory_pool(device_.index);
+  pool.reset_peaks();
+  if (stats_.images == 0) stats_.skipped_before = scaler_.skipped();
   // After a resume the bar shows the rest of the epoch, so that its speed and ETA are those of this process.
   const int64_t done_before = train_loader_.state().batch;
   examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
                             std::max<int64_t>(train_loader_.batches_per_epoch() - done_before, 1));
-  double wait_before = train_loader_.wait_seconds();
+  double wait_before = train_loader_.wait_seconds(), shown_loss = 0.0;
   auto start = std::chrono::steady_clock::now();
+  const auto take_time = [&] {
+    const double seconds = seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    stats_.seconds += seconds;
+    total_.seconds += seconds;
+    total_.peak_bytes = std::max(total_.peak_bytes, pool.stats().peak_live_bytes);
+  };
   while (const std::optional<nn::data::Batch> batch = train_loader_.next()) {
     const double learning_rate = schedule_(step_);
-    const double loss = train_step(*batch, learning_rate);
+    profile_steps();
+    train_step(*batch, learning_rate);
     ++step_;
-    stats_.loss.add(loss, static_cast<double>(batch->size()));
+    ++total_.steps;
     stats_.images += batch->size();
-    stats_.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    total_.images += batch->size();
     const double wait = train_loader_.wait_seconds();
-    stats_.wait_seconds += wait - std::exchange(wait_before, wait);
+    stats_.wait_seconds += wait - wait_before;
+    total_.wait_seconds += wait - std::exchange(wait_before, wait);
+    if (bar.due()) shown_loss = checked_loss();
+    take_time();
     const int64_t done = train_loader_.state().batch - done_before;
-    bar.update({.step = done,
-                .items = done * batch->size(),
-                .loss = stats_.loss.mean(),
-                .learning_rate = learning_rate});
+    bar.update(
+        {.step = done, .items = done * batch->size(), .loss = shown_loss, .learning_rate = learning_rate});
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
       save();
       start = std::chrono::steady_clock::now();
     }
     if (should_stop()) return false;
   }
+  checked_loss();
+  take_time();
   bar.finish();
   return true;
 }
 
-double Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
-  const Tensor labels = batch.labels.to(device_);
-  const Tensor logits = model_(batch.images.to(device_));
-  const Tensor loss = nn::CrossEntropy{.label_smoothing = options_.label_smoothing}(logits, labels);
-  const double value = loss.item();
-  if (!std::isfinite(value)) {
-    throw Error(
-        fmt::format("the loss became {} at step {}; try a smaller --lr or a longer --warmup", value, step_));
-  }
-  stats_.correct += nn::top_k_correct(logits, labels);
+void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
+  const Tensor logits = model_(batch.images);
+  const Tensor loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch.labels);
+  stats_.loss.add(loss, static_cast<double>(batch.size()));
+  stats_.ranks.add(logits, batch.labels);
   sgd_.zero_grad();
-  backward(loss);
-  if (options_.clip > 0) nn::clip_grad_norm(model_.parameters(), options_.clip);
-  sgd_.step(learning_rate);
-  return value;
+  backward(scaler_.scale(loss));
+  scaler_.step(sgd_, learning_rate, {.clip = options_.clip});
 }
 
-nn::ConfusionMatrix Trainer::evaluate() {
+double Trainer::checked_loss() const {
+  const nn::DeviceMean::Totals totals = stats_.loss.read();
+  scaler_.check(sgd_);
+  // In float16 an overflow may happen: the scaler has skipped that step.
+  if (totals.first_not_finite > 0 && !scaler_.options().scales) {
+    throw Error(fmt::format("the loss of step {} was not finite; try a smaller --lr or a longer --warmup",
+                            step_ - totals.values + totals.first_not_finite));
+  }
+  return totals.mean;
+}
+
+void Trainer::profile_steps() {
+  if (options_.profile == 0) return;
+  if (total_.steps == kFirstProfiled) profile_ = std::make_unique<OpProfile>();
+  if (total_.steps == kFirstProfiled + options_.profile) finish_profile();
+}
+
+void Trainer::finish_profile() {
+  if (profile_ == nullptr) return;
+  profile_->stop();
+  fmt::print("{} steps, op by op\n{}\n", total_.steps - kFirstProfiled, profile_->table());
+  profile_.reset();
+}
+
+TestResult Trainer::evaluate() {
   const NoGrad no_grad;
   model_.eval();
   const Dataset& test = test_loader_.dataset();
-  nn::ConfusionMatrix confusion(test.num_classes(), test.class_names());
+  TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}};
+  nn::TopKCounter ranks(5);
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
-    confusion.add(model_(batch->images.to(device_)), batch->labels.to(device_));
+    const Tensor logits = model_(batch->images);
+    result.confusion.add(logits, batch->labels);
+    ranks.add(logits, batch->labels);
   }
-  return confusion;
+  if (test.num_classes() > 10) {
+    const std::vector<int64_t> correct = ranks.read();
+    result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
+  }
+  return result;
 }
 
-void Trainer::report_epoch(const nn::ConfusionMatrix& test) const {
+void Trainer::report_epoch(const TestResult& test) const {
   const double images = static_cast<double>(stats_.images);
   const double compute = stats_.seconds - stats_.wait_seconds;
   const auto left = static_cast<int64_t>(stats_.seconds * static_cast<double>(*options_.epochs - epoch_ - 1));
-  fmt::print(
-      "epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %  {:.0f} img/s (computing {:.0f}, {:.0f} "
-      "% waiting for data)  {}:{:02} left\n",
-      epoch_ + 1, *options_.epochs, stats_.loss.mean(), 100.0 * static_cast<double>(stats_.correct) / images,
-      100.0 * test.accuracy(), images / stats_.seconds, images / std::max(compute, 1e-9),
-      100.0 * stats_.wait_seconds / stats_.seconds, left / 60, left % 60);
+  const PoolStats memory = backend_of(device_).memory_pool(device_.index).stats();
+  std::string line = fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %", epoch_ + 1,
+                                 *options_.epochs, stats_.loss.read().mean,
+                                 100.0 * static_cast<double>(stats_.ranks.read()[0]) / images,
+                                 100.0 * test.confusion.accuracy());
+  if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
+  line += fmt::format(
+      "  {:.0f} img/s (computing {:.0f}, {:.0f} % waiting for data)  peak {:.2f} GB  {}:{:02} left",
+      images / stats_.seconds, images / std::max(compute, 1e-9), 100.0 * stats_.wait_seconds / stats_.seconds,
+      static_cast<double>(memory.peak_live_bytes) / 1e9, left / 60, left % 60);
+  if (const int64_t skipped = scaler_.skipped() - stats_.skipped_before; skipped > 0) {
+    line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
+  }
+  fmt::print("{}\n", line);
   std::fflush(stdout);
+}
+
+void Trainer::write_report(const TestResult* test) const {
+  if (options_.report.empty()) return;
+  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; };
+  const std::vector<std::pair<std::string, std::string>> entries = {
+      {"model", '"' + options_.model + '"'},
+      {"precision", '"' + *options_.precision + '"'},
+      {"layout", fmt::format("\"{}\"", to_string(*options_.layout))},
+      {"device", fmt::format("\"{}\"", device_)},
+      {"epochs", fmt::format("{}", *options_.epochs)},
+      {"batch", fmt::format("{}", *options_.batch)},
+      {"seed", fmt::format("{}", options_.seed)},
+      {"complete", test != nullptr ? "true" : "false"},
+      {"steps", fmt::format("{}", total_.steps)},
+      {"skipped_steps", fmt::format("{}", scaler_.skipped())},
+      {"seconds", number(total_.seconds)},
+      {"wait_seconds", number(total_.wait_seconds)},
+      {"img_s", number(static_cast<double>(total_.images) / total_.seconds)},
+      {"peak_gib", number(static_cast<double>(total_.peak_bytes) / 0x1p30)},
+      {"accuracy", test != nullptr ? number(test->confusion.accuracy()) : "null"},
+      {"top5", test != nullptr && test->top5 ? number(*test->top5) : "null"},
+  };
+  std::string text;
+  for (const auto& [name, value] : entries) {
+    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", name, value);
+  }
+  std::ofstream file(options_.report);
+  file << text << "\n}\n";
+  if (!file.flush()) throw IoError(fmt::format("[report] cannot write {}", options_.report));
 }
 
 void Trainer::save() const {
@@ -255,7 +363,11 @@ void Trainer::save() const {
   nn::CheckpointData data;
   data.tensors["model"] = model_.state();
   data.tensors["optimizer"] = sgd_.state();
+  data.tensors["scaler"] = scaler_.state();
+  data.tensors["epoch_loss"] = stats_.loss.state();
+  data.tensors["epoch_ranks"] = stats_.ranks.state();
   data.values = {{"model", options_.model},
+                 {"precision", *options_.precision},
                  {"epochs", *options_.epochs},
                  {"epoch", epoch_},
                  {"step", step_},
@@ -266,9 +378,8 @@ void Trainer::save() const {
                  {"loader_dataset_size", loader.dataset_size},
                  {"random_seed", key.seed},
                  {"random_offset", key.offset},
-                 {"epoch_loss", stats_.loss.weight() > 0 ? stats_.loss.mean() : 0.0},
-                 {"epoch_correct", stats_.correct},
                  {"epoch_images", stats_.images},
+                 {"epoch_skipped_before", stats_.skipped_before},
                  {"epoch_seconds", stats_.seconds},
                  {"epoch_wait_seconds", stats_.wait_seconds}};
   checkpoints_->save(data);
@@ -285,6 +396,9 @@ bool Trainer::resume() {
   }
   model_.load_state(data.tensors.at("model"));
   sgd_.load_state(data.tensors.at("optimizer"));
+  // A run may go on in another precision: its weights and momenta are float32 in each.
+  const bool same_precision = data.value<std::string>("precision") == *options_.precision;
+  if (same_precision) scaler_.load_state(data.tensors.at("scaler"));
   train_loader_.restore({.epoch = data.value<int64_t>("loader_epoch"),
                          .batch = data.value<int64_t>("loader_batch"),
                          .seed = data.value<uint64_t>("loader_seed"),
@@ -296,11 +410,11 @@ bool Trainer::resume() {
   step_ = data.value<int64_t>("step");
   stats_ = {};
   stats_.images = data.value<int64_t>("epoch_images");
-  stats_.correct = data.value<int64_t>("epoch_correct");
+  stats_.skipped_before = same_precision ? data.value<int64_t>("epoch_skipped_before") : 0;
   stats_.seconds = data.value<double>("epoch_seconds");
   stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
-  if (stats_.images > 0)
-    stats_.loss.add(data.value<double>("epoch_loss"), static_cast<double>(stats_.images));
+  stats_.loss.load_state(data.tensors.at("epoch_loss"));
+  stats_.ranks.load_state(data.tensors.at("epoch_ranks"));
   fmt::print("resumed {} at step {}\n", latest->string(), step_);
   return true;
 }

@@ -20,10 +20,17 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
   return order;
 }
 
+const Transforms& checked(const Transforms& transforms) {
+  for (const auto& transform : transforms) {
+    SINTER_CHECK(transform != nullptr, "[data_loader] expected transforms but one is null");
+  }
+  return transforms;
+}
+
 }  // namespace
 
 BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
-    : dataset_(std::move(dataset)), options_(options) {
+    : dataset_(std::move(dataset)), options_(options), split_(checked(options.transforms)) {
   SINTER_CHECK(dataset_ != nullptr, "[data_loader] expected a data set but got none");
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
@@ -36,9 +43,9 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
   SINTER_CHECK(batches_per_epoch() > 0,
                "[data_loader] expected at least one batch, but {} samples make none of {} without the last",
                dataset_->size(), options_.batch_size);
-  for (const auto& transform : options_.transforms) {
-    SINTER_CHECK(transform != nullptr, "[data_loader] expected transforms but one is null");
-  }
+  SINTER_CHECK(is_float(options_.dtype) && options_.dtype != DType::kFloat64,
+               "[data_loader] expected float32, float16 or bfloat16 images but got {}", options_.dtype);
+  backend_of(options_.device);  // throws if it is not there
 }
 
 int64_t BatchAssembler::batches_per_epoch() const {
@@ -52,7 +59,31 @@ BatchTask BatchAssembler::make_task(int64_t epoch, int64_t batch) {
   task.first = batch * options_.batch_size;
   task.rows = std::min(options_.batch_size, dataset_->size() - task.first);
   task.order = order_of(epoch);
+  task.staging = take_staging();
   return task;
+}
+
+std::unique_ptr<BatchStaging> BatchAssembler::take_staging() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto staging = std::move(idle_.front());
+      idle_.pop_front();
+      return staging;
+    }
+  }
+  const ops::ImageOutput output{.dtype = options_.dtype,
+                                .layout = options_.layout,
+                                .mean = options_.normalization.mean,
+                                .std = options_.normalization.std};
+  return std::make_unique<BatchStaging>(options_.device, split_, output);
+}
+
+Batch BatchAssembler::finish(BatchTask& task) {
+  Batch batch = task.staging->finish();
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(task.staging));
+  return batch;
 }
 
 EpochOrder BatchAssembler::order_of(int64_t epoch) {
@@ -73,20 +104,24 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
   for (int64_t row = begin; row < end && !stop; ++row) {
     const int64_t position = task.first + row;
     const int64_t index = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
-    read_sample(task.epoch, index, buffers);
-    const Image& image = buffers.sample.image;
-    const Shape shape{image.height, image.width, image.channels};
+    const SampleView sample = read_sample(task.epoch, index, buffers);
+    Frame frame{.box = {0, 0, static_cast<double>(sample.height), static_cast<double>(sample.width)}};
+    for (const auto& transform : split_.device) {
+      transform->move(frame, sample.height, sample.width, buffers.context.random);
+    }
+    const Shape shape{split_.resamples ? split_.height : sample.height,
+                      split_.resamples ? split_.width : sample.width, sample.channels};
     if (row == begin || shape != image_shape) {
-      prepare(task, image, index);  // throws if the image differs from the others
+      prepare(task, shape, index);  // throws if the image differs from the others
       image_shape = shape;
     }
-    normalizer_->write(image, options_.layout, task.batch.images.data<float>() + row * shape.numel());
-    task.batch.labels.data<int64_t>()[row] = buffers.sample.label;
+    task.staging->put(row, sample, frame);
   }
 }
 
-// Leaves the sample, transformed, in the buffers; a damaged one is an error or replaced by its successor.
-void BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
+// The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
+// error or replaced by its successor.
+SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
   const int64_t count = dataset_->size();
   ReductionChooser reduction;
   if (!options_.transforms.empty()) {
@@ -99,14 +134,18 @@ void BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& bu
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
     try {
+      if (split_.host.empty()) {
+        if (const std::optional<SampleView> view = dataset_->view(at)) return *view;
+      }
       dataset_->read(at, buffers.sample, reduction);
     } catch (const IoError& error) {
       if (options_.max_damaged == 0) throw;
       add_damaged(at, error.what());
       continue;
     }
-    for (const auto& transform : options_.transforms) transform->apply(buffers.sample.image, buffers.context);
-    return;
+    Image& image = buffers.sample.image;
+    for (const auto& transform : split_.host) transform->apply(image, buffers.context);
+    return {image.height, image.width, image.channels, image.pixels.data(), buffers.sample.label};
   }
   throw_error<IoError>("[data_loader] all {} samples of the data set are damaged", count);
 }
@@ -130,25 +169,16 @@ void BatchAssembler::add_damaged(int64_t index, const char* reason) {
   log::warning("[data_loader] sample {} is damaged and left out: {}", index, reason);
 }
 
-// Checks the image's size against all others and allocates the batch if this is its first image.
-void BatchAssembler::prepare(BatchTask& task, const Image& image, int64_t index) {
+// Checks the image's size against all others and begins the batch if this is its first image.
+void BatchAssembler::prepare(BatchTask& task, const Shape& shape, int64_t index) {
   const std::lock_guard lock(mutex_);
-  const Shape shape{image.height, image.width, image.channels};
-  if (!image_shape_) {
-    normalizer_.emplace(options_.normalization, image.channels);
-    image_shape_ = shape;
-  }
+  if (!image_shape_) image_shape_ = shape;
   SINTER_CHECK(shape == *image_shape_,
                "[data_loader] expected all images (H, W, C) = {} after the transforms but sample {} is {}; a "
                "resize or "
                "crop makes them equal",
                *image_shape_, index, shape);
-  if (task.batch.images.defined()) return;
-  const Shape batch_shape = options_.layout == Layout::kNCHW
-                                ? Shape{task.rows, image.channels, image.height, image.width}
-                                : Shape{task.rows, image.height, image.width, image.channels};
-  task.batch.labels = Tensor::empty({task.rows}, DType::kInt64);
-  task.batch.images = Tensor::empty(batch_shape);
+  if (!task.staging->begun()) task.staging->begin(task.rows, shape);
 }
 
 }  // namespace sinter::nn::data

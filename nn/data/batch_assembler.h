@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
 #include <vector>
 
+#include <sinter/nn/data/batch_staging.h>
 #include <sinter/nn/data/data_loader.h>
 
 namespace sinter::nn::data {
@@ -22,7 +24,7 @@ struct BatchTask {
   int64_t first = 0;  ///< position in the epoch of row 0
   int64_t rows = 0;
   EpochOrder order;
-  Batch batch;  ///< allocated when the first image is there
+  std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
 };
 
 /// A thread's buffers, kept from sample to sample.
@@ -38,9 +40,14 @@ class BatchAssembler {
 
   int64_t batches_per_epoch() const;
   BatchTask make_task(int64_t epoch, int64_t batch);
-  /// Reads, transforms and normalises rows [begin, end) of a batch; returns early once `stop` is set.
+  /// Reads and stages rows [begin, end) of a batch; returns early once `stop` is set.
   void fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
                  const std::atomic<bool>& stop);
+  /// Sends a filled batch to the device.
+  void upload(BatchTask& task) { task.staging->upload(); }
+  /// The batch of a task whose upload is queued, on the current stream; the task is then used up. If it
+  /// throws, it can be called again.
+  Batch finish(BatchTask& task);
 
   int64_t damaged_samples() const { return damaged_count_; }
   const Dataset& dataset() const { return *dataset_; }
@@ -48,20 +55,22 @@ class BatchAssembler {
 
  private:
   EpochOrder order_of(int64_t epoch);
-  void read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
+  std::unique_ptr<BatchStaging> take_staging();
+  SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
   bool is_damaged(int64_t index) const;
   void add_damaged(int64_t index, const char* reason);
-  void prepare(BatchTask& task, const Image& image, int64_t index);
+  void prepare(BatchTask& task, const Shape& image, int64_t index);
 
   const std::shared_ptr<const Dataset> dataset_;
   const DataLoaderOptions options_;
+  const TransformSplit split_;
 
-  mutable std::mutex mutex_;                            // guards what follows, and the allocation of batches
+  mutable std::mutex mutex_;                            // guards what follows, and the begin of batches
   std::vector<std::pair<int64_t, EpochOrder>> orders_;  // of the last epochs asked for
   std::unordered_set<int64_t> damaged_;
   std::atomic<int64_t> damaged_count_ = 0;
-  std::optional<Shape> image_shape_;  // (H, W, C) of every image
-  std::optional<Normalizer> normalizer_;
+  std::optional<Shape> image_shape_;                // (H, W, C) of every image
+  std::deque<std::unique_ptr<BatchStaging>> idle_;  // oldest first: the likeliest to be done with its copy
 };
 
 }  // namespace sinter::nn::data

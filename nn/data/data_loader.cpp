@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/batch_assembler.h>
 #include <sinter/nn/data/data_loader.h>
 
@@ -22,6 +23,8 @@ struct DataLoader::Impl {
     BatchTask task;
     int64_t next_row = 0;   // rows from here on are not taken yet
     int64_t open_rows = 0;  // not filled yet
+    bool ready = false;     // on its way to the device; on the CPU, `batch` is there
+    Batch batch;
   };
   struct Piece {
     std::shared_ptr<Flight> flight;
@@ -52,19 +55,24 @@ struct DataLoader::Impl {
   Batch assemble_here() {
     BatchTask task = assembler.make_task(position.epoch, position.batch);
     assembler.fill_rows(task, 0, task.rows, own_buffers, stop);
-    return std::move(task.batch);
+    assembler.upload(task);
+    return assembler.finish(task);
   }
 
   Batch take_from_workers() {
     if (error_thrown) stop_workers();
     if (threads.empty()) start_workers();
     std::unique_lock lock(mutex);
-    batch_ready.wait(lock, [&] { return error || (!flights.empty() && flights.front()->open_rows == 0); });
+    batch_ready.wait(lock, [&] { return error || (!flights.empty() && flights.front()->ready); });
     if (error) {
       error_thrown = true;
       std::rethrow_exception(error);
     }
-    Batch batch = std::move(flights.front()->task.batch);
+    // Only the consumer takes flights out, so this one stays if the device fails, for another call.
+    const std::shared_ptr<Flight> flight = flights.front();
+    lock.unlock();
+    Batch batch = finishes_on_worker() ? std::move(flight->batch) : assembler.finish(flight->task);
+    lock.lock();
     flights.pop_front();
     lock.unlock();
     work_ready.notify_all();
@@ -96,7 +104,11 @@ struct DataLoader::Impl {
     stop = false;
   }
 
+  // The CPU's work is done where the batch was read. A GPU's belongs on the consumer's stream.
+  bool finishes_on_worker() const { return assembler.options().device.is_cpu(); }
+
   void work() {
+    const SerialGuard serial;  // the pool's threads are for those who compute
     WorkerBuffers buffers;
     for (;;) {
       try {
@@ -136,13 +148,20 @@ struct DataLoader::Impl {
   }
 
   void finish(const Piece& piece) {
-    bool ready = false;
+    Flight& flight = *piece.flight;
     {
       const std::lock_guard lock(mutex);
-      piece.flight->open_rows -= piece.end - piece.begin;
-      ready = piece.flight->open_rows == 0;
+      flight.open_rows -= piece.end - piece.begin;
+      if (flight.open_rows > 0 || stop) return;
     }
-    if (ready) batch_ready.notify_one();
+    // This was the last piece: nobody else touches the flight now.
+    assembler.upload(flight.task);
+    if (finishes_on_worker()) flight.batch = assembler.finish(flight.task);
+    {
+      const std::lock_guard lock(mutex);
+      flight.ready = true;
+    }
+    batch_ready.notify_one();
   }
 
   // The first error counts; what others meet while they stop does not.

@@ -22,6 +22,11 @@ struct DataLoaderOptions {
   uint64_t seed = 0;       ///< of the order and of all transforms
   int workers = 0;         ///< threads of the loader; 0 assembles each batch in next()
   int64_t prefetch = 3;    ///< batches that workers may be ahead
+  /// Where the batches come out. For a GPU the workers only read and decode, into pinned memory; the pixels
+  /// are copied as bytes on a stream of their own while earlier batches are worked on, and the transforms at
+  /// the end of the list (mirroring, and one of shifting or resampling) run there with the normalisation.
+  Device device = {};
+  DType dtype = DType::kFloat32;  ///< of the images: float32, float16 or bfloat16
   Layout layout = Layout::kNCHW;
   Normalization normalization = {};
   Transforms transforms = {};  ///< must leave all images with one size
@@ -31,7 +36,7 @@ struct DataLoaderOptions {
   int64_t max_damaged = 0;
 };
 
-/// Images float32 (N, C, H, W) or (N, H, W, C), and their classes int64 (N), on the CPU.
+/// Images (N, C, H, W) or (N, H, W, C), and their classes int64 (N), on the loader's device.
 struct Batch {
   Tensor images;
   Tensor labels;
@@ -51,8 +56,19 @@ struct DataLoaderState {
 };
 
 /// For one consumer thread. The batches depend on the data set, the options and the epoch; neither the number
-/// of workers nor their timing plays a part.
+/// of workers nor their timing plays a part, and on every device they are the same but for rounding.
+/// Resampled values keep their fractions, as they are rounded once, to the dtype. A batch on a GPU is ordered
+/// on the stream that is current when next() is called, as the results of ops are.
 ///
+///     DataLoader loader(dataset, {.batch_size = 512,
+///                                 .shuffle = true,
+///                                 .workers = 4,
+///                                 .device = Device::cuda(),
+///                                 .dtype = DType::kFloat16,
+///                                 .layout = Layout::kNHWC,
+///                                 .normalization = cifar10_normalization(),
+///                                 .transforms = {pad_crop(4, PadMode::kReflect),
+///                                 random_horizontal_flip()}});
 ///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 class DataLoader {
@@ -80,7 +96,8 @@ class DataLoader {
   /// Moves to the start of an epoch.
   void start_epoch(int64_t epoch);
 
-  /// Seconds that next() has waited for batches (or assembled them, without workers) since the construction.
+  /// Seconds that next() has waited for batches (or assembled them, without workers) since the construction:
+  /// the host's time, in which a GPU may have been busy.
   double wait_seconds() const;
   /// Different damaged samples met so far.
   int64_t damaged_samples() const;

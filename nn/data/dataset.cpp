@@ -20,6 +20,10 @@ class CachedDataset final : public Dataset {
   void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
     sample = samples_[checked_index(index)];  // a vector's assignment reuses its buffer
   }
+  std::optional<SampleView> view(int64_t index) const override {
+    const auto& [image, label] = samples_[checked_index(index)];
+    return SampleView{image.height, image.width, image.channels, image.pixels.data(), label};
+  }
   const std::vector<std::string>& class_names() const override { return class_names_; }
 
  private:
@@ -28,6 +32,11 @@ class CachedDataset final : public Dataset {
 };
 
 }  // namespace
+
+std::optional<SampleView> Dataset::view(int64_t index) const {
+  checked_index(index);
+  return std::nullopt;
+}
 
 size_t Dataset::checked_index(int64_t index) const {
   SINTER_CHECK(index >= 0 && index < size(), "[dataset] expected an index from 0 to {} but got {}",
@@ -52,6 +61,13 @@ MemoryDataset::MemoryDataset(Content content) : content_(std::move(content)) {
                  "[dataset] expected labels from 0 to {} but label {} is {}", num_classes() - 1, i,
                  c.labels[i]);
   }
+}
+
+std::optional<SampleView> MemoryDataset::view(int64_t index) const {
+  const size_t i = checked_index(index);
+  const auto bytes = static_cast<size_t>(content_.height * content_.width * content_.channels);
+  return SampleView{content_.height, content_.width, content_.channels, content_.pixels.data() + i * bytes,
+                    content_.labels[i]};
 }
 
 void MemoryDataset::read(int64_t index, Sample& sample, const ReductionChooser&) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,15 @@ namespace sinter::nn::data {
 /// An image and its class in [0, classes).
 struct Sample {
   Image image;
+  int64_t label = 0;
+};
+
+/// A sample whose pixels lie in memory already, in the order of Image; valid as long as what it was asked of.
+struct SampleView {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  const uint8_t* pixels = nullptr;
   int64_t label = 0;
 };
 
@@ -31,6 +41,9 @@ class Dataset {
   /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
   /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`.
   virtual void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const = 0;
+  /// Sample `index` where it lies, for data sets in memory: the loader then copies it once. None: it must be
+  /// read. Throws InvalidArgument as read does.
+  virtual std::optional<SampleView> view(int64_t index) const;
   /// The names of the classes; the position is the label.
   virtual const std::vector<std::string>& class_names() const = 0;
 
@@ -63,6 +76,7 @@ class MemoryDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(content_.labels.size()); }
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  std::optional<SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   const Content& content() const { return content_; }
 

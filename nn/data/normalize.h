@@ -1,10 +1,7 @@
-// From bytes to the floats that a network reads.
+// How bytes become the floats that a network reads.
 #pragma once
 
 #include <vector>
-
-#include <sinter/core/op/attributes.h>
-#include <sinter/nn/data/image/image.h>
 
 namespace sinter::nn::data {
 
@@ -19,18 +16,5 @@ struct Normalization {
 Normalization imagenet_normalization();
 Normalization cifar10_normalization();
 Normalization symmetric_normalization();
-
-/// A normalisation made ready for images with a number of channels.
-class Normalizer {
- public:
-  /// Throws InvalidArgument unless mean and std have 1 or `channels` finite values, std > 0.
-  Normalizer(const Normalization& normalization, int64_t channels);
-  /// Writes height * width * channels floats in (C, H, W) or (H, W, C) order.
-  void write(const Image& image, Layout layout, float* out) const;
-
- private:
-  std::vector<float> scale_;
-  std::vector<float> shift_;
-};
 
 }  // namespace sinter::nn::data

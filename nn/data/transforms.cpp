@@ -21,6 +21,12 @@ int reduction_for(const Box& box, int64_t height, int64_t width) {
   return 1;
 }
 
+// The box that shows `window` of what the frame of a whole image shows.
+void show(Frame& frame, Box window, double image_width) {
+  if (frame.mirrored) window.left = image_width - window.left - window.width;
+  frame.box = window;
+}
+
 void resample(Image& image, const Box& box, int64_t height, int64_t width, TransformContext& context) {
   resize(image, box, height, width, context.scratch);
   std::swap(image, context.scratch);
@@ -36,6 +42,10 @@ class ResizeTo final : public Transform {
   int reduction(int64_t height, int64_t width, SampleRandom) const override {
     return reduction_for(all(height, width), height_, width_);
   }
+  FrameStep frame_step() const override {
+    return {.kind = FrameStep::Kind::kResample, .height = height_, .width = width_};
+  }
+  void move(Frame&, int64_t, int64_t, SampleRandom&) const override {}
 
  private:
   static Box all(int64_t height, int64_t width) {
@@ -52,6 +62,12 @@ class ResizeCenterCrop final : public Transform {
   }
   int reduction(int64_t height, int64_t width, SampleRandom) const override {
     return reduction_for(window(height, width), crop_, crop_);
+  }
+  FrameStep frame_step() const override {
+    return {.kind = FrameStep::Kind::kResample, .height = crop_, .width = crop_};
+  }
+  void move(Frame& frame, int64_t height, int64_t width, SampleRandom&) const override {
+    show(frame, window(height, width), static_cast<double>(width));
   }
 
  private:
@@ -83,18 +99,31 @@ class PadCrop final : public Transform {
  public:
   PadCrop(int64_t padding, PadMode mode) : padding_(padding), mode_(mode) {}
   void apply(Image& image, TransformContext& context) const override {
-    SINTER_CHECK(mode_ == PadMode::kZero || (image.height > padding_ && image.width > padding_),
-                 "[pad_crop] expected an image larger than the padding {} but got {} x {}", padding_,
-                 image.height, image.width);
-    const auto places = static_cast<uint64_t>(2 * padding_ + 1);
-    const int64_t dy = static_cast<int64_t>(context.random.below(places)) - padding_;
-    const int64_t dx = static_cast<int64_t>(context.random.below(places)) - padding_;
+    const auto [dy, dx] = draw(image.height, image.width, context.random);
     if (dy == 0 && dx == 0) return;
     shift(image, dy, dx, context.scratch);
     std::swap(image, context.scratch);
   }
+  FrameStep frame_step() const override { return {.kind = FrameStep::Kind::kShift, .border = mode_}; }
+  void move(Frame& frame, int64_t height, int64_t width, SampleRandom& random) const override {
+    const auto [dy, dx] = draw(height, width, random);
+    frame.box.top += static_cast<double>(dy);
+    frame.box.left += static_cast<double>(frame.mirrored ? -dx : dx);
+  }
 
  private:
+  struct Shift {
+    int64_t dy, dx;
+  };
+  Shift draw(int64_t height, int64_t width, SampleRandom& random) const {
+    SINTER_CHECK(mode_ == PadMode::kZero || (height > padding_ && width > padding_),
+                 "[pad_crop] expected an image larger than the padding {} but got {} x {}", padding_, height,
+                 width);
+    const auto places = static_cast<uint64_t>(2 * padding_ + 1);
+    const int64_t dy = static_cast<int64_t>(random.below(places)) - padding_;
+    const int64_t dx = static_cast<int64_t>(random.below(places)) - padding_;
+    return {dy, dx};
+  }
   // The inside of a row is one copy; only pixels from beyond the border are looked up one by one.
   void shift(const Image& image, int64_t dy, int64_t dx, Image& out) const {
     const int64_t channels = image.channels, width = image.width;
@@ -140,10 +169,15 @@ class RandomHorizontalFlip final : public Transform {
  public:
   explicit RandomHorizontalFlip(double probability) : probability_(probability) {}
   void apply(Image& image, TransformContext& context) const override {
-    if (static_cast<double>(context.random.uniform()) < probability_) flip_horizontal(image);
+    if (draw(context.random)) flip_horizontal(image);
+  }
+  FrameStep frame_step() const override { return {.kind = FrameStep::Kind::kMirror}; }
+  void move(Frame& frame, int64_t, int64_t, SampleRandom& random) const override {
+    if (draw(random)) frame.mirrored = !frame.mirrored;
   }
 
  private:
+  bool draw(SampleRandom& random) const { return static_cast<double>(random.uniform()) < probability_; }
   double probability_;
 };
 
@@ -156,6 +190,12 @@ class RandomResizedCrop final : public Transform {
   }
   int reduction(int64_t height, int64_t width, SampleRandom random) const override {
     return reduction_for(window(height, width, random), height_, width_);
+  }
+  FrameStep frame_step() const override {
+    return {.kind = FrameStep::Kind::kResample, .height = height_, .width = width_};
+  }
+  void move(Frame& frame, int64_t height, int64_t width, SampleRandom& random) const override {
+    show(frame, window(height, width, random), static_cast<double>(width));
   }
 
  private:
@@ -186,6 +226,10 @@ void check_size(const char* tag, int64_t height, int64_t width) {
 
 int Transform::reduction(int64_t, int64_t, SampleRandom) const {
   return 1;
+}
+
+void Transform::move(Frame&, int64_t, int64_t, SampleRandom&) const {
+  throw_error<InternalError>("[transform] a transform with a frame step must say how it moves a frame");
 }
 
 std::shared_ptr<const Transform> resize_to(int64_t height, int64_t width) {

@@ -6,16 +6,15 @@
 #include <sinter/core/op/node.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/ops/argmax/argmax.h>
-#include <sinter/ops/binary/binary.h>
-#include <sinter/ops/cast/cast.h>
-#include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reshape/reshape.h>
-#include <sinter/ops/topk/topk.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/metrics/metrics.h>
 
 namespace sinter::nn {
 namespace {
 
 constexpr int64_t kMostInTable = 20;
+constexpr size_t kMostPending = 256;  // batches whose classes wait on a device
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void check_pair(const char* tag, const Tensor& logits, const Tensor& target) {
@@ -23,6 +22,15 @@ void check_pair(const char* tag, const Tensor& logits, const Tensor& target) {
                "[{}] expected floating-point logits (N, C) but got {}", tag, logits.spec());
   SINTER_CHECK(target.shape() == Shape{logits.size(0)} && target.dtype() == DType::kInt64,
                "[{}] expected int64 targets ({},) but got {}", tag, logits.size(0), target.spec());
+}
+
+/// A copy of the only tensor of a state; throws unless it is `name` of that spec.
+Tensor copied_state(const char* tag, const State& state, const std::string& name, const TensorSpec& spec) {
+  const auto found = state.find(name);
+  SINTER_CHECK(
+      state.size() == 1 && found != state.end() && found->second.defined() && found->second.spec() == spec,
+      "[{}] expected a state of '{}', {}", tag, name, spec);
+  return ops::copy(found->second);
 }
 
 double ratio(int64_t part, int64_t whole) {
@@ -35,10 +43,9 @@ int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k) {
   check_pair("top_k_correct", logits, target);
   SINTER_CHECK(k >= 1 && k <= logits.size(1), "[top_k_correct] expected k in [1, {}] but got {}",
                logits.size(1), k);
-  const NoGrad no_grad;
-  const Tensor best = k == 1 ? ops::argmax(logits, 1, true) : ops::topk(logits, k, 1).indices;
-  const Tensor hits = ops::equal(best, ops::reshape(target, {target.size(0), 1}));
-  return static_cast<int64_t>(ops::sum(ops::cast(hits, DType::kInt64)).item());
+  TopKCounter counter(k);
+  counter.add(logits, target);
+  return counter.read()[static_cast<size_t>(k - 1)];
 }
 
 void RunningMean::add(double value, double weight) {
@@ -50,6 +57,61 @@ void RunningMean::add(double value, double weight) {
 
 double RunningMean::mean() const {
   return weight_ > 0.0 ? sum_ / weight_ : kNaN;
+}
+
+void DeviceMean::add(const Tensor& value, double weight) {
+  const NoGrad no_grad;
+  if (!totals_.defined()) totals_ = ops::zeros({ops::kMeanTotals}, DType::kFloat64, value.device());
+  if (totals_.device() != value.device()) totals_ = totals_.to(value.device());
+  ops::add_to_mean_(totals_, value, weight);
+}
+
+DeviceMean::Totals DeviceMean::read() const {
+  if (!totals_.defined()) return {.mean = kNaN};
+  const std::vector<double> totals = totals_.to_vector<double>();
+  const double weight = totals[ops::kWeight];
+  return {.mean = weight > 0.0 ? totals[ops::kWeightedSum] / weight : kNaN,
+          .weight = weight,
+          .values = static_cast<int64_t>(totals[ops::kValues]),
+          .first_not_finite = static_cast<int64_t>(totals[ops::kFirstNotFinite])};
+}
+
+State DeviceMean::state() const {
+  return {{"totals", totals_.defined() ? totals_.to(Device::cpu())
+                                       : Tensor::zeros({ops::kMeanTotals}, DType::kFloat64)}};
+}
+
+void DeviceMean::load_state(const State& state) {
+  totals_ = copied_state("device_mean", state, "totals", {Shape{ops::kMeanTotals}, DType::kFloat64, {}});
+}
+
+TopKCounter::TopKCounter(int64_t largest_k) : largest_k_(largest_k) {
+  SINTER_CHECK(largest_k > 0, "[top_k_counter] expected k > 0 but got {}", largest_k);
+}
+
+void TopKCounter::add(const Tensor& logits, const Tensor& target) {
+  check_pair("top_k_counter", logits, target);
+  const NoGrad no_grad;
+  if (!counts_.defined()) counts_ = ops::zeros({largest_k_ + 1}, DType::kInt64, logits.device());
+  if (counts_.device() != logits.device()) counts_ = counts_.to(logits.device());
+  ops::count_ranks_(counts_, logits, target);
+}
+
+std::vector<int64_t> TopKCounter::read() const {
+  std::vector<int64_t> sums(static_cast<size_t>(largest_k_) + 1);
+  if (!counts_.defined()) return sums;
+  const std::vector<int64_t> counts = counts_.to_vector<int64_t>();
+  std::partial_sum(counts.begin(), counts.end(), sums.begin());
+  return sums;
+}
+
+State TopKCounter::state() const {
+  return {{"counts",
+           counts_.defined() ? counts_.to(Device::cpu()) : Tensor::zeros({largest_k_ + 1}, DType::kInt64)}};
+}
+
+void TopKCounter::load_state(const State& state) {
+  counts_ = copied_state("top_k_counter", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
 }
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names)
@@ -74,10 +136,21 @@ void ConfusionMatrix::add(const Tensor& predictions, const Tensor& target) {
                    target.dtype() == DType::kInt64 && target.shape() == predicted.shape(),
                "[confusion_matrix] expected int64 predictions and targets (N) but got {} and {}",
                predicted.spec(), target.spec());
+  if (predicted.device().is_cpu() && target.device().is_cpu()) return count_pairs(predicted, target);
+  pending_.emplace_back(predicted, target);
+  if (pending_.size() >= kMostPending) counts();
+}
+
+void ConfusionMatrix::count_pairs(const Tensor& predicted, const Tensor& target) const {
   const std::vector<int64_t> columns = predicted.to_vector<int64_t>();
   const std::vector<int64_t> rows = target.to_vector<int64_t>();
   for (size_t i = 0; i < rows.size(); ++i) index(rows[i], columns[i]);
   for (size_t i = 0; i < rows.size(); ++i) ++counts_[index(rows[i], columns[i])];
+}
+
+const std::vector<int64_t>& ConfusionMatrix::counts() const {
+  for (const auto& [predicted, target] : std::exchange(pending_, {})) count_pairs(predicted, target);
+  return counts_;
 }
 
 size_t ConfusionMatrix::index(int64_t target, int64_t prediction) const {
@@ -89,15 +162,15 @@ size_t ConfusionMatrix::index(int64_t target, int64_t prediction) const {
 }
 
 int64_t ConfusionMatrix::count(int64_t target, int64_t prediction) const {
-  return counts_[index(target, prediction)];
+  return counts()[index(target, prediction)];
 }
 
 int64_t ConfusionMatrix::total() const {
-  return std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  return std::accumulate(counts().begin(), counts().end(), int64_t{0});
 }
 
 int64_t ConfusionMatrix::row_total(int64_t target) const {
-  const auto row = counts_.begin() + static_cast<std::ptrdiff_t>(index(target, 0));
+  const auto row = counts().begin() + static_cast<std::ptrdiff_t>(index(target, 0));
   return std::accumulate(row, row + static_cast<std::ptrdiff_t>(classes_), int64_t{0});
 }
 
@@ -139,7 +212,7 @@ std::string ConfusionMatrix::to_table() const {
     first_width = std::max(first_width, name(i).size());
     width = std::max(width, name(i).size());
   }
-  for (const int64_t value : counts_) width = std::max(width, std::to_string(value).size());
+  for (const int64_t value : counts()) width = std::max(width, std::to_string(value).size());
   std::string text = fmt::format("{:<{}}", kCorner, first_width);
   for (int64_t i = 0; i < classes_; ++i) text += fmt::format("  {:>{}}", name(i), width);
   text += "  accuracy\n";

@@ -2,15 +2,17 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
 
 /// How many rows of `logits` (N, C) have their `target` (N), int64, among the k largest. Of equal logits the
-/// one with the lower index counts as larger. Waits for the device. Throws InvalidArgument for other shapes
-/// or dtypes, or unless 1 <= k <= C.
+/// one with the lower index counts as larger. Waits for the device; TopKCounter does not. Throws
+/// InvalidArgument for other shapes or dtypes, or unless 1 <= k <= C.
 int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k = 1);
 
 /// A mean of values with weights, such as a loss per batch and its size.
@@ -28,15 +30,67 @@ class RunningMean {
   double weight_ = 0.0;
 };
 
+/// A mean of scalars that are on a device, such as a loss per batch; adding does not wait for it. Values that
+/// are not finite do not count towards the mean, but the first of them is remembered.
+class DeviceMean {
+ public:
+  struct Totals {
+    double mean = 0.0;  ///< NaN before the first finite value
+    double weight = 0.0;
+    int64_t values = 0;            ///< added so far, finite or not
+    int64_t first_not_finite = 0;  ///< the number of the first value that was not finite, from 1; 0: none
+  };
+
+  /// `value`: a floating-point scalar; all on one device. Throws InvalidArgument for another shape or dtype,
+  /// or a negative weight.
+  void add(const Tensor& value, double weight = 1.0);
+  /// Waits for the device.
+  Totals read() const;
+  void reset() { totals_ = {}; }
+
+  /// "totals", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
+  State state() const;
+  void load_state(const State& state);
+
+ private:
+  Tensor totals_;  // as of ops::add_to_mean_; undefined before the first value
+};
+
+/// Counts how often the right class is among the largest logits, on their device; adding does not wait for
+/// it.
+class TopKCounter {
+ public:
+  /// For every k up to `largest_k` > 0.
+  explicit TopKCounter(int64_t largest_k = 5);
+
+  /// `logits` (N, C), floating-point, and `target` (N), int64, on one device. Of equal logits the one with
+  /// the lower index counts as larger; rows whose target is outside [0, C) are left out. Throws
+  /// InvalidArgument for other shapes or dtypes.
+  void add(const Tensor& logits, const Tensor& target);
+  /// Rows so far whose target was among the k largest logits, for k = 1, 2, ..., largest_k, and last the
+  /// number of all rows. Waits for the device.
+  std::vector<int64_t> read() const;
+  void reset() { counts_ = {}; }
+
+  /// "counts", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
+  State state() const;
+  void load_state(const State& state);
+
+ private:
+  int64_t largest_k_;
+  Tensor counts_;  // as of ops::count_ranks_; undefined before the first row
+};
+
 /// Counts which class is taken for which.
 class ConfusionMatrix {
  public:
   /// Throws InvalidArgument unless there is a class, or if names are given but not one per class.
   explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {});
 
-  /// `predictions`: logits (N, C), floating-point, or classes (N), int64. `target`: classes (N), int64. Waits
-  /// for the device. Throws InvalidArgument for other shapes or dtypes, or for a class outside [0, C); then
-  /// nothing is counted.
+  /// `predictions`: logits (N, C), floating-point, or classes (N), int64. `target`: classes (N), int64.
+  /// Throws InvalidArgument for other shapes or dtypes, or for a class outside [0, C); then nothing is
+  /// counted. Does not wait for a GPU: what is there is counted, and its classes are checked, when counts are
+  /// read.
   void add(const Tensor& predictions, const Tensor& target);
 
   int64_t classes() const { return classes_; }
@@ -56,6 +110,8 @@ class ConfusionMatrix {
   std::string to_string() const;
 
  private:
+  void count_pairs(const Tensor& predicted, const Tensor& target) const;
+  const std::vector<int64_t>& counts() const;
   size_t index(int64_t target, int64_t prediction) const;
   int64_t row_total(int64_t target) const;
   std::string name(int64_t index) const;
@@ -65,7 +121,9 @@ class ConfusionMatrix {
 
   int64_t classes_;
   std::vector<std::string> names_;
-  std::vector<int64_t> counts_;  // row-major, a row per target
+  // Mutable: reading counts what is still on a device.
+  mutable std::vector<std::pair<Tensor, Tensor>> pending_;  // predicted and true classes
+  mutable std::vector<int64_t> counts_;                     // row-major, a row per target
 };
 
 }  // namespace sinter::nn

@@ -5,6 +5,7 @@
 #include <sinter/nn/init.h>
 #include <sinter/nn/layers/simple.h>
 #include <sinter/nn/models/resnet.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/pool/pool.h>
@@ -169,7 +170,10 @@ Tensor ResNet::features(const Tensor& x) const {
   SINTER_CHECK(x.rank() == 4 && x.size(is_channels_last ? 3 : 1) == options_.in_channels,
                "[resnet] expected images of {} channels in layout {} but got shape {}", options_.in_channels,
                to_string(options_.layout), x.shape());
-  Tensor y = ops::relu(bn1(conv1(x)));
+  SINTER_CHECK(is_float(x.dtype()), "[resnet] expected images of a floating-point dtype but got {}",
+               x.dtype());
+  // Images of any floating-point dtype: those of a loader need not know what the model computes in.
+  Tensor y = ops::relu(bn1(conv1(ops::cast(x, conv1.weight.tensor().dtype()))));
   if (!options_.small_stem) {
     y = ops::max_pool2d(y,
                         {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = options_.layout});

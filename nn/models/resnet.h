@@ -49,7 +49,8 @@ struct ResNetArchitecture {
   std::vector<int64_t> blocks;  ///< per stage; all stages but the first halve the image and double the width
 };
 
-/// Images (N, in_channels, H, W), or (N, H, W, in_channels) under kNHWC, to logits (N, classes).
+/// Images (N, in_channels, H, W), or (N, H, W, in_channels) under kNHWC, of any floating-point dtype, to
+/// logits (N, classes) in the dtype that the model computes in.
 /// Members as in torchvision: conv1, bn1, layer1, layer2, ... (one per stage), fc.
 class ResNet : public Module {
  public:

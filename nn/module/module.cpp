@@ -75,10 +75,10 @@ class StateChecker {
     } else if (value.shape() != variable.canonical_shape()) {
       mismatched_.push_back(fmt::format("{} (expected shape {} but got {})", variable.name(),
                                         variable.canonical_shape(), value.shape()));
-    } else if (is_float(value.dtype()) != is_float(variable.tensor().dtype()) ||
-               (!is_float(value.dtype()) && value.dtype() != variable.tensor().dtype())) {
+    } else if (is_float(value.dtype()) != is_float(variable.master().dtype()) ||
+               (!is_float(value.dtype()) && value.dtype() != variable.master().dtype())) {
       mismatched_.push_back(fmt::format("{} (expected {} but got {})", variable.name(),
-                                        variable.tensor().dtype(), value.dtype()));
+                                        variable.master().dtype(), value.dtype()));
     }
   }
 
@@ -137,6 +137,13 @@ void Module::to(Device device) const {
 void Module::to(DType dtype) const {
   SINTER_CHECK(is_float(dtype), "[module] expected a floating-point dtype but got {}", dtype);
   node_->visit("", [dtype](const Variable& variable, bool) { variable.to(dtype); });
+}
+
+void Module::to_mixed(DType dtype) const {
+  SINTER_CHECK(is_half(dtype), "[module] expected float16 or bfloat16 for mixed precision but got {}", dtype);
+  node_->visit("", [dtype](const Variable& variable, bool is_parameter) {
+    is_parameter ? variable.to_mixed(dtype) : variable.to(DType::kFloat32);
+  });
 }
 
 void Module::set_requires_grad(bool value) const {

@@ -77,6 +77,11 @@ class Module {
   /// parameters and statistics of batch norms stay float32. Throws InvalidArgument for a dtype that is not
   /// floating-point.
   void to(DType dtype) const;
+  /// Prepares for training in mixed precision: parameters become float32 and get working copies in float16 or
+  /// bfloat16, which modules compute with; those of batch norms, and buffers, are float32 only. state() and
+  /// load_state() speak of the float32 values, and optimisers update both. Source: P. Micikevicius et al.,
+  /// "Mixed precision training", ICLR 2018. Throws InvalidArgument for any other dtype.
+  void to_mixed(DType dtype) const;
   /// Freezes or thaws all parameters.
   void set_requires_grad(bool value) const;
   void zero_grad() const;

@@ -10,7 +10,7 @@ namespace sinter::nn {
 
 Variable::Variable(std::string name, const Tensor& canonical, const VariableOptions& options)
     : name_(std::move(name)), slot_(std::make_shared<Slot>(Slot{Tensor(), options})) {
-  slot_->tensor = from_canonical(canonical);
+  slot_->master = from_canonical(canonical);
 }
 
 Variable Variable::renamed(std::string name) const {
@@ -20,8 +20,18 @@ Variable Variable::renamed(std::string name) const {
 }
 
 const Tensor& Variable::tensor() const {
+  return is_mixed() ? slot_->working : master();
+}
+
+const Tensor& Variable::master() const {
   static const Tensor none;
-  return slot_ != nullptr ? slot_->tensor : none;
+  return slot_ != nullptr ? slot_->master : none;
+}
+
+void Variable::refresh_working() const {
+  if (!is_mixed()) return;
+  const NoGrad no_grad;
+  ops::copy_(slot_->working, ops::cast(master(), slot_->working.dtype()));
 }
 
 Shape Variable::canonical_shape() const {
@@ -33,11 +43,13 @@ void Variable::assign(const Tensor& value) const {
   SINTER_CHECK(value.shape() == canonical_shape(),
                "[variable] '{}' has shape {} but a value of shape {} came", name_, canonical_shape(),
                value.shape());
-  SINTER_CHECK(value.dtype() == tensor().dtype() || (is_float(value.dtype()) && is_float(tensor().dtype())),
-               "[variable] '{}' is {} but a value of dtype {} came", name_, tensor().dtype(), value.dtype());
+  const DType own = master().dtype();
+  SINTER_CHECK(value.dtype() == own || (is_float(value.dtype()) && is_float(own)),
+               "[variable] '{}' is {} but a value of dtype {} came", name_, own, value.dtype());
   const NoGrad no_grad;
-  const Tensor moved = ops::cast(value.detach().to(tensor().device()), tensor().dtype());
-  ops::copy_(tensor(), is_permuted(tensor()) ? ops::permute(moved, {0, 2, 3, 1}) : moved);
+  const Tensor moved = ops::cast(value.detach().to(master().device()), own);
+  ops::copy_(master(), is_permuted(master()) ? ops::permute(moved, {0, 2, 3, 1}) : moved);
+  refresh_working();
 }
 
 Tensor Variable::to_canonical(const Tensor& kept) const {
@@ -55,23 +67,37 @@ Tensor Variable::from_canonical(const Tensor& canonical) const {
 void Variable::to(Device device) const {
   if (slot_->options.on_host) return;
   const Tensor grad = tensor().grad();
-  replace(tensor().to(device), grad.defined() ? grad.to(device) : grad);
+  replace(master().to(device), is_mixed() ? slot_->working.to(device) : Tensor(),
+          grad.defined() ? grad.to(device) : grad);
 }
 
 void Variable::to(DType dtype) const {
-  if (!is_float(tensor().dtype())) return;
+  if (!is_float(master().dtype())) return;
   const DType wanted = slot_->options.keep_float32 ? accumulate_dtype(dtype) : dtype;
   const NoGrad no_grad;
   const Tensor grad = tensor().grad();
-  replace(ops::cast(tensor(), wanted), grad.defined() ? ops::cast(grad, wanted) : grad);
+  replace(ops::cast(master(), wanted), {}, grad.defined() ? ops::cast(grad, wanted) : grad);
 }
 
-void Variable::replace(const Tensor& value, const Tensor& grad) const {
-  if (value.is_same(tensor())) return;
+void Variable::to_mixed(DType dtype) const {
+  SINTER_CHECK(is_half(dtype), "[variable] expected float16 or bfloat16 for the working copy but got {}",
+               dtype);
+  if (!is_float(master().dtype())) return;
+  if (slot_->options.keep_float32) return to(DType::kFloat32);
+  const NoGrad no_grad;
+  const Tensor grad = tensor().grad();
+  const Tensor value = ops::cast(master(), DType::kFloat32);
+  replace(value, ops::cast(value, dtype), grad.defined() ? ops::cast(grad, dtype) : grad);
+}
+
+void Variable::replace(const Tensor& master, const Tensor& working, const Tensor& grad) const {
+  if (master.is_same(slot_->master) && working.is_same(slot_->working)) return;
   const bool requires_grad = tensor().requires_grad();
-  slot_->tensor = value.detach();
-  slot_->tensor.set_requires_grad(requires_grad);
-  slot_->tensor.set_grad(grad);
+  // Detached: only the tensor that modules compute with takes part in autograd.
+  slot_->master = master.detach();
+  slot_->working = working.defined() ? working.detach() : working;
+  tensor().set_requires_grad(requires_grad);
+  tensor().set_grad(grad);
 }
 
 }  // namespace sinter::nn

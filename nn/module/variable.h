@@ -30,6 +30,10 @@ struct VariableOptions {
 ///
 /// *Canonical* is PyTorch's order of axes (OIHW for filters): what files hold, whatever layout the module
 /// works in.
+///
+/// In a model made mixed (Module::to_mixed) a parameter has two tensors: the float32 *master*, which is the
+/// value that files hold and optimisers update, and a 16-bit *working* copy of it, which modules compute with
+/// and where the gradient arrives. Elsewhere both are one tensor.
 class Variable {
  public:
   Variable() = default;
@@ -46,15 +50,23 @@ class Variable {
 
   /// The tensor as the module works with it; a leaf of autograd.
   const Tensor& tensor() const;
+  /// The tensor that holds the value: what optimisers update. After changing it otherwise than by assign(),
+  /// call refresh_working().
+  const Tensor& master() const;
+  /// The working copy, or an undefined tensor if the module computes with the master itself.
+  Tensor working() const { return is_mixed() ? slot_->working : Tensor(); }
+  bool is_mixed() const { return slot_ != nullptr && slot_->working.defined(); }
+  /// Overwrites the working copy, if there is one, with the rounded master.
+  void refresh_working() const;
   operator const Tensor&() const { return tensor(); }  // NOLINT: a variable is used as the tensor it holds
   const Shape& shape() const { return tensor().shape(); }
   Tensor grad() const { return tensor().grad(); }
 
   Shape canonical_shape() const;
   /// A copy of the value in canonical layout, without autograd history.
-  Tensor canonical() const { return to_canonical(tensor()); }
-  /// Overwrites the value in place, converting device and floating-point dtype. Throws InvalidArgument unless
-  /// `value` has the canonical shape and is a float tensor if and only if this is one.
+  Tensor canonical() const { return to_canonical(master()); }
+  /// Overwrites the value in place, working copy included, converting device and floating-point dtype. Throws
+  /// InvalidArgument unless `value` has the canonical shape and is a float tensor if and only if this is one.
   void assign(const Tensor& value) const;
 
   /// A copy of `kept`, a tensor in this variable's own layout (a momentum, say), in canonical layout; and
@@ -62,19 +74,24 @@ class Variable {
   Tensor to_canonical(const Tensor& kept) const;
   Tensor from_canonical(const Tensor& canonical) const;
 
-  /// Moves or converts value and gradient, as the options allow. Integer variables keep their dtype.
+  /// Moves or converts value and gradient, as the options allow. Integer variables keep their dtype. A
+  /// working copy moves along, but does not outlive a conversion.
   void to(Device device) const;
   void to(DType dtype) const;
+  /// Makes the value float32, if it is a floating-point one, and gives it a working copy in `dtype` unless
+  /// the options keep it float32. Throws InvalidArgument unless `dtype` is float16 or bfloat16.
+  void to_mixed(DType dtype) const;
 
  private:
   struct Slot {
-    Tensor tensor;
+    Tensor master;
     VariableOptions options;
+    Tensor working = {};
   };
   bool is_permuted(const Tensor& tensor) const {
     return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4;
   }
-  void replace(const Tensor& value, const Tensor& grad) const;
+  void replace(const Tensor& master, const Tensor& working, const Tensor& grad) const;
 
   std::string name_;
   std::shared_ptr<Slot> slot_;

@@ -1,6 +1,5 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/ops/adamw/adamw.h>
-#include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn {
 namespace {
@@ -42,17 +41,21 @@ void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::AdamWSlot> updates;
   updates.reserve(slots.size());
   for (const Slot* slot : slots) {
-    const Tensor& parameter = slot->parameter.tensor();
-    updates.push_back({parameter, parameter.grad(), slot->buffers[0], slot->buffers[1]});
+    const Parameter& parameter = slot->parameter;
+    updates.push_back({.parameter = parameter.master(),
+                       .gradient = parameter.grad(),
+                       .exp_avg = slot->buffers[0],
+                       .exp_avg_sq = slot->buffers[1],
+                       .step = slot->step,
+                       .working = parameter.working()});
   }
-  const Tensor step =
-      ops::full({}, static_cast<double>(options.updates + 1), DType::kInt64, options.learning_rate.device());
-  ops::adamw_step(updates, options.learning_rate, step,
+  ops::adamw_step(updates, options.learning_rate,
                   {.beta1 = options_.beta1,
                    .beta2 = options_.beta2,
                    .epsilon = options_.epsilon,
                    .weight_decay = options.weight_decay,
-                   .decoupled = decoupled_});
+                   .decoupled = decoupled_},
+                  options.gradient_factor);
 }
 
 }  // namespace sinter::nn

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
-#include <tuple>
 
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/optimizer.h>
+#include <sinter/ops/advance_steps/advance_steps.h>
 #include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn {
@@ -64,6 +63,14 @@ void Optimizer::check_groups() const {
   SINTER_CHECK(!seen.empty(), "[{}] expected at least one parameter", tag_);
 }
 
+std::vector<Parameter> Optimizer::parameters() const {
+  std::vector<Parameter> all;
+  for (const ParameterGroup& group : groups_) {
+    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  }
+  return all;
+}
+
 void Optimizer::zero_grad() {
   for (const ParameterGroup& group : groups_) {
     for (const Parameter& parameter : group.parameters) parameter.tensor().set_grad({});
@@ -71,7 +78,7 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::prepare(Slot& slot) const {
-  const TensorSpec& spec = slot.parameter.tensor().spec();
+  const TensorSpec& spec = slot.parameter.master().spec();
   for (const Tensor& buffer : slot.buffers) {
     SINTER_CHECK(
         buffer.spec() == spec,
@@ -79,48 +86,110 @@ void Optimizer::prepare(Slot& slot) const {
         slot.parameter.name(), spec, buffer.spec());
   }
   if (!slot.buffers.empty()) return;
+  std::vector<Tensor> buffers;  // all of them or, when memory runs out, none
   for (size_t i = 0; i < buffer_names_.size(); ++i) {
-    slot.buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
+    buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
+  }
+  slot.buffers = std::move(buffers);
+}
+
+void Optimizer::set_counts(const Tensor& counts) {
+  counts_ = counts;
+  mask_.clear();
+  size_t place = 0;
+  for (auto& group : slots_) {
+    for (Slot& slot : group) {
+      slot.step = Tensor::over(counts_.storage(), counts_.offset_bytes() + place++ * sizeof(int64_t),
+                               {Shape{}, DType::kInt64, counts_.device()});
+    }
   }
 }
 
-void Optimizer::step(double learning_rate) {
+void Optimizer::place_counts(Device device) {
+  if (!counts_.defined()) {
+    int64_t slots = 0;
+    for (const auto& group : slots_) slots += static_cast<int64_t>(group.size());
+    set_counts(ops::zeros({slots}, DType::kInt64, device));
+  } else if (counts_.device() != device) {
+    set_counts(counts_.to(device));
+  }
+}
+
+void Optimizer::place_mask() {
+  std::vector<bool> mask;
+  for (const auto& group : slots_) {
+    for (const Slot& slot : group) mask.push_back(slot.parameter.grad().defined());
+  }
+  if (mask == mask_) return;
+  Tensor on_device;
+  if (std::ranges::find(mask, false) != mask.end()) {
+    const Tensor host = Tensor::empty({static_cast<int64_t>(mask.size())}, DType::kBool);
+    std::ranges::copy(mask, host.data<bool>());
+    on_device = host.to(counts_.device());
+  }
+  mask_ = std::move(mask);
+  mask_tensor_ = on_device;
+}
+
+void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
   SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
                "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
   const NoGrad no_grad;
-  // Everything is checked before anything changes.
-  for (auto& group : slots_) {
-    for (Slot& slot : group) {
-      if (slot.parameter.grad().defined()) prepare(slot);
-    }
-  }
+  // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
+  // memory can be repeated.
+  struct Update {
+    std::vector<Slot*> slots;
+    UpdateOptions options;
+  };
+  std::vector<Update> updates;
+  std::optional<Device> device;
+  double filled_rate = -1.0;
+  Tensor rate;
   for (size_t g = 0; g < groups_.size(); ++g) {
-    using Key = std::tuple<Device, DType, int64_t>;
-    std::map<Key, std::vector<Slot*>> alike;
+    std::vector<Slot*> slots;
     for (Slot& slot : slots_[g]) {
-      const Tensor& parameter = slot.parameter.tensor();
-      if (parameter.grad().defined()) {
-        alike[{parameter.device(), parameter.dtype(), slot.updates}].push_back(&slot);
-      }
+      if (!slot.parameter.grad().defined()) continue;
+      const Device own = slot.parameter.master().device();
+      if (!device) device = own;
+      SINTER_CHECK(own == *device, "[{}] expected all parameters on {} but '{}' is on {}", tag_, *device,
+                   slot.parameter.name(), own);
+      prepare(slot);
+      slots.push_back(&slot);
     }
-    const double rate = learning_rate * groups_[g].lr_scale;
-    for (const auto& [key, slots] : alike) {
-      const auto& [device, dtype, updates] = key;
-      update(slots, {.learning_rate = ops::full({}, rate, DType::kFloat64, device),
-                     .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
-                     .updates = updates});
-      for (Slot* slot : slots) ++slot->updates;
+    if (slots.empty()) continue;
+    // A kernel fills it in: a copy from the host would have to wait.
+    if (const double own_rate = learning_rate * groups_[g].lr_scale; own_rate != filled_rate) {
+      rate = ops::full({}, own_rate, DType::kFloat64, *device);
+      filled_rate = own_rate;
     }
+    updates.push_back({std::move(slots),
+                       {.learning_rate = rate,
+                        .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
+                        .gradient_factor = gradient_factor}});
   }
+  if (!device) return;
+  place_counts(*device);
+  place_mask();
+  ops::advance_steps(counts_, mask_tensor_, gradient_factor);
+  for (const auto& [slots, options] : updates) update(slots, options);
+}
+
+std::vector<int64_t> Optimizer::read_counts() const {
+  size_t slots = 0;
+  for (const auto& group : slots_) slots += group.size();
+  return counts_.defined() ? counts_.to_vector<int64_t>() : std::vector<int64_t>(slots);
 }
 
 State Optimizer::state() const {
   State state;
+  const std::vector<int64_t> counts = read_counts();
+  size_t place = 0;
   for (const auto& group : slots_) {
     for (const Slot& slot : group) {
-      if (slot.updates == 0) continue;
+      const int64_t updates = counts[place++];
+      if (updates == 0) continue;
       const std::string& name = slot.parameter.name();
-      state["step." + name] = Tensor::scalar(slot.updates);
+      state["step." + name] = Tensor::scalar(updates);
       for (size_t i = 0; i < slot.buffers.size(); ++i) {
         state[buffer_names_[i] + "." + name] = slot.parameter.to_canonical(slot.buffers[i]);
       }
@@ -148,18 +217,22 @@ void Optimizer::load_state(const State& state) {
   };
 
   auto loaded = slots_;
+  std::vector<int64_t> counts;
   for (auto& group : loaded) {
     for (Slot& slot : group) {
       const std::string& name = slot.parameter.name();
       slot = {.parameter = slot.parameter};
+      counts.push_back(0);
       if (!state.contains("step." + name)) continue;
-      const Tensor updates = take("step." + name, {}, DType::kInt64);
-      if (updates.defined()) slot.updates = updates.to_vector<int64_t>()[0];
-      if (updates.defined() && slot.updates < 1) {
-        mismatched.push_back(fmt::format("step.{} (expected a count >= 1 but got {})", name, slot.updates));
+      if (const Tensor updates = take("step." + name, {}, DType::kInt64); updates.defined()) {
+        counts.back() = updates.to_vector<int64_t>()[0];
+        if (counts.back() < 1) {
+          mismatched.push_back(
+              fmt::format("step.{} (expected a count >= 1 but got {})", name, counts.back()));
+        }
       }
       for (const std::string& buffer_name : buffer_names_) {
-        const TensorSpec& spec = slot.parameter.tensor().spec();
+        const TensorSpec& spec = slot.parameter.master().spec();
         const Tensor value = take(buffer_name + "." + name, slot.parameter.canonical_shape(), spec.dtype);
         if (value.defined()) slot.buffers.push_back(slot.parameter.from_canonical(value.to(spec.device)));
       }
@@ -174,6 +247,7 @@ void Optimizer::load_state(const State& state) {
   }
   SINTER_CHECK(text.empty(), "[{}] the state does not fit the optimiser: {}", tag_, text);
   slots_ = std::move(loaded);
+  set_counts(Tensor::from_values(counts, {static_cast<int64_t>(counts.size())}));
 }
 
 }  // namespace sinter::nn

@@ -32,14 +32,18 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update. Parameters without a gradient are left alone, with their state. Throws InvalidArgument if
-  /// the learning rate is negative or not a number, or if a parameter has changed its dtype, device or shape
-  /// since an earlier step.
-  void step(double learning_rate);
+  /// One update; never waits for the device. Parameters without a gradient are left alone, with their state.
+  /// `gradient_factor`, if given, is a float32 scalar on the device that multiplies all gradients, from
+  /// clip_grad_norm or a GradScaler; if it is infinite or NaN, nothing changes, step counts included. Throws
+  /// InvalidArgument if the learning rate is negative or not a number, if the parameters with a gradient are
+  /// not all on one device, or if one has changed its dtype, device or shape since an earlier step.
+  void step(double learning_rate, const Tensor& gradient_factor = {});
   /// Drops the gradients of all parameters.
   void zero_grad();
 
   const std::vector<ParameterGroup>& groups() const { return groups_; }
+  /// The parameters of all groups.
+  std::vector<Parameter> parameters() const;
 
   /// Copies of everything that the next step depends on besides parameters and options, in canonical layout.
   /// For every parameter that has been updated: "step.<name>", an int64 scalar with the number of updates,
@@ -50,16 +54,17 @@ class Optimizer {
   void load_state(const State& state);
 
  protected:
-  /// A parameter with its buffers, in the order of `buffer_names`.
+  /// A parameter with its buffers, in the order of `buffer_names`. A mixed parameter's buffers are like its
+  /// master, and an update writes the working copy too.
   struct Slot {
     Parameter parameter;
-    int64_t updates = 0;               // so far
-    std::vector<Tensor> buffers = {};  // of the parameter's spec; none before the first update
+    std::vector<Tensor> buffers = {};  // of the master's spec; none before the first update
+    Tensor step = {};                  // int64 scalar on the device: the number of this update, from 1
   };
   struct UpdateOptions {
     Tensor learning_rate;  // float64 scalar on the device of the slots
     double weight_decay = 0.0;
-    int64_t updates = 0;  // of each slot before this one
+    Tensor gradient_factor;  // float32 scalar there, or undefined: as of step()
   };
 
   /// `tag` names the optimiser in messages. Throws InvalidArgument if there is no parameter, one is undefined
@@ -67,25 +72,45 @@ class Optimizer {
   Optimizer(std::string tag, std::vector<ParameterGroup> groups, double weight_decay,
             std::vector<std::string> buffer_names);
 
-  /// Updates slots that agree in dtype, device and number of earlier updates. Buffers exist, zeros at first.
-  /// Recording is off.
+  /// Updates the slots of one group, which are on one device. Buffers exist, zeros at first, and the step
+  /// counts are those of this update. Recording is off.
   virtual void update(std::span<Slot* const> slots, const UpdateOptions& options) = 0;
 
  private:
   void check_groups() const;
   void prepare(Slot& slot) const;
+  void set_counts(const Tensor& counts);
+  void place_counts(Device device);
+  void place_mask();
+  std::vector<int64_t> read_counts() const;
 
   std::string tag_;
   std::vector<ParameterGroup> groups_;
   double weight_decay_;
   std::vector<std::string> buffer_names_;
   std::vector<std::vector<Slot>> slots_;  // one list per group
+  // How often each slot was updated: int64 on the device, because the device decides whether a step counts;
+  // undefined before the first step. The slots' `step` are its elements.
+  Tensor counts_;
+  // Which slots have a gradient, if not all, and the same on the device.
+  std::vector<bool> mask_;
+  Tensor mask_tensor_;
 };
 
-/// Scales all gradients so that their common Euclidean norm is at most `max_norm`; gives the norm before,
-/// computed in float32 or better. As in PyTorch the factor is max_norm / (norm + 1e-6). A norm that is not
-/// finite leaves all gradients as they are: check the result. Waits for the device. Source: R. Pascanu, T.
-/// Mikolov, Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
-double clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
+/// The Euclidean norm of all gradients together: a float64 scalar on their device, computed in double
+/// precision. Infinity and NaN show. Throws InvalidArgument if no parameter has a gradient.
+Tensor grad_norm(const std::vector<Parameter>& parameters);
+
+struct ClippedGradients {
+  Tensor norm;    ///< float64 scalar: grad_norm
+  Tensor factor;  ///< float32 scalar: min(1, max_norm / (norm + 1e-6)), as in PyTorch; NaN if the norm is not
+                  ///< finite
+};
+
+/// Limits the norm of all gradients to `max_norm` > 0 in the step that is given the factor:
+/// `sgd.step(lr, nn::clip_grad_norm(parameters, 5.0).factor)`. Gradients stay as they are, nothing waits for
+/// the device, and a norm that is not finite makes the step skip its update. Source: R. Pascanu, T. Mikolov,
+/// Y. Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm);
 
 }  // namespace sinter::nn

@@ -27,15 +27,19 @@ void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::SgdSlot> updates;
   updates.reserve(slots.size());
   for (const Slot* slot : slots) {
-    const Tensor& parameter = slot->parameter.tensor();
-    updates.push_back({parameter, parameter.grad(), slot->buffers.empty() ? Tensor() : slot->buffers[0]});
+    const Parameter& parameter = slot->parameter;
+    updates.push_back({.parameter = parameter.master(),
+                       .gradient = parameter.grad(),
+                       .momentum = slot->buffers.empty() ? Tensor() : slot->buffers[0],
+                       .step = slot->step,
+                       .working = parameter.working()});
   }
   ops::sgd_step(updates, options.learning_rate,
                 {.momentum = options_.momentum,
                  .dampening = options_.dampening,
                  .weight_decay = options.weight_decay,
-                 .nesterov = options_.nesterov,
-                 .first_step = options.updates == 0});
+                 .nesterov = options_.nesterov},
+                options.gradient_factor);
 }
 
 }  // namespace sinter::nn

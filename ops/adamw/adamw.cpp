@@ -1,10 +1,12 @@
 #include <sinter/ops/adamw/adamw.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/parameter_update.h>
 
 namespace sinter::ops {
 namespace {
 
-constexpr size_t kSlotInputs = 6;
+constexpr size_t kArrays = 4;  // parameter, gradient, both averages
+constexpr size_t kSlotInputs = kArrays + kUpdateInputs;
 
 void check_options(const AdamWOptions& options) {
   SINTER_CHECK(options.beta1 >= 0 && options.beta1 < 1, "[adamw_step] expected beta1 in [0, 1) but got {}",
@@ -19,31 +21,27 @@ void check_options(const AdamWOptions& options) {
 std::vector<TensorSpec> infer_adamw_step(const InferContext& context) {
   check_options(context.attributes<AdamWOptions>());
   for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
-    context.expect_float(slot);
-    for (size_t i = slot + 1; i < slot + 4; ++i) {
+    expect_update_inputs(context, slot, kArrays);
+    for (size_t i = slot + 2; i < slot + kArrays; ++i) {
       context.expect_same_dtype(i, slot);
       context.expect_shape(i, context.shape(slot));
     }
-    context.expect_dtype(slot + 4, DType::kFloat64);
-    context.expect_shape(slot + 4, {});
-    context.expect_dtype(slot + 5, DType::kInt64);
-    context.expect_shape(slot + 5, {});
   }
   return {};
 }
 
 }  // namespace
 
-void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const Tensor& step,
-                const AdamWOptions& options) {
+void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const AdamWOptions& options,
+                const Tensor& gradient_factor) {
   static const Op& op = builtin("adamw_step");
   check_options(options);
   if (slots.empty()) return;
   std::vector<Tensor> inputs;
   inputs.reserve(slots.size() * kSlotInputs);
   for (const AdamWSlot& slot : slots) {
-    inputs.insert(inputs.end(),
-                  {slot.parameter, slot.gradient, slot.exp_avg, slot.exp_avg_sq, learning_rate, step});
+    inputs.insert(inputs.end(), {slot.parameter, slot.gradient, slot.exp_avg, slot.exp_avg_sq, slot.working,
+                                 learning_rate, slot.step, gradient_factor});
   }
   call(op, inputs, options);
 }
@@ -55,8 +53,10 @@ void register_adamw(OpRegistry& registry) {
                            {.name = "gradient"},
                            {.name = "exp_avg", .mutated = true},
                            {.name = "exp_avg_sq", .mutated = true},
+                           {.name = "working", .optional = true, .mutated = true},
                            {.name = "learning_rate"},
-                           {.name = "step"}},
+                           {.name = "step"},
+                           {.name = "gradient_factor", .optional = true}},
                 .variadic = true,
                 .outputs = {},
                 .infer = infer_adamw_step});

@@ -29,24 +29,31 @@ struct AdamWOptions {
 /// floating-point dtype and device.
 struct AdamWSlot {
   Tensor parameter;
-  Tensor gradient;
-  Tensor exp_avg;     ///< of the gradient
-  Tensor exp_avg_sq;  ///< of its square
+  Tensor gradient;      ///< of the working copy's dtype where there is one
+  Tensor exp_avg;       ///< of the gradient
+  Tensor exp_avg_sq;    ///< of its square
+  Tensor step;          ///< int64 scalar, the number of this update: 1 for the first
+  Tensor working = {};  ///< float16 or bfloat16 copy of a float32 parameter, overwritten; may be undefined
 };
 
 /// Changes parameters and averages in place, all slots in one call, exactly by PyTorch's torch.optim.AdamW:
-///   parameter = parameter * (1 - learning_rate * weight_decay)      (decoupled; else g = gradient +
-///   weight_decay * parameter) exp_avg = exp_avg + (1 - beta1) * (g - exp_avg) exp_avg_sq = beta2 *
-///   exp_avg_sq + (1 - beta2) * g * g parameter = parameter - learning_rate / (1 - beta1^step) * exp_avg /
+///   g = gradient * gradient_factor
+///   parameter = parameter * (1 - learning_rate * weight_decay)     (decoupled; else g += weight_decay *
+///                                                                   parameter)
+///   exp_avg = exp_avg + (1 - beta1) * (g - exp_avg)
+///   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+///   parameter = parameter - learning_rate / (1 - beta1^step) * exp_avg /
 ///               (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + epsilon)
+///   working = parameter
 /// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end).
-/// `learning_rate` is a float64 scalar and `step` an int64 scalar (rank 0), both on the device of the
-/// parameters; `step` is the number of this update, 1 for the first, and is not changed. Call it under
-/// NoGrad: parameters that require a gradient cannot be changed while calls are recorded. Throws
-/// InvalidArgument for mismatched slots or options out of range; on the CPU also for step < 1. No slots:
-/// nothing happens. Source: I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019; D.
-/// Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
-void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const Tensor& step,
-                const AdamWOptions& options);
+///
+/// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters. `gradient_factor`, if given,
+/// is a float32 scalar there; if it is infinite or NaN, nothing is changed. Steps are not changed. Call it
+/// under NoGrad: parameters that require a gradient cannot be changed while calls are recorded. Throws
+/// InvalidArgument for mismatched slots or options out of range; on the CPU also for step < 1, unless the
+/// update is skipped. No slots: nothing happens. Source: I. Loshchilov, F. Hutter, "Decoupled weight decay
+/// regularization", ICLR 2019; D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const AdamWOptions& options,
+                const Tensor& gradient_factor = {});
 
 }  // namespace sinter::ops

@@ -2,41 +2,57 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/adamw/adamw_math.h>
 #include <sinter/ops/common/multi_tensor_cpu.h>
+#include <sinter/ops/common/parameter_update.h>
 
 namespace sinter::ops {
 namespace {
 
-constexpr size_t kSlotInputs = 6;
+constexpr size_t kArrays = 4;
+constexpr size_t kWidth = kArrays + kUpdateInputs;
 constexpr int64_t kGrainElements = 8192;
 
-template <class T>
+float factor_of(const KernelContext& context, size_t slot) {
+  return gradient_factor_at(context.input(slot + kArrays + kGradientFactor).data);
+}
+
+int64_t step_of(const KernelContext& context, size_t slot) {
+  return *context.input(slot + kArrays + kStepCount).as<const int64_t>();
+}
+
+template <class T, class G>
 void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_t end) {
   using C = compute_type<T>;
+  const C factor = static_cast<C>(factor_of(context, slot));
   // A copy, so that the compiler knows that no store changes it.
   const AdamWElement<C> element(context.attributes<AdamWOptions>(),
-                                *context.input(slot + 4).as<const double>(),
-                                static_cast<double>(*context.input(slot + 5).as<const int64_t>()));
+                                *context.input(slot + kArrays + kLearningRate).as<const double>(),
+                                static_cast<double>(step_of(context, slot)));
   T* parameter = context.input(slot).as<T>();
-  const T* gradient = context.input(slot + 1).as<const T>();
+  const G* gradient = context.input(slot + 1).as<const G>();
   T* exp_avg = context.input(slot + 2).as<T>();
   T* exp_avg_sq = context.input(slot + 3).as<T>();
+  [[maybe_unused]] G* working = context.input(slot + kArrays + kWorkingCopy).as<G>();
   for (int64_t i = begin; i < end; ++i) {
     C average = static_cast<C>(exp_avg[i]), square = static_cast<C>(exp_avg_sq[i]);
-    const C updated = element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]), average, square);
+    const C updated =
+        element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, average, square);
     parameter[i] = static_cast<T>(updated);
     exp_avg[i] = static_cast<T>(average);
     exp_avg_sq[i] = static_cast<T>(square);
+    if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
   }
 }
 
 void run_adamw_step(const KernelContext& context) {
-  for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
-    const int64_t step = *context.input(slot + 5).as<const int64_t>();
-    SINTER_CHECK(step >= 1, "[adamw_step] expected a step count >= 1 but got {}", step);
+  for (size_t slot = 0; slot < context.input_count(); slot += kWidth) {
+    const int64_t step = step_of(context, slot);
+    SINTER_CHECK(step >= 1 || skips_update(factor_of(context, slot)),
+                 "[adamw_step] expected a step count >= 1 but got {}", step);
   }
-  for_each_slot_range(context, kSlotInputs, kGrainElements, [&](size_t slot, int64_t begin, int64_t end) {
-    dispatch_float(context.input(slot).dtype, "adamw_step",
-                   [&]<class T> { step_range<T>(context, slot, begin, end); });
+  for_each_slot_range(context, kWidth, kGrainElements, [&](size_t slot, int64_t begin, int64_t end) {
+    if (skips_update(factor_of(context, slot))) return;
+    dispatch_update(context.input(slot).dtype, context.input(slot + 1).dtype, "adamw_step",
+                    [&]<class T, class G> { step_range<T, G>(context, slot, begin, end); });
   });
 }
 

@@ -8,21 +8,27 @@
 namespace sinter::ops {
 namespace {
 
-constexpr int kWidth = 6;  // parameter, gradient, both averages, learning rate, step
+constexpr int kArrays = 4;  // parameter, gradient, both averages
+constexpr int kWidth = kArrays + static_cast<int>(kUpdateInputs);
 
-template <class T>
+template <class T, class G>
 __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, AdamWOptions options) {
   using C = compute_type<T>;
   const int slot = slot_of_block(table);
-  T* parameter = static_cast<T*>(table.data[slot][0]);
-  const T* gradient = static_cast<const T*>(table.data[slot][1]);
-  T* exp_avg = static_cast<T*>(table.data[slot][2]);
-  T* exp_avg_sq = static_cast<T*>(table.data[slot][3]);
+  void* const* inputs = table.data[slot];
+  const float factor = gradient_factor_at(inputs[kArrays + kGradientFactor]);
+  if (skips_update(factor)) return;  // all threads of the block agree
+  T* parameter = static_cast<T*>(inputs[0]);
+  const G* gradient = static_cast<const G*>(inputs[1]);
+  T* exp_avg = static_cast<T*>(inputs[2]);
+  T* exp_avg_sq = static_cast<T*>(inputs[3]);
+  [[maybe_unused]] G* working = static_cast<G*>(inputs[kArrays + kWorkingCopy]);
   // The powers in double precision cost too much for every thread.
   alignas(AdamWElement<C>) __shared__ unsigned char shared[sizeof(AdamWElement<C>)];
   if (threadIdx.x == 0) {
-    new (shared) AdamWElement<C>(options, *static_cast<const double*>(table.data[slot][4]),
-                                 static_cast<double>(*static_cast<const int64_t*>(table.data[slot][5])));
+    new (shared)
+        AdamWElement<C>(options, *static_cast<const double*>(inputs[kArrays + kLearningRate]),
+                        static_cast<double>(*static_cast<const int64_t*>(inputs[kArrays + kStepCount])));
   }
   __syncthreads();
   const AdamWElement<C> element = *reinterpret_cast<const AdamWElement<C>*>(shared);
@@ -33,18 +39,22 @@ __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, Ad
     load_pack(exp_avg + i, average);
     load_pack(exp_avg_sq + i, square);
 #pragma unroll
-    for (int j = 0; j < pack; ++j) p[j] = element(p[j], g[j], average[j], square[j]);
+    for (int j = 0; j < pack; ++j) {
+      p[j] = element(p[j], g[j] * static_cast<C>(factor), average[j], square[j]);
+    }
     store_pack(parameter + i, p);
     store_pack(exp_avg + i, average);
     store_pack(exp_avg_sq + i, square);
+    if constexpr (!std::is_same_v<T, G>) store_pack(working + i, p);
   });
 }
 
 void run_adamw_step(const KernelContext& context) {
   const auto& options = context.attributes<AdamWOptions>();
-  for_each_slot_table<kWidth, 4>(
-      context, "adamw_step", [&]<class T>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
-        cuda::launch(context.stream(), shape, adamw_kernel<T>, table, options);
+  for_each_update_table<kArrays>(
+      context, "adamw_step",
+      [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
+        cuda::launch(context.stream(), shape, adamw_kernel<T, G>, table, options);
       });
 }
 

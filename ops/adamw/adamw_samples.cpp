@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_samples.h>
 
 namespace sinter::ops {
@@ -14,13 +15,19 @@ OpSample make_adamw_step(SampleMaker& maker) {
   options.weight_decay = maker.pick({0.0, 0.05});
   options.decoupled = maker.chance(0.6);
   const Tensor learning_rate = Tensor::scalar(maker.uniform(0.01, 0.2));
-  const Tensor step = Tensor::scalar(maker.integer(1, 20));
+  const Tensor factor =
+      maker.chance(0.5) ? Tensor::scalar(maker.pick({1.0f, 0.25f, -0.0f, INFINITY, NAN})) : Tensor();
   OpSample sample{{}, options};
   for (int64_t slots = maker.integer(1, 4); slots > 0; --slots) {
     const Shape shape = maker.shape(static_cast<int>(maker.integer(0, 3)));
+    // Parameters of the dtype under test, or float32 ones whose gradients and working copies have it.
+    const bool is_mixed = is_half(maker.dtype()) && maker.chance(0.5);
+    const DType dtype = is_mixed ? DType::kFloat32 : maker.dtype();
     // A square well above 0: near it, the quotient is too steep for the rounding of the 16-bit dtypes.
-    for (const Tensor& input : {maker.tensor(shape), maker.tensor(shape), maker.tensor(shape),
-                                maker.tensor(shape, 0.1, 1.0), learning_rate, step}) {
+    for (const Tensor& input :
+         {cast(maker.tensor(shape), dtype), maker.tensor(shape), cast(maker.tensor(shape), dtype),
+          cast(maker.tensor(shape, 0.1, 1.0), dtype), is_mixed ? maker.tensor(shape) : Tensor(),
+          learning_rate, Tensor::scalar(maker.integer(1, 20)), factor}) {
       sample.inputs.push_back(input);
     }
   }
@@ -30,14 +37,16 @@ OpSample make_adamw_step(SampleMaker& maker) {
 std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
   const auto& options = sample.attributes.as<AdamWOptions>();
   std::vector<ReferenceTensor> changed;
-  for (size_t slot = 0; slot < sample.inputs.size(); slot += 6) {
-    ReferenceTensor parameter = reference_of(sample.inputs[slot]);
-    const ReferenceTensor gradient = reference_of(sample.inputs[slot + 1]);
-    ReferenceTensor mean = reference_of(sample.inputs[slot + 2]);
-    ReferenceTensor square = reference_of(sample.inputs[slot + 3]);
-    const double rate = sample.inputs[slot + 4].item(), step = sample.inputs[slot + 5].item();
-    for (int64_t i = 0; i < parameter.shape.numel(); ++i) {
-      double g = gradient[i];
+  for (size_t slot = 0; slot < sample.inputs.size(); slot += 8) {
+    const Tensor *inputs = &sample.inputs[slot], &working = inputs[4];
+    ReferenceTensor parameter = reference_of(inputs[0]);
+    const ReferenceTensor gradient = reference_of(inputs[1]);
+    ReferenceTensor mean = reference_of(inputs[2]);
+    ReferenceTensor square = reference_of(inputs[3]);
+    const double rate = inputs[5].item(), step = inputs[6].item();
+    const double factor = inputs[7].defined() ? inputs[7].item() : 1.0;
+    for (int64_t i = 0; i < parameter.shape.numel() && std::isfinite(factor); ++i) {
+      double g = factor * gradient[i];
       if (options.decoupled) {
         parameter[i] -= rate * options.weight_decay * parameter[i];
       } else {
@@ -50,6 +59,7 @@ std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
       parameter[i] -= rate * mean_hat / (std::sqrt(square_hat) + options.epsilon);
     }
     changed.insert(changed.end(), {parameter, mean, square});
+    if (working.defined()) changed.push_back(std::isfinite(factor) ? parameter : reference_of(working));
   }
   return changed;
 }

@@ -4,20 +4,23 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/launch.h>
 #include <sinter/core/op/kernel.h>
+#include <sinter/ops/common/parameter_update.h>
 
 namespace sinter::ops {
 
 inline constexpr int kMultiTensorThreads = 256;
 /// Elements of one tensor that one block works on.
 inline constexpr int64_t kMultiTensorBlock = 8192;
-/// Tensors in one launch: with six arrays each their addresses stay below the 4 KiB of a kernel's parameters.
-inline constexpr int kMultiTensorSlots = 48;
+/// Tensors in one launch: with eight addresses each a table takes 20 of the 32 kB that the parameters of a
+/// kernel may have (from Volta and CUDA 12.1 on).
+inline constexpr int kMultiTensorSlots = 256;
 
-/// The slots of one launch: groups of `width` inputs, of which the first `ranged` are arrays of equal length.
+/// The slots of one launch: groups of `width` inputs, some of which are arrays of equal length.
 template <int width>
 struct SlotTable {
   int slots = 0;
@@ -61,41 +64,82 @@ __device__ __forceinline__ void for_each_element(const SlotTable<width>& table, 
   for (; i < end; i += kMultiTensorThreads) body.template operator()<1>(i);
 }
 
-/// Calls launch_table.operator()<T>(table, launch shape) until all slots of the call are covered; the slots
-/// of a table have elements of type T.
-template <int width, int ranged, class F>
-void for_each_slot_table(const KernelContext& context, const char* tag, F&& launch_table) {
+namespace detail {
+
+/// Fills tables with the slots whose inputs 0 and `typed` are of `dtypes` and passes each, with its launch
+/// shape, to launch_table. `is_ranged(i)`: whether input i of a slot is an array of the length of input 0.
+template <int width, class Ranged, class F>
+void fill_slot_tables(const KernelContext& context, const char* tag, size_t typed,
+                      const std::pair<DType, DType>& dtypes, SlotTable<width>& table, Ranged is_ranged,
+                      F&& launch_table) {
   constexpr int64_t kMostBlocks = int64_t{1} << 30;
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
-    SlotTable<width> table;
-    int64_t blocks = 0;
-    const auto flush = [&] {
-      if (table.slots == 0) return;
-      table.first_blocks[table.slots] = static_cast<int>(blocks);
-      const cuda::LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kMultiTensorThreads)};
-      dispatch_float(dtype, tag, [&]<class T> { launch_table.template operator()<T>(table, shape); });
-      table = {};
-      blocks = 0;
-    };
-    for (size_t first = 0; first < context.input_count(); first += width) {
-      const TensorView& parameter = context.input(first);
-      if (parameter.dtype != dtype || parameter.numel() == 0) continue;
-      const int64_t own_blocks = cuda::blocks_for(parameter.numel(), kMultiTensorBlock);
-      SINTER_CHECK(own_blocks <= kMostBlocks, "[{}] a tensor of {} elements is too large", tag,
-                   parameter.numel());
-      if (table.slots == kMultiTensorSlots || blocks + own_blocks > kMostBlocks) flush();
-      const int slot = table.slots++;
-      table.first_blocks[slot] = static_cast<int>(blocks);
-      table.counts[slot] = parameter.numel();
-      table.packed[slot] = true;
-      for (int i = 0; i < width; ++i) {
-        const size_t input = first + static_cast<size_t>(i);
-        table.data[slot][i] = context.has_input(input) ? context.input(input).data : nullptr;
-        if (i < ranged) table.packed[slot] = table.packed[slot] && cuda::is_aligned(table.data[slot][i], 16);
-      }
-      blocks += own_blocks;
+  int64_t blocks = 0;
+  const auto flush = [&] {
+    if (table.slots == 0) return;
+    table.first_blocks[table.slots] = static_cast<int>(blocks);
+    launch_table(table, cuda::LaunchShape{dim3(static_cast<unsigned>(blocks)), dim3(kMultiTensorThreads)});
+    table.slots = 0;
+    blocks = 0;
+  };
+  for (size_t first = 0; first < context.input_count(); first += static_cast<size_t>(width)) {
+    const TensorView& leading = context.input(first);
+    if (leading.dtype != dtypes.first || context.input(first + typed).dtype != dtypes.second) continue;
+    if (leading.numel() == 0) continue;
+    const int64_t own_blocks = cuda::blocks_for(leading.numel(), kMultiTensorBlock);
+    SINTER_CHECK(own_blocks <= kMostBlocks, "[{}] a tensor of {} elements is too large", tag,
+                 leading.numel());
+    if (table.slots == kMultiTensorSlots || blocks + own_blocks > kMostBlocks) flush();
+    const int slot = table.slots++;
+    table.first_blocks[slot] = static_cast<int>(blocks);
+    table.counts[slot] = leading.numel();
+    table.packed[slot] = true;
+    for (int i = 0; i < width; ++i) {
+      const size_t input = first + static_cast<size_t>(i);
+      table.data[slot][i] = context.has_input(input) ? context.input(input).data : nullptr;
+      if (is_ranged(i)) table.packed[slot] = table.packed[slot] && cuda::is_aligned(table.data[slot][i], 16);
     }
-    flush();
+    blocks += own_blocks;
+  }
+  flush();
+}
+
+}  // namespace detail
+
+/// Calls launch_table.operator()<T>(table, launch shape) until all inputs of the call are covered: arrays of
+/// any floating-point dtype; those of a table have elements of type T.
+template <class F>
+void for_each_array_table(const KernelContext& context, const char* tag, F&& launch_table) {
+  SlotTable<1> table;
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
+    dispatch_float(dtype, tag, [&]<class T> {
+      detail::fill_slot_tables(
+          context, tag, 0, {dtype, dtype}, table, [](int) { return true; },
+          [&](const SlotTable<1>& filled, const cuda::LaunchShape& shape) {
+            launch_table.template operator()<T>(filled, shape);
+          });
+    });
+  }
+}
+
+/// The same for the slots of a parameter update (parameter_update.h) with `arrays` arrays each:
+/// launch_table.operator()<T, G>(table, launch shape), T the type of the parameters and G that of the
+/// gradients.
+template <int arrays, class F>
+void for_each_update_table(const KernelContext& context, const char* tag, F&& launch_table) {
+  using enum DType;
+  constexpr std::pair<DType, DType> kTypes[] = {{kFloat32, kFloat32},   {kFloat32, kFloat16},
+                                                {kFloat32, kBFloat16},  {kFloat16, kFloat16},
+                                                {kBFloat16, kBFloat16}, {kFloat64, kFloat64}};
+  constexpr int width = arrays + static_cast<int>(kUpdateInputs);
+  SlotTable<width> table;
+  const auto is_ranged = [](int i) { return i <= arrays + static_cast<int>(kWorkingCopy); };
+  for (const auto& dtypes : kTypes) {
+    dispatch_update(dtypes.first, dtypes.second, tag, [&]<class T, class G> {
+      detail::fill_slot_tables(context, tag, 1, dtypes, table, is_ranged,
+                               [&](const SlotTable<width>& filled, const cuda::LaunchShape& shape) {
+                                 launch_table.template operator()<T, G>(filled, shape);
+                               });
+    });
   }
 }
 

@@ -1,24 +1,97 @@
-#include <sinter/core/op/kernel.h>
+// Joins up to kParts tensors in one launch: on small tensors launches cost more than the copying.
+#include <algorithm>
+
+#include <sinter/core/cuda/launch.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/copy_units_cuda.h>
+#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/concat/concat.h>
 
 namespace sinter::ops {
 namespace {
 
+constexpr unsigned kThreads = 256;
+constexpr int kParts = 32;
+
+/// One input and where its rows go, in units that are copied in one access.
+template <class Index>
+struct Part {
+  const void* from = nullptr;
+  void* to = nullptr;
+  Index count = 0;
+  IndexDivide<Index> row_units;
+};
+
+template <class Index>
+struct PartTable {
+  Part<Index> parts[kParts];
+};
+
+/// blockIdx.y picks the part; rows of the output lie `stride` units apart.
+template <class Index, class T>
+__global__ void concat_kernel(const __grid_constant__ PartTable<Index> table, int64_t stride) {
+  const Part<Index>& part = table.parts[blockIdx.y];
+  const auto* const from = static_cast<const T*>(part.from);
+  auto* const to = static_cast<T*>(part.to);
+  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
+  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < part.count; i += step) {
+    Index column = 0;
+    const auto row = static_cast<int64_t>(part.row_units.divide(i, column));
+    to[row * stride + static_cast<int64_t>(column)] = from[i];
+  }
+}
+
+/// The inputs that are not empty: where they lie, where their first row goes, and the bytes of a row.
+struct Source {
+  const void* from;
+  std::byte* to;
+  int64_t row_bytes;
+};
+
+template <class Index, class T>
+void launch_parts(const Stream& stream, std::span<const Source> sources, int64_t rows, int64_t stride) {
+  constexpr auto unit = static_cast<int64_t>(sizeof(T));
+  for (size_t first = 0; first < sources.size(); first += kParts) {
+    const auto some = sources.subspan(first, std::min(sources.size() - first, size_t{kParts}));
+    PartTable<Index> table;
+    int64_t most = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+      const int64_t row_units = some[i].row_bytes / unit;
+      table.parts[i] = {some[i].from, some[i].to, static_cast<Index>(row_units * rows),
+                        IndexDivide<Index>(row_units)};
+      most = std::max(most, row_units * rows);
+    }
+    cuda::LaunchShape shape = cuda::grid_stride_shape(most, kThreads, kThreads);
+    shape.grid.y = static_cast<unsigned>(some.size());
+    cuda::launch(stream, shape, concat_kernel<Index, T>, table, stride / unit);
+  }
+}
+
 void run_concat(const KernelContext& context) {
   const TensorView& y = context.output(0);
   const int axis = normalize_axis(context.attributes<ConcatAttributes>().axis, y.shape.rank(), "concat");
   const AxisSplit split = split_at(y.shape, axis);
-  const int64_t unit = split.inner * static_cast<int64_t>(size_of(y.dtype));
+  if (y.numel() == 0) return;
+  const int64_t step = split.inner * static_cast<int64_t>(size_of(y.dtype));
+  const int64_t stride = split.extent * step;
+  std::vector<Source> sources;
+  sources.reserve(context.input_count());
+  int64_t unit = widest_unit({stride}), most = 0;
   auto* to = y.as<std::byte>();
   for (size_t i = 0; i < context.input_count(); ++i) {
-    const int64_t bytes = context.input(i).shape[axis] * unit;
-    copy_rows_cuda(context.stream(), to, split.extent * unit, context.input(i).data, bytes, bytes,
-                   split.outer);
-    to += bytes;
+    const int64_t row_bytes = context.input(i).shape[axis] * step;
+    if (row_bytes == 0) continue;
+    sources.push_back({context.input(i).data, to, row_bytes});
+    unit = widest_unit({unit, address_of(context.input(i).data), address_of(to), row_bytes});
+    most = std::max(most, row_bytes * split.outer);
+    to += row_bytes;
   }
+  dispatch_unit(unit, [&]<class T> {
+    dispatch_index(most / unit, [&]<class Index> {
+      launch_parts<Index, T>(context.stream(), sources, split.outer, stride);
+    });
+  });
 }
 
 }  // namespace

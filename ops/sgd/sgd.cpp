@@ -1,10 +1,12 @@
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/parameter_update.h>
 #include <sinter/ops/sgd/sgd.h>
 
 namespace sinter::ops {
 namespace {
 
-constexpr size_t kSlotInputs = 4;
+constexpr size_t kArrays = 3;  // parameter, gradient, momentum
+constexpr size_t kSlotInputs = kArrays + kUpdateInputs;
 
 void check_options(const SgdOptions& options) {
   SINTER_CHECK(options.momentum >= 0, "[sgd_step] expected momentum >= 0 but got {}", options.momentum);
@@ -19,33 +21,31 @@ std::vector<TensorSpec> infer_sgd_step(const InferContext& context) {
   const auto& options = context.attributes<SgdOptions>();
   check_options(options);
   const bool wanted = options.momentum != 0;
-  for (size_t i = 0; i < context.input_count(); i += kSlotInputs) {
-    context.expect_float(i);
-    context.expect_same_dtype(i + 1, i);
-    context.expect_shape(i + 1, context.shape(i));
-    SINTER_CHECK(context.has(i + 2) == wanted,
+  for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
+    expect_update_inputs(context, slot, kArrays);
+    SINTER_CHECK(context.has(slot + 2) == wanted,
                  "[sgd_step] expected {} momentum buffer in slot {} for momentum {}", wanted ? "a" : "no",
-                 i / kSlotInputs, options.momentum);
+                 slot / kSlotInputs, options.momentum);
     if (wanted) {
-      context.expect_same_dtype(i + 2, i);
-      context.expect_shape(i + 2, context.shape(i));
+      context.expect_same_dtype(slot + 2, slot);
+      context.expect_shape(slot + 2, context.shape(slot));
     }
-    context.expect_dtype(i + 3, DType::kFloat64);
-    context.expect_shape(i + 3, {});
   }
   return {};
 }
 
 }  // namespace
 
-void sgd_step(std::span<const SgdSlot> slots, const Tensor& learning_rate, const SgdOptions& options) {
+void sgd_step(std::span<const SgdSlot> slots, const Tensor& learning_rate, const SgdOptions& options,
+              const Tensor& gradient_factor) {
   static const Op& op = builtin("sgd_step");
   check_options(options);
   if (slots.empty()) return;
   std::vector<Tensor> inputs;
   inputs.reserve(slots.size() * kSlotInputs);
   for (const SgdSlot& slot : slots) {
-    inputs.insert(inputs.end(), {slot.parameter, slot.gradient, slot.momentum, learning_rate});
+    inputs.insert(inputs.end(), {slot.parameter, slot.gradient, slot.momentum, slot.working, learning_rate,
+                                 slot.step, gradient_factor});
   }
   call(op, inputs, options);
 }
@@ -56,7 +56,10 @@ void register_sgd(OpRegistry& registry) {
                 .inputs = {{.name = "parameter", .mutated = true},
                            {.name = "gradient"},
                            {.name = "momentum", .optional = true, .mutated = true},
-                           {.name = "learning_rate"}},
+                           {.name = "working", .optional = true, .mutated = true},
+                           {.name = "learning_rate"},
+                           {.name = "step", .optional = true},
+                           {.name = "gradient_factor", .optional = true}},
                 .variadic = true,
                 .outputs = {},
                 .infer = infer_sgd_step});

@@ -13,35 +13,42 @@ struct SgdOptions {
   double momentum = 0.0;
   double dampening = 0.0;
   double weight_decay = 0.0;
-  bool nesterov = false;    ///< needs momentum > 0 and dampening = 0
-  bool first_step = false;  ///< momentum buffers are written without being read: buffer = gradient
+  bool nesterov = false;  ///< needs momentum > 0 and dampening = 0
 
   bool operator==(const SgdOptions&) const = default;
   static constexpr auto fields() {
     return std::tuple(field("momentum", &SgdOptions::momentum), field("dampening", &SgdOptions::dampening),
                       field("weight_decay", &SgdOptions::weight_decay),
-                      field("nesterov", &SgdOptions::nesterov), field("first_step", &SgdOptions::first_step));
+                      field("nesterov", &SgdOptions::nesterov));
   }
 };
 
 /// One parameter with its gradient and its momentum buffer: same shape, floating-point dtype and device.
 struct SgdSlot {
   Tensor parameter;
-  Tensor gradient;
-  Tensor momentum;  ///< undefined if and only if the momentum is 0
+  Tensor gradient;      ///< of the working copy's dtype where there is one
+  Tensor momentum;      ///< undefined if and only if the momentum is 0
+  Tensor step = {};     ///< int64 scalar, the number of this update: 1 for the first. May be undefined if the
+                        ///< momentum starts as zeros and nothing dampens it
+  Tensor working = {};  ///< float16 or bfloat16 copy of a float32 parameter, overwritten; may be undefined
 };
 
 /// Changes parameters and momentum buffers in place, all slots in one call, exactly by PyTorch's
 /// torch.optim.SGD:
-///   g = gradient + weight_decay * parameter
-///   buffer = first_step ? g : momentum * buffer + (1 - dampening) * g
+///   g = gradient * gradient_factor + weight_decay * parameter
+///   buffer = step == 1 ? g : momentum * buffer + (1 - dampening) * g
 ///   g = nesterov ? g + momentum * buffer : buffer        (without momentum g stays)
 ///   parameter = parameter - learning_rate * g
-/// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end).
+///   working = parameter
+/// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end). At the first
+/// step the buffer is written without being read.
+///
 /// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters, so that it can change
-/// without a new call. Call it under NoGrad: parameters that require a gradient cannot be changed while calls
+/// without a new call. `gradient_factor`, if given, is a float32 scalar there; if it is infinite or NaN,
+/// nothing is changed. Call it under NoGrad: parameters that require a gradient cannot be changed while calls
 /// are recorded. Throws InvalidArgument for mismatched slots or options out of range. No slots: nothing
 /// happens.
-void sgd_step(std::span<const SgdSlot> slots, const Tensor& learning_rate, const SgdOptions& options);
+void sgd_step(std::span<const SgdSlot> slots, const Tensor& learning_rate, const SgdOptions& options,
+              const Tensor& gradient_factor = {});
 
 }  // namespace sinter::ops

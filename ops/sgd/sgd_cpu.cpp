@@ -1,40 +1,53 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/multi_tensor_cpu.h>
+#include <sinter/ops/common/parameter_update.h>
 #include <sinter/ops/sgd/sgd_math.h>
 
 namespace sinter::ops {
 namespace {
 
+constexpr size_t kArrays = 3;
+constexpr size_t kWidth = kArrays + kUpdateInputs;
 constexpr int64_t kGrainElements = 16384;
 
-template <class T>
+template <class T, class G>
 void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_t end) {
   using C = compute_type<T>;
+  const size_t tail = slot + kArrays;
+  const C factor = static_cast<C>(gradient_factor_at(context.input(tail + kGradientFactor).data));
+  const auto* step = context.input(tail + kStepCount).as<const int64_t>();
   // A copy, so that the compiler knows that no store changes it.
-  const SgdElement<C> element(context.attributes<SgdOptions>(), *context.input(slot + 3).as<const double>());
+  const SgdElement<C> element(context.attributes<SgdOptions>(),
+                              *context.input(tail + kLearningRate).as<const double>(),
+                              step != nullptr && *step == 1);
   T* parameter = context.input(slot).as<T>();
-  const T* gradient = context.input(slot + 1).as<const T>();
+  const G* gradient = context.input(slot + 1).as<const G>();
+  [[maybe_unused]] G* working = context.input(tail + kWorkingCopy).as<G>();
+  const auto store = [&](int64_t i, C updated) {
+    parameter[i] = static_cast<T>(updated);
+    if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
+  };
   if (!context.has_input(slot + 2)) {
     for (int64_t i = begin; i < end; ++i) {
-      parameter[i] = static_cast<T>(element.plain(static_cast<C>(parameter[i]), static_cast<C>(gradient[i])));
+      store(i, element.plain(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor));
     }
     return;
   }
   T* momentum = context.input(slot + 2).as<T>();
   for (int64_t i = begin; i < end; ++i) {
     C buffer = static_cast<C>(momentum[i]);
-    const C updated =
-        element.with_momentum(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]), buffer);
-    parameter[i] = static_cast<T>(updated);
+    store(i,
+          element.with_momentum(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, buffer));
     momentum[i] = static_cast<T>(buffer);
   }
 }
 
 void run_sgd_step(const KernelContext& context) {
-  for_each_slot_range(context, 4, kGrainElements, [&](size_t slot, int64_t begin, int64_t end) {
-    dispatch_float(context.input(slot).dtype, "sgd_step",
-                   [&]<class T> { step_range<T>(context, slot, begin, end); });
+  for_each_slot_range(context, kWidth, kGrainElements, [&](size_t slot, int64_t begin, int64_t end) {
+    if (skips_update(gradient_factor_at(context.input(slot + kArrays + kGradientFactor).data))) return;
+    dispatch_update(context.input(slot).dtype, context.input(slot + 1).dtype, "sgd_step",
+                    [&]<class T, class G> { step_range<T, G>(context, slot, begin, end); });
   });
 }
 

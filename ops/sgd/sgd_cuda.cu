@@ -6,20 +6,29 @@
 namespace sinter::ops {
 namespace {
 
-constexpr int kWidth = 4;  // parameter, gradient, momentum, learning rate
+constexpr int kArrays = 3;  // parameter, gradient, momentum
+constexpr int kWidth = kArrays + static_cast<int>(kUpdateInputs);
 
-template <class T>
+template <class T, class G>
 __global__ void sgd_kernel(__grid_constant__ const SlotTable<kWidth> table, SgdOptions options) {
   using C = compute_type<T>;
   const int slot = slot_of_block(table);
-  T* parameter = static_cast<T*>(table.data[slot][0]);
-  const T* gradient = static_cast<const T*>(table.data[slot][1]);
-  T* momentum = static_cast<T*>(table.data[slot][2]);
-  const SgdElement<C> element(options, *static_cast<const double*>(table.data[slot][3]));
+  void* const* inputs = table.data[slot];
+  const float factor = gradient_factor_at(inputs[kArrays + kGradientFactor]);
+  if (skips_update(factor)) return;
+  T* parameter = static_cast<T*>(inputs[0]);
+  const G* gradient = static_cast<const G*>(inputs[1]);
+  T* momentum = static_cast<T*>(inputs[2]);
+  [[maybe_unused]] G* working = static_cast<G*>(inputs[kArrays + kWorkingCopy]);
+  const auto* step = static_cast<const int64_t*>(inputs[kArrays + kStepCount]);
+  const SgdElement<C> element(options, *static_cast<const double*>(inputs[kArrays + kLearningRate]),
+                              step != nullptr && *step == 1);
   for_each_element<T>(table, slot, [&]<int pack>(int64_t i) {
     C p[pack], g[pack], m[pack];
     load_pack(parameter + i, p);
     load_pack(gradient + i, g);
+#pragma unroll
+    for (int j = 0; j < pack; ++j) g[j] *= static_cast<C>(factor);
     if (momentum == nullptr) {
 #pragma unroll
       for (int j = 0; j < pack; ++j) p[j] = element.plain(p[j], g[j]);
@@ -30,14 +39,16 @@ __global__ void sgd_kernel(__grid_constant__ const SlotTable<kWidth> table, SgdO
       store_pack(momentum + i, m);
     }
     store_pack(parameter + i, p);
+    if constexpr (!std::is_same_v<T, G>) store_pack(working + i, p);
   });
 }
 
 void run_sgd_step(const KernelContext& context) {
   const auto& options = context.attributes<SgdOptions>();
-  for_each_slot_table<kWidth, 3>(
-      context, "sgd_step", [&]<class T>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
-        cuda::launch(context.stream(), shape, sgd_kernel<T>, table, options);
+  for_each_update_table<kArrays>(
+      context, "sgd_step",
+      [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
+        cuda::launch(context.stream(), shape, sgd_kernel<T, G>, table, options);
       });
 }
 

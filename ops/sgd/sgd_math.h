@@ -10,14 +10,14 @@ namespace sinter::ops {
 /// NaN.
 template <class C>
 struct SgdElement {
-  SINTER_HOST_DEVICE SgdElement(const SgdOptions& options, double rate)
+  SINTER_HOST_DEVICE SgdElement(const SgdOptions& options, double rate, bool is_first)
       : learning_rate(static_cast<C>(rate)),
         momentum(static_cast<C>(options.momentum)),
         gradient_share(static_cast<C>(1.0 - options.dampening)),
         weight_decay(static_cast<C>(options.weight_decay)),
         decays(options.weight_decay != 0),
         nesterov(options.nesterov),
-        first_step(options.first_step) {}
+        first_step(is_first) {}
 
   SINTER_HOST_DEVICE C decayed(C parameter, C gradient) const {
     return decays ? gradient + weight_decay * parameter : gradient;

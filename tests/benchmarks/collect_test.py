@@ -35,6 +35,7 @@ class Collect(unittest.TestCase):
         self.assertIsNone(judged(0.9, {}))
         self.assertIs(judged(0.89, {}), False)  # missed whatever the peer
         self.assertIsNone(collect.judge(row(us=10.0)))
+        self.assertIs(collect.judge(row(img_s=10.0, accuracy=0.9, target={"accuracy": 0.903})), False)
 
     def test_peers_join_the_row_of_their_case(self):
         ours = [row(us=10.0), row(us=20.0, layout="NHWC", peers_us={"cudnn": 30.0})]

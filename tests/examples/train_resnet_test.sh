@@ -26,6 +26,15 @@ diff <(tail -n 1 whole.log) <(tail -n 1 evaluated.log)
 run --load-weights whole.safetensors --evaluate >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
 
+# In mixed precision too, a run that is stopped goes on bit for bit, the scale of the loss included.
+run --precision mixed-f16 --max-steps 9 --checkpoints mixed_whole | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
+run --precision mixed-f16 --max-steps 4 --checkpoints mixed >/dev/null
+run --precision mixed-f16 --max-steps 9 --checkpoints mixed --resume | grep 'resumed .* at step 4' >/dev/null
+for part in model optimizer scaler epoch_loss epoch_ranks; do
+  cmp mixed_whole/checkpoint-00000001/$part.safetensors mixed/checkpoint-00000002/$part.safetensors ||
+    { echo "the resumed run in mixed precision ended with another $part"; exit 1; }
+done
+
 expect_error() {
   local expected=$1 got
   shift

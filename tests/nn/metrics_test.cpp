@@ -1,6 +1,7 @@
 // Metrics: counts by hand and printed tables.
 #include <sinter/nn/metrics/metrics.h>
 
+#include "nn/device_test_support.h"
 #include "nn/nn_test_support.h"
 
 namespace sinter::nn {
@@ -20,6 +21,74 @@ TEST(MetricsTest, TopKCountsRows) {
             "[top_k_correct] expected int64 targets (3,) but got int64 (2,) on cpu");
   EXPECT_EQ(message_of([&] { top_k_correct(target, target); }),
             "[top_k_correct] expected floating-point logits (N, C) but got int64 (3,) on cpu");
+}
+
+class DeviceMetricsTest : public testing::OnEachDevice {};
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceMetricsTest, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),
+                         testing::device_name);
+
+TEST_P(DeviceMetricsTest, DeviceMeanLeavesOutWhatIsNotFinite) {
+  DeviceMean mean;
+  EXPECT_TRUE(std::isnan(mean.read().mean));
+  mean.add(Tensor::scalar(1.0f, device()), 3);
+  mean.add(Tensor::scalar(5.0, device()));
+  EXPECT_DOUBLE_EQ(mean.read().mean, 2.0);
+  EXPECT_EQ(mean.read().first_not_finite, 0);
+  mean.add(Tensor::scalar(float16(INFINITY), device()), 2);
+  mean.add(Tensor::scalar(static_cast<float>(NAN), device()), 2);
+  DeviceMean restored;
+  restored.load_state(mean.state());
+  restored.add(Tensor::scalar(2.0f, device()), 4);
+  const DeviceMean::Totals totals = restored.read();
+  EXPECT_DOUBLE_EQ(totals.mean, 2.0);
+  EXPECT_DOUBLE_EQ(totals.weight, 8.0);
+  EXPECT_EQ(totals.values, 5);
+  EXPECT_EQ(totals.first_not_finite, 3);
+  mean.reset();
+  EXPECT_EQ(mean.read().values, 0);
+  EXPECT_EQ(message_of([&] { mean.add(Tensor::scalar(1.0f, device()), -1); }),
+            "[add_to_mean_] expected a finite weight >= 0 but got -1");
+  EXPECT_EQ(message_of([&] {
+              mean.load_state({{"sum", Tensor::scalar(1.0)}});
+            }),
+            "[device_mean] expected a state of 'totals', float64 (4,) on cpu");
+}
+
+TEST_P(DeviceMetricsTest, TopKCounterCountsEveryK) {
+  const Tensor logits =
+      Tensor::from_values<float>({3, 2, 1, 0, /**/ 0, 1, 2, 3, /**/ 5, 5, 0, 0, /**/ 1, 2, 3, 4}, {4, 4})
+          .to(device());
+  const Tensor target = Tensor::from_values<int64_t>({0, 2, 1, 7}, {4}).to(device());
+  TopKCounter counter(3);
+  EXPECT_EQ(counter.read(), (std::vector<int64_t>{0, 0, 0, 0}));
+  counter.add(logits, target);
+  EXPECT_EQ(counter.read(), (std::vector<int64_t>{1, 3, 3, 3})) << "a target that is no class is left out";
+  TopKCounter restored(3);
+  restored.load_state(counter.state());
+  restored.add(logits, Tensor::from_values<int64_t>({3, 3, 3, 3}, {4}).to(device()));
+  EXPECT_EQ(restored.read(), (std::vector<int64_t>{3, 5, 5, 7}));
+  EXPECT_EQ(message_of([&] { TopKCounter(2).load_state(counter.state()); }),
+            "[top_k_counter] expected a state of 'counts', int64 (3,) on cpu");
+  EXPECT_EQ(message_of([] { TopKCounter(0); }), "[top_k_counter] expected k > 0 but got 0");
+}
+
+TEST_P(DeviceMetricsTest, ConfusionMatrixCountsWhatIsOnADevice) {
+  ConfusionMatrix matrix(3);
+  for (int64_t batch = 0; batch < 300; ++batch) {
+    matrix.add(Tensor::from_values<float>({9, 0, 0, /**/ 0, 0, 9}, {2, 3}).to(device()),
+               Tensor::from_values<int64_t>({0, 1}, {2}).to(device()));
+  }
+  EXPECT_EQ(matrix.count(0, 0), 300);
+  EXPECT_EQ(matrix.count(1, 2), 300);
+  EXPECT_EQ(matrix.total(), 600);
+  EXPECT_DOUBLE_EQ(matrix.accuracy(), 0.5);
+  const auto mistake = [&] {
+    matrix.add(Tensor::from_values<int64_t>({3}, {1}).to(device()),
+               Tensor::from_values<int64_t>({1}, {1}).to(device()));
+    matrix.total();  // on a GPU, counting comes with reading
+  };
+  EXPECT_EQ(message_of(mistake), "[confusion_matrix] expected classes in [0, 3) but got 3");
+  EXPECT_EQ(matrix.total(), 600);
 }
 
 TEST(MetricsTest, RunningMeanWeighs) {

@@ -211,27 +211,47 @@ TEST(OptimizerTest, MistakesAreNamed) {
             "before the first step");
 }
 
-TEST(ClipGradNormTest, ScalesToTheNorm) {
+TEST(ClipGradNormTest, ScalesTheStepToTheNorm) {
   const Linear layer(2, 2);
+  layer.weight.assign(Tensor::zeros({2, 2}));
+  layer.bias.assign(Tensor::zeros({2}));
   layer.weight.tensor().set_grad(Tensor::from_values<float>({1, 2, 2, 0}, {2, 2}));
   layer.bias.tensor().set_grad(Tensor::from_values<float>({4, 0}, {2}));
-  EXPECT_DOUBLE_EQ(clip_grad_norm(layer.parameters(), 10.0), 5.0);
+  Sgd sgd(layer.parameters());
+  const ClippedGradients loose = clip_grad_norm(layer.parameters(), 10.0);
+  EXPECT_DOUBLE_EQ(loose.norm.item(), 5.0);
+  EXPECT_EQ(loose.factor.item(), 1.0);
+  const ClippedGradients tight = clip_grad_norm(layer.parameters(), 2.5);
+  EXPECT_DOUBLE_EQ(tight.norm.item(), 5.0);
+  EXPECT_FLOAT_EQ(static_cast<float>(tight.factor.item()), static_cast<float>(2.5 / (5.0 + 1e-6)));
+  sgd.step(1.0, tight.factor);
+  expect_near<float>(layer.weight, {-0.5, -1, -1, 0}, 1e-6);
+  expect_near<float>(layer.bias, {-2, 0}, 1e-6);
   expect_near<float>(layer.bias.grad(), {4, 0}, 0.0);
-  EXPECT_DOUBLE_EQ(clip_grad_norm(layer.parameters(), 2.5), 5.0);
-  expect_near<float>(layer.weight.grad(), {0.5, 1, 1, 0}, 1e-6);
-  expect_near<float>(layer.bias.grad(), {2, 0}, 1e-6);
   EXPECT_EQ(message_of([&] { clip_grad_norm(layer.parameters(), 0.0); }),
             "[clip_grad_norm] expected a norm > 0 but got 0");
+  sgd.zero_grad();
+  EXPECT_EQ(message_of([&] { clip_grad_norm(layer.parameters(), 1.0); }),
+            "[grad_norm] none of the 2 parameters has a gradient");
 }
 
-TEST(ClipGradNormTest, HalfGradientsDoNotOverflowAndInfinityChangesNothing) {
+TEST(ClipGradNormTest, NothingFiniteOverflowsAndInfinityChangesNothing) {
   const Linear layer(2, 2);
+  layer.weight.tensor().set_grad(Tensor::full({2, 2}, 3e38));
+  EXPECT_NEAR(clip_grad_norm(layer.parameters(), 1e9).norm.item(), 6e38, 1e32);
   layer.to(DType::kFloat16);
   layer.weight.tensor().set_grad(Tensor::full({2, 2}, 20'000.0, DType::kFloat16));
-  EXPECT_NEAR(clip_grad_norm(layer.parameters(), 1e9), 40'000.0, 20.0);
+  EXPECT_NEAR(clip_grad_norm(layer.parameters(), 1e9).norm.item(), 40'000.0, 20.0);
   layer.bias.tensor().set_grad(Tensor::full({2}, INFINITY, DType::kFloat16));
-  EXPECT_FALSE(std::isfinite(clip_grad_norm(layer.parameters(), 1.0)));
-  EXPECT_NEAR(static_cast<double>(layer.weight.grad().to_vector<float16>()[0]), 20'000.0, 16.0);
+  const ClippedGradients clipped = clip_grad_norm(layer.parameters(), 1.0);
+  EXPECT_FALSE(std::isfinite(clipped.norm.item()));
+  const std::vector<float16> before = layer.weight.tensor().to_vector<float16>();
+  Sgd sgd(layer.parameters());
+  sgd.step(0.1, clipped.factor);
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(layer.weight.tensor().to_vector<float16>()[i].bits, before[i].bits);
+  }
+  EXPECT_TRUE(sgd.state().empty());
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints the PyTorch values that the tests in tests/nn hold as constants.
 
-Needs torch and torchvision; the constants came from torch 2.15 and torchvision 0.29. Everything is float64.
+Needs torch and torchvision; the constants came from torch 2.15 and torchvision 0.29. Everything is float64
+unless it says otherwise.
 """
 import math
 import warnings
@@ -26,6 +27,31 @@ def optimizer_values(name, make):
         parameter.grad = torch.tensor([((7 * i + 3 * step) % 11 - 5) / 8 for i in range(6)], dtype=torch.float64)
         optimizer.step()
     row(name, parameter.detach())
+
+
+def mixed_values(name, make):
+    """A float32 parameter after five updates with float16 gradients of 1,024 times their size."""
+    parameter = torch.nn.Parameter(torch.tensor([(i - 2.5) / 4 for i in range(6)], dtype=torch.float32))
+    optimizer = make([parameter])
+    for step in range(5):
+        parameter.grad = (pattern(6, step) * 1024).to(torch.float16).to(torch.float32) / 1024
+        optimizer.step()
+    row(name, parameter.detach())
+
+
+def loss_scales(name, bad_steps, steps):
+    """The scale after each step; a bad step has an infinite gradient."""
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=3)
+    scales = []
+    for step in range(steps):
+        scaler.scale(torch.zeros(1))
+        parameter.grad = torch.full((2,), math.inf if step in bad_steps else 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    row(name, scales)
 
 
 def schedule_values(name, base, make, steps):
@@ -90,6 +116,11 @@ optimizer_values("sgd dampening", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9
 optimizer_values("sgd nesterov", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.05, nesterov=True))
 optimizer_values("adam", lambda p: torch.optim.Adam(p, 0.01, betas=(0.8, 0.95), weight_decay=0.1))
 optimizer_values("adamw", lambda p: torch.optim.AdamW(p, 0.01, betas=(0.8, 0.95), weight_decay=0.1))
+mixed_values("mixed sgd nesterov", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.05, nesterov=True))
+mixed_values("mixed sgd dampening", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, dampening=0.3))
+mixed_values("mixed adam", lambda p: torch.optim.Adam(p, 0.01, betas=(0.8, 0.95), weight_decay=0.1))
+mixed_values("mixed adamw", lambda p: torch.optim.AdamW(p, 0.01, betas=(0.8, 0.95), weight_decay=0.1))
+loss_scales("loss scale", {0, 5, 9, 10}, 16)
 
 schedule_values("step", 0.4, lambda o: lr_scheduler.StepLR(o, 3, 0.5), [0, 2, 3, 5, 6, 11])
 schedule_values("multi step", 0.4, lambda o: lr_scheduler.MultiStepLR(o, [2, 5], 0.1), [0, 1, 2, 4, 5, 9])

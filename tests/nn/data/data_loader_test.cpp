@@ -207,6 +207,9 @@ TEST(DataLoader, RefusesWrongOptions) {
   EXPECT_EQ(error(5, {.batch_size = 0}), "[data_loader] expected a batch size > 0 but got 0");
   EXPECT_EQ(error(5, {.workers = -1}), "[data_loader] expected 0 to 1024 workers but got -1");
   EXPECT_EQ(error(5, {.workers = 1, .prefetch = 0}), "[data_loader] expected a prefetch > 0 but got 0");
+  EXPECT_EQ(error(5, {.dtype = DType::kFloat64}),
+            "[data_loader] expected float32, float16 or bfloat16 images but got float64");
+  EXPECT_EQ(error(5, {.transforms = {nullptr}}), "[data_loader] expected transforms but one is null");
   EXPECT_EQ(error(5, {.batch_size = 8, .drop_last = true}),
             "[data_loader] expected at least one batch, but 5 samples make none of 8 without the last");
 }

@@ -150,35 +150,5 @@ TEST(Transforms, AllowTheReductionThatKeepsTheDetail) {
   EXPECT_EQ(whole->reduction(41, 41, random), 4);
 }
 
-TEST(Normalizer, WritesBothLayouts) {
-  const Image image = numbered(2, 2, 3);
-  const Normalizer normalizer({{0.1f, 0.2f, 0.3f}, {1.0f, 0.5f, 0.25f}}, 3);
-  std::vector<float> nchw(12), nhwc(12);
-  normalizer.write(image, Layout::kNCHW, nchw.data());
-  normalizer.write(image, Layout::kNHWC, nhwc.data());
-  const double mean[] = {0.1, 0.2, 0.3}, deviation[] = {1.0, 0.5, 0.25};
-  for (size_t i = 0; i < 4; ++i) {
-    for (size_t c = 0; c < 3; ++c) {
-      const double expected = (image.pixels[3 * i + c] / 255.0 - mean[c]) / deviation[c];
-      EXPECT_NEAR(nchw[4 * c + i], expected, 1e-6);
-      EXPECT_NEAR(nhwc[3 * i + c], expected, 1e-6);
-    }
-  }
-  for (const int64_t channels : {int64_t{1}, int64_t{2}}) {
-    const Image other = numbered(2, 2, channels);
-    std::vector<float> out(static_cast<size_t>(4 * channels));
-    Normalizer({}, channels).write(other, Layout::kNHWC, out.data());
-    for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], other.pixels[i] / 255.0, 1e-6);
-  }
-  EXPECT_EQ(message_of<InvalidArgument>([] {
-              Normalizer({{0, 0}, {1}}, 3);
-            }),
-            "[normalize] expected 1 or 3 means but got 2");
-  EXPECT_EQ(message_of<InvalidArgument>([] {
-              Normalizer({{0}, {0}}, 3);
-            }),
-            "[normalize] expected a finite mean and a deviation > 0 but got 0 and 0");
-}
-
 }  // namespace
 }  // namespace sinter::nn::data

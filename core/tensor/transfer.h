@@ -1,0 +1,19 @@
+// Copies that run beside other work: on a stream of their own, from and to page-locked host memory.
+#pragma once
+
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter {
+
+/// Overwrites `to` with `from`, of the same shape and dtype on any two devices, in the order of `stream`,
+/// which belongs to the GPU that takes part (to `to`'s, of two GPUs). Does not wait if the host's side is
+/// pinned (Tensor::empty_pinned): an Event on `stream` tells when the copy has run; until then the host must
+/// neither write `from` nor read `to`. Both may be let go at once: their memory is not reused before.
+void copy_async(const Tensor& to, const Tensor& from, const Stream& stream);
+
+/// A stream of `device` for transfers beside the work on its default stream, the same one for every caller.
+/// The CPU's only stream, for the CPU.
+Stream transfer_stream(Device device);
+
+}  // namespace sinter

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <sinter/core/op/node.h>
+#include <sinter/core/tensor/transfer.h>
+#include <sinter/nn/data/batch_staging.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/crop_images/crop_images.h>
+#include <sinter/ops/resize_images/resize_images.h>
+
+namespace sinter::nn::data {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr double kFarthest = 1e9;  // of a frame's edges, in pixels
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// The whole pixels [begin, end) of an axis that the resampling of [start, start + extent) looks at.
+struct Span {
+  int64_t begin, end;
+};
+Span needed(int64_t inputs, double start, double extent, int64_t outputs) {
+  const double radius = std::max(extent / static_cast<double>(outputs), 1.0);
+  const auto most = static_cast<double>(inputs);
+  const double begin = std::clamp(std::floor(start - radius), 0.0, most - 1);
+  const double end = std::clamp(std::ceil(start + extent + radius), begin + 1, most);
+  return {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+}
+
+}  // namespace
+
+TransformSplit::TransformSplit(const Transforms& transforms) {
+  using Kind = FrameStep::Kind;
+  auto first = transforms.end();
+  bool moves = false;
+  while (first != transforms.begin()) {
+    const FrameStep step = (*std::prev(first))->frame_step();
+    if (step.kind == Kind::kNone || (step.kind != Kind::kMirror && moves)) break;
+    --first;
+    if (step.kind == Kind::kMirror) continue;
+    moves = true;
+    resamples = step.kind == Kind::kResample;
+    border = step.border;
+    height = step.height;
+    width = step.width;
+  }
+  host.assign(transforms.begin(), first);
+  device.assign(first, transforms.end());
+}
+
+void BatchStaging::begin(int64_t rows, const Shape& image) {
+  copied_.synchronize();
+  output_.height = image[0];
+  output_.width = image[1];
+  channels_ = image[2];
+  const auto count = static_cast<size_t>(rows);
+  table_at_ = aligned(count * sizeof(int64_t));  // behind the labels
+  if (split_.resamples) {
+    boxes_at_ = table_at_ + aligned(count * 3 * sizeof(int64_t));
+    pixels_at_ = boxes_at_ + aligned(count * 5 * sizeof(double));
+  } else {
+    pixels_at_ = table_at_ + aligned(count * 3 * sizeof(int32_t));
+  }
+  spilled_.clear();
+  if (device_.is_cpu()) device_block_ = Tensor();  // the host's, under its other name
+  pixel_bytes_ = split_.resamples ? 0 : count * static_cast<size_t>(image.numel());
+  const size_t bytes = pixels_at_ + pixel_bytes_;
+  if (!host_.defined() || static_cast<size_t>(host_.numel()) < bytes) {
+    host_ = Tensor();  // its memory is free for the next
+    host_ = Tensor::empty_pinned({static_cast<int64_t>(bytes)}, DType::kUInt8, device_);
+  }
+  rows_ = rows;
+}
+
+void BatchStaging::put(int64_t row, const SampleView& sample, const Frame& frame) {
+  // Frames are the transforms' work, which may be the user's.
+  for (const double edge : {frame.box.top, frame.box.left, frame.box.height, frame.box.width}) {
+    SINTER_CHECK(std::abs(edge) <= kFarthest,
+                 "[data_loader] expected a frame near the {} x {} image but got "
+                 "{} x {} at ({}, {})",
+                 sample.height, sample.width, frame.box.height, frame.box.width, frame.box.top,
+                 frame.box.left);
+  }
+  uint8_t* const block = host_bytes();
+  reinterpret_cast<int64_t*>(block)[row] = sample.label;
+  if (split_.resamples) return put_resampled(row, sample, frame);
+  auto* const window = reinterpret_cast<int32_t*>(block + table_at_) + 3 * row;
+  window[0] = static_cast<int32_t>(frame.box.top);
+  window[1] = static_cast<int32_t>(frame.box.left);
+  window[2] = frame.mirrored ? 1 : 0;
+  const auto bytes = static_cast<size_t>(sample.height * sample.width * sample.channels);
+  std::memcpy(block + pixels_at_ + static_cast<size_t>(row) * bytes, sample.pixels, bytes);
+}
+
+void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Frame& frame) {
+  const Span rows = needed(sample.height, frame.box.top, frame.box.height, output_.height);
+  const Span columns = needed(sample.width, frame.box.left, frame.box.width, output_.width);
+  const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+  const auto row_bytes = static_cast<size_t>(width * sample.channels);
+  const size_t bytes = static_cast<size_t>(height) * row_bytes;
+  const size_t offset = pixel_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+
+  uint8_t* const block = host_bytes();
+  auto* const extent = reinterpret_cast<int64_t*>(block + table_at_) + 3 * row;
+  extent[0] = static_cast<int64_t>(offset);
+  extent[1] = height;
+  extent[2] = width;
+  auto* const box = reinterpret_cast<double*>(block + boxes_at_) + 5 * row;
+  box[0] = frame.box.top - static_cast<double>(rows.begin);
+  box[1] = frame.box.left - static_cast<double>(columns.begin);
+  box[2] = frame.box.height;
+  box[3] = frame.box.width;
+  box[4] = frame.mirrored ? 1.0 : 0.0;
+
+  uint8_t* to = block + pixels_at_ + offset;
+  std::vector<uint8_t> own;
+  const bool fits = pixels_at_ + offset + bytes <= static_cast<size_t>(host_.numel());
+  if (!fits) {
+    own.resize(bytes);
+    to = own.data();
+  }
+  for (int64_t y = 0; y < height; ++y, to += row_bytes) {
+    const int64_t from = ((rows.begin + y) * sample.width + columns.begin) * sample.channels;
+    std::memcpy(to, sample.pixels + from, row_bytes);
+  }
+  if (fits) return;
+  const std::lock_guard lock(mutex_);
+  spilled_.emplace_back(offset, std::move(own));
+}
+
+// Moves all to a block with room, and some to spare for batches like this one.
+void BatchStaging::collect_spilled() {
+  if (spilled_.empty()) return;
+  const size_t bytes = pixels_at_ + pixel_bytes_ + pixel_bytes_ / 8;
+  const Tensor larger = Tensor::empty_pinned({static_cast<int64_t>(bytes)}, DType::kUInt8, device_);
+  auto* const to = static_cast<uint8_t*>(larger.raw_data());
+  std::memcpy(to, host_bytes(), static_cast<size_t>(host_.numel()));
+  for (const auto& [offset, pixels] : spilled_) {
+    std::memcpy(to + pixels_at_ + offset, pixels.data(), pixels.size());
+  }
+  host_ = larger;
+  spilled_.clear();
+}
+
+void BatchStaging::upload() {
+  collect_spilled();
+  if (device_.is_cpu()) {
+    device_block_ = host_;
+    return;
+  }
+  const Stream stream = transfer_stream(device_);
+  const TensorSpec used{Shape{static_cast<int64_t>(pixels_at_ + pixel_bytes_)}, DType::kUInt8, device_};
+  if (!device_block_.defined() || device_block_.numel() < used.shape.numel()) {
+    const StreamGuard guard(stream);
+    device_block_ = Tensor();
+    device_block_ = Tensor::empty(host_.shape(), DType::kUInt8, device_);
+  }
+  consumed_.make_wait(stream);
+  copy_async(Tensor::over(device_block_.storage(), 0, used),
+             Tensor::over(host_.storage(), 0, {used.shape, used.dtype, Device::cpu()}), stream);
+  copied_ = Event(stream);
+}
+
+Tensor BatchStaging::section(size_t offset, const Shape& shape, DType dtype) const {
+  return Tensor::over(device_block_.storage(), offset, {shape, dtype, device_});
+}
+
+Batch BatchStaging::finish() {
+  const NoGrad no_grad;
+  const Stream stream = current_stream(device_);
+  device_block_.storage()->record_stream(stream);
+  copied_.make_wait(stream);
+  Batch batch;
+  batch.labels = ops::copy(section(0, {rows_}, DType::kInt64));
+  if (split_.resamples) {
+    const auto bytes = static_cast<int64_t>(pixel_bytes_.load());
+    batch.images = ops::resize_images(section(pixels_at_, {bytes}, DType::kUInt8),
+                                      section(table_at_, {rows_, 3}, DType::kInt64),
+                                      section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, channels_);
+  } else {
+    const Shape shape{rows_, output_.height, output_.width, channels_};
+    batch.images = ops::crop_images(
+        section(pixels_at_, shape, DType::kUInt8), section(table_at_, {rows_, 3}, DType::kInt32), output_,
+        split_.border == PadMode::kReflect ? ops::PadMode::kReflect : ops::PadMode::kConstant);
+  }
+  consumed_ = Event(stream);
+  rows_ = 0;
+  return batch;
+}
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,76 @@
+// How a batch gets from samples to a tensor on its device: 8-bit pixels in host memory, one copy, one op.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <sinter/core/runtime/event.h>
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/data/data_loader.h>
+#include <sinter/ops/common/image_output.h>
+
+namespace sinter::nn::data {
+
+/// Which transforms a worker applies to the image, and which are left to the op that makes the batch: those
+/// at the end of the list that mirror, and one among them that shifts or resamples.
+struct TransformSplit {
+  explicit TransformSplit(const Transforms& transforms);
+
+  Transforms host, device;
+  bool resamples = false;
+  PadMode border = PadMode::kZero;
+  int64_t height = 0, width = 0;  ///< that a resampling gives
+};
+
+/// The memory of one batch on its way, used for one batch after another: the samples' pixels, where they lie
+/// and which part of each is shown, in one block of (pinned) host memory and one of the device. The CPU has
+/// one block only. Only put() may be called by several threads at once.
+class BatchStaging {
+ public:
+  /// `split` must outlive this; `output` lacks the size.
+  BatchStaging(Device device, const TransformSplit& split, const ops::ImageOutput& output)
+      : device_(device), split_(split), output_(output) {}
+
+  /// Makes room for a batch of images that will be (H, W, C) = `image`. Waits until the former batch has been
+  /// copied away.
+  void begin(int64_t rows, const Shape& image);
+  /// False before begin and after finish.
+  bool begun() const { return rows_ > 0; }
+  /// Copies a sample's pixels, as far as its frame needs them.
+  void put(int64_t row, const SampleView& sample, const Frame& frame);
+  /// Queues the copy to the device behind the use of the former batch there.
+  void upload();
+  /// The batch, made on the calling thread's current stream of the device, which waits for the copy; the host
+  /// does not. If it throws, it can be called again.
+  Batch finish();
+
+ private:
+  uint8_t* host_bytes() const { return static_cast<uint8_t*>(host_.raw_data()); }
+  size_t reserve_pixels(size_t bytes);
+  void put_resampled(int64_t row, const SampleView& sample, const Frame& frame);
+  void collect_spilled();
+  Tensor section(size_t offset, const Shape& shape, DType dtype) const;
+
+  const Device device_;
+  const TransformSplit& split_;
+  ops::ImageOutput output_;
+
+  int64_t rows_ = 0, channels_ = 0;
+  // Bytes from the start of the block to its sections.
+  size_t table_at_ = 0;  // windows of crop_images, or extents of resize_images
+  size_t boxes_at_ = 0;  // boxes of resize_images
+  size_t pixels_at_ = 0;
+  std::atomic<size_t> pixel_bytes_ = 0;  // taken so far
+  Tensor host_, device_block_;
+  Event copied_;    // host_ may be written again
+  Event consumed_;  // device_block_ may be
+
+  std::mutex mutex_;  // guards what follows
+  // Pixels for which there was no room, with their offsets among the others; the next block is larger.
+  std::vector<std::pair<size_t, std::vector<uint8_t>>> spilled_;
+};
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,129 @@
+#include <array>
+#include <cmath>
+
+#include <sinter/core/op/node.h>
+#include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/loss_scale/loss_scale.h>
+
+namespace sinter::nn {
+namespace {
+
+constexpr std::array kCountNames = {"good_steps", "skipped_in_a_row", "skipped"};
+
+Tensor scalar_of(const State& state, const std::string& name, DType dtype) {
+  const auto found = state.find(name);
+  SINTER_CHECK(found != state.end() && found->second.defined() && found->second.dtype() == dtype &&
+                   found->second.rank() == 0,
+               "[grad_scaler] expected a {} scalar '{}' in the state", dtype, name);
+  return found->second;
+}
+
+/// Which parameters have a gradient that is not finite, in words. One after the other: this is for errors.
+std::string describe_bad_gradients(const std::vector<Parameter>& parameters) {
+  std::vector<std::string> bad;
+  size_t gradients = 0;
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.grad().defined()) continue;
+    ++gradients;
+    if (!std::isfinite(grad_norm({parameter}).item())) bad.push_back(parameter.name());
+  }
+  if (bad.empty()) return "the gradients were cleared or have changed since";
+  if (bad.size() == 1) return fmt::format("the gradient of '{}' is not finite", bad.front());
+  return fmt::format("{} of {} gradients are not finite, from '{}' to '{}'", bad.size(), gradients,
+                     bad.front(), bad.back());
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
+  SINTER_CHECK(options.min_scale > 0.0 && options.initial_scale >= options.min_scale &&
+                   std::isfinite(static_cast<float>(options.initial_scale)),
+               "[grad_scaler] expected 0 < min_scale <= initial_scale, finite, but got {} and {}",
+               options.min_scale, options.initial_scale);
+  SINTER_CHECK(options.growth >= 1.0 && std::isfinite(options.growth),
+               "[grad_scaler] expected a growth >= 1 but got {}", options.growth);
+  SINTER_CHECK(options.backoff > 0.0 && options.backoff < 1.0,
+               "[grad_scaler] expected a backoff in (0, 1) but got {}", options.backoff);
+  SINTER_CHECK(options.growth_interval > 0, "[grad_scaler] expected a growth_interval > 0 but got {}",
+               options.growth_interval);
+  SINTER_CHECK(options.max_skipped > 0, "[grad_scaler] expected max_skipped > 0 but got {}",
+               options.max_skipped);
+  scale_ = Tensor::scalar(options.scales ? static_cast<float>(options.initial_scale) : 1.0f);
+  counts_ = Tensor::zeros({static_cast<int64_t>(kCountNames.size())}, DType::kInt64);
+}
+
+void GradScaler::move_to(Device device) {
+  scale_ = scale_.to(device);
+  counts_ = counts_.to(device);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) {
+  if (!options_.scales) return loss;
+  move_to(loss.device());
+  return ops::mul(loss, ops::cast(scale_, loss.dtype()));
+}
+
+void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options) {
+  SINTER_CHECK(options.clip >= 0.0, "[grad_scaler] expected a clip >= 0 but got {}", options.clip);
+  const NoGrad no_grad;
+  const Tensor norm = grad_norm(optimizer.parameters());
+  move_to(norm.device());
+  ops::LossScaleOptions update{.max_norm = options.clip, .growth = 1.0, .backoff = 1.0};
+  if (options_.scales) {
+    update.growth = options_.growth;
+    update.backoff = options_.backoff;
+    update.growth_interval = options_.growth_interval;
+    update.min_scale = options_.min_scale;
+  }
+  optimizer.step(learning_rate, ops::loss_scale(norm, {scale_, counts_}, update));
+}
+
+void GradScaler::check(const Optimizer& optimizer) const {
+  const int64_t in_a_row = skipped_in_a_row();
+  if (in_a_row == 0) return;
+  const double present = scale();
+  // The first step may have been skipped at twice the smallest scale, but not the second.
+  const bool at_floor = options_.scales && present <= options_.min_scale && in_a_row > 1;
+  if (in_a_row < options_.max_skipped && !at_floor) return;
+  throw Error(fmt::format("[grad_scaler] the last {} skipped{}: {}; try a smaller learning rate",
+                          in_a_row == 1 ? "step was" : fmt::format("{} steps were", in_a_row),
+                          options_.scales ? fmt::format(", down to a loss scale of {}", present) : "",
+                          describe_bad_gradients(optimizer.parameters())));
+}
+
+double GradScaler::scale() const {
+  return scale_.item();
+}
+int64_t GradScaler::skipped_in_a_row() const {
+  return counts_.to_vector<int64_t>()[1];
+}
+int64_t GradScaler::skipped() const {
+  return counts_.to_vector<int64_t>()[2];
+}
+
+State GradScaler::state() const {
+  State state{{"scale", Tensor::scalar(static_cast<float>(scale_.item()))}};
+  const std::vector<int64_t> counts = counts_.to_vector<int64_t>();
+  for (size_t i = 0; i < counts.size(); ++i) state[kCountNames[i]] = Tensor::scalar(counts[i]);
+  return state;
+}
+
+void GradScaler::load_state(const State& state) {
+  SINTER_CHECK(state.size() == 1 + kCountNames.size(),
+               "[grad_scaler] expected a state of {} values but got {}", 1 + kCountNames.size(),
+               state.size());
+  const double present = scalar_of(state, "scale", DType::kFloat32).item();
+  SINTER_CHECK(std::isfinite(present) && present > 0.0, "[grad_scaler] expected a scale > 0 but got {}",
+               present);
+  std::vector<int64_t> counts;
+  for (const char* name : kCountNames) {
+    counts.push_back(scalar_of(state, name, DType::kInt64).to_vector<int64_t>()[0]);
+    SINTER_CHECK(counts.back() >= 0, "[grad_scaler] expected {} >= 0 but got {}", name, counts.back());
+  }
+  scale_ = Tensor::scalar(static_cast<float>(present), scale_.device());
+  counts_ = Tensor::from_values(counts, counts_.shape(), counts_.device());
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,66 @@
+// A warp counts a row. Atomic additions of integers give the same result in any order.
+#include <sinter/core/cuda/device_types.h>
+#include <sinter/core/cuda/launch.h>
+#include <sinter/core/op/kernel.h>
+#include <sinter/core/op/registry.h>
+#include <sinter/ops/metrics/metrics_math.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int64_t kRowsPerBlock = kThreads / kWarp;
+
+template <class T>
+__global__ void count_ranks_kernel(int64_t rows, int64_t classes, int64_t last, const T* logits,
+                                   const int64_t* targets, unsigned long long* counts) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t row = blockIdx.x * kRowsPerBlock + threadIdx.x / kWarp; row < rows;
+       row += gridDim.x * kRowsPerBlock) {
+    const int64_t target = targets[row];
+    if (target < 0 || target >= classes) continue;  // the whole warp agrees
+    const T* x = logits + row * classes;
+    const auto own = cuda::load_as_compute(x[target]);
+    int64_t place = 0;
+    for (int64_t c = lane; c < classes; c += kWarp) {
+      place += comes_before(cuda::load_as_compute(x[c]), c, own, target) ? 1 : 0;
+    }
+    for (int step = kWarp / 2; step > 0; step /= 2) place += __shfl_xor_sync(0xffffffffu, place, step);
+    if (lane == 0) atomicAdd(counts + min(place, last), 1ull);
+  }
+}
+
+void run_count_ranks(const KernelContext& context) {
+  const TensorView& logits = context.input(1);
+  const int64_t rows = logits.shape[0];
+  if (rows == 0) return;
+  dispatch_float(logits.dtype, "count_ranks_", [&]<class T> {
+    cuda::launch(context.stream(), cuda::grid_stride_shape(rows, kRowsPerBlock, kThreads),
+                 count_ranks_kernel<T>, rows, logits.shape[1], context.input(0).numel() - 1,
+                 logits.as<const T>(), context.input(2).as<const int64_t>(),
+                 context.input(0).as<unsigned long long>());
+  });
+}
+
+template <class T>
+__global__ void add_to_mean_kernel(double* totals, const T* value, double weight) {
+  add_to_totals(totals, static_cast<double>(cuda::load_as_compute(*value)), weight);
+}
+
+void run_add_to_mean(const KernelContext& context) {
+  dispatch_float(context.input(1).dtype, "add_to_mean_", [&]<class T> {
+    cuda::launch(context.stream(), {dim3(1), dim3(1)}, add_to_mean_kernel<T>, context.input(0).as<double>(),
+                 context.input(1).as<const T>(), context.attributes<AddToMeanAttributes>().weight);
+  });
+}
+
+}  // namespace
+
+void register_metrics_cuda(OpRegistry& registry);
+void register_metrics_cuda(OpRegistry& registry) {
+  registry.add_kernel("count_ranks_", {.device = DeviceType::kCuda, .run = run_count_ranks});
+  registry.add_kernel("add_to_mean_", {.device = DeviceType::kCuda, .run = run_add_to_mean});
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,201 @@
+// A block has a tile of output columns and rows; each of its warps takes one output row at a time. It blends
+// the input rows under it into shared memory, lanes along memory, then each lane sums up its columns there.
+// Pieces of fixed size make any scale fit. Warps share nothing, so none waits for another.
+#include <sinter/core/cuda/device_types.h>
+#include <sinter/core/cuda/launch.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/resize_images/resize_images.h>
+#include <sinter/ops/resize_images/resize_images_math.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kRowsPerWarp = 4;
+constexpr int kTileRows = kWarps * kRowsPerWarp;
+constexpr int kLaneColumns = 2;
+constexpr int kTileColumns = 32 * kLaneColumns;
+constexpr int kPieceFloats = 512;
+constexpr int kLaneFloats = kPieceFloats / 32;
+
+struct ResizeProblem {
+  const uint8_t* pixels;
+  int64_t bytes;
+  const int64_t* extents;
+  const double* boxes;
+  int64_t images;
+  int64_t height, width;  // of the output
+  int64_t row_tiles, column_tiles;
+  bool channels_last;
+};
+
+/// The floats of pixels [first, first + count / kChannels) of a blended row, into `blended`.
+template <int kChannels>
+__device__ void blend_rows(const ResampleImage& image, const ResampleTaps& rows, float inverse_total,
+                           int64_t first, int count, float* blended) {
+  const int lane = static_cast<int>(threadIdx.x);
+  float sums[kLaneFloats] = {};
+  for (int64_t k = rows.first; k < rows.last; ++k) {
+    const float weight = image.rows.weight(rows, k) * inverse_total;
+    const uint8_t* from = image.pixels + k * image.row_bytes + first * kChannels;
+#pragma unroll
+    for (int j = 0; j < kLaneFloats; ++j) {
+      const int at = j * 32 + lane;
+      if (at < count) sums[j] += weight * static_cast<float>(from[at]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kLaneFloats; ++j) {
+    const int at = j * 32 + lane;
+    if (at < count) blended[at] = sums[j];
+  }
+}
+
+/// One lane's columns of one row before normalisation.
+template <int kChannels>
+struct RowValues {
+  float values[kLaneColumns][kChannels];
+};
+
+template <int kChannels>
+__device__ RowValues<kChannels> resample_row(const ResampleImage& image, int64_t out_row,
+                                             const ResampleTaps (&columns)[kLaneColumns], int64_t begin,
+                                             int64_t end, float* blended) {
+  constexpr int kPiece = kPieceFloats / kChannels;
+  RowValues<kChannels> result{};
+  float totals[kLaneColumns] = {};
+  const ResampleTaps rows = image.rows.taps(out_row);
+  const float inverse_total = 1.0f / image.rows.total_weight(rows);
+  for (int64_t piece = begin; piece < end; piece += kPiece) {
+    const int64_t piece_end = piece + kPiece < end ? piece + kPiece : end;
+    blend_rows<kChannels>(image, rows, inverse_total, piece, static_cast<int>(piece_end - piece) * kChannels,
+                          blended);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kLaneColumns; ++j) {
+      const int64_t first = columns[j].first > piece ? columns[j].first : piece;
+      const int64_t last = columns[j].last < piece_end ? columns[j].last : piece_end;
+      const float* from = blended + (first - piece) * kChannels;
+      for (int64_t k = first; k < last; ++k, from += kChannels) {
+        const float weight = image.columns.weight(columns[j], k);
+        totals[j] += weight;
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) result.values[j][c] += weight * from[c];
+      }
+    }
+    __syncwarp();
+  }
+#pragma unroll
+  for (int j = 0; j < kLaneColumns; ++j) {
+    const float inverse = totals[j] > 0.0f ? 1.0f / totals[j] : 0.0f;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) result.values[j][c] *= inverse;
+  }
+  return result;
+}
+
+/// Copies `count` elements from shared memory, 16 bytes an access where the output allows it.
+template <class T>
+__device__ void store_run(T* to, const T* from, int count) {
+  constexpr int kPack = cuda::kPackSize<T>;
+  const int lane = static_cast<int>(threadIdx.x);
+  if (reinterpret_cast<uintptr_t>(to) % 16 == 0 && count % kPack == 0) {
+    using Pack = cuda::Pack<T, kPack>;
+    for (int i = lane; i < count / kPack; i += 32) {
+      reinterpret_cast<Pack*>(to)[i] = reinterpret_cast<const Pack*>(from)[i];
+    }
+  } else {
+    for (int i = lane; i < count; i += 32) to[i] = from[i];
+  }
+}
+
+template <class T, int kChannels>
+__global__ void resize_kernel(ResizeProblem problem, const __grid_constant__ ChannelScales scales, T* batch) {
+  __shared__ alignas(16) float shared[kWarps][kPieceFloats];
+  static_assert(kTileColumns * kChannels * sizeof(T) <= sizeof(shared[0]), "a row of results fits");
+  const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const int64_t tiles = problem.row_tiles * problem.column_tiles;
+  const int64_t n = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const int64_t tile_row = tile / problem.column_tiles * kTileRows;
+  const int64_t tile_column = tile % problem.column_tiles * kTileColumns;
+  const ResampleImage image =
+      resample_image(problem.pixels, problem.bytes, kChannels, problem.extents + 3 * n, problem.boxes + 5 * n,
+                     problem.height, problem.width);
+  const int count = static_cast<int>(problem.width - tile_column < kTileColumns ? problem.width - tile_column
+                                                                                : kTileColumns);
+  const auto taps_of = [&](int64_t column) {
+    return image.columns.taps(image.mirrored ? problem.width - 1 - column : column);
+  };
+  ResampleTaps columns[kLaneColumns];
+#pragma unroll
+  for (int j = 0; j < kLaneColumns; ++j) {
+    const int column = j * 32 + lane;
+    if (column < count) columns[j] = taps_of(tile_column + column);
+  }
+  const ResampleTaps left = taps_of(tile_column), right = taps_of(tile_column + count - 1);
+  const int64_t begin = left.first < right.first ? left.first : right.first;
+  const int64_t end = left.last > right.last ? left.last : right.last;
+
+  T* results = reinterpret_cast<T*>(shared[warp]);
+  const int64_t plane = problem.height * problem.width;
+  for (int64_t y = tile_row + warp; y < tile_row + kTileRows && y < problem.height; y += kWarps) {
+    RowValues<kChannels> row{};
+    if (image.pixels != nullptr) {
+      row = resample_row<kChannels>(image, y, columns, begin, end, shared[warp]);
+    }
+#pragma unroll
+    for (int j = 0; j < kLaneColumns; ++j) {
+      const int column = j * 32 + lane;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        const int at = problem.channels_last ? column * kChannels + c : c * kTileColumns + column;
+        results[at] = cuda::round_to<T>(row.values[j][c] * scales.scale[c] + scales.shift[c]);
+      }
+    }
+    __syncwarp();
+    const int64_t position = y * problem.width + tile_column;
+    T* to = batch + n * kChannels * plane;
+    if (problem.channels_last) {
+      store_run(to + position * kChannels, results, count * kChannels);
+    } else {
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        store_run(to + c * plane + position, results + c * kTileColumns, count);
+      }
+    }
+    __syncwarp();
+  }
+}
+
+void run_resize_images(const KernelContext& context) {
+  if (context.output(0).numel() == 0) return;
+  const auto& [output, channels] = context.attributes<ResizeImagesAttributes>();
+  const ResizeProblem problem{.pixels = context.input(0).as<const uint8_t>(),
+                              .bytes = context.input(0).numel(),
+                              .extents = context.input(1).as<const int64_t>(),
+                              .boxes = context.input(2).as<const double>(),
+                              .images = context.input(1).shape[0],
+                              .height = output.height,
+                              .width = output.width,
+                              .row_tiles = cuda::blocks_for(output.height, kTileRows),
+                              .column_tiles = cuda::blocks_for(output.width, kTileColumns),
+                              .channels_last = output.layout == Layout::kNHWC};
+  const int64_t blocks = problem.images * problem.row_tiles * problem.column_tiles;
+  SINTER_CHECK(blocks <= INT32_MAX, "[resize_images] expected at most {} tiles of {} x {} but got {}",
+               INT32_MAX, kTileRows, kTileColumns, blocks);
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(32, kWarps), 0};
+  const ChannelScales scales = channel_scales(output, channels);
+  dispatch_image_output(output.dtype, [&, channels = channels]<class T> {
+    cuda::launch(context.stream(), shape, channels == 3 ? resize_kernel<T, 3> : resize_kernel<T, 1>, problem,
+                 scales, context.output(0).as<T>());
+  });
+}
+
+}  // namespace
+
+void register_resize_images_cuda(OpRegistry& registry);
+void register_resize_images_cuda(OpRegistry& registry) {
+  registry.add_kernel("resize_images", {.device = DeviceType::kCuda, .run = run_resize_images});
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,109 @@
+// The harness of the GPU benchmarks: what it measures is plausible, what it cannot measure is an error, and
+// the GPU is usable afterwards.
+#include "common/gpu_bench.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/ops/binary/binary.h>
+
+#include "common/op_profile.h"
+#include "common/temporary_folder.h"
+
+namespace sinter::bench {
+namespace {
+
+class GpuBench : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_available(gpu())) GTEST_SKIP() << "no GPU";
+  }
+
+  const NoGrad no_grad_;
+};
+
+TEST_F(GpuBench, NormalTensorsHaveTheirMoments) {
+  const std::vector<float> values = normal_tensor({3, 1 << 20}, DType::kFloat32).to_vector<float>();
+  double sum = 0, squares = 0;
+  for (const double value : values) {
+    sum += value;
+    squares += value * value;
+  }
+  const auto count = static_cast<double>(values.size());
+  EXPECT_NEAR(sum / count, 0.0, 0.01);
+  EXPECT_NEAR(squares / count, 1.0, 0.01);
+  EXPECT_EQ(normal_tensor({0, 5}, DType::kFloat16).numel(), 0);
+}
+
+TEST_F(GpuBench, MoreBytesTakeLonger) {
+  const double small = copy_us(size_t{8} << 20), large = copy_us(size_t{256} << 20);
+  EXPECT_GT(small, 0.5);
+  EXPECT_GT(large, 4 * small);
+  // Reads two thirds more than a copy of one of the tensors, so it cannot be faster.
+  const Tensor a = normal_tensor({1 << 25}), b = normal_tensor({1 << 25}, DType::kFloat32, 2);
+  EXPECT_GT(time_cold([&] { ops::add(a, b); }), copy_us(a.spec().bytes()));
+}
+
+TEST_F(GpuBench, WhatCannotBeCapturedIsAnError) {
+  const Tensor a = normal_tensor({16});
+  EXPECT_THROW(time_cold([&] { ops::add(a, a).to_vector<float>(); }), DeviceError);
+  EXPECT_THROW(time_cold([] {}), DeviceError);
+  EXPECT_THROW(time_cold([] { throw InvalidArgument("mine"); }), InvalidArgument);  // before the capture
+  EXPECT_GT(time_cold([&] { ops::add(a, a); }), 0.0);
+  EXPECT_EQ(ops::add(a, a).to_vector<float>()[0], 2 * a.to_vector<float>()[0]);
+}
+
+TEST_F(GpuBench, TimesOfHostAndStream) {
+  const Tensor large = normal_tensor({1 << 27}), tiny = normal_tensor({16});
+  const double copied = copy_us(large.spec().bytes());
+  EXPECT_GT(time_stream([&] { ops::add(large, large); }, 3, 3), 0.9 * copied);
+  EXPECT_LT(host_us_per_call([&] { ops::add(large, large); }, 3, 3), 0.9 * copied);
+  EXPECT_GT(host_us_per_call([&] { ops::add(tiny, tiny); }), 0.1);
+}
+
+TEST_F(GpuBench, ProfilesByOpAndShape) {
+  const Tensor a = normal_tensor({1 << 20}), b = normal_tensor({8});
+  const std::string table = profile_ops([&] {
+    ops::add(a, a);
+    ops::add(b, b);
+  });
+  EXPECT_NE(table.find("2 op calls"), std::string::npos) << table;
+  EXPECT_NE(table.find("add: float32 (8,), float32 (8,) -> float32 (8,)"), std::string::npos) << table;
+}
+
+TEST_F(GpuBench, ReportsRowsAsJson) {
+  const sinter::testing::TemporaryFolder folder;
+  const std::filesystem::path file = folder / "rows.json";
+  Report report({.json = "", .filter = "float16 NHWC", .quick = false});
+  EXPECT_TRUE(report.wants("prelu", "forward (2,3)", "float16", "NHWC"));
+  EXPECT_FALSE(report.wants("prelu", "forward (2,3)", "float16", "NCHW"));
+  EXPECT_THROW(report.add({.suite = "prelu", .name = "nothing measured"}), InvalidArgument);
+  const double ceiling = copy_us(1 << 20);
+  report.add({.suite = "prelu",
+              .name = "forward (2,3)",
+              .dtype = "float16",
+              .layout = "NHWC",
+              .us = 2 * ceiling,
+              .minimum_bytes = 2 << 20,
+              .target_share = 0.6,
+              .peers_us = {{"cudnn", 6 * ceiling}},
+              .target_speedup = {{"cudnn", 2.0}}});
+  report.write_json(file);
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  EXPECT_FALSE(json["gpu"].get<std::string>().empty());
+  ASSERT_EQ(json["rows"].size(), 1u);
+  const auto& row = json["rows"][0];
+  EXPECT_EQ(row["case"], "forward (2,3)");
+  EXPECT_NEAR(row["share_of_copy"], 0.5, 1e-4);
+  EXPECT_EQ(row["target"]["speedup"]["cudnn"], 2.0);
+  EXPECT_EQ(row["met"], false);
+  EXPECT_THROW(report.write_json(folder / "missing/rows.json"), IoError);
+}
+
+}  // namespace
+}  // namespace sinter::bench

@@ -1,0 +1,129 @@
+// GPUs that are not there, and GPUs that are lost: what is said, how often, and that the rest still works.
+// Each case is a process of its own.
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/ops/relu/relu.h>
+
+namespace sinter {
+namespace {
+
+/// The message of the DeviceError that `action` throws, or what happened instead.
+template <class F>
+std::string device_error_of(F action) {
+  try {
+    action();
+  } catch (const DeviceError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("(not a DeviceError) ") + error.what();
+  }
+  return "(nothing was thrown)";
+}
+
+bool cpu_works() {
+  return ops::relu(Tensor::from_values<float>({-1, 2}, {2})).to_vector<float>() == std::vector<float>{0, 2};
+}
+
+bool has_cuda_backend() {
+  return device_error_of([] { backend_of(Device::cuda()); }).find("has no cuda backend") == std::string::npos;
+}
+
+class CudaDeviceDeathTest : public testing::Test {
+ protected:
+  // Processes start afresh and come to the statement by themselves: CUDA does not survive a fork.
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+/// Ends the process; what it says on standard error is all that it may say.
+[[noreturn]] void end_with(const std::string& text) {
+  std::fprintf(stderr, "%s\n", text.c_str());
+  std::exit(0);
+}
+
+// ---- no driver, no GPU
+
+TEST(CudaDevice, WithoutADriverOnlyAskingForItFails) {
+  if (is_available(Device::cuda())) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_TRUE(cpu_works());
+  const std::string message = device_error_of([] { Tensor::empty({1}, DType::kFloat32, Device::cuda()); });
+  EXPECT_EQ(message.find("[device] cuda:0 asked for, but "), 0u) << message;
+  if (!has_cuda_backend()) {
+    EXPECT_EQ(message, "[device] cuda:0 asked for, but this build of Sinter has no cuda backend");
+    return;
+  }
+  // Which one is missing, and which is needed.
+  EXPECT_NE(message.find("driver"), std::string::npos) << message;
+  if (message.find("no NVIDIA driver is installed") != std::string::npos) {
+    EXPECT_NE(message.find("this build needs one for CUDA "), std::string::npos) << message;
+    EXPECT_NE(message.find(" or later)"), std::string::npos) << message;
+  }
+  // It stays so, and the CPU stays usable.
+  EXPECT_EQ(device_error_of([] { Tensor::empty({1}, DType::kFloat32, Device::cuda()); }), message);
+  EXPECT_NE(device_error_of([] { synchronize(Device::cuda()); }), "(nothing was thrown)");
+  EXPECT_TRUE(cpu_works());
+}
+
+TEST_F(CudaDeviceDeathTest, HiddenGpusAreSaidToBeMissing) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_EXIT(
+      {
+        const std::string message = device_error_of([] { backend_of(Device::cuda()); });
+        end_with((cpu_works() ? "cpu works; " : "cpu broken; ") + message);
+      },
+      testing::ExitedWithCode(0), "cpu works; .*the NVIDIA driver found no usable GPU");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(CudaDevice, AnIndexBeyondTheLastIsRefused) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const int count = backend_of(Device::cuda()).device_count();
+  EXPECT_EQ(
+      device_error_of([&] { backend_of(Device::cuda(count)); }),
+      fmt::format("[device] cuda:{} asked for, but there are only {} devices of that type", count, count));
+}
+
+// ---- a lost GPU
+
+/// Reads where nothing is: an error after which CUDA refuses everything in this process.
+void lose_device() {
+  const auto storage = Storage::wrap(reinterpret_cast<void*>(0x1000), 1024, Device::cuda(), {});
+  const Tensor nowhere = Tensor::over(storage, 0, {Shape{256}, DType::kFloat32, Device::cuda()});
+  const Tensor y = ops::relu(nowhere);
+  synchronize(Device::cuda());
+}
+
+void run_lost_device() {
+  const Tensor kept = Tensor::from_values<float>({-1, 2}, {2}, Device::cuda());
+  const std::string first = device_error_of(lose_device);
+  std::string later;
+  for (const auto& action : std::initializer_list<std::function<void()>>{
+           [&] { ops::relu(kept); }, [&] { kept.to_vector<float>(); },
+           [] { Tensor::empty({int64_t{1} << 28}, DType::kFloat32, Device::cuda()); },
+           [] { synchronize(Device::cuda()); }, [] { backend_of(Device::cuda()).memory_pool(0).trim(); },
+           [] { backend_of(Device::cuda()).create_stream(0); }}) {
+    later += device_error_of(action) + "; ";
+  }
+  end_with(fmt::format("{} | {} | {}", first, later, cpu_works() ? "cpu works" : "cpu broken"));
+}
+
+TEST_F(CudaDeviceDeathTest, ALostGpuIsReportedOnceAndTheCpuWorksOn) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  // Nothing else may be on standard error: tensors that are freed and the end of the process say nothing.
+  const std::string lost = "\\[cuda\\] the device was lost by an earlier error; restart the program";
+  EXPECT_EXIT(run_lost_device(), testing::ExitedWithCode(0),
+              "^\\[cuda\\] .* failed: an illegal memory access was encountered .*The device is lost to this "
+              "process: restart the program.* \\| (" +
+                  lost + "; )+\\| cpu works\n$");
+}
+
+}  // namespace
+}  // namespace sinter
