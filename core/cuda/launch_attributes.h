@@ -46,8 +46,8 @@ void launch_early(const Stream& stream, const LaunchShape& shape, void (*kernel)
   detail::launch_with(stream, shape, attribute, kernel, args...);
 }
 
-/// Like launch(), with all blocks of one x, those of the grid's y, in a cluster: they run at once and can read
-/// each other's shared memory. grid.y is at most 8.
+/// Like launch(), with all blocks of one x, those of the grid's y, in a cluster: they run at once and can
+/// read each other's shared memory. grid.y is at most 8.
 template <class... Parameters, class... Args>
 void launch_column_clusters(const Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
                             Args&&... args) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 
 #include <sinter/ops/matmul/batch_runs.h>
@@ -47,7 +46,7 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
 
 /// Whether the thin kernels are faster than cuBLAS, as measured; docs/kernels/matvec.md has the table.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  return problem.vectors == 1 || std::getenv("SINTER_X_THIN") != nullptr;
+  return problem.vectors == 1;
 }
 
 }  // namespace sinter::ops

@@ -68,22 +68,16 @@ struct Batch {
   }
 };
 
-/// Takes in a thread's `count` packs. The next ones are on their way while one batch is worked on.
-template <int pack, int unroll, bool ahead, class T, class C, int n, class At>
+/// Takes in a thread's `count` packs.
+template <int pack, int unroll, class T, class C, int n, class At>
 __device__ __forceinline__ void take_packs(const PReluGradData<T>& data, int count, At at,
                                            const C (&slopes)[n], C (&sums)[n]) {
-  Batch<pack, unroll, T> batch, next;
-  if constexpr (ahead) next.load(data, 0, count, at);
   for (int begin = 0; begin < count; begin += kChunk) {
     const int end = min(begin + kChunk, count);
     C chunk[n] = {};
     for (int i = begin; i < end; i += unroll) {
-      if constexpr (ahead) {
-        batch = next;
-        next.load(data, i + unroll, count, at);
-      } else {
-        batch.load(data, i, count, at);
-      }
+      Batch<pack, unroll, T> batch;
+      batch.load(data, i, count, at);
       batch.finish(data, i, count, at, slopes, chunk);
     }
 #pragma unroll
@@ -138,7 +132,7 @@ __device__ __forceinline__ void finish_channels(C* sums, int count, T* dalpha) {
 }
 
 /// Block (group of one channel, rank): takes the channel's packs as they come.
-template <int pack, int unroll, bool ahead, class T>
+template <int pack, class T>
 __global__ void __launch_bounds__(1024)
     prelu_grad_channel_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data,
                               T* dalpha) {
@@ -150,7 +144,7 @@ __global__ void __launch_bounds__(1024)
   const auto step = static_cast<int>(blockDim.x * gridDim.y),
              first = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   const int64_t base = int64_t{blockIdx.x} * plan.span;
-  take_packs<pack, unroll, ahead>(
+  take_packs<pack, 2>(
       data, turns(first, plan.rows * plan.span, step),
       [&](int i) {
         uint32_t place;
@@ -169,7 +163,7 @@ __global__ void __launch_bounds__(1024)
 
 /// Block (group of channels, rank): threads have fixed columns. A pack changes its channel at most once, so
 /// that a thread has two sums: of its first channel, and of the next one.
-template <int pack, int unroll, bool ahead, class T>
+template <int pack, class T>
 __global__ void __launch_bounds__(1024)
     prelu_grad_group_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data, T* dalpha) {
   using C = compute_type<T>;
@@ -190,7 +184,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int i = 0; i < pack; ++i) slopes[i] = i < left ? first : second;
     const int64_t step = plan.lanes * int64_t{gridDim.y}, row = int64_t{blockIdx.y} * plan.lanes + lane;
-    take_packs<pack, unroll, ahead>(
+    take_packs<pack, 1>(
         data, turns(row, plan.rows, step), [&](int i) { return (row + i * step) * plan.columns + column; },
         slopes, sums);
     C before = 0, behind = 0;
@@ -294,7 +288,7 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
 }
 
 /// Block (tile, part) of the plan.
-template <int pack, int unroll, bool ahead, class T>
+template <int pack, class T>
 __global__ void __launch_bounds__(512)
     prelu_grad_parts_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T> data,
                             compute_type<T>* table) {
@@ -314,7 +308,7 @@ __global__ void __launch_bounds__(512)
       slopes[i] = load_as_compute(data.alpha[walk.channel_of(walk.run_of(column * pack + i))]);
     }
     const int64_t first = plan.first_row(blockIdx.y, lane), step = plan.row_step();
-    take_packs<pack, unroll, ahead>(
+    take_packs<pack, 1>(
         data, turns(first, plan.rows_of(column), step),
         [&](int i) { return (first + i * step) * plan.columns + column; }, slopes, sums);
     const int64_t behind = plan.elements_behind(column);
@@ -372,7 +366,7 @@ __global__ void __launch_bounds__(kFoldChannels* kMostFoldLanes)
 
 // ---- host
 
-template <int pack, int unroll, bool ahead, class T>
+template <int pack, class T>
 void launch_parts(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
                   compute_type<T>* table, T* dalpha) {
   const PReluGradWalk walk(plan_prelu_grad(view, pack));
@@ -381,7 +375,7 @@ void launch_parts(const Stream& stream, const ChannelView& view, const PReluGrad
       .grid = dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(static_cast<unsigned>(plan.threads())),
       .shared_bytes = static_cast<size_t>(plan.lanes * plan.tile_elements()) * sizeof(compute_type<T>)};
-  cuda::launch(stream, shape, prelu_grad_parts_kernel<pack, unroll, ahead, T>, walk, data, table);
+  cuda::launch(stream, shape, prelu_grad_parts_kernel<pack, T>, walk, data, table);
   const auto lanes = std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(plan.parts, 4, kMostFoldLanes)));
   const cuda::LaunchShape fold{
       .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, kFoldChannels))),
@@ -390,7 +384,7 @@ void launch_parts(const Stream& stream, const ChannelView& view, const PReluGrad
                      table, dalpha);
 }
 
-template <int pack, int unroll, bool ahead, class T>
+template <int pack, class T>
 void launch_clusters(const Stream& stream, const PReluClusterPlan& plan, const PReluGradData<T>& data,
                      T* dalpha) {
   const PReluClusterWalk walk(plan);
@@ -402,30 +396,18 @@ void launch_clusters(const Stream& stream, const PReluClusterPlan& plan, const P
                                   sizeof(compute_type<T>)
                             : 0};
   cuda::launch_column_clusters(stream, shape,
-                               fixed ? prelu_grad_group_kernel<pack, unroll, ahead, T>
-                                     : prelu_grad_channel_kernel<pack, unroll, ahead, T>,
+                               fixed ? prelu_grad_group_kernel<pack, T> : prelu_grad_channel_kernel<pack, T>,
                                walk, data, dalpha);
 }
 
 template <int pack, class T>
 void launch_grad(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
                  compute_type<T>* table, T* dalpha) {
-  const char* u = std::getenv("SINTER_X_U");
-  const int code = u ? std::atoi(u) : 2;
-  const auto go = [&]<int unroll, bool ahead>() {
-    if (pack > 1) {
-      const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
-      if (plan.groups > 0) return launch_clusters<pack, unroll, ahead>(stream, plan, data, dalpha);
-    }
-    launch_parts<pack, unroll, ahead>(stream, view, data, table, dalpha);
-  };
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, float16>) {
-    if (code == 1) return go.template operator()<1, false>();
-    if (code == 11) return go.template operator()<1, true>();
-    if (code == 12) return go.template operator()<2, true>();
-    if (code == 4) return go.template operator()<4, false>();
+  if constexpr (pack > 1) {
+    const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
+    if (plan.groups > 0) return launch_clusters<pack>(stream, plan, data, dalpha);
   }
-  go.template operator()<2, false>();
+  launch_parts<pack>(stream, view, data, table, dalpha);
 }
 
 }  // namespace

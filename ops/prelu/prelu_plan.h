@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <numeric>
 
 #include <sinter/ops/common/channel_view.h>
@@ -145,9 +144,8 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
 }
 
 /// Whole channels to a cluster of blocks, which add them up between themselves: no table, no second kernel.
-/// `span` packs of a row are `group_channels` whole channels; the `cluster` blocks of a group take turns at
-/// its rows. Threads have fixed columns if `span` is narrow enough; else there is one channel to a group, and
-/// they take the group's packs as they come.
+/// `span` packs of a row are `group_channels` whole channels, as few as that takes; the `cluster` blocks of a
+/// group take turns at its packs. With several channels to a group threads have fixed columns.
 struct PReluClusterPlan {
   int64_t pack = 1;
   int64_t inner = 1, channels = 1;
@@ -155,7 +153,7 @@ struct PReluClusterPlan {
   int64_t rows = 0;
   int64_t groups = 0;  ///< 0: the shape is not for clusters
   int span = 1, group_channels = 1;
-  int lanes = 0;  ///< threads below each other; 0: without fixed columns
+  int lanes = 0;  ///< threads below each other; 0: one channel to a group, no fixed columns
   int cluster = 1;
   int threads = 0;  ///< of a block, whole warps
 
@@ -176,19 +174,17 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   if (view.numel() == 0 || view.inner < pack || period % pack != 0) return plan;
   const int64_t span = std::lcm(view.inner, pack) / pack, group_channels = span * pack / view.inner;
   if (view.channels % group_channels != 0 || span * view.outer > INT32_MAX) return plan;
-  const bool fixed = span <= kBlockThreads / 4;
-  if (!fixed && group_channels > 1) return plan;
+  const bool fixed = group_channels > 1;
+  if (fixed && span > kBlockThreads / 4) return plan;
   const int64_t groups = view.channels / group_channels, work = span * view.outer;
   // One wave of blocks, if there are groups enough for that.
-  int64_t threads = kBlockThreads;
-  if (const char* t = std::getenv("SINTER_X_T")) threads = std::atoi(t);
+  const int64_t threads = kBlockThreads;
   const int64_t cluster = std::clamp<int64_t>(
       static_cast<int64_t>(
           std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(kGpuThreads / (groups * threads), 1)))),
       1,
       std::min(kMostCluster,
                static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((work + threads - 1) / threads)))));
-  if (const char* m = std::getenv("SINTER_X_MODE"); m && std::atoi(m) == 2) return plan;
   if (groups * cluster * threads < kGpuThreads / 4) return plan;
   plan.columns = period / pack;
   plan.rows = view.outer;
@@ -196,7 +192,6 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   plan.group_channels = static_cast<int>(group_channels);
   plan.lanes = fixed ? static_cast<int>(std::min(threads / span, view.outer)) : 0;
   plan.cluster = static_cast<int>(cluster);
-  if (const char* c = std::getenv("SINTER_X_CS")) plan.cluster = std::atoi(c);
   plan.threads = static_cast<int>(fixed ? (plan.lanes * span + 31) / 32 * 32 : threads);
   plan.groups = groups;
   return plan;
