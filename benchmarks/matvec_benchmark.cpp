@@ -41,8 +41,9 @@ class Cublas {
     // cuBLAS counts by columns: to it, a is its own transpose.
     const cublasOperation_t op = transpose ? CUBLAS_OP_N : CUBLAS_OP_T;
     if (a.dtype() == DType::kFloat32 && count == 1) {
-      SINTER_CUBLAS_CHECK(cublasSgemv(handle_.get(), op, columns, rows, &one, a.data<float>(), columns,
-                                      x.data<float>(), 1, &zero, y.data<float>(), 1));
+      SINTER_CUBLAS_CHECK(cublasSgemv(
+          handle_.get(), op, columns, rows, &one, static_cast<const float*>(a.raw_data()), columns,
+          static_cast<const float*>(x.raw_data()), 1, &zero, static_cast<float*>(y.raw_data()), 1));
       return;
     }
     const cudaDataType_t type = a.dtype() == DType::kFloat32   ? CUDA_R_32F

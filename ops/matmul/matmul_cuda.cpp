@@ -173,9 +173,11 @@ void run_linear_grad_weight(const KernelContext& context) {
 void register_matmul_cuda(OpRegistry& registry);
 void register_matmul_cuda(OpRegistry& registry) {
   const auto add = [&registry](const char* op, void (*run)(const KernelContext&)) {
-    registry.add_kernel(
-        op,
-        {.device = DeviceType::kCuda, .name = "cublaslt", .workspace_bytes = workspace_bytes, .run = run});
+    registry.add_kernel(op, {.device = DeviceType::kCuda,
+                             .name = "cublaslt",
+                             .workspace_bytes = workspace_bytes,
+                             .takes_less_workspace = true,
+                             .run = run});
   };
   add("matmul", run_matmul);
   registry.add_kernel("matmul", {.device = DeviceType::kCuda,

@@ -44,9 +44,15 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
   return thin;
 }
 
-/// Whether the thin kernels are faster than cuBLAS, as measured; docs/kernels/matvec.md has the table.
+/// Whether the thin kernels are faster than cuBLAS, as measured on an H200; docs/kernels/matvec.md has the
+/// figures. Several vectors pay where they are few, lie densely and leave memory the bottleneck: in the
+/// 16-bit types cuBLAS has tensor cores.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  return problem.vectors == 1;
+  if (problem.vectors == 1) return true;
+  if (problem.transpose || problem.x_element != 1) return false;
+  if (problem.dtype != DType::kFloat32) return problem.vectors == 2 && problem.columns <= 32;
+  return problem.columns % 4 == 0 &&
+         (problem.vectors == 2 || (problem.vectors <= 4 && problem.columns <= 100));
 }
 
 }  // namespace sinter::ops

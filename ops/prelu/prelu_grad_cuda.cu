@@ -237,7 +237,10 @@ struct PReluGradWalk {
   cuda::WideDivide by_inner, by_channels;
 
   explicit PReluGradWalk(const PReluGradPlan& p)
-      : plan(p), by_width(static_cast<uint32_t>(p.width)), by_inner(p.inner), by_channels(p.channels) {}
+      : plan(p),
+        by_width(static_cast<uint32_t>(p.width)),
+        by_inner(std::max<int64_t>(p.inner, 1)),
+        by_channels(std::max<int64_t>(p.channels, 1)) {}
 
   /// The run of a row in which its element `element` lies.
   __device__ int64_t run_of(int64_t element) const {

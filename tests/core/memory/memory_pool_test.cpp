@@ -360,6 +360,20 @@ TEST_F(MemoryPoolTest, LimitBindsAndCanChange) {
   pool->deallocate(pool->allocate(kMiB));
 }
 
+TEST_F(MemoryPoolTest, FailsTheAllocationThatWasOrdered) {
+  make();
+  pool->fail_allocation(2);
+  void* const first = pool->allocate(100);
+  EXPECT_THROW(pool->allocate(100), OutOfMemory);
+  void* const second = pool->allocate(100);  // once
+  EXPECT_EQ(pool->stats().allocations, 2u);
+  pool->fail_allocation(1);
+  pool->fail_allocation(0);
+  pool->deallocate(pool->allocate(100));
+  pool->deallocate(first);
+  pool->deallocate(second);
+}
+
 TEST_F(MemoryPoolTest, OutOfMemoryNamesEveryNumber) {
   make({}, 16 * kMiB);
   void* const block = pool->allocate(3 * kMiB);
