@@ -93,10 +93,12 @@ __device__ __forceinline__ int turns(int64_t first, int64_t end, int64_t step) {
 
 struct PReluClusterWalk {
   PReluClusterPlan plan;
-  cuda::FastDivide by_span, by_inner;
+  cuda::FastDivide by_span, by_inner;  // the latter with fixed columns: they are narrow
 
   explicit PReluClusterWalk(const PReluClusterPlan& p)
-      : plan(p), by_span(static_cast<uint32_t>(p.span)), by_inner(static_cast<uint32_t>(p.inner)) {}
+      : plan(p),
+        by_span(static_cast<uint32_t>(p.span)),
+        by_inner(p.lanes > 0 ? static_cast<uint32_t>(p.inner) : 1U) {}
 };
 
 /// The sum of the values of all threads of the block, at thread 0. `shared`: one place for every warp.
