@@ -7,7 +7,7 @@
 #pragma once
 
 #include <sinter/core/cuda/device_traits.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/launch_with.h>
 
 namespace sinter::cuda {
 
@@ -34,18 +34,10 @@ void launch_early(const Stream& stream, const LaunchShape& shape, void (*kernel)
     launch(stream, shape, kernel, static_cast<Args&&>(args)...);
     return;
   }
-  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream.native);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...), "kernel launch");
+  launch_with(stream, shape, attribute, kernel, static_cast<Args&&>(args)...);
 }
 
 }  // namespace sinter::cuda
