@@ -18,7 +18,7 @@ const DeviceTraits& device_traits(int device) {
   int major = 0;
   SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&traits.processors, cudaDevAttrMultiProcessorCount, device));
   SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  traits.early_launch = major >= 9;
+  traits.early_launch = traits.clusters = major >= 9;
   return all.emplace(device, traits).first->second;
 }
 

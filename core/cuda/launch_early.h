@@ -5,10 +5,9 @@
 // memory that kernels before it write. So each kernel of a chain has ended only after those before it, and
 // an ordinary launch behind the chain waits for all of it.
 #pragma once
-#include <cstdlib>
 
 #include <sinter/core/cuda/device_traits.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/launch_with.h>
 
 namespace sinter::cuda {
 
@@ -31,23 +30,14 @@ __device__ __forceinline__ void wait_for_previous() {
 template <class... Parameters, class... Args>
 void launch_early(const Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
                   Args&&... args) {
-  static const bool on = std::getenv("NORM_PDL") == nullptr || std::atoi(std::getenv("NORM_PDL")) != 0;
-  if (!on || !device_traits(stream.device.index).early_launch) {
+  if (!device_traits(stream.device.index).early_launch) {
     launch(stream, shape, kernel, static_cast<Args&&>(args)...);
     return;
   }
-  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream.native);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(args)...), "kernel launch");
+  launch_with(stream, shape, attribute, kernel, static_cast<Args&&>(args)...);
 }
 
 }  // namespace sinter::cuda

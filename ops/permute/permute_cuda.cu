@@ -12,7 +12,7 @@ namespace sinter::ops {
 namespace {
 
 template <class T, bool kShifted, bool kSeveral>
-__global__ void __launch_bounds__(kTileThreads, 4)
+__global__ void __launch_bounds__(kTileThreads, kSeveral && !kShifted ? 5 : 4)
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
   __shared__ Pack<uint4> packs[kTilePacks];
   auto* shared = reinterpret_cast<std::byte*>(packs);

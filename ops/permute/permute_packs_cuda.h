@@ -126,12 +126,18 @@ SINTER_HOST_DEVICE inline Pack<T> load_pack(const T* from) {
 
 template <class T>
 SINTER_HOST_DEVICE inline void store_pack(T* to, const Pack<T>& pack) {
+  *reinterpret_cast<Pack<T>*>(to) = pack;
+}
+
+/// store_pack for what may leave the caches first.
+template <class T>
+SINTER_HOST_DEVICE inline void stream_pack(T* to, const Pack<T>& pack) {
 #if defined(__CUDA_ARCH__)
   uint4 bits;
   memcpy(&bits, &pack, sizeof(pack));
-  *reinterpret_cast<uint4*>(to) = bits;
+  __stcs(reinterpret_cast<uint4*>(to), bits);
 #else
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+  store_pack(to, pack);
 #endif
 }
 

@@ -133,7 +133,7 @@ SINTER_HOST_DEVICE inline void store_piece(const PackSpace& space, int64_t start
         *reinterpret_cast<const Pack<T>*>(image + image_place(first * static_cast<int>(sizeof(T))));
     T* to = out + (start - phase) + first;
     if (first >= phase && first + n <= count + phase) {
-      store_pack(to, pack);
+      stream_pack(to, pack);
     } else {
       store_some(to, pack, phase - first, count + phase - first);
     }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 
 #include <sinter/ops/permute/permute_thin_cuda.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
@@ -89,8 +88,6 @@ void choose_shape(TileJob& job, int pack, bool aligned_output) {
   const int row_need = log2_ceil(divide_up(job.row_count, pack) + (aligned_output ? 0 : 1));
   const int column_need = log2_ceil(divide_up(job.column_count, pack));
   int column_packs = both / 2;
-  if (const char* text = std::getenv("SINTER_TILE_COLUMNS"))
-    column_packs = std::clamp(std::atoi(text), 0, both);
   if (column_need < column_packs) {
     column_packs = column_need;
   } else if (row_need < both - column_packs) {
@@ -168,7 +165,6 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
   choose_shape(job, pack, aligned_output);
   job.key_shift = std::max(log2_ceil(pack), 3 - job.log_row_packs);
   job.row_step = (pack << job.log_row_packs) - (aligned_output ? 0 : pack);
-  if (const char* text = std::getenv("SINTER_TILE_ROWS_FIRST")) job.rows_first = std::atoi(text) != 0;
   const int64_t row_tiles = divide_up(job.row_count, job.row_step);
   const int64_t column_tiles = divide_up(job.column_count, pack << job.log_column_packs);
   job.row_tiles = cuda::WideDivide(row_tiles);

@@ -167,7 +167,8 @@ struct PReluClusterPlan {
 /// As plan_prelu_grad; for tensors whose rows (outer) are whole packs and have at least a pack to a channel.
 inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pack) {
   constexpr int64_t kBlockThreads = 1024;
-  constexpr int64_t kGpuThreads = 132 * 1024;
+  constexpr int64_t kProcessors = 132;  // of a large GPU
+  constexpr int64_t kGpuThreads = kProcessors * kBlockThreads;
   constexpr int64_t kMostCluster = 8;
   const int64_t period = view.channels * view.inner;
   PReluClusterPlan plan{.pack = pack, .inner = view.inner, .channels = view.channels};
@@ -178,7 +179,7 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   if (fixed && span > kBlockThreads / 4) return plan;
   const int64_t groups = view.channels / group_channels, work = span * view.outer;
   // One wave of blocks, if there are groups enough for that.
-  const int64_t threads = kBlockThreads;
+  const int64_t threads = groups > kProcessors ? kBlockThreads / 2 : kBlockThreads;
   const int64_t cluster = std::clamp<int64_t>(
       static_cast<int64_t>(
           std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(kGpuThreads / (groups * threads), 1)))),
