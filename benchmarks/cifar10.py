@@ -4,8 +4,8 @@
 Usage: cifar10.py BUILD DATA [--epochs 30] [--seeds 0 1 2] [--precision mixed_f16] [--json FILE]
 DATA holds train/<class>/*.jpg and test/<class>/*.jpg. A short run comes first in which the convolutions' plans are
 chosen (`warm_up_s`); `seconds` are those of training, waiting for data included, `wall_s` those of the whole program, JPEG
-decoding included. Each process builds its plans again in its first steps, on an H200 in about a second, and that counts in
-`seconds`, while the peer's clock starts after its warm-up. Needs Python's standard library only.
+decoding included. Each process builds its plans again before its first step (`prepare_seconds` of train_resnet's report), which
+counts in `wall_s` only; the peer's clock starts after its warm-up too. Needs Python's standard library only.
 """
 import argparse
 import json
