@@ -178,7 +178,7 @@ void run_crop(bench::Report& report, int64_t batch, int64_t size) {
   }
   const Tensor windows = Tensor::from_values(values, {batch, 3}, bench::gpu());
   for (const ops::ImageOutput& output : outputs(size)) {
-    add_op(report, fmt::format("crop ({},{},{},3)", batch, size, size), output,
+    add_op(report, fmt::format("crop ({},3,{},{})", batch, size, size), output,
            static_cast<double>(images.spec().bytes()),
            [&] { return ops::crop_images(images, windows, output, ops::PadMode::kReflect); });
   }

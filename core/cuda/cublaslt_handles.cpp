@@ -13,6 +13,9 @@ void check(cublasStatus_t status, const char* call) {
     return;
   // Where CUDA itself has failed, its error says more, and whether the device is lost.
   check(cudaGetLastError(), call);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    throw_error<OutOfMemory>("[cublas] {} failed: {}", call, cublasLtGetStatusString(status));
+  }
   throw_error<DeviceError>("[cublas] {} failed: {} ({})", call, cublasLtGetStatusString(status),
                            cublasLtGetStatusName(status));
 }

@@ -94,7 +94,7 @@ class ConvCandidates final : public PlanCandidates {
       y_ = timer_->scratch(bytes_of(problem_.y, problem_.dtype));
       return true;
     } catch (const OutOfMemory& error) {
-      log::warning("[cudnn] {}: plans are not timed. {}", to_string(problem_), error.what());
+      log::info("[cudnn] {}: plans are not timed. {}", to_string(problem_), error.what());
       timer_.reset();
       return false;
     }
@@ -114,6 +114,9 @@ class ConvCandidates final : public PlanCandidates {
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
       return time;
+    } catch (const OutOfMemory& error) {
+      log::debug("[cudnn] {}: {}: {}", to_string(problem_), plan.name(), error.what());
+      throw;
     } catch (const Error& error) {
       if (device_lost()) throw;
       log::debug("[cudnn] {}: {} failed: {}", to_string(problem_), plan.name(), error.what());
@@ -263,7 +266,8 @@ const ConvPlan* find_conv_plan(const ConvProblem& problem) {
   return PlanStore::instance().find(
       {.problem = problem,
        .rules = {.allow_tf32 = settings::allow_tf32(), .deterministic = settings::deterministic()},
-       .autotune = settings::autotune()});
+       // A lower limit than usual means that memory is short: no time for trials that take more of it.
+       .autotune = settings::autotune() && problem.workspace_limit == kConvWorkspaceLimit});
 }
 
 }  // namespace sinter::cuda

@@ -19,6 +19,9 @@ enum class ConvPass : uint8_t { kForward, kGradInput, kGradWeight };
 /// Bytes by which the address of every tensor must divide.
 inline constexpr size_t kConvAlignment = 16;
 
+/// The most scratch that a plan may ask for unless a problem says otherwise.
+inline constexpr size_t kConvWorkspaceLimit = size_t{1} << 30;
+
 /// A convolution, up to the values. Extents do not depend on the layout; groups follow from the channels.
 struct ConvProblem {
   int device = 0;
@@ -29,7 +32,7 @@ struct ConvProblem {
   std::array<int64_t, 4> weight{};  ///< output channels, channels / groups, height, width
   std::array<int64_t, 4> y{};       ///< images, output channels, height, width
   std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
-  size_t workspace_limit = size_t{1} << 30;
+  size_t workspace_limit = kConvWorkspaceLimit;
 
   bool operator==(const ConvProblem&) const = default;
 };

@@ -72,6 +72,11 @@ struct ThreadHandles {
   std::map<int, Bound> by_device;
 };
 
+bool is_out_of_memory(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 }  // namespace
 
 void check(cudnnStatus_t status, const char* call) {
@@ -79,6 +84,10 @@ void check(cudnnStatus_t status, const char* call) {
     return;
   // Where CUDA itself has failed, its error says more, and whether the device is lost.
   check(cudaGetLastError(), call);
+  if (is_out_of_memory(status)) {
+    throw_error<OutOfMemory>("[cudnn] {} failed: {}. {}", call, cudnnGetErrorString(status),
+                             cudnn_last_error());
+  }
   throw_error<DeviceError>("[cudnn] {} failed: {}. {}", call, cudnnGetErrorString(status),
                            cudnn_last_error());
 }
@@ -125,6 +134,7 @@ void CudnnDescriptor::finalize() {
 bool CudnnDescriptor::try_finalize() {
   const cudnnStatus_t status = cudnnBackendFinalize(get());
   if (status == CUDNN_STATUS_SUCCESS) return true;
+  cudaGetLastError();  // what cuDNN met on its way, such as a lack of memory, is not the next launch's
   log::debug("[cudnn] cudnnBackendFinalize refused: {}. {}", cudnnGetErrorString(status), cudnn_last_error());
   return false;
 }

@@ -10,6 +10,7 @@ namespace sinter {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kLeastPart = size_t{64} << 10;  // lease_at_most does not go on for less
 
 size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -51,6 +52,16 @@ Workspace::Lease Workspace::lease(size_t bytes) {
   in_use_ += rounded;
   wanted_ = std::max(wanted_, in_use_);
   return lease;
+}
+
+Workspace::Lease Workspace::lease_at_most(size_t bytes) {
+  for (size_t part = bytes; part == bytes || part >= kLeastPart; part /= 4) {
+    try {
+      return lease(part);
+    } catch (const OutOfMemory&) {  // with less, perhaps
+    }
+  }
+  return {};
 }
 
 void Workspace::release() {

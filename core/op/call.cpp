@@ -71,18 +71,28 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   const size_t workspace_bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(query) : 0;
   const Stream stream = current_stream(device);
   Workspace::Lease lease;
-  if (workspace_bytes > 0) lease = backend.workspace(stream).lease(workspace_bytes);
+  if (workspace_bytes > 0) {
+    Workspace& workspace = backend.workspace(stream);
+    lease = kernel.takes_less_workspace ? workspace.lease_at_most(workspace_bytes)
+                                        : workspace.lease(workspace_bytes);
+  }
 
   SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());
   TensorView* const output_views = views.begin() + inputs.size();
   describe(inputs, views.begin());
   describe(outputs, output_views);
   const KernelContext context({views.begin(), inputs.size()}, {output_views, outputs.size()},
-                              infer.attributes(), stream, lease.data(), workspace_bytes);
+                              infer.attributes(), stream, lease.data(), lease.bytes());
   CallObserver* const observer = call_observer.load(std::memory_order_acquire);
   if (observer != nullptr) [[unlikely]]
     observer->before(op, kernel, query, stream);
-  kernel.run(context);
+  try {
+    kernel.run(context);
+  } catch (const OutOfMemory&) {
+    // Not the pool's but the vendor's own, for code that is loaded late: leave it room for the next attempt.
+    backend.memory_pool(device.index).trim();
+    throw;
+  }
   if (observer != nullptr) [[unlikely]]
     observer->after(stream);
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -70,7 +70,8 @@ class KernelContext {
     return attributes_.as<T>();
   }
   const Stream& stream() const { return stream_; }
-  /// Scratch of the size that Kernel::workspace_bytes answered, aligned to 256 bytes, contents undefined.
+  /// Scratch of the size that Kernel::workspace_bytes answered (less only under takes_less_workspace),
+  /// aligned to 256 bytes, contents undefined.
   template <class T = void>
   T* workspace() const {
     return static_cast<T*>(workspace_);
@@ -91,6 +92,8 @@ struct Kernel {
   int priority = 0;                                         ///< of several kernels that can, the highest runs
   bool (*can_run)(const KernelQuery&) = nullptr;            ///< null: always
   size_t (*workspace_bytes)(const KernelQuery&) = nullptr;  ///< null: none
+  /// Where memory is short the kernel may be given less than it asked for, down to nothing.
+  bool takes_less_workspace = false;
   void (*run)(const KernelContext&) = nullptr;
 };
 

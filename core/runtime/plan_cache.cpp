@@ -139,18 +139,23 @@ std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, 
   measure = measure && candidates.prepare_timing();
   std::optional<size_t> best;
   double best_time = std::numeric_limits<double>::infinity();
+  std::optional<size_t> without_room;
   size_t measured = 0;
   for (size_t i = 0; i < candidates.count() && measured < most_measured; ++i) {
     if (refused == i || !candidates.build(i)) continue;
     if (!measure) return i;
-    ++measured;
-    const std::optional<double> time = candidates.time(i);
-    if (!time || *time >= best_time) continue;
-    best = i;
-    best_time = *time;
+    try {
+      const std::optional<double> time = candidates.time(i);
+      ++measured;
+      if (!time || *time >= best_time) continue;
+      best = i;
+      best_time = *time;
+    } catch (const OutOfMemory&) {
+      if (!without_room) without_room = i;
+    }
   }
-  if (best) cache.store(problem, {candidates.name(*best), best_time});
-  return best;
+  if (best && !without_room) cache.store(problem, {candidates.name(*best), best_time});
+  return best ? best : without_room;
 }
 
 }  // namespace sinter

@@ -69,13 +69,15 @@ class PlanCandidates {
   virtual bool build(size_t i) = 0;
   /// Called once before the first time(); false if plans cannot be timed at present.
   virtual bool prepare_timing() = 0;
-  /// Microseconds of one run of plan i, which is built; nothing if it failed.
+  /// Microseconds of one run of plan i, which is built; nothing if it failed. Throws OutOfMemory if there is
+  /// no room for its scratch at present.
   virtual std::optional<double> time(size_t i) = 0;
 };
 
 /// The candidate to use, built: the one that `cache` remembers; else, if `measure` is set and timing is
 /// possible, the fastest of the first `most_measured` that can be built, which the cache then remembers; else
-/// the first that can be built. Nothing if there is none.
+/// the first that can be built. Plans for which memory is short are passed over, and then nothing is
+/// remembered; if it is short for all of them, it is the first. Nothing if there is none.
 std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
                                   bool measure, size_t most_measured);
 

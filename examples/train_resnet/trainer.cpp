@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/runtime/backend.h>
@@ -32,6 +33,12 @@ constexpr int64_t kFirstProfiled = 10;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// "12 MB" or "3.45 GB".
+std::string format_bytes(size_t bytes) {
+  const double count = static_cast<double>(bytes);
+  return count < 1e9 ? fmt::format("{:.0f} MB", count / 1e6) : fmt::format("{:.2f} GB", count / 1e9);
 }
 
 /// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1]. Sums of whole numbers,
@@ -192,7 +199,28 @@ bool Trainer::should_stop() const {
   return interrupted != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
+void Trainer::prepare() {
+  const auto start = std::chrono::steady_clock::now();
+  const Generator generator = default_generator();  // the copy's weights are not part of the run
+  const Dataset& dataset = train_loader_.dataset();
+  const nn::ResNet copy = make_model(options_, dataset);
+  default_generator() = generator;
+  copy.to(device_);
+  if (is_half(compute_dtype(options_))) copy.to_mixed(compute_dtype(options_));
+  const nn::data::Image image = dataset.get(0).image;
+  const int64_t n = std::min(*options_.batch, dataset.size()), channels = image.channels;
+  const int64_t height = options_.image_size > 0 ? options_.image_size : image.height;
+  const int64_t width = options_.image_size > 0 ? options_.image_size : image.width;
+  const Shape shape = *options_.layout == Layout::kNHWC ? Shape{n, height, width, channels}
+                                                        : Shape{n, channels, height, width};
+  const Tensor labels = Tensor::zeros({n}, DType::kInt64, device_);
+  backward(nn::CrossEntropy{}(copy(Tensor::zeros(shape, compute_dtype(options_), device_)), labels));
+  synchronize(device_);
+  total_.prepare_seconds = seconds_since(start);
+}
+
 bool Trainer::train() {
+  if (device_.is_cuda()) prepare();
   while (epoch_ < *options_.epochs) {
     if (should_stop() || !run_epoch()) {
       finish_profile();
@@ -315,10 +343,10 @@ void Trainer::report_epoch(const TestResult& test) const {
                                  100.0 * static_cast<double>(stats_.ranks.read()[0]) / images,
                                  100.0 * test.confusion.accuracy());
   if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
-  line += fmt::format(
-      "  {:.0f} img/s (computing {:.0f}, {:.0f} % waiting for data)  peak {:.2f} GB  {}:{:02} left",
-      images / stats_.seconds, images / std::max(compute, 1e-9), 100.0 * stats_.wait_seconds / stats_.seconds,
-      static_cast<double>(memory.peak_live_bytes) / 1e9, left / 60, left % 60);
+  line += fmt::format("  {:.0f} img/s (computing {:.0f}, {:.0f} % waiting for data)  peak {}  {}:{:02} left",
+                      images / stats_.seconds, images / std::max(compute, 1e-9),
+                      100.0 * stats_.wait_seconds / stats_.seconds, format_bytes(memory.peak_live_bytes),
+                      left / 60, left % 60);
   if (const int64_t skipped = scaler_.skipped() - stats_.skipped_before; skipped > 0) {
     line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
   }
@@ -328,31 +356,27 @@ void Trainer::report_epoch(const TestResult& test) const {
 
 void Trainer::write_report(const TestResult* test) const {
   if (options_.report.empty()) return;
-  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; };
-  const std::vector<std::pair<std::string, std::string>> entries = {
-      {"model", '"' + options_.model + '"'},
-      {"precision", '"' + *options_.precision + '"'},
-      {"layout", fmt::format("\"{}\"", to_string(*options_.layout))},
-      {"device", fmt::format("\"{}\"", device_)},
-      {"epochs", fmt::format("{}", *options_.epochs)},
-      {"batch", fmt::format("{}", *options_.batch)},
-      {"seed", fmt::format("{}", options_.seed)},
-      {"complete", test != nullptr ? "true" : "false"},
-      {"steps", fmt::format("{}", total_.steps)},
-      {"skipped_steps", fmt::format("{}", scaler_.skipped())},
-      {"seconds", number(total_.seconds)},
-      {"wait_seconds", number(total_.wait_seconds)},
-      {"img_s", number(static_cast<double>(total_.images) / total_.seconds)},
-      {"peak_gib", number(static_cast<double>(total_.peak_bytes) / 0x1p30)},
-      {"accuracy", test != nullptr ? number(test->confusion.accuracy()) : "null"},
-      {"top5", test != nullptr && test->top5 ? number(*test->top5) : "null"},
-  };
-  std::string text;
-  for (const auto& [name, value] : entries) {
-    text += fmt::format("{} \"{}\": {}", text.empty() ? "{\n" : ",\n", name, value);
-  }
+  nlohmann::ordered_json report = {{"model", options_.model},
+                                   {"precision", *options_.precision},
+                                   {"layout", to_string(*options_.layout)},
+                                   {"device", fmt::format("{}", device_)},
+                                   {"epochs", *options_.epochs},
+                                   {"batch", *options_.batch},
+                                   {"seed", options_.seed},
+                                   {"complete", test != nullptr},
+                                   {"steps", total_.steps},
+                                   {"skipped_steps", scaler_.skipped()},
+                                   {"seconds", total_.seconds},
+                                   {"prepare_seconds", total_.prepare_seconds},
+                                   {"wait_seconds", total_.wait_seconds},
+                                   {"img_s", static_cast<double>(total_.images) / total_.seconds},
+                                   {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
+                                   {"accuracy", nullptr},
+                                   {"top5", nullptr}};
+  if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
+  if (test != nullptr && test->top5) report["top5"] = *test->top5;
   std::ofstream file(options_.report);
-  file << text << "\n}\n";
+  file << report.dump(2) << "\n";
   if (!file.flush()) throw IoError(fmt::format("[report] cannot write {}", options_.report));
 }
 

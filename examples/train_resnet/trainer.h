@@ -58,6 +58,9 @@ class Trainer {
     int64_t skipped_before = 0;  // steps that the scaler had skipped when the epoch began
   };
 
+  /// Lets the libraries of a GPU choose their algorithms on a copy of the model, so that no step waits for
+  /// it.
+  void prepare();
   /// Runs the rest of the present epoch; false if it was cut short.
   bool run_epoch();
   /// Queues a step on the device; waits for nothing.
@@ -87,6 +90,7 @@ class Trainer {
   // Of this process, all epochs together.
   struct {
     int64_t steps = 0, images = 0;
+    double prepare_seconds = 0.0;  // before the first step, not part of `seconds`
     double seconds = 0.0, wait_seconds = 0.0;
     size_t peak_bytes = 0;
   } total_;

@@ -67,8 +67,7 @@ struct DataLoaderState {
 ///                                 .dtype = DType::kFloat16,
 ///                                 .layout = Layout::kNHWC,
 ///                                 .normalization = cifar10_normalization(),
-///                                 .transforms = {pad_crop(4, PadMode::kReflect),
-///                                 random_horizontal_flip()}});
+///                                 .transforms = {pad_crop(4), random_horizontal_flip()}});
 ///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 class DataLoader {

@@ -98,12 +98,14 @@ void run_cudnn(const KernelContext& context) {
     return reinterpret_cast<uintptr_t>(data) % cuda::kConvAlignment == 0;
   };
   if (!aligned(x) || !aligned(weight) || !aligned(y)) return run_direct<pass>(context);
-  const cuda::ConvPlan* plan =
-      cuda::find_conv_plan(problem_of(geometry, pass, dtype, context.stream().device));
-  if (plan == nullptr || plan->workspace_bytes() > context.workspace_bytes()) {
-    run_direct<pass>(context);
-    return;
+  ConvProblem problem = problem_of(geometry, pass, dtype, context.stream().device);
+  const cuda::ConvPlan* plan = cuda::find_conv_plan(problem);
+  if (plan != nullptr && plan->workspace_bytes() > context.workspace_bytes()) {
+    // There was no room for so much: a plan that needs no more than there is.
+    problem.workspace_limit = context.workspace_bytes();
+    plan = cuda::find_conv_plan(problem);
   }
+  if (plan == nullptr) return run_direct<pass>(context);
   plan->run(context.stream(), x, weight, y, context.workspace());
   if (bias == nullptr) return;
   const bool channels_last = geometry.layout == Layout::kNHWC;
@@ -122,6 +124,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
        .priority = 1,
        .can_run = [](const KernelQuery& query) { return plan_of<pass>(query) != nullptr; },
        .workspace_bytes = [](const KernelQuery& query) { return plan_of<pass>(query)->workspace_bytes(); },
+       .takes_less_workspace = true,
        .run = run_cudnn<pass>});
 }
 

@@ -13,6 +13,8 @@ SINTER_HOST_DEVICE inline int64_t border_source(int64_t at, int64_t extent, PadM
   if (at >= 0 && at < extent) return at;
   if (border == PadMode::kConstant || extent == 0) return -1;
   if (border == PadMode::kReplicate) return at < 0 ? 0 : extent - 1;
+  const int64_t once = at < 0 ? -at : 2 * (extent - 1) - at;
+  if (once >= 0 && once < extent) return once;
   if (extent == 1) return 0;
   const int64_t period = 2 * (extent - 1);
   const int64_t folded = (at < 0 ? -at : at) % period;

@@ -1,6 +1,6 @@
 // Gather on a GPU. Its gradient adds in the order of the indices, without atomics: a line (all elements that
-// differ in the index of the axis only) belongs to one thread, or each element of its result to one. Indices
-// cannot raise errors here: one out of range gives NaN (0 for integers), and no gradient.
+// differ in the index of the axis only) belongs to one thread, to one block, or each element of its result to
+// one thread. Indices cannot raise errors here: one out of range gives NaN (0 for integers), and no gradient.
 #include <cstring>
 
 #include <sinter/core/op/kernel.h>
@@ -16,8 +16,10 @@ namespace {
 
 constexpr int kThreads = 256;
 // A line is scanned by a thread for each element of its result if these are few enough and the line is long.
-constexpr int64_t kMostScanned = int64_t{1} << 20;
+constexpr int64_t kMostScanned = int64_t{1} << 18;
 constexpr int64_t kShortestScanned = 32;
+// Else a block adds a line if there are too few of them to occupy the GPU with a thread each.
+constexpr int64_t kMostTiled = int64_t{1} << 15;
 
 /// Where a flat index over axes of the indices lies in the tensor that they pick from.
 template <class Index>
@@ -112,6 +114,43 @@ __global__ void add_lines_kernel(__grid_constant__ const Lines<Index> lines, con
   }
 }
 
+/// One block for each line, which takes its elements in tiles; `sums` holds zeros. Of the elements of a tile
+/// that go to one place, the first one's thread adds up all, so that every place is written once.
+template <class Index, class T>
+__global__ void tile_lines_kernel(__grid_constant__ const Lines<Index> lines, const T* dy,
+                                  const int64_t* indices, compute_type<T>* sums) {
+  using C = compute_type<T>;
+  __shared__ int64_t tile_indices[kThreads];
+  __shared__ C tile_values[kThreads];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t line = blockIdx.x; line < lines.count; line += gridDim.x) {
+    C* to = sums + lines.places.locate(static_cast<Index>(line));
+    const int64_t first = lines.first(static_cast<Index>(line));
+    for (int64_t begin = 0; begin < lines.extent; begin += kThreads) {
+      const int width = static_cast<int>(lines.extent - begin < kThreads ? lines.extent - begin : kThreads);
+      int64_t index = -1;
+      __syncthreads();  // the tile before has been used, and what it added is seen
+      if (thread < width) {
+        const int64_t at = first + (begin + thread) * lines.inner;
+        index = indices[at];
+        if (index >= lines.rows) index = -1;
+        tile_indices[thread] = index;
+        tile_values[thread] = cuda::load_as_compute(dy[at]);
+      }
+      __syncthreads();
+      if (index < 0) continue;
+      int i = 0;
+      while (tile_indices[i] != index) ++i;
+      if (i != thread) continue;  // an earlier thread adds this one's
+      C sum = 0;
+      for (; i < width; ++i) {
+        if (tile_indices[i] == index) sum += tile_values[i];
+      }
+      to[index * lines.stride] += sum;
+    }
+  }
+}
+
 /// One thread for each element of the result, in blocks that share a line and look at all of its indices.
 template <class Index, class T>
 __global__ void scan_lines_kernel(__grid_constant__ const Lines<Index> lines, int64_t blocks_each,
@@ -177,9 +216,11 @@ void add_lines(const KernelContext& context, const Lines<Index>& lines) {
   const TensorView& dx = context.output(0);
   C* sums = direct ? dx.as<C>() : context.workspace<C>();
   set_zero(context.stream(), sums, dx.numel() * static_cast<int64_t>(sizeof(C)));
-  cuda::launch(context.stream(), cuda::grid_stride_shape(lines.count, kThreads, kThreads),
-               add_lines_kernel<Index, T>, lines, context.input(0).as<const T>(),
-               context.input(1).as<const int64_t>(), sums);
+  const bool tile = lines.extent >= kShortestScanned && lines.count <= kMostTiled;
+  const auto shape = tile ? cuda::grid_stride_shape(lines.count, 1, kThreads)
+                          : cuda::grid_stride_shape(lines.count, kThreads, kThreads);
+  cuda::launch(context.stream(), shape, tile ? tile_lines_kernel<Index, T> : add_lines_kernel<Index, T>,
+               lines, context.input(0).as<const T>(), context.input(1).as<const int64_t>(), sums);
   if constexpr (!direct) {
     launch_elementwise(context.stream(), dx.numel(), Round{}, dx.as<T>(), static_cast<const float*>(sums));
   }

@@ -134,8 +134,13 @@ void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* 
         for (int64_t ox = 0; ox < columns.out; ++ox) {
           const auto place = static_cast<uint32_t>(indices[out + ox]);
           const auto width = static_cast<uint32_t>(columns.kernel);
-          const int64_t row = rows.start(oy) + int64_t{place / width},
-                        column = columns.start(ox) + int64_t{place % width};
+          const int64_t down = place / width, across = place % width;
+          const int64_t row = rows.start(oy) + down, column = columns.start(ox) + across;
+          // An index that names no pixel of its window, which max_pool2d never gives, moves nothing.
+          if (down >= rows.kernel || row < 0 || row >= rows.extent || column < 0 ||
+              column >= columns.extent) {
+            continue;
+          }
           sums[row * columns.extent + column] += static_cast<C>(dy[out + ox]);
         }
       }

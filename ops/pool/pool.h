@@ -62,7 +62,8 @@ struct GlobalPoolOptions {
 Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
 
 /// The gradient of max_pool2d. `indices` is its second output, shaped as dy: where in its window each maximum
-/// lies, row * kernel width + column; uint8 if the window has at most 255 elements, else int32.
+/// lies, row * kernel width + column; uint8 if the window has at most 255 elements, else int32. An index that
+/// names no pixel of its window moves no gradient.
 Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options);
 
 /// The mean of every window; shapes and errors as max_pool2d. Padding counts as 0.

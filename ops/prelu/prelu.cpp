@@ -23,16 +23,22 @@ std::vector<TensorSpec> infer_prelu(const InferContext& context) {
 }
 
 std::vector<Tensor> prelu_gradient(const GradientContext& context) {
-  const PReluGrads grads = prelu_grad(context.input(0), context.input(1), context.grad(),
-                                      context.attributes<PReluAttributes>().layout);
+  const Layout layout = context.attributes<PReluAttributes>().layout;
+  if (!context.needs(1))
+    return {prelu_grad_x(context.input(0), context.input(1), context.grad(), layout), {}};
+  const PReluGrads grads = prelu_grad(context.input(0), context.input(1), context.grad(), layout);
   return {grads.dx, grads.dalpha};
 }
 
-std::vector<TensorSpec> infer_prelu_grad(const InferContext& context) {
+std::vector<TensorSpec> infer_prelu_grad_x(const InferContext& context) {
   check_inputs(context);
   context.expect_same_dtype(2, 0);
   context.expect_shape(2, context.shape(0));
-  return {context.input(0), context.input(1)};
+  return {context.input(0)};
+}
+
+std::vector<TensorSpec> infer_prelu_grad(const InferContext& context) {
+  return {infer_prelu_grad_x(context).front(), context.input(1)};
 }
 
 }  // namespace
@@ -48,6 +54,11 @@ PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, La
   return {grads[0], grads[1]};
 }
 
+Tensor prelu_grad_x(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout) {
+  static const Op& op = builtin("prelu_grad_x");
+  return call_single(op, {x, alpha, dy}, PReluAttributes{layout});
+}
+
 void register_prelu(OpRegistry& registry);
 void register_prelu(OpRegistry& registry) {
   registry.add({.name = "prelu",
@@ -60,6 +71,10 @@ void register_prelu(OpRegistry& registry) {
                 .inputs = {{"x"}, {"alpha"}, {"dy"}},
                 .outputs = {{"dx"}, {"dalpha"}},
                 .infer = infer_prelu_grad});
+  registry.add({.name = "prelu_grad_x",
+                .inputs = {{"x"}, {"alpha"}, {"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_prelu_grad_x});
 }
 
 }  // namespace sinter::ops

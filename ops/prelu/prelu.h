@@ -26,4 +26,7 @@ struct PReluGrads {
 /// Both gradients of prelu in one pass over x and dy.
 PReluGrads prelu_grad(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout = Layout::kNCHW);
 
+/// Only dx: for an alpha that is not trained.
+Tensor prelu_grad_x(const Tensor& x, const Tensor& alpha, const Tensor& dy, Layout layout = Layout::kNCHW);
+
 }  // namespace sinter::ops

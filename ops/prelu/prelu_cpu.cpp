@@ -28,6 +28,18 @@ void forward(const KernelContext& context, const ChannelLoop& loop) {
                 });
 }
 
+template <class T>
+void backward_x(const KernelContext& context, const ChannelLoop& loop) {
+  using C = compute_type<T>;
+  const T* x = context.input(0).as<const T>();
+  const T* dy = context.input(2).as<const T>();
+  T* dx = context.output(0).as<T>();
+  loop.for_each(expand_alpha(loop, context.input(1).as<const T>(), context.workspace<C>()),
+                [=](int64_t i, const std::array<C, 1>& alpha) {
+                  dx[i] = static_cast<T>(prelu_slope(static_cast<C>(x[i]), alpha[0], static_cast<C>(dy[i])));
+                });
+}
+
 size_t prelu_workspace(const KernelQuery& query) {
   const ChannelLoop loop =
       loop_over(query.input(0).shape, query.input(1).shape, query.attributes<PReluAttributes>().layout);
@@ -38,6 +50,12 @@ void run_prelu(const KernelContext& context) {
   const ChannelLoop loop =
       loop_over(context.input(0).shape, context.input(1).shape, context.attributes<PReluAttributes>().layout);
   dispatch_float(context.input(0).dtype, "prelu", [&]<class T> { forward<T>(context, loop); });
+}
+
+void run_prelu_grad_x(const KernelContext& context) {
+  const ChannelLoop loop =
+      loop_over(context.input(0).shape, context.input(1).shape, context.attributes<PReluAttributes>().layout);
+  dispatch_float(context.input(0).dtype, "prelu_grad_x", [&]<class T> { backward_x<T>(context, loop); });
 }
 
 /// Workspace: the sums per channel and their table (double), then scratch of the sums and the slopes (C).
@@ -82,6 +100,9 @@ void register_prelu_cpu(OpRegistry& registry);
 void register_prelu_cpu(OpRegistry& registry) {
   registry.add_kernel("prelu",
                       {.device = DeviceType::kCpu, .workspace_bytes = prelu_workspace, .run = run_prelu});
+  registry.add_kernel(
+      "prelu_grad_x",
+      {.device = DeviceType::kCpu, .workspace_bytes = prelu_workspace, .run = run_prelu_grad_x});
   registry.add_kernel(
       "prelu_grad",
       {.device = DeviceType::kCpu, .workspace_bytes = prelu_grad_workspace, .run = run_prelu_grad});

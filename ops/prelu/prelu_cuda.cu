@@ -1,105 +1,166 @@
-#include <sinter/ops/common/channel_map_cuda.h>
-#include <sinter/ops/common/channel_reduce_cuda.h>
+// PReLU and its gradient of x: elementwise, one slope per channel. docs/kernels/prelu.md tells why they are
+// cut as they are.
+#include <sinter/core/cuda/device_types.h>
+#include <sinter/core/cuda/fast_divide.h>
+#include <sinter/core/cuda/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
+#include <sinter/ops/prelu/prelu_cuda.h>
 #include <sinter/ops/prelu/prelu_math.h>
+#include <sinter/ops/prelu/prelu_plan.h>
 
 namespace sinter::ops {
 namespace {
 
-ChannelView view_of(const Shape& x, const Shape& alpha, Layout layout) {
-  if (alpha.numel() == 1) return {.outer = 1, .channels = 1, .inner = x.numel()};
-  const bool last = x.rank() <= 2 || layout == Layout::kNHWC;
-  return channel_view(x, last ? x.rank() - 1 : 1);
-}
+using cuda::FastDivide;
+using cuda::load_as_compute;
 
-template <class T>
+constexpr int kThreads = 128;
+constexpr int kPacks = 2;  // of a thread
+constexpr int64_t kMostElements = int64_t{1} << 30;
+
+/// Finds the slopes of packs of `pack` elements that follow each other.
+template <SlopeOrder order, int pack, class T>
 struct Slopes {
+  using C = compute_type<T>;
+
+  FastDivide by_inner;     // kVectors: unused
+  FastDivide by_channels;  // kVectors: by the packs of all channels
   const T* alpha;
 
-  __device__ compute_type<T> operator()(int64_t channel) const {
-    return cuda::load_as_compute(alpha[channel]);
+  Slopes(const ChannelView& view, const T* slopes)
+      : by_inner(static_cast<uint32_t>(view.inner)),
+        by_channels(
+            static_cast<uint32_t>(order == SlopeOrder::kVectors ? view.channels / pack : view.channels)),
+        alpha(slopes) {}
+
+  __device__ __forceinline__ void read(uint32_t i, C (&slopes)[pack]) const {
+    uint32_t place, channel;
+    if constexpr (order == SlopeOrder::kVectors) {
+      by_channels.divide(i, channel);
+      const auto vector = reinterpret_cast<const cuda::Pack<T, pack>*>(alpha)[channel];
+#pragma unroll
+      for (int lane = 0; lane < pack; ++lane) slopes[lane] = load_as_compute(vector.values[lane]);
+      return;
+    }
+    by_channels.divide(by_inner.divide(i * pack, place), channel);
+    const auto next = [&] { return channel + 1 == by_channels.divisor() ? 0 : channel + 1; };
+    if constexpr (order == SlopeOrder::kRuns) {
+      const uint32_t left = by_inner.divisor() - place;  // elements before the channel changes
+      const C first = load_as_compute(alpha[channel]);
+      C second = first;
+      if (left < pack) second = load_as_compute(alpha[next()]);
+#pragma unroll
+      for (int lane = 0; lane < pack; ++lane) slopes[lane] = lane < left ? first : second;
+    } else {
+#pragma unroll
+      for (int lane = 0; lane < pack; ++lane) {
+        slopes[lane] = load_as_compute(alpha[channel]);
+        if (++place == by_inner.divisor()) place = 0, channel = next();
+      }
+    }
+  }
+  /// Of one element behind the last whole pack; there is none with kVectors.
+  __device__ C at(uint32_t element) const {
+    uint32_t channel;
+    by_channels.divide(by_inner.divide(element), channel);
+    return load_as_compute(alpha[channel]);
   }
 };
 
-struct PReluFunction {
-  template <class C>
-  __device__ C operator()(C alpha, C x) const {
-    return prelu_value(x, alpha);
-  }
-};
-
-void run_prelu(const KernelContext& context) {
-  const TensorView& x = context.input(0);
-  const ChannelView view =
-      view_of(x.shape, context.input(1).shape, context.attributes<PReluAttributes>().layout);
-  dispatch_float(x.dtype, "prelu", [&]<class T> {
-    map_channels(context.stream(), view, Slopes<T>{context.input(1).as<const T>()}, PReluFunction{},
-                 context.output(0).as<T>(), x.as<const T>());
-  });
+/// y from x; or, if `dy` is read too, dx.
+template <bool backward, class C>
+__device__ __forceinline__ C prelu_element(C x, C slope, C dy) {
+  return backward ? prelu_slope(x, slope, dy) : prelu_value(x, slope);
 }
 
-/// The terms of dalpha; writes dx on the way.
-template <class T>
-struct PReluGradTerms {
-  using Compute = compute_type<T>;
-  using Parameter = Compute;
-  static constexpr int kValues = 1;
-
-  const T *alpha, *x, *dy;
-  T* dx;
-
-  __device__ Parameter parameter(int64_t channel) const { return cuda::load_as_compute(alpha[channel]); }
-  template <int pack>
-  __device__ void add(int64_t offset, const Parameter (&alphas)[pack], Compute (&sums)[1][pack]) const {
-    using Elements = cuda::Pack<T, pack>;
-    const Elements values = *reinterpret_cast<const Elements*>(x + offset);
-    const Elements slopes = *reinterpret_cast<const Elements*>(dy + offset);
-    Elements result;
+template <bool backward, int pack, SlopeOrder order, class T>
+__global__ void __launch_bounds__(kThreads)
+    prelu_kernel(uint32_t count, Slopes<order, pack, T> slopes, const T* x, const T* dy, T* out) {
+  using C = compute_type<T>;
+  using Elements = cuda::Pack<T, pack>;
+  const uint32_t whole = count / pack, first = blockIdx.x * (kThreads * kPacks) + threadIdx.x;
+  Elements values[kPacks], gradients[kPacks];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const uint32_t i = first + k * kThreads;
+    if (i >= whole) continue;
+    values[k] = reinterpret_cast<const Elements*>(x)[i];
+    if constexpr (backward) gradients[k] = reinterpret_cast<const Elements*>(dy)[i];
+  }
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const uint32_t i = first + k * kThreads;
+    if (i >= whole) continue;
+    C slope[pack];
+    slopes.read(i, slope);
 #pragma unroll
     for (int lane = 0; lane < pack; ++lane) {
-      const Compute value = cuda::load_as_compute(values.values[lane]);
-      const Compute slope = cuda::load_as_compute(slopes.values[lane]);
-      result.values[lane] = cuda::round_to<T>(prelu_slope(value, alphas[lane], slope));
-      sums[0][lane] += prelu_alpha_slope(value, slope);
+      const C gradient = backward ? load_as_compute(gradients[k].values[lane]) : C{0};
+      values[k].values[lane] = cuda::round_to<T>(
+          prelu_element<backward>(load_as_compute(values[k].values[lane]), slope[lane], gradient));
     }
-    *reinterpret_cast<Elements*>(dx + offset) = result;
+    reinterpret_cast<Elements*>(out)[i] = values[k];
   }
-};
-
-template <class T>
-struct StoreSum {
-  T* sums;
-
-  __device__ void operator()(int64_t channel, const double* values, double) const {
-    sums[channel] = cuda::round_to<T>(values[0]);
+  const uint32_t behind = whole * pack + threadIdx.x;
+  if (blockIdx.x == 0 && behind < count) {
+    const C gradient = backward ? load_as_compute(dy[behind]) : C{0};
+    out[behind] =
+        cuda::round_to<T>(prelu_element<backward>(load_as_compute(x[behind]), slopes.at(behind), gradient));
   }
-};
-
-void run_prelu_grad(const KernelContext& context) {
-  const ChannelView view =
-      view_of(context.input(0).shape, context.input(1).shape, context.attributes<PReluAttributes>().layout);
-  dispatch_float(context.input(0).dtype, "prelu_grad", [&]<class T> {
-    const PReluGradTerms<T> terms{context.input(1).as<const T>(), context.input(0).as<const T>(),
-                                  context.input(2).as<const T>(), context.output(0).as<T>()};
-    const bool aligned =
-        cuda::is_aligned(terms.x, 16) && cuda::is_aligned(terms.dy, 16) && cuda::is_aligned(terms.dx, 16);
-    reduce_channels<T>(context.stream(), view, aligned, ChannelSums<PReluGradTerms<T>>{terms},
-                       context.workspace<double>(), StoreSum<T>{context.output(1).as<T>()});
-  });
 }
 
-size_t prelu_grad_workspace(const KernelQuery& query) {
-  const ChannelView view =
-      view_of(query.input(0).shape, query.input(1).shape, query.attributes<PReluAttributes>().layout);
-  return reduce_channels_bytes(view, 1, size_of(query.input(0).dtype));
+// ---- host
+
+template <bool backward, int pack, SlopeOrder order, class T>
+void launch_order(const Stream& stream, const ChannelView& view, const T* alpha, const T* x, const T* dy,
+                  T* out) {
+  const auto shape = cuda::grid_stride_shape(view.numel() / pack, kThreads * kPacks, kThreads);
+  cuda::launch(stream, shape, prelu_kernel<backward, pack, order, T>, static_cast<uint32_t>(view.numel()),
+               Slopes<order, pack, T>(view, alpha), x, dy, out);
+}
+
+template <bool backward, class T>
+void launch_slab(const Stream& stream, const ChannelView& view, const T* alpha, const T* x, const T* dy,
+                 T* out) {
+  constexpr int widest = cuda::kPackSize<T>;
+  const bool aligned =
+      cuda::is_aligned(x, 16) && cuda::is_aligned(out, 16) && (!backward || cuda::is_aligned(dy, 16));
+  if (!aligned) return launch_order<backward, 1, SlopeOrder::kRuns>(stream, view, alpha, x, dy, out);
+  switch (slope_order(view, widest)) {
+    case SlopeOrder::kRuns:
+      return launch_order<backward, widest, SlopeOrder::kRuns>(stream, view, alpha, x, dy, out);
+    case SlopeOrder::kVectors:
+      if (cuda::is_aligned(alpha, 16)) {
+        return launch_order<backward, widest, SlopeOrder::kVectors>(stream, view, alpha, x, dy, out);
+      }
+      [[fallthrough]];
+    case SlopeOrder::kMixed:
+      return launch_order<backward, widest, SlopeOrder::kMixed>(stream, view, alpha, x, dy, out);
+  }
+}
+
+/// The output from x (input 0), alpha (1) and, backward, dy (2).
+template <bool backward>
+void run_map(const KernelContext& context) {
+  const ChannelView view = prelu_view(context.input(0).shape, context.input(1).shape,
+                                      context.attributes<PReluAttributes>().layout);
+  dispatch_float(context.input(0).dtype, "prelu", [&]<class T> {
+    const T *x = context.input(0).as<const T>(), *alpha = context.input(1).as<const T>();
+    const T* dy = backward ? context.input(2).as<const T>() : nullptr;
+    for_each_slab(view, kMostElements, cuda::kPackSize<T>, [&](const ChannelSlab& slab) {
+      launch_slab<backward>(context.stream(), slab.view, alpha + slab.channel, x + slab.first,
+                            backward ? dy + slab.first : nullptr, context.output(0).as<T>() + slab.first);
+    });
+  });
 }
 
 }  // namespace
 
 void register_prelu_cuda(OpRegistry& registry);
 void register_prelu_cuda(OpRegistry& registry) {
-  registry.add_kernel("prelu", {.device = DeviceType::kCuda, .run = run_prelu});
+  registry.add_kernel("prelu", {.device = DeviceType::kCuda, .run = run_map<false>});
+  registry.add_kernel("prelu_grad_x", {.device = DeviceType::kCuda, .run = run_map<true>});
   registry.add_kernel(
       "prelu_grad",
       {.device = DeviceType::kCuda, .workspace_bytes = prelu_grad_workspace, .run = run_prelu_grad});

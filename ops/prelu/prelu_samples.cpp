@@ -46,6 +46,10 @@ std::vector<ReferenceTensor> prelu_grad_reference(const OpSample& sample) {
   return {dx, dalpha};
 }
 
+std::vector<ReferenceTensor> prelu_grad_x_reference(const OpSample& sample) {
+  return {prelu_grad_reference(sample).front()};
+}
+
 }  // namespace
 
 void register_prelu_samples(SampleRegistry& registry);
@@ -54,6 +58,10 @@ void register_prelu_samples(SampleRegistry& registry) {
   registry.add({.op = "prelu_grad",
                 .make = make_prelu_grad,
                 .reference = prelu_grad_reference,
+                .check_gradient = false});
+  registry.add({.op = "prelu_grad_x",
+                .make = make_prelu_grad,
+                .reference = prelu_grad_x_reference,
                 .check_gradient = false});
 }
 

@@ -27,8 +27,9 @@ struct ResizeImagesAttributes {
 /// weighted by a triangle one output pixel wide to each side, or one input pixel where the image grows, so
 /// that shrinking is free of aliasing (as nn::data::resize and Pillow's BILINEAR, but for their rounding to 8
 /// bits). The triangle reaches beyond the box, never beyond the image. A box is first cut down to its image,
-/// and one that is then empty shows the nearest pixels. An image that does not lie in `pixels` is shown
-/// black. So nothing outside `pixels` is read, whatever the other two hold. No gradient.
+/// and one that is then empty shows the nearest pixels. An image that does not lie in `pixels`, or has a
+/// side beyond 2^30, is shown black. So nothing outside `pixels` is read, whatever the other two hold. No
+/// gradient.
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
                      const ImageOutput& output, int64_t channels = 3);
 

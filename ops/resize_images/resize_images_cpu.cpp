@@ -12,7 +12,7 @@ namespace sinter::ops {
 namespace {
 
 constexpr int64_t kTile = 64;         // output columns
-constexpr int64_t kPiece = 512;       // input pixels blended at a time
+constexpr int32_t kPiece = 512;       // input pixels blended at a time
 constexpr int64_t kRowsPerPart = 32;  // output rows that a thread takes
 
 /// The parts of [first, last) of blended row `out_row`, `kChannels` floats a pixel.
@@ -21,7 +21,7 @@ void blend_rows(const ResampleImage& image, const ResampleTaps& rows, float inve
                 int64_t last, float* blended) {
   const int64_t count = (last - first) * kChannels;
   std::fill_n(blended, count, 0.0f);
-  for (int64_t k = rows.first; k < rows.last; ++k) {
+  for (int32_t k = rows.first; k < rows.last; ++k) {
     const float weight = image.rows.weight(rows, k) * inverse_total;
     const uint8_t* from = image.pixels + k * image.row_bytes + first * kChannels;
     for (int64_t i = 0; i < count; ++i) blended[i] += weight * static_cast<float>(from[i]);
@@ -41,13 +41,13 @@ void resample_row(const ResampleImage& image, const ChannelScales& scales, int64
   float blended[size_t{kPiece} * kChannels], sums[size_t{kTile} * kChannels] = {}, totals[kTile] = {};
   const ResampleTaps rows = image.rows.taps(out_row);
   const float inverse_total = 1.0f / image.rows.total_weight(rows);
-  const int64_t begin = std::min(columns[0].first, columns[count - 1].first);
-  const int64_t end = std::max(columns[0].last, columns[count - 1].last);
-  for (int64_t piece = begin; piece < end; piece += kPiece) {
-    const int64_t piece_end = std::min(piece + kPiece, end);
+  const int32_t begin = std::min(columns[0].first, columns[count - 1].first);
+  const int32_t end = std::max(columns[0].last, columns[count - 1].last);
+  for (int32_t piece = begin; piece < end; piece += kPiece) {
+    const int32_t piece_end = std::min(piece + kPiece, end);
     blend_rows<kChannels>(image, rows, inverse_total, piece, piece_end, blended);
     for (int64_t x = 0; x < count; ++x) {
-      for (int64_t k = std::max(columns[x].first, piece); k < std::min(columns[x].last, piece_end); ++k) {
+      for (int32_t k = std::max(columns[x].first, piece); k < std::min(columns[x].last, piece_end); ++k) {
         const float weight = image.columns.weight(columns[x], k);
         totals[x] += weight;
         for (int64_t c = 0; c < kChannels; ++c) {

@@ -11,12 +11,13 @@ namespace sinter::ops {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRowsPerWarp = 4;
-constexpr int kTileRows = kWarps * kRowsPerWarp;
+constexpr int kTileRows = 32;
 constexpr int kLaneColumns = 2;
 constexpr int kTileColumns = 32 * kLaneColumns;
 constexpr int kPieceFloats = 512;
 constexpr int kLaneFloats = kPieceFloats / 32;
+constexpr int kLoads = 8;  // of a lane at a time
+constexpr unsigned kPrepareThreads = 128;
 
 struct ResizeProblem {
   const uint8_t* pixels;
@@ -29,19 +30,32 @@ struct ResizeProblem {
   bool channels_last;
 };
 
-/// The floats of pixels [first, first + count / kChannels) of a blended row, into `blended`.
+/// The geometry of each image once, as its divisions cost more than the rest of a thread's work.
 template <int kChannels>
-__device__ void blend_rows(const ResampleImage& image, const ResampleTaps& rows, float inverse_total,
-                           int64_t first, int count, float* blended) {
+__global__ void prepare_kernel(ResizeProblem problem, ResampleImage* images) {
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (n >= problem.images) return;
+  images[n] = resample_image(problem.pixels, problem.bytes, kChannels, problem.extents + 3 * n,
+                             problem.boxes + 5 * n, problem.height, problem.width);
+}
+
+/// The floats of blended row `rows` from pixel `first` on, `count` of them, into `blended`.
+template <int kChannels>
+__device__ __forceinline__ void blend_rows(const ResampleImage& image, const ResampleTaps& rows,
+                                           float inverse_total, int first, int count, float* blended) {
   const int lane = static_cast<int>(threadIdx.x);
   float sums[kLaneFloats] = {};
-  for (int64_t k = rows.first; k < rows.last; ++k) {
+  const uint8_t* from = image.pixels + rows.first * image.row_bytes + int64_t{first} * kChannels + lane;
+  for (int k = rows.first; k < rows.last; ++k, from += image.row_bytes) {
     const float weight = image.rows.weight(rows, k) * inverse_total;
-    const uint8_t* from = image.pixels + k * image.row_bytes + first * kChannels;
 #pragma unroll
-    for (int j = 0; j < kLaneFloats; ++j) {
-      const int at = j * 32 + lane;
-      if (at < count) sums[j] += weight * static_cast<float>(from[at]);
+    for (int j = 0; j < kLaneFloats; j += kLoads) {
+      if (j * 32 >= count) break;
+#pragma unroll
+      for (int load = 0; load < kLoads; ++load) {
+        const int at = (j + load) * 32;
+        if (at + lane < count) sums[j + load] += weight * static_cast<float>(from[at]);
+      }
     }
   }
 #pragma unroll
@@ -58,25 +72,24 @@ struct RowValues {
 };
 
 template <int kChannels>
-__device__ RowValues<kChannels> resample_row(const ResampleImage& image, int64_t out_row,
-                                             const ResampleTaps (&columns)[kLaneColumns], int64_t begin,
-                                             int64_t end, float* blended) {
+__device__ __forceinline__ RowValues<kChannels> resample_row(const ResampleImage& image, int64_t out_row,
+                                                             const ResampleTaps (&columns)[kLaneColumns],
+                                                             int begin, int end, float* blended) {
   constexpr int kPiece = kPieceFloats / kChannels;
   RowValues<kChannels> result{};
   float totals[kLaneColumns] = {};
   const ResampleTaps rows = image.rows.taps(out_row);
   const float inverse_total = 1.0f / image.rows.total_weight(rows);
-  for (int64_t piece = begin; piece < end; piece += kPiece) {
-    const int64_t piece_end = piece + kPiece < end ? piece + kPiece : end;
-    blend_rows<kChannels>(image, rows, inverse_total, piece, static_cast<int>(piece_end - piece) * kChannels,
-                          blended);
+  for (int piece = begin; piece < end; piece += kPiece) {
+    const int piece_end = end - piece > kPiece ? piece + kPiece : end;
+    blend_rows<kChannels>(image, rows, inverse_total, piece, (piece_end - piece) * kChannels, blended);
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kLaneColumns; ++j) {
-      const int64_t first = columns[j].first > piece ? columns[j].first : piece;
-      const int64_t last = columns[j].last < piece_end ? columns[j].last : piece_end;
+      const int first = columns[j].first > piece ? columns[j].first : piece;
+      const int last = columns[j].last < piece_end ? columns[j].last : piece_end;
       const float* from = blended + (first - piece) * kChannels;
-      for (int64_t k = first; k < last; ++k, from += kChannels) {
+      for (int k = first; k < last; ++k, from += kChannels) {
         const float weight = image.columns.weight(columns[j], k);
         totals[j] += weight;
 #pragma unroll
@@ -110,7 +123,9 @@ __device__ void store_run(T* to, const T* from, int count) {
 }
 
 template <class T, int kChannels>
-__global__ void resize_kernel(ResizeProblem problem, const __grid_constant__ ChannelScales scales, T* batch) {
+__global__ void __launch_bounds__(32 * kWarps, 4)
+    resize_kernel(ResizeProblem problem, const ResampleImage* __restrict__ images,
+                  const __grid_constant__ ChannelScales scales, T* __restrict__ batch) {
   __shared__ alignas(16) float shared[kWarps][kPieceFloats];
   static_assert(kTileColumns * kChannels * sizeof(T) <= sizeof(shared[0]), "a row of results fits");
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
@@ -118,9 +133,7 @@ __global__ void resize_kernel(ResizeProblem problem, const __grid_constant__ Cha
   const int64_t n = blockIdx.x / tiles, tile = blockIdx.x % tiles;
   const int64_t tile_row = tile / problem.column_tiles * kTileRows;
   const int64_t tile_column = tile % problem.column_tiles * kTileColumns;
-  const ResampleImage image =
-      resample_image(problem.pixels, problem.bytes, kChannels, problem.extents + 3 * n, problem.boxes + 5 * n,
-                     problem.height, problem.width);
+  const ResampleImage image = images[n];
   const int count = static_cast<int>(problem.width - tile_column < kTileColumns ? problem.width - tile_column
                                                                                 : kTileColumns);
   const auto taps_of = [&](int64_t column) {
@@ -133,8 +146,8 @@ __global__ void resize_kernel(ResizeProblem problem, const __grid_constant__ Cha
     if (column < count) columns[j] = taps_of(tile_column + column);
   }
   const ResampleTaps left = taps_of(tile_column), right = taps_of(tile_column + count - 1);
-  const int64_t begin = left.first < right.first ? left.first : right.first;
-  const int64_t end = left.last > right.last ? left.last : right.last;
+  const int begin = left.first < right.first ? left.first : right.first;
+  const int end = left.last > right.last ? left.last : right.last;
 
   T* results = reinterpret_cast<T*>(shared[warp]);
   const int64_t plane = problem.height * problem.width;
@@ -184,18 +197,27 @@ void run_resize_images(const KernelContext& context) {
   SINTER_CHECK(blocks <= INT32_MAX, "[resize_images] expected at most {} tiles of {} x {} but got {}",
                INT32_MAX, kTileRows, kTileColumns, blocks);
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(32, kWarps), 0};
+  auto* images = context.workspace<ResampleImage>();
+  cuda::launch(context.stream(), cuda::grid_stride_shape(problem.images, kPrepareThreads, kPrepareThreads),
+               channels == 3 ? prepare_kernel<3> : prepare_kernel<1>, problem, images);
   const ChannelScales scales = channel_scales(output, channels);
   dispatch_image_output(output.dtype, [&, channels = channels]<class T> {
     cuda::launch(context.stream(), shape, channels == 3 ? resize_kernel<T, 3> : resize_kernel<T, 1>, problem,
-                 scales, context.output(0).as<T>());
+                 images, scales, context.output(0).as<T>());
   });
+}
+
+size_t resize_images_workspace(const KernelQuery& query) {
+  return static_cast<size_t>(query.input(1).shape[0]) * sizeof(ResampleImage);
 }
 
 }  // namespace
 
 void register_resize_images_cuda(OpRegistry& registry);
 void register_resize_images_cuda(OpRegistry& registry) {
-  registry.add_kernel("resize_images", {.device = DeviceType::kCuda, .run = run_resize_images});
+  registry.add_kernel(
+      "resize_images",
+      {.device = DeviceType::kCuda, .workspace_bytes = resize_images_workspace, .run = run_resize_images});
 }
 
 }  // namespace sinter::ops

@@ -8,10 +8,13 @@
 
 namespace sinter::ops {
 
+/// The longest side of an image, so that positions have 32 bits.
+inline constexpr int64_t kMaxImageSide = int64_t{1} << 30;
+
 /// The inputs [first, last) that one output position averages; `offset` is the distance from the position's
 /// centre to that of the first.
 struct ResampleTaps {
-  int64_t first = 0, last = 0;
+  int32_t first = 0, last = 0;
   float offset = 0;
 };
 
@@ -20,9 +23,10 @@ struct ResampleTaps {
 class ResampleAxis {
  public:
   ResampleAxis() = default;
-  /// The part [begin, begin + extent), cut down to [0, inputs], inputs >= 1; not-a-number counts as 0.
+  /// The part [begin, begin + extent), cut down to [0, inputs], inputs in [1, kMaxImageSide]; not-a-number
+  /// counts as 0.
   SINTER_HOST_DEVICE ResampleAxis(int64_t inputs, double begin, double extent, int64_t outputs)
-      : inputs_(inputs) {
+      : inputs_(static_cast<int32_t>(inputs)) {
     const auto most = static_cast<double>(inputs);
     start_ = fmin(fmax(begin, 0.0), most);
     const double end = fmin(fmax(begin + extent, start_), most);
@@ -36,25 +40,25 @@ class ResampleAxis {
     const double centre = start_ + (static_cast<double>(output) + 0.5) * step_;
     // Inputs whose centres (k + 1/2) are nearer than the radius. The radius is at least 1 and the centre in
     // [0, inputs], so the nearest one always is.
-    const auto low = static_cast<int64_t>(floor(centre - radius_ + 0.5));
-    const auto high = static_cast<int64_t>(floor(centre + radius_ + 0.5));
-    const int64_t first = low < 0 ? 0 : low >= inputs_ ? inputs_ - 1 : low;
-    const int64_t last = high > inputs_ ? inputs_ : high <= first ? first + 1 : high;
+    const auto low = static_cast<int32_t>(floor(centre - radius_ + 0.5));
+    const auto high = static_cast<int32_t>(floor(centre + radius_ + 0.5));
+    const int32_t first = low < 0 ? 0 : low >= inputs_ ? inputs_ - 1 : low;
+    const int32_t last = high > inputs_ ? inputs_ : high <= first ? first + 1 : high;
     return {first, last, static_cast<float>(static_cast<double>(first) + 0.5 - centre)};
   }
   /// Not normalised; in [0, 1].
-  SINTER_HOST_DEVICE float weight(const ResampleTaps& taps, int64_t input) const {
+  SINTER_HOST_DEVICE float weight(const ResampleTaps& taps, int32_t input) const {
     const float distance = taps.offset + static_cast<float>(input - taps.first);
     return fmaxf(0.0f, 1.0f - fabsf(distance) * inverse_radius_);
   }
   SINTER_HOST_DEVICE float total_weight(const ResampleTaps& taps) const {
     float total = 0;
-    for (int64_t k = taps.first; k < taps.last; ++k) total += weight(taps, k);
+    for (int32_t k = taps.first; k < taps.last; ++k) total += weight(taps, k);
     return total;
   }
 
  private:
-  int64_t inputs_ = 1;
+  int32_t inputs_ = 1;
   double start_ = 0, step_ = 1, radius_ = 1;
   float inverse_radius_ = 1;
 };
@@ -74,8 +78,9 @@ SINTER_HOST_DEVICE inline ResampleImage resample_image(const uint8_t* pixels, in
   ResampleImage image;
   const int64_t offset = extent[0], height = extent[1], width = extent[2];
   // Divisions, as products may overflow.
-  const bool inside = offset >= 0 && height > 0 && width > 0 && offset <= bytes &&
-                      width <= bytes / channels && height <= (bytes - offset) / (width * channels);
+  const bool inside = offset >= 0 && height > 0 && width > 0 && height <= kMaxImageSide &&
+                      width <= kMaxImageSide && offset <= bytes && width <= bytes / channels &&
+                      height <= (bytes - offset) / (width * channels);
   if (!inside) return image;
   image.pixels = pixels + offset;
   image.row_bytes = width * channels;

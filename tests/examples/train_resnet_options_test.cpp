@@ -39,6 +39,11 @@ TEST(TrainResnetOptions, ColourImagesAreFlippedUnlessToldOtherwise) {
   EXPECT_TRUE(completed(parse({"--flip"}), 1).flip.value());
 }
 
+TEST(TrainResnetOptions, AReportIsWrittenWhereAsked) {
+  EXPECT_EQ(parse({"--report", "run.json"}).report, "run.json");
+  EXPECT_EQ(parse({}).report, "");
+}
+
 TEST(TrainResnetOptions, WhatIsNotGivenDependsOnDataAndDevice) {
   const Options none = parse({});
   EXPECT_FALSE(none.epochs || none.batch || none.lr || none.precision || none.layout || none.crop_padding ||

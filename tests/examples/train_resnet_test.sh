@@ -9,8 +9,11 @@ mkdir -p "$work"
 cd "$work"
 run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
 
-run --save-weights whole.safetensors >whole.log
+run --save-weights whole.safetensors --report whole.json >whole.log
 tail -n 1 whole.log | grep -Eq '^test accuracy: [0-9]+\.[0-9] %$' || { echo "the last line is no accuracy"; exit 1; }
+
+grep -q '"complete": true' whole.json && grep -q '"steps": 88,' whole.json && grep -Eq '"accuracy": (0\.[0-9]+|1),' whole.json ||
+  { echo "the report is wrong:"; cat whole.json; exit 1; }
 
 run --checkpoints stopped --max-steps 17 | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
 run --checkpoints stopped --resume --max-steps 61 --workers 2 | grep 'resumed .* at step 17' >/dev/null

@@ -14,6 +14,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/nn.h>
 
 #include "nn/nn_test_support.h"
@@ -29,14 +30,17 @@ class Repeatable {
   Repeatable() {
     settings::set_deterministic(true);
     settings::set_autotune(false);
+    set_num_threads(2);  // a convolution's scratch on the CPU grows with them
   }
   ~Repeatable() {
     settings::set_deterministic(deterministic_);
     settings::set_autotune(autotune_);
+    set_num_threads(threads_);
   }
 
  private:
   bool deterministic_ = settings::deterministic(), autotune_ = settings::autotune();
+  int threads_ = num_threads();
 };
 
 class MemoryPressure : public ::testing::TestWithParam<Device> {
@@ -176,13 +180,15 @@ TEST_P(MemoryPressure, EveryAllocationMayFail) {
 
 TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
   const Repeatable repeatable;
-  constexpr int64_t kSide = 16, kLarge = 64, kSmall = 8;
+  // On a GPU large enough that activations outweigh the scratch of convolutions.
+  const int64_t kSide = 16, kLarge = device.is_cpu() ? 64 : 4096, kSmall = device.is_cpu() ? 8 : 64;
   Training training({.blocks = {1, 1, 1}}, device);
   training.step(kSmall, kSide, 0);
   const size_t idle = live_bytes();
   pool().reset_peaks();
   training.step(kSmall, kSide, 0);
   const size_t least = pool().stats().peak_live_bytes;
+  release_workspace();
   pool().reset_peaks();
   {
     Training other({.blocks = {1, 1, 1}}, device);
@@ -191,8 +197,7 @@ TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
   const size_t most = pool().stats().peak_live_bytes;
   ASSERT_GT(most, 3 * least);
 
-  int in_backward = 0;
-  for (const double share : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+  for (const double share : {0.3, 0.4, 0.5, 0.6, 0.7}) {
     SCOPED_TRACE(share);
     release_workspace();
     pool().trim();
@@ -223,9 +228,7 @@ TEST_P(MemoryPressure, TrainingGoesOnWithASmallerBatch) {
     for (int64_t i = 0; i < 3; ++i) expected.push_back(control.step(kSmall, kSide, 2 + i));
     EXPECT_EQ(losses, expected);
     EXPECT_EQ(differences(training.state(), control.state()), kNone);
-    in_backward += 1;
   }
-  EXPECT_EQ(in_backward, 5);
 }
 
 /// Takes all memory of a device but about `spared` bytes.
@@ -246,7 +249,7 @@ std::vector<Tensor> fill_device(Device device, size_t spared) {
   return taken;
 }
 
-TEST(GpuMemory, TrainingGoesOnWhenTheDeviceIsFull) {
+TEST(GpuLongMemory, TrainingGoesOnWhenTheDeviceIsFull) {
   const Device device = Device::cuda();
   if (!is_available(device)) GTEST_SKIP() << "no GPU";
   MemoryPool& pool = backend_of(device).memory_pool(0);
@@ -307,11 +310,14 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
   std::vector<int64_t> batches;
   for (int i = 0; i < 20; ++i) batches.push_back(1 + static_cast<int64_t>(random()) % most);
   batches.push_back(most);
+  training.step(1, sides[0], 0);
+  const size_t resident_at_first = resident_bytes();
   // Every size has been met once when the warm-up ends.
   for (const int64_t side : sides) {
     for (const int64_t batch : batches) training.step(batch, side, 0);
   }
-  const size_t live = pool.stats().live_bytes, descriptors = open_descriptors(), resident = resident_bytes();
+  const size_t live = pool.stats().live_bytes, descriptors = open_descriptors();
+  size_t resident = 0;  // once the host's allocator has settled, too
   const size_t reserved = pool.stats().peak_reserved_bytes;
   size_t most_reserved = 0;
   for (int i = 0; i < steps; ++i) {
@@ -319,19 +325,21 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
     ASSERT_EQ(pool.stats().live_bytes, live) << "after step " << i;
     ASSERT_EQ(open_descriptors(), descriptors) << "after step " << i;
     most_reserved = std::max(most_reserved, pool.stats().reserved_bytes);
+    if (i == steps / 4) resident = resident_bytes();
   }
   const PoolStats stats = pool.stats();
   std::printf(
-      "  peak live %zu MiB, reserved %zu, then at most %zu MiB (%.3f of peak live), resident %zu + %zd KiB, "
+      "  peak live %zu MiB, reserved %zu, then at most %zu MiB (%.3f of peak live), resident %zu, %zu, "
+      "%zu KiB, "
       "%llu segments taken, %llu given back\n",
       stats.peak_live_bytes >> 20, reserved >> 20, most_reserved >> 20,
       static_cast<double>(stats.peak_reserved_bytes) / static_cast<double>(stats.peak_live_bytes),
-      resident >> 10, (static_cast<ssize_t>(resident_bytes()) - static_cast<ssize_t>(resident)) / 1024,
+      resident_at_first >> 10, resident >> 10, resident_bytes() >> 10,
       static_cast<unsigned long long>(stats.device_allocations),
       static_cast<unsigned long long>(stats.device_deallocations));
   EXPECT_LE(static_cast<double>(stats.peak_reserved_bytes),
             std::max(1.2 * static_cast<double>(stats.peak_live_bytes), 0x1p25));
-  EXPECT_LE(resident_bytes(), resident + (size_t{8} << 20));
+  EXPECT_LE(resident_bytes(), resident + (size_t{2} << 20));
 }
 
 TEST(MemoryOverTime, StaysFlatWithChangingBatches) {

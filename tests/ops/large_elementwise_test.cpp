@@ -138,10 +138,10 @@ TEST_P(LargeElementwise, PRelu) {
                       return cast(part.dx, DType::kFloat16);
                     }),
               0);
-    const PReluGrads wide = prelu_grad(x, alpha, affine(dy, 0x1p-18, 0.0), layout);  // within float16's range
+    const PReluGrads wide = prelu_grad(x, alpha, affine(dy, 0x1p-22, 0.0), layout);  // within float16's range
     const std::vector<float> sums = cast(wide.dalpha, DType::kFloat32).to_vector<float>();
     for (size_t c = 0; c < sums.size(); ++c) {
-      const double expected = dalpha[c] * 0x1p-18;
+      const double expected = dalpha[c] * 0x1p-22;
       EXPECT_NEAR(static_cast<double>(sums[c]), expected, 2e-3 * (1 + std::abs(expected))) << c;
     }
   }

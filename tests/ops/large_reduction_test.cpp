@@ -5,6 +5,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/op/call.h>
+#include <sinter/core/runtime/settings.h>
 #include <sinter/ops/affine/affine.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
@@ -86,13 +87,14 @@ TEST_P(LargeReduction, MaximumAndItsPlace) {
   const auto first_of = [](const std::vector<double>& values) {
     return std::max_element(values.begin(), values.end()) - values.begin();
   };
+  const int64_t first_column = first_of(p.table(1)), first_row = first_of(p.table(0));
   const std::vector<int64_t> in_rows = argmax(x, 1).to_vector<int64_t>();
   for (int64_t i = 0; i < scale.rows; ++i) {
-    ASSERT_EQ(in_rows[static_cast<size_t>(i)], i == row ? column : first_of(p.table(1))) << i;
+    ASSERT_EQ(in_rows[static_cast<size_t>(i)], i == row ? column : first_column) << i;
   }
   const std::vector<int64_t> in_columns = argmax(x, 0).to_vector<int64_t>();
   for (int64_t j = 0; j < scale.columns; ++j) {
-    ASSERT_EQ(in_columns[static_cast<size_t>(j)], j == column ? row : first_of(p.table(0))) << j;
+    ASSERT_EQ(in_columns[static_cast<size_t>(j)], j == column ? row : first_row) << j;
   }
 
   const Tensor one = full({}, 1.0, DType::kFloat16, scale.device);
@@ -309,7 +311,20 @@ void right_or_clear_error(const Scale& scale, F action) {
   }
 }
 
-class LargeProduct : public LargeTensor {};
+class LargeProduct : public LargeTensor {
+ protected:
+  void SetUp() override {
+    LargeTensor::SetUp();
+    settings::set_autotune(false);  // on tensors of this size it takes half a minute
+  }
+  void TearDown() override {
+    settings::set_autotune(autotune_);
+    LargeTensor::TearDown();
+  }
+
+ private:
+  const bool autotune_ = settings::autotune();
+};
 INSTANTIATE_TEST_SUITE_P(GpuLong, LargeProduct, ::testing::Values(kLarge));
 INSTANTIATE_TEST_SUITE_P(Small, LargeProduct, ::testing::Values(kSmall));
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/op/call.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pool/pool.h>
 
@@ -51,6 +52,28 @@ TEST_P(PoolTest, MaxNeverTakesPadding) {
   const std::vector<Tensor> lowest =
       call(builtin("max_pool2d"), {image({low, low, low, low}, 2, 2, GetParam())}, options);
   EXPECT_EQ(lowest[1].to_vector<uint8_t>(), std::vector<uint8_t>{4});  // the first place inside the image
+}
+
+TEST_P(PoolTest, IndicesThatNameNoPixelMoveNoGradient) {
+  const PoolOptions options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .layout = GetParam()};
+  const Shape shape = GetParam() == Layout::kNCHW ? Shape{1, 1, 2, 2} : Shape{1, 2, 2, 1};
+  const Tensor dy = image({1, 2, 4, 8}, 2, 2, GetParam());
+  for (const Device device : {Device::cpu(), Device::cuda()}) {
+    if (!is_available(device)) continue;
+    // Padding above, beyond the window, padding on the right, and one that is right: the second of its row.
+    const Tensor indices = Tensor::from_values<uint8_t>({1, 255, 2, 4}, shape);
+    const Tensor dx = max_pool2d_grad(dy.to(device), indices.to(device), {options, 3, 3});
+    EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 4, 0, 0, 0, 8})) << to_string(device);
+  }
+  // Wide windows have wide indices, which can be negative.
+  const PoolOptions wide{.kernel = {16, 16}, .stride = {16, 16}, .layout = GetParam()};
+  const Tensor one = image({1}, 1, 1, GetParam());
+  for (const int32_t index :
+       {-1, 256, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
+    const Tensor indices = Tensor::from_values<int32_t>({index}, one.shape());
+    const Tensor dx = max_pool2d_grad(one, indices, {wide, 16, 16});
+    EXPECT_EQ(dx.to_vector<float>(), std::vector<float>(256, 0.0F)) << index;
+  }
 }
 
 TEST_P(PoolTest, OverlappingWindowsAddTheirGradients) {

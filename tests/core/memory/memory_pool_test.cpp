@@ -72,7 +72,6 @@ bool all_bytes_are(const void* block, size_t bytes, unsigned char byte) {
 }
 
 // ---- One stream
-// ------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, ZeroBytesAreNullptr) {
   make();
@@ -195,7 +194,6 @@ TEST_F(MemoryPoolTest, LiveBlocksGoBackWithThePool) {
 }
 
 // ---- Several streams
-// -------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, OtherStreamsWaitForTheEvent) {
   for (const size_t bytes : {size_t{1000}, 3 * kMiB}) {
@@ -310,7 +308,6 @@ TEST_F(MemoryPoolTest, TrimWaitsForPendingWork) {
 }
 
 // ---- Exhaustion
-// ------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, GivesCachedSegmentsBackAndRetries) {
   make({}, 10 * kMiB);
@@ -360,6 +357,20 @@ TEST_F(MemoryPoolTest, LimitBindsAndCanChange) {
   pool->deallocate(pool->allocate(kMiB));
 }
 
+TEST_F(MemoryPoolTest, FailsTheAllocationThatWasOrdered) {
+  make();
+  pool->fail_allocation(2);
+  void* const first = pool->allocate(100);
+  EXPECT_THROW(pool->allocate(100), OutOfMemory);
+  void* const second = pool->allocate(100);  // once
+  EXPECT_EQ(pool->stats().allocations, 2u);
+  pool->fail_allocation(1);
+  pool->fail_allocation(0);
+  pool->deallocate(pool->allocate(100));
+  pool->deallocate(first);
+  pool->deallocate(second);
+}
+
 TEST_F(MemoryPoolTest, OutOfMemoryNamesEveryNumber) {
   make({}, 16 * kMiB);
   void* const block = pool->allocate(3 * kMiB);
@@ -395,7 +406,6 @@ TEST_F(MemoryPoolTest, OutOfMemoryNamesEveryNumber) {
 }
 
 // ---- Modes
-// -----------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, PassThroughKeepsNothing) {
   make({.mode = PoolMode::kPassThrough, .byte_limit = {}});

@@ -141,6 +141,25 @@ TEST_F(WorkspaceTest, TakesWhatIsNeededWhenTheLargestNeedCannotBeHad) {
   EXPECT_EQ(workspace->capacity(), 3 * kMiB);
 }
 
+TEST_F(WorkspaceTest, AtMostIsAsMuchAsThereIs) {
+  EXPECT_EQ(workspace->lease_at_most(0).bytes(), 0u);
+  EXPECT_EQ(workspace->lease_at_most(3 * kMiB).bytes(), 3 * kMiB);
+  workspace->release();
+  pool.set_byte_limit(5 * kMiB);
+  {
+    const Workspace::Lease lease = workspace->lease_at_most(16 * kMiB);
+    EXPECT_EQ(lease.bytes(), 4 * kMiB);
+    std::memset(lease.data(), 1, lease.bytes());
+  }
+  pool.trim();
+  workspace->release();
+  void* const all = pool.allocate(5 * kMiB);
+  const Workspace::Lease none = workspace->lease_at_most(16 * kMiB);
+  EXPECT_EQ(none.bytes(), 0u);
+  EXPECT_EQ(none.data(), nullptr);
+  pool.deallocate(all);
+}
+
 TEST_F(WorkspaceTest, SurvivesAFailureOfEveryDeviceCall) {
   for (uint64_t k = 1; k <= 3; ++k) {
     pool.trim();

@@ -72,7 +72,10 @@ TEST(CudaDevice, WithoutADriverOnlyAskingForItFails) {
 }
 
 TEST_F(CudaDeviceDeathTest, HiddenGpusAreSaidToBeMissing) {
-  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  // The process of the statement comes by here too, and then sees no GPU.
+  constexpr const char* kHidden = "SINTER_TEST_HIDDEN_GPUS";
+  if (std::getenv(kHidden) == nullptr && !is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  setenv(kHidden, "1", 1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   EXPECT_EXIT(
       {
@@ -81,6 +84,7 @@ TEST_F(CudaDeviceDeathTest, HiddenGpusAreSaidToBeMissing) {
       },
       testing::ExitedWithCode(0), "cpu works; .*the NVIDIA driver found no usable GPU");
   unsetenv("CUDA_VISIBLE_DEVICES");
+  unsetenv(kHidden);
 }
 
 TEST(CudaDevice, AnIndexBeyondTheLastIsRefused) {
@@ -108,8 +112,7 @@ void run_lost_device() {
   for (const auto& action : std::initializer_list<std::function<void()>>{
            [&] { ops::relu(kept); }, [&] { kept.to_vector<float>(); },
            [] { Tensor::empty({int64_t{1} << 28}, DType::kFloat32, Device::cuda()); },
-           [] { synchronize(Device::cuda()); }, [] { backend_of(Device::cuda()).memory_pool(0).trim(); },
-           [] { backend_of(Device::cuda()).create_stream(0); }}) {
+           [] { synchronize(Device::cuda()); }, [] { backend_of(Device::cuda()).create_stream(0); }}) {
     later += device_error_of(action) + "; ";
   }
   end_with(fmt::format("{} | {} | {}", first, later, cpu_works() ? "cpu works" : "cpu broken"));
@@ -118,11 +121,14 @@ void run_lost_device() {
 TEST_F(CudaDeviceDeathTest, ALostGpuIsReportedOnceAndTheCpuWorksOn) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   // Nothing else may be on standard error: tensors that are freed and the end of the process say nothing.
-  const std::string lost = "\\[cuda\\] the device was lost by an earlier error; restart the program";
+  const std::string lost =
+      "\\[cuda\\] the device was lost by an earlier error \\(cudaErrorIllegalAddress in [^;]*\\); restart "
+      "the "
+      "program";
   EXPECT_EXIT(run_lost_device(), testing::ExitedWithCode(0),
               "^\\[cuda\\] .* failed: an illegal memory access was encountered .*The device is lost to this "
               "process: restart the program.* \\| (" +
-                  lost + "; )+\\| cpu works\n$");
+                  lost + "; )+ \\| cpu works\n$");
 }
 
 }  // namespace

@@ -168,6 +168,7 @@ TEST(CacheFolder, ComesFromTheEnvironment) {
 /// Plans that exist on paper: what they are called, whether they can be built, how long they take.
 class FakeCandidates final : public PlanCandidates {
  public:
+  static constexpr double kNoRoom = -1;  // as a time: there is no room to take it
   struct Plan {
     std::string name;
     bool builds = true;
@@ -191,6 +192,7 @@ class FakeCandidates final : public PlanCandidates {
   std::optional<double> time(size_t i) override {
     EXPECT_EQ(preparations, 1);
     timed.push_back(i);
+    if (plans_[i].time == kNoRoom) throw OutOfMemory("[fake] no room");
     return plans_[i].time;
   }
 
@@ -259,6 +261,18 @@ TEST(ChoosePlan, MeasuresAnewWhenTheRememberedPlanIsGone) {
     EXPECT_EQ(choose_plan(cache, "p", candidates, true, 10), 3u);
     EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0}));
   }
+}
+
+TEST(ChoosePlan, PassesOverPlansForWhichMemoryIsShort) {
+  const double too_much = FakeCandidates::kNoRoom;
+  PlanCache cache(std::nullopt, "gpu");
+  FakeCandidates candidates({{"huge", true, too_much}, {"slow", true, 30.0}, {"fast", true, 10.0}});
+  EXPECT_EQ(choose_plan(cache, "p", candidates, true, 2), 2u) << "a plan that was not timed does not count";
+  EXPECT_EQ(cache.find("p"), std::nullopt) << "with more memory another may win";
+
+  FakeCandidates huge({{"refused", false, too_much}, {"huge", true, too_much}, {"as huge", true, too_much}});
+  EXPECT_EQ(choose_plan(cache, "p", huge, true, 10), 1u);
+  EXPECT_EQ(cache.find("p"), std::nullopt);
 }
 
 TEST(ChoosePlan, FindsNothingWhereNothingWorks) {

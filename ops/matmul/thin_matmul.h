@@ -1,0 +1,58 @@
+// Matrix products with a side so thin that they are products of a matrix with a few vectors, and whether
+// those kernels are the faster ones. Host code without devices.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include <sinter/ops/matmul/batch_runs.h>
+#include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/thin_product.h>
+
+namespace sinter::ops {
+
+/// The run of products op(a) (m, k) times op(b) (k, n) as products of the larger operand with the rows or
+/// columns of the other; `swapped` if the larger one is b.
+struct ThinMatmul {
+  ThinProblem problem;
+  bool swapped = false;
+};
+
+/// Nothing if both sides are too thick, or if what is thin lies in a way that the kernels do not read.
+inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dtype, int64_t m, int64_t n,
+                                         int64_t k, const BatchRun& run) {
+  if (std::min(m, n) > kMostThinVectors) return std::nullopt;
+  ThinMatmul thin{.problem = {.dtype = dtype, .batch = run.count}, .swapped = m < n};
+  ThinProblem& p = thin.problem;
+  const int64_t a_stride = run.a_step * m * k, b_stride = run.b_step * k * n;
+  // y = a b has the rows of a against the columns of b; y^T = b^T a^T those of b^T against those of a^T.
+  const int64_t outs = std::max(m, n), vectors = std::min(m, n);
+  const bool matrix_transposed = thin.swapped ? !options.transpose_b : options.transpose_a;
+  const bool vectors_are_rows = thin.swapped ? !options.transpose_a : options.transpose_b;
+  p.transpose = matrix_transposed;
+  p.rows = matrix_transposed ? k : outs;
+  p.columns = matrix_transposed ? outs : k;
+  p.vectors = static_cast<int>(vectors);
+  p.a_stride = thin.swapped ? b_stride : a_stride;
+  p.x_stride = thin.swapped ? a_stride : b_stride;
+  p.x_vector = vectors_are_rows ? k : 1;
+  p.x_element = vectors_are_rows ? 1 : vectors;
+  p.y_vector = thin.swapped ? outs : 1;
+  p.y_element = thin.swapped ? 1 : vectors;
+  if (!can_multiply_thin(p)) return std::nullopt;
+  return thin;
+}
+
+/// Whether the thin kernels are faster than cuBLAS, as measured on an H200; docs/kernels/matvec.md has the
+/// figures. Several vectors pay where they are few, lie densely and leave memory the bottleneck: in the
+/// 16-bit types cuBLAS has tensor cores.
+inline bool is_thin_faster(const ThinProblem& problem) {
+  if (problem.vectors == 1) return true;
+  if (problem.transpose || problem.x_element != 1) return false;
+  if (problem.dtype != DType::kFloat32) return problem.vectors == 2 && problem.columns <= 32;
+  return problem.columns % 4 == 0 &&
+         (problem.vectors == 2 || (problem.vectors <= 4 && problem.columns <= 100));
+}
+
+}  // namespace sinter::ops

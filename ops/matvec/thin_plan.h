@@ -1,0 +1,98 @@
+// How a GPU cuts products of a matrix with one or a few vectors. Pure arithmetic, without CUDA.
+//
+// Such products are bound by reading the matrix, once. It is row-major, (rows, columns); the sums run along
+// its rows (y = a x) or along its columns (y = a^T x).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace sinter::ops {
+
+/// Sums along rows: `lanes` neighbouring threads of a warp share a row, each takes every lanes-th pack. Short
+/// rows are taken at once, `unroll` packs to a lane; along longer ones a whole warp walks, `unroll` packs in
+/// flight. Where such rows are few they are cut into parts, each with a warp of its own, whose sums a second
+/// kernel adds.
+struct RowSumPlan {
+  static constexpr int kThreads = 256;     ///< of a block
+  static constexpr int kWideAtOnce = 2;    ///< packs of a lane in short rows: of 16 bytes
+  static constexpr int kNarrowAtOnce = 5;  ///< the same for narrower packs
+  static constexpr int kWalking = 4;
+
+  int pack = 1;            ///< elements of an access; divides the columns
+  int lanes = 1;           ///< a power of two, at most 32
+  int unroll = 1;          ///< packs of a lane in flight
+  bool at_once = false;    ///< lanes * unroll packs are enough for a row
+  int64_t packs = 0;       ///< of a row
+  int64_t part_packs = 0;  ///< of a part, the last of which may have fewer
+  int64_t parts = 1;
+
+  int rows_per_block() const { return kThreads / lanes; }
+};
+
+/// Sums along columns: a block has `width` threads side by side, each with a pack of columns, and `depth`
+/// threads below each other that take every depth-th row of the block's part of the rows. Sums of several
+/// parts are added by a second kernel.
+struct ColumnSumPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+
+  int pack = 1;           ///< elements of an access; divides the columns
+  int width = 1;          ///< a power of two, at most 32
+  int64_t tiles = 0;      ///< blocks side by side
+  int64_t part_rows = 0;  ///< of a part, the last of which may have fewer
+  int64_t parts = 1;
+
+  int depth() const { return kThreads / width; }
+};
+
+namespace detail {
+
+inline constexpr int64_t kThinBlocks = 132 * 8;  // that a large GPU runs at once
+inline constexpr int64_t kMostParts = 65535;     // a limit of grids
+
+inline int64_t divide_up(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+}  // namespace detail
+
+/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes. Depends on the
+/// sizes alone.
+inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wide) {
+  constexpr int64_t kLeastPart = 8;  // packs of a lane below which cutting a row does not pay
+  RowSumPlan plan{.pack = pack, .packs = columns / pack};
+  const int64_t packs = std::max<int64_t>(plan.packs, 1);
+  plan.unroll = wide ? RowSumPlan::kWideAtOnce : RowSumPlan::kNarrowAtOnce;
+  plan.at_once = packs <= int64_t{32} * plan.unroll;
+  if (!plan.at_once) plan.unroll = RowSumPlan::kWalking;
+  plan.lanes = static_cast<int>(
+      std::bit_ceil(std::min<uint64_t>(static_cast<uint64_t>(detail::divide_up(packs, plan.unroll)), 32)));
+  plan.part_packs = packs;
+  if (plan.at_once) return plan;
+  const int64_t blocks = std::max<int64_t>(detail::divide_up(rows, plan.rows_per_block()), 1);
+  const int64_t most = std::max<int64_t>(packs / (kLeastPart * plan.lanes), 1);
+  const int64_t parts =
+      std::clamp<int64_t>(detail::kThinBlocks / blocks, 1, std::min(most, detail::kMostParts));
+  plan.part_packs = detail::divide_up(packs, parts);
+  plan.parts = detail::divide_up(packs, plan.part_packs);
+  return plan;
+}
+
+/// `rows` and `columns` of one of `matrices`. Depends on the sizes alone.
+inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kLeastRows = 4;  // of a thread
+  ColumnSumPlan plan{.pack = pack};
+  const int64_t packs = columns / pack;
+  plan.width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(packs, 1, 32))));
+  plan.tiles = detail::divide_up(packs, plan.width);
+  const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1);
+  const int64_t most = std::max<int64_t>(rows / (kLeastRows * plan.depth()), 1);
+  const int64_t parts =
+      std::clamp<int64_t>(detail::kThinBlocks / blocks, 1, std::min(most, detail::kMostParts));
+  plan.part_rows = std::max<int64_t>(detail::divide_up(rows, parts), 1);
+  plan.parts = std::max<int64_t>(detail::divide_up(rows, plan.part_rows), 1);
+  return plan;
+}
+
+}  // namespace sinter::ops

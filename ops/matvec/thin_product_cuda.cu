@@ -1,0 +1,31 @@
+// Chooses the kernels of thin products. They are bound by memory: the matrix is read once, coalesced, in
+// accesses as wide as its rows allow. docs/kernels/matvec.md tells why they are cut as they are.
+#include <sinter/ops/matvec/thin_kernels_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int64_t kMostRows = int64_t{1} << 30;
+
+}  // namespace
+
+void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
+                   void* workspace) {
+  SINTER_ASSERT(can_multiply_thin(problem), "[matvec] {} vectors with strides {} and {} have no kernel",
+                problem.vectors, problem.x_vector, problem.x_element);
+  dispatch_float(problem.dtype, "matvec", [&]<class T> {
+    const T *matrix = static_cast<const T*>(a), *vectors = static_cast<const T*>(x);
+    T* out = static_cast<T*>(y);
+    auto* const table = static_cast<compute_type<T>*>(workspace);
+    if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table);
+    // The kernel counts rows with 32 bits.
+    ThinProblem piece = problem;
+    for (int64_t row = 0; row < problem.rows; row += kMostRows) {
+      piece.rows = std::min(kMostRows, problem.rows - row);
+      launch_row_sums<T>(stream, piece, matrix + row * problem.columns, vectors,
+                         out + row * problem.y_element, table);
+    }
+  });
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,201 @@
+// How a GPU cuts a tensor for PReLU. Pure arithmetic, without CUDA.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+
+#include <sinter/ops/common/channel_view.h>
+
+namespace sinter::ops {
+
+// ---- elementwise: forward, and the gradient of x
+
+/// How the slopes of neighbouring elements lie, which decides how a pack of them is found.
+enum class SlopeOrder {
+  kRuns,     ///< runs of at least a pack: a pack has one slope, or changes once to the next
+  kVectors,  ///< channels side by side, a multiple of a pack: a pack's slopes are an aligned vector
+  kMixed     ///< anything else
+};
+
+inline SlopeOrder slope_order(const ChannelView& view, int64_t pack) {
+  if (view.inner >= pack) return SlopeOrder::kRuns;
+  return view.inner == 1 && view.channels % pack == 0 ? SlopeOrder::kVectors : SlopeOrder::kMixed;
+}
+
+/// A contiguous piece of a tensor that is itself a tensor with channels.
+struct ChannelSlab {
+  int64_t first = 0;    ///< its first element
+  int64_t channel = 0;  ///< the channel that is its channel 0
+  ChannelView view;
+};
+
+/// Calls body(slab) for slabs of at most `most` elements that together are the tensor, in order, so that
+/// kernels can count with 32 bits. Slabs begin at multiples of `pack` elements (`pack` divides `most`)
+/// wherever that is possible without ending inside of a channel's run.
+template <class Body>
+void for_each_slab(const ChannelView& view, int64_t most, int64_t pack, Body&& body) {
+  const int64_t period = view.channels * view.inner;
+  // Whole multiples of a pack if there are any, else what fits.
+  const auto steps_of = [&](int64_t size) {
+    const int64_t fit = most / size;
+    return fit >= pack ? fit / pack * pack : fit;
+  };
+  if (view.numel() == 0) return;
+  if (period <= most) {
+    const int64_t step = steps_of(period);
+    for (int64_t outer = 0; outer < view.outer; outer += step) {
+      body(ChannelSlab{outer * period, 0, {std::min(step, view.outer - outer), view.channels, view.inner}});
+    }
+    return;
+  }
+  for (int64_t outer = 0; outer < view.outer; ++outer) {
+    if (view.inner <= most) {
+      const int64_t step = steps_of(view.inner);
+      for (int64_t channel = 0; channel < view.channels; channel += step) {
+        body(ChannelSlab{outer * period + channel * view.inner,
+                         channel,
+                         {1, std::min(step, view.channels - channel), view.inner}});
+      }
+      continue;
+    }
+    for (int64_t channel = 0; channel < view.channels; ++channel) {
+      for (int64_t place = 0; place < view.inner; place += most) {
+        body(ChannelSlab{outer * period + channel * view.inner + place,
+                         channel,
+                         {1, 1, std::min(most, view.inner - place)}});
+      }
+    }
+  }
+}
+
+// ---- with sums: the gradients of x and alpha
+
+/// The tensor is seen as rows of `columns` packs, a multiple of all channels' elements, so that a column
+/// belongs to the same channels in every row: a thread keeps their slopes and sums in registers and walks
+/// down. A block has `width` columns side by side and `lanes` threads below each other; the blocks of a tile,
+/// one for each of `parts` parts, take turns at the rows. A block's sums, one for every run of a channel that
+/// its columns touch, go to its `slots` places of a table, which a second kernel adds up. A row has `runs`
+/// runs; run i belongs to channel i % channels.
+struct PReluGradPlan {
+  int64_t pack = 1;
+  int64_t inner = 1, channels = 1;
+  int64_t columns = 0;  ///< packs of a row
+  int64_t runs = 0;     ///< of a row
+  int64_t rows = 0;     ///< whole ones
+  int64_t rest = 0;     ///< elements behind them
+  int width = 1, lanes = 1;
+  int64_t tiles = 0;  ///< blocks side by side
+  int64_t parts = 0;  ///< 0 if the tensor is empty
+  int64_t slots = 0;
+
+  /// The first row of a thread, and from one of its rows to the next.
+  constexpr int64_t first_row(int64_t part, int64_t lane) const { return part * lanes + lane; }
+  constexpr int64_t row_step() const { return parts * lanes; }
+  /// Rows of whole packs that a column has.
+  constexpr int64_t rows_of(int64_t column) const { return rows + ((column + 1) * pack <= rest ? 1 : 0); }
+  /// Elements that a column has behind those, if the tensor's end lies within the pack.
+  constexpr int64_t elements_behind(int64_t column) const {
+    const int64_t left = rest - column * pack;
+    return left > 0 && left < pack ? left : 0;
+  }
+  constexpr int64_t tile_elements() const { return width * pack; }
+  /// Rows with the one that is not whole.
+  int64_t all_rows() const { return rows + (rest > 0 ? 1 : 0); }
+  int64_t table_size() const { return parts * tiles * slots; }
+  /// Threads of a block: its shuffles need whole warps.
+  int threads() const { return (width * lanes + 31) / 32 * 32; }
+};
+
+/// The plan for packs of `pack` elements (a power of two). It depends on the shape and `pack` alone.
+inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) {
+  constexpr int64_t kThreads = 512;      // of a block, at most
+  constexpr int64_t kBlocks = 132 * 2;   // of kThreads that a large GPU should have at once
+  constexpr int64_t kMostRows = 16;      // of a thread, where there are tiles enough
+  constexpr int64_t kMostParts = 65535;  // a limit of grids
+  // With one channel any cut into rows will do.
+  const ChannelView view =
+      any_view.channels == 1 ? ChannelView{.outer = any_view.numel(), .channels = 1, .inner = 1} : any_view;
+  PReluGradPlan plan{.pack = pack, .inner = view.inner, .channels = view.channels};
+  if (view.numel() == 0) return plan;
+  const int64_t period = view.channels * view.inner, row = std::lcm(period, pack);
+  plan.columns = row / pack;
+  plan.runs = row / view.inner;
+  plan.rows = view.numel() / row;
+  plan.rest = view.numel() % row;
+  // Wide tiles have few threads, so that many are at work at once. Tiles that end where channels do have no
+  // channel in common, if such a tile is small enough.
+  const int64_t most_width = plan.columns >= kThreads * kBlocks / 4 ? kThreads / 4 : kThreads / 2;
+  const int64_t whole = std::lcm(view.inner, pack) / pack;
+  int64_t width = std::min(plan.columns, most_width);
+  if (whole <= width) width -= width % whole;
+  plan.width = static_cast<int>(width);
+  plan.tiles = (plan.columns + width - 1) / width;
+  const int64_t block = plan.tiles >= kBlocks ? width : kThreads;
+  plan.lanes = static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, std::max<int64_t>(block / width, 1)));
+  const int64_t steps = (plan.all_rows() + plan.lanes - 1) / plan.lanes;  // of a tile's threads over all rows
+  const int64_t wanted = plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows
+                                               : (kBlocks * kThreads) / (plan.tiles * plan.lanes * width);
+  plan.parts = std::clamp<int64_t>(wanted, 1, std::min(steps, kMostParts));
+  plan.slots = std::min(plan.runs, (plan.tile_elements() - 1) / view.inner + 2);
+  return plan;
+}
+
+/// Whole channels to a cluster of blocks, which add them up between themselves: no table, no second kernel.
+/// `span` packs of a row are `group_channels` whole channels, as few as that takes; the `cluster` blocks of a
+/// group take turns at its packs. With several channels to a group threads have fixed columns.
+struct PReluClusterPlan {
+  int64_t pack = 1;
+  int64_t inner = 1, channels = 1;
+  int64_t columns = 0;  ///< packs of a row
+  int64_t rows = 0;
+  int64_t groups = 0;  ///< 0: the shape is not for clusters
+  int span = 1, group_channels = 1;
+  int lanes = 0;  ///< threads below each other; 0: one channel to a group, no fixed columns
+  int cluster = 1;
+  int threads = 0;  ///< of a block, whole warps
+
+  /// The columns of a group in which its channel c lies. If it begins within a pack, then it has the second
+  /// of that column's sums.
+  constexpr int64_t low_column(int64_t c) const { return c * inner / pack; }
+  constexpr int64_t high_column(int64_t c) const { return ((c + 1) * inner - 1) / pack; }
+  constexpr bool begins_within(int64_t c) const { return c * inner % pack != 0; }
+};
+
+/// As plan_prelu_grad; for tensors whose rows (outer) are whole packs and have at least a pack to a channel.
+inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pack) {
+  constexpr int64_t kBlockThreads = 1024;
+  constexpr int64_t kProcessors = 132;  // of a large GPU
+  constexpr int64_t kGpuThreads = kProcessors * kBlockThreads;
+  constexpr int64_t kMostCluster = 8;
+  const int64_t period = view.channels * view.inner;
+  PReluClusterPlan plan{.pack = pack, .inner = view.inner, .channels = view.channels};
+  if (view.numel() == 0 || view.inner < pack || period % pack != 0) return plan;
+  const int64_t span = std::lcm(view.inner, pack) / pack, group_channels = span * pack / view.inner;
+  if (view.channels % group_channels != 0 || span * view.outer > INT32_MAX) return plan;
+  const bool fixed = group_channels > 1;
+  if (fixed && span > kBlockThreads / 4) return plan;
+  const int64_t groups = view.channels / group_channels, work = span * view.outer;
+  // One wave of blocks, if there are groups enough for that.
+  const int64_t threads = groups > kProcessors ? kBlockThreads / 2 : kBlockThreads;
+  const int64_t cluster = std::clamp<int64_t>(
+      static_cast<int64_t>(
+          std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(kGpuThreads / (groups * threads), 1)))),
+      1,
+      std::min(kMostCluster,
+               static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((work + threads - 1) / threads)))));
+  if (groups * cluster * threads < kGpuThreads / 4) return plan;
+  plan.columns = period / pack;
+  plan.rows = view.outer;
+  plan.span = static_cast<int>(span);
+  plan.group_channels = static_cast<int>(group_channels);
+  plan.lanes = fixed ? static_cast<int>(std::min(threads / span, view.outer)) : 0;
+  plan.cluster = static_cast<int>(cluster);
+  plan.threads = static_cast<int>(fixed ? (plan.lanes * span + 31) / 32 * 32 : threads);
+  plan.groups = groups;
+  return plan;
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,204 @@
+// PReLU's kernels beyond the small samples: sizes around those of packs, blocks and parts, views that are not
+// aligned, hard values, and the same bits from run to run. Compared with loops in double precision; needs a
+// GPU.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/backend.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/prelu/prelu.h>
+
+namespace sinter::ops {
+namespace {
+
+class PReluCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_available(Device::cuda())) GTEST_SKIP() << "needs a GPU";
+  }
+};
+
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+
+/// A copy on the GPU, `offset` elements behind an address that is aligned.
+Tensor on_gpu(const Tensor& tensor, int64_t offset = 0) {
+  const auto skipped = static_cast<size_t>(offset) * size_of(tensor.dtype());
+  const Tensor room = Tensor::empty({tensor.numel() + offset}, tensor.dtype(), Device::cuda());
+  const Tensor view = Tensor::over(room.storage(), room.offset_bytes() + skipped,
+                                   {tensor.shape(), tensor.dtype(), Device::cuda()});
+  copy_bytes(view.raw_data(), Device::cuda(), tensor.raw_data(), Device::cpu(), tensor.spec().bytes());
+  return view;
+}
+
+std::vector<double> doubles(const Tensor& tensor) {
+  return cast(tensor.to(Device::cpu()), DType::kFloat64).to_vector<double>();
+}
+
+/// A call with its expected results, by plain loops.
+struct Case {
+  Tensor x, alpha, dy;
+  Layout layout = Layout::kNCHW;
+  std::vector<double> y, dx, dalpha, magnitudes;  ///< the last: of dalpha's terms
+
+  Case(SampleMaker& maker, const Shape& shape, Layout order, bool one_slope) : layout(order) {
+    const bool last = shape.rank() <= 2 || layout == Layout::kNHWC;
+    const int64_t channels = shape[last ? -1 : 1];
+    x = maker.tensor(shape);
+    dy = maker.tensor(shape);
+    alpha = maker.tensor({one_slope ? 1 : channels}, -0.5, 0.5);
+    const int64_t inner = last ? 1 : shape.count(2, shape.rank());
+    expect(one_slope ? 1 : channels, inner);
+  }
+
+  void expect(int64_t channels, int64_t inner) {
+    const std::vector<double> xs = doubles(x), slopes = doubles(alpha), dys = doubles(dy);
+    y = xs, dx = dys;
+    dalpha.assign(slopes.size(), 0.0);
+    magnitudes = dalpha;
+    for (size_t i = 0; i < xs.size(); ++i) {
+      if (xs[i] > 0) continue;
+      const size_t channel = i / static_cast<size_t>(inner) % static_cast<size_t>(channels);
+      y[i] *= slopes[channel];
+      dx[i] *= slopes[channel];
+      dalpha[channel] += xs[i] * dys[i];
+      magnitudes[channel] += std::abs(xs[i] * dys[i]);
+    }
+  }
+};
+
+void expect_elements(const Tensor& got, const std::vector<double>& want, const char* what) {
+  const std::vector<double> values = doubles(got);
+  ASSERT_EQ(values.size(), want.size());
+  const double tolerance = default_tolerance(got.dtype());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_LE(std::abs(values[i] - want[i]), tolerance * (1.0 + std::abs(want[i])))
+        << what << " element " << i;
+  }
+}
+
+bool same_bytes(const Tensor& first, const Tensor& second) {
+  const Tensor a = first.to(Device::cpu()), b = second.to(Device::cpu());
+  const auto *left = static_cast<const std::byte*>(a.raw_data()),
+             *right = static_cast<const std::byte*>(b.raw_data());
+  return std::equal(left, left + a.spec().bytes(), right);
+}
+
+void check(const Case& one, int64_t offset) {
+  const Tensor x = on_gpu(one.x, offset), alpha = on_gpu(one.alpha, offset), dy = on_gpu(one.dy, offset);
+  const Tensor y = prelu(x, alpha, one.layout), only_dx = prelu_grad_x(x, alpha, dy, one.layout);
+  const PReluGrads grads = prelu_grad(x, alpha, dy, one.layout);
+  expect_elements(y, one.y, "y");
+  expect_elements(only_dx, one.dx, "dx alone");
+  expect_elements(grads.dx, one.dx, "dx");
+  const std::vector<double> dalpha = doubles(grads.dalpha);
+  ASSERT_EQ(dalpha.size(), one.dalpha.size());
+  for (size_t c = 0; c < dalpha.size(); ++c) {
+    // Sums in float32 and one rounding of the result: relative to the terms and to the sum.
+    const double tolerance =
+        default_tolerance(grads.dalpha.dtype()) * std::abs(one.dalpha[c]) + 1e-5 * one.magnitudes[c] + 1e-12;
+    ASSERT_LE(std::abs(dalpha[c] - one.dalpha[c]), tolerance) << "dalpha of channel " << c;
+  }
+  const PReluGrads again = prelu_grad(x, alpha, dy, one.layout);
+  ASSERT_TRUE(same_bytes(again.dalpha, grads.dalpha)) << "dalpha differs from run to run";
+  ASSERT_TRUE(same_bytes(again.dx, grads.dx));
+}
+
+TEST_F(PReluCuda, AgreesWithLoopsForEdgeSizes) {
+  const Shape shapes[] = {{1},
+                          {7},
+                          {33, 1},
+                          {5, 8},
+                          {300, 64},
+                          {4097, 24},
+                          {3, 5, 1, 1},
+                          {2, 512, 7, 7},
+                          {96, 3, 5, 5},
+                          {13, 7, 3, 3},
+                          {4, 64, 14, 14},
+                          {2, 3, 112, 112},
+                          {1, 2, 257, 129},
+                          {64, 1, 31, 17},
+                          {2, 1000, 2, 1},
+                          {700, 6, 1, 3}};
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(21, dtype);
+    for (const Shape& shape : shapes) {
+      for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+        for (const bool one_slope : {false, true}) {
+          const Case one(maker, shape, layout, one_slope);
+          for (const int64_t offset : {0, 1}) {
+            SCOPED_TRACE(fmt::format("{} {} {} one slope {} offset {}", shape, dtype, to_string(layout),
+                                     one_slope, offset));
+            check(one, offset);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PReluCuda, AgreesWithLoopsForRandomShapes) {
+  for (int i = 0; i < 300; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(1000 + i), kDTypes[i % 4]);
+    const int rank = static_cast<int>(maker.integer(1, 4));
+    Shape shape;
+    for (int axis = 0; axis < rank; ++axis) {
+      shape = shape.inserted(axis, maker.chance(0.02) ? 0 : maker.integer(1, maker.chance(0.3) ? 70 : 12));
+    }
+    const Layout layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
+    SCOPED_TRACE(fmt::format("case {} {} {} {}", i, shape, maker.dtype(), to_string(layout)));
+    check(Case(maker, shape, layout, maker.chance(0.2)), maker.integer(0, 1));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(PReluCuda, KeepsHardValues) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x =
+      on_gpu(Tensor::from_values<float>({nan, inf, -inf, -0.0F, 0.0F, 1e-45F, -1e-45F, 3e38F}, Shape{8, 1}));
+  const Tensor alpha = on_gpu(Tensor::from_values<float>({0.5F}, Shape{1}));
+  const Tensor dy = on_gpu(Tensor::full({8, 1}, 2.0));
+  const std::vector<float> y = prelu(x, alpha).to(Device::cpu()).to_vector<float>();
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[1], inf);
+  EXPECT_EQ(y[2], -inf);
+  EXPECT_TRUE(std::signbit(y[3]));
+  EXPECT_EQ(y[4], 0.0F);
+  EXPECT_EQ(y[5], 1e-45F);
+  EXPECT_EQ(y[7], 3e38F);
+  const PReluGrads grads = prelu_grad(x, alpha, dy);
+  EXPECT_EQ(grads.dx.to(Device::cpu()).to_vector<float>(), (std::vector<float>{1, 2, 1, 1, 1, 2, 1, 2}));
+  EXPECT_TRUE(std::isnan(grads.dalpha.to(Device::cpu()).to_vector<float>()[0]));
+}
+
+TEST_F(PReluCuda, OneBadChannelDoesNotSpoilOthers) {
+  // Planes of 49: packs hold elements of two channels.
+  const Tensor host = Tensor::full({4, 6, 7, 7}, -1.0);
+  host.data<float>()[2 * 49 + 48] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = on_gpu(host), alpha = on_gpu(Tensor::full({6}, 0.25)),
+               dy = on_gpu(Tensor::full({4, 6, 7, 7}, 1.0));
+  const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+  for (size_t c = 0; c < sums.size(); ++c) {
+    if (c == 2) {
+      EXPECT_TRUE(std::isnan(sums[c]));
+    } else {
+      EXPECT_EQ(sums[c], -196.0F) << "channel " << c;
+    }
+  }
+}
+
+TEST_F(PReluCuda, SumsManyHalvesInFloat32) {
+  // A sum of float16 terms in float16 would stop at 2048.
+  const Tensor x = on_gpu(cast(Tensor::full({40000, 8}, -1.0), DType::kFloat16));
+  const Tensor alpha = on_gpu(cast(Tensor::full({8}, 0.25), DType::kFloat16));
+  const Tensor dalpha = prelu_grad(x, alpha, x).dalpha;
+  for (const double sum : doubles(dalpha)) EXPECT_EQ(sum, 40000.0);
+}
+
+}  // namespace
+}  // namespace sinter::ops

@@ -1,0 +1,244 @@
+// How PReLU's kernels cut tensors: every element once, each with its own channel's slope and sum.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/prelu/prelu_plan.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kCases = 100000;
+
+int64_t integer(Generator& generator, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
+}
+
+/// Mostly small extents, now and then none or a few hundred.
+ChannelView random_view(Generator& generator) {
+  const auto extent = [&](int64_t most) {
+    return generator.uniform() < 0.02 ? 0
+                                      : integer(generator, 1, generator.uniform() < 0.1 ? most * 8 : most);
+  };
+  return {extent(9), extent(9), generator.uniform() < 0.3 ? 1 : extent(20)};
+}
+
+int64_t channel_of(const ChannelView& view, int64_t element) {
+  return element / view.inner % view.channels;
+}
+
+std::string text(const ChannelView& view) {
+  return "(" + std::to_string(view.outer) + ", " + std::to_string(view.channels) + ", " +
+         std::to_string(view.inner) + ")";
+}
+
+TEST(PReluPlan, SlabsAreTheTensorAndKeepItsChannels) {
+  Generator generator(1);
+  for (int i = 0; i < kCases; ++i) {
+    const ChannelView view = random_view(generator);
+    const int64_t pack = int64_t{1} << integer(generator, 0, 3);
+    const int64_t most = pack * integer(generator, 1, 60);
+    SCOPED_TRACE(text(view) + " most " + std::to_string(most) + " pack " + std::to_string(pack));
+    int64_t next = 0;
+    for_each_slab(view, most, pack, [&](const ChannelSlab& slab) {
+      ASSERT_EQ(slab.first, next);
+      ASSERT_GT(slab.view.numel(), 0);
+      ASSERT_LE(slab.view.numel(), most);
+      for (int64_t e = 0; e < slab.view.numel(); ++e) {
+        ASSERT_EQ(slab.channel + channel_of(slab.view, e), channel_of(view, slab.first + e))
+            << "element " << e;
+      }
+      next += slab.view.numel();
+    });
+    ASSERT_EQ(next, view.numel());
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(PReluPlan, GiantTensorsAreCutAtPacks) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  for (const ChannelView& view :
+       {ChannelView{1 << 20, 64, 49}, ChannelView{3, 1 << 21, 1000},
+        ChannelView{2, 3, (int64_t{1} << 32) + 5}, ChannelView{1, 1, (int64_t{1} << 31) + 1}}) {
+    int64_t next = 0, slabs = 0;
+    for_each_slab(view, kMost, 8, [&](const ChannelSlab& slab) {
+      EXPECT_EQ(slab.first, next);
+      EXPECT_LE(slab.view.numel(), kMost);
+      EXPECT_EQ(slab.channel, view.inner > kMost || slab.view.outer == 1 ? channel_of(view, slab.first) : 0);
+      if (view.inner <= kMost) {
+        EXPECT_EQ(slab.first % 8, 0);
+      }
+      next += slab.view.numel();
+      ++slabs;
+    });
+    EXPECT_EQ(next, view.numel());
+    EXPECT_LE(slabs, 2 * view.numel() / kMost + 6) << text(view);
+  }
+}
+
+TEST(PReluPlan, OrdersOfSlopesHoldWhatTheyPromise) {
+  Generator generator(2);
+  for (int i = 0; i < kCases; ++i) {
+    const ChannelView view = random_view(generator);
+    const int64_t pack = int64_t{1} << integer(generator, 0, 3);
+    const SlopeOrder order = slope_order(view, pack);
+    for (int64_t first = 0; first + pack <= view.numel(); first += pack) {
+      const int64_t channel = channel_of(view, first);
+      int changes = 0;
+      for (int64_t e = first + 1; e < first + pack; ++e) {
+        changes += channel_of(view, e) != channel_of(view, e - 1) ? 1 : 0;
+        if (order == SlopeOrder::kVectors) {
+          ASSERT_EQ(channel_of(view, e), channel + e - first) << text(view);
+        }
+      }
+      ASSERT_LE(changes, order == SlopeOrder::kRuns ? 1 : pack) << text(view) << " at " << first;
+      ASSERT_TRUE(order != SlopeOrder::kVectors || channel % pack == 0) << text(view);
+    }
+  }
+}
+
+/// Walks a tensor as the kernels do, with `values` in place of the terms, and gives the sum of every channel.
+std::vector<int64_t> sums_by_plan(const PReluGradPlan& plan, const std::vector<int64_t>& values,
+                                  std::vector<int>& visits) {
+  const int64_t tile = plan.tile_elements(), row = plan.columns * plan.pack;
+  std::vector<int64_t> table(static_cast<size_t>(plan.table_size()), -1);
+  const auto visit = [&](int64_t element) {
+    ++visits[static_cast<size_t>(element)];
+    return values[static_cast<size_t>(element)];
+  };
+  for (int64_t part = 0; part < plan.parts; ++part) {
+    for (int64_t t = 0; t < plan.tiles; ++t) {
+      const int64_t first_run = t * tile / plan.inner;
+      int64_t* slots = table.data() + (part * plan.tiles + t) * plan.slots;
+      for (int64_t x = 0; x < plan.width && t * plan.width + x < plan.columns; ++x) {
+        const int64_t column = t * plan.width + x;
+        for (int64_t i = 0; i < plan.pack; ++i) {
+          const int64_t run = (column * plan.pack + i) / plan.inner - first_run;
+          EXPECT_LT(run, plan.slots);
+          int64_t sum = 0;
+          for (int64_t lane = 0; lane < plan.lanes; ++lane) {
+            for (int64_t r = plan.first_row(part, lane); r < plan.rows_of(column); r += plan.row_step()) {
+              sum += visit(r * row + column * plan.pack + i);
+            }
+          }
+          if (part == 0 && i < plan.elements_behind(column)) {
+            sum += visit(plan.rows * row + column * plan.pack + i);
+          }
+          slots[run] = (slots[run] == -1 ? 0 : slots[run]) + sum;
+        }
+      }
+    }
+  }
+  std::vector<int64_t> sums(static_cast<size_t>(plan.channels));
+  for (int64_t run = 0; run < plan.runs; ++run) {
+    for (int64_t t = run * plan.inner / tile; t <= ((run + 1) * plan.inner - 1) / tile; ++t) {
+      for (int64_t part = 0; part < plan.parts; ++part) {
+        const int64_t slot = run - t * tile / plan.inner;
+        const int64_t value = table[static_cast<size_t>((part * plan.tiles + t) * plan.slots + slot)];
+        EXPECT_NE(value, -1) << "a place that no block wrote";
+        sums[static_cast<size_t>(run % plan.channels)] += value;
+      }
+    }
+  }
+  return sums;
+}
+
+TEST(PReluPlan, GradientsVisitEveryElementAndSumEveryChannel) {
+  Generator generator(3);
+  for (int i = 0; i < kCases; ++i) {
+    const ChannelView view = random_view(generator);
+    if (view.numel() > 20000) continue;
+    const int64_t pack = int64_t{1} << integer(generator, 0, 3);
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    const PReluGradPlan plan = plan_prelu_grad(view, pack);
+    if (view.numel() == 0) {
+      ASSERT_EQ(plan.parts, 0);
+      ASSERT_EQ(plan.table_size(), 0);
+      continue;
+    }
+    std::vector<int64_t> values(static_cast<size_t>(view.numel())),
+        expected(static_cast<size_t>(view.channels));
+    for (int64_t e = 0; e < view.numel(); ++e) {
+      values[static_cast<size_t>(e)] = integer(generator, 0, 1000);
+      expected[static_cast<size_t>(channel_of(view, e))] += values[static_cast<size_t>(e)];
+    }
+    std::vector<int> visits(values.size());
+    ASSERT_EQ(sums_by_plan(plan, values, visits), expected);
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PReluPlan, GridsAndScratchStayWithinTheirLimits) {
+  Generator generator(4);
+  const auto extent = [&] {
+    return static_cast<int64_t>(
+        std::exp2(generator.uniform() * static_cast<double>(integer(generator, 1, 13))));
+  };
+  for (int i = 0; i < kCases; ++i) {
+    const ChannelView view{extent(), extent(), generator.uniform() < 0.3 ? 1 : extent()};
+    const int64_t pack = int64_t{1} << integer(generator, 0, 3);
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    const PReluGradPlan plan = plan_prelu_grad(view, pack);
+    ASSERT_LE(plan.threads(), 1024);
+    ASSERT_GE(plan.width * plan.lanes, 1);
+    ASSERT_LE(plan.lanes * plan.tile_elements() * 8, 48 * 1024) << "shared memory of double sums";
+    ASSERT_GE(plan.tiles * plan.width, plan.columns);
+    ASSERT_LT((plan.tiles - 1) * plan.width, plan.columns) << "a block without columns";
+    ASSERT_GE(plan.parts, 1);
+    ASSERT_LT(plan.first_row(plan.parts - 1, 0), plan.all_rows()) << "a part without rows";
+    ASSERT_LE(plan.parts, 65535);
+    ASSERT_LT(plan.tiles, int64_t{1} << 31);
+    // A table of the blocks that run at once, or of a few places for every channel and 16 rows.
+    ASSERT_LE(plan.table_size(),
+              std::max<int64_t>(600 * 1024, plan.tiles * plan.slots * (plan.all_rows() / 16 + 1)));
+  }
+}
+
+TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
+  Generator generator(5);
+  int taken = 0;
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t pack = int64_t{1} << integer(generator, 1, 3);
+    const ChannelView view{integer(generator, 1, 20), integer(generator, 1, 512), integer(generator, 1, 400)};
+    const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
+    if (plan.groups == 0) continue;
+    ++taken;
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    ASSERT_EQ(plan.rows * plan.columns * pack, view.numel());
+    ASSERT_EQ(plan.groups * plan.span, plan.columns);
+    ASSERT_EQ(plan.groups * plan.group_channels, view.channels);
+    ASSERT_EQ(plan.span * pack, plan.group_channels * view.inner);
+    ASSERT_TRUE(plan.cluster >= 1 && plan.cluster <= 8);
+    ASSERT_TRUE(plan.threads % 32 == 0 && plan.threads <= 1024) << plan.threads;
+    if (plan.lanes == 0) {
+      ASSERT_EQ(plan.group_channels, 1);
+      continue;
+    }
+    ASSERT_LE(plan.lanes * plan.span, plan.threads);
+    ASSERT_LE((2 * plan.lanes * plan.span + plan.group_channels) * 8, 48 * 1024)
+        << "shared memory of double sums";
+    // Every column's sums are taken once as the first, or as the second, of a channel's.
+    std::vector<int> firsts(static_cast<size_t>(plan.span)), seconds(firsts.size());
+    for (int64_t c = 0; c < plan.group_channels; ++c) {
+      const int64_t low = plan.low_column(c), high = plan.high_column(c);
+      for (int64_t k = low; k <= high; ++k) {
+        ++(k == low && plan.begins_within(c) ? seconds : firsts)[static_cast<size_t>(k)];
+      }
+    }
+    for (int64_t k = 0; k < plan.span; ++k) {
+      const int64_t first = k * pack / view.inner, last = (k * pack + pack - 1) / view.inner;
+      ASSERT_EQ(firsts[static_cast<size_t>(k)], 1);
+      ASSERT_EQ(seconds[static_cast<size_t>(k)], last - first);
+      ASSERT_LE(last - first, 1);
+    }
+  }
+  EXPECT_GT(taken, kCases / 50);
+}
+
+}  // namespace
+}  // namespace sinter::ops

@@ -1,0 +1,160 @@
+// Products with one or a few vectors on a GPU beyond the small samples: every pack and number of lanes, rows
+// that are cut into parts, views that are not aligned, hard values, the same bits from run to run. Compared
+// with the CPU in double precision.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/backend.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/matvec.h>
+
+namespace sinter::ops {
+namespace {
+
+class ThinProductCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_available(Device::cuda())) GTEST_SKIP() << "needs a GPU";
+  }
+};
+
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+
+/// A copy on the GPU, `offset` elements behind an address that is aligned.
+Tensor on_gpu(const Tensor& tensor, int64_t offset = 0) {
+  const auto skipped = static_cast<size_t>(offset) * size_of(tensor.dtype());
+  const Tensor room = Tensor::empty({tensor.numel() + offset}, tensor.dtype(), Device::cuda());
+  const Tensor view = Tensor::over(room.storage(), room.offset_bytes() + skipped,
+                                   {tensor.shape(), tensor.dtype(), Device::cuda()});
+  copy_bytes(view.raw_data(), Device::cuda(), tensor.raw_data(), Device::cpu(), tensor.spec().bytes());
+  return view;
+}
+
+Tensor as_double(const Tensor& tensor) {
+  return cast(tensor.to(Device::cpu()), DType::kFloat64);
+}
+
+bool same_bytes(const Tensor& first, const Tensor& second) {
+  const Tensor a = first.to(Device::cpu()), b = second.to(Device::cpu());
+  const auto *left = static_cast<const std::byte*>(a.raw_data()),
+             *right = static_cast<const std::byte*>(b.raw_data());
+  return std::equal(left, left + a.spec().bytes(), right);
+}
+
+/// `terms`: how many each sum has; its rounding errors add up, in float32 at least.
+void expect_close(const Tensor& value, const Tensor& expected, int64_t terms) {
+  ASSERT_EQ(value.shape(), expected.shape());
+  const std::vector<double> got = as_double(value).to_vector<double>(), want = expected.to_vector<double>();
+  const double rounding = value.dtype() == DType::kFloat64 ? 1e-15 : 1.2e-7;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double tolerance =
+        default_tolerance(value.dtype()) * (0.01 + std::abs(want[i])) + rounding * static_cast<double>(terms);
+    ASSERT_LE(std::abs(got[i] - want[i]), tolerance) << "element " << i;
+  }
+}
+
+void check_matvec(SampleMaker& maker, const Shape& shape, bool transpose, int64_t offset) {
+  SCOPED_TRACE(fmt::format("{} {} transpose {} offset {}", shape, maker.dtype(), transpose, offset));
+  const int64_t in = shape[transpose ? -2 : -1];
+  const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
+  const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, offset);
+  const Tensor y = matvec(a_gpu, x_gpu, transpose);
+  expect_close(y, matvec(as_double(a), as_double(x), transpose), in);
+  ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, transpose))) << "differs from run to run";
+}
+
+TEST_F(ThinProductCuda, EveryNumberOfColumns) {
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(31, dtype);
+    for (int64_t columns = 1; columns <= 300; columns += columns < 70 ? 1 : 13) {
+      for (const bool transpose : {false, true}) {
+        check_matvec(maker, {maker.integer(1, 600), columns}, transpose, columns % 3 == 0 ? 1 : 0);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
+  const Shape shapes[] = {{1, 100003}, {2, 65536},  {17, 20000},  {100003, 1},
+                          {65536, 3},  {20000, 40}, {5, 3, 9000}, {300, 70, 5}};
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(32, dtype);
+    for (const Shape& shape : shapes) {
+      for (const bool transpose : {false, true}) {
+        for (const int64_t offset : {0, 1}) {
+          check_matvec(maker, shape, transpose, offset);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, EmptySumsAreZero) {
+  for (const bool transpose : {false, true}) {
+    const Tensor a = Tensor::empty(transpose ? Shape{0, 5} : Shape{5, 0}, DType::kFloat32, Device::cuda());
+    const Tensor x = Tensor::empty({0}, DType::kFloat32, Device::cuda());
+    EXPECT_EQ(matvec(a, x, transpose).to(Device::cpu()).to_vector<float>(), std::vector<float>(5, 0.0F));
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInTheirRow) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t columns : {3, 16, 17, 100, 1000}) {
+    const Tensor host = Tensor::full({64, columns}, 1.0);
+    host.data<float>()[10 * columns] = nan;
+    host.data<float>()[21 * columns - 1] = inf;
+    const Tensor y = matvec(on_gpu(host), on_gpu(Tensor::full({columns}, 0.5))).to(Device::cpu());
+    for (int64_t row = 0; row < 64; ++row) {
+      const float value = y.data<float>()[row];
+      if (row == 10) {
+        EXPECT_TRUE(std::isnan(value));
+      } else if (row == 20) {
+        EXPECT_EQ(value, inf);
+      } else {
+        EXPECT_EQ(value, static_cast<float>(columns) / 2) << "row " << row << " of " << columns << " columns";
+      }
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, HalvesAreSummedInFloat32) {
+  // 0.001 added 60000 times to a float16 stops growing at about 2.
+  const Tensor a = on_gpu(cast(Tensor::full({3, 60000}, 0.001), DType::kFloat16));
+  const Tensor ones = on_gpu(cast(Tensor::full({60000}, 1.0), DType::kFloat16));
+  for (const double sum : as_double(matvec(a, ones)).to_vector<double>()) EXPECT_NEAR(sum, 60.0, 0.06);
+}
+
+TEST_F(ThinProductCuda, ThinMatricesAgreeWithTheCpu) {
+  for (int i = 0; i < 400; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(5000 + i), kDTypes[i % 4]);
+    const MatmulOptions options{maker.chance(0.5), maker.chance(0.5)};
+    const bool thin_left = maker.chance(0.5);
+    const int64_t thin = maker.integer(1, 9), thick = maker.integer(1, maker.chance(0.3) ? 700 : 40);
+    const int64_t m = thin_left ? thin : thick, n = thin_left ? thick : thin;
+    const int64_t k = maker.chance(0.3) ? 8 * maker.integer(1, 100) : maker.integer(1, 300);
+    Shape a_shape = options.transpose_a ? Shape{k, m} : Shape{m, k},
+          b_shape = options.transpose_b ? Shape{n, k} : Shape{k, n};
+    const int64_t batch = maker.integer(1, 4);
+    if (maker.chance(0.3)) a_shape = a_shape.inserted(0, batch);
+    if (maker.chance(0.3)) b_shape = b_shape.inserted(0, batch);
+    const int64_t offset = maker.integer(0, 1);
+    SCOPED_TRACE(fmt::format("case {}: {} x {} {} {} offset {}", i, a_shape, b_shape, to_string(options),
+                             maker.dtype(), offset));
+    const Tensor a = maker.tensor(a_shape, -1, 1), b = maker.tensor(b_shape, -1, 1);
+    const Tensor a_gpu = on_gpu(a, offset), b_gpu = on_gpu(b, offset);
+    const Tensor y = matmul(a_gpu, b_gpu, options);
+    expect_close(y, matmul(as_double(a), as_double(b), options), k);
+    ASSERT_TRUE(same_bytes(y, matmul(a_gpu, b_gpu, options))) << "differs from run to run";
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops
