@@ -113,6 +113,14 @@ struct PackSpace {
 };
 
 template <class T>
+SINTER_HOST_DEVICE inline T load_element(const T* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) <= 8) return __ldg(from);
+#endif
+  return *from;
+}
+
+template <class T>
 SINTER_HOST_DEVICE inline Pack<T> load_pack(const T* from) {
 #if defined(__CUDA_ARCH__)
   Pack<T> pack;

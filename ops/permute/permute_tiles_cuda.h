@@ -34,8 +34,8 @@ struct TileJob {
   int row_step = 0;        ///< rows that a tile stores: fewer than it loads if stores are not aligned
   int log_row_packs = 0, log_column_packs = 0;
   int key_shift = 0;
-  PackSpace input, output;
-  int64_t first_pack = 0, last_pair = 0;  ///< where the first pack inside the input begins, and the last two
+  int log_pack = 0;  ///< elements of a pack
+  PackSpace output;
 
   SINTER_HOST_DEVICE Tile tile(int64_t task, int pack) const {
     int64_t row_tile = 0, column_tile = 0;
@@ -69,70 +69,87 @@ struct TileJob {
 /// last axis.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
-/// Puts a thread's part of a tile into shared memory, which holds kTilePacks packs: four rows of one pack.
-/// Within a warp eight packs lie side by side (fewer if rows are shorter).
-template <class T, bool kShifted, bool kSeveral>
-SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, int thread, const T* in,
-                                         std::byte* shared) {
-  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+namespace detail {
+
+/// Four rows of one column, from row `row` on.
+template <class T>
+SINTER_HOST_DEVICE inline void put_quad(const TileJob& job, int column, int row, const Quad<T>& quad,
+                                        std::byte* shared) {
+  constexpr int size = static_cast<int>(sizeof(T));
+  if constexpr (size <= 4) {
+    *reinterpret_cast<Quad<T>*>(shared + job.place(column, row * size)) = quad;
+  } else {
+    SINTER_UNROLL
+    for (int part = 0; part < size / 4; ++part) {
+      Pack<T> pack;
+      memcpy(&pack, reinterpret_cast<const std::byte*>(&quad) + 16 * part, 16);
+      *reinterpret_cast<Pack<T>*>(shared + job.place(column, row * size + 16 * part)) = pack;
+    }
+  }
+}
+
+/// Aligned rows: a thread takes 16 bytes of four rows and transposes them in its registers. Within a warp
+/// eight packs lie side by side (fewer if rows are shorter).
+template <class T, bool kSeveral>
+SINTER_HOST_DEVICE inline void load_packs(const TileJob& job, const Tile& tile, int thread, const T* in,
+                                          std::byte* shared) {
+  constexpr int n = Pack<T>::kSize;
   const int low_bits = smaller(job.log_column_packs, 3), high_bits = job.log_column_packs - low_bits;
   const int log_quads = 8 - job.log_column_packs, low_quads = smaller(log_quads, 2);
   const int block = thread >> (low_bits + low_quads);
   const int column = ((thread & ((1 << low_bits) - 1)) | ((block & ((1 << high_bits) - 1)) << low_bits)) * n;
   const int row = (((thread >> low_bits) & ((1 << low_quads) - 1)) | ((block >> high_bits) << low_quads)) * 4;
   if (row >= tile.rows || column >= tile.columns) return;
-  const auto start_of = [&](int i) {  // rows beyond the last one are loaded as the last one
-    return tile.in + job.rows.locate<kSeveral>(tile.row + smaller(row + i, tile.rows - 1)) + column;
-  };
-
-  Pack<T> packs[4] = {};
-  bool whole[4] = {true, true, true, true};
-  if constexpr (!kShifted) {
-    SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) packs[i] = load_pack(in + start_of(i));
-  } else if (job.last_pair >= job.first_pack) {
-    Pack<T> next[4];
-    int shifts[4];
-    SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) {  // without branches, so that all loads are under way at once
-      const int64_t start = start_of(i);
-      shifts[i] = job.input.behind<T>(start);
-      int64_t at = start - shifts[i];
-      at = at < job.first_pack ? job.first_pack : at;
-      at = at > job.last_pair ? job.last_pair : at;
-      whole[i] = at == start - shifts[i];
-      packs[i] = load_pack(in + at);
-      next[i] = load_pack(in + at + n);
-    }
-    SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) packs[i] = cut(packs[i], next[i], shifts[i]);
-  } else {
-    whole[0] = whole[1] = whole[2] = whole[3] = false;
+  Pack<T> packs[4];
+  SINTER_UNROLL
+  for (int i = 0; i < 4; ++i) {  // rows beyond the last one are loaded as the last one
+    const int64_t at = tile.row + smaller(row + i, tile.rows - 1);
+    packs[i] = load_pack(in + tile.in + job.rows.locate<kSeveral>(at) + column);
   }
   Quad<T> quads[16 / sizeof(T)];
   transpose(packs, quads);
   SINTER_UNROLL
-  for (int j = 0; j < n; ++j) {
-    if constexpr (size <= 4) {
-      *reinterpret_cast<Quad<T>*>(shared + job.place(column + j, row * size)) = quads[j];
-    } else {
+  for (int j = 0; j < n; ++j) put_quad(job, column + j, row, quads[j], shared);
+}
+
+/// Rows at any address: the lanes of a warp take single elements side by side. To cut packs out of aligned
+/// ones costs more instructions than it saves.
+template <class T, bool kSeveral>
+SINTER_HOST_DEVICE inline void load_elements(const TileJob& job, const Tile& tile, int thread, const T* in,
+                                             std::byte* shared) {
+  constexpr int n = Pack<T>::kSize, kItems = n < 8 ? n : 8;  // quads that are under way at once
+  const int log_columns = job.log_column_packs + job.log_pack;
+  for (int first = thread; first < kTilePacks * n / 4; first += kItems * kTileThreads) {
+    Quad<T> quads[size_t{kItems}];
+    SINTER_UNROLL
+    for (int i = 0; i < kItems; ++i) {
+      const int item = first + i * kTileThreads;
+      const int column = item & ((1 << log_columns) - 1), row = (item >> log_columns) * 4;
+      if (row >= tile.rows || column >= tile.columns) continue;
       SINTER_UNROLL
-      for (int part = 0; part < size / 4; ++part) {
-        Pack<T> pack;
-        memcpy(&pack, reinterpret_cast<const std::byte*>(&quads[j]) + 16 * part, 16);
-        *reinterpret_cast<Pack<T>*>(shared + job.place(column + j, row * size + 16 * part)) = pack;
+      for (int k = 0; k < 4; ++k) {  // rows beyond the last one are loaded as the last one
+        const int64_t at = tile.row + smaller(row + k, tile.rows - 1);
+        quads[i].at[k] = load_element(in + tile.in + job.rows.locate<kSeveral>(at) + column);
       }
+    }
+    SINTER_UNROLL
+    for (int i = 0; i < kItems; ++i) {
+      const int item = first + i * kTileThreads;
+      put_quad(job, item & ((1 << log_columns) - 1), (item >> log_columns) * 4, quads[i], shared);
     }
   }
-  if constexpr (kShifted) {  // packs that reach beyond the tensor: what lies inside is loaded by elements
-    SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if (whole[i] || row + i >= tile.rows) continue;
-      const T* from = in + start_of(i);
-      for (int j = 0; j < n && column + j < tile.columns; ++j) {
-        *reinterpret_cast<T*>(shared + job.place(column + j, (row + i) * size)) = from[j];
-      }
-    }
+}
+
+}  // namespace detail
+
+/// Puts a thread's part of a tile into shared memory, which holds kTilePacks packs.
+template <class T, bool kShifted, bool kSeveral>
+SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, int thread, const T* in,
+                                         std::byte* shared) {
+  if constexpr (kShifted) {
+    detail::load_elements<T, kSeveral>(job, tile, thread, in, shared);
+  } else {
+    detail::load_packs<T, kSeveral>(job, tile, thread, in, shared);
   }
 }
 
