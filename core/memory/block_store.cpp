@@ -120,7 +120,6 @@ std::exception_ptr BlockStore::put_back(Block& block) noexcept {
 }
 
 // ---- Free blocks
-// -----------------------------------------------------------------------------------------------
 
 std::exception_ptr BlockStore::make_free(Block& block) noexcept {
   std::exception_ptr failure;
@@ -221,7 +220,6 @@ void BlockStore::delete_block(Block& block) noexcept {
 }
 
 // ---- Pending blocks
-// --------------------------------------------------------------------------------------------
 
 void BlockStore::append_pending(Block& block) noexcept {
   block.state = Block::State::kPending;
@@ -287,7 +285,6 @@ void BlockStore::settle() {
 }
 
 // ---- Segments
-// --------------------------------------------------------------------------------------------------
 
 Segment* BlockStore::oldest_idle() {
   Segment* oldest = nullptr;

@@ -118,7 +118,6 @@ struct MemoryPool::Impl {
 };
 
 // ---- The public face
-// -------------------------------------------------------------------------------------------
 
 MemoryPool::MemoryPool(RawMemory& memory, MemoryPoolOptions options)
     : impl_(std::make_unique<Impl>(memory, options)) {}
@@ -187,7 +186,6 @@ void MemoryPool::reset_peaks() {
 }
 
 // ---- Handing out and taking back
-// -------------------------------------------------------------------------------
 
 void* MemoryPool::Impl::allocate(size_t bytes, StreamId stream) {
   if (bytes > std::numeric_limits<size_t>::max() / 4) throw_out_of_memory(bytes);  // too much to be rounded
@@ -242,7 +240,6 @@ PoolStats MemoryPool::Impl::stats() const {
 }
 
 // ---- Finding a block
-// -------------------------------------------------------------------------------------------
 
 Block& MemoryPool::Impl::find_or_grow(size_t bytes, bool small, Heap& heap) {
   if (!caches()) return grow_or_throw(bytes, small, heap);
@@ -320,7 +317,6 @@ Block* MemoryPool::Impl::grow(size_t bytes, bool small, Heap& heap) {
 }
 
 // ---- How much to hold
-// ------------------------------------------------------------------------------------------
 
 // Small blocks share segments. Large ones do too as far as that takes little ahead of need; very large ones
 // get a segment of their own.

@@ -121,10 +121,11 @@ class OpProfile::Observer final : public CallObserver {
   }
 
   void before(const Op& op, const Kernel& kernel, const KernelQuery& query, const Stream& stream) override {
-    const std::shared_ptr<Record> record = running();
+    record_of_call_ = running();
+    if (record_of_call_ == nullptr) return;
     current_.op = &op;
     current_.kernel = &kernel;
-    current_.shapes = record != nullptr && record->options().by_shape ? shapes_of(query) : std::string();
+    current_.shapes = record_of_call_->options().by_shape ? shapes_of(query) : std::string();
     current_.bytes = bytes_of(query);
     current_.device = stream.device;
     current_.start = backend_of(stream.device).mark_time(stream);
@@ -133,9 +134,11 @@ class OpProfile::Observer final : public CallObserver {
 
   void after(const Stream& stream) override {
     const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - began_;
+    const std::shared_ptr<Record> record = std::exchange(record_of_call_, nullptr);
+    if (record == nullptr) return;
     current_.host_us = host.count();
     current_.stop = backend_of(stream.device).mark_time(stream);
-    if (const std::shared_ptr<Record> record = running()) record->add(std::move(current_));
+    record->add(std::move(current_));
   }
 
  private:
@@ -144,7 +147,9 @@ class OpProfile::Observer final : public CallObserver {
     return record_;
   }
 
-  // Of the call that the thread is in; ops do not call ops.
+  // Of the call that the thread is in; ops do not call ops. The profile is the one that ran when the call
+  // began, which may have been stopped since.
+  static thread_local std::shared_ptr<Record> record_of_call_;
   static thread_local Record::Call current_;
   static thread_local std::chrono::steady_clock::time_point began_;
 
@@ -152,6 +157,7 @@ class OpProfile::Observer final : public CallObserver {
   std::shared_ptr<Record> record_;  // of the profile that is running, or null
 };
 
+thread_local std::shared_ptr<OpProfile::Record> OpProfile::Observer::record_of_call_;
 thread_local OpProfile::Record::Call OpProfile::Observer::current_;
 thread_local std::chrono::steady_clock::time_point OpProfile::Observer::began_;
 

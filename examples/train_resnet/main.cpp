@@ -4,10 +4,9 @@
 // that ship with Sinter, and tests it on 360 others: about 99 % in half a minute on two cores. With --data it
 // takes your own:
 //
-//   train_resnet --data cifar10 --epochs 30                          # CIFAR binaries or folders of JPEGs
-//   train_resnet --data photos --model resnet50 --image-size 224     # train/<class>/*.jpg,
-//   test/<class>/*.jpg train_resnet --checkpoints run1 --resume                         # goes on where it
-//   was stopped, bit for bit
+//   train_resnet --data cifar10 --epochs 30                        # CIFAR binaries or folders of JPEGs
+//   train_resnet --data photos --model resnet50 --image-size 224   # train/<class>/*.jpg and test/...
+//   train_resnet --checkpoints run1 --resume                       # goes on where it stopped, bit for bit
 //
 // On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes that.
 

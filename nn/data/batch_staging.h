@@ -49,7 +49,6 @@ class BatchStaging {
 
  private:
   uint8_t* host_bytes() const { return static_cast<uint8_t*>(host_.raw_data()); }
-  size_t reserve_pixels(size_t bytes);
   void put_resampled(int64_t row, const SampleView& sample, const Frame& frame);
   void collect_spilled();
   Tensor section(size_t offset, const Shape& shape, DType dtype) const;

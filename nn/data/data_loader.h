@@ -29,7 +29,8 @@ struct DataLoaderOptions {
   DType dtype = DType::kFloat32;  ///< of the images: float32, float16 or bfloat16
   Layout layout = Layout::kNCHW;
   Normalization normalization = {};
-  Transforms transforms = {};  ///< must leave all images with one size
+  /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3.
+  Transforms transforms = {};
   /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
   /// is an error.
@@ -67,8 +68,7 @@ struct DataLoaderState {
 ///                                 .dtype = DType::kFloat16,
 ///                                 .layout = Layout::kNHWC,
 ///                                 .normalization = cifar10_normalization(),
-///                                 .transforms = {pad_crop(4, PadMode::kReflect),
-///                                 random_horizontal_flip()}});
+///                                 .transforms = {pad_crop(4), random_horizontal_flip()}});
 ///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 class DataLoader {

@@ -33,6 +33,11 @@ Tensor copied_state(const char* tag, const State& state, const std::string& name
   return ops::copy(found->second);
 }
 
+/// For a state, which must not change with what is added later.
+Tensor host_copy(const Tensor& tensor) {
+  return tensor.device().is_cpu() ? ops::copy(tensor) : tensor.to(Device::cpu());
+}
+
 double ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : kNaN;
 }
@@ -77,8 +82,8 @@ DeviceMean::Totals DeviceMean::read() const {
 }
 
 State DeviceMean::state() const {
-  return {{"totals", totals_.defined() ? totals_.to(Device::cpu())
-                                       : Tensor::zeros({ops::kMeanTotals}, DType::kFloat64)}};
+  return {{"totals",
+           totals_.defined() ? host_copy(totals_) : Tensor::zeros({ops::kMeanTotals}, DType::kFloat64)}};
 }
 
 void DeviceMean::load_state(const State& state) {
@@ -106,8 +111,8 @@ std::vector<int64_t> TopKCounter::read() const {
 }
 
 State TopKCounter::state() const {
-  return {{"counts",
-           counts_.defined() ? counts_.to(Device::cpu()) : Tensor::zeros({largest_k_ + 1}, DType::kInt64)}};
+  return {
+      {"counts", counts_.defined() ? host_copy(counts_) : Tensor::zeros({largest_k_ + 1}, DType::kInt64)}};
 }
 
 void TopKCounter::load_state(const State& state) {
@@ -149,7 +154,11 @@ void ConfusionMatrix::count_pairs(const Tensor& predicted, const Tensor& target)
 }
 
 const std::vector<int64_t>& ConfusionMatrix::counts() const {
-  for (const auto& [predicted, target] : std::exchange(pending_, {})) count_pairs(predicted, target);
+  while (!pending_.empty()) {  // one by one: a batch with a class out of range takes no other with it
+    const auto [predicted, target] = std::move(pending_.back());
+    pending_.pop_back();
+    count_pairs(predicted, target);
+  }
   return counts_;
 }
 

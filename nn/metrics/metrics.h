@@ -48,7 +48,7 @@ class DeviceMean {
   Totals read() const;
   void reset() { totals_ = {}; }
 
-  /// "totals", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
+  /// A copy, "totals", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
   State state() const;
   void load_state(const State& state);
 
@@ -72,7 +72,7 @@ class TopKCounter {
   std::vector<int64_t> read() const;
   void reset() { counts_ = {}; }
 
-  /// "counts", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
+  /// A copy, "counts", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
   State state() const;
   void load_state(const State& state);
 

@@ -77,7 +77,7 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
     update.growth_interval = options_.growth_interval;
     update.min_scale = options_.min_scale;
   }
-  optimizer.step(learning_rate, ops::loss_scale(norm, {scale_, counts_}, update));
+  optimizer.step_with(learning_rate, [&] { return ops::loss_scale(norm, {scale_, counts_}, update); });
 }
 
 void GradScaler::check(const Optimizer& optimizer) const {

@@ -49,7 +49,8 @@ class GradScaler {
   Tensor scale(const Tensor& loss);
 
   /// Steps the optimiser with gradients divided by the scale and clipped, or skips the step, and adapts the
-  /// scale. Throws InvalidArgument if no parameter has a gradient.
+  /// scale. Throws InvalidArgument, and changes nothing, if no parameter has a gradient or the optimiser
+  /// refuses the step.
   void step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options = {});
 
   /// Throws Error if the last steps were skipped too often: `max_skipped` in a row, or two at `min_scale`

@@ -123,7 +123,9 @@ void Optimizer::place_mask() {
   if (mask == mask_) return;
   Tensor on_device;
   if (std::ranges::find(mask, false) != mask.end()) {
-    const Tensor host = Tensor::empty({static_cast<int64_t>(mask.size())}, DType::kBool);
+    // Pinned, as a copy from elsewhere would have to wait.
+    const Tensor host =
+        Tensor::empty_pinned({static_cast<int64_t>(mask.size())}, DType::kBool, counts_.device());
     std::ranges::copy(mask, host.data<bool>());
     on_device = host.to(counts_.device());
   }
@@ -132,6 +134,10 @@ void Optimizer::place_mask() {
 }
 
 void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
+  step_with(learning_rate, [&] { return gradient_factor; });
+}
+
+void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& make_factor) {
   SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
                "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
   const NoGrad no_grad;
@@ -165,13 +171,17 @@ void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
     updates.push_back({std::move(slots),
                        {.learning_rate = rate,
                         .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
-                        .gradient_factor = gradient_factor}});
+                        .gradient_factor = {}}});
   }
   if (!device) return;
   place_counts(*device);
   place_mask();
-  ops::advance_steps(counts_, mask_tensor_, gradient_factor);
-  for (const auto& [slots, options] : updates) update(slots, options);
+  const Tensor factor = make_factor();
+  ops::advance_steps(counts_, mask_tensor_, factor);
+  for (auto& [slots, options] : updates) {
+    options.gradient_factor = factor;
+    update(slots, options);
+  }
 }
 
 std::vector<int64_t> Optimizer::read_counts() const {
@@ -246,8 +256,9 @@ void Optimizer::load_state(const State& state) {
     if (!names->empty()) text += (text.empty() ? "" : "; ") + listing(what, *names);
   }
   SINTER_CHECK(text.empty(), "[{}] the state does not fit the optimiser: {}", tag_, text);
+  const Tensor loaded_counts = Tensor::from_values(counts, {static_cast<int64_t>(counts.size())});
   slots_ = std::move(loaded);
-  set_counts(Tensor::from_values(counts, {static_cast<int64_t>(counts.size())}));
+  set_counts(loaded_counts);
 }
 
 }  // namespace sinter::nn

@@ -1,6 +1,7 @@
 // Optimizer: the base of all optimisers - parameter groups, and the state that a checkpoint keeps.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,6 +78,11 @@ class Optimizer {
   virtual void update(std::span<Slot* const> slots, const UpdateOptions& options) = 0;
 
  private:
+  friend class GradScaler;
+
+  /// step() with a factor that is asked for when nothing is left to refuse, so that what making it changes (a
+  /// scaler's state) changes only with the step.
+  void step_with(double learning_rate, const std::function<Tensor()>& make_factor);
   void check_groups() const;
   void prepare(Slot& slot) const;
   void set_counts(const Tensor& counts);

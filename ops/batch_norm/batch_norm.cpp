@@ -1,4 +1,5 @@
 #include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/batch_norm/norm_call.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -8,7 +9,7 @@ namespace {
 int channel_axis(const InferContext& context, Layout layout) {
   context.expect_float(0);
   context.expect_rank(0, {2, 4});
-  return context.shape(0).rank() == 4 && layout == Layout::kNHWC ? 3 : 1;
+  return norm_axis(context.shape(0), layout);
 }
 
 void expect_parameter(const InferContext& context, size_t i, int64_t channels) {
@@ -96,6 +97,7 @@ void register_batch_norm(OpRegistry& registry) {
                 .inputs = {{"x"}, {"dy"}, {"weight", true}, {"mean"}, {"inv_std"}},
                 .outputs = {{"dx"}, {"dweight"}, {"dbias"}},
                 .infer = infer_batch_norm_grad});
+  register_batch_norm_act(registry);
 }
 
 }  // namespace sinter::ops

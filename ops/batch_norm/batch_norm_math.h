@@ -74,4 +74,15 @@ SINTER_HOST_DEVICE NormalizeGrad<C> make_normalize_grad(C mean, double inv_std, 
           static_cast<C>(-inv_std * inv_std * (sum_dy_deviation / count)), static_cast<C>(-sum_dy / count)};
 }
 
+/// Mean and sum of squared deviations of `count` values from the sums of the values and of their squares.
+SINTER_HOST_DEVICE inline Moments moments_of_sums(double count, double sum, double squares) {
+  return moments_about(0.0, count, sum, squares);
+}
+
+/// The mask's bit: the activation passes x on unchanged. NaN passes.
+template <class C>
+SINTER_HOST_DEVICE bool passes(C x) {
+  return !(x <= C{0});
+}
+
 }  // namespace sinter::ops

@@ -5,6 +5,9 @@
 #include <sinter/ops/common/op_samples.h>
 
 namespace sinter::ops {
+
+void register_batch_norm_act_samples(SampleRegistry& registry);  // of the fused ops, in this folder too
+
 namespace {
 
 /// Random parameters in the dtype that goes with images of the maker's dtype.
@@ -142,6 +145,7 @@ void register_batch_norm_samples(SampleRegistry& registry) {
                 .make = make_batch_norm_grad,
                 .reference = batch_norm_grad_reference,
                 .check_gradient = false});
+  register_batch_norm_act_samples(registry);
 }
 
 }  // namespace sinter::ops

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include <cuda_runtime.h>
 
@@ -37,6 +38,16 @@ void dispatch_unit(int64_t unit, F&& function) {
       return function.template operator()<uint4>();
   }
 }
+
+/// An axis along which pieces of memory lie; strides in bytes.
+struct StridedAxis {
+  int64_t extent = 1, to_stride = 0, from_stride = 0;
+};
+
+/// Copies a piece of `bytes` contiguous bytes for every index of `axes` (the last one fastest), on one
+/// device. Strides of `to` must not make pieces overlap.
+void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::span<const StridedAxis> axes,
+                       int64_t bytes);
 
 /// Copies `rows` rows of `bytes` bytes that lie `from_stride` and `to_stride` bytes apart, on one device.
 void copy_rows_cuda(const Stream& stream, void* to, int64_t to_stride, const void* from, int64_t from_stride,

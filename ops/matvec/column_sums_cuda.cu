@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads)
   __shared__ C shared[warps][kThinWarp * pack];
   const uint32_t width = 1U << shape.log_width, across = threadIdx.x & (width - 1);
   const uint32_t depth = ColumnSumPlan::kThreads >> shape.log_width;
-  cuda::allow_next_kernel();
+  cuda::let_next_begin();
   uint32_t tile;
   const uint32_t matrix = shape.by_tiles.divide(blockIdx.x, tile);
   const int64_t column = int64_t{tile} * width + across;

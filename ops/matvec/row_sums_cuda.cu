@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   const uint32_t step = 1U << shape.log_lanes, lane = threadIdx.x & (step - 1);
   const uint32_t row =
       blockIdx.x * (RowSumPlan::kThreads >> shape.log_lanes) + (threadIdx.x >> shape.log_lanes);
-  cuda::allow_next_kernel();
+  cuda::let_next_begin();
   // A warp's threads all take part in its shuffles: those behind the end repeat the last row.
   uint32_t place;
   const uint32_t matrix = shape.places.by_rows.divide(min(row, shape.places.all_rows - 1), place);

@@ -8,7 +8,7 @@
 #include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_attributes.h>
+#include <sinter/core/cuda/launch_early.h>
 #include <sinter/ops/matvec/thin_plan.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThinFoldThreads)
                            T* y) {
   using C = compute_type<T>;
   __shared__ C shared[kThinFoldThreads];
-  cuda::wait_for_previous_kernel();
+  cuda::wait_for_previous();
   const unsigned lane = threadIdx.x & (lanes - 1);
   const int64_t i = (int64_t{blockIdx.x} * kThinFoldThreads + threadIdx.x) / lanes;
   C sum = 0;

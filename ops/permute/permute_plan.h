@@ -28,6 +28,10 @@ struct PermutePlan {
   int64_t input_stride(int axis) const;
   /// Elements from one index of output axis `axis` to the next.
   int64_t output_stride(int axis) const;
+  /// True if the last axis stays the last one, so that whole rows move.
+  bool keeps_last() const { return rank == 0 || axes[static_cast<size_t>(rank - 1)] == rank - 1; }
+  /// The permutation of whole rows instead of elements, for a plan of rank > 1 that keeps its last axis.
+  void drop_last();
 };
 
 /// "copy", "transpose" or "general".

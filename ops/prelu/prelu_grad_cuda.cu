@@ -6,7 +6,8 @@
 #include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_attributes.h>
+#include <sinter/core/cuda/launch_cluster.h>
+#include <sinter/core/cuda/launch_early.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
 #include <sinter/ops/prelu/prelu_math.h>
@@ -120,6 +121,7 @@ __device__ __forceinline__ C sum_of_block(C sum, C* shared) {
 /// Adds up what the blocks of the cluster have in `sums`, and rounds it into dalpha.
 template <class T, class C>
 __device__ __forceinline__ void finish_channels(C* sums, int count, T* dalpha) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // others are never launched with clusters
   const auto cluster = cooperative_groups::this_cluster();
   const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
   cluster.sync();
@@ -131,6 +133,7 @@ __device__ __forceinline__ void finish_channels(C* sums, int count, T* dalpha) {
     dalpha[c] = cuda::round_to<T>(sum);
   }
   cluster.sync();  // nobody leaves while others read
+#endif
 }
 
 /// Block (group of one channel, rank): takes the channel's packs as they come.
@@ -300,7 +303,7 @@ __global__ void __launch_bounds__(512)
   using C = compute_type<T>;
   extern __shared__ __align__(16) std::byte shared[];
   C* all_sums = reinterpret_cast<C*>(shared);
-  cuda::allow_next_kernel();
+  cuda::let_next_begin();
   const PReluGradPlan& plan = walk.plan;
   uint32_t x;
   const auto lane = static_cast<int>(walk.by_width.divide(threadIdx.x, x));
@@ -348,7 +351,7 @@ __global__ void __launch_bounds__(kFoldChannels* kMostFoldLanes)
   const PReluGradPlan& plan = walk.plan;
   const unsigned lane = threadIdx.x / kFoldChannels;
   const int64_t channel = int64_t{blockIdx.x} * kFoldChannels + threadIdx.x % kFoldChannels;
-  cuda::wait_for_previous_kernel();
+  cuda::wait_for_previous();
   double sum = 0;
   if (channel < plan.channels) {
     for (int64_t run = channel; run < plan.runs; run += plan.channels) {
@@ -410,7 +413,9 @@ void launch_grad(const Stream& stream, const ChannelView& view, const PReluGradD
                  compute_type<T>* table, T* dalpha) {
   if constexpr (pack > 1) {
     const PReluClusterPlan plan = plan_prelu_clusters(view, pack);
-    if (plan.groups > 0) return launch_clusters<pack>(stream, plan, data, dalpha);
+    if (plan.groups > 0 && cuda::device_traits(stream.device.index).clusters) {
+      return launch_clusters<pack>(stream, plan, data, dalpha);
+    }
   }
   launch_parts<pack>(stream, view, data, table, dalpha);
 }

@@ -223,6 +223,20 @@ TEST_P(GradScalerTest, CheckNamesWhatIsNotFinite) {
       << "at the smallest scale two are enough";
 }
 
+TEST_P(GradScalerTest, ARefusedStepLeavesTheScale) {
+  const Net net = mixed_net(device());
+  Sgd sgd(net.parameters());
+  GradScaler scaler({.initial_scale = 4.0, .growth_interval = 1});
+  set_gradients(net, 4.0);
+  const auto before = bits_of(scaler.state());
+  EXPECT_EQ(message_of([&] { scaler.step(sgd, -1.0); }),
+            "[sgd] expected a finite learning rate >= 0 but got -1");
+  EXPECT_EQ(bits_of(scaler.state()), before);
+  EXPECT_TRUE(sgd.state().empty());
+  scaler.step(sgd, 0.1);
+  EXPECT_EQ(scaler.scale(), 8.0);
+}
+
 TEST_P(GradScalerTest, StateRoundTrips) {
   const Net net = mixed_net(device());
   Sgd sgd(net.parameters());

@@ -14,6 +14,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/nn.h>
 
 #include "nn/nn_test_support.h"
@@ -29,14 +30,17 @@ class Repeatable {
   Repeatable() {
     settings::set_deterministic(true);
     settings::set_autotune(false);
+    set_num_threads(2);  // a convolution's scratch on the CPU grows with them
   }
   ~Repeatable() {
     settings::set_deterministic(deterministic_);
     settings::set_autotune(autotune_);
+    set_num_threads(threads_);
   }
 
  private:
   bool deterministic_ = settings::deterministic(), autotune_ = settings::autotune();
+  int threads_ = num_threads();
 };
 
 class MemoryPressure : public ::testing::TestWithParam<Device> {

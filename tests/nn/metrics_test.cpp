@@ -72,6 +72,22 @@ TEST_P(DeviceMetricsTest, TopKCounterCountsEveryK) {
   EXPECT_EQ(message_of([] { TopKCounter(0); }), "[top_k_counter] expected k > 0 but got 0");
 }
 
+TEST_P(DeviceMetricsTest, StatesDoNotFollowWhatIsAddedLater) {
+  DeviceMean mean;
+  TopKCounter counter(1);
+  const Tensor logits = Tensor::from_values<float>({0, 1}, {1, 2}).to(device());
+  const Tensor target = Tensor::from_values<int64_t>({1}, {1}).to(device());
+  mean.add(Tensor::scalar(1.0, device()));
+  counter.add(logits, target);
+  const State mean_state = mean.state(), counter_state = counter.state();
+  mean.add(Tensor::scalar(3.0, device()));
+  counter.add(logits, target);
+  mean.load_state(mean_state);
+  counter.load_state(counter_state);
+  EXPECT_EQ(mean.read().mean, 1.0);
+  EXPECT_EQ(counter.read(), (std::vector<int64_t>{1, 1}));
+}
+
 TEST_P(DeviceMetricsTest, ConfusionMatrixCountsWhatIsOnADevice) {
   ConfusionMatrix matrix(3);
   for (int64_t batch = 0; batch < 300; ++batch) {
@@ -89,6 +105,26 @@ TEST_P(DeviceMetricsTest, ConfusionMatrixCountsWhatIsOnADevice) {
   };
   EXPECT_EQ(message_of(mistake), "[confusion_matrix] expected classes in [0, 3) but got 3");
   EXPECT_EQ(matrix.total(), 600);
+}
+
+TEST_P(DeviceMetricsTest, AClassOutOfRangeTakesNoOtherBatchWithIt) {
+  ConfusionMatrix matrix(2);
+  int refusals = 0;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+    } catch (const InvalidArgument&) {
+      ++refusals;
+    }
+  };
+  const Tensor prediction = Tensor::from_values<int64_t>({0}, {1}).to(device());
+  for (const int64_t target : {0, 2, 1}) {
+    attempt([&] { matrix.add(prediction, Tensor::from_values<int64_t>({target}, {1}).to(device())); });
+  }
+  attempt([&] { matrix.total(); });
+  EXPECT_EQ(refusals, 1);  // at once on the CPU, elsewhere by the first who reads
+  EXPECT_EQ(matrix.total(), 2);
+  EXPECT_EQ(matrix.count(1, 0), 1);
 }
 
 TEST(MetricsTest, RunningMeanWeighs) {

@@ -163,7 +163,6 @@ TEST_P(MixedTest, SmallUpdatesAddUpInTheMaster) {
 }
 
 // ---- networks
-// --------------------------------------------------------------------------------------------------
 
 /// |a - b| / |b| in the Euclidean norm.
 double relative_error(const Tensor& a, const Tensor& b, double factor = 1.0) {

@@ -72,7 +72,6 @@ bool all_bytes_are(const void* block, size_t bytes, unsigned char byte) {
 }
 
 // ---- One stream
-// ------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, ZeroBytesAreNullptr) {
   make();
@@ -195,7 +194,6 @@ TEST_F(MemoryPoolTest, LiveBlocksGoBackWithThePool) {
 }
 
 // ---- Several streams
-// -------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, OtherStreamsWaitForTheEvent) {
   for (const size_t bytes : {size_t{1000}, 3 * kMiB}) {
@@ -310,7 +308,6 @@ TEST_F(MemoryPoolTest, TrimWaitsForPendingWork) {
 }
 
 // ---- Exhaustion
-// ------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, GivesCachedSegmentsBackAndRetries) {
   make({}, 10 * kMiB);
@@ -409,7 +406,6 @@ TEST_F(MemoryPoolTest, OutOfMemoryNamesEveryNumber) {
 }
 
 // ---- Modes
-// -----------------------------------------------------------------------------------------------------
 
 TEST_F(MemoryPoolTest, PassThroughKeepsNothing) {
   make({.mode = PoolMode::kPassThrough, .byte_limit = {}});

@@ -1,0 +1,24 @@
+// The kernels of batch normalisation on a GPU, for the plain and the fused ops alike.
+#pragma once
+
+#include <sinter/ops/batch_norm/norm_call.h>
+
+namespace sinter::ops {
+
+/// What the scratch of a call depends on.
+struct NormProblem {
+  ChannelView view;
+  DType dtype = DType::kFloat32;
+  int device = 0;
+  bool training = true;
+  bool two_tensors = false;  ///< the addend is normalised too
+  bool has_alpha = false;
+};
+
+size_t norm_forward_bytes(const NormProblem& problem);
+void norm_forward(const NormCall& call, const Stream& stream, void* workspace);
+
+size_t norm_backward_bytes(const NormProblem& problem);
+void norm_backward(const NormGradCall& call, const Stream& stream, void* workspace);
+
+}  // namespace sinter::ops

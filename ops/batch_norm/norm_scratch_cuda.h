@@ -1,0 +1,62 @@
+// Scratch memory, alignment and the number of blocks, as both directions of batch normalisation use them.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+
+#include <sinter/core/cuda/device_traits.h>
+#include <sinter/core/cuda/device_types.h>
+#include <sinter/ops/batch_norm/norm_cuda.h>
+#include <sinter/ops/batch_norm/norm_plan.h>
+
+namespace sinter::ops {
+
+// Blocks of the sums that a processor is given; so many fit.
+inline constexpr int kStatisticsBlocks = 4;
+inline constexpr int kGradientBlocks = 2;
+
+inline int64_t norm_blocks(int device, int per_processor) {
+  return int64_t{cuda::device_traits(device).processors} * per_processor;
+}
+
+/// Cuts arrays off a call's workspace, each aligned to 256 bytes.
+class NormScratch {
+ public:
+  explicit NormScratch(void* workspace) : next_(static_cast<char*>(workspace)) {}
+
+  static constexpr size_t bytes(size_t of_array) { return (of_array + 255) / 256 * 256; }
+  template <class P>
+  P* take(int64_t count) {
+    auto* array = reinterpret_cast<P*>(next_);
+    next_ += bytes(static_cast<size_t>(count) * sizeof(P));
+    return array;
+  }
+  void* rest() const { return next_; }
+
+ private:
+  char* next_;
+};
+
+/// Bytes of a table of `values` sums, with wide accesses or not.
+inline size_t norm_table_bytes(const NormProblem& problem, int per_processor, int values) {
+  const ChannelView view = simplified_norm_view(problem.view);
+  const int64_t blocks = norm_blocks(problem.device, per_processor);
+  const int64_t size = std::max(plan_norm_sums(view, true, blocks).table_size(),
+                                plan_norm_sums(view, false, blocks).table_size());
+  return static_cast<size_t>(size) * static_cast<size_t>(values) * size_of(accumulate_dtype(problem.dtype));
+}
+
+template <class P>
+P* pointer_or_null(const TensorView& tensor) {
+  return tensor.present ? tensor.as<P>() : nullptr;
+}
+
+/// All of the pointers allow accesses of whole packs; null does, and no pointer to float64.
+template <class T>
+bool allows_packs(std::initializer_list<const void*> pointers) {
+  return sizeof(T) < sizeof(double) && std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {
+           return cuda::is_aligned(pointer, sizeof(T) * NormPlan::kPack);
+         });
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,134 @@
+// How the GPU cuts tensors into blocks to normalise them: every element is in exactly one thread's hands,
+// blocks and tables stay within bounds, whatever the shape.
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/batch_norm/norm_plan.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Calls visit(element, channel) for every element that the kernel by columns or planes would take in.
+template <class Visit>
+void walk(const NormPlan& plan, Visit visit) {
+  for (int64_t block = 0; block < plan.blocks(); ++block) {
+    const int64_t part = block / plan.tiles, tile = block % plan.tiles;
+    for (int thread = 0; thread < NormPlan::kThreads; ++thread) {
+      const int64_t lane = thread / plan.columns;
+      const int64_t column = (tile * plan.columns + thread % plan.columns) * plan.pack;
+      if (plan.by_columns && column >= plan.width) continue;
+      for (int64_t item = part * plan.lanes() + lane; item < plan.items; item += plan.parts * plan.lanes()) {
+        for (int64_t i = 0; i < plan.pack; ++i) {
+          if (plan.by_columns) {
+            visit(item * plan.width + column + i, (column + i) / plan.inner);
+          } else {
+            const int64_t packs = plan.inner / plan.pack;
+            visit(((item / packs * plan.channels + tile) * packs + item % packs) * plan.pack + i, tile);
+          }
+        }
+      }
+    }
+  }
+}
+
+void expect_each_element_once(const ChannelView& view, const NormPlan& plan) {
+  std::vector<int> visits(static_cast<size_t>(view.numel()));
+  walk(plan, [&](int64_t element, int64_t channel) {
+    ASSERT_LT(element, view.numel());
+    ASSERT_EQ(channel, element / view.inner % view.channels);
+    ++visits[static_cast<size_t>(element)];
+  });
+  for (size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(visits[i], 1) << "element " << i;
+}
+
+void expect_sound(const ChannelView& view, const NormPlan& plan, bool wide, int64_t blocks) {
+  ASSERT_TRUE(plan.pack == 1 || plan.pack == NormPlan::kPack);
+  ASSERT_TRUE(wide || plan.pack == 1);
+  ASSERT_EQ(plan.channels, view.channels);
+  ASSERT_EQ(NormPlan::kThreads % plan.columns, 0);
+  ASSERT_LE(plan.columns, 32);
+  if (view.numel() == 0) {
+    ASSERT_EQ(plan.blocks(), 0);
+    ASSERT_EQ(plan.table_size(), 0);
+    return;
+  }
+  ASSERT_EQ(plan.by_columns ? plan.items * plan.width : plan.items * plan.width * plan.pack, view.numel());
+  ASSERT_EQ((plan.by_columns ? plan.width : plan.inner) % plan.pack, 0) << "packs cross a boundary";
+  ASSERT_GE(plan.parts, 1);
+  ASSERT_LE((plan.parts - 1) * plan.lanes(), plan.items - 1) << "a part without items";
+  if (plan.by_columns) {
+    ASSERT_GE(plan.tiles * plan.columns * plan.pack, plan.width);
+    ASSERT_LT((plan.tiles - 1) * plan.columns * plan.pack, plan.width) << "a block without columns";
+  }
+  const int64_t per_thread = (plan.items + plan.parts * plan.lanes() - 1) / (plan.parts * plan.lanes());
+  ASSERT_LE(per_thread, 512) << "too long a sum in the compute type";
+  ASSERT_TRUE(plan.blocks() <= std::max(blocks, plan.tiles) || per_thread > 256)
+      << "more blocks than asked for without need";
+}
+
+int64_t extent(Generator& generator, int64_t most) {
+  constexpr int64_t kEdges[] = {0, 1, 2, 7, 8, 9, 31, 32, 33, 49, 64, 196, 255, 256, 257};
+  if (generator.uniform() < 0.3) return std::min(most, kEdges[generator.below(std::size(kEdges))]);
+  return 1 + static_cast<int64_t>(generator.below(static_cast<uint64_t>(most)));
+}
+
+TEST(NormPlan, VisitsEachElementOnce) {
+  Generator generator(5);
+  for (int i = 0; i < 3000; ++i) {
+    ChannelView view{
+        .outer = extent(generator, 50), .channels = extent(generator, 40), .inner = extent(generator, 20)};
+    if (generator.uniform() < 0.4) view.inner = 1;
+    const bool wide = generator.uniform() < 0.7;
+    const int64_t blocks = 1 + static_cast<int64_t>(generator.below(600));
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
+                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
+    expect_each_element_once(view, plan_norm_sums(view, wide, blocks));
+    if (view.inner == 1 && view.channels % NormPlan::kPack == 0) {
+      expect_each_element_once(view, plan_norm_map(view, blocks));
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(NormPlan, IsSoundForAnyShape) {
+  Generator generator(6);
+  for (int i = 0; i < 200000; ++i) {
+    const int64_t most = int64_t{1} << generator.below(18);
+    ChannelView view{.outer = extent(generator, most),
+                     .channels = extent(generator, 4096),
+                     .inner = extent(generator, most)};
+    if (generator.uniform() < 0.4) view.inner = 1;
+    if (generator.uniform() < 0.05) view.outer *= int64_t{1} << 16;
+    view = simplified_norm_view(view);
+    const bool wide = generator.uniform() < 0.7;
+    const int64_t blocks = 1 + static_cast<int64_t>(generator.below(2000));
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
+                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
+    expect_sound(view, plan_norm_sums(view, wide, blocks), wide, blocks);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(NormPlan, TakesWholePacksWhereverItCan) {
+  const auto pack = [](int64_t outer, int64_t channels, int64_t inner) {
+    return plan_norm_sums({outer, channels, inner}, true, 500).pack;
+  };
+  EXPECT_EQ(pack(256 * 56 * 56, 64, 1), 8);  // NHWC
+  EXPECT_EQ(pack(256, 64, 56 * 56), 8);      // NCHW, planes of whole packs
+  EXPECT_EQ(pack(256, 512, 7 * 7), 8);       // NCHW, packs that cross planes
+  EXPECT_EQ(pack(256, 1024, 14 * 14), 8);
+  EXPECT_EQ(pack(2, 3, 150 * 151), 1);
+  EXPECT_EQ(pack(1000, 3, 1), 1);
+}
+
+TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
+  for (const ChannelView& view : {ChannelView{256 * 56 * 56, 256, 1}, ChannelView{256, 512, 49},
+                                  ChannelView{256 * 14 * 14, 1024, 1}, ChannelView{256, 1024, 196}}) {
+    EXPECT_LE(plan_norm_sums(view, true, 528).table_size() * 20, view.numel());
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops

@@ -1,0 +1,128 @@
+// Permutations on a GPU against those on the CPU: sizes around tiles and packs, every element size, views
+// that are not aligned, and more than 2^31 elements.
+#include <numeric>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/permute/permute.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Bytes that differ from element to element.
+Tensor random_tensor(const Shape& shape, DType dtype, Generator& generator) {
+  Tensor tensor = Tensor::empty(shape, dtype);
+  auto* bytes = static_cast<uint8_t*>(tensor.raw_data());
+  for (size_t i = 0; i < tensor.spec().bytes(); i += 8) {
+    const uint64_t word = generator.below(UINT64_MAX);
+    std::memcpy(bytes + i, &word, std::min<size_t>(8, tensor.spec().bytes() - i));
+  }
+  return tensor;
+}
+
+/// On the GPU, beginning `phase` elements into its memory.
+Tensor on_gpu(const Tensor& tensor, int64_t phase) {
+  const TensorSpec spec{tensor.shape(), tensor.dtype(), Device::cuda()};
+  const Tensor memory = Tensor::empty(Shape{tensor.numel() + phase}, spec.dtype, spec.device);
+  const Tensor view = Tensor::over(memory.storage(), static_cast<size_t>(phase) * size_of(spec.dtype), spec);
+  copy_bytes(view.raw_data(), spec.device, tensor.raw_data(), tensor.device(), spec.bytes());
+  return view;
+}
+
+void expect_same_as_cpu(const Tensor& x, const std::vector<int64_t>& axes, int64_t phase) {
+  const NoGrad no_grad;
+  const Tensor expected = permute(x, axes);
+  const Tensor got = permute(on_gpu(x, phase), axes).to(Device{});
+  ASSERT_EQ(got.shape(), expected.shape());
+  ASSERT_EQ(std::memcmp(got.raw_data(), expected.raw_data(), expected.spec().bytes()), 0)
+      << to_string(x.spec()) << " by " << fmt::format("{}", fmt::join(axes, ",")) << " from element "
+      << phase;
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  Generator generator(3);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(generator.below(bound)); };
+  const DType dtypes[] = {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64};
+  for (int i = 0; i < 1500; ++i) {
+    const size_t rank = 2 + generator.below(4);
+    std::vector<int64_t> extents(rank), axes(rank);
+    int64_t count = 1;
+    for (size_t j = 0; j < rank; ++j) {
+      const int64_t edges[] = {1,  2,  3,  4,  7,   8,   15,  16,  17,  31, 32,
+                               33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
+      extents[j] = edges[below(21)];
+      if (count * extents[j] > 300000) extents[j] = 1 + below(3);
+      count *= extents[j];
+    }
+    std::iota(axes.begin(), axes.end(), int64_t{0});
+    if (below(2) == 0) {
+      std::swap(axes[rank - 1], axes[rank - 2]);
+    } else {
+      for (size_t j = rank; j > 1; --j) std::swap(axes[j - 1], axes[generator.below(j)]);
+    }
+    const Tensor x = random_tensor(Shape(extents), dtypes[below(4)], generator);
+    expect_same_as_cpu(x, axes, below(3) == 0 ? below(16) : 0);
+    if (HasFatalFailure()) FAIL() << "case " << i;
+  }
+}
+
+std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  copy_bytes(bytes.data(), Device{}, static_cast<std::byte*>(tensor.raw_data()) + begin, tensor.device(),
+             bytes.size());
+  return bytes;
+}
+
+TEST(PermuteCudaTest, TransposesMoreElementsThanFitIn32Bits) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const NoGrad no_grad;
+  constexpr int64_t kRows = 46349, kColumns = 46337, kShifts = kRows - kColumns;  // 2^31 + 189965 elements
+  Generator generator(5);
+  const auto line = bytes_of(random_tensor(Shape{kRows}, DType::kUInt8, generator), 0, kRows);
+  const Tensor x = Tensor::empty(Shape{kRows, kColumns}, DType::kUInt8, Device::cuda());
+  for (int64_t r = 0; r < kRows; ++r) {  // x[r][c] = line[r % kShifts + c]
+    copy_bytes(static_cast<std::byte*>(x.raw_data()) + r * kColumns, Device::cuda(),
+               line.data() + r % kShifts, Device{}, static_cast<size_t>(kColumns));
+  }
+  const Tensor y = permute(x, {1, 0});
+  for (int64_t c = 0; c < kColumns; c += c + 1 < kColumns ? std::min<int64_t>(97, kColumns - 1 - c) : 1) {
+    const auto column = bytes_of(y, c * kRows, kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      ASSERT_EQ(column[static_cast<size_t>(r)], line[static_cast<size_t>(r % kShifts + c)]) << r << ", " << c;
+    }
+  }
+}
+
+TEST(PermuteCudaTest, MovesRowsBeyond32Bits) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const NoGrad no_grad;
+  constexpr int64_t kFirst = 2, kSecond = 3, kLength = 357914103, kPart = 5000;  // 2^31 + 970 elements
+  Generator generator(6);
+  const Tensor x = Tensor::zeros(Shape{kFirst, kSecond, kLength}, DType::kUInt8, Device::cuda());
+  const Tensor parts = random_tensor(Shape{kFirst * kSecond, kPart}, DType::kUInt8, generator);
+  const auto begin_of = [](int64_t row, int64_t place) {
+    return row * kLength + place * (kLength - kPart) / 2;
+  };
+  for (int64_t row = 0; row < kFirst * kSecond; ++row) {  // at a row's begin, middle and end
+    for (int64_t place = 0; place < 3; ++place) {
+      copy_bytes(static_cast<std::byte*>(x.raw_data()) + begin_of(row, place), Device::cuda(),
+                 parts.data<uint8_t>() + row * kPart, Device{}, static_cast<size_t>(kPart));
+    }
+  }
+  const Tensor y = permute(x, {1, 0, 2});
+  for (int64_t row = 0; row < kFirst * kSecond; ++row) {
+    const int64_t moved = row % kSecond * kFirst + row / kSecond;
+    for (int64_t place = 0; place < 3; ++place) {
+      ASSERT_EQ(bytes_of(y, begin_of(moved, place), kPart), bytes_of(parts, row * kPart, kPart))
+          << row << ", " << place;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops

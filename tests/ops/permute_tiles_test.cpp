@@ -1,0 +1,207 @@
+// The tiled transposes of GPUs, executed on the host: the very functions that a kernel's threads run, thread
+// after thread, compared with the permutation by definition.
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/permute/permute_thin_cuda.h>
+#include <sinter/ops/permute/permute_tiles_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Memory whose first element lies `phase` elements behind a multiple of 16 bytes, and which ends with its
+/// last: a checker of memory sees every access outside.
+template <class T>
+struct Elements {
+  Elements(int64_t elements, int64_t phase)
+      : bytes(static_cast<std::byte*>(std::malloc(static_cast<size_t>(elements + phase) * sizeof(T)))),
+        data(reinterpret_cast<T*>(bytes.get()) + phase) {}
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> bytes;
+  T* data;
+};
+
+alignas(16) std::byte shared[kThinPacks * 16];
+
+/// Runs `load` for every thread of a block, then `store`.
+void run_block(const auto& load, const auto& store) {
+  for (int thread = 0; thread < kTileThreads; ++thread) load(thread);
+  for (int thread = 0; thread < kTileThreads; ++thread) store(thread);
+}
+
+template <bool kShifted, bool kSeveral, class T>
+void run_tiles(const TileJob& job, const T* in, T* out) {
+  for (int64_t task = 0; task < job.tiles; ++task) {
+    const Tile tile = job.tile(task, Pack<T>::kSize);
+    run_block([&](int thread) { load_tile<T, kShifted, kSeveral>(job, tile, thread, in, shared); },
+              [&](int thread) { store_tile<T, kShifted, kSeveral>(job, tile, thread, shared, out); });
+  }
+}
+
+template <ThinSide kSide, class T>
+void run_thin(const ThinJob& job, const T* in, T* out) {
+  for (int64_t task = 0; task < job.tiles; ++task) {
+    const ThinTile tile = thin_tile<kSide>(job, task);
+    run_block([&](int thread) { load_thin<T, kSide>(job, tile, thread, in, shared); },
+              [&](int thread) { store_thin<T, kSide>(job, tile, thread, shared, out); });
+  }
+}
+
+/// Does what a launch would do, and names it.
+template <class T>
+std::string run(const PermutePlan& plan, const T* in, T* out) {
+  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
+  ThinJob thin;
+  if (plan_thin(plan, sizeof(T), from, to, thin)) {
+    switch (thin.side) {
+      case ThinSide::kRows:
+        run_thin<ThinSide::kRows>(thin, in, out);
+        return "few rows";
+      case ThinSide::kColumns:
+        run_thin<ThinSide::kColumns>(thin, in, out);
+        return "few columns";
+      case ThinSide::kBoth:
+        run_thin<ThinSide::kBoth>(thin, in, out);
+        return "small matrices";
+    }
+  }
+  const TileJob job = plan_tiles(plan, sizeof(T), from, to);
+  if (job.shifted) {
+    job.several ? run_tiles<true, true>(job, in, out) : run_tiles<true, false>(job, in, out);
+  } else {
+    job.several ? run_tiles<false, true>(job, in, out) : run_tiles<false, false>(job, in, out);
+  }
+  return fmt::format("{} tiles{}", job.shifted ? "shifted" : "aligned",
+                     job.several ? " of several axes" : "");
+}
+
+struct Case {
+  std::vector<int64_t> extents;
+  std::vector<int> axes;
+  int64_t input_phase = 0, output_phase = 0;
+};
+
+/// Calls visit(output index, input index) for every element.
+template <class F>
+void walk(const Case& c, F visit) {
+  const size_t rank = c.axes.size();
+  std::vector<int64_t> strides(rank, 1), at(rank, 0);
+  for (size_t i = rank; i-- > 1;) strides[i - 1] = strides[i] * c.extents[i];
+  const int64_t count = strides[0] * c.extents[0];
+  int64_t from = 0;
+  for (int64_t to = 0; to < count; ++to) {
+    visit(to, from);
+    for (size_t i = rank; i-- > 0;) {
+      const auto axis = static_cast<size_t>(c.axes[i]);
+      from += strides[axis];
+      if (++at[i] < c.extents[axis]) break;
+      from -= at[i] * strides[axis];
+      at[i] = 0;
+    }
+  }
+}
+
+template <class T>
+T element(int64_t i) {
+  if constexpr (sizeof(T) == 16) {
+    return {static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u, static_cast<uint64_t>(i)};
+  } else {
+    return static_cast<T>(static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u >> (64 - 8 * sizeof(T)));
+  }
+}
+
+bool same(const auto& a, const auto& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+template <class T>
+void check(const Case& c, std::map<std::string, int>& seen) {
+  const Shape shape(c.extents);
+  const PermutePlan plan = plan_permute(shape, c.axes);
+  if (plan.keeps_last()) return;
+  const int64_t count = shape.numel();
+  Elements<T> in(count, c.input_phase), out(count, c.output_phase);
+  for (int64_t i = 0; i < count; ++i) in.data[i] = element<T>(i);
+  std::memset(static_cast<void*>(out.data), 0xa5, static_cast<size_t>(count) * sizeof(T));
+  const std::string kind = run(plan, in.data, out.data);
+  ++seen[kind];
+  int64_t wrong = -1;
+  walk(c, [&](int64_t to, int64_t from) {
+    if (wrong < 0 && !same(out.data[to], in.data[from])) wrong = to;
+  });
+  ASSERT_LT(wrong, 0) << "shape " << to_string(shape) << " axes " << fmt::format("{}", fmt::join(c.axes, ","))
+                      << " of " << sizeof(T) << " bytes, phases " << c.input_phase << " and "
+                      << c.output_phase << ", " << kind << ": element " << wrong << " differs";
+}
+
+class CaseMaker {
+ public:
+  Case make(int pack) {
+    Case c;
+    const size_t rank = 2 + below(4);
+    const int64_t most = below(16) == 0 ? 40000 : 2000;
+    const int64_t unit = below(2) == 0 ? pack : 1;  // multiples of a pack, or anything
+    int64_t count = 1;
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t bounds[] = {3, 9, 40, 300};
+      int64_t extent = 1 + static_cast<int64_t>(below(static_cast<size_t>(bounds[below(4)])));
+      if (i + 2 >= rank) extent *= unit;
+      if (count * extent > most) extent = 1 + most / count / 2;
+      count *= extent;
+      c.extents.push_back(extent);
+    }
+    c.axes.resize(rank);
+    std::iota(c.axes.begin(), c.axes.end(), 0);
+    if (below(2) == 0) {
+      std::swap(c.axes[rank - 1], c.axes[rank - 2]);
+    } else {
+      for (size_t j = rank; j > 1; --j) std::swap(c.axes[j - 1], c.axes[below(j)]);
+    }
+    if (below(3) == 0) c.input_phase = static_cast<int64_t>(below(static_cast<size_t>(pack)));
+    if (below(6) == 0) c.output_phase = static_cast<int64_t>(below(static_cast<size_t>(pack)));
+    return c;
+  }
+  size_t below(size_t bound) { return generator_.below(bound); }
+
+ private:
+  Generator generator_{11};
+};
+
+TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
+  CaseMaker maker;
+  std::map<std::string, int> seen;
+  for (int i = 0; i < 130000; ++i) {
+    switch (i % 5) {
+      case 0:
+        check<uint8_t>(maker.make(16), seen);
+        break;
+      case 1:
+        check<uint16_t>(maker.make(8), seen);
+        break;
+      case 2:
+        check<uint32_t>(maker.make(4), seen);
+        break;
+      case 3:
+        check<uint64_t>(maker.make(2), seen);
+        break;
+      default:
+        check<Bits128>(maker.make(1), seen);
+    }
+    if (HasFatalFailure()) FAIL() << "case " << i;
+  }
+  for (const char* kind : {"aligned tiles", "shifted tiles", "aligned tiles of several axes",
+                           "shifted tiles of several axes", "few rows", "few columns", "small matrices"}) {
+    EXPECT_GT(seen[kind], 2000) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops
