@@ -14,7 +14,6 @@ constexpr int kCopyThreads = 128, kCopyItems = 8;
 template <class Index>
 struct UnitAxes {
   int rank = 0;
-  Index piece = 1;  ///< units of a piece
   IndexDivide<Index> extents[kMaxRank + 1];
   int64_t to_strides[kMaxRank + 1] = {}, from_strides[kMaxRank + 1] = {};
 
@@ -51,12 +50,12 @@ __global__ void __launch_bounds__(kCopyThreads)
       const Index index = base + static_cast<Index>(i * kCopyThreads);
       int64_t from = 0;
       axes.locate(index, to[i], from);
-      if (kContiguous) to[i] = static_cast<int64_t>(index);
       if (index < count) units[i] = __ldg(in + from);
     }
 #pragma unroll
     for (int i = 0; i < kCopyItems; ++i) {
-      if (base + static_cast<Index>(i * kCopyThreads) < count) __stcs(out + to[i], units[i]);
+      const Index index = base + static_cast<Index>(i * kCopyThreads);
+      if (index < count) __stcs(out + (kContiguous ? static_cast<int64_t>(index) : to[i]), units[i]);
     }
   }
 }
@@ -71,21 +70,14 @@ __global__ void __launch_bounds__(kThreads)
   for (Index base = (static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x) * kPack; base < count;
        base += step) {
     alignas(16) T pack[kPack];
-    int64_t to = 0, from = 0;
-    axes.locate(base, to, from);
-    Index left = 0;
-    axes.extents[axes.rank - 1].divide(base, left);
-    left = axes.piece - left;  // units up to the end of the piece
 #pragma unroll
     for (Index i = 0; i < kPack; ++i) {
+      int64_t to = 0, from = 0;
+      axes.locate(base + i, to, from);
       if (base + i < count) pack[i] = __ldg(in + from);
-      ++from;
-      if (--left > 0) continue;
-      axes.locate(base + i + 1, to, from);
-      left = axes.piece;
     }
     if (base + kPack <= count) {
-      *reinterpret_cast<uint4*>(out + base) = *reinterpret_cast<const uint4*>(pack);
+      __stcs(reinterpret_cast<uint4*>(out + base), *reinterpret_cast<const uint4*>(pack));
     } else {
 #pragma unroll
       for (Index i = 0; i < kPack; ++i) {
@@ -124,7 +116,6 @@ void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::sp
         unit_axes.add(axis.extent, axis.to_stride / unit, axis.from_stride / unit);
       }
       unit_axes.add(bytes / unit, 1, 1);
-      unit_axes.piece = static_cast<Index>(bytes / unit);
       const auto run = [&](auto kernel, int threads, int64_t units) {
         cuda::launch(stream, cuda::grid_stride_shape(count, units, static_cast<unsigned>(threads)), kernel,
                      count, unit_axes, static_cast<T*>(to), static_cast<const T*>(from));

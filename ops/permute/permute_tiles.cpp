@@ -150,8 +150,11 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
     job.columns.add(sides.extent(axis), plan.output_stride(sides.output_axis(axis)));
   }
   sides.add_outer(job);
+  job.input = space_at(input, element_bytes, sides.total());
   job.output = space_at(output, element_bytes, sides.total());
   job.log_pack = log2_ceil(pack);
+  job.first_pack = -job.input.phase & (pack - 1);
+  job.last_pair = (job.input.total + job.input.phase) / pack * pack - job.input.phase - 2 * pack;
   const bool aligned_input = input % 16 == 0 && job.column_count % pack == 0 &&
                              all_divide_by(job.rows.strides, job.rows.rank, pack) &&
                              all_divide_by(job.outer.in_strides, job.outer.rank, pack);
@@ -162,7 +165,8 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
   job.shifted = !aligned_input || !aligned_output;
   choose_shape(job, pack, aligned_output);
   // Columns that a warp writes at once have different keys, and so have those that share 128 bytes.
-  job.key_shift = std::max(job.shifted ? 0 : job.log_pack, 3 - job.log_row_packs);
+  const bool elements = job.shifted && loads_elements(static_cast<size_t>(element_bytes), job.several);
+  job.key_shift = std::max(elements ? 0 : job.log_pack, 3 - job.log_row_packs);
   job.row_step = (pack << job.log_row_packs) - (aligned_output ? 0 : pack);
   const int64_t row_tiles = divide_up(job.row_count, job.row_step);
   const int64_t column_tiles = divide_up(job.column_count, pack << job.log_column_packs);

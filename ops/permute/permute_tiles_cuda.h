@@ -35,7 +35,8 @@ struct TileJob {
   int log_row_packs = 0, log_column_packs = 0;
   int key_shift = 0;
   int log_pack = 0;  ///< elements of a pack
-  PackSpace output;
+  PackSpace input, output;
+  int64_t first_pack = 0, last_pair = 0;  ///< where the first pack inside the input begins, and the last two
 
   SINTER_HOST_DEVICE Tile tile(int64_t task, int pack) const {
     int64_t row_tile = 0, column_tile = 0;
@@ -65,6 +66,12 @@ struct TileJob {
   }
 };
 
+/// How shifted rows are loaded: by elements, or cut out of packs. Elements take fewer instructions from 4
+/// bytes on, unless finding a row takes divisions.
+constexpr bool loads_elements(size_t element_bytes, bool several) {
+  return element_bytes >= 4 && !several;
+}
+
 /// The plan's permutation of elements of `element_bytes` bytes at these addresses, for plans that move the
 /// last axis.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
@@ -88,55 +95,110 @@ SINTER_HOST_DEVICE inline void put_quad(const TileJob& job, int column, int row,
   }
 }
 
-/// Aligned rows: a thread takes 16 bytes of four rows and transposes them in its registers. Within a warp
-/// eight packs lie side by side (fewer if rows are shorter).
-template <class T, bool kSeveral>
-SINTER_HOST_DEVICE inline void load_packs(const TileJob& job, const Tile& tile, int thread, const T* in,
-                                          std::byte* shared) {
-  constexpr int n = Pack<T>::kSize;
+/// What a thread takes of a tile: four rows of one pack.
+struct MicroTile {
+  int row, column;
+};
+
+/// Within a warp eight packs lie side by side (fewer if rows are shorter).
+template <class T>
+SINTER_HOST_DEVICE inline MicroTile micro_tile(const TileJob& job, int thread) {
   const int low_bits = smaller(job.log_column_packs, 3), high_bits = job.log_column_packs - low_bits;
   const int log_quads = 8 - job.log_column_packs, low_quads = smaller(log_quads, 2);
   const int block = thread >> (low_bits + low_quads);
-  const int column = ((thread & ((1 << low_bits) - 1)) | ((block & ((1 << high_bits) - 1)) << low_bits)) * n;
-  const int row = (((thread >> low_bits) & ((1 << low_quads) - 1)) | ((block >> high_bits) << low_quads)) * 4;
-  if (row >= tile.rows || column >= tile.columns) return;
-  Pack<T> packs[4];
-  SINTER_UNROLL
-  for (int i = 0; i < 4; ++i) {  // rows beyond the last one are loaded as the last one
-    const int64_t at = tile.row + smaller(row + i, tile.rows - 1);
-    packs[i] = load_pack(in + tile.in + job.rows.locate<kSeveral>(at) + column);
-  }
+  const int pack = (thread & ((1 << low_bits) - 1)) | ((block & ((1 << high_bits) - 1)) << low_bits);
+  const int quad = ((thread >> low_bits) & ((1 << low_quads) - 1)) | ((block >> high_bits) << low_quads);
+  return {quad * 4, pack * Pack<T>::kSize};
+}
+
+template <class T>
+SINTER_HOST_DEVICE inline void put_quads(const TileJob& job, const MicroTile& micro,
+                                         const Pack<T> (&packs)[4], std::byte* shared) {
   Quad<T> quads[16 / sizeof(T)];
   transpose(packs, quads);
   SINTER_UNROLL
-  for (int j = 0; j < n; ++j) put_quad(job, column + j, row, quads[j], shared);
+  for (int j = 0; j < Pack<T>::kSize; ++j) put_quad(job, micro.column + j, micro.row, quads[j], shared);
 }
 
-/// Rows at any address: the lanes of a warp take single elements side by side. To cut packs out of aligned
-/// ones costs more instructions than it saves.
+/// Aligned rows: a thread takes 16 bytes of four rows and transposes them in its registers.
 template <class T, bool kSeveral>
+SINTER_HOST_DEVICE inline void load_packs(const TileJob& job, const Tile& tile, int thread, const T* in,
+                                          std::byte* shared) {
+  const MicroTile micro = micro_tile<T>(job, thread);
+  if (micro.row >= tile.rows || micro.column >= tile.columns) return;
+  Pack<T> packs[4];
+  SINTER_UNROLL
+  for (int i = 0; i < 4; ++i) {  // rows beyond the last one are loaded as the last one
+    const int64_t at = tile.row + smaller(micro.row + i, tile.rows - 1);
+    packs[i] = load_pack(in + tile.in + job.rows.locate<kSeveral>(at) + micro.column);
+  }
+  put_quads(job, micro, packs, shared);
+}
+
+/// Rows at any address, cut out of aligned packs: what a thread does in load_packs with twice the loads.
+template <class T, bool kSeveral>
+SINTER_HOST_DEVICE inline void load_cut(const TileJob& job, const Tile& tile, int thread, const T* in,
+                                        std::byte* shared) {
+  constexpr int n = Pack<T>::kSize;
+  const MicroTile micro = micro_tile<T>(job, thread);
+  if (micro.row >= tile.rows || micro.column >= tile.columns) return;
+  const auto start_of = [&](int i) {  // rows beyond the last one are loaded as the last one
+    return tile.in + job.rows.locate<kSeveral>(tile.row + smaller(micro.row + i, tile.rows - 1)) +
+           micro.column;
+  };
+  Pack<T> packs[4] = {};
+  bool whole[4] = {};
+  if (job.last_pair >= job.first_pack) {
+    Pack<T> next[4];
+    int shifts[4];
+    SINTER_UNROLL
+    for (int i = 0; i < 4; ++i) {  // without branches, so that all loads are under way at once
+      const int64_t start = start_of(i);
+      shifts[i] = job.input.behind<T>(start);
+      int64_t at = start - shifts[i];
+      at = at < job.first_pack ? job.first_pack : at;
+      at = at > job.last_pair ? job.last_pair : at;
+      whole[i] = at == start - shifts[i];
+      packs[i] = load_pack(in + at);
+      next[i] = load_pack(in + at + n);
+    }
+    SINTER_UNROLL
+    for (int i = 0; i < 4; ++i) packs[i] = cut(packs[i], next[i], shifts[i]);
+  }
+  put_quads(job, micro, packs, shared);
+  SINTER_UNROLL
+  for (int i = 0; i < 4; ++i) {  // packs that reach beyond the tensor: what lies inside is loaded by elements
+    if (whole[i] || micro.row + i >= tile.rows) continue;
+    const T* from = in + start_of(i);
+    for (int j = 0; j < n && micro.column + j < tile.columns; ++j) {
+      const int row_byte = (micro.row + i) * static_cast<int>(sizeof(T));
+      *reinterpret_cast<T*>(shared + job.place(micro.column + j, row_byte)) = from[j];
+    }
+  }
+}
+
+/// Rows at any address: the lanes of a warp take single elements side by side, each of four rows.
+template <class T>
 SINTER_HOST_DEVICE inline void load_elements(const TileJob& job, const Tile& tile, int thread, const T* in,
                                              std::byte* shared) {
-  constexpr int n = Pack<T>::kSize, kItems = n < 8 ? n : 8;  // quads that are under way at once
+  constexpr int kQuads = Pack<T>::kSize;  // of a thread
   const int log_columns = job.log_column_packs + job.log_pack;
-  for (int first = thread; first < kTilePacks * n / 4; first += kItems * kTileThreads) {
-    Quad<T> quads[size_t{kItems}];
+  Quad<T> quads[size_t{kQuads}];
+  SINTER_UNROLL
+  for (int i = 0; i < kQuads; ++i) {
+    const int item = thread + i * kTileThreads;
+    const int column = item & ((1 << log_columns) - 1), row = (item >> log_columns) * 4;
+    if (row >= tile.rows || column >= tile.columns) continue;
     SINTER_UNROLL
-    for (int i = 0; i < kItems; ++i) {
-      const int item = first + i * kTileThreads;
-      const int column = item & ((1 << log_columns) - 1), row = (item >> log_columns) * 4;
-      if (row >= tile.rows || column >= tile.columns) continue;
-      SINTER_UNROLL
-      for (int k = 0; k < 4; ++k) {  // rows beyond the last one are loaded as the last one
-        const int64_t at = tile.row + smaller(row + k, tile.rows - 1);
-        quads[i].at[k] = load_element(in + tile.in + job.rows.locate<kSeveral>(at) + column);
-      }
+    for (int k = 0; k < 4; ++k) {  // rows beyond the last one are loaded as the last one
+      const int64_t at = tile.row + smaller(row + k, tile.rows - 1);
+      quads[i].at[k] = load_element(in + tile.in + job.rows.locate<false>(at) + column);
     }
-    SINTER_UNROLL
-    for (int i = 0; i < kItems; ++i) {
-      const int item = first + i * kTileThreads;
-      put_quad(job, item & ((1 << log_columns) - 1), (item >> log_columns) * 4, quads[i], shared);
-    }
+  }
+  SINTER_UNROLL
+  for (int i = 0; i < kQuads; ++i) {
+    const int item = thread + i * kTileThreads;
+    put_quad(job, item & ((1 << log_columns) - 1), (item >> log_columns) * 4, quads[i], shared);
   }
 }
 
@@ -146,10 +208,12 @@ SINTER_HOST_DEVICE inline void load_elements(const TileJob& job, const Tile& til
 template <class T, bool kShifted, bool kSeveral>
 SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, int thread, const T* in,
                                          std::byte* shared) {
-  if constexpr (kShifted) {
-    detail::load_elements<T, kSeveral>(job, tile, thread, in, shared);
-  } else {
+  if constexpr (!kShifted) {
     detail::load_packs<T, kSeveral>(job, tile, thread, in, shared);
+  } else if constexpr (loads_elements(sizeof(T), kSeveral)) {
+    detail::load_elements(job, tile, thread, in, shared);
+  } else {
+    detail::load_cut<T, kSeveral>(job, tile, thread, in, shared);
   }
 }
 
