@@ -114,10 +114,12 @@ class Peers:
             print(f"{suite} {case} {dtype} {layout} {peer} failed: {str(error).strip().splitlines()[0]}"[:200], flush=True)
             return
         self.rows.append(row)
+        self.finish()
         figures = "  ".join(f"{k} {v:.6g}" for k, v in row.items() if isinstance(v, (int, float)))
         print(f"{suite:14} {case:36} {dtype:9} {layout:4} {peer:20} {figures}", flush=True)
 
     def finish(self):
+        """Writes the rows, which `measure` does too, so that a run that is cut short leaves what it has."""
         if self.options.json:
             versions = {"torch": torch.__version__, "torch_cudnn": str(torch.backends.cudnn.version())}
             with open(self.options.json, "w", encoding="utf-8") as file:
