@@ -12,27 +12,14 @@
 #include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/prelu/prelu.h>
 
+#include "ops/gpu_test_support.h"
+
 namespace sinter::ops {
 namespace {
 
-class PReluCuda : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!is_available(Device::cuda())) GTEST_SKIP() << "needs a GPU";
-  }
-};
+using namespace testing_gpu;
 
-constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
-
-/// A copy on the GPU, `offset` elements behind an address that is aligned.
-Tensor on_gpu(const Tensor& tensor, int64_t offset = 0) {
-  const auto skipped = static_cast<size_t>(offset) * size_of(tensor.dtype());
-  const Tensor room = Tensor::empty({tensor.numel() + offset}, tensor.dtype(), Device::cuda());
-  const Tensor view = Tensor::over(room.storage(), room.offset_bytes() + skipped,
-                                   {tensor.shape(), tensor.dtype(), Device::cuda()});
-  copy_bytes(view.raw_data(), Device::cuda(), tensor.raw_data(), Device::cpu(), tensor.spec().bytes());
-  return view;
-}
+class PReluCuda : public GpuTest {};
 
 std::vector<double> doubles(const Tensor& tensor) {
   return cast(tensor.to(Device::cpu()), DType::kFloat64).to_vector<double>();
