@@ -337,8 +337,9 @@ void stays_flat(Device device, int steps, int64_t width, int64_t most, std::vect
       resident_at_first >> 10, resident >> 10, resident_bytes() >> 10,
       static_cast<unsigned long long>(stats.device_allocations),
       static_cast<unsigned long long>(stats.device_deallocations));
+  // A few segments of 2 MiB are always more than a fifth of what a small model holds.
   EXPECT_LE(static_cast<double>(stats.peak_reserved_bytes),
-            std::max(1.2 * static_cast<double>(stats.peak_live_bytes), 0x1p25));
+            std::max(1.2 * static_cast<double>(stats.peak_live_bytes), 0x1p23));
   // Sanitizers keep freed memory back, to find late accesses.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LE(resident_bytes(), resident + (size_t{2} << 20));
