@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMostGridY = 65535;
 constexpr size_t kUsualSharedBytes = 48 << 10;  // more has to be asked for
+constexpr int kMostSharedBytes = 96 << 10;      // what a tile may need
 // Percent of a multiprocessor's memory that blocks share where tiles overlap: the rest is L1 cache, in which
 // they find what both load.
 constexpr int kShiftedCarveout = 60;
@@ -20,7 +21,7 @@ constexpr int kShiftedCarveout = 60;
 constexpr int64_t kLeastUnit = 4, kLeastMatrixBytes = 4096;
 
 template <class T, TileKind kKind>
-__global__ void __launch_bounds__(kMostTileThreads, 4)
+__global__ void __launch_bounds__(1 << log_threads(kKind), 1024 >> log_threads(kKind))
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
   extern __shared__ uint4 shared[];
   const TileMemory memory(reinterpret_cast<std::byte*>(shared), job);
@@ -37,6 +38,8 @@ auto tile_kernel_for(TileKind kind) {
   switch (kind) {
     case TileKind::kColumns:
       return tile_kernel<T, TileKind::kColumns>;
+    case TileKind::kShiftedColumns:
+      return tile_kernel<T, TileKind::kShiftedColumns>;
     case TileKind::kSeveralAxes:
       return tile_kernel<T, TileKind::kSeveralAxes>;
     case TileKind::kWholeColumns:
@@ -53,17 +56,17 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
   const auto kernel = tile_kernel_for<T>(job.kind);
   const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
   if (shared_bytes > kUsualSharedBytes) {
-    SINTER_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(shared_bytes)));
+    SINTER_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
   }
-  if (job.kind == TileKind::kColumns) {
-    SINTER_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           job.shifted ? kShiftedCarveout : cudaSharedmemCarveoutDefault));
+  if (job.kind == TileKind::kShiftedColumns && sizeof(T) > 1) {
+    SINTER_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kShiftedCarveout));
   }
   for (; job.first_outer < job.outer_count; job.first_outer += kMostGridY) {
     const auto outer = static_cast<unsigned>(std::min(kMostGridY, job.outer_count - job.first_outer));
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(job.matrix_tiles), outer),
-                                  dim3(static_cast<unsigned>(job.threads())), shared_bytes};
+                                  dim3(1u << log_threads(job.kind)), shared_bytes};
     cuda::launch(stream, shape, kernel, job, static_cast<const T*>(in), static_cast<T*>(out));
   }
 }

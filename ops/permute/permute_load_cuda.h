@@ -8,14 +8,16 @@ namespace detail {
 
 /// Rows of `length` elements of which the first begins at `start`, wherever they lie: over several axes, or
 /// at the ends of the tensor.
-template <class T, bool kSeveral>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void copy_any_rows(const TileJob& job, const Tile& tile, int64_t start, int rows,
                                              int length, int thread, const T* in, std::byte* image,
                                              int* places) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
+  constexpr int kThreads = 1 << log_threads(kKind);
   const int base = job.input.behind<T>(start) * size, width = 1 << job.log_band;
   SINTER_KEEP_LOOP
-  for (int row = thread >> job.log_band; row < rows; row += job.threads() >> job.log_band) {
+  for (int row = thread >> job.log_band; row < rows; row += kThreads >> job.log_band) {
     const int64_t at =
         kSeveral ? tile.in + job.rows.locate<true>(tile.row + row) : start + job.rows.locate<false>(row);
     const int shift = job.input.behind<T>(at), lane = thread & (width - 1);
@@ -38,13 +40,14 @@ SINTER_HOST_DEVICE inline void copy_any_rows(const TileJob& job, const Tile& til
 }
 
 /// Rows of a single axis inside the tensor.
-template <class T>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void copy_rows(const TileJob& job, int64_t start, int rows, int length, int thread,
                                          const T* in, std::byte* image) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  constexpr int kThreads = 1 << log_threads(kKind);
   const int64_t stride = job.rows.strides[0];
   const int base = job.input.behind<T>(start);
-  const int width = 1 << job.log_band, step = job.threads() >> job.log_band;
+  const int width = 1 << job.log_band, step = kThreads >> job.log_band;
   const int row = thread >> job.log_band;
   // The rows of a thread are a multiple of a pack apart: all have the same alignment.
   const int shift = (base + row * static_cast<int>(stride)) & (n - 1);
@@ -72,11 +75,12 @@ SINTER_HOST_DEVICE inline void copy_rows(const TileJob& job, int64_t start, int 
 }
 
 /// The same for long rows, which all threads copy one after the other.
-template <class T>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start, int rows, int length,
                                               int thread, const T* in, std::byte* image) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const int step = job.threads() * n;
+  constexpr int kThreads = 1 << log_threads(kKind);
+  const int step = kThreads * n;
   const int base = job.input.behind<T>(start) * size;
   SINTER_KEEP_LOOP
   for (int row = 0; row < rows; ++row) {
@@ -102,20 +106,22 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   constexpr int n = Pack<T>::kSize;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
   if constexpr (kKind == TileKind::kSeveralAxes) {
-    detail::copy_any_rows<T, true>(job, tile, 0, rows, columns, thread, in, memory.image, memory.places);
+    detail::copy_any_rows<T, kKind>(job, tile, 0, rows, columns, thread, in, memory.image, memory.places);
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);
     const int64_t last = start + job.rows.locate<false>(rows - 1);
     const bool inside = start >= n && last + columns + n <= job.input.total;
     if (inside && job.long_rows) {
-      detail::copy_long_rows(job, start, runs, run_length, thread, in, memory.image);
+      detail::copy_long_rows<T, kKind>(job, start, runs, run_length, thread, in, memory.image);
+    } else if (inside) {
+      detail::copy_rows<T, kKind>(job, start, rows, columns, thread, in, memory.image);
     }
-    if (inside && !job.long_rows) detail::copy_rows(job, start, rows, columns, thread, in, memory.image);
     SINTER_KEEP_LOOP
-    for (int part = inside ? 1 : 0; part < (job.holds_next(tile) ? 2 : 1); ++part) {
+    for (int part = inside ? 1 : 0;
+         part < (kKind == TileKind::kShiftedColumns && job.holds_next(tile) ? 2 : 1); ++part) {
       const bool next = part == 1;  // the first rows of the columns that follow in the output
-      detail::copy_any_rows<T, false>(job, tile, next ? tile.in + 1 : start, next ? n - 1 : runs,
+      detail::copy_any_rows<T, kKind>(job, tile, next ? tile.in + 1 : start, next ? n - 1 : runs,
                                       next ? smaller(tile.columns - 1, job.column_step) : run_length, thread,
                                       in, memory.image + (next ? job.image_bytes : 0), nullptr);
     }

@@ -18,8 +18,6 @@
 
 namespace sinter::ops {
 
-inline constexpr int kMostTileThreads = 256;
-
 /// 16 bytes of elements.
 template <class T>
 struct alignas(16) Pack {

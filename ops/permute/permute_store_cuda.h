@@ -8,11 +8,12 @@ namespace detail {
 
 /// What a thread takes of a tile in columns: this column and this pack of its rows, and those that many
 /// further on. Within a warp some lanes share a column.
+template <TileKind kKind>
 struct ColumnLane {
   int column, pack, column_step, pack_step;
 
   SINTER_HOST_DEVICE ColumnLane(const TileJob& job, int thread)
-      : column_step(1 << job.log_columns), pack_step(job.threads() >> job.log_columns) {
+      : column_step(1 << job.log_columns), pack_step((1 << log_threads(kKind)) >> job.log_columns) {
     const auto low_bits = [](int value, int bits) { return value & ((1 << bits) - 1); };
     const int lane = low_bits(thread, job.log_lanes), others = thread >> job.log_lanes;
     const int in_warp = low_bits(others, job.log_warp);
@@ -32,11 +33,11 @@ struct StoreLoop {
 
 /// Every column of a tile as a run of the output, in packs of rows. Every aligned pack belongs to the tile in
 /// whose first row_step rows it begins.
-template <class T>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& tile, int thread,
                                              const TileMemory& memory, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const ColumnLane lane(job, thread);
+  const ColumnLane<kKind> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
   if (lane.column >= columns) return;
   // The columns of a thread have the same alignment: what it reads next is always as far away.
@@ -45,7 +46,7 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
   // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
   // other order.
-  const bool turned = job.log_lanes == 4 && (thread & 8) != 0;
+  const bool turned = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
   const int base = image_base<T>(job, tile);
   int places[size_t{n}];
   SINTER_UNROLL
@@ -55,7 +56,7 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   }
   const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
                             job.columns.locate<false>(lane.column_step), lane.column_step * size};
-  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (job.log_threads - job.log_columns),
+  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
                           lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
   const bool one_column = job.column_step <= lane.column_step;
   const StoreLoop outer = one_column ? by_column : by_pack, inner = one_column ? by_pack : by_column;
@@ -84,7 +85,7 @@ template <class T>
 SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const Tile& tile, int thread,
                                                        const TileMemory& memory, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const ColumnLane lane(job, thread);
+  const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
   for (int pack = lane.pack; pack * n < job.row_step; pack += lane.pack_step) {
@@ -109,28 +110,30 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
 
 /// The elements before a column's first aligned pack, which go with it, and those behind its last: where the
 /// next column follows at once, a pack of both.
-template <class T, bool kSeveral>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile& tile, int thread,
                                                  const TileMemory& memory, T* out) {
+  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   if (tile.row != 0 && tile.rows >= job.row_step + n) return;
   const int base = kSeveral ? 0 : image_base<T>(job, tile);
   const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
-  for (int column = thread; column < columns; column += job.threads()) {
+  for (int column = thread; column < columns; column += 1 << log_threads(kKind)) {
     const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
     const int shift = job.output.ahead<T>(start), rest = shift + (tile.rows - shift) / n * n;
     const auto read = [&](int row) {
       int place = kSeveral ? memory.places[row] : job.place(row, base);
-      if (!kSeveral && row >= tile.rows) place = job.place(row - tile.rows, next_base);
+      if (kKind == TileKind::kShiftedColumns && row >= tile.rows)
+        place = job.place(row - tile.rows, next_base);
       return image_element<T>(memory.image, place + column * size);
     };
     const auto store = [&](int begin, int end) {
       SINTER_KEEP_LOOP
       for (int row = begin; row < end; ++row) out[start + row] = read(row);
     };
-    const bool joined = job.joined && !kSeveral;
+    const bool joined = kKind == TileKind::kShiftedColumns && job.joined;
     if (tile.row == 0 && (!joined || tile.column + column == 0)) store(0, smaller(shift, tile.rows));
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
     if (joined && column + 1 < tile.columns) {
@@ -237,16 +240,15 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (kKind == TileKind::kColumns || kKind == TileKind::kSeveralAxes) {
-    constexpr bool several = kKind == TileKind::kSeveralAxes;
-    if constexpr (several) {
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
+    detail::store_pieces<T, kKind == TileKind::kElementsOfRows>(job, tile, thread, memory.image, out);
+  } else {
+    if constexpr (kKind == TileKind::kSeveralAxes) {
       detail::store_scattered_columns(job, tile, thread, memory, out);
     } else {
-      detail::store_columns(job, tile, thread, memory, out);
+      detail::store_columns<T, kKind>(job, tile, thread, memory, out);
     }
-    if (!job.whole_packs) detail::store_column_ends<T, several>(job, tile, thread, memory, out);
-  } else {
-    detail::store_pieces<T, kKind == TileKind::kElementsOfRows>(job, tile, thread, memory.image, out);
+    if (!job.whole_packs) detail::store_column_ends<T, kKind>(job, tile, thread, memory, out);
   }
 }
 

@@ -106,13 +106,13 @@ class TilePlanner {
       take_sides();
     }
     choose_pitch();
-    job_.run_packs = static_cast<int>(divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16));
-    job_.long_rows = job_.piece || job_.run_packs >= job_.threads() / 2;
+    const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
+    job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
     job_.log_band =
         job_.piece
-            ? job_.log_threads - 1
-            : std::min({job_.log_threads - job_.log_pack, 4, std::max(0, log2_ceil(job_.run_packs) - 1)});
+            ? log_threads(job_.kind) - 1
+            : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
@@ -124,6 +124,8 @@ class TilePlanner {
 
  private:
   int64_t extent(int axis) const { return plan_.extents[static_cast<size_t>(axis)]; }
+
+  int threads() const { return 1 << log_threads(job_.kind); }
 
   void set_tile_bytes(int64_t bytes) {
     const auto fair =
@@ -170,10 +172,10 @@ class TilePlanner {
   void choose_walk(int64_t inner, int64_t middle, int64_t period, int64_t pattern_bytes) {
     job_.inner = divide_by(inner);
     job_.middle = divide_by(middle);
-    job_.piece_packs = divide_by(job_.threads());
-    const int64_t packs = period / std::gcd(period, pack_), step = job_.threads() / packs * packs;
-    const bool most = 4 * step >= 3 * job_.threads();  // that many threads have work
-    job_.pack_step = static_cast<int>(most ? step : job_.threads());
+    job_.piece_packs = divide_by(threads());
+    const int64_t packs = period / std::gcd(period, pack_), step = threads() / packs * packs;
+    const bool most = 4 * step >= 3 * threads();  // that many threads have work
+    job_.pack_step = static_cast<int>(most ? step : threads());
     job_.place_step = static_cast<int>(most ? step * pack_ / period * pattern_bytes : 0);
   }
 
@@ -231,9 +233,10 @@ class TilePlanner {
     job_.joined = !aligned_output_ && job_.kind == TileKind::kColumns && !job_.piece &&
                   job_.columns.strides[0] == job_.row_count && job_.row_count >= 2 * pack_;
     if (job_.joined) aligned_input_ = false;  // rows are read from the next column on too
-    job_.shifted = job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_);
-    if (job_.shifted || job_.kind == TileKind::kSeveralAxes) job_.log_threads = 8;
-    if (job_.shifted && total_ * size_ <= kMostOneWaveBytes) set_tile_bytes(kLargeTileBytes);
+    if (job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_)) {
+      job_.kind = TileKind::kShiftedColumns;
+      if (size_ <= 2 || total_ * size_ <= kMostOneWaveBytes) set_tile_bytes(kLargeTileBytes);
+    }
     const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
     const int64_t most = std::min(job_.column_count, wanted);
     const int64_t rows =
@@ -250,8 +253,9 @@ class TilePlanner {
   }
 
   void choose_lanes() {
-    job_.log_lanes = std::min(job_.shifted ? 4 : 3, log2_ceil(job_.row_step / pack_));
-    job_.log_columns = std::min(job_.log_threads - job_.log_lanes, log2_ceil(job_.column_step));
+    job_.log_lanes =
+        std::min(job_.kind == TileKind::kShiftedColumns ? 4 : 3, log2_ceil(job_.row_step / pack_));
+    job_.log_columns = std::min(log_threads(job_.kind) - job_.log_lanes, log2_ceil(job_.column_step));
     job_.log_warp = std::min(5 - job_.log_lanes, job_.log_columns);
     // Lanes that read different columns meet no bank if what they read lies in different words of 16 bytes:
     // neighbours are `step` elements apart there.
@@ -266,8 +270,7 @@ class TilePlanner {
   void take_elements_of_rows() {
     job_.kind = TileKind::kElementsOfRows;
     aligned_input_ = false;
-    const int64_t most_run =
-        16 * (job_.threads() - 2);  // bytes of the output that a thread each has a pack of
+    const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
     const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
     const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)], group_axis = plan_.rank - 2;
     const auto group_out =
@@ -283,9 +286,9 @@ class TilePlanner {
       job_.column_count = length;
       job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
       job_.out_column_tile = job_.column_step;
-      job_.piece_packs = divide_by(job_.threads());
-      job_.pack_step = job_.threads();
-      job_.place_step = job_.threads() * 16;
+      job_.piece_packs = divide_by(threads());
+      job_.pack_step = threads();
+      job_.place_step = threads() * 16;
     } else {
       const int64_t groups = even_step_below(extent(group_axis), tile_bytes_ / bytes / job_.row_step);
       const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
@@ -294,7 +297,7 @@ class TilePlanner {
       job_.piece_stride = plan_.output_stride(group_out);
       job_.out_column_tile = groups * job_.piece_stride;
       job_.piece_packs = divide_by(packs);
-      job_.piece_step = static_cast<int>(job_.threads() / packs);
+      job_.piece_step = static_cast<int>(threads() / packs);
       const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
       job_.place_step = same ? static_cast<int>(job_.piece_step * bytes) : 0;
     }

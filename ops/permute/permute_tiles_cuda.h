@@ -15,10 +15,16 @@ namespace sinter::ops {
 /// How the output takes a tile.
 enum class TileKind : uint8_t {
   kColumns,         ///< every column is a run of the output; rows and columns are single axes
-  kSeveralAxes,     ///< the same with rows or columns over several axes
+  kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
+  kSeveralAxes,     ///< rows or columns over several axes
   kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
   kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
 };
+
+/// log2 of a block's threads.
+constexpr int log_threads(TileKind kind) {
+  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ? 8 : 7;
+}
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
 /// and column, and how many rows and columns there are from there on (more than it holds if others follow).
@@ -40,16 +46,13 @@ struct TileJob {
   int row_step = 0, column_step = 0;              ///< rows and columns of a tile
   int64_t out_row_tile = 0, out_column_tile = 0;  ///< from tile to tile of rows, of columns, in the output
   PackSpace input, output;
-  int log_pack = 0;      ///< elements of a pack
-  int log_threads = 7;   ///< of a block
-  bool shifted = false;  ///< runs begin anywhere, and tiles of kind kColumns overlap
+  int log_pack = 0;  ///< elements of a pack
 
   // The image of a tile: row r begins `pitch` bytes behind the row before, and every pack of rows skips some
   // more, so that rows a pack apart begin in neighbouring packs of the memory's banks.
   int rows_loaded = 0;  ///< more than row_step if columns are stored unaligned
   int pitch = 0, skip = 0;
   int image_bytes = 0;
-  int run_packs = 0;       ///< that a row may touch
   int log_band = 0;        ///< a band of 2 * 2^log_band packs of a row is copied at once
   bool piece = false;      ///< the rows of a tile follow each other in the input
   bool long_rows = false;  ///< all threads copy one row after the other
@@ -66,7 +69,6 @@ struct TileJob {
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
 
-  SINTER_HOST_DEVICE int threads() const { return 1 << log_threads; }
   SINTER_HOST_DEVICE Tile tile(uint32_t matrix_tile, int64_t matrix) const {
     uint32_t row_tile = 0;
     const auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));

@@ -38,8 +38,8 @@ void run_tiles(const TileJob& job, const T* in, T* out) {
   for (int64_t outer = 0; outer < job.outer_count; ++outer) {
     for (int64_t i = 0; i < job.matrix_tiles; ++i) {
       const Tile tile = job.tile(static_cast<uint32_t>(i), outer);
-      for (int t = 0; t < job.threads(); ++t) load_tile<T, kKind>(job, tile, t, in, memory);
-      for (int t = 0; t < job.threads(); ++t) store_tile<T, kKind>(job, tile, t, memory, out);
+      for (int t = 0; t < 1 << log_threads(kKind); ++t) load_tile<T, kKind>(job, tile, t, in, memory);
+      for (int t = 0; t < 1 << log_threads(kKind); ++t) store_tile<T, kKind>(job, tile, t, memory, out);
     }
   }
 }
@@ -53,6 +53,9 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
     case TileKind::kColumns:
       run_tiles<TileKind::kColumns>(job, in, out);
       return job.piece ? "few columns" : "columns";
+    case TileKind::kShiftedColumns:
+      run_tiles<TileKind::kShiftedColumns>(job, in, out);
+      return job.joined ? "joined columns" : "shifted columns";
     case TileKind::kSeveralAxes:
       run_tiles<TileKind::kSeveralAxes>(job, in, out);
       return "several axes";
@@ -179,8 +182,8 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind :
-       {"columns", "several axes", "few rows", "few columns", "small matrices", "elements of rows"}) {
+  for (const char* kind : {"columns", "shifted columns", "joined columns", "several axes", "few rows",
+                           "few columns", "small matrices", "elements of rows"}) {
     EXPECT_GT(seen[kind], 2000) << kind;
   }
 }
