@@ -13,9 +13,12 @@ constexpr int64_t kEnoughBytes = 128;
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
 constexpr int64_t kMostMatrixBytes = 4096;
-// Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: those of tensors
-// that large tiles move in one wave are large.
-constexpr int64_t kTileBytes = 16384, kLargeTileBytes = 32768, kMostOneWaveBytes = 32 << 20;
+// Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
+// better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
+// once.
+constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
+constexpr int64_t kRowsTileBytes = 12288;
+constexpr int64_t kMostOneWaveBytes = 32 << 20;
 // Small tensors are cut into about as many tiles.
 constexpr int64_t kLeastTiles = 768, kLeastTileBytes = 2048;
 
@@ -235,7 +238,8 @@ class TilePlanner {
     if (job_.joined) aligned_input_ = false;  // rows are read from the next column on too
     if (job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_)) {
       job_.kind = TileKind::kShiftedColumns;
-      if (size_ <= 2 || total_ * size_ <= kMostOneWaveBytes) set_tile_bytes(kLargeTileBytes);
+      const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
+      if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
     }
     const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
     const int64_t most = std::min(job_.column_count, wanted);
@@ -270,6 +274,7 @@ class TilePlanner {
   void take_elements_of_rows() {
     job_.kind = TileKind::kElementsOfRows;
     aligned_input_ = false;
+    set_tile_bytes(kRowsTileBytes);
     const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
     const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
     const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)], group_axis = plan_.rank - 2;
