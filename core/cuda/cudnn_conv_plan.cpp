@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -20,6 +22,7 @@ namespace sinter::cuda {
 namespace {
 
 constexpr size_t kMostMeasured = 16;  // for each approach
+constexpr double kHopeless = 1.5;     // times the best time: one run is enough to tell
 
 // ---- a plan
 
@@ -104,8 +107,9 @@ class ConvCandidates final : public PlanCandidates {
       approaches_.emplace_back(handle, problem, rules, staging);
     }
     // In turns, so that the favourites of all approaches are among the first.
-    for (size_t turn = 0, before = 1; before != candidates_.size() || turn == 0; ++turn) {
-      before = candidates_.size();
+    size_t turns = 0;
+    for (const Approach& approach : approaches_) turns = std::max(turns, approach.configs.size());
+    for (size_t turn = 0; turn < turns; ++turn) {
       for (Approach& approach : approaches_) {
         if (turn < approach.configs.size()) add(approach, approach.configs[turn]);
       }
@@ -151,7 +155,9 @@ class ConvCandidates final : public PlanCandidates {
     const ConvPlan& plan = *candidates_[i].plan;
     try {
       grow_workspace(plan.workspace_bytes());
-      const double time = timer_->measure([&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); });
+      const auto run = [&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); };
+      const double time = timer_->measure(run, kHopeless * best_time_);
+      best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
       return time;
@@ -194,6 +200,7 @@ class ConvCandidates final : public PlanCandidates {
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
   std::unique_ptr<KernelTimer> timer_;
+  double best_time_ = std::numeric_limits<double>::infinity();
   void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };

@@ -140,7 +140,7 @@ TEST_F(StagedConvPlanCuda, HandsAlignedCopiesToItsPlan) {
     EXPECT_EQ(plan.name(), "staged 1x1x8, recorder");
     EXPECT_EQ(plan.workspace_bytes(), StagedConvPlan::copies_bytes(problem, staging) + 1000);
     const Tensor workspace =
-        Tensor::empty({static_cast<int64_t>(plan.workspace_bytes())}, DType::kUInt8, Device::cuda());
+        Tensor::full({static_cast<int64_t>(plan.workspace_bytes())}, 0, DType::kUInt8).to(Device::cuda());
     const Bits x_bits = counted(75), weight_bits = counted(54);
     const Tensor x = on_gpu(x_bits, DType::kFloat16), weight = on_gpu(weight_bits, DType::kFloat16),
                  y = on_gpu(counted(18), DType::kFloat16);
