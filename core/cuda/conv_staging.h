@@ -2,6 +2,7 @@
 // pixel's channels in packs. Host arithmetic without CUDA; docs/cudnn.md tells what it is good for.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,27 +13,35 @@
 
 namespace sinter::cuda {
 
-/// A block of pixels of x becomes one pixel with all their channels, and with zeros up to `channels`. Blocks
-/// of one pixel only pad the channels; larger ones are as large as the strides, so that the convolution of
-/// the blocks has stride 1.
+/// What becomes of the pixels along one axis of x.
+enum class AxisStaging : uint8_t {
+  kPlain,    ///< they stay
+  kBlocks,   ///< each block, as large as the stride, becomes one pixel: the filter has fewer taps, and stride
+             ///< 1
+  kWindows,  ///< all that an output reads become its own pixel: the filter has one tap
+};
+
+/// Pixels of x are gathered into the channels of one, which are followed by zeros up to `channels`. The
+/// filter is staged in the same way.
 struct ConvStaging {
-  std::array<int64_t, 2> block{1, 1};  ///< pixels (down, across)
+  std::array<AxisStaging, 2> axes{};  ///< (down, across)
   int64_t channels = 0;
 
-  bool folds() const { return block[0] * block[1] > 1; }
   bool operator==(const ConvStaging&) const = default;
 };
 
-/// How the pixels of a channels-last array lie in its staged form:
-///   staged[n, i, j, u * block[1] * channels + e] =
-///       plain[n, block[0] * i - lead[0] + u, (block[1] * j - lead[1]) * channels + e]
-/// where plain rows are read as width * channels elements, e < block[1] * channels, and all else is zero.
-struct BlockFold {
+/// How the elements of a channels-last array lie in its staged form:
+///   staged[n, i, j, u * run + e] = plain[n, step[0] * i - lead[0] + u, (step[1] * j - lead[1]) * channels +
+///   e]
+/// with u < window[0] and e < run = window[1] * channels, where plain rows are read as width * channels
+/// elements. All else is zero.
+struct PixelFold {
   int64_t images = 0;
   std::array<int64_t, 2> plain{}, staged{};  ///< (height, width)
   int64_t channels = 0, staged_channels = 0;
-  std::array<int64_t, 2> block{1, 1}, lead{0, 0};
+  std::array<int64_t, 2> step{1, 1}, window{1, 1}, lead{0, 0};
 
+  int64_t run() const { return window[1] * channels; }
   int64_t plain_count() const { return images * plain[0] * plain[1] * channels; }
   int64_t staged_pixels() const { return images * staged[0] * staged[1]; }
   int64_t staged_count() const { return staged_pixels() * staged_channels; }
@@ -40,50 +49,83 @@ struct BlockFold {
 
 namespace detail {
 
-constexpr int64_t kMostFoldedChannels = 32;  // so many fill a tensor core without folding
+constexpr int64_t kMostPaddedChannels =
+    32;  // beyond, cuDNN's own ways to read what is not aligned were faster
+constexpr int64_t kMostFoldedChannels = 64;
 
 constexpr int64_t round_up(int64_t count, int64_t multiple) {
   return (count + multiple - 1) / multiple * multiple;
 }
 
-/// With stride and block s and padding p, output i reads through tap u the pixel s*i - p + u. Let l be p
-/// rounded up to a multiple of s: that pixel is number (u + l - p) % s of block i - l/s + (u + l - p) / s. So
-/// x begins l pixels, and the filter l - p taps, before their first elements.
-struct FoldedAxis {
-  int64_t x_lead, weight_lead, taps, extent;
+/// One axis of a staged convolution. With stride s and padding p, output i reads through tap u the pixel
+/// s*i - p + u. Blocks: let l be p rounded up to a multiple of s; that pixel is number (u + l - p) % s of
+/// block i - l/s + (u + l - p) / s, so x begins l pixels, and the filter l - p taps, before their first
+/// elements.
+struct StagedAxis {
+  int64_t step = 1, window = 1, x_lead = 0, weight_lead = 0;
+  int64_t taps, extent;  // of the staged filter and of staged x
+  int64_t stride, padding;
 
-  FoldedAxis(const ConvProblem& problem, const ConvStaging& staging, size_t axis)
-      : x_lead(round_up(problem.padding[axis], staging.block[axis])),
-        weight_lead(x_lead - problem.padding[axis]),
-        taps(round_up(problem.weight[2 + axis] + weight_lead, staging.block[axis]) / staging.block[axis]),
-        extent(problem.y[2 + axis] + taps - 1) {}
+  StagedAxis(const ConvProblem& problem, const ConvStaging& staging, size_t axis)
+      : taps(problem.weight[2 + axis]),
+        extent(problem.x[2 + axis]),
+        stride(problem.stride[axis]),
+        padding(problem.padding[axis]) {
+    if (staging.axes[axis] == AxisStaging::kPlain) return;
+    step = stride;
+    window = taps;
+    x_lead = padding;
+    taps = 1;
+    if (staging.axes[axis] == AxisStaging::kBlocks) {
+      x_lead = round_up(padding, step);
+      weight_lead = x_lead - padding;
+      taps = round_up(window + weight_lead, step) / step;
+      window = step;
+    }
+    extent = problem.y[2 + axis] + taps - 1;
+    stride = 1;
+    padding = 0;
+  }
 };
 
 }  // namespace detail
 
-/// "1x1x8" or "2x2x16": block and channels.
+/// "plain,windows,16".
 inline std::string to_string(const ConvStaging& staging) {
-  return std::to_string(staging.block[0]) + "x" + std::to_string(staging.block[1]) + "x" +
-         std::to_string(staging.channels);
+  constexpr const char* names[] = {"plain", "blocks", "windows"};
+  std::string text;
+  for (const AxisStaging axis : staging.axes) text += std::string(names[static_cast<size_t>(axis)]) + ",";
+  return text + std::to_string(staging.channels);
 }
 
 /// The stagings that may make a convolution faster; none for most. `tensor_cores`: whether they may compute
 /// it.
 inline std::vector<ConvStaging> conv_stagings(const ConvProblem& problem, bool tensor_cores) {
+  using enum AxisStaging;
   const int64_t channels = problem.x[1], pack = 16 / static_cast<int64_t>(size_of(problem.dtype));
   const bool has_groups = problem.weight[1] != channels;
-  if (!tensor_cores || problem.layout != Layout::kNHWC || has_groups || channels % pack == 0) return {};
+  if (!tensor_cores || problem.layout != Layout::kNHWC || has_groups || channels % pack == 0 ||
+      channels > detail::kMostPaddedChannels) {
+    return {};
+  }
   std::vector<ConvStaging> stagings;
   if (channels < pack / 2) stagings.push_back({.channels = pack / 2});
   stagings.push_back({.channels = detail::round_up(channels, pack)});
 
   const auto [down, across] = problem.stride;
-  const bool skips_pixels = problem.weight[2] < down || problem.weight[3] < across;
+  const int64_t height = problem.weight[2], width = problem.weight[3];
   const bool dilates = problem.dilation != std::array<int64_t, 2>{1, 1};
-  const int64_t folded = channels * down * across;
-  if (down * across > 1 && !skips_pixels && !dilates && folded <= detail::kMostFoldedChannels) {
-    stagings.push_back({.block = problem.stride, .channels = detail::round_up(folded, pack)});
-  }
+  if (dilates || height < down || width < across) return stagings;
+  const auto add = [&](AxisStaging rows, AxisStaging columns, int64_t pixels) {
+    const int64_t folded = detail::round_up(channels * pixels, pack);
+    if (pixels > 1 && folded <= detail::kMostFoldedChannels) stagings.push_back({{rows, columns}, folded});
+  };
+  const AxisStaging blocks_down = down > 1 ? kBlocks : kPlain;
+  add(blocks_down, across > 1 ? kBlocks : kPlain, down * across);
+  // Windows overlap: a gradient of x would have to be summed over them.
+  if (problem.pass == ConvPass::kGradInput || width == across) return stagings;
+  add(blocks_down, kWindows, down * width);
+  if (height > down) add(kWindows, kWindows, height * width);
   return stagings;
 }
 
@@ -91,43 +133,39 @@ inline std::vector<ConvStaging> conv_stagings(const ConvProblem& problem, bool t
 inline ConvProblem staged_problem(const ConvProblem& problem, const ConvStaging& staging) {
   ConvProblem staged = problem;
   staged.x[1] = staged.weight[1] = staging.channels;
-  if (!staging.folds()) return staged;
   for (const size_t axis : {size_t{0}, size_t{1}}) {
-    const detail::FoldedAxis folded(problem, staging, axis);
-    staged.x[2 + axis] = folded.extent;
-    staged.weight[2 + axis] = folded.taps;
+    const detail::StagedAxis as(problem, staging, axis);
+    staged.x[2 + axis] = as.extent;
+    staged.weight[2 + axis] = as.taps;
+    staged.stride[axis] = as.stride;
+    staged.padding[axis] = as.padding;
   }
-  staged.stride = {1, 1};
-  staged.padding = {0, 0};
   return staged;
 }
 
-inline BlockFold fold_of_x(const ConvProblem& problem, const ConvStaging& staging) {
-  const ConvProblem staged = staged_problem(problem, staging);
-  BlockFold fold{.images = problem.x[0],
-                 .plain = {problem.x[2], problem.x[3]},
-                 .staged = {staged.x[2], staged.x[3]},
-                 .channels = problem.x[1],
-                 .staged_channels = staging.channels,
-                 .block = staging.block};
-  if (!staging.folds()) return fold;
+inline PixelFold fold_of_x(const ConvProblem& problem, const ConvStaging& staging) {
+  PixelFold fold{.images = problem.x[0], .channels = problem.x[1], .staged_channels = staging.channels};
   for (const size_t axis : {size_t{0}, size_t{1}}) {
-    fold.lead[axis] = detail::FoldedAxis(problem, staging, axis).x_lead;
+    const detail::StagedAxis as(problem, staging, axis);
+    fold.plain[axis] = problem.x[2 + axis];
+    fold.staged[axis] = as.extent;
+    fold.step[axis] = as.step;
+    fold.window[axis] = as.window;
+    fold.lead[axis] = as.x_lead;
   }
   return fold;
 }
 
-inline BlockFold fold_of_weight(const ConvProblem& problem, const ConvStaging& staging) {
-  const ConvProblem staged = staged_problem(problem, staging);
-  BlockFold fold{.images = problem.weight[0],
-                 .plain = {problem.weight[2], problem.weight[3]},
-                 .staged = {staged.weight[2], staged.weight[3]},
-                 .channels = problem.weight[1],
-                 .staged_channels = staging.channels,
-                 .block = staging.block};
-  if (!staging.folds()) return fold;
+inline PixelFold fold_of_weight(const ConvProblem& problem, const ConvStaging& staging) {
+  PixelFold fold{
+      .images = problem.weight[0], .channels = problem.weight[1], .staged_channels = staging.channels};
   for (const size_t axis : {size_t{0}, size_t{1}}) {
-    fold.lead[axis] = detail::FoldedAxis(problem, staging, axis).weight_lead;
+    const detail::StagedAxis as(problem, staging, axis);
+    fold.plain[axis] = problem.weight[2 + axis];
+    fold.staged[axis] = as.taps;
+    fold.step[axis] = as.step;
+    fold.window[axis] = as.window;
+    fold.lead[axis] = as.weight_lead;
   }
   return fold;
 }

@@ -94,7 +94,7 @@ struct Approach {
       problem.workspace_limit -= copies;
     }
     graph = make_conv_graph(handle, problem);
-    if (graph != nullptr) configs = propose_conv_configs(*graph, problem.dtype, rules);
+    if (graph != nullptr) configs = propose_conv_configs(*graph, problem.dtype, rules, !staging);
   }
 };
 

@@ -1,13 +1,13 @@
 #include <utility>
 
-#include <sinter/core/cuda/fold_blocks.h>
+#include <sinter/core/cuda/fold_pixels.h>
 #include <sinter/core/cuda/staged_conv_plan.h>
 
 namespace sinter::cuda {
 namespace {
 
 /// Bytes of a staged array, and of what keeps the next one aligned.
-size_t room_of(const BlockFold& fold, DType dtype) {
+size_t room_of(const PixelFold& fold, DType dtype) {
   constexpr size_t kBlock = 256;
   const size_t bytes = static_cast<size_t>(fold.staged_count()) * size_of(dtype);
   return (bytes + kBlock - 1) / kBlock * kBlock;
@@ -30,7 +30,7 @@ size_t StagedConvPlan::copies_bytes(const ConvProblem& problem, const ConvStagin
 }
 
 std::string StagedConvPlan::name_of(const ConvStaging& staging, const std::string& name) {
-  return "staged " + to_string(staging) + ", " + name;
+  return "staged " + to_string(staging) + ": " + name;
 }
 
 size_t StagedConvPlan::workspace_bytes() const {
@@ -41,11 +41,11 @@ void StagedConvPlan::run(const Stream& stream, void* x, void* weight, void* y, v
   auto* const staged_x = static_cast<std::byte*>(workspace);
   std::byte* const staged_weight = staged_x + room_of(x_, dtype_);
   std::byte* const rest = staged_weight + room_of(weight_, dtype_);
-  if (pass_ != ConvPass::kGradInput) fold_blocks(stream, x_, dtype_, x, staged_x);
-  if (pass_ != ConvPass::kGradWeight) fold_blocks(stream, weight_, dtype_, weight, staged_weight);
+  if (pass_ != ConvPass::kGradInput) fold_pixels(stream, x_, dtype_, x, staged_x);
+  if (pass_ != ConvPass::kGradWeight) fold_pixels(stream, weight_, dtype_, weight, staged_weight);
   plan_->run(stream, staged_x, staged_weight, y, rest);
-  if (pass_ == ConvPass::kGradInput) unfold_blocks(stream, x_, dtype_, staged_x, x);
-  if (pass_ == ConvPass::kGradWeight) unfold_blocks(stream, weight_, dtype_, staged_weight, weight);
+  if (pass_ == ConvPass::kGradInput) unfold_pixels(stream, x_, dtype_, staged_x, x);
+  if (pass_ == ConvPass::kGradWeight) unfold_pixels(stream, weight_, dtype_, staged_weight, weight);
 }
 
 }  // namespace sinter::cuda

@@ -26,7 +26,7 @@ class StagedConvPlan final : public ConvPlan {
  private:
   ConvPass pass_;
   DType dtype_;
-  BlockFold x_, weight_;
+  PixelFold x_, weight_;
   std::unique_ptr<ConvPlan> plan_;
   std::string name_;
 };

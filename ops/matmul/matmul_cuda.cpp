@@ -183,6 +183,15 @@ void run_linear(const KernelContext& context) {
   if (bias != nullptr && !bias_added) add_bias_cuda(context.stream(), y.dtype, y.data, bias, rows, out, 1);
 }
 
+/// Whether cuBLASLt is faster with the sums for the bias than without them and a kernel for the sums, as
+/// measured on an H200 (docs/performance.md). With them it takes other algorithms, which do not cut long
+/// sums, and are slow on 16-bit rows that are not aligned.
+bool is_faster_with_bias_sums(const MatmulProblem& problem) {
+  constexpr int64_t kMostRows = 4096, kAlignment = 8;
+  const bool aligned = problem.m % kAlignment == 0 && problem.n % kAlignment == 0;
+  return problem.k <= kMostRows && (aligned || !is_half(problem.dtype));
+}
+
 /// dweight, if it is not empty; true if cuBLASLt has computed dbias (unless that is null) on the way.
 bool run_grad_weight(const KernelContext& context, void* dbias) {
   const TensorView &dy = context.input(0), &x = context.input(1), &dweight = context.output(0);
@@ -194,8 +203,10 @@ bool run_grad_weight(const KernelContext& context, void* dbias) {
     return false;
   }
   const MatmulProblem problem{.dtype = dy.dtype, .transpose_a = true, .m = out, .n = in, .k = rows};
-  return cuda::run_matmul(context.stream(), problem, dy.data, x.data, dweight.data, {.row_sums = dbias},
-                          context.workspace(), context.workspace_bytes());
+  void* const row_sums = is_faster_with_bias_sums(problem) ? dbias : nullptr;
+  return cuda::run_matmul(context.stream(), problem, dy.data, x.data, dweight.data, {.row_sums = row_sums},
+                          context.workspace(), context.workspace_bytes()) &&
+         row_sums == dbias;
 }
 
 void run_linear_grad_weight(const KernelContext& context) {

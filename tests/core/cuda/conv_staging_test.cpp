@@ -8,7 +8,7 @@
 #include <sinter/core/cuda/conv_staging.h>
 #include <sinter/core/runtime/random.h>
 
-#include "core/cuda/block_fold_support.h"
+#include "core/cuda/pixel_fold_support.h"
 
 namespace sinter::cuda {
 namespace {
@@ -51,13 +51,13 @@ void for_each_product(const ConvProblem& p, Visit visit) {
   }
 }
 
-Values folded(const BlockFold& fold, const Values& plain) {
+Values folded(const PixelFold& fold, const Values& plain) {
   Values staged(static_cast<size_t>(fold.staged_count()));
   for_each_element(fold, [&](size_t from, size_t to) { staged[to] = plain[from]; });
   return staged;
 }
 
-Values unfolded(const BlockFold& fold, const Values& staged) {
+Values unfolded(const PixelFold& fold, const Values& staged) {
   Values plain(static_cast<size_t>(fold.plain_count()));
   for_each_element(fold, [&](size_t to, size_t from) { plain[to] = staged[from]; });
   return plain;
@@ -86,41 +86,56 @@ int64_t count_of(const std::array<int64_t, 4>& extents) {
   return extents[0] * extents[1] * extents[2] * extents[3];
 }
 
+/// The result of `pass`, where `x`, `weight` and `y` are what the pass reads; the third is ignored.
+Values convolve(const ConvProblem& p, const Values& x, const Values& weight, const Values& y) {
+  const auto& extents = p.pass == ConvPass::kForward ? p.y : p.pass == ConvPass::kGradInput ? p.x : p.weight;
+  Values result(static_cast<size_t>(count_of(extents)));
+  for_each_product(p, [&](size_t in, size_t filter, size_t out) {
+    switch (p.pass) {
+      case ConvPass::kForward:
+        result[out] += x[in] * weight[filter];
+        break;
+      case ConvPass::kGradInput:
+        result[in] += y[out] * weight[filter];
+        break;
+      case ConvPass::kGradWeight:
+        result[filter] += x[in] * y[out];
+        break;
+    }
+  });
+  return result;
+}
+
 TEST(ConvStaging, StagedConvolutionsAreTheSame) {
+  using enum AxisStaging;
   Generator generator(11);
-  int folds = 0;
-  for (int i = 0; i < 600; ++i) {
-    const ConvProblem p = random_problem(generator);
-    const Values x = random_values(generator, count_of(p.x)),
-                 weight = random_values(generator, count_of(p.weight)),
-                 dy = random_values(generator, count_of(p.y));
-    Values y(dy.size()), dx(x.size()), dweight(weight.size());
-    for_each_product(p, [&](size_t in, size_t filter, size_t out) {
-      y[out] += x[in] * weight[filter];
-      dx[in] += dy[out] * weight[filter];
-      dweight[filter] += x[in] * dy[out];
-    });
-    for (const ConvStaging& staging : conv_stagings(p, true)) {
-      SCOPED_TRACE(std::to_string(i) + ": " + to_string(staging));
-      folds += staging.folds() ? 1 : 0;
-      const ConvProblem s = staged_problem(p, staging);
-      const BlockFold x_fold = fold_of_x(p, staging), weight_fold = fold_of_weight(p, staging);
-      ASSERT_EQ(s.y, p.y);
-      ASSERT_EQ(x_fold.staged_count(), count_of(s.x));
-      ASSERT_EQ(weight_fold.staged_count(), count_of(s.weight));
-      const Values staged_x = folded(x_fold, x), staged_weight = folded(weight_fold, weight);
-      Values staged_y(y.size()), staged_dx(staged_x.size()), staged_dweight(staged_weight.size());
-      for_each_product(s, [&](size_t in, size_t filter, size_t out) {
-        staged_y[out] += staged_x[in] * staged_weight[filter];
-        staged_dx[in] += dy[out] * staged_weight[filter];
-        staged_dweight[filter] += staged_x[in] * dy[out];
-      });
-      ASSERT_EQ(staged_y, y);
-      ASSERT_EQ(unfolded(x_fold, staged_dx), dx);
-      ASSERT_EQ(unfolded(weight_fold, staged_dweight), dweight);
+  int blocks = 0, windows = 0;
+  for (int i = 0; i < 500; ++i) {
+    ConvProblem p = random_problem(generator);
+    const Values x = random_values(generator, count_of(p.x)), y = random_values(generator, count_of(p.y)),
+                 weight = random_values(generator, count_of(p.weight));
+    for (const ConvPass pass : {ConvPass::kForward, ConvPass::kGradInput, ConvPass::kGradWeight}) {
+      p.pass = pass;
+      const Values expected = convolve(p, x, weight, y);
+      for (const ConvStaging& staging : conv_stagings(p, true)) {
+        SCOPED_TRACE(std::to_string(i) + ": " + to_string(staging));
+        blocks += std::count(staging.axes.begin(), staging.axes.end(), kBlocks) > 0 ? 1 : 0;
+        windows += std::count(staging.axes.begin(), staging.axes.end(), kWindows) > 0 ? 1 : 0;
+        const ConvProblem s = staged_problem(p, staging);
+        const PixelFold x_fold = fold_of_x(p, staging), weight_fold = fold_of_weight(p, staging);
+        ASSERT_EQ(s.y, p.y);
+        ASSERT_EQ(x_fold.staged_count(), count_of(s.x));
+        ASSERT_EQ(weight_fold.staged_count(), count_of(s.weight));
+        const Values result = convolve(s, folded(x_fold, x), folded(weight_fold, weight), y);
+        ASSERT_EQ(pass == ConvPass::kForward     ? result
+                  : pass == ConvPass::kGradInput ? unfolded(x_fold, result)
+                                                 : unfolded(weight_fold, result),
+                  expected);
+      }
     }
   }
-  EXPECT_GT(folds, 50);
+  EXPECT_GT(blocks, 50);
+  EXPECT_GT(windows, 50);
 }
 
 ConvProblem first_layer(int64_t channels) {
@@ -133,23 +148,49 @@ ConvProblem first_layer(int64_t channels) {
           .padding = {3, 3}};
 }
 
+std::vector<std::string> names_of(const ConvProblem& problem) {
+  std::vector<std::string> names;
+  for (const ConvStaging& staging : conv_stagings(problem, true)) names.push_back(to_string(staging));
+  return names;
+}
+
 TEST(ConvStaging, TheFirstLayerOfResNet) {
-  const std::vector<ConvStaging> stagings = conv_stagings(first_layer(3), true);
-  ASSERT_EQ(stagings.size(), 3u);
-  EXPECT_EQ(to_string(stagings[0]), "1x1x4");
-  EXPECT_EQ(to_string(stagings[1]), "1x1x8");
-  EXPECT_EQ(to_string(stagings[2]), "2x2x16");
-  const ConvProblem folded = staged_problem(first_layer(3), stagings[2]);
-  EXPECT_EQ(folded.x, (std::array<int64_t, 4>{2, 16, 115, 115}));
-  EXPECT_EQ(folded.weight, (std::array<int64_t, 4>{64, 16, 4, 4}));
-  EXPECT_EQ(folded.stride, (std::array<int64_t, 2>{1, 1}));
-  EXPECT_EQ(folded.padding, (std::array<int64_t, 2>{0, 0}));
+  using Names = std::vector<std::string>;
+  ConvProblem problem = first_layer(3);
+  EXPECT_EQ(names_of(problem),
+            (Names{"plain,plain,4", "plain,plain,8", "blocks,blocks,16", "blocks,windows,48"}));
+  ConvProblem staged = staged_problem(problem, conv_stagings(problem, true)[2]);
+  EXPECT_EQ(staged.x, (std::array<int64_t, 4>{2, 16, 115, 115}));
+  EXPECT_EQ(staged.weight, (std::array<int64_t, 4>{64, 16, 4, 4}));
+  EXPECT_EQ(staged.stride, (std::array<int64_t, 2>{1, 1}));
+  EXPECT_EQ(staged.padding, (std::array<int64_t, 2>{0, 0}));
+  staged = staged_problem(problem, conv_stagings(problem, true)[3]);
+  EXPECT_EQ(staged.x, (std::array<int64_t, 4>{2, 48, 115, 112}));
+  EXPECT_EQ(staged.weight, (std::array<int64_t, 4>{64, 48, 4, 1}));
+
+  problem.pass = ConvPass::kGradInput;
+  EXPECT_EQ(names_of(problem), (Names{"plain,plain,4", "plain,plain,8", "blocks,blocks,16"}));
+}
+
+TEST(ConvStaging, SmallImages) {
+  ConvProblem problem = first_layer(3);
+  problem.weight = {64, 3, 3, 3};
+  problem.x = {2, 3, 32, 32};
+  problem.y = {2, 64, 32, 32};
+  problem.stride = problem.padding = {1, 1};
+  EXPECT_EQ(names_of(problem), (std::vector<std::string>{"plain,plain,4", "plain,plain,8", "plain,windows,16",
+                                                         "windows,windows,32"}));
+  const ConvProblem staged = staged_problem(problem, conv_stagings(problem, true)[2]);
+  EXPECT_EQ(staged.x, (std::array<int64_t, 4>{2, 16, 32, 32}));
+  EXPECT_EQ(staged.weight, (std::array<int64_t, 4>{64, 16, 3, 1}));
+  EXPECT_EQ(staged.padding, (std::array<int64_t, 2>{1, 0}));
 }
 
 TEST(ConvStaging, OnlyWhereTensorCoresMissChannels) {
   EXPECT_TRUE(conv_stagings(first_layer(3), false).empty());
-  EXPECT_TRUE(conv_stagings(first_layer(8), true).empty());
-  EXPECT_TRUE(conv_stagings(first_layer(64), true).empty());
+  for (const int64_t channels : {8, 33, 64}) {
+    EXPECT_TRUE(conv_stagings(first_layer(channels), true).empty()) << channels;
+  }
   ConvProblem planar = first_layer(3);
   planar.layout = Layout::kNCHW;
   EXPECT_TRUE(conv_stagings(planar, true).empty());
@@ -157,17 +198,16 @@ TEST(ConvStaging, OnlyWhereTensorCoresMissChannels) {
   grouped.weight[1] = 3;
   EXPECT_TRUE(conv_stagings(grouped, true).empty());
 
-  EXPECT_EQ(conv_stagings(first_layer(33), true), (std::vector<ConvStaging>{{.channels = 40}}));
   ConvProblem dilated = first_layer(3);
   dilated.dilation = {2, 2};
-  EXPECT_EQ(conv_stagings(dilated, true).size(), 2u);
+  EXPECT_EQ(names_of(dilated), (std::vector<std::string>{"plain,plain,4", "plain,plain,8"}));
   ConvProblem skipping = first_layer(3);
   skipping.weight[2] = 1;
-  EXPECT_EQ(conv_stagings(skipping, true).size(), 2u);
+  EXPECT_EQ(names_of(skipping), (std::vector<std::string>{"plain,plain,4", "plain,plain,8"}));
   ConvProblem tf32 = first_layer(3);
   tf32.dtype = DType::kFloat32;
-  EXPECT_EQ(conv_stagings(tf32, true),
-            (std::vector<ConvStaging>{{.channels = 4}, {.block = {2, 2}, .channels = 12}}));
+  EXPECT_EQ(names_of(tf32),
+            (std::vector<std::string>{"plain,plain,4", "blocks,blocks,12", "blocks,windows,44"}));
 }
 
 }  // namespace

@@ -2,17 +2,18 @@
 // the plan behind it.
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <sinter/core/cuda/fold_blocks.h>
+#include <sinter/core/cuda/fold_pixels.h>
 #include <sinter/core/cuda/staged_conv_plan.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/tensor.h>
 
-#include "core/cuda/block_fold_support.h"
+#include "core/cuda/pixel_fold_support.h"
 
 namespace sinter::cuda {
 namespace {
@@ -55,7 +56,7 @@ Bits bits_of(const Tensor& tensor) {
   return bits;
 }
 
-const BlockFold kFolds[] = {
+const PixelFold kFolds[] = {
     {.images = 2, .plain = {5, 7}, .staged = {5, 7}, .channels = 3, .staged_channels = 4},
     {.images = 3, .plain = {1, 1}, .staged = {1, 1}, .channels = 1, .staged_channels = 8},
     {.images = 2, .plain = {9, 300}, .staged = {9, 300}, .channels = 33, .staged_channels = 40},
@@ -64,47 +65,88 @@ const BlockFold kFolds[] = {
      .staged = {115, 115},
      .channels = 3,
      .staged_channels = 16,
-     .block = {2, 2},
+     .step = {2, 2},
+     .window = {2, 2},
      .lead = {4, 4}},
     {.images = 64,
      .plain = {7, 7},
-     .staged = {4, 4},
+     .staged = {4, 1},
      .channels = 3,
-     .staged_channels = 16,
-     .block = {2, 2},
-     .lead = {1, 1}},
-    // Blocks that are not square, and an image whose last rows and columns are not read.
+     .staged_channels = 48,
+     .step = {2, 2},
+     .window = {2, 7},
+     .lead = {1, 0}},
+    // Windows that are not square, and an image whose last rows and columns are not read.
     {.images = 2,
      .plain = {10, 8},
      .staged = {9, 2},
      .channels = 5,
      .staged_channels = 16,
-     .block = {1, 3},
+     .step = {1, 3},
+     .window = {1, 3},
      .lead = {0, 0}},
 };
 
-TEST_F(StagedConvPlanCuda, FoldsAndUnfolds) {
+/// Those of x overlap, and can be folded only.
+const PixelFold kOverlappingFolds[] = {
+    {.images = 2,
+     .plain = {224, 224},
+     .staged = {115, 112},
+     .channels = 3,
+     .staged_channels = 48,
+     .step = {2, 2},
+     .window = {2, 7},
+     .lead = {4, 3}},
+    {.images = 3,
+     .plain = {9, 11},
+     .staged = {9, 11},
+     .channels = 3,
+     .staged_channels = 32,
+     .window = {3, 3},
+     .lead = {1, 1}},
+};
+
+/// Fold by fold, dtype by dtype, with plain arrays that are aligned and that are not.
+template <class Body>
+void for_each_case(std::span<const PixelFold> folds, Body body) {
   for (const DType dtype : {DType::kFloat16, DType::kFloat32}) {
-    for (const BlockFold& fold : kFolds) {
+    for (const PixelFold& fold : folds) {
       for (const int64_t offset : {0, 1}) {
-        SCOPED_TRACE(std::string(to_string(dtype)) + " of " + std::to_string(fold.channels) + " channels");
-        const uint32_t mask = dtype == DType::kFloat16 ? 0xFFFFU : 0xFFFFFFFFU;
-        const Bits plain = counted(fold.plain_count()), staged = counted(fold.staged_count());
-        Bits want_staged(staged.size()), want_plain(plain.size());
-        for_each_element(fold, [&](size_t in_plain, size_t in_staged) {
-          want_staged[in_staged] = plain[in_plain] & mask;
-          want_plain[in_plain] = staged[in_staged] & mask;
-        });
-        const Stream stream = current_stream(Device::cuda());
-        const Tensor plain_gpu = on_gpu(plain, dtype, offset), staged_gpu = on_gpu(staged, dtype);
-        const Tensor got_staged = on_gpu(counted(fold.staged_count()), dtype);
-        fold_blocks(stream, fold, dtype, plain_gpu.raw_data(), got_staged.raw_data());
-        ASSERT_EQ(bits_of(got_staged), want_staged);
-        unfold_blocks(stream, fold, dtype, staged_gpu.raw_data(), plain_gpu.raw_data());
-        ASSERT_EQ(bits_of(plain_gpu), want_plain);
+        SCOPED_TRACE(fmt::format("{} of {} channels to {}, offset {}", dtype, fold.channels,
+                                 fold.staged_channels, offset));
+        body(fold, dtype, offset, dtype == DType::kFloat16 ? 0xFFFFU : 0xFFFFFFFFU);
       }
     }
   }
+}
+
+void check_fold(const PixelFold& fold, DType dtype, int64_t offset, uint32_t mask) {
+  const Bits plain = counted(fold.plain_count());
+  Bits want(static_cast<size_t>(fold.staged_count()));
+  for_each_element(fold,
+                   [&](size_t in_plain, size_t in_staged) { want[in_staged] = plain[in_plain] & mask; });
+  const Tensor got = on_gpu(counted(fold.staged_count()), dtype);
+  fold_pixels(current_stream(Device::cuda()), fold, dtype, on_gpu(plain, dtype, offset).raw_data(),
+              got.raw_data());
+  ASSERT_EQ(bits_of(got), want);
+}
+
+TEST_F(StagedConvPlanCuda, Folds) {
+  for_each_case(kFolds, check_fold);
+  for_each_case(kOverlappingFolds, check_fold);
+}
+
+TEST_F(StagedConvPlanCuda, Unfolds) {
+  for_each_case(kFolds, [](const PixelFold& fold, DType dtype, int64_t offset, uint32_t mask) {
+    const Bits staged = counted(fold.staged_count());
+    Bits want(static_cast<size_t>(fold.plain_count()));
+    for_each_element(fold,
+                     [&](size_t in_plain, size_t in_staged) { want[in_plain] = staged[in_staged] & mask; });
+    const Tensor got = on_gpu(counted(fold.plain_count()), dtype, offset);
+    unfold_pixels(current_stream(Device::cuda()), fold, dtype, on_gpu(staged, dtype).raw_data(),
+                  got.raw_data());
+    ASSERT_EQ(bits_of(got), want);
+  });
 }
 
 /// Where a plan was told to find its tensors.
@@ -137,7 +179,7 @@ TEST_F(StagedConvPlanCuda, HandsAlignedCopiesToItsPlan) {
                               .y = {1, 2, 3, 3}};
     Call call;
     const StagedConvPlan plan(problem, staging, std::make_unique<RecordingPlan>(call));
-    EXPECT_EQ(plan.name(), "staged 1x1x8, recorder");
+    EXPECT_EQ(plan.name(), "staged plain,plain,8: recorder");
     EXPECT_EQ(plan.workspace_bytes(), StagedConvPlan::copies_bytes(problem, staging) + 1000);
     const Tensor workspace =
         Tensor::full({static_cast<int64_t>(plan.workspace_bytes())}, 0, DType::kUInt8).to(Device::cuda());
@@ -147,12 +189,12 @@ TEST_F(StagedConvPlanCuda, HandsAlignedCopiesToItsPlan) {
     plan.run(current_stream(Device::cuda()), x.raw_data(), weight.raw_data(), y.raw_data(),
              workspace.raw_data());
     EXPECT_EQ(call.y, y.raw_data());
-    const auto* begin = workspace.data<uint8_t>();
+    const auto* begin = static_cast<const std::byte*>(workspace.raw_data());
     for (const void* inside : {call.x, call.weight, call.workspace}) {
       EXPECT_GE(inside, begin);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(inside) % kConvAlignment, 0u);
     }
-    EXPECT_LE(static_cast<uint8_t*>(call.workspace) + 1000, begin + workspace.numel());
+    EXPECT_LE(static_cast<std::byte*>(call.workspace) + 1000, begin + workspace.numel());
     // What the pass reads is as it was, and only what it computes was written.
     EXPECT_EQ(bits_of(x) == x_bits, pass != ConvPass::kGradInput);
     EXPECT_EQ(bits_of(weight) == weight_bits, pass != ConvPass::kGradWeight);
