@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(kThinLanes, sum, distance);
   }
-  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(with_bias<T>(bias, sum, place, 0));
+  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(with_bias<T>(bias, sum, row, 0));
 }
 
 // ---- rows of any length

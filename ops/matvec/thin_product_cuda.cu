@@ -13,6 +13,8 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
                    void* workspace, const ThinBias& bias) {
   SINTER_ASSERT(can_multiply_thin(problem), "[matvec] {} vectors with strides {} and {} have no kernel",
                 problem.vectors, problem.x_vector, problem.x_element);
+  SINTER_ASSERT(bias.data == nullptr || problem.batch == 1, "[matvec] a bias for a batch of {}",
+                problem.batch);
   dispatch_float(problem.dtype, "matvec", [&]<class T> {
     const T *matrix = static_cast<const T*>(a), *vectors = static_cast<const T*>(x);
     T* out = static_cast<T*>(y);

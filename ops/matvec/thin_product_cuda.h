@@ -6,7 +6,7 @@
 
 namespace sinter::ops {
 
-/// What is added to every sum, of the problem's dtype, the same for all matrices of a batch.
+/// What is added to every sum of one matrix (no batch), of the problem's dtype.
 struct ThinBias {
   const void* data = nullptr;  ///< null: nothing
   int64_t vector = 0,
