@@ -1,0 +1,131 @@
+// How a GPU cuts a tensor that it keeps in shared memory between a normalisation's sums and its map. Pure
+// arithmetic, without CUDA.
+//
+// The channels are cut into panels. A team of blocks that run at once takes a panel in, adds the sums of its
+// members up, maps what it has kept, and goes on to the next. A panel is a matrix of `rows` rows of `columns`
+// packs of 16 bytes, in which every element of a column belongs to one channel: under NHWC the neighbouring
+// channels of a place; under NCHW the planes of an image's neighbouring channels, in whole or, of one channel,
+// in pieces. A thread keeps its column and takes one row in `lanes` x `members` into each of its slots.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <sinter/ops/common/channel_view.h>
+
+namespace sinter::ops {
+
+/// What a GPU and a pass leave room for.
+struct NormRoom {
+  int blocks = 0;               ///< that run at once
+  int threads = 0;              ///< of a block
+  size_t shared_bytes = 0;      ///< that a block may have
+  int tensors = 1;              ///< that are kept
+  int element_bytes = 4;        ///< of their elements: 2 or 4
+};
+
+struct NormResidentPlan {
+  static constexpr int kPackBytes = 16;
+  static constexpr int kValues = 2;         ///< sums of a channel
+  static constexpr int kBatch = 4;          ///< slots that a thread works on at a time
+  static constexpr int kMostSlots = 32;
+  static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
+
+  int64_t panels = 0;  ///< 0: the tensor does not fit
+  int64_t inner = 1;   ///< elements of a plane
+  int64_t width = 0;   ///< elements of an image's row
+  int64_t rows = 0;
+  int channels = 0;    ///< of a panel
+  int pieces = 1;      ///< rows of an image
+  int columns = 0, lanes = 0;
+  int members = 0, teams = 0;
+  int slots = 0;
+  size_t scratch_bytes = 0, shared_bytes = 0;
+
+  bool fits() const { return panels > 0; }
+  int64_t blocks() const { return int64_t{members} * teams; }
+  /// Entries of the table through which members exchange sums: two turns of every team.
+  int64_t table_size() const { return members == 1 ? 0 : blocks() * 2 * channels * kValues; }
+};
+
+namespace detail {
+
+/// Elements of a plane that planes of one image may share packs at: a pack then touches two channels at most.
+inline constexpr int64_t kLeastPlane = 8;
+inline constexpr int64_t kMaskGroup = 8;  ///< elements of a byte of the mask
+
+/// Cuts rows of `channels` channels; without columns if that cannot be done.
+inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& room, int channels) {
+  NormResidentPlan plan{.inner = view.inner, .width = view.channels * view.inner, .channels = channels};
+  const int64_t pack = NormResidentPlan::kPackBytes / room.element_bytes, run = channels * view.inner;
+  if (view.channels % channels != 0 || run % kMaskGroup != 0) return plan;
+  const int64_t packs = run / pack, least = kMaskGroup / pack;  // a byte of the mask stays within a row
+  if (packs <= room.threads) {
+    plan.columns = static_cast<int>(packs);
+  } else if (channels == 1) {
+    int64_t best = 0;
+    for (int64_t columns = least; columns <= room.threads; columns += least) {
+      if (packs % columns == 0 && room.threads / columns * columns >= best) {
+        plan.columns = static_cast<int>(columns);
+        best = room.threads / columns * columns;
+      }
+    }
+  }
+  if (plan.columns == 0) return plan;
+  plan.lanes = room.threads / plan.columns;
+  plan.pieces = static_cast<int>(packs / plan.columns);
+  plan.rows = view.outer * plan.pieces;
+  return plan;
+}
+
+/// Shares the panels out; the plan fits afterwards, or not.
+inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room) {
+  const auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const auto threads = static_cast<size_t>(room.threads), channels = static_cast<size_t>(plan.channels);
+  const size_t of_values = sizeof(float) * NormResidentPlan::kValues;
+  const size_t sums = view.inner == 1 ? threads / 32 * channels * of_values : threads * 2 * of_values;
+  plan.scratch_bytes = std::max(sums, threads * sizeof(double));
+  const size_t fixed = plan.scratch_bytes + channels * (of_values + NormResidentPlan::kParameterBytes);
+  const size_t slot = threads * NormResidentPlan::kPackBytes * static_cast<size_t>(room.tensors);
+  if (fixed + slot > room.shared_bytes || plan.lanes == 0) return;
+  const auto most =
+      std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - fixed) / slot), NormResidentPlan::kMostSlots);
+  const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
+  if (needed == 0 || needed > room.blocks) return;
+  const int64_t rounds = over(panels, std::min<int64_t>(panels, room.blocks / needed));
+  const int64_t teams = over(panels, rounds);
+  const int64_t members = std::min<int64_t>(room.blocks / teams, over(plan.rows, plan.lanes));
+  plan.panels = panels;
+  plan.teams = static_cast<int>(teams);
+  plan.members = static_cast<int>(members);
+  plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
+  plan.shared_bytes = fixed + slot * static_cast<size_t>(plan.slots);
+}
+
+}  // namespace detail
+
+/// Keeps `view` on chip if that is possible.
+inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q) {
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  if (view.numel() == 0) return {};
+  if (view.inner == 1) {
+    for (const int columns : {q, 8, 4, 2}) {
+      if (columns > q) continue;
+      NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
+      detail::share_out(plan, view, room);
+      if (plan.fits()) return plan;
+    }
+    return {};
+  }
+  if (view.inner < detail::kLeastPlane) return {};
+  for (const int channels : {1, 2, 4, 8}) {
+    if (channels * view.inner % detail::kMaskGroup != 0) continue;
+    NormResidentPlan plan = detail::resident_panel(view, room, channels);
+    detail::share_out(plan, view, room);
+    return plan.fits() ? plan : NormResidentPlan{};
+  }
+  return {};
+}
+
+}  // namespace sinter::ops
