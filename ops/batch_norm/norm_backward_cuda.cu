@@ -1,8 +1,5 @@
-#include <sinter/ops/batch_norm/batch_norm_math.h>
+#include <sinter/ops/batch_norm/norm_backward_terms_cuda.h>
 #include <sinter/ops/batch_norm/norm_cuda.h>
-#include <sinter/ops/batch_norm/norm_kernels_cuda.h>
-#include <sinter/ops/batch_norm/norm_resident_cuda.h>
-#include <sinter/ops/batch_norm/norm_scratch_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -96,7 +93,6 @@ class Backward {
     } else if (two_) {
       reduce<GradKind::kNormalizedAddend>();
     } else {
-      if (run_resident_if_it_fits()) return;
       reduce<GradKind::kPlain>();
     }
     // Where g has been written, the activation's gradient is in it.
@@ -138,21 +134,6 @@ class Backward {
                          alpha_step()}};
   }
 
-  /// The sum of two gradients takes the place of one, rounded, as it is in the addend's gradient.
-  bool run_resident_if_it_fits() {
-    if constexpr (sizeof(T) < sizeof(double)) {
-      if (!call_.options.training || (slopes_.dy2 != nullptr && dz() == nullptr)) return false;
-      const ResidentBackward<T> pass{.terms = terms_of<GradKind::kPlain>(),
-                                     .gradient = main_,
-                                     .map_to = map_of<false, false>({nullptr, nullptr, nullptr}),
-                                     .count = static_cast<double>(view_.per_channel())};
-      return allows_packs<T>({pass.terms.x, pass.terms.dz, slopes_.dy, slopes_.dy2, pass.map_to.dx,
-                              main_.source.mean}) &&
-             run_resident(stream_, simplified_norm_view(view_), pass, table_);
-    }
-    return false;
-  }
-
   template <GradKind kind>
   void reduce() {
     const auto terms = terms_of<kind>();
@@ -160,7 +141,7 @@ class Backward {
                                        terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
         plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1, norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int groups = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
+    constexpr int groups = kind == GradKind::kPlain ? (sizeof(T) == 4 ? 2 : 4) : kind == GradKind::kPReluAddend ? 1 : 2;
     sum_channels<T, groups>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
@@ -211,6 +192,7 @@ size_t norm_backward_bytes(const NormProblem& problem) {
 }
 
 void norm_backward(const NormGradCall& call, const Stream& stream, void* workspace) {
+  if (norm_backward_resident(call, stream, workspace)) return;
   dispatch_float(call.main.x.dtype, "batch_norm_grad",
                  [&]<class T> { Backward<T>(call, stream, workspace).run(); });
 }

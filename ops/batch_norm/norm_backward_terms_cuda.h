@@ -182,10 +182,10 @@ struct ChannelGradient {
     return {source.mean[c], source.inv_std[c], source.weight == nullptr ? C{1} : source.weight[c]};
   }
   /// The map where the statistics depend on the elements.
-  static __device__ NormalizeGrad<C> map_of(const Known& known, double count, double sum,
+  static __device__ NormalizeGrad<C> map_of(const Known& known, double inverse_count, double sum,
                                             double sum_deviation) {
     return make_normalize_grad<C>(known.mean, static_cast<double>(known.inv_std),
-                                  static_cast<double>(known.weight), count, sum, sum_deviation);
+                                  static_cast<double>(known.weight), inverse_count, sum, sum_deviation);
   }
   __device__ void keep(int64_t c, const Known& known, double sum, double sum_deviation) const {
     if (dweight == nullptr) return;
@@ -202,7 +202,7 @@ struct ChannelGradient {
                                            static_cast<C>(static_cast<double>(all.weight) *
                                                           static_cast<double>(all.inv_std)),
                                            C{0}, C{0}}
-                        : map_of(all, count, sum, sum_deviation);
+                        : map_of(all, 1.0 / count, sum, sum_deviation);
   }
 };
 

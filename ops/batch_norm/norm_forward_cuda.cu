@@ -1,9 +1,5 @@
-#include <sinter/core/cuda/device_traits.h>
-#include <sinter/ops/batch_norm/batch_norm_math.h>
 #include <sinter/ops/batch_norm/norm_cuda.h>
-#include <sinter/ops/batch_norm/norm_kernels_cuda.h>
-#include <sinter/ops/batch_norm/norm_resident_cuda.h>
-#include <sinter/ops/batch_norm/norm_scratch_cuda.h>
+#include <sinter/ops/batch_norm/norm_forward_terms_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -82,8 +78,6 @@ void map_forward(const NormCall& call, const Stream& stream,
 template <class T, Addend kind, Activation activation>
 void forward(const NormCall& call, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
-  const bool finds = call.options.training && !call.main.sums.present && call.view().numel() > 0;
-  if (finds && forward_resident<T, kind, activation>(call, stream, workspace)) return;
   constexpr bool two = kind == Addend::kNormalized;
   const int64_t channels = call.view().channels;
   NormScratch scratch(workspace);
@@ -130,6 +124,7 @@ size_t norm_forward_bytes(const NormProblem& problem) {
 }
 
 void norm_forward(const NormCall& call, const Stream& stream, void* workspace) {
+  if (norm_forward_resident(call, stream, workspace)) return;
   dispatch_float(call.main.x.dtype, "batch_norm", [&]<class T> { forward<T>(call, stream, workspace); });
 }
 

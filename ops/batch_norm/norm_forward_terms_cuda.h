@@ -100,7 +100,7 @@ struct ChannelStatistics {
     }
     return result;
   }
-  __device__ double inverse_of(double variance) const { return 1.0 / sqrt(variance + epsilon); }
+  __device__ double inverse_of(double variance) const { return rsqrt(variance + epsilon); }
   /// The map of a channel of this mean and variance.
   __device__ Normalize<C> use(const Known& known, double mean_of, double variance) const {
     return make_normalize<C>(mean_of, inverse_of(variance), static_cast<double>(known.weight),

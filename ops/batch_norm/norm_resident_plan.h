@@ -41,10 +41,12 @@ struct NormResidentPlan {
   int columns = 0, lanes = 0;
   int members = 0, teams = 0;
   int slots = 0;
-  size_t scratch_bytes = 0, shared_bytes = 0;
+  size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
 
   bool fits() const { return panels > 0; }
   int64_t blocks() const { return int64_t{members} * teams; }
+  /// A block's sums, in whole packs.
+  constexpr int total_floats() const { return (kValues * channels + 3) / 4 * 4; }
   /// Entries of the table through which members exchange sums: two turns of every team.
   int64_t table_size() const { return members == 1 ? 0 : blocks() * 2 * channels * kValues; }
 };
@@ -85,14 +87,15 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
   const auto threads = static_cast<size_t>(room.threads), channels = static_cast<size_t>(plan.channels);
   const size_t of_values = sizeof(float) * NormResidentPlan::kValues;
   const size_t sums = view.inner == 1 ? threads / 32 * channels * of_values : threads * 2 * of_values;
-  plan.scratch_bytes = std::max(sums, threads * sizeof(double));
-  const size_t fixed = plan.scratch_bytes + channels * (of_values + NormResidentPlan::kParameterBytes);
+  plan.fixed_bytes = channels * NormResidentPlan::kParameterBytes +
+                     static_cast<size_t>(plan.total_floats()) * sizeof(float) +
+                     std::max(sums, threads * sizeof(double));
   const size_t slot = threads * NormResidentPlan::kPackBytes * static_cast<size_t>(room.tensors);
-  if (fixed + slot > room.shared_bytes || plan.lanes == 0) return;
+  if (plan.fixed_bytes + slot > room.shared_bytes || plan.lanes == 0) return;
   const auto most =
-      std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - fixed) / slot), NormResidentPlan::kMostSlots);
+      std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot), NormResidentPlan::kMostSlots);
   const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
-  if (needed == 0 || needed > room.blocks) return;
+  if (needed == 0 || needed > room.blocks || plan.rows > INT32_MAX / 2) return;
   const int64_t rounds = over(panels, std::min<int64_t>(panels, room.blocks / needed));
   const int64_t teams = over(panels, rounds);
   const int64_t members = std::min<int64_t>(room.blocks / teams, over(plan.rows, plan.lanes));
@@ -100,7 +103,7 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
   plan.teams = static_cast<int>(teams);
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
-  plan.shared_bytes = fixed + slot * static_cast<size_t>(plan.slots);
+  plan.shared_bytes = plan.fixed_bytes + slot * static_cast<size_t>(plan.slots);
 }
 
 }  // namespace detail

@@ -43,9 +43,8 @@ void expect_each_element_once(const ChannelView& view, const NormPlan& plan) {
   for (size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(visits[i], 1) << "element " << i;
 }
 
-void expect_sound(const ChannelView& view, const NormPlan& plan, bool wide, int64_t blocks) {
-  ASSERT_TRUE(plan.pack == 1 || plan.pack == NormPlan::kPack);
-  ASSERT_TRUE(wide || plan.pack == 1);
+void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int64_t blocks) {
+  ASSERT_TRUE(plan.pack == 1 || plan.pack == pack);
   ASSERT_EQ(plan.channels, view.channels);
   ASSERT_EQ(NormPlan::kThreads % plan.columns, 0);
   ASSERT_LE(plan.columns, 32);
@@ -68,6 +67,12 @@ void expect_sound(const ChannelView& view, const NormPlan& plan, bool wide, int6
       << "more blocks than asked for without need";
 }
 
+/// Elements of a wide access of each dtype, or 1.
+int any_pack(Generator& generator) {
+  constexpr int kPacks[] = {1, 2, 4, 8, 8};
+  return kPacks[generator.below(std::size(kPacks))];
+}
+
 int64_t extent(Generator& generator, int64_t most) {
   constexpr int64_t kEdges[] = {0, 1, 2, 7, 8, 9, 31, 32, 33, 49, 64, 196, 255, 256, 257};
   if (generator.uniform() < 0.3) return std::min(most, kEdges[generator.below(std::size(kEdges))]);
@@ -80,13 +85,13 @@ TEST(NormPlan, VisitsEachElementOnce) {
     ChannelView view{
         .outer = extent(generator, 50), .channels = extent(generator, 40), .inner = extent(generator, 20)};
     if (generator.uniform() < 0.4) view.inner = 1;
-    const bool wide = generator.uniform() < 0.7;
+    const int pack = any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(600));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
-                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
-    expect_each_element_once(view, plan_norm_sums(view, wide, blocks));
-    if (view.inner == 1 && view.channels % NormPlan::kPack == 0) {
-      expect_each_element_once(view, plan_norm_map(view, blocks));
+                                    << " in packs of " << pack << ", " << blocks << " blocks");
+    expect_each_element_once(view, plan_norm_sums(view, pack, blocks));
+    if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
+      expect_each_element_once(view, plan_norm_map(view, pack, blocks));
     }
     if (HasFatalFailure()) return;
   }
@@ -102,18 +107,18 @@ TEST(NormPlan, IsSoundForAnyShape) {
     if (generator.uniform() < 0.4) view.inner = 1;
     if (generator.uniform() < 0.05) view.outer *= int64_t{1} << 16;
     view = simplified_norm_view(view);
-    const bool wide = generator.uniform() < 0.7;
+    const int pack = any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(2000));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
-                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
-    expect_sound(view, plan_norm_sums(view, wide, blocks), wide, blocks);
+                                    << " in packs of " << pack << ", " << blocks << " blocks");
+    expect_sound(view, plan_norm_sums(view, pack, blocks), pack, blocks);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(NormPlan, TakesWholePacksWhereverItCan) {
   const auto pack = [](int64_t outer, int64_t channels, int64_t inner) {
-    return plan_norm_sums({outer, channels, inner}, true, 500).pack;
+    return plan_norm_sums({outer, channels, inner}, 8, 500).pack;
   };
   EXPECT_EQ(pack(256 * 56 * 56, 64, 1), 8);  // NHWC
   EXPECT_EQ(pack(256, 64, 56 * 56), 8);      // NCHW, planes of whole packs
@@ -126,7 +131,7 @@ TEST(NormPlan, TakesWholePacksWhereverItCan) {
 TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
   for (const ChannelView& view : {ChannelView{256 * 56 * 56, 256, 1}, ChannelView{256, 512, 49},
                                   ChannelView{256 * 14 * 14, 1024, 1}, ChannelView{256, 1024, 196}}) {
-    EXPECT_LE(plan_norm_sums(view, true, 528).table_size() * 20, view.numel());
+    EXPECT_LE(plan_norm_sums(view, 8, 528).table_size() * 20, view.numel());
   }
 }
 
