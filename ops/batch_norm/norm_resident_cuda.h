@@ -58,42 +58,76 @@ __device__ __forceinline__ void wait_for_copies(int pending) {
 #undef SINTER_WAIT
 }
 
-// ---- sums that blocks exchange: each comes with the number of its turn, so that its reader knows it is there
+// ---- sums that blocks exchange: each pair comes with the number of its turn, so that its reader knows that it
+// is there
 
-__device__ __forceinline__ void post_sum(uint64_t* entry, float sum, uint32_t turn) {
-  const uint64_t word = uint64_t{turn} << 32 | __float_as_uint(sum);
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(entry), "l"(word) : "memory");
+struct PostedSums {
+  float first, second;
+  uint32_t turn;
+};
+
+/// In one access of 16 bytes.
+__device__ __forceinline__ void post_sums(uint4* entry, float first, float second, uint32_t turn) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 low, high;\n"
+      ".reg .b128 all;\n"
+      "mov.b64 low, {%1, %2};\n"
+      "mov.b64 high, {%3, %3};\n"
+      "mov.b128 all, {low, high};\n"
+      "st.relaxed.gpu.global.b128 [%0], all;\n"
+      "}\n" ::"l"(entry),
+      "r"(__float_as_uint(first)), "r"(__float_as_uint(second)), "r"(turn)
+      : "memory");
 }
-__device__ __forceinline__ uint64_t look_at_sum(const uint64_t* entry) {
-  uint64_t word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(entry) : "memory");
-  return word;
+__device__ __forceinline__ PostedSums look_at_sums(const uint4* entry) {
+  uint64_t low, high;
+  asm volatile(
+      "{\n"
+      ".reg .b128 all;\n"
+      "ld.relaxed.gpu.global.b128 all, [%2];\n"
+      "mov.b128 {%0, %1}, all;\n"
+      "}\n"
+      : "=l"(low), "=l"(high)
+      : "l"(entry)
+      : "memory");
+  return {__uint_as_float(static_cast<uint32_t>(low)), __uint_as_float(static_cast<uint32_t>(low >> 32)),
+          static_cast<uint32_t>(high)};
 }
 
-/// The sum of entries from[i * step], first <= i < count in steps of `stride`, once they are those of `turn`.
-__device__ __forceinline__ double collect_sums(const uint64_t* from, int first, int count, int stride,
-                                               int64_t step, uint32_t turn) {
-  constexpr int in_flight = 16;
-  double sum = 0.0;
+/// Adds entries from[i * step], first <= i < count in steps of `stride`, to the sums, once they are those of
+/// `turn`.
+__device__ __forceinline__ void collect_sums(const uint4* from, int first, int count, int stride, int step,
+                                             uint32_t turn, double (&sums)[2]) {
+  constexpr int in_flight = 12;
   for (int i = first; i < count; i += in_flight * stride) {
-    uint64_t words[in_flight];
+    PostedSums posted[in_flight];
     bool all = false;
     while (!all) {
       all = true;
 #pragma unroll
       for (int k = 0; k < in_flight; ++k) {
         const int at = i + k * stride;
-        words[k] = at < count ? look_at_sum(from + at * step) : uint64_t{turn} << 32;
+        posted[k] = at < count ? look_at_sums(from + at * step) : PostedSums{0.0F, 0.0F, turn};
       }
 #pragma unroll
-      for (int k = 0; k < in_flight; ++k) all &= static_cast<uint32_t>(words[k] >> 32) == turn;
+      for (int k = 0; k < in_flight; ++k) all &= posted[k].turn == turn;
     }
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
-      sum += static_cast<double>(__uint_as_float(static_cast<uint32_t>(words[k])));
+      sums[0] += static_cast<double>(posted[k].first);
+      sums[1] += static_cast<double>(posted[k].second);
     }
   }
-  return sum;
+}
+
+// ---- barriers between the two kinds of threads
+
+__device__ __forceinline__ void wait_at(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void pass_by(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // ---- the kernel
@@ -164,15 +198,13 @@ class ResidentWalk {
   int pieces_, piece_, step_pieces_;
 };
 
-/// Adds a block's sums up: thread k * channels + c < kValues * channels gets value k of the panel's channel c.
-template <int pack, int threads>
-__device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const ResidentPlace& place,
-                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
-                                           float* totals) {
-  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
-  const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
+/// Leaves a worker's sums in `scratch`: of a warp's columns, or of the one or two channels of the thread's pack.
+template <int pack, int workers>
+__device__ __forceinline__ void leave_sums(const NormResidentPlan& plan, const ResidentPlace& place,
+                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch) {
+  constexpr int values = NormResidentPlan::kValues;
+  const int id = static_cast<int>(threadIdx.x), columns = plan.columns;
   if (plan.inner == 1) {
-    const int columns = plan.columns;
     for (int step = kWarp / 2; step >= columns; step /= 2) {
 #pragma unroll
       for (int i = 0; i < values * pack; ++i) {
@@ -180,92 +212,152 @@ __device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const R
       }
     }
     if (id % kWarp < columns) {
-      float* own = scratch + warp * values * pack * columns + id % kWarp;
+      float* own = scratch + id / kWarp * values * pack * columns + id % kWarp;
 #pragma unroll
       for (int i = 0; i < values * pack; ++i) own[i * columns] = sums[i / pack][i % pack];
     }
-    __syncthreads();
-    float sum = 0.0F;
-    if (id < entries) {
-      const int value = id / plan.channels, channel = id - value * plan.channels;
-      const float* own = scratch + (value * pack + channel % pack) * columns + channel / pack;
-#pragma unroll 8
-      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * columns];
-    }
-    return sum;
+    return;
   }
-  // A pack has elements of one channel or of two: their sums lie in two lines of a value.
 #pragma unroll
   for (int value = 0; value < values; ++value) {
     float first = 0.0F, second = 0.0F;
 #pragma unroll
     for (int i = 0; i < pack; ++i) (i < place.split ? first : second) += sums[value][i];
-    scratch[2 * value * threads + id] = first;
-    scratch[(2 * value + 1) * threads + id] = second;
+    scratch[2 * value * workers + id] = first;
+    scratch[(2 * value + 1) * workers + id] = second;
   }
-  __syncthreads();
+}
+
+/// Adds up what the workers have left: value k of channel c goes to totals[k * channels + c]. By the clerks,
+/// thread `id` of them.
+template <int pack, int workers, int clerks>
+__device__ __forceinline__ void add_left_sums(const NormResidentPlan& plan, int id, const float* scratch,
+                                              float* totals) {
+  constexpr int values = NormResidentPlan::kValues, warps = workers / kWarp;
+  const int entries = values * plan.channels;
+  if (plan.inner == 1) {
+    for (int entry = id; entry < entries; entry += clerks) {
+      const int value = entry / plan.channels, channel = entry - value * plan.channels;
+      const float* own = scratch + (value * pack + channel % pack) * plan.columns + channel / pack;
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * plan.columns];
+      totals[entry] = sum;
+    }
+    return;
+  }
   const int inner = plan.channels == 1 ? plan.columns * pack : static_cast<int>(plan.inner);
-  for (int entry = warp; entry < entries; entry += warps) {
+  for (int entry = id / kWarp; entry < entries; entry += clerks / kWarp) {
     const int value = entry / plan.channels, channel = entry - value * plan.channels;
     const int begin = channel * inner / pack, end = ((channel + 1) * inner + pack - 1) / pack;
     float sum = 0.0F;
     for (int column = begin + id % kWarp; column < end; column += kWarp) {
       const bool starts_before = column * pack < channel * inner;
-      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * threads + column;
-#pragma unroll 4
+      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * workers + column;
+#pragma unroll 8
       for (int lane = 0; lane < plan.lanes; ++lane) sum += own[lane * plan.columns];
     }
 #pragma unroll
     for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
     if (id % kWarp == 0) totals[entry] = sum;
   }
-  __syncthreads();
-  return id < entries ? totals[id] : 0.0F;
 }
 
-template <class Pass, int threads, int per_processor>
-__global__ void __launch_bounds__(threads, per_processor)
-    resident_kernel(Pass pass, NormResidentPlan plan, uint64_t* table) {
+/// Workers take panels in, sum up and map. Clerks, the threads behind them, exchange the sums of a panel with
+/// the other members of the team and finish its channels, while the workers sum the next panel up.
+template <class Pass, int workers, int clerks>
+__global__ void __launch_bounds__(workers + clerks, 1)
+    resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
   using T = typename Pass::T;
+  using Values = cuda::Pack<T, Pass::kPack>;
+  using Finished = typename Pass::Finished;
   constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
-                width = NormResidentPlan::kBatch;
-  using Values = cuda::Pack<T, pack>;
-  static_assert(sizeof(typename Pass::Finished) <= NormResidentPlan::kParameterBytes);
+                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns, all = workers + clerks;
+  constexpr int kSumsLeft = 1, kFinished = 3, kClerks = 5;  // barriers; the first two of every other panel
+  static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
-  const int id = static_cast<int>(threadIdx.x), entries = values * plan.channels;
-  const ResidentPlace place(plan, pack);
-  auto* parameters_of = reinterpret_cast<typename Pass::Finished*>(shared);
-  auto* totals = reinterpret_cast<float*>(shared + plan.channels);
+  const int id = static_cast<int>(threadIdx.x), channels = plan.channels;
+  const int team = static_cast<int>(blockIdx.x) / plan.members;
+  const int member = static_cast<int>(blockIdx.x) - team * plan.members;
+  const int panels = static_cast<int>((plan.panels - team + plan.teams - 1) / plan.teams);  // of the team
+  const int64_t panel_step = plan.channels * plan.inner, first_panel = team * panel_step,
+                team_step = plan.teams * panel_step;
+  auto* finished = reinterpret_cast<Finished*>(shared);  // of every other panel
+  auto* totals = reinterpret_cast<float*>(shared + 2 * channels);
   float* scratch = totals + plan.total_floats();
-  auto* parts = reinterpret_cast<double*>(scratch);  // in the same place, later
-  uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
-  uint32_t turn = 1;
+  const int scratch_floats = plan.scratch_floats(workers);
+  const int turn = 1;
+  (void)turn;
   STAMP_TIME(14);
   STAMP(0);
+
+  // Nobody may look at the table before all have cleared their entries of it.
   const auto grid = cooperative_groups::this_grid();
-  uint64_t* team_table = table + int64_t{place.team} * 2 * plan.members * entries;
   unsigned arrival = 0;
+  uint4* team_table = table + int64_t{team} * turns * plan.members * channels;
   if (plan.members > 1) {
-    for (int i = id; i < 2 * entries; i += threads) {
-      const int side = i < entries ? 0 : 1;
-      team_table[(side * plan.members + place.member) * entries + i - side * entries] = 0;
+    for (int i = id; i < turns * channels; i += all) {
+      const int side = i / channels;
+      team_table[(side * plan.members + member) * channels + i - side * channels] = uint4{0, 0, 0, 0};
     }
     arrival = grid.barrier_arrive();
   }
   STAMP(1);
 
-  const int batches = (plan.slots + width - 1) / width;
-  const int64_t panel_step = plan.channels * plan.inner;
+  if (id >= workers) {
+    const int clerk = id - workers;
+    int groups = 1;  // of lanes that share a channel's members
+    while (groups < kWarp && 2 * groups * channels <= clerks && groups < plan.members) groups *= 2;
+    const int group = clerk % groups, own = clerk / groups;
+    if (plan.members > 1) grid.barrier_wait(std::move(arrival));
+    for (int panel = 0; panel < panels; ++panel) {
+      const int64_t channel = (int64_t{panel} * plan.teams + team) * channels + own;
+      typename Pass::Known known;
+      if (own < channels) known = pass.known(channel, member == 0);
+      wait_at(kSumsLeft + panel % 2, all);
+      add_left_sums<pack, workers, clerks>(plan, clerk, scratch + panel % 2 * scratch_floats, totals);
+      wait_at(kClerks, clerks);
+      double sums[values] = {};
+      if (plan.members == 1) {
+        if (own < channels) {
+#pragma unroll
+          for (int value = 0; value < values; ++value) {
+            sums[value] = static_cast<double>(totals[value * channels + own]);
+          }
+        }
+      } else {
+        const auto now = static_cast<uint32_t>(panel) + 1;
+        uint4* side = team_table + now % turns * plan.members * channels;
+        if (clerk < channels) {
+          post_sums(side + member * channels + clerk, totals[clerk], totals[channels + clerk], now);
+        }
+        if (own < channels) collect_sums(side + own, group, plan.members, groups, channels, now, sums);
+        for (int step = groups / 2; step > 0; step /= 2) {
+#pragma unroll
+          for (int value = 0; value < values; ++value) sums[value] += __shfl_xor_sync(~0u, sums[value], step);
+        }
+      }
+      const bool finishes = own < channels && group == 0;
+      if (finishes) finished[panel % 2 * channels + own] = pass.finish(known, sums);
+      pass_by(kFinished + panel % 2, all);
+      if (finishes && member == 0) pass.keep(channel, known, sums);
+    }
+    return;
+  }
+
+  const ResidentPlace place(plan, pack);
+  const int batches = (plan.slots + width - 1) / width, stage_packs = plan.slots * tensors * workers;
+  uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
   const ResidentWalk begin(plan, place, pack);
   const auto take_in = [&](uint4* to, int64_t offset) {
 #pragma unroll
-    for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * threads, pass.source(i) + offset);
+    for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * workers, pass.source(i) + offset);
   };
-  // Calls body<whole>(slot, its memory) for every batch of slots; all are there if `whole`.
-  const auto for_batches = [&](const auto& body) {
+  // Calls body<whole>(batch, slots left, its memory) for every batch of a panel's slots; all are there if `whole`.
+  const auto for_batches = [&](int panel, const auto& body) {
     for (int batch = 0; batch < batches; ++batch) {
       const int slot = batch * width;
-      uint4* memory = kept + slot * tensors * threads;
+      uint4* memory = kept + panel % plan.stages * stage_packs + slot * tensors * workers;
       if (slot + width <= place.slots) {
         body.template operator()<true>(batch, place.slots - slot, memory);
       } else {
@@ -273,108 +365,76 @@ __global__ void __launch_bounds__(threads, per_processor)
       }
     }
   };
-  {
+  for (int panel = 0; panel < plan.stages; ++panel) {
     ResidentWalk walk = begin;
-    const int64_t start = place.team * panel_step;
-    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+    const int64_t start = first_panel + panel * team_step;
+    for_batches(panel, [&]<bool whole>(int, int left, uint4* memory) {
 #pragma unroll
       for (int u = 0; u < width; ++u) {
         const int64_t offset = start + walk.next();
-        if (whole || u < left) take_in(memory + u * tensors * threads, offset);
+        if ((whole || u < left) && panel < panels) take_in(memory + u * tensors * workers, offset);
       }
       end_copy_batch();
     });
   }
   STAMP(2);
 
-  for (int64_t panel = place.team; panel < plan.panels; panel += plan.teams, ++turn) {
-    const int64_t start = panel * panel_step, channel = panel * plan.channels;
-    const bool finishes = id < plan.channels, keeps = place.member == 0;
-    {
-      typename Pass::Known known;
-      if (finishes) known = pass.known(channel + id, keeps);
-      float sums[values][pack] = {};
-      typename Pass::Center centers[pack];
-      if (plan.inner == 1) {
-        pass.centers(channel + place.first_channel, centers);
-      } else {
-        const auto first = pass.center(channel + place.first_channel);
-        const auto second = place.split < pack ? pass.center(channel + place.first_channel + 1) : first;
+  const auto sum_up = [&](int panel) {
+    const int64_t start = first_panel + panel * team_step;
+    const int64_t channel = (int64_t{panel} * plan.teams + team) * channels + place.first_channel;
+    float sums[values][pack] = {};
+    typename Pass::Center centers[pack];
+    if (plan.inner == 1) {
+      pass.centers(channel, centers);
+    } else {
+      const auto first = pass.center(channel);
+      const auto second = place.split < pack ? pass.center(channel + 1) : first;
 #pragma unroll
-        for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
-      }
-      ResidentWalk walk = begin;
-      for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
-        typename Pass::Beside beside[width];
-        int64_t offsets[width];
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          offsets[u] = start + walk.next();
-          if (whole || u < left) beside[u] = pass.beside(offsets[u]);
-        }
-        wait_for_copies(batches - 1 - batch);
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          if (!whole && u >= left) continue;
-          Values packs[tensors];
-#pragma unroll
-          for (int i = 0; i < tensors; ++i) {
-            packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
-          }
-          pass.add(offsets[u], packs, beside[u], centers, sums);
-          if constexpr (Pass::kChanges) {
-            memory[(u * tensors + Pass::kChanged) * threads] = std::bit_cast<uint4>(packs[Pass::kChanged]);
-          }
-        }
-      });
-      STAMP(3);
-      const float sum = sum_block<pack, threads>(plan, place, sums, scratch, totals);
-      STAMP(4);
-      // The channel's total, from all members in an order of its own.
-      int groups = 1;
-      if (plan.members == 1) {
-        __syncthreads();
-        if (id < entries) parts[id] = static_cast<double>(sum);
-      } else {
-        if (turn == 1) grid.barrier_wait(std::move(arrival));
-        STAMP(5);
-        uint64_t* now = team_table + (turn & 1) * plan.members * entries;
-        if (id < entries) post_sum(now + place.member * entries + id, sum, turn);
-        groups = min(threads / entries, plan.members);
-        const int group = id / entries, entry = id - group * entries;
-        const double part =
-            group < groups ? collect_sums(now + entry, group, plan.members, groups, entries, turn) : 0.0;
-        STAMP(6);
-        __syncthreads();
-        if (group < groups) parts[id] = part;
-      }
-      __syncthreads();
-      if (finishes) {
-        double sums_of_channel[values];
-#pragma unroll
-        for (int value = 0; value < values; ++value) {
-          sums_of_channel[value] = 0.0;
-#pragma unroll 4
-          for (int group = 0; group < groups; ++group) {
-            sums_of_channel[value] += parts[group * entries + value * plan.channels + id];
-          }
-        }
-        parameters_of[id] = pass.finish(known, sums_of_channel);
-        if (keeps) pass.keep(channel + id, known, sums_of_channel);
-      }
-      __syncthreads();
-      STAMP(7);
+      for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
     }
+    ResidentWalk walk = begin;
+    const int later = panel == 0 ? (plan.stages - 1) * batches : 0;  // batches behind this panel's
+    for_batches(panel, [&]<bool whole>(int batch, int left, uint4* memory) {
+      typename Pass::Beside beside[width];
+      int64_t offsets[width];
+#pragma unroll
+      for (int u = 0; u < width; ++u) {
+        offsets[u] = start + walk.next();
+        if (whole || u < left) beside[u] = pass.beside(offsets[u]);
+      }
+      wait_for_copies(later + batches - 1 - batch);
+#pragma unroll
+      for (int u = 0; u < width; ++u) {
+        if (!whole && u >= left) continue;
+        Values packs[tensors];
+#pragma unroll
+        for (int i = 0; i < tensors; ++i) {
+          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
+        }
+        pass.add(offsets[u], packs, beside[u], centers, sums);
+        if constexpr (Pass::kChanges) {
+          memory[(u * tensors + Pass::kChanged) * workers] = std::bit_cast<uint4>(packs[Pass::kChanged]);
+        }
+      }
+    });
+    leave_sums<pack, workers>(plan, place, sums, scratch + panel % 2 * scratch_floats);
+    if (panel == 0 && plan.members > 1) grid.barrier_wait(std::move(arrival));
+    pass_by(kSumsLeft + panel % 2, all);
+  };
+
+  const auto map_and_take_next = [&](int panel) {
+    const int64_t start = first_panel + panel * team_step, further = plan.stages * team_step;
+    const bool goes_on = panel + plan.stages < panels;
+    wait_at(kFinished + panel % 2, all);
+    if (panel == 0) { STAMP(7); }
     typename Pass::Parameter parameters[pack];
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const int own = plan.inner == 1 ? i : i < place.split ? 0 : 1;
-      parameters[i].main = parameters_of[place.first_channel + own];
+      parameters[i].main = finished[panel % 2 * channels + place.first_channel + own];
     }
-    const bool goes_on = panel + plan.teams < plan.panels;
-    const int64_t further = plan.teams * panel_step;
     ResidentWalk walk = begin;
-    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+    for_batches(panel, [&]<bool whole>(int, int left, uint4* memory) {
       typename Pass::Added added[width];
       int64_t offsets[width];
 #pragma unroll
@@ -388,18 +448,28 @@ __global__ void __launch_bounds__(threads, per_processor)
         Values packs[tensors];
 #pragma unroll
         for (int i = 0; i < tensors; ++i) {
-          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
+          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
         }
         pass.map(offsets[u], packs, parameters, added[u]);
       }
       if (goes_on) {
 #pragma unroll
         for (int u = 0; u < width; ++u) {
-          if (whole || u < left) take_in(memory + u * tensors * threads, offsets[u] + further);
+          if (whole || u < left) take_in(memory + u * tensors * workers, offsets[u] + further);
         }
       }
       end_copy_batch();
     });
+  };
+
+  // With two stages, a panel is mapped after the next has been summed up.
+  const int ahead = plan.stages - 1;
+  for (int panel = 0; panel < panels + ahead; ++panel) {
+    if (panel < panels) sum_up(panel);
+    if (panel == 0) { STAMP(3); }
+    if (panel >= ahead) map_and_take_next(panel - ahead);
+  }
+  {
     STAMP(8);
   }
   STAMP_TIME(15);
@@ -423,8 +493,8 @@ static void dump_stamps(const char* what, int blocks) {
     first = std::min(first, host[b][14]); last_start = std::max(last_start, host[b][14]);
     first_end = std::min(first_end, host[b][15]); last = std::max(last, host[b][15]);
   }
-  std::printf("      %s cycles mean(max): issue %.0f(%.0f) arrive %.0f(%.0f) sums %.0f(%.0f) block %.0f(%.0f) wait %.0f(%.0f) collect %.0f(%.0f) finish %.0f(%.0f) map %.0f(%.0f); ns: starts within %lld, ends %lld..%lld\n",
-    what, mean[1], most[1], mean[2], most[2], mean[3], most[3], mean[4], most[4], mean[5], most[5], mean[6], most[6], mean[7], most[7], mean[8], most[8], last_start - first, first_end - first, last - first);
+  std::printf("      %s cycles mean(max): arrive %.0f(%.0f) issue %.0f(%.0f) sums %.0f(%.0f) finished %.0f(%.0f) map %.0f(%.0f); ns: starts within %lld, ends %lld..%lld\n",
+    what, mean[1], most[1], mean[2], most[2], mean[3], most[3], mean[7], most[7], mean[8], most[8], last_start - first, first_end - first, last - first);
 }
 #endif
 
@@ -436,27 +506,31 @@ inline int env_or(const char* name, int other) {
   return text == nullptr ? other : std::atoi(text);
 }
 
-template <class Pass, int threads, int per_processor>
+template <class Pass, int workers, int clerks>
 bool run_resident_with(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
-  const NormRoom room{.blocks = env_or("SINTER_NORM_SM", cuda::device_traits(stream.device.index).processors) * per_processor,
-                      .threads = threads,
-                      .shared_bytes = (233472 / per_processor) - 1024,
+  const NormRoom room{.blocks = env_or("SINTER_NORM_SM", cuda::device_traits(stream.device.index).processors),
+                      .threads = workers,
+                      .shared_bytes = 227 * 1024,
                       .tensors = Pass::kTensors,
                       .element_bytes = static_cast<int>(sizeof(typename Pass::T))};
-  const NormResidentPlan plan = plan_norm_resident(view, room, env_or("SINTER_NORM_Q", 8));
+  const NormResidentPlan plan =
+      plan_norm_resident(view, room, env_or("SINTER_NORM_Q", 8), env_or("SINTER_NORM_STAGES", 2));
   if (env_or("SINTER_NORM_SAY", 0) != 0) {
-    std::fprintf(stderr, "  panels %ld channels %d columns %d lanes %d pieces %d rows %ld members %d teams %d slots %d shared %zu\n",
-                 plan.panels, plan.channels, plan.columns, plan.lanes, plan.pieces, plan.rows, plan.members, plan.teams,
-                 plan.slots, plan.shared_bytes);
+    std::fprintf(stderr,
+                 "  panels %ld channels %d columns %d lanes %d pieces %d rows %ld members %d teams %d stages %d slots %d shared "
+                 "%zu\n",
+                 plan.panels, plan.channels, plan.columns, plan.lanes, plan.pieces, plan.rows, plan.members,
+                 plan.teams, plan.stages, plan.slots, plan.shared_bytes);
   }
   if (!plan.fits()) return false;
   last_blocks = static_cast<int>(plan.blocks());
-  const auto kernel = resident_kernel<Pass, threads, per_processor>;
+  const auto kernel = resident_kernel<Pass, workers, clerks>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(plan.shared_bytes)),
               "cudaFuncSetAttribute");
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
-  auto* table = static_cast<uint64_t*>(workspace);
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(workers + clerks),
+                                plan.shared_bytes};
+  auto* table = static_cast<uint4*>(workspace);
   if (plan.members == 1) {
     cuda::launch(stream, shape, kernel, pass, plan, table);
   } else {
@@ -471,15 +545,9 @@ template <class Pass>
 bool run_resident(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
   switch (detail::env_or("SINTER_NORM_V", 0)) {
     case 0:
-      return detail::run_resident_with<Pass, 512, 1>(stream, view, pass, workspace);
+      return detail::run_resident_with<Pass, 512, 128>(stream, view, pass, workspace);
     case 1:
-      return detail::run_resident_with<Pass, 768, 1>(stream, view, pass, workspace);
-    case 2:
-      return detail::run_resident_with<Pass, 256, 2>(stream, view, pass, workspace);
-    case 3:
-      return detail::run_resident_with<Pass, 384, 2>(stream, view, pass, workspace);
-    case 4:
-      return detail::run_resident_with<Pass, 1024, 1>(stream, view, pass, workspace);
+      return detail::run_resident_with<Pass, 384, 128>(stream, view, pass, workspace);
     default:
       return false;
   }

@@ -31,6 +31,7 @@ struct NormResidentPlan {
   static constexpr int kBatch = 4;          ///< slots that a thread works on at a time
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
+  static constexpr int kTurns = 4;            ///< panels of a team that the table has room for at a time
 
   int64_t panels = 0;  ///< 0: the tensor does not fit
   int64_t inner = 1;   ///< elements of a plane
@@ -40,15 +41,20 @@ struct NormResidentPlan {
   int pieces = 1;      ///< rows of an image
   int columns = 0, lanes = 0;
   int members = 0, teams = 0;
-  int slots = 0;
+  int stages = 1;      ///< panels that a block keeps at a time
+  int slots = 0;       ///< of a stage
   size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
 
   bool fits() const { return panels > 0; }
   int64_t blocks() const { return int64_t{members} * teams; }
   /// A block's sums, in whole packs.
   constexpr int total_floats() const { return (kValues * channels + 3) / 4 * 4; }
-  /// Entries of the table through which members exchange sums: two turns of every team.
-  int64_t table_size() const { return members == 1 ? 0 : blocks() * 2 * channels * kValues; }
+  /// What the threads leave of a panel.
+  constexpr int scratch_floats(int threads) const {
+    return inner == 1 ? threads / 32 * channels * kValues : threads * 2 * kValues;
+  }
+  /// Entries, of 16 bytes, of the table through which members exchange sums.
+  int64_t table_size() const { return members == 1 ? 0 : blocks() * kTurns * channels; }
 };
 
 namespace detail {
@@ -81,25 +87,25 @@ inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& 
   return plan;
 }
 
-/// Shares the panels out; the plan fits afterwards, or not.
-inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room) {
+/// Shares the panels out, `stages` at a time; the plan fits afterwards, or not.
+inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room, int stages) {
   const auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const auto threads = static_cast<size_t>(room.threads), channels = static_cast<size_t>(plan.channels);
-  const size_t of_values = sizeof(float) * NormResidentPlan::kValues;
-  const size_t sums = view.inner == 1 ? threads / 32 * channels * of_values : threads * 2 * of_values;
-  plan.fixed_bytes = channels * NormResidentPlan::kParameterBytes +
-                     static_cast<size_t>(plan.total_floats()) * sizeof(float) +
-                     std::max(sums, threads * sizeof(double));
-  const size_t slot = threads * NormResidentPlan::kPackBytes * static_cast<size_t>(room.tensors);
-  if (plan.fixed_bytes + slot > room.shared_bytes || plan.lanes == 0) return;
-  const auto most =
-      std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot), NormResidentPlan::kMostSlots);
-  const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
-  if (needed == 0 || needed > room.blocks || plan.rows > INT32_MAX / 2) return;
-  const int64_t rounds = over(panels, std::min<int64_t>(panels, room.blocks / needed));
+  const int64_t panels = view.channels / plan.channels;
+  if (plan.lanes == 0 || plan.rows > INT32_MAX / 2 || panels < stages) return;
+  plan.fixed_bytes = 2 * static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
+                     static_cast<size_t>(plan.total_floats() + 2 * plan.scratch_floats(room.threads)) * sizeof(float);
+  const size_t slot =
+      static_cast<size_t>(room.threads * NormResidentPlan::kPackBytes * room.tensors) * static_cast<size_t>(stages);
+  if (plan.fixed_bytes + slot > room.shared_bytes) return;
+  const auto most = std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot),
+                                      NormResidentPlan::kMostSlots / stages);
+  const int64_t needed = over(plan.rows, plan.lanes * most);
+  if (needed == 0 || needed > room.blocks) return;
+  const int64_t rounds = std::max<int64_t>(stages, over(panels, std::min<int64_t>(panels, room.blocks / needed)));
   const int64_t teams = over(panels, rounds);
   const int64_t members = std::min<int64_t>(room.blocks / teams, over(plan.rows, plan.lanes));
   plan.panels = panels;
+  plan.stages = stages;
   plan.teams = static_cast<int>(teams);
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
@@ -109,24 +115,29 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
 }  // namespace detail
 
 /// Keeps `view` on chip if that is possible.
-inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q) {
+inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q, int most_stages) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   if (view.numel() == 0) return {};
   if (view.inner == 1) {
     for (const int columns : {q, 8, 4, 2}) {
       if (columns > q) continue;
-      NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
-      detail::share_out(plan, view, room);
-      if (plan.fits()) return plan;
+      for (int stages = most_stages; stages > 0; --stages) {
+        NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
+        detail::share_out(plan, view, room, stages);
+        if (plan.fits()) return plan;
+      }
     }
     return {};
   }
   if (view.inner < detail::kLeastPlane) return {};
   for (const int channels : {1, 2, 4, 8}) {
     if (channels * view.inner % detail::kMaskGroup != 0) continue;
-    NormResidentPlan plan = detail::resident_panel(view, room, channels);
-    detail::share_out(plan, view, room);
-    return plan.fits() ? plan : NormResidentPlan{};
+    for (int stages = most_stages; stages > 0; --stages) {
+      NormResidentPlan plan = detail::resident_panel(view, room, channels);
+      detail::share_out(plan, view, room, stages);
+      if (plan.fits()) return plan;
+    }
+    return {};
   }
   return {};
 }
