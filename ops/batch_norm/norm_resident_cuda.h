@@ -4,12 +4,12 @@
 // Pass, what is computed; elements of type T come in packs of kPack, those of kTensors tensors:
 //   source(i)                          tensor i, as const T*
 //   Center, center(channel), and centers(channel, centers), those of kPack channels from a multiple of it on
-//   Beside, beside(offset)             what else the sums read of a pack
-//   add(offset, packs, beside, centers, sums)       adds to sums[kValues][kPack]; may change packs
+//   kMasked, bits(offset)              the sums take bits of a mask, those of a pack
+//   add(offset, packs, bits, centers, sums)         adds to sums[kValues][kPack]; kChanges: changes pack kChanged
 //   Known, known(channel, keeps)       what finishing a channel reads; keeps: it will be kept too
 //   Finished, finish(known, sums)      what the map needs of a channel, from its double sums; a Parameter's `main`
 //   keep(channel, known, sums)         writes what the op gives of the channel
-//   Added, added(offset)               what else the map reads of a pack
+//   Added, added(offset)               what else the map reads of a pack, of kMapWidth packs at a time
 //   map(offset, packs, parameters, added)
 #pragma once
 #define NORM_STAMPS 1
@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
                "l"(from)
                : "memory");
 }
-__device__ __forceinline__ void end_copy_batch() {
+__device__ __forceinline__ void end_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 /// Waits until all but the last `pending` batches of this thread's copies are there.
@@ -99,7 +99,7 @@ __device__ __forceinline__ PostedSums look_at_sums(const uint4* entry) {
 /// `turn`.
 __device__ __forceinline__ void collect_sums(const uint4* from, int first, int count, int stride, int step,
                                              uint32_t turn, double (&sums)[2]) {
-  constexpr int in_flight = 12;
+  constexpr int in_flight = 8;
   for (int i = first; i < count; i += in_flight * stride) {
     PostedSums posted[in_flight];
     bool all = false;
@@ -142,65 +142,9 @@ __device__ __forceinline__ long long global_time() { long long t; asm volatile("
 #define STAMP_TIME(k)
 #endif
 
-/// Where a thread stands.
-struct ResidentPlace {
-  int column, lane, member, team;
-  int first_channel;  ///< of the thread's pack, in its panel
-  int split;          ///< elements of the pack that belong to it; those behind, to the next
-  int slots;          ///< that hold a pack
-
-  __device__ ResidentPlace(const NormResidentPlan& plan, int pack) {
-    const int id = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
-    lane = id / plan.columns;
-    column = id - lane * plan.columns;
-    team = block / plan.members;
-    member = block - team * plan.members;
-    const int step = plan.members * plan.lanes, left = static_cast<int>(plan.rows) - first_row(plan);
-    slots = lane < plan.lanes && left > 0 ? (left + step - 1) / step : 0;
-    first_channel = column * pack;
-    split = pack;
-    if (plan.inner != 1) {
-      const auto inner = static_cast<int>(plan.inner);
-      first_channel = plan.channels == 1 ? 0 : column * pack / inner;
-      if (plan.channels != 1) split = min(pack, (first_channel + 1) * inner - column * pack);
-    }
-  }
-  __device__ int first_row(const NormResidentPlan& plan) const { return member * plan.lanes + lane; }
-};
-
-/// Goes through a thread's packs, slot by slot.
-class ResidentWalk {
- public:
-  __device__ ResidentWalk(const NormResidentPlan& plan, const ResidentPlace& place, int pack)
-      : pieces_(plan.pieces) {
-    const int row = place.first_row(plan), step = plan.members * plan.lanes;
-    const int image = row / pieces_, images = step / pieces_, piece = plan.columns * pack;
-    piece_ = row - image * pieces_;
-    step_pieces_ = step - images * pieces_;
-    offset_ = image * plan.width + piece_ * piece + place.column * pack;
-    step_ = images * plan.width + step_pieces_ * piece;
-    wrap_ = plan.width - int64_t{pieces_} * piece;
-  }
-  /// The element at which the pack begins, of panel 0; steps on to the next slot.
-  __device__ int64_t next() {
-    const int64_t now = offset_;
-    offset_ += step_;
-    piece_ += step_pieces_;
-    if (piece_ >= pieces_) {
-      piece_ -= pieces_;
-      offset_ += wrap_;
-    }
-    return now;
-  }
-
- private:
-  int64_t offset_, step_, wrap_;
-  int pieces_, piece_, step_pieces_;
-};
-
 /// Leaves a worker's sums in `scratch`: of a warp's columns, or of the one or two channels of the thread's pack.
 template <int pack, int workers>
-__device__ __forceinline__ void leave_sums(const NormResidentPlan& plan, const ResidentPlace& place,
+__device__ __forceinline__ void leave_sums(const NormResidentPlan& plan, const NormResidentPlace& place,
                                            float (&sums)[NormResidentPlan::kValues][pack], float* scratch) {
   constexpr int values = NormResidentPlan::kValues;
   const int id = static_cast<int>(threadIdx.x), columns = plan.columns;
@@ -272,7 +216,7 @@ __global__ void __launch_bounds__(workers + clerks, 1)
   using Values = cuda::Pack<T, Pass::kPack>;
   using Finished = typename Pass::Finished;
   constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
-                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns, all = workers + clerks;
+                group = NormResidentPlan::kCopyGroup, turns = NormResidentPlan::kTurns, all = workers + clerks;
   constexpr int kSumsLeft = 1, kFinished = 3, kClerks = 5;  // barriers; the first two of every other panel
   static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
@@ -286,6 +230,7 @@ __global__ void __launch_bounds__(workers + clerks, 1)
   auto* totals = reinterpret_cast<float*>(shared + 2 * channels);
   float* scratch = totals + plan.total_floats();
   const int scratch_floats = plan.scratch_floats(workers);
+  uint8_t* bits_of = reinterpret_cast<uint8_t*>(shared) + plan.shared_bytes - plan.bits_bytes + id;
   const int turn = 1;
   (void)turn;
   STAMP_TIME(14);
@@ -345,41 +290,30 @@ __global__ void __launch_bounds__(workers + clerks, 1)
     return;
   }
 
-  const ResidentPlace place(plan, pack);
-  const int batches = (plan.slots + width - 1) / width, stage_packs = plan.slots * tensors * workers;
+  const NormResidentPlace place(plan, pack, member, id);
+  const int groups_of_copies = plan.slots / group + 1, stage_packs = plan.slots * tensors * workers;
   uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
-  const ResidentWalk begin(plan, place, pack);
+  const NormResidentWalk begin(plan, place, pack);
   const auto take_in = [&](uint4* to, int64_t offset) {
 #pragma unroll
     for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * workers, pass.source(i) + offset);
   };
-  // Calls body<whole>(batch, slots left, its memory) for every batch of a panel's slots; all are there if `whole`.
-  const auto for_batches = [&](int panel, const auto& body) {
-    for (int batch = 0; batch < batches; ++batch) {
-      const int slot = batch * width;
-      uint4* memory = kept + panel % plan.stages * stage_packs + slot * tensors * workers;
-      if (slot + width <= place.slots) {
-        body.template operator()<true>(batch, place.slots - slot, memory);
-      } else {
-        body.template operator()<false>(batch, place.slots - slot, memory);
-      }
-    }
-  };
   for (int panel = 0; panel < plan.stages; ++panel) {
-    ResidentWalk walk = begin;
+    NormResidentWalk walk = begin;
     const int64_t start = first_panel + panel * team_step;
-    for_batches(panel, [&]<bool whole>(int, int left, uint4* memory) {
-#pragma unroll
-      for (int u = 0; u < width; ++u) {
-        const int64_t offset = start + walk.next();
-        if ((whole || u < left) && panel < panels) take_in(memory + u * tensors * workers, offset);
-      }
-      end_copy_batch();
-    });
+    uint4* memory = kept + panel * stage_packs;
+    const int slots = panel < panels ? place.slots : 0;
+#pragma unroll 1
+    for (int slot = 0; slot < plan.slots; ++slot, memory += tensors * workers) {
+      const int64_t offset = start + walk.next();
+      if (slot < slots) take_in(memory, offset);
+      if (slot % group == group - 1) end_copies();
+    }
+    end_copies();
   }
   STAMP(2);
 
-  const auto sum_up = [&](int panel) {
+  const auto sum_up = [&](int panel, int stage) {
     const int64_t start = first_panel + panel * team_step;
     const int64_t channel = (int64_t{panel} * plan.teams + team) * channels + place.first_channel;
     float sums[values][pack] = {};
@@ -392,37 +326,43 @@ __global__ void __launch_bounds__(workers + clerks, 1)
 #pragma unroll
       for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
     }
-    ResidentWalk walk = begin;
-    const int later = panel == 0 ? (plan.stages - 1) * batches : 0;  // batches behind this panel's
-    for_batches(panel, [&]<bool whole>(int batch, int left, uint4* memory) {
-      typename Pass::Beside beside[width];
-      int64_t offsets[width];
+    uint8_t* bits = bits_of + (stage * plan.slots) * workers;
+    if constexpr (Pass::kMasked) {
+      NormResidentWalk walk = begin;
+      for (int slot = 0; slot < place.slots; slot += 4) {
+        unsigned own[4];
 #pragma unroll
-      for (int u = 0; u < width; ++u) {
-        offsets[u] = start + walk.next();
-        if (whole || u < left) beside[u] = pass.beside(offsets[u]);
+        for (int u = 0; u < 4; ++u) {
+          const int64_t offset = start + walk.next();
+          own[u] = slot + u < place.slots ? pass.bits(offset) : 0;
+        }
+#pragma unroll
+        for (int u = 0; u < 4; ++u) {
+          if (slot + u < place.slots) bits[(slot + u) * workers] = static_cast<uint8_t>(own[u]);
+        }
       }
-      wait_for_copies(later + batches - 1 - batch);
-#pragma unroll
-      for (int u = 0; u < width; ++u) {
-        if (!whole && u >= left) continue;
+    }
+    NormResidentWalk walk = begin;
+    const int later = panel == 0 ? (plan.stages - 1) * groups_of_copies : 0;  // groups behind this panel's
+    uint4* memory = kept + stage * stage_packs;
+#pragma unroll 1
+    for (int slot = 0; slot < plan.slots; ++slot, memory += tensors * workers) {
+      if (slot % group == 0) wait_for_copies(later + groups_of_copies - 1 - slot / group);
+      const int64_t offset = start + walk.next();
+      if (slot < place.slots) {
         Values packs[tensors];
 #pragma unroll
-        for (int i = 0; i < tensors; ++i) {
-          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
-        }
-        pass.add(offsets[u], packs, beside[u], centers, sums);
-        if constexpr (Pass::kChanges) {
-          memory[(u * tensors + Pass::kChanged) * workers] = std::bit_cast<uint4>(packs[Pass::kChanged]);
-        }
+        for (int i = 0; i < tensors; ++i) packs[i] = std::bit_cast<Values>(memory[i * workers]);
+        pass.add(offset, packs, Pass::kMasked ? bits[slot * workers] : ~0u, centers, sums);
+        if constexpr (Pass::kChanges) memory[Pass::kChanged * workers] = std::bit_cast<uint4>(packs[Pass::kChanged]);
       }
-    });
+    }
     leave_sums<pack, workers>(plan, place, sums, scratch + panel % 2 * scratch_floats);
     if (panel == 0 && plan.members > 1) grid.barrier_wait(std::move(arrival));
     pass_by(kSumsLeft + panel % 2, all);
   };
 
-  const auto map_and_take_next = [&](int panel) {
+  const auto map_and_take_next = [&](int panel, int stage) {
     const int64_t start = first_panel + panel * team_step, further = plan.stages * team_step;
     const bool goes_on = panel + plan.stages < panels;
     wait_at(kFinished + panel % 2, all);
@@ -433,41 +373,40 @@ __global__ void __launch_bounds__(workers + clerks, 1)
       const int own = plan.inner == 1 ? i : i < place.split ? 0 : 1;
       parameters[i].main = finished[panel % 2 * channels + place.first_channel + own];
     }
-    ResidentWalk walk = begin;
-    for_batches(panel, [&]<bool whole>(int, int left, uint4* memory) {
-      typename Pass::Added added[width];
+    NormResidentWalk walk = begin;
+    uint4* memory = kept + stage * stage_packs;
+    constexpr int width = Pass::kMapWidth;
+    static_assert(group % width == 0);
+#pragma unroll 1
+    for (int slot = 0; slot < plan.slots; slot += width, memory += width * tensors * workers) {
       int64_t offsets[width];
+      typename Pass::Added added[width];
 #pragma unroll
       for (int u = 0; u < width; ++u) {
         offsets[u] = start + walk.next();
-        if (whole || u < left) added[u] = pass.added(offsets[u]);
+        if (slot + u < place.slots) added[u] = pass.added(offsets[u]);
       }
 #pragma unroll
       for (int u = 0; u < width; ++u) {
-        if (!whole && u >= left) continue;
+        if (slot + u >= place.slots) continue;
         Values packs[tensors];
 #pragma unroll
-        for (int i = 0; i < tensors; ++i) {
-          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
-        }
+        for (int i = 0; i < tensors; ++i) packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
         pass.map(offsets[u], packs, parameters, added[u]);
+        if (goes_on) take_in(memory + u * tensors * workers, offsets[u] + further);
       }
-      if (goes_on) {
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          if (whole || u < left) take_in(memory + u * tensors * workers, offsets[u] + further);
-        }
-      }
-      end_copy_batch();
-    });
+      if (slot % group == group - width) end_copies();
+    }
+    end_copies();
   };
 
   // With two stages, a panel is mapped after the next has been summed up.
   const int ahead = plan.stages - 1;
+#pragma unroll 1
   for (int panel = 0; panel < panels + ahead; ++panel) {
-    if (panel < panels) sum_up(panel);
+    if (panel < panels) sum_up(panel, panel & ahead);
     if (panel == 0) { STAMP(3); }
-    if (panel >= ahead) map_and_take_next(panel - ahead);
+    if (panel >= ahead) map_and_take_next(panel - ahead, (panel - ahead) & ahead);
   }
   {
     STAMP(8);
@@ -512,6 +451,7 @@ bool run_resident_with(const Stream& stream, const ChannelView& view, const Pass
                       .threads = workers,
                       .shared_bytes = 227 * 1024,
                       .tensors = Pass::kTensors,
+                      .masked = Pass::kMasked,
                       .element_bytes = static_cast<int>(sizeof(typename Pass::T))};
   const NormResidentPlan plan =
       plan_norm_resident(view, room, env_or("SINTER_NORM_Q", 8), env_or("SINTER_NORM_STAGES", 2));

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <sinter/core/runtime/random.h>  // SINTER_HOST_DEVICE
 #include <sinter/ops/common/channel_view.h>
 
 namespace sinter::ops {
@@ -22,13 +23,15 @@ struct NormRoom {
   int threads = 0;              ///< of a block
   size_t shared_bytes = 0;      ///< that a block may have
   int tensors = 1;              ///< that are kept
+  bool masked = false;          ///< with bits of a mask
   int element_bytes = 4;        ///< of their elements: 2 or 4
 };
 
 struct NormResidentPlan {
   static constexpr int kPackBytes = 16;
   static constexpr int kValues = 2;         ///< sums of a channel
-  static constexpr int kBatch = 4;          ///< slots that a thread works on at a time
+  static constexpr int kCopyGroup = 4;      ///< slots whose copies a thread waits for at a time
+  static constexpr int kMostChannels = 128;   ///< of a panel
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
   static constexpr int kTurns = 4;            ///< panels of a team that the table has room for at a time
@@ -43,7 +46,11 @@ struct NormResidentPlan {
   int members = 0, teams = 0;
   int stages = 1;      ///< panels that a block keeps at a time
   int slots = 0;       ///< of a stage
-  size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
+  size_t fixed_bytes = 0, bits_bytes = 0;  ///< in front of the slots, and behind them
+  size_t shared_bytes = 0;                 ///< all together
+  // How a thread steps on by a slot: to another image and piece.
+  int step_pieces = 0;
+  int64_t step = 0, wrap = 0;  ///< in elements; in those back from behind an image's last piece
 
   bool fits() const { return panels > 0; }
   int64_t blocks() const { return int64_t{members} * teams; }
@@ -55,6 +62,58 @@ struct NormResidentPlan {
   }
   /// Entries, of 16 bytes, of the table through which members exchange sums.
   int64_t table_size() const { return members == 1 ? 0 : blocks() * kTurns * channels; }
+};
+
+/// Where a thread that takes a panel in stands: thread `id` of member `member` of a team.
+struct NormResidentPlace {
+  int column, first_row;
+  int first_channel;  ///< of the thread's packs, in a panel
+  int split;          ///< elements of a pack that belong to it; those behind, to the next
+  int slots;          ///< that hold a pack
+
+  SINTER_HOST_DEVICE NormResidentPlace(const NormResidentPlan& plan, int pack, int member, int id) {
+    const int lane = id / plan.columns, step = plan.members * plan.lanes;
+    column = id - lane * plan.columns;
+    first_row = member * plan.lanes + lane;
+    const int left = static_cast<int>(plan.rows) - first_row;
+    slots = lane < plan.lanes && left > 0 ? (left + step - 1) / step : 0;
+    first_channel = column * pack;
+    split = pack;
+    if (plan.inner == 1) return;
+    first_channel = 0;
+    if (plan.channels == 1) return;
+    const auto inner = static_cast<int>(plan.inner);
+    first_channel = column * pack / inner;
+    const int own = (first_channel + 1) * inner - column * pack;
+    if (own < pack) split = own;
+  }
+};
+
+/// Goes through a thread's packs, slot by slot.
+class NormResidentWalk {
+ public:
+  SINTER_HOST_DEVICE NormResidentWalk(const NormResidentPlan& plan, const NormResidentPlace& place, int pack)
+      : plan_(plan) {
+    const int image = place.first_row / plan.pieces;
+    piece_ = place.first_row - image * plan.pieces;
+    offset_ = image * plan.width + (int64_t{piece_} * plan.columns + place.column) * pack;
+  }
+  /// The element of panel 0 at which the pack begins; steps on to the next slot.
+  SINTER_HOST_DEVICE int64_t next() {
+    const int64_t now = offset_;
+    offset_ += plan_.step;
+    piece_ += plan_.step_pieces;
+    if (piece_ >= plan_.pieces) {
+      piece_ -= plan_.pieces;
+      offset_ += plan_.wrap;
+    }
+    return now;
+  }
+
+ private:
+  const NormResidentPlan& plan_;
+  int64_t offset_;
+  int piece_;
 };
 
 namespace detail {
@@ -94,8 +153,10 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
   if (plan.lanes == 0 || plan.rows > INT32_MAX / 2 || panels < stages) return;
   plan.fixed_bytes = 2 * static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
                      static_cast<size_t>(plan.total_floats() + 2 * plan.scratch_floats(room.threads)) * sizeof(float);
-  const size_t slot =
-      static_cast<size_t>(room.threads * NormResidentPlan::kPackBytes * room.tensors) * static_cast<size_t>(stages);
+  const auto threads = static_cast<size_t>(room.threads);
+  const size_t bits = room.masked ? threads : 0;
+  const size_t slot = (threads * static_cast<size_t>(NormResidentPlan::kPackBytes * room.tensors) + bits) *
+                      static_cast<size_t>(stages);
   if (plan.fixed_bytes + slot > room.shared_bytes) return;
   const auto most = std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot),
                                       NormResidentPlan::kMostSlots / stages);
@@ -109,17 +170,23 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
   plan.teams = static_cast<int>(teams);
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
+  plan.bits_bytes = bits * static_cast<size_t>(stages * plan.slots);
   plan.shared_bytes = plan.fixed_bytes + slot * static_cast<size_t>(plan.slots);
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  const int64_t row_step = members * plan.lanes, piece = int64_t{plan.columns} * pack;
+  plan.step_pieces = static_cast<int>(row_step % plan.pieces);
+  plan.step = row_step / plan.pieces * plan.width + plan.step_pieces * piece;
+  plan.wrap = plan.width - plan.pieces * piece;
 }
 
 }  // namespace detail
 
 /// Keeps `view` on chip if that is possible.
-inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q, int most_stages) {
+inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q = 8, int most_stages = 2) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   if (view.numel() == 0) return {};
   if (view.inner == 1) {
-    for (const int columns : {q, 8, 4, 2}) {
+    for (const int columns : {q, 8, 4}) {
       if (columns > q) continue;
       for (int stages = most_stages; stages > 0; --stages) {
         NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);

@@ -6,6 +6,7 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/batch_norm/norm_plan.h>
+#include <sinter/ops/batch_norm/norm_resident_plan.h>
 
 namespace sinter::ops {
 namespace {
@@ -133,6 +134,116 @@ TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
                                   ChannelView{256 * 14 * 14, 1024, 1}, ChannelView{256, 1024, 196}}) {
     EXPECT_LE(plan_norm_sums(view, 8, 528).table_size() * 20, view.numel());
   }
+}
+
+// ---- tensors that are kept on chip
+
+NormRoom any_room(Generator& generator) {
+  constexpr int kThreads[] = {128, 384, 512};
+  return {.blocks = 1 + static_cast<int>(generator.below(140)),
+          .threads = kThreads[generator.below(std::size(kThreads))],
+          .shared_bytes = static_cast<size_t>(8 + generator.below(220)) << 10,
+          .tensors = 1 + static_cast<int>(generator.below(2)),
+          .element_bytes = generator.uniform() < 0.5 ? 2 : 4};
+}
+
+ChannelView any_image(Generator& generator, int64_t most) {
+  ChannelView view{.outer = extent(generator, most),
+                   .channels = extent(generator, 300),
+                   .inner = extent(generator, most)};
+  if (generator.uniform() < 0.5) view.inner = 1;
+  if (generator.uniform() < 0.7) view.channels = (view.channels + 7) / 8 * 8;
+  return view;
+}
+
+/// Calls visit(element, channel) for every element that is taken in.
+template <class Visit>
+void walk(const NormResidentPlan& plan, const NormRoom& room, Visit visit) {
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  for (int64_t block = 0; block < plan.blocks(); ++block) {
+    const auto team = static_cast<int>(block / plan.members), member = static_cast<int>(block % plan.members);
+    for (int thread = 0; thread < room.threads; ++thread) {
+      const NormResidentPlace place(plan, pack, member, thread);
+      ASSERT_LE(place.slots, plan.slots);
+      for (int64_t panel = team; panel < plan.panels; panel += plan.teams) {
+        NormResidentWalk packs(plan, place, pack);
+        for (int slot = 0; slot < place.slots; ++slot) {
+          const int64_t offset = packs.next() + panel * plan.channels * plan.inner;
+          ASSERT_EQ(offset % pack, 0) << "an access that is not aligned";
+          for (int i = 0; i < pack; ++i) {
+            const int behind = plan.inner == 1 ? i : i < place.split ? 0 : 1;
+            visit(offset + i, panel * plan.channels + place.first_channel + behind);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(NormResidentPlan, TakesEachElementInOnce) {
+  Generator generator(7);
+  int fitting = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const ChannelView view = any_image(generator, 60);
+    const NormRoom room = any_room(generator);
+    const NormResidentPlan plan = plan_norm_resident(view, room);
+    if (!plan.fits()) continue;
+    ++fitting;
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
+    std::vector<int> visits(static_cast<size_t>(view.numel()));
+    walk(plan, room, [&](int64_t element, int64_t channel) {
+      ASSERT_LT(element, view.numel());
+      ASSERT_EQ(channel, element / view.inner % view.channels);
+      ++visits[static_cast<size_t>(element)];
+    });
+    for (size_t k = 0; k < visits.size(); ++k) ASSERT_EQ(visits[k], 1) << "element " << k;
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(fitting, 500);
+}
+
+TEST(NormResidentPlan, StaysWithinItsRoom) {
+  Generator generator(8);
+  for (int i = 0; i < 200000; ++i) {
+    const ChannelView view = any_image(generator, int64_t{1} << generator.below(18));
+    const NormRoom room = any_room(generator);
+    const NormResidentPlan plan = plan_norm_resident(view, room);
+    if (!plan.fits()) continue;
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
+    ASSERT_GT(view.numel(), 0);
+    ASSERT_LE(plan.shared_bytes, room.shared_bytes);
+    ASSERT_LE(plan.blocks(), room.blocks) << "blocks that would wait for others";
+    ASSERT_EQ(plan.panels * plan.channels, view.channels);
+    ASSERT_LE(plan.teams, plan.panels);
+    ASSERT_EQ(int64_t{plan.channels} * plan.inner % 8, 0) << "a byte of the mask with two panels";
+    ASSERT_LE(plan.columns * plan.lanes, room.threads);
+    ASSERT_GE(int64_t{plan.lanes} * plan.members * plan.slots, plan.rows);
+    ASSERT_LT(int64_t{plan.members - 1} * plan.lanes, plan.rows) << "a member without rows";
+    ASSERT_LE(plan.stages * plan.slots, NormResidentPlan::kMostSlots);
+    ASSERT_LE(plan.channels, NormResidentPlan::kMostChannels);
+    ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && room.threads % plan.columns == 0));
+  }
+}
+
+TEST(NormResidentPlan, KeepsWhatFits) {
+  const auto plan = [](int64_t outer, int64_t channels, int64_t inner, int tensors, int bytes) {
+    return plan_norm_resident({outer, channels, inner}, {.blocks = 132,
+                                                         .threads = 512,
+                                                         .shared_bytes = 227 << 10,
+                                                         .tensors = tensors,
+                                                         .element_bytes = bytes});
+  };
+  for (const int bytes : {2, 4}) {
+    for (const int tensors : {1, 2}) {
+      EXPECT_TRUE(plan(256 * 14 * 14, 1024, 1, tensors, bytes).fits());
+      EXPECT_TRUE(plan(256, 1024, 14 * 14, tensors, bytes).fits());
+      EXPECT_TRUE(plan(16, 32, 112 * 112, tensors, bytes).fits());
+      EXPECT_TRUE(plan(512 * 4 * 4, 512, 1, tensors, bytes).fits());
+      EXPECT_FALSE(plan(256 * 56 * 56, 256, 1, tensors, bytes).fits());
+    }
+  }
+  EXPECT_FALSE(plan(64, 30, 1, 1, 2).fits()) << "channels that are no whole packs";
+  EXPECT_FALSE(plan(64, 8, 7, 1, 2).fits()) << "planes of which more than two share a pack";
 }
 
 }  // namespace
