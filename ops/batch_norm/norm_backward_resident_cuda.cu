@@ -6,15 +6,14 @@
 namespace sinter::ops {
 namespace {
 
-/// Sums and map of a gradient whose x and dy (and dy2, if there are two) are kept on chip between them.
-template <class T_, bool two>
+/// Sums and map of a gradient whose x and dy are kept on chip between them.
+template <class T_>
 struct ResidentBackward {
   using T = T_;
   using C = compute_type<T>;
   using Terms = GradientTerms<T, GradKind::kPlain>;
   using Map = GradientMap<T, false, false>;
-  static constexpr int kPack = NormResidentPlan::kPackBytes / static_cast<int>(sizeof(T)),
-                       kTensors = two ? 3 : 2;
+  static constexpr int kPack = NormResidentPlan::kPackBytes / static_cast<int>(sizeof(T)), kTensors = 2;
   static constexpr bool kChanges = true;  // g takes dy's place
   static constexpr int kChanged = 1;
 
@@ -23,20 +22,25 @@ struct ResidentBackward {
   Map map_to;
   double inverse_count;
 
-  __device__ const T* source(int i) const {
-    return i == 0 ? terms.x : i == 1 ? terms.slopes.dy : terms.slopes.dy2;
-  }
+  __device__ const T* source(int i) const { return i == 0 ? terms.x : terms.slopes.dy; }
   using Center = typename Terms::Parameter;
   __device__ Center center(int64_t channel) const { return terms.parameter(channel); }
   __device__ void centers(int64_t channel, Center (&means)[kPack]) const { terms.neighbours(channel, means); }
 
-  static constexpr bool kMasked = true;
-  __device__ unsigned bits(int64_t offset) const { return terms.slopes.template bits<kPack>(offset); }
-  __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[kTensors], unsigned bits,
+  struct Beside {
+    cuda::Pack<T, kPack> dy2;
+    unsigned bits;
+  };
+  __device__ Beside beside(int64_t offset) const {
+    Beside result{};
+    if (terms.slopes.dy2 != nullptr) result.dy2 = load_pack<kPack>(terms.slopes.dy2, offset);
+    result.bits = terms.slopes.template bits<kPack>(offset);
+    return result;
+  }
+  __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[2], const Beside& beside,
                       const Center (&means)[kPack], C (&sums)[2][kPack]) const {
-    typename Terms::template Loaded<kPack> loaded{
-        .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = bits};
-    if constexpr (two) loaded.slopes.dy2 = packs[2];
+    const typename Terms::template Loaded<kPack> loaded{
+        .slopes = {packs[1], beside.dy2}, .x = packs[0], .addend = {}, .bits = beside.bits};
     packs[1] = terms.add(offset, loaded, means, sums);
   }
 
@@ -51,10 +55,9 @@ struct ResidentBackward {
     gradient.keep(channel, known, sums[0], sums[1]);
   }
 
-  static constexpr int kMapWidth = 1;
   struct Added {};
   __device__ Added added(int64_t) const { return {}; }
-  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[kTensors], const Parameter (&parameters)[kPack],
+  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[2], const Parameter (&parameters)[kPack],
                       const Added&) const {
     map_to.template apply<true>(
         offset, kPack, parameters,
@@ -63,14 +66,14 @@ struct ResidentBackward {
   }
 };
 
-template <class T, bool two>
+template <class T>
 bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
   const ChannelView view = simplified_norm_view(call.view());
   const NormSource<C> source = source_of<C>(call.main);
   const T* x = call.main.x.as<const T>();
   T* dx = call.main.dx.as<T>();
-  const ResidentBackward<T, two> pass{
+  const ResidentBackward<T> pass{
       .terms = {.slopes = {call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
                            pointer_or_null<const uint8_t>(call.mask)},
                 .x = x,
@@ -99,7 +102,7 @@ bool norm_backward_resident(const NormGradCall& call, const Stream& stream, void
     if constexpr (sizeof(T) == sizeof(double)) {
       return false;
     } else {
-      return call.dy2.present ? run<T, true>(call, stream, workspace) : run<T, false>(call, stream, workspace);
+      return run<T>(call, stream, workspace);
     }
   });
 }

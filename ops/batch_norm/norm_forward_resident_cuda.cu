@@ -25,9 +25,10 @@ struct ResidentForward {
   __device__ Center center(int64_t channel) const { return terms.parameter(channel); }
   __device__ void centers(int64_t channel, C (&pilots)[kPack]) const { terms.neighbours(channel, pilots); }
 
-  static constexpr bool kMasked = false;
-  __device__ void add(int64_t offset, const cuda::Pack<T, kPack> (&packs)[1], unsigned,
-                      const C (&pilots)[kPack], C (&sums)[2][kPack]) const {
+  struct Beside {};
+  __device__ Beside beside(int64_t) const { return {}; }
+  __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[1], const Beside&, const C (&pilots)[kPack],
+                      C (&sums)[2][kPack]) const {
     terms.add(offset, packs[0], pilots, sums);
   }
 
@@ -52,7 +53,6 @@ struct ResidentForward {
     statistics.learn(channel, known.channel, moments(known, sums));
   }
 
-  static constexpr int kMapWidth = Map::kAdds ? 4 : 1;  // reads of memory need company
   using Added = typename Map::template Loaded<kPack>;
   __device__ Added added(int64_t offset) const {
     Added result{};

@@ -4,12 +4,12 @@
 // Pass, what is computed; elements of type T come in packs of kPack, those of kTensors tensors:
 //   source(i)                          tensor i, as const T*
 //   Center, center(channel), and centers(channel, centers), those of kPack channels from a multiple of it on
-//   kMasked, bits(offset)              the sums take bits of a mask, those of a pack
-//   add(offset, packs, bits, centers, sums)         adds to sums[kValues][kPack]; kChanges: changes pack kChanged
+//   Beside, beside(offset)             what else the sums read of a pack
+//   add(offset, packs, beside, centers, sums)       adds to sums[kValues][kPack]; may change packs
 //   Known, known(channel, keeps)       what finishing a channel reads; keeps: it will be kept too
 //   Finished, finish(known, sums)      what the map needs of a channel, from its double sums; a Parameter's `main`
 //   keep(channel, known, sums)         writes what the op gives of the channel
-//   Added, added(offset)               what else the map reads of a pack, of kMapWidth packs at a time
+//   Added, added(offset)               what else the map reads of a pack
 //   map(offset, packs, parameters, added)
 #pragma once
 #define NORM_STAMPS 1
@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
                "l"(from)
                : "memory");
 }
-__device__ __forceinline__ void end_copies() {
+__device__ __forceinline__ void end_copy_batch() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 /// Waits until all but the last `pending` batches of this thread's copies are there.
@@ -121,15 +121,6 @@ __device__ __forceinline__ void collect_sums(const uint4* from, int first, int c
   }
 }
 
-// ---- barriers between the two kinds of threads
-
-__device__ __forceinline__ void wait_at(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void pass_by(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 // ---- the kernel
 
 #ifdef NORM_STAMPS
@@ -142,13 +133,16 @@ __device__ __forceinline__ long long global_time() { long long t; asm volatile("
 #define STAMP_TIME(k)
 #endif
 
-/// Leaves a worker's sums in `scratch`: of a warp's columns, or of the one or two channels of the thread's pack.
-template <int pack, int workers>
-__device__ __forceinline__ void leave_sums(const NormResidentPlan& plan, const NormResidentPlace& place,
-                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch) {
-  constexpr int values = NormResidentPlan::kValues;
-  const int id = static_cast<int>(threadIdx.x), columns = plan.columns;
+/// Adds a block's sums up: value k of the panel's channel c goes to totals[k * channels + c]. Begins to wait for
+/// nobody and ends with a barrier.
+template <int pack, int threads>
+__device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
+                                          float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
+                                          float* totals) {
+  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
+  const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
   if (plan.inner == 1) {
+    const int columns = plan.columns;
     for (int step = kWarp / 2; step >= columns; step /= 2) {
 #pragma unroll
       for (int i = 0; i < values * pack; ++i) {
@@ -156,48 +150,40 @@ __device__ __forceinline__ void leave_sums(const NormResidentPlan& plan, const N
       }
     }
     if (id % kWarp < columns) {
-      float* own = scratch + id / kWarp * values * pack * columns + id % kWarp;
+      float* own = scratch + warp * values * pack * columns + id % kWarp;
 #pragma unroll
       for (int i = 0; i < values * pack; ++i) own[i * columns] = sums[i / pack][i % pack];
     }
+    __syncthreads();
+    if (id < entries) {
+      const int value = id / plan.channels, channel = id - value * plan.channels;
+      const float* own = scratch + (value * pack + channel % pack) * columns + channel / pack;
+      float sum = 0.0F;
+#pragma unroll
+      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * columns];
+      totals[id] = sum;
+    }
+    __syncthreads();
     return;
   }
+  // A pack has elements of one channel or of two: their sums lie in two lines of a value.
 #pragma unroll
   for (int value = 0; value < values; ++value) {
     float first = 0.0F, second = 0.0F;
 #pragma unroll
     for (int i = 0; i < pack; ++i) (i < place.split ? first : second) += sums[value][i];
-    scratch[2 * value * workers + id] = first;
-    scratch[(2 * value + 1) * workers + id] = second;
+    scratch[2 * value * threads + id] = first;
+    scratch[(2 * value + 1) * threads + id] = second;
   }
-}
-
-/// Adds up what the workers have left: value k of channel c goes to totals[k * channels + c]. By the clerks,
-/// thread `id` of them.
-template <int pack, int workers, int clerks>
-__device__ __forceinline__ void add_left_sums(const NormResidentPlan& plan, int id, const float* scratch,
-                                              float* totals) {
-  constexpr int values = NormResidentPlan::kValues, warps = workers / kWarp;
-  const int entries = values * plan.channels;
-  if (plan.inner == 1) {
-    for (int entry = id; entry < entries; entry += clerks) {
-      const int value = entry / plan.channels, channel = entry - value * plan.channels;
-      const float* own = scratch + (value * pack + channel % pack) * plan.columns + channel / pack;
-      float sum = 0.0F;
-#pragma unroll
-      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * plan.columns];
-      totals[entry] = sum;
-    }
-    return;
-  }
+  __syncthreads();
   const int inner = plan.channels == 1 ? plan.columns * pack : static_cast<int>(plan.inner);
-  for (int entry = id / kWarp; entry < entries; entry += clerks / kWarp) {
+  for (int entry = warp; entry < entries; entry += warps) {
     const int value = entry / plan.channels, channel = entry - value * plan.channels;
     const int begin = channel * inner / pack, end = ((channel + 1) * inner + pack - 1) / pack;
     float sum = 0.0F;
     for (int column = begin + id % kWarp; column < end; column += kWarp) {
       const bool starts_before = column * pack < channel * inner;
-      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * workers + column;
+      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * threads + column;
 #pragma unroll 8
       for (int lane = 0; lane < plan.lanes; ++lane) sum += own[lane * plan.columns];
     }
@@ -205,43 +191,35 @@ __device__ __forceinline__ void add_left_sums(const NormResidentPlan& plan, int 
     for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
     if (id % kWarp == 0) totals[entry] = sum;
   }
+  __syncthreads();
 }
 
-/// Workers take panels in, sum up and map. Clerks, the threads behind them, exchange the sums of a panel with
-/// the other members of the team and finish its channels, while the workers sum the next panel up.
-template <class Pass, int workers, int clerks>
-__global__ void __launch_bounds__(workers + clerks, 1)
-    resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
+template <class Pass, int threads>
+__global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
   using T = typename Pass::T;
-  using Values = cuda::Pack<T, Pass::kPack>;
-  using Finished = typename Pass::Finished;
   constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
-                group = NormResidentPlan::kCopyGroup, turns = NormResidentPlan::kTurns, all = workers + clerks;
-  constexpr int kSumsLeft = 1, kFinished = 3, kClerks = 5;  // barriers; the first two of every other panel
-  static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
+                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns;
+  using Values = cuda::Pack<T, pack>;
+  static_assert(sizeof(typename Pass::Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
   const int id = static_cast<int>(threadIdx.x), channels = plan.channels;
   const int team = static_cast<int>(blockIdx.x) / plan.members;
   const int member = static_cast<int>(blockIdx.x) - team * plan.members;
-  const int panels = static_cast<int>((plan.panels - team + plan.teams - 1) / plan.teams);  // of the team
-  const int64_t panel_step = plan.channels * plan.inner, first_panel = team * panel_step,
-                team_step = plan.teams * panel_step;
-  auto* finished = reinterpret_cast<Finished*>(shared);  // of every other panel
-  auto* totals = reinterpret_cast<float*>(shared + 2 * channels);
+  const NormResidentPlace place(plan, pack, member, id);
+  auto* parameters_of = reinterpret_cast<typename Pass::Finished*>(shared);
+  auto* totals = reinterpret_cast<float*>(shared + channels);
   float* scratch = totals + plan.total_floats();
-  const int scratch_floats = plan.scratch_floats(workers);
-  uint8_t* bits_of = reinterpret_cast<uint8_t*>(shared) + plan.shared_bytes - plan.bits_bytes + id;
-  const int turn = 1;
-  (void)turn;
+  uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
+  uint32_t turn = 1;
   STAMP_TIME(14);
   STAMP(0);
-
-  // Nobody may look at the table before all have cleared their entries of it.
   const auto grid = cooperative_groups::this_grid();
-  unsigned arrival = 0;
   uint4* team_table = table + int64_t{team} * turns * plan.members * channels;
+  unsigned arrival = 0;
   if (plan.members > 1) {
-    for (int i = id; i < turns * channels; i += all) {
+    // Nobody may look at the table before all have cleared their entries of it.
+#pragma unroll 1
+    for (int i = id; i < turns * channels; i += threads) {
       const int side = i / channels;
       team_table[(side * plan.members + member) * channels + i - side * channels] = uint4{0, 0, 0, 0};
     }
@@ -249,166 +227,144 @@ __global__ void __launch_bounds__(workers + clerks, 1)
   }
   STAMP(1);
 
-  if (id >= workers) {
-    const int clerk = id - workers;
-    int groups = 1;  // of lanes that share a channel's members
-    while (groups < kWarp && 2 * groups * channels <= clerks && groups < plan.members) groups *= 2;
-    const int group = clerk % groups, own = clerk / groups;
-    if (plan.members > 1) grid.barrier_wait(std::move(arrival));
-    for (int panel = 0; panel < panels; ++panel) {
-      const int64_t channel = (int64_t{panel} * plan.teams + team) * channels + own;
-      typename Pass::Known known;
-      if (own < channels) known = pass.known(channel, member == 0);
-      wait_at(kSumsLeft + panel % 2, all);
-      add_left_sums<pack, workers, clerks>(plan, clerk, scratch + panel % 2 * scratch_floats, totals);
-      wait_at(kClerks, clerks);
-      double sums[values] = {};
-      if (plan.members == 1) {
-        if (own < channels) {
-#pragma unroll
-          for (int value = 0; value < values; ++value) {
-            sums[value] = static_cast<double>(totals[value * channels + own]);
-          }
-        }
-      } else {
-        const auto now = static_cast<uint32_t>(panel) + 1;
-        uint4* side = team_table + now % turns * plan.members * channels;
-        if (clerk < channels) {
-          post_sums(side + member * channels + clerk, totals[clerk], totals[channels + clerk], now);
-        }
-        if (own < channels) collect_sums(side + own, group, plan.members, groups, channels, now, sums);
-        for (int step = groups / 2; step > 0; step /= 2) {
-#pragma unroll
-          for (int value = 0; value < values; ++value) sums[value] += __shfl_xor_sync(~0u, sums[value], step);
-        }
-      }
-      const bool finishes = own < channels && group == 0;
-      if (finishes) finished[panel % 2 * channels + own] = pass.finish(known, sums);
-      pass_by(kFinished + panel % 2, all);
-      if (finishes && member == 0) pass.keep(channel, known, sums);
-    }
-    return;
-  }
-
-  const NormResidentPlace place(plan, pack, member, id);
-  const int groups_of_copies = plan.slots / group + 1, stage_packs = plan.slots * tensors * workers;
-  uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
+  // Lanes that share a channel's members, and this thread's channel when sums are exchanged.
+  int groups = 1;
+  while (groups < kWarp && 2 * groups * channels <= threads && groups < plan.members) groups *= 2;
+  const int group = id & (groups - 1), own = id / groups;
+  const int batches = (plan.slots + width - 1) / width;
+  const int64_t panel_step = channels * plan.inner;
   const NormResidentWalk begin(plan, place, pack);
   const auto take_in = [&](uint4* to, int64_t offset) {
 #pragma unroll
-    for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * workers, pass.source(i) + offset);
+    for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * threads, pass.source(i) + offset);
   };
-  for (int panel = 0; panel < plan.stages; ++panel) {
-    NormResidentWalk walk = begin;
-    const int64_t start = first_panel + panel * team_step;
-    uint4* memory = kept + panel * stage_packs;
-    const int slots = panel < panels ? place.slots : 0;
-#pragma unroll 1
-    for (int slot = 0; slot < plan.slots; ++slot, memory += tensors * workers) {
-      const int64_t offset = start + walk.next();
-      if (slot < slots) take_in(memory, offset);
-      if (slot % group == group - 1) end_copies();
+  // Calls body<whole>(slot, its memory) for every batch of slots; all are there if `whole`.
+  const auto for_batches = [&](const auto& body) {
+    for (int batch = 0; batch < batches; ++batch) {
+      const int slot = batch * width;
+      uint4* memory = kept + slot * tensors * threads;
+      if (slot + width <= place.slots) {
+        body.template operator()<true>(batch, place.slots - slot, memory);
+      } else {
+        body.template operator()<false>(batch, place.slots - slot, memory);
+      }
     }
-    end_copies();
+  };
+  {
+    NormResidentWalk walk = begin;
+    const int64_t start = team * panel_step;
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+#pragma unroll
+      for (int u = 0; u < width; ++u) {
+        const int64_t offset = start + walk.next();
+        if (whole || u < left) take_in(memory + u * tensors * threads, offset);
+      }
+      end_copy_batch();
+    });
   }
   STAMP(2);
 
-  const auto sum_up = [&](int panel, int stage) {
-    const int64_t start = first_panel + panel * team_step;
-    const int64_t channel = (int64_t{panel} * plan.teams + team) * channels + place.first_channel;
-    float sums[values][pack] = {};
-    typename Pass::Center centers[pack];
-    if (plan.inner == 1) {
-      pass.centers(channel, centers);
-    } else {
-      const auto first = pass.center(channel);
-      const auto second = place.split < pack ? pass.center(channel + 1) : first;
+  for (int64_t panel = team; panel < plan.panels; panel += plan.teams, ++turn) {
+    const int64_t start = panel * panel_step, channel = panel * channels;
+    const bool finishes = own < channels && group == 0, keeps = member == 0;
+    {
+      typename Pass::Known known;
+      if (own < channels) known = pass.known(channel + own, keeps);
+      float sums[values][pack] = {};
+      typename Pass::Center centers[pack];
+      if (plan.inner == 1) {
+        pass.centers(channel + place.first_channel, centers);
+      } else {
+        const auto first = pass.center(channel + place.first_channel);
+        const auto second = place.split < pack ? pass.center(channel + place.first_channel + 1) : first;
 #pragma unroll
-      for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
-    }
-    uint8_t* bits = bits_of + (stage * plan.slots) * workers;
-    if constexpr (Pass::kMasked) {
+        for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
+      }
       NormResidentWalk walk = begin;
-      for (int slot = 0; slot < place.slots; slot += 4) {
-        unsigned own[4];
+      for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
+        typename Pass::Beside beside[width];
+        int64_t offsets[width];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          const int64_t offset = start + walk.next();
-          own[u] = slot + u < place.slots ? pass.bits(offset) : 0;
+        for (int u = 0; u < width; ++u) {
+          offsets[u] = start + walk.next();
+          if (whole || u < left) beside[u] = pass.beside(offsets[u]);
         }
+        wait_for_copies(batches - 1 - batch);
 #pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          if (slot + u < place.slots) bits[(slot + u) * workers] = static_cast<uint8_t>(own[u]);
+        for (int u = 0; u < width; ++u) {
+          if (!whole && u >= left) continue;
+          Values packs[tensors];
+#pragma unroll
+          for (int i = 0; i < tensors; ++i) {
+            packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
+          }
+          pass.add(offsets[u], packs, beside[u], centers, sums);
+          if constexpr (Pass::kChanges) {
+            memory[(u * tensors + Pass::kChanged) * threads] = std::bit_cast<uint4>(packs[Pass::kChanged]);
+          }
         }
-      }
-    }
-    NormResidentWalk walk = begin;
-    const int later = panel == 0 ? (plan.stages - 1) * groups_of_copies : 0;  // groups behind this panel's
-    uint4* memory = kept + stage * stage_packs;
-#pragma unroll 1
-    for (int slot = 0; slot < plan.slots; ++slot, memory += tensors * workers) {
-      if (slot % group == 0) wait_for_copies(later + groups_of_copies - 1 - slot / group);
-      const int64_t offset = start + walk.next();
-      if (slot < place.slots) {
-        Values packs[tensors];
+      });
+      STAMP(3);
+      sum_block<pack, threads>(plan, place, sums, scratch, totals);
+      STAMP(4);
+      // The channels' totals, from all members in an order of their own.
+      double all[values] = {};
+      if (plan.members == 1) {
+        if (finishes) all[0] = static_cast<double>(totals[own]), all[1] = static_cast<double>(totals[channels + own]);
+      } else {
+        if (turn == 1) grid.barrier_wait(std::move(arrival));
+        STAMP(5);
+        uint4* now = team_table + turn % turns * plan.members * channels;
+        if (id < channels) post_sums(now + member * channels + id, totals[id], totals[channels + id], turn);
+        if (own < channels) collect_sums(now + own, group, plan.members, groups, channels, turn, all);
+        for (int step = groups / 2; step > 0; step /= 2) {
 #pragma unroll
-        for (int i = 0; i < tensors; ++i) packs[i] = std::bit_cast<Values>(memory[i * workers]);
-        pass.add(offset, packs, Pass::kMasked ? bits[slot * workers] : ~0u, centers, sums);
-        if constexpr (Pass::kChanges) memory[Pass::kChanged * workers] = std::bit_cast<uint4>(packs[Pass::kChanged]);
+          for (int value = 0; value < values; ++value) all[value] += __shfl_xor_sync(~0u, all[value], step);
+        }
+        STAMP(6);
       }
+      if (finishes) {
+        parameters_of[own] = pass.finish(known, all);
+        if (keeps) pass.keep(channel + own, known, all);
+      }
+      __syncthreads();
+      STAMP(7);
     }
-    leave_sums<pack, workers>(plan, place, sums, scratch + panel % 2 * scratch_floats);
-    if (panel == 0 && plan.members > 1) grid.barrier_wait(std::move(arrival));
-    pass_by(kSumsLeft + panel % 2, all);
-  };
-
-  const auto map_and_take_next = [&](int panel, int stage) {
-    const int64_t start = first_panel + panel * team_step, further = plan.stages * team_step;
-    const bool goes_on = panel + plan.stages < panels;
-    wait_at(kFinished + panel % 2, all);
-    if (panel == 0) { STAMP(7); }
     typename Pass::Parameter parameters[pack];
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const int own = plan.inner == 1 ? i : i < place.split ? 0 : 1;
-      parameters[i].main = finished[panel % 2 * channels + place.first_channel + own];
+      parameters[i].main = parameters_of[place.first_channel + own];
     }
+    const bool goes_on = panel + plan.teams < plan.panels;
+    const int64_t further = plan.teams * panel_step;
     NormResidentWalk walk = begin;
-    uint4* memory = kept + stage * stage_packs;
-    constexpr int width = Pass::kMapWidth;
-    static_assert(group % width == 0);
-#pragma unroll 1
-    for (int slot = 0; slot < plan.slots; slot += width, memory += width * tensors * workers) {
-      int64_t offsets[width];
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
       typename Pass::Added added[width];
+      int64_t offsets[width];
 #pragma unroll
       for (int u = 0; u < width; ++u) {
         offsets[u] = start + walk.next();
-        if (slot + u < place.slots) added[u] = pass.added(offsets[u]);
+        if (whole || u < left) added[u] = pass.added(offsets[u]);
       }
 #pragma unroll
       for (int u = 0; u < width; ++u) {
-        if (slot + u >= place.slots) continue;
+        if (!whole && u >= left) continue;
         Values packs[tensors];
 #pragma unroll
-        for (int i = 0; i < tensors; ++i) packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * workers]);
+        for (int i = 0; i < tensors; ++i) {
+          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
+        }
         pass.map(offsets[u], packs, parameters, added[u]);
-        if (goes_on) take_in(memory + u * tensors * workers, offsets[u] + further);
       }
-      if (slot % group == group - width) end_copies();
-    }
-    end_copies();
-  };
-
-  // With two stages, a panel is mapped after the next has been summed up.
-  const int ahead = plan.stages - 1;
-#pragma unroll 1
-  for (int panel = 0; panel < panels + ahead; ++panel) {
-    if (panel < panels) sum_up(panel, panel & ahead);
-    if (panel == 0) { STAMP(3); }
-    if (panel >= ahead) map_and_take_next(panel - ahead, (panel - ahead) & ahead);
-  }
-  {
+      if (goes_on) {
+#pragma unroll
+        for (int u = 0; u < width; ++u) {
+          if (whole || u < left) take_in(memory + u * tensors * threads, offsets[u] + further);
+        }
+      }
+      end_copy_batch();
+    });
     STAMP(8);
   }
   STAMP_TIME(15);
@@ -432,8 +388,8 @@ static void dump_stamps(const char* what, int blocks) {
     first = std::min(first, host[b][14]); last_start = std::max(last_start, host[b][14]);
     first_end = std::min(first_end, host[b][15]); last = std::max(last, host[b][15]);
   }
-  std::printf("      %s cycles mean(max): arrive %.0f(%.0f) issue %.0f(%.0f) sums %.0f(%.0f) finished %.0f(%.0f) map %.0f(%.0f); ns: starts within %lld, ends %lld..%lld\n",
-    what, mean[1], most[1], mean[2], most[2], mean[3], most[3], mean[7], most[7], mean[8], most[8], last_start - first, first_end - first, last - first);
+  std::printf("      %s cycles mean(max): issue %.0f(%.0f) arrive %.0f(%.0f) sums %.0f(%.0f) block %.0f(%.0f) wait %.0f(%.0f) collect %.0f(%.0f) finish %.0f(%.0f) map %.0f(%.0f); ns: starts within %lld, ends %lld..%lld\n",
+    what, mean[1], most[1], mean[2], most[2], mean[3], most[3], mean[4], most[4], mean[5], most[5], mean[6], most[6], mean[7], most[7], mean[8], most[8], last_start - first, first_end - first, last - first);
 }
 #endif
 
@@ -445,31 +401,21 @@ inline int env_or(const char* name, int other) {
   return text == nullptr ? other : std::atoi(text);
 }
 
-template <class Pass, int workers, int clerks>
+template <class Pass, int threads>
 bool run_resident_with(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
   const NormRoom room{.blocks = env_or("SINTER_NORM_SM", cuda::device_traits(stream.device.index).processors),
-                      .threads = workers,
+                      .threads = threads,
                       .shared_bytes = 227 * 1024,
                       .tensors = Pass::kTensors,
-                      .masked = Pass::kMasked,
                       .element_bytes = static_cast<int>(sizeof(typename Pass::T))};
-  const NormResidentPlan plan =
-      plan_norm_resident(view, room, env_or("SINTER_NORM_Q", 8), env_or("SINTER_NORM_STAGES", 2));
-  if (env_or("SINTER_NORM_SAY", 0) != 0) {
-    std::fprintf(stderr,
-                 "  panels %ld channels %d columns %d lanes %d pieces %d rows %ld members %d teams %d stages %d slots %d shared "
-                 "%zu\n",
-                 plan.panels, plan.channels, plan.columns, plan.lanes, plan.pieces, plan.rows, plan.members,
-                 plan.teams, plan.stages, plan.slots, plan.shared_bytes);
-  }
+  const NormResidentPlan plan = plan_norm_resident(view, room);
   if (!plan.fits()) return false;
   last_blocks = static_cast<int>(plan.blocks());
-  const auto kernel = resident_kernel<Pass, workers, clerks>;
+  const auto kernel = resident_kernel<Pass, threads>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(plan.shared_bytes)),
               "cudaFuncSetAttribute");
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(workers + clerks),
-                                plan.shared_bytes};
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
   auto* table = static_cast<uint4*>(workspace);
   if (plan.members == 1) {
     cuda::launch(stream, shape, kernel, pass, plan, table);
@@ -485,9 +431,7 @@ template <class Pass>
 bool run_resident(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
   switch (detail::env_or("SINTER_NORM_V", 0)) {
     case 0:
-      return detail::run_resident_with<Pass, 512, 128>(stream, view, pass, workspace);
-    case 1:
-      return detail::run_resident_with<Pass, 384, 128>(stream, view, pass, workspace);
+      return detail::run_resident_with<Pass, 512>(stream, view, pass, workspace);
     default:
       return false;
   }

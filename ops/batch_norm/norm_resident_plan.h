@@ -23,14 +23,13 @@ struct NormRoom {
   int threads = 0;              ///< of a block
   size_t shared_bytes = 0;      ///< that a block may have
   int tensors = 1;              ///< that are kept
-  bool masked = false;          ///< with bits of a mask
   int element_bytes = 4;        ///< of their elements: 2 or 4
 };
 
 struct NormResidentPlan {
   static constexpr int kPackBytes = 16;
   static constexpr int kValues = 2;         ///< sums of a channel
-  static constexpr int kCopyGroup = 4;      ///< slots whose copies a thread waits for at a time
+  static constexpr int kBatch = 4;            ///< slots that a thread works on at a time
   static constexpr int kMostChannels = 128;   ///< of a panel
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
@@ -44,10 +43,8 @@ struct NormResidentPlan {
   int pieces = 1;      ///< rows of an image
   int columns = 0, lanes = 0;
   int members = 0, teams = 0;
-  int stages = 1;      ///< panels that a block keeps at a time
-  int slots = 0;       ///< of a stage
-  size_t fixed_bytes = 0, bits_bytes = 0;  ///< in front of the slots, and behind them
-  size_t shared_bytes = 0;                 ///< all together
+  int slots = 0;
+  size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
   // How a thread steps on by a slot: to another image and piece.
   int step_pieces = 0;
   int64_t step = 0, wrap = 0;  ///< in elements; in those back from behind an image's last piece
@@ -118,9 +115,9 @@ class NormResidentWalk {
 
 namespace detail {
 
-/// Elements of a plane that planes of one image may share packs at: a pack then touches two channels at most.
-inline constexpr int64_t kLeastPlane = 8;
-inline constexpr int64_t kMaskGroup = 8;  ///< elements of a byte of the mask
+/// Elements of a byte of the mask, and the fewest of a plane: then a pack has elements of two channels at most.
+inline constexpr int64_t kMaskGroup = 8;
+inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
 
 /// Cuts rows of `channels` channels; without columns if that cannot be done.
 inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& room, int channels) {
@@ -146,31 +143,28 @@ inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& 
   return plan;
 }
 
-/// Shares the panels out, `stages` at a time; the plan fits afterwards, or not.
-inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room, int stages) {
+/// Shares the panels out, so that teams have at most `most_rounds` of them; the plan fits afterwards, or not.
+inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room,
+                      int64_t most_rounds) {
   const auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t panels = view.channels / plan.channels;
-  if (plan.lanes == 0 || plan.rows > INT32_MAX / 2 || panels < stages) return;
-  plan.fixed_bytes = 2 * static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
-                     static_cast<size_t>(plan.total_floats() + 2 * plan.scratch_floats(room.threads)) * sizeof(float);
-  const auto threads = static_cast<size_t>(room.threads);
-  const size_t bits = room.masked ? threads : 0;
-  const size_t slot = (threads * static_cast<size_t>(NormResidentPlan::kPackBytes * room.tensors) + bits) *
-                      static_cast<size_t>(stages);
+  if (plan.lanes == 0 || plan.rows > INT32_MAX / 2) return;
+  plan.fixed_bytes =
+      static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
+      static_cast<size_t>(plan.total_floats() + plan.scratch_floats(room.threads)) * sizeof(float);
+  const auto slot = static_cast<size_t>(room.threads * NormResidentPlan::kPackBytes * room.tensors);
   if (plan.fixed_bytes + slot > room.shared_bytes) return;
   const auto most = std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot),
-                                      NormResidentPlan::kMostSlots / stages);
-  const int64_t needed = over(plan.rows, plan.lanes * most);
+                                      NormResidentPlan::kMostSlots);
+  const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
   if (needed == 0 || needed > room.blocks) return;
-  const int64_t rounds = std::max<int64_t>(stages, over(panels, std::min<int64_t>(panels, room.blocks / needed)));
+  const int64_t rounds = over(panels, std::min<int64_t>(panels, room.blocks / needed));
+  if (rounds > most_rounds) return;
   const int64_t teams = over(panels, rounds);
   const int64_t members = std::min<int64_t>(room.blocks / teams, over(plan.rows, plan.lanes));
   plan.panels = panels;
-  plan.stages = stages;
   plan.teams = static_cast<int>(teams);
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
-  plan.bits_bytes = bits * static_cast<size_t>(stages * plan.slots);
   plan.shared_bytes = plan.fixed_bytes + slot * static_cast<size_t>(plan.slots);
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   const int64_t row_step = members * plan.lanes, piece = int64_t{plan.columns} * pack;
@@ -181,30 +175,28 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
 
 }  // namespace detail
 
-/// Keeps `view` on chip if that is possible.
-inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room, int q = 8, int most_stages = 2) {
+/// Keeps `view` on chip where that is possible, and faster than passes over memory: those are slow where planes
+/// are no whole packs, and else a tensor must not have to go through chip memory in many rounds, in each of
+/// which the GPU waits for its members' sums.
+inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   if (view.numel() == 0) return {};
   if (view.inner == 1) {
-    for (const int columns : {q, 8, 4}) {
-      if (columns > q) continue;
-      for (int stages = most_stages; stages > 0; --stages) {
-        NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
-        detail::share_out(plan, view, room, stages);
-        if (plan.fits()) return plan;
-      }
-    }
-    return {};
-  }
-  if (view.inner < detail::kLeastPlane) return {};
-  for (const int channels : {1, 2, 4, 8}) {
-    if (channels * view.inner % detail::kMaskGroup != 0) continue;
-    for (int stages = most_stages; stages > 0; --stages) {
-      NormResidentPlan plan = detail::resident_panel(view, room, channels);
-      detail::share_out(plan, view, room, stages);
+    for (const int columns : {8, 4}) {
+      NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
+      detail::share_out(plan, view, room, std::max(1, 2 / room.tensors));
       if (plan.fits()) return plan;
     }
     return {};
+  }
+  const bool whole_planes = view.inner % detail::kMaskGroup == 0;
+  for (const int channels : {1, 2, 4, 8}) {
+    const int64_t run = channels * view.inner;
+    if (view.inner < detail::kMaskGroup || run % detail::kMaskGroup != 0) continue;
+    if (run * room.element_bytes < detail::kLeastRunBytes) continue;
+    NormResidentPlan plan = detail::resident_panel(view, room, channels);
+    detail::share_out(plan, view, room, whole_planes ? 2 : INT64_MAX);
+    return plan;
   }
   return {};
 }

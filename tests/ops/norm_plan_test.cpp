@@ -219,7 +219,7 @@ TEST(NormResidentPlan, StaysWithinItsRoom) {
     ASSERT_LE(plan.columns * plan.lanes, room.threads);
     ASSERT_GE(int64_t{plan.lanes} * plan.members * plan.slots, plan.rows);
     ASSERT_LT(int64_t{plan.members - 1} * plan.lanes, plan.rows) << "a member without rows";
-    ASSERT_LE(plan.stages * plan.slots, NormResidentPlan::kMostSlots);
+    ASSERT_LE(plan.slots, NormResidentPlan::kMostSlots);
     ASSERT_LE(plan.channels, NormResidentPlan::kMostChannels);
     ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && room.threads % plan.columns == 0));
   }
@@ -235,13 +235,15 @@ TEST(NormResidentPlan, KeepsWhatFits) {
   };
   for (const int bytes : {2, 4}) {
     for (const int tensors : {1, 2}) {
-      EXPECT_TRUE(plan(256 * 14 * 14, 1024, 1, tensors, bytes).fits());
       EXPECT_TRUE(plan(256, 1024, 14 * 14, tensors, bytes).fits());
       EXPECT_TRUE(plan(16, 32, 112 * 112, tensors, bytes).fits());
       EXPECT_TRUE(plan(512 * 4 * 4, 512, 1, tensors, bytes).fits());
       EXPECT_FALSE(plan(256 * 56 * 56, 256, 1, tensors, bytes).fits());
+      EXPECT_FALSE(plan(256, 256, 56 * 56, tensors, bytes).fits());
     }
   }
+  EXPECT_TRUE(plan(16 * 112 * 112, 32, 1, 1, 4).fits());
+  EXPECT_FALSE(plan(16 * 112 * 112, 32, 1, 2, 4).fits()) << "x and dy in two rounds";
   EXPECT_FALSE(plan(64, 30, 1, 1, 2).fits()) << "channels that are no whole packs";
   EXPECT_FALSE(plan(64, 8, 7, 1, 2).fits()) << "planes of which more than two share a pack";
 }
