@@ -18,6 +18,11 @@ const DeviceTraits& device_traits(int device) {
   int major = 0;
   SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&traits.processors, cudaDevAttrMultiProcessorCount, device));
   SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  int cooperative = 0, shared_bytes = 0;
+  SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+  SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  traits.cooperative = cooperative != 0;
+  traits.shared_bytes = static_cast<size_t>(shared_bytes);
   traits.early_launch = traits.clusters = major >= 9;
   return all.emplace(device, traits).first->second;
 }

@@ -139,9 +139,11 @@ class Backward {
     const auto terms = terms_of<kind>();
     const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
                                        terms.main_source.mean, terms.addend_source.mean});
-    const NormPlan plan =
-        plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1, norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int groups = kind == GradKind::kPlain ? (sizeof(T) == 4 ? 2 : 4) : kind == GradKind::kPReluAddend ? 1 : 2;
+    const NormPlan plan = plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1,
+                                         norm_blocks(stream_.device.index, kGradientBlocks));
+    constexpr int groups = kind == GradKind::kPlain         ? (sizeof(T) == 4 ? 2 : 4)
+                           : kind == GradKind::kPReluAddend ? 1
+                                                            : 2;
     sum_channels<T, groups>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
@@ -186,9 +188,10 @@ size_t norm_backward_bytes(const NormProblem& problem) {
       NormScratch::bytes(channels * (problem.dtype == DType::kFloat64 ? sizeof(NormalizeGrad<double>)
                                                                       : sizeof(NormalizeGrad<float>)));
   const int values = problem.has_alpha ? 4 : problem.two_tensors ? 3 : 2;
-  return (size_t{4} << 20) + parameters * (problem.two_tensors ? 2 : 1) +
-         (problem.has_alpha ? NormScratch::bytes(channels * sizeof(double)) : 0) +
-         norm_table_bytes(problem, kGradientBlocks, values);
+  const size_t streaming = parameters * (problem.two_tensors ? 2 : 1) +
+                           (problem.has_alpha ? NormScratch::bytes(channels * sizeof(double)) : 0) +
+                           norm_table_bytes(problem, kGradientBlocks, values);
+  return std::max(streaming, norm_backward_resident_bytes(problem));
 }
 
 void norm_backward(const NormGradCall& call, const Stream& stream, void* workspace) {

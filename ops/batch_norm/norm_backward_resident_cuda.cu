@@ -57,19 +57,18 @@ struct ResidentBackward {
 
   struct Added {};
   __device__ Added added(int64_t) const { return {}; }
-  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[2], const Parameter (&parameters)[kPack],
-                      const Added&) const {
-    map_to.template apply<true>(
-        offset, kPack, parameters,
-        typename Map::template Loaded<kPack>{
-            .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = ~0u});
+  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[2],
+                      const Parameter (&parameters)[kPack], const Added&) const {
+    map_to.template apply<true>(offset, kPack, parameters,
+                                typename Map::template Loaded<kPack>{
+                                    .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = ~0u});
   }
 };
 
 template <class T>
 bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
-  const ChannelView view = simplified_norm_view(call.view());
+  const ChannelView view = call.view();
   const NormSource<C> source = source_of<C>(call.main);
   const T* x = call.main.x.as<const T>();
   T* dx = call.main.dx.as<T>();
@@ -83,7 +82,8 @@ bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
                 .addend_source = {},
                 .alpha = nullptr,
                 .alpha_step = 0},
-      .gradient = {source, pointer_or_null<C>(call.main.dweight), pointer_or_null<C>(call.main.dbias), nullptr},
+      .gradient = {source, pointer_or_null<C>(call.main.dweight), pointer_or_null<C>(call.main.dbias),
+                   nullptr},
       .map_to = {.slopes = {}, .x = x, .addend = nullptr, .dx = dx, .daddend = nullptr, .channels = {}},
       .inverse_count = 1.0 / static_cast<double>(view.per_channel())};
   return allows_packs<T>({x, pass.terms.dz, pass.terms.slopes.dy, pass.terms.slopes.dy2, dx, source.mean}) &&
@@ -91,6 +91,10 @@ bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
 }
 
 }  // namespace
+
+size_t norm_backward_resident_bytes(const NormProblem& problem) {
+  return resident_bytes(problem, 2);
+}
 
 bool norm_backward_resident(const NormGradCall& call, const Stream& stream, void* workspace) {
   // The sum of two gradients takes the place of one, rounded, as it is in the addend's gradient.
@@ -106,10 +110,5 @@ bool norm_backward_resident(const NormGradCall& call, const Stream& stream, void
     }
   });
 }
-
-#ifdef NORM_STAMPS
-void dump_backward_stamps(const char* what);
-void dump_backward_stamps(const char* what) { dump_stamps(what, detail::last_blocks); }
-#endif
 
 }  // namespace sinter::ops

@@ -197,12 +197,11 @@ struct ChannelGradient {
     const Known all = known(c);
     keep(c, all, sum, sum_deviation);
     if (parameters == nullptr) return;
-    parameters[c] = constant
-                        ? NormalizeGrad<C>{C{0},
-                                           static_cast<C>(static_cast<double>(all.weight) *
-                                                          static_cast<double>(all.inv_std)),
-                                           C{0}, C{0}}
-                        : map_of(all, 1.0 / count, sum, sum_deviation);
+    parameters[c] = constant ? NormalizeGrad<C>{C{0},
+                                                static_cast<C>(static_cast<double>(all.weight) *
+                                                               static_cast<double>(all.inv_std)),
+                                                C{0}, C{0}}
+                             : map_of(all, 1.0 / count, sum, sum_deviation);
   }
 };
 

@@ -119,8 +119,8 @@ size_t norm_forward_bytes(const NormProblem& problem) {
       static_cast<size_t>(problem.view.channels) *
       (problem.dtype == DType::kFloat64 ? sizeof(Normalize<double>) : sizeof(Normalize<float>)));
   const size_t streaming = parameters * (problem.two_tensors ? 2 : 1) +
-         (problem.training ? norm_table_bytes(problem, kStatisticsBlocks, 2) : 0);
-  return std::max(streaming, size_t{4} << 20);
+                           (problem.training ? norm_table_bytes(problem, kStatisticsBlocks, 2) : 0);
+  return std::max(streaming, norm_forward_resident_bytes(problem));
 }
 
 void norm_forward(const NormCall& call, const Stream& stream, void* workspace) {

@@ -27,8 +27,8 @@ struct ResidentForward {
 
   struct Beside {};
   __device__ Beside beside(int64_t) const { return {}; }
-  __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[1], const Beside&, const C (&pilots)[kPack],
-                      C (&sums)[2][kPack]) const {
+  __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[1], const Beside&,
+                      const C (&pilots)[kPack], C (&sums)[2][kPack]) const {
     terms.add(offset, packs[0], pilots, sums);
   }
 
@@ -59,8 +59,8 @@ struct ResidentForward {
     if constexpr (Map::kAdds) result.addend = load_pack<kPack>(map_to.addend, offset);
     return result;
   }
-  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[1], const Parameter (&parameters)[kPack],
-                      Added& added) const {
+  __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[1],
+                      const Parameter (&parameters)[kPack], Added& added) const {
     added.x = packs[0];
     map_to.template apply<true>(offset, kPack, parameters, added);
   }
@@ -68,7 +68,7 @@ struct ResidentForward {
 
 template <class T, Addend kind, Activation activation>
 bool run(const NormCall& call, const Stream& stream, void* workspace) {
-  const ChannelView view = simplified_norm_view(call.view());
+  const ChannelView view = call.view();
   const ResidentForward<T, kind, activation> pass{
       .terms = {call.main.x.as<const T>(), PilotPlaces(call.view())},
       .statistics = statistics_of<T>(call, call.main),
@@ -88,6 +88,10 @@ bool run(const NormCall& call, const Stream& stream, void* workspace) {
 
 }  // namespace
 
+size_t norm_forward_resident_bytes(const NormProblem& problem) {
+  return resident_bytes(problem, 1);
+}
+
 bool norm_forward_resident(const NormCall& call, const Stream& stream, void* workspace) {
   if (!call.options.training || call.main.sums.present || call.options.normalize_addend ||
       call.alpha.present) {
@@ -103,10 +107,5 @@ bool norm_forward_resident(const NormCall& call, const Stream& stream, void* wor
     }
   });
 }
-
-#ifdef NORM_STAMPS
-void dump_forward_stamps(const char* what);
-void dump_forward_stamps(const char* what) { dump_stamps(what, detail::last_blocks); }
-#endif
 
 }  // namespace sinter::ops

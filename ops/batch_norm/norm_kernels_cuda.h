@@ -416,8 +416,8 @@ int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
 }
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
-/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where planes
-/// come in whole packs.
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
+/// planes come in whole packs.
 template <class T, int column_groups, int plane_groups, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;

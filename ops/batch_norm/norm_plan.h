@@ -50,7 +50,8 @@ inline constexpr int64_t kMostItemsPerThread = 512;  // that a thread sums up in
 inline constexpr int64_t kLeastItemsPerThread = 8;
 inline constexpr int64_t kLeastImagesAsRows = 32;  // else the table is not small against the tensor
 
-/// Whether the tensor is walked by columns, and whether in packs of `pack` elements (1, or a divisor of a group).
+/// Whether the tensor is walked by columns, and whether in packs of `pack` elements (1, or a divisor of a
+/// group).
 inline NormPlan norm_walk(const ChannelView& view, int pack) {
   const int64_t image = view.channels * view.inner;
   NormPlan plan{.channels = view.channels, .inner = view.inner};
@@ -74,8 +75,8 @@ inline NormPlan norm_walk(const ChannelView& view, int pack) {
 
 }  // namespace detail
 
-/// To sum every channel up, in packs of `pack` elements where that is possible, with about `blocks` blocks, all
-/// of which the GPU can hold at a time.
+/// To sum every channel up, in packs of `pack` elements where that is possible, with about `blocks` blocks,
+/// all of which the GPU can hold at a time.
 inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int64_t blocks) {
   NormPlan plan = detail::norm_walk(view, pack);
   if (plan.items == 0 || plan.tiles == 0) return plan;

@@ -1,5 +1,5 @@
-// Batch normalisation in one kernel that keeps a tensor in shared memory between the sums and the map. For .cu
-// files. NormResidentPlan says how the tensor is cut.
+// Batch normalisation in one kernel that keeps a tensor in shared memory between the sums and the map. For
+// .cu files. NormResidentPlan says how the tensor is cut.
 //
 // Pass, what is computed; elements of type T come in packs of kPack, those of kTensors tensors:
 //   source(i)                          tensor i, as const T*
@@ -7,41 +7,39 @@
 //   Beside, beside(offset)             what else the sums read of a pack
 //   add(offset, packs, beside, centers, sums)       adds to sums[kValues][kPack]; may change packs
 //   Known, known(channel, keeps)       what finishing a channel reads; keeps: it will be kept too
-//   Finished, finish(known, sums)      what the map needs of a channel, from its double sums; a Parameter's `main`
-//   keep(channel, known, sums)         writes what the op gives of the channel
-//   Added, added(offset)               what else the map reads of a pack
-//   map(offset, packs, parameters, added)
+//   Finished, finish(known, sums)      what the map needs of a channel, from its double sums; a Parameter's
+//   `main` keep(channel, known, sums)         writes what the op gives of the channel Added, added(offset)
+//   what else the map reads of a pack map(offset, packs, parameters, added)
 #pragma once
-#define NORM_STAMPS 1
 
 #include <cooperative_groups.h>
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/cuda/launch_cooperative.h>
+#include <sinter/ops/batch_norm/norm_cuda.h>
 #include <sinter/ops/batch_norm/norm_kernels_cuda.h>
 #include <sinter/ops/batch_norm/norm_resident_plan.h>
 
 namespace sinter::ops {
 namespace detail {
 
+constexpr int kResidentThreads = 512;
+
 // ---- copies into shared memory, which run on while the thread does
 
 __device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
 }
 __device__ __forceinline__ void end_copy_batch() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 /// Waits until all but the last `pending` batches of this thread's copies are there.
 __device__ __forceinline__ void wait_for_copies(int pending) {
-#define SINTER_WAIT(n)                                     \
-  case n:                                                  \
+#define SINTER_WAIT(n)                                           \
+  case n:                                                        \
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); \
     break;
   switch (pending) {
@@ -58,8 +56,8 @@ __device__ __forceinline__ void wait_for_copies(int pending) {
 #undef SINTER_WAIT
 }
 
-// ---- sums that blocks exchange: each pair comes with the number of its turn, so that its reader knows that it
-// is there
+// ---- sums that blocks exchange: each pair comes with the number of its turn, so that its reader knows that
+// it is there
 
 struct PostedSums {
   float first, second;
@@ -123,23 +121,13 @@ __device__ __forceinline__ void collect_sums(const uint4* from, int first, int c
 
 // ---- the kernel
 
-#ifdef NORM_STAMPS
-static __device__ long long stamps[1024][16];
-#define STAMP(k) do { if (id == 0 && turn == 1) { stamps[blockIdx.x][k] = clock64(); } } while (0)
-__device__ __forceinline__ long long global_time() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
-#define STAMP_TIME(k) do { if (id == 0) { stamps[blockIdx.x][k] = global_time(); } } while (0)
-#else
-#define STAMP(k)
-#define STAMP_TIME(k)
-#endif
-
-/// Adds a block's sums up: value k of the panel's channel c goes to totals[k * channels + c]. Begins to wait for
-/// nobody and ends with a barrier.
-template <int pack, int threads>
+/// Adds a block's sums up: value k of the panel's channel c goes to totals[k * channels + c]. Begins to wait
+/// for nobody and ends with a barrier.
+template <int pack>
 __device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
                                           float* totals) {
-  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
+  constexpr int threads = kResidentThreads, values = NormResidentPlan::kValues, warps = threads / kWarp;
   const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
   if (plan.inner == 1) {
     const int columns = plan.columns;
@@ -194,11 +182,13 @@ __device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const No
   __syncthreads();
 }
 
-template <class Pass, int threads>
-__global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
+template <class Pass>
+__global__ void __launch_bounds__(kResidentThreads, 1)
+    resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
   using T = typename Pass::T;
-  constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
-                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns;
+  constexpr int threads = kResidentThreads, pack = Pass::kPack, tensors = Pass::kTensors,
+                values = NormResidentPlan::kValues, width = NormResidentPlan::kBatch,
+                turns = NormResidentPlan::kTurns;
   using Values = cuda::Pack<T, pack>;
   static_assert(sizeof(typename Pass::Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
@@ -211,8 +201,6 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
   float* scratch = totals + plan.total_floats();
   uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
   uint32_t turn = 1;
-  STAMP_TIME(14);
-  STAMP(0);
   const auto grid = cooperative_groups::this_grid();
   uint4* team_table = table + int64_t{team} * turns * plan.members * channels;
   unsigned arrival = 0;
@@ -225,7 +213,6 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
     }
     arrival = grid.barrier_arrive();
   }
-  STAMP(1);
 
   // Lanes that share a channel's members, and this thread's channel when sums are exchanged.
   int groups = 1;
@@ -262,7 +249,6 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
       end_copy_batch();
     });
   }
-  STAMP(2);
 
   for (int64_t panel = team; panel < plan.panels; panel += plan.teams, ++turn) {
     const int64_t start = panel * panel_step, channel = panel * channels;
@@ -304,16 +290,14 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
           }
         }
       });
-      STAMP(3);
-      sum_block<pack, threads>(plan, place, sums, scratch, totals);
-      STAMP(4);
+      sum_block<pack>(plan, place, sums, scratch, totals);
       // The channels' totals, from all members in an order of their own.
       double all[values] = {};
       if (plan.members == 1) {
-        if (finishes) all[0] = static_cast<double>(totals[own]), all[1] = static_cast<double>(totals[channels + own]);
+        if (finishes)
+          all[0] = static_cast<double>(totals[own]), all[1] = static_cast<double>(totals[channels + own]);
       } else {
         if (turn == 1) grid.barrier_wait(std::move(arrival));
-        STAMP(5);
         uint4* now = team_table + turn % turns * plan.members * channels;
         if (id < channels) post_sums(now + member * channels + id, totals[id], totals[channels + id], turn);
         if (own < channels) collect_sums(now + own, group, plan.members, groups, channels, turn, all);
@@ -321,14 +305,12 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
 #pragma unroll
           for (int value = 0; value < values; ++value) all[value] += __shfl_xor_sync(~0u, all[value], step);
         }
-        STAMP(6);
       }
       if (finishes) {
         parameters_of[own] = pass.finish(known, all);
         if (keeps) pass.keep(channel + own, known, all);
       }
       __syncthreads();
-      STAMP(7);
     }
     typename Pass::Parameter parameters[pack];
 #pragma unroll
@@ -365,57 +347,41 @@ __global__ void __launch_bounds__(threads, 1) resident_kernel(Pass pass, NormRes
       }
       end_copy_batch();
     });
-    STAMP(8);
   }
-  STAMP_TIME(15);
 }
 
 }  // namespace detail
 
-#ifdef NORM_STAMPS
-static void dump_stamps(const char* what, int blocks) {
-  static long long host[1024][16];
-  cudaDeviceSynchronize();
-  cudaMemcpyFromSymbol(host, detail::stamps, sizeof(host));
-  double mean[16] = {}, most[16] = {};
-  long long first = host[0][14], last_start = host[0][14], first_end = host[0][15], last = host[0][15];
-  for (int b = 0; b < blocks; ++b) {
-    for (int k = 1; k <= 8; ++k) {
-      const double d = double(host[b][k] - host[b][0]);
-      mean[k] += d / blocks;
-      most[k] = std::max(most[k], d);
-    }
-    first = std::min(first, host[b][14]); last_start = std::max(last_start, host[b][14]);
-    first_end = std::min(first_end, host[b][15]); last = std::max(last, host[b][15]);
-  }
-  std::printf("      %s cycles mean(max): issue %.0f(%.0f) arrive %.0f(%.0f) sums %.0f(%.0f) block %.0f(%.0f) wait %.0f(%.0f) collect %.0f(%.0f) finish %.0f(%.0f) map %.0f(%.0f); ns: starts within %lld, ends %lld..%lld\n",
-    what, mean[1], most[1], mean[2], most[2], mean[3], most[3], mean[4], most[4], mean[5], most[5], mean[6], most[6], mean[7], most[7], mean[8], most[8], last_start - first, first_end - first, last - first);
-}
-#endif
-
-namespace detail {
-
-inline int last_blocks = 0;
-inline int env_or(const char* name, int other) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? other : std::atoi(text);
+/// What a GPU leaves room for; no blocks where they cannot wait for each other.
+inline NormRoom norm_room(int device, int tensors, size_t element_bytes) {
+  const cuda::DeviceTraits& traits = cuda::device_traits(device);
+  return {.blocks = traits.cooperative ? traits.processors : 0,
+          .threads = detail::kResidentThreads,
+          .shared_bytes = traits.shared_bytes,
+          .tensors = tensors,
+          .element_bytes = static_cast<int>(element_bytes)};
 }
 
-template <class Pass, int threads>
-bool run_resident_with(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
-  const NormRoom room{.blocks = env_or("SINTER_NORM_SM", cuda::device_traits(stream.device.index).processors),
-                      .threads = threads,
-                      .shared_bytes = 227 * 1024,
-                      .tensors = Pass::kTensors,
-                      .element_bytes = static_cast<int>(sizeof(typename Pass::T))};
-  const NormResidentPlan plan = plan_norm_resident(view, room);
+/// Workspace of run_resident.
+inline size_t resident_bytes(const NormProblem& problem, int tensors) {
+  if (problem.dtype == DType::kFloat64) return 0;
+  const NormRoom room = norm_room(problem.device, tensors, size_of(problem.dtype));
+  return static_cast<size_t>(plan_norm_resident(simplified_norm_view(problem.view), room).table_size()) *
+         sizeof(uint4);
+}
+
+/// Runs `pass` over a tensor if that can be kept on chip. Else false, and nothing is launched.
+template <class Pass>
+bool run_resident(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
+  const NormRoom room = norm_room(stream.device.index, Pass::kTensors, sizeof(typename Pass::T));
+  const NormResidentPlan plan = plan_norm_resident(simplified_norm_view(view), room);
   if (!plan.fits()) return false;
-  last_blocks = static_cast<int>(plan.blocks());
-  const auto kernel = resident_kernel<Pass, threads>;
+  const auto kernel = detail::resident_kernel<Pass>;
   cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(plan.shared_bytes)),
               "cudaFuncSetAttribute");
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(detail::kResidentThreads),
+                                plan.shared_bytes};
   auto* table = static_cast<uint4*>(workspace);
   if (plan.members == 1) {
     cuda::launch(stream, shape, kernel, pass, plan, table);
@@ -423,18 +389,6 @@ bool run_resident_with(const Stream& stream, const ChannelView& view, const Pass
     cuda::launch_cooperative(stream, shape, kernel, pass, plan, table);
   }
   return true;
-}
-
-}  // namespace detail
-
-template <class Pass>
-bool run_resident(const Stream& stream, const ChannelView& view, const Pass& pass, void* workspace) {
-  switch (detail::env_or("SINTER_NORM_V", 0)) {
-    case 0:
-      return detail::run_resident_with<Pass, 512>(stream, view, pass, workspace);
-    default:
-      return false;
-  }
 }
 
 }  // namespace sinter::ops

@@ -4,8 +4,9 @@
 // The channels are cut into panels. A team of blocks that run at once takes a panel in, adds the sums of its
 // members up, maps what it has kept, and goes on to the next. A panel is a matrix of `rows` rows of `columns`
 // packs of 16 bytes, in which every element of a column belongs to one channel: under NHWC the neighbouring
-// channels of a place; under NCHW the planes of an image's neighbouring channels, in whole or, of one channel,
-// in pieces. A thread keeps its column and takes one row in `lanes` x `members` into each of its slots.
+// channels of a place; under NCHW the planes of an image's neighbouring channels, in whole or, of one
+// channel, in pieces. A thread keeps its column and takes one row in `lanes` x `members` into each of its
+// slots.
 #pragma once
 
 #include <algorithm>
@@ -19,18 +20,18 @@ namespace sinter::ops {
 
 /// What a GPU and a pass leave room for.
 struct NormRoom {
-  int blocks = 0;               ///< that run at once
-  int threads = 0;              ///< of a block
-  size_t shared_bytes = 0;      ///< that a block may have
-  int tensors = 1;              ///< that are kept
-  int element_bytes = 4;        ///< of their elements: 2 or 4
+  int blocks = 0;           ///< that run at once
+  int threads = 0;          ///< of a block
+  size_t shared_bytes = 0;  ///< that a block may have
+  int tensors = 1;          ///< that are kept
+  int element_bytes = 4;    ///< of their elements: 2 or 4
 };
 
 struct NormResidentPlan {
   static constexpr int kPackBytes = 16;
-  static constexpr int kValues = 2;         ///< sums of a channel
-  static constexpr int kBatch = 4;            ///< slots that a thread works on at a time
-  static constexpr int kMostChannels = 128;   ///< of a panel
+  static constexpr int kValues = 2;          ///< sums of a channel
+  static constexpr int kBatch = 4;           ///< slots that a thread works on at a time
+  static constexpr int kMostChannels = 128;  ///< of a panel
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
   static constexpr int kTurns = 4;            ///< panels of a team that the table has room for at a time
@@ -39,8 +40,8 @@ struct NormResidentPlan {
   int64_t inner = 1;   ///< elements of a plane
   int64_t width = 0;   ///< elements of an image's row
   int64_t rows = 0;
-  int channels = 0;    ///< of a panel
-  int pieces = 1;      ///< rows of an image
+  int channels = 0;  ///< of a panel
+  int pieces = 1;    ///< rows of an image
   int columns = 0, lanes = 0;
   int members = 0, teams = 0;
   int slots = 0;
@@ -115,7 +116,8 @@ class NormResidentWalk {
 
 namespace detail {
 
-/// Elements of a byte of the mask, and the fewest of a plane: then a pack has elements of two channels at most.
+/// Elements of a byte of the mask, and the fewest of a plane: then a pack has elements of two channels at
+/// most.
 inline constexpr int64_t kMaskGroup = 8;
 inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
 
@@ -175,9 +177,9 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
 
 }  // namespace detail
 
-/// Keeps `view` on chip where that is possible, and faster than passes over memory: those are slow where planes
-/// are no whole packs, and else a tensor must not have to go through chip memory in many rounds, in each of
-/// which the GPU waits for its members' sums.
+/// Keeps `view` on chip where that is possible, and faster than passes over memory: those are slow where
+/// planes are no whole packs, and else a tensor must not have to go through chip memory in many rounds, in
+/// each of which the GPU waits for its members' sums.
 inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   if (view.numel() == 0) return {};
