@@ -23,8 +23,6 @@
 namespace sinter::ops {
 namespace detail {
 
-constexpr int kResidentThreads = 512;
-
 // ---- copies into shared memory, which run on while the thread does
 
 __device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
@@ -56,78 +54,54 @@ __device__ __forceinline__ void wait_for_copies(int pending) {
 #undef SINTER_WAIT
 }
 
-// ---- sums that blocks exchange: each pair comes with the number of its turn, so that its reader knows that
-// it is there
+// ---- sums that blocks exchange: each comes with the number of its turn, so that its reader knows it is
+// there
 
-struct PostedSums {
-  float first, second;
-  uint32_t turn;
-};
-
-/// In one access of 16 bytes.
-__device__ __forceinline__ void post_sums(uint4* entry, float first, float second, uint32_t turn) {
-  asm volatile(
-      "{\n"
-      ".reg .b64 low, high;\n"
-      ".reg .b128 all;\n"
-      "mov.b64 low, {%1, %2};\n"
-      "mov.b64 high, {%3, %3};\n"
-      "mov.b128 all, {low, high};\n"
-      "st.relaxed.gpu.global.b128 [%0], all;\n"
-      "}\n" ::"l"(entry),
-      "r"(__float_as_uint(first)), "r"(__float_as_uint(second)), "r"(turn)
-      : "memory");
+__device__ __forceinline__ void post_sum(uint64_t* entry, float sum, uint32_t turn) {
+  const uint64_t word = uint64_t{turn} << 32 | __float_as_uint(sum);
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(entry), "l"(word) : "memory");
 }
-__device__ __forceinline__ PostedSums look_at_sums(const uint4* entry) {
-  uint64_t low, high;
-  asm volatile(
-      "{\n"
-      ".reg .b128 all;\n"
-      "ld.relaxed.gpu.global.b128 all, [%2];\n"
-      "mov.b128 {%0, %1}, all;\n"
-      "}\n"
-      : "=l"(low), "=l"(high)
-      : "l"(entry)
-      : "memory");
-  return {__uint_as_float(static_cast<uint32_t>(low)), __uint_as_float(static_cast<uint32_t>(low >> 32)),
-          static_cast<uint32_t>(high)};
+__device__ __forceinline__ uint64_t look_at_sum(const uint64_t* entry) {
+  uint64_t word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(entry) : "memory");
+  return word;
 }
 
-/// Adds entries from[i * step], first <= i < count in steps of `stride`, to the sums, once they are those of
-/// `turn`.
-__device__ __forceinline__ void collect_sums(const uint4* from, int first, int count, int stride, int step,
-                                             uint32_t turn, double (&sums)[2]) {
-  constexpr int in_flight = 8;
+/// The sum of entries from[i * step], first <= i < count in steps of `stride`, once they are those of `turn`.
+__device__ __forceinline__ double collect_sums(const uint64_t* from, int first, int count, int stride,
+                                               int64_t step, uint32_t turn) {
+  constexpr int in_flight = 18;  // of 132 members with 32 channels, a thread collects 17
+  double sum = 0.0;
   for (int i = first; i < count; i += in_flight * stride) {
-    PostedSums posted[in_flight];
+    uint64_t words[in_flight];
     bool all = false;
     while (!all) {
       all = true;
 #pragma unroll
       for (int k = 0; k < in_flight; ++k) {
         const int at = i + k * stride;
-        posted[k] = at < count ? look_at_sums(from + at * step) : PostedSums{0.0F, 0.0F, turn};
+        words[k] = at < count ? look_at_sum(from + at * step) : uint64_t{turn} << 32;
       }
 #pragma unroll
-      for (int k = 0; k < in_flight; ++k) all &= posted[k].turn == turn;
+      for (int k = 0; k < in_flight; ++k) all &= static_cast<uint32_t>(words[k] >> 32) == turn;
     }
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
-      sums[0] += static_cast<double>(posted[k].first);
-      sums[1] += static_cast<double>(posted[k].second);
+      sum += static_cast<double>(__uint_as_float(static_cast<uint32_t>(words[k])));
     }
   }
+  return sum;
 }
 
 // ---- the kernel
 
-/// Adds a block's sums up: value k of the panel's channel c goes to totals[k * channels + c]. Begins to wait
-/// for nobody and ends with a barrier.
-template <int pack>
-__device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
-                                          float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
-                                          float* totals) {
-  constexpr int threads = kResidentThreads, values = NormResidentPlan::kValues, warps = threads / kWarp;
+/// Adds a block's sums up: thread k * channels + c < kValues * channels gets value k of the panel's channel
+/// c.
+template <int pack, int threads>
+__device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
+                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
+                                           float* totals) {
+  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
   const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
   if (plan.inner == 1) {
     const int columns = plan.columns;
@@ -143,16 +117,14 @@ __device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const No
       for (int i = 0; i < values * pack; ++i) own[i * columns] = sums[i / pack][i % pack];
     }
     __syncthreads();
+    float sum = 0.0F;
     if (id < entries) {
       const int value = id / plan.channels, channel = id - value * plan.channels;
       const float* own = scratch + (value * pack + channel % pack) * columns + channel / pack;
-      float sum = 0.0F;
-#pragma unroll
+#pragma unroll 8
       for (int i = 0; i < warps; ++i) sum += own[i * values * pack * columns];
-      totals[id] = sum;
     }
-    __syncthreads();
-    return;
+    return sum;
   }
   // A pack has elements of one channel or of two: their sums lie in two lines of a value.
 #pragma unroll
@@ -172,7 +144,7 @@ __device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const No
     for (int column = begin + id % kWarp; column < end; column += kWarp) {
       const bool starts_before = column * pack < channel * inner;
       const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * threads + column;
-#pragma unroll 8
+#pragma unroll 4
       for (int lane = 0; lane < plan.lanes; ++lane) sum += own[lane * plan.columns];
     }
 #pragma unroll
@@ -180,15 +152,39 @@ __device__ __forceinline__ void sum_block(const NormResidentPlan& plan, const No
     if (id % kWarp == 0) totals[entry] = sum;
   }
   __syncthreads();
+  return id < entries ? totals[id] : 0.0F;
 }
 
-template <class Pass>
-__global__ void __launch_bounds__(kResidentThreads, 1)
-    resident_kernel(Pass pass, NormResidentPlan plan, uint4* table) {
+/// Leaves the panel's totals in `parts`: entry i, value i / channels of channel i % channels, in as many
+/// lines of entries as the function returns, to be added up. `sum` is this block's, of entry threadIdx.x;
+/// `table` is the team's, for this turn.
+__device__ __forceinline__ int exchange_sums(const NormResidentPlan& plan, int member, float sum,
+                                             uint64_t* table, uint32_t turn, double* parts) {
+  const int id = static_cast<int>(threadIdx.x), entries = NormResidentPlan::kValues * plan.channels;
+  if (plan.members == 1) {
+    __syncthreads();
+    if (id < entries) parts[id] = static_cast<double>(sum);
+    __syncthreads();
+    return 1;
+  }
+  if (id < entries) post_sum(table + member * entries + id, sum, turn);
+  const int groups = min(plan.threads / entries, plan.members), group = id / entries;
+  double part = 0.0;
+  if (group < groups) {
+    part = collect_sums(table + id - group * entries, group, plan.members, groups, entries, turn);
+  }
+  __syncthreads();
+  if (group < groups) parts[id] = part;
+  __syncthreads();
+  return groups;
+}
+
+template <class Pass, int threads>
+__global__ void __launch_bounds__(threads, NormResidentPlan::kThreads / threads)
+    resident_kernel(Pass pass, NormResidentPlan plan, uint64_t* table) {
   using T = typename Pass::T;
-  constexpr int threads = kResidentThreads, pack = Pass::kPack, tensors = Pass::kTensors,
-                values = NormResidentPlan::kValues, width = NormResidentPlan::kBatch,
-                turns = NormResidentPlan::kTurns;
+  constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
+                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns;
   using Values = cuda::Pack<T, pack>;
   static_assert(sizeof(typename Pass::Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
@@ -199,25 +195,23 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
   auto* parameters_of = reinterpret_cast<typename Pass::Finished*>(shared);
   auto* totals = reinterpret_cast<float*>(shared + channels);
   float* scratch = totals + plan.total_floats();
+  auto* parts = reinterpret_cast<double*>(scratch);  // in the same place, later
   uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
   uint32_t turn = 1;
   const auto grid = cooperative_groups::this_grid();
-  uint4* team_table = table + int64_t{team} * turns * plan.members * channels;
+  const int entries = values * channels;
+  uint64_t* team_table = table + int64_t{team} * turns * plan.members * entries;
   unsigned arrival = 0;
   if (plan.members > 1) {
     // Nobody may look at the table before all have cleared their entries of it.
 #pragma unroll 1
-    for (int i = id; i < turns * channels; i += threads) {
-      const int side = i / channels;
-      team_table[(side * plan.members + member) * channels + i - side * channels] = uint4{0, 0, 0, 0};
+    for (int i = id; i < turns * entries; i += threads) {
+      const int side = i / entries;
+      team_table[(side * plan.members + member) * entries + i - side * entries] = 0;
     }
     arrival = grid.barrier_arrive();
   }
 
-  // Lanes that share a channel's members, and this thread's channel when sums are exchanged.
-  int groups = 1;
-  while (groups < kWarp && 2 * groups * channels <= threads && groups < plan.members) groups *= 2;
-  const int group = id & (groups - 1), own = id / groups;
   const int batches = (plan.slots + width - 1) / width;
   const int64_t panel_step = channels * plan.inner;
   const NormResidentWalk begin(plan, place, pack);
@@ -252,10 +246,10 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
 
   for (int64_t panel = team; panel < plan.panels; panel += plan.teams, ++turn) {
     const int64_t start = panel * panel_step, channel = panel * channels;
-    const bool finishes = own < channels && group == 0, keeps = member == 0;
+    const bool finishes = id < channels, keeps = member == 0;
     {
       typename Pass::Known known;
-      if (own < channels) known = pass.known(channel + own, keeps);
+      if (finishes) known = pass.known(channel + id, keeps);
       float sums[values][pack] = {};
       typename Pass::Center centers[pack];
       if (plan.inner == 1) {
@@ -290,25 +284,21 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
           }
         }
       });
-      sum_block<pack>(plan, place, sums, scratch, totals);
-      // The channels' totals, from all members in an order of their own.
-      double all[values] = {};
-      if (plan.members == 1) {
-        if (finishes)
-          all[0] = static_cast<double>(totals[own]), all[1] = static_cast<double>(totals[channels + own]);
-      } else {
-        if (turn == 1) grid.barrier_wait(std::move(arrival));
-        uint4* now = team_table + turn % turns * plan.members * channels;
-        if (id < channels) post_sums(now + member * channels + id, totals[id], totals[channels + id], turn);
-        if (own < channels) collect_sums(now + own, group, plan.members, groups, channels, turn, all);
-        for (int step = groups / 2; step > 0; step /= 2) {
-#pragma unroll
-          for (int value = 0; value < values; ++value) all[value] += __shfl_xor_sync(~0u, all[value], step);
-        }
-      }
+      const float sum = sum_block<pack, threads>(plan, place, sums, scratch, totals);
+      if (turn == 1 && plan.members > 1) grid.barrier_wait(std::move(arrival));
+      uint64_t* now = team_table + turn % turns * plan.members * entries;
+      const int lines = exchange_sums(plan, member, sum, now, turn, parts);
       if (finishes) {
-        parameters_of[own] = pass.finish(known, all);
-        if (keeps) pass.keep(channel + own, known, all);
+        double all[values] = {};
+#pragma unroll
+        for (int value = 0; value < values; ++value) {
+#pragma unroll 4
+          for (int line = 0; line < lines; ++line) {
+            all[value] += parts[line * entries + value * channels + id];
+          }
+        }
+        parameters_of[id] = pass.finish(known, all);
+        if (keeps) pass.keep(channel + id, known, all);
       }
       __syncthreads();
     }
@@ -355,9 +345,9 @@ __global__ void __launch_bounds__(kResidentThreads, 1)
 /// What a GPU leaves room for; no blocks where they cannot wait for each other.
 inline NormRoom norm_room(int device, int tensors, size_t element_bytes) {
   const cuda::DeviceTraits& traits = cuda::device_traits(device);
-  return {.blocks = traits.cooperative ? traits.processors : 0,
-          .threads = detail::kResidentThreads,
-          .shared_bytes = traits.shared_bytes,
+  return {.processors = traits.cooperative ? traits.processors : 0,
+          .shared_bytes = traits.shared_of_block(1),
+          .shared_of_half = traits.shared_of_block(2),
           .tensors = tensors,
           .element_bytes = static_cast<int>(element_bytes)};
 }
@@ -367,7 +357,7 @@ inline size_t resident_bytes(const NormProblem& problem, int tensors) {
   if (problem.dtype == DType::kFloat64) return 0;
   const NormRoom room = norm_room(problem.device, tensors, size_of(problem.dtype));
   return static_cast<size_t>(plan_norm_resident(simplified_norm_view(problem.view), room).table_size()) *
-         sizeof(uint4);
+         sizeof(uint64_t);
 }
 
 /// Runs `pass` over a tensor if that can be kept on chip. Else false, and nothing is launched.
@@ -376,17 +366,23 @@ bool run_resident(const Stream& stream, const ChannelView& view, const Pass& pas
   const NormRoom room = norm_room(stream.device.index, Pass::kTensors, sizeof(typename Pass::T));
   const NormResidentPlan plan = plan_norm_resident(simplified_norm_view(view), room);
   if (!plan.fits()) return false;
-  const auto kernel = detail::resident_kernel<Pass>;
-  cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(plan.shared_bytes)),
-              "cudaFuncSetAttribute");
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(detail::kResidentThreads),
-                                plan.shared_bytes};
-  auto* table = static_cast<uint4*>(workspace);
-  if (plan.members == 1) {
-    cuda::launch(stream, shape, kernel, pass, plan, table);
+  const auto launch = [&](auto* kernel) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(plan.shared_bytes)),
+                "cudaFuncSetAttribute");
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())),
+                                  dim3(static_cast<unsigned>(plan.threads)), plan.shared_bytes};
+    auto* table = static_cast<uint64_t*>(workspace);
+    if (plan.members == 1) {
+      cuda::launch(stream, shape, kernel, pass, plan, table);
+    } else {
+      cuda::launch_cooperative(stream, shape, kernel, pass, plan, table);
+    }
+  };
+  if (plan.threads == NormResidentPlan::kThreads) {
+    launch(detail::resident_kernel<Pass, NormResidentPlan::kThreads>);
   } else {
-    cuda::launch_cooperative(stream, shape, kernel, pass, plan, table);
+    launch(detail::resident_kernel<Pass, NormResidentPlan::kHalfThreads>);
   }
   return true;
 }

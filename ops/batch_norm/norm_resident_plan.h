@@ -20,25 +20,28 @@ namespace sinter::ops {
 
 /// What a GPU and a pass leave room for.
 struct NormRoom {
-  int blocks = 0;           ///< that run at once
-  int threads = 0;          ///< of a block
-  size_t shared_bytes = 0;  ///< that a block may have
-  int tensors = 1;          ///< that are kept
-  int element_bytes = 4;    ///< of their elements: 2 or 4
+  int processors = 0;         ///< 0 if blocks cannot wait for each other
+  size_t shared_bytes = 0;    ///< that a block may have
+  size_t shared_of_half = 0;  ///< the same with two blocks on a processor
+  int tensors = 1;            ///< that are kept
+  int element_bytes = 4;      ///< of their elements: 2 or 4
 };
 
 struct NormResidentPlan {
   static constexpr int kPackBytes = 16;
+  static constexpr int kThreads = 512;       ///< of a block that has a processor for itself
+  static constexpr int kHalfThreads = 256;   ///< of one that shares it with another
   static constexpr int kValues = 2;          ///< sums of a channel
   static constexpr int kBatch = 4;           ///< slots that a thread works on at a time
   static constexpr int kMostChannels = 128;  ///< of a panel
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
-  static constexpr int kTurns = 4;            ///< panels of a team that the table has room for at a time
+  static constexpr int kTurns = 2;            ///< panels of a team that the table has room for at a time
 
-  int64_t panels = 0;  ///< 0: the tensor does not fit
-  int64_t inner = 1;   ///< elements of a plane
-  int64_t width = 0;   ///< elements of an image's row
+  int64_t panels = 0;      ///< 0: the tensor does not fit
+  int threads = kThreads;  ///< of a block
+  int64_t inner = 1;       ///< elements of a plane
+  int64_t width = 0;       ///< elements of an image's row
   int64_t rows = 0;
   int channels = 0;  ///< of a panel
   int pieces = 1;    ///< rows of an image
@@ -54,12 +57,13 @@ struct NormResidentPlan {
   int64_t blocks() const { return int64_t{members} * teams; }
   /// A block's sums, in whole packs.
   constexpr int total_floats() const { return (kValues * channels + 3) / 4 * 4; }
-  /// What the threads leave of a panel.
-  constexpr int scratch_floats(int threads) const {
-    return inner == 1 ? threads / 32 * channels * kValues : threads * 2 * kValues;
+  /// What threads leave of a panel's sums; later a double of each.
+  constexpr int scratch_floats() const {
+    const int sums = inner == 1 ? threads / 32 * channels * kValues : threads * 2 * kValues;
+    return sums > 2 * threads ? sums : 2 * threads;
   }
-  /// Entries, of 16 bytes, of the table through which members exchange sums.
-  int64_t table_size() const { return members == 1 ? 0 : blocks() * kTurns * channels; }
+  /// Entries, of 8 bytes, of the table through which members exchange sums.
+  int64_t table_size() const { return members == 1 ? 0 : blocks() * kTurns * channels * kValues; }
 };
 
 /// Where a thread that takes a panel in stands: thread `id` of member `member` of a team.
@@ -91,7 +95,7 @@ struct NormResidentPlace {
 class NormResidentWalk {
  public:
   SINTER_HOST_DEVICE NormResidentWalk(const NormResidentPlan& plan, const NormResidentPlace& place, int pack)
-      : plan_(plan) {
+      : step_(plan.step), wrap_(plan.wrap), pieces_(plan.pieces), step_pieces_(plan.step_pieces) {
     const int image = place.first_row / plan.pieces;
     piece_ = place.first_row - image * plan.pieces;
     offset_ = image * plan.width + (int64_t{piece_} * plan.columns + place.column) * pack;
@@ -99,19 +103,18 @@ class NormResidentWalk {
   /// The element of panel 0 at which the pack begins; steps on to the next slot.
   SINTER_HOST_DEVICE int64_t next() {
     const int64_t now = offset_;
-    offset_ += plan_.step;
-    piece_ += plan_.step_pieces;
-    if (piece_ >= plan_.pieces) {
-      piece_ -= plan_.pieces;
-      offset_ += plan_.wrap;
+    offset_ += step_;
+    piece_ += step_pieces_;
+    if (piece_ >= pieces_) {
+      piece_ -= pieces_;
+      offset_ += wrap_;
     }
     return now;
   }
 
  private:
-  const NormResidentPlan& plan_;
-  int64_t offset_;
-  int piece_;
+  int64_t offset_ = 0, step_, wrap_;
+  int piece_ = 0, pieces_, step_pieces_;
 };
 
 namespace detail {
@@ -121,25 +124,39 @@ namespace detail {
 inline constexpr int64_t kMaskGroup = 8;
 inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
 
+/// Blocks of `threads`, and what they have.
+struct BlockRoom {
+  int threads, blocks;
+  size_t shared_bytes;
+};
+
+inline BlockRoom whole_processors(const NormRoom& room) {
+  return {NormResidentPlan::kThreads, room.processors, room.shared_bytes};
+}
+inline BlockRoom half_processors(const NormRoom& room) {
+  return {NormResidentPlan::kHalfThreads, 2 * room.processors, room.shared_of_half};
+}
+
 /// Cuts rows of `channels` channels; without columns if that cannot be done.
-inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& room, int channels) {
-  NormResidentPlan plan{.inner = view.inner, .width = view.channels * view.inner, .channels = channels};
-  const int64_t pack = NormResidentPlan::kPackBytes / room.element_bytes, run = channels * view.inner;
+inline NormResidentPlan resident_panel(const ChannelView& view, int pack, int channels, int threads) {
+  NormResidentPlan plan{
+      .threads = threads, .inner = view.inner, .width = view.channels * view.inner, .channels = channels};
+  const int64_t run = channels * view.inner;
   if (view.channels % channels != 0 || run % kMaskGroup != 0) return plan;
   const int64_t packs = run / pack, least = kMaskGroup / pack;  // a byte of the mask stays within a row
-  if (packs <= room.threads) {
+  if (packs <= threads) {
     plan.columns = static_cast<int>(packs);
   } else if (channels == 1) {
     int64_t best = 0;
-    for (int64_t columns = least; columns <= room.threads; columns += least) {
-      if (packs % columns == 0 && room.threads / columns * columns >= best) {
+    for (int64_t columns = least; columns <= threads; columns += least) {
+      if (packs % columns == 0 && threads / columns * columns >= best) {
         plan.columns = static_cast<int>(columns);
-        best = room.threads / columns * columns;
+        best = threads / columns * columns;
       }
     }
   }
   if (plan.columns == 0) return plan;
-  plan.lanes = room.threads / plan.columns;
+  plan.lanes = threads / plan.columns;
   plan.pieces = static_cast<int>(packs / plan.columns);
   plan.rows = view.outer * plan.pieces;
   return plan;
@@ -147,32 +164,62 @@ inline NormResidentPlan resident_panel(const ChannelView& view, const NormRoom& 
 
 /// Shares the panels out, so that teams have at most `most_rounds` of them; the plan fits afterwards, or not.
 inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room,
-                      int64_t most_rounds) {
+                      const BlockRoom& of_block, int64_t most_rounds) {
   const auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   if (plan.lanes == 0 || plan.rows > INT32_MAX / 2) return;
-  plan.fixed_bytes =
-      static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
-      static_cast<size_t>(plan.total_floats() + plan.scratch_floats(room.threads)) * sizeof(float);
-  const auto slot = static_cast<size_t>(room.threads * NormResidentPlan::kPackBytes * room.tensors);
-  if (plan.fixed_bytes + slot > room.shared_bytes) return;
-  const auto most = std::min<int64_t>(static_cast<int64_t>((room.shared_bytes - plan.fixed_bytes) / slot),
+  plan.fixed_bytes = static_cast<size_t>(plan.channels) * NormResidentPlan::kParameterBytes +
+                     static_cast<size_t>(plan.total_floats() + plan.scratch_floats()) * sizeof(float);
+  const auto slot = static_cast<size_t>(plan.threads * NormResidentPlan::kPackBytes * room.tensors);
+  if (plan.fixed_bytes + slot > of_block.shared_bytes) return;
+  const auto most = std::min<int64_t>(static_cast<int64_t>((of_block.shared_bytes - plan.fixed_bytes) / slot),
                                       NormResidentPlan::kMostSlots);
   const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
-  if (needed == 0 || needed > room.blocks) return;
-  const int64_t rounds = over(panels, std::min<int64_t>(panels, room.blocks / needed));
+  if (needed == 0 || needed > of_block.blocks) return;
+  const int64_t rounds = over(panels, std::min<int64_t>(panels, of_block.blocks / needed));
   if (rounds > most_rounds) return;
   const int64_t teams = over(panels, rounds);
-  const int64_t members = std::min<int64_t>(room.blocks / teams, over(plan.rows, plan.lanes));
+  const int64_t members = std::min<int64_t>(of_block.blocks / teams, over(plan.rows, plan.lanes));
   plan.panels = panels;
   plan.teams = static_cast<int>(teams);
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(over(plan.rows, plan.lanes * members));
   plan.shared_bytes = plan.fixed_bytes + slot * static_cast<size_t>(plan.slots);
-  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
-  const int64_t row_step = members * plan.lanes, piece = int64_t{plan.columns} * pack;
+  const int64_t row_step = members * plan.lanes;
+  const int64_t piece = plan.columns * (NormResidentPlan::kPackBytes / room.element_bytes);
   plan.step_pieces = static_cast<int>(row_step % plan.pieces);
   plan.step = row_step / plan.pieces * plan.width + plan.step_pieces * piece;
   plan.wrap = plan.width - plan.pieces * piece;
+}
+
+/// Neighbouring channels of a place are a panel's row.
+inline NormResidentPlan keep_places(const ChannelView& view, const NormRoom& room) {
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  for (const int columns : {8, 4}) {
+    const BlockRoom blocks = whole_processors(room);
+    NormResidentPlan plan = resident_panel(view, pack, columns * pack, blocks.threads);
+    share_out(plan, view, room, blocks, std::max(1, 2 / room.tensors));
+    if (plan.fits()) return plan;
+  }
+  return {};
+}
+
+/// The planes of neighbouring channels are. Teams are small: two blocks on a processor, where that leaves few
+/// threads idle, work while the other waits.
+inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& room) {
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  const int64_t most_rounds = view.inner % kMaskGroup == 0 ? 2 : INT64_MAX;
+  for (const int channels : {1, 2, 4, 8}) {
+    const int64_t run = channels * view.inner;
+    if (run % kMaskGroup != 0 || run * room.element_bytes < kLeastRunBytes) continue;
+    for (const BlockRoom& blocks : {half_processors(room), whole_processors(room)}) {
+      NormResidentPlan plan = resident_panel(view, pack, channels, blocks.threads);
+      if (blocks.blocks > room.processors && plan.columns * plan.lanes * 16 < blocks.threads * 15) continue;
+      share_out(plan, view, room, blocks, most_rounds);
+      if (plan.fits()) return plan;
+    }
+    return {};
+  }
+  return {};
 }
 
 }  // namespace detail
@@ -181,26 +228,9 @@ inline void share_out(NormResidentPlan& plan, const ChannelView& view, const Nor
 /// planes are no whole packs, and else a tensor must not have to go through chip memory in many rounds, in
 /// each of which the GPU waits for its members' sums.
 inline NormResidentPlan plan_norm_resident(const ChannelView& view, const NormRoom& room) {
-  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   if (view.numel() == 0) return {};
-  if (view.inner == 1) {
-    for (const int columns : {8, 4}) {
-      NormResidentPlan plan = detail::resident_panel(view, room, columns * pack);
-      detail::share_out(plan, view, room, std::max(1, 2 / room.tensors));
-      if (plan.fits()) return plan;
-    }
-    return {};
-  }
-  const bool whole_planes = view.inner % detail::kMaskGroup == 0;
-  for (const int channels : {1, 2, 4, 8}) {
-    const int64_t run = channels * view.inner;
-    if (view.inner < detail::kMaskGroup || run % detail::kMaskGroup != 0) continue;
-    if (run * room.element_bytes < detail::kLeastRunBytes) continue;
-    NormResidentPlan plan = detail::resident_panel(view, room, channels);
-    detail::share_out(plan, view, room, whole_planes ? 2 : INT64_MAX);
-    return plan;
-  }
-  return {};
+  if (view.inner == 1) return detail::keep_places(view, room);
+  return view.inner < detail::kMaskGroup ? NormResidentPlan{} : detail::keep_planes(view, room);
 }
 
 }  // namespace sinter::ops

@@ -139,10 +139,10 @@ TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
 // ---- tensors that are kept on chip
 
 NormRoom any_room(Generator& generator) {
-  constexpr int kThreads[] = {128, 384, 512};
-  return {.blocks = 1 + static_cast<int>(generator.below(140)),
-          .threads = kThreads[generator.below(std::size(kThreads))],
-          .shared_bytes = static_cast<size_t>(8 + generator.below(220)) << 10,
+  const auto shared_bytes = static_cast<size_t>(8 + generator.below(220)) << 10;
+  return {.processors = 1 + static_cast<int>(generator.below(140)),
+          .shared_bytes = shared_bytes,
+          .shared_of_half = shared_bytes / 2,
           .tensors = 1 + static_cast<int>(generator.below(2)),
           .element_bytes = generator.uniform() < 0.5 ? 2 : 4};
 }
@@ -161,7 +161,7 @@ void walk(const NormResidentPlan& plan, const NormRoom& room, Visit visit) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   for (int64_t block = 0; block < plan.blocks(); ++block) {
     const auto team = static_cast<int>(block / plan.members), member = static_cast<int>(block % plan.members);
-    for (int thread = 0; thread < room.threads; ++thread) {
+    for (int thread = 0; thread < plan.threads; ++thread) {
       const NormResidentPlace place(plan, pack, member, thread);
       ASSERT_LE(place.slots, plan.slots);
       for (int64_t panel = team; panel < plan.panels; panel += plan.teams) {
@@ -210,25 +210,27 @@ TEST(NormResidentPlan, StaysWithinItsRoom) {
     if (!plan.fits()) continue;
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
     ASSERT_GT(view.numel(), 0);
-    ASSERT_LE(plan.shared_bytes, room.shared_bytes);
-    ASSERT_LE(plan.blocks(), room.blocks) << "blocks that would wait for others";
+    const bool whole = plan.threads == NormResidentPlan::kThreads;
+    ASSERT_TRUE(whole || plan.threads == NormResidentPlan::kHalfThreads);
+    ASSERT_LE(plan.shared_bytes, whole ? room.shared_bytes : room.shared_of_half);
+    ASSERT_LE(plan.blocks(), room.processors * (whole ? 1 : 2)) << "blocks that would wait for others";
     ASSERT_EQ(plan.panels * plan.channels, view.channels);
     ASSERT_LE(plan.teams, plan.panels);
     ASSERT_EQ(int64_t{plan.channels} * plan.inner % 8, 0) << "a byte of the mask with two panels";
-    ASSERT_LE(plan.columns * plan.lanes, room.threads);
+    ASSERT_LE(plan.columns * plan.lanes, plan.threads);
     ASSERT_GE(int64_t{plan.lanes} * plan.members * plan.slots, plan.rows);
     ASSERT_LT(int64_t{plan.members - 1} * plan.lanes, plan.rows) << "a member without rows";
     ASSERT_LE(plan.slots, NormResidentPlan::kMostSlots);
     ASSERT_LE(plan.channels, NormResidentPlan::kMostChannels);
-    ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && room.threads % plan.columns == 0));
+    ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && plan.threads % plan.columns == 0));
   }
 }
 
 TEST(NormResidentPlan, KeepsWhatFits) {
   const auto plan = [](int64_t outer, int64_t channels, int64_t inner, int tensors, int bytes) {
-    return plan_norm_resident({outer, channels, inner}, {.blocks = 132,
-                                                         .threads = 512,
+    return plan_norm_resident({outer, channels, inner}, {.processors = 132,
                                                          .shared_bytes = 227 << 10,
+                                                         .shared_of_half = 113 << 10,
                                                          .tensors = tensors,
                                                          .element_bytes = bytes});
   };
