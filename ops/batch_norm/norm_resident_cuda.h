@@ -179,165 +179,212 @@ __device__ __forceinline__ int exchange_sums(const NormResidentPlan& plan, int m
   return groups;
 }
 
+/// What one block does.
+template <class Pass, int threads>
+class ResidentBlock {
+ public:
+  __device__ ResidentBlock(const Pass& pass, const NormResidentPlan& plan, uint64_t* table, uint4* shared)
+      : pass_(pass),
+        plan_(plan),
+        team_(static_cast<int>(blockIdx.x) / plan.members),
+        member_(static_cast<int>(blockIdx.x) - team_ * plan.members),
+        entries_(kValues * plan.channels),
+        batches_((plan.slots + kBatch - 1) / kBatch),
+        panel_step_(plan.channels * plan.inner),
+        place_(plan, kPack, member_, id_),
+        begin_(plan, place_, kPack),
+        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.members * entries_),
+        finished_(reinterpret_cast<Finished*>(shared)),
+        totals_(reinterpret_cast<float*>(shared + plan.channels)),
+        scratch_(totals_ + plan.total_floats()),
+        kept_(shared + plan.fixed_bytes / sizeof(uint4) + id_) {}
+
+  __device__ __forceinline__ void run() {
+    clear_table();
+    take_first_in();
+    for (int64_t panel = team_; panel < plan_.panels; panel += plan_.teams, ++turn_) {
+      typename Pass::Known known;
+      if (id_ < plan_.channels) known = pass_.known(panel * plan_.channels + id_, member_ == 0);
+      float sums[kValues][kPack] = {};
+      sum_up(panel, sums);
+      finish(panel, known, sums);
+      map_and_take_next(panel);
+    }
+  }
+
+ private:
+  using T = typename Pass::T;
+  using Finished = typename Pass::Finished;
+  using Values = cuda::Pack<T, Pass::kPack>;
+  static constexpr int kPack = Pass::kPack, kTensors = Pass::kTensors, kValues = NormResidentPlan::kValues,
+                       kBatch = NormResidentPlan::kBatch;
+  static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
+
+  /// Nobody may look at the table before all have cleared their entries of it.
+  __device__ __forceinline__ void clear_table() {
+    if (plan_.members == 1) return;
+#pragma unroll 1
+    for (int i = id_; i < NormResidentPlan::kTurns * entries_; i += threads) {
+      const int side = i / entries_;
+      table_[(side * plan_.members + member_) * entries_ + i - side * entries_] = 0;
+    }
+    arrival_ = cooperative_groups::this_grid().barrier_arrive();
+  }
+
+  /// Calls body<whole>(batch, slots left, their memory) for every batch of slots; all are there if `whole`.
+  template <class Body>
+  __device__ __forceinline__ void for_batches(const Body& body) const {
+    for (int batch = 0; batch < batches_; ++batch) {
+      const int slot = batch * kBatch;
+      uint4* memory = kept_ + slot * kTensors * threads;
+      if (slot + kBatch <= place_.slots) {
+        body.template operator()<true>(batch, place_.slots - slot, memory);
+      } else {
+        body.template operator()<false>(batch, place_.slots - slot, memory);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void take_in(uint4* to, int64_t offset) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) copy_to_shared(to + i * threads, pass_.source(i) + offset);
+  }
+  __device__ __forceinline__ void read(const uint4* from, Values (&packs)[kTensors]) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) packs[i] = std::bit_cast<Values>(from[i * threads]);
+  }
+
+  __device__ __forceinline__ void take_first_in() const {
+    NormResidentWalk walk = begin_;
+    const int64_t start = team_ * panel_step_;
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        const int64_t offset = start + walk.next();
+        if (whole || u < left) take_in(memory + u * kTensors * threads, offset);
+      }
+      end_copy_batch();
+    });
+  }
+
+  __device__ __forceinline__ void find_centers(int64_t channel,
+                                               typename Pass::Center (&centers)[kPack]) const {
+    if (plan_.inner == 1) return pass_.centers(channel, centers);
+    const auto first = pass_.center(channel);
+    const auto second = place_.split < kPack ? pass_.center(channel + 1) : first;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) centers[i] = i < place_.split ? first : second;
+  }
+
+  /// This thread's sums.
+  __device__ __forceinline__ void sum_up(int64_t panel, float (&sums)[kValues][kPack]) const {
+    const int64_t start = panel * panel_step_;
+    typename Pass::Center centers[kPack];
+    find_centers(panel * plan_.channels + place_.first_channel, centers);
+    NormResidentWalk walk = begin_;
+    for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
+      typename Pass::Beside beside[kBatch];
+      int64_t offsets[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = start + walk.next();
+        if (whole || u < left) beside[u] = pass_.beside(offsets[u]);
+      }
+      wait_for_copies(batches_ - 1 - batch);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (!whole && u >= left) continue;
+        uint4* own = memory + u * kTensors * threads;
+        Values packs[kTensors];
+        read(own, packs);
+        pass_.add(offsets[u], packs, beside[u], centers, sums);
+        if constexpr (Pass::kChanges) {
+          own[Pass::kChanged * threads] = std::bit_cast<uint4>(packs[Pass::kChanged]);
+        }
+      }
+    });
+  }
+
+  /// Finishes the panel's channels from the sums of all threads of the team.
+  __device__ __forceinline__ void finish(int64_t panel, const typename Pass::Known& known,
+                                         float (&sums)[kValues][kPack]) {
+    const float sum = sum_block<kPack, threads>(plan_, place_, sums, scratch_, totals_);
+    if (turn_ == 1 && plan_.members > 1) {
+      cooperative_groups::this_grid().barrier_wait(std::move(arrival_));
+    }
+    auto* parts = reinterpret_cast<double*>(scratch_);
+    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.members * entries_;
+    const int lines = exchange_sums(plan_, member_, sum, now, turn_, parts);
+    if (id_ < plan_.channels) {
+      double all[kValues] = {};
+#pragma unroll
+      for (int value = 0; value < kValues; ++value) {
+#pragma unroll 4
+        for (int line = 0; line < lines; ++line) {
+          all[value] += parts[line * entries_ + value * plan_.channels + id_];
+        }
+      }
+      finished_[id_] = pass_.finish(known, all);
+      if (member_ == 0) pass_.keep(panel * plan_.channels + id_, known, all);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void map_and_take_next(int64_t panel) const {
+    typename Pass::Parameter parameters[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const int own = plan_.inner == 1 ? i : i < place_.split ? 0 : 1;
+      parameters[i].main = finished_[place_.first_channel + own];
+    }
+    const int64_t start = panel * panel_step_, further = plan_.teams * panel_step_;
+    const bool goes_on = panel + plan_.teams < plan_.panels;
+    NormResidentWalk walk = begin_;
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+      typename Pass::Added added[kBatch];
+      int64_t offsets[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = start + walk.next();
+        if (whole || u < left) added[u] = pass_.added(offsets[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (!whole && u >= left) continue;
+        Values packs[kTensors];
+        read(memory + u * kTensors * threads, packs);
+        pass_.map(offsets[u], packs, parameters, added[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (goes_on && (whole || u < left)) take_in(memory + u * kTensors * threads, offsets[u] + further);
+      }
+      end_copy_batch();
+    });
+  }
+
+  const Pass& pass_;
+  const NormResidentPlan& plan_;
+  const int id_ = static_cast<int>(threadIdx.x);
+  int team_, member_;
+  int entries_;  ///< sums of a panel
+  int batches_;
+  int64_t panel_step_;
+  NormResidentPlace place_;
+  NormResidentWalk begin_;
+  uint64_t* table_;     ///< the team's
+  Finished* finished_;  ///< by channel of the panel
+  float *totals_, *scratch_;
+  uint4* kept_;  ///< this thread's first slot
+  uint32_t turn_ = 1;
+  unsigned arrival_ = 0;
+};
+
 template <class Pass, int threads>
 __global__ void __launch_bounds__(threads, NormResidentPlan::kThreads / threads)
     resident_kernel(Pass pass, NormResidentPlan plan, uint64_t* table) {
-  using T = typename Pass::T;
-  constexpr int pack = Pass::kPack, tensors = Pass::kTensors, values = NormResidentPlan::kValues,
-                width = NormResidentPlan::kBatch, turns = NormResidentPlan::kTurns;
-  using Values = cuda::Pack<T, pack>;
-  static_assert(sizeof(typename Pass::Finished) <= NormResidentPlan::kParameterBytes);
   extern __shared__ uint4 shared[];
-  const int id = static_cast<int>(threadIdx.x), channels = plan.channels;
-  const int team = static_cast<int>(blockIdx.x) / plan.members;
-  const int member = static_cast<int>(blockIdx.x) - team * plan.members;
-  const NormResidentPlace place(plan, pack, member, id);
-  auto* parameters_of = reinterpret_cast<typename Pass::Finished*>(shared);
-  auto* totals = reinterpret_cast<float*>(shared + channels);
-  float* scratch = totals + plan.total_floats();
-  auto* parts = reinterpret_cast<double*>(scratch);  // in the same place, later
-  uint4* kept = shared + plan.fixed_bytes / sizeof(uint4) + id;
-  uint32_t turn = 1;
-  const auto grid = cooperative_groups::this_grid();
-  const int entries = values * channels;
-  uint64_t* team_table = table + int64_t{team} * turns * plan.members * entries;
-  unsigned arrival = 0;
-  if (plan.members > 1) {
-    // Nobody may look at the table before all have cleared their entries of it.
-#pragma unroll 1
-    for (int i = id; i < turns * entries; i += threads) {
-      const int side = i / entries;
-      team_table[(side * plan.members + member) * entries + i - side * entries] = 0;
-    }
-    arrival = grid.barrier_arrive();
-  }
-
-  const int batches = (plan.slots + width - 1) / width;
-  const int64_t panel_step = channels * plan.inner;
-  const NormResidentWalk begin(plan, place, pack);
-  const auto take_in = [&](uint4* to, int64_t offset) {
-#pragma unroll
-    for (int i = 0; i < tensors; ++i) copy_to_shared(to + i * threads, pass.source(i) + offset);
-  };
-  // Calls body<whole>(slot, its memory) for every batch of slots; all are there if `whole`.
-  const auto for_batches = [&](const auto& body) {
-    for (int batch = 0; batch < batches; ++batch) {
-      const int slot = batch * width;
-      uint4* memory = kept + slot * tensors * threads;
-      if (slot + width <= place.slots) {
-        body.template operator()<true>(batch, place.slots - slot, memory);
-      } else {
-        body.template operator()<false>(batch, place.slots - slot, memory);
-      }
-    }
-  };
-  {
-    NormResidentWalk walk = begin;
-    const int64_t start = team * panel_step;
-    for_batches([&]<bool whole>(int, int left, uint4* memory) {
-#pragma unroll
-      for (int u = 0; u < width; ++u) {
-        const int64_t offset = start + walk.next();
-        if (whole || u < left) take_in(memory + u * tensors * threads, offset);
-      }
-      end_copy_batch();
-    });
-  }
-
-  for (int64_t panel = team; panel < plan.panels; panel += plan.teams, ++turn) {
-    const int64_t start = panel * panel_step, channel = panel * channels;
-    const bool finishes = id < channels, keeps = member == 0;
-    {
-      typename Pass::Known known;
-      if (finishes) known = pass.known(channel + id, keeps);
-      float sums[values][pack] = {};
-      typename Pass::Center centers[pack];
-      if (plan.inner == 1) {
-        pass.centers(channel + place.first_channel, centers);
-      } else {
-        const auto first = pass.center(channel + place.first_channel);
-        const auto second = place.split < pack ? pass.center(channel + place.first_channel + 1) : first;
-#pragma unroll
-        for (int i = 0; i < pack; ++i) centers[i] = i < place.split ? first : second;
-      }
-      NormResidentWalk walk = begin;
-      for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
-        typename Pass::Beside beside[width];
-        int64_t offsets[width];
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          offsets[u] = start + walk.next();
-          if (whole || u < left) beside[u] = pass.beside(offsets[u]);
-        }
-        wait_for_copies(batches - 1 - batch);
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          if (!whole && u >= left) continue;
-          Values packs[tensors];
-#pragma unroll
-          for (int i = 0; i < tensors; ++i) {
-            packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
-          }
-          pass.add(offsets[u], packs, beside[u], centers, sums);
-          if constexpr (Pass::kChanges) {
-            memory[(u * tensors + Pass::kChanged) * threads] = std::bit_cast<uint4>(packs[Pass::kChanged]);
-          }
-        }
-      });
-      const float sum = sum_block<pack, threads>(plan, place, sums, scratch, totals);
-      if (turn == 1 && plan.members > 1) grid.barrier_wait(std::move(arrival));
-      uint64_t* now = team_table + turn % turns * plan.members * entries;
-      const int lines = exchange_sums(plan, member, sum, now, turn, parts);
-      if (finishes) {
-        double all[values] = {};
-#pragma unroll
-        for (int value = 0; value < values; ++value) {
-#pragma unroll 4
-          for (int line = 0; line < lines; ++line) {
-            all[value] += parts[line * entries + value * channels + id];
-          }
-        }
-        parameters_of[id] = pass.finish(known, all);
-        if (keeps) pass.keep(channel + id, known, all);
-      }
-      __syncthreads();
-    }
-    typename Pass::Parameter parameters[pack];
-#pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      const int own = plan.inner == 1 ? i : i < place.split ? 0 : 1;
-      parameters[i].main = parameters_of[place.first_channel + own];
-    }
-    const bool goes_on = panel + plan.teams < plan.panels;
-    const int64_t further = plan.teams * panel_step;
-    NormResidentWalk walk = begin;
-    for_batches([&]<bool whole>(int, int left, uint4* memory) {
-      typename Pass::Added added[width];
-      int64_t offsets[width];
-#pragma unroll
-      for (int u = 0; u < width; ++u) {
-        offsets[u] = start + walk.next();
-        if (whole || u < left) added[u] = pass.added(offsets[u]);
-      }
-#pragma unroll
-      for (int u = 0; u < width; ++u) {
-        if (!whole && u >= left) continue;
-        Values packs[tensors];
-#pragma unroll
-        for (int i = 0; i < tensors; ++i) {
-          packs[i] = std::bit_cast<Values>(memory[(u * tensors + i) * threads]);
-        }
-        pass.map(offsets[u], packs, parameters, added[u]);
-      }
-      if (goes_on) {
-#pragma unroll
-        for (int u = 0; u < width; ++u) {
-          if (whole || u < left) take_in(memory + u * tensors * threads, offsets[u] + further);
-        }
-      }
-      end_copy_batch();
-    });
-  }
+  ResidentBlock<Pass, threads>(pass, plan, table, shared).run();
 }
 
 }  // namespace detail
