@@ -141,10 +141,10 @@ class Backward {
                                        terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan = plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1,
                                          norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int groups = kind == GradKind::kPlain         ? (sizeof(T) == 4 ? 2 : 4)
-                           : kind == GradKind::kPReluAddend ? 1
-                                                            : 2;
-    sum_channels<T, groups>(stream_, plan, terms, table_);
+    constexpr int few = kind == GradKind::kPReluAddend ? 1 : 2;
+    constexpr bool plain = kind == GradKind::kPlain, is_float = sizeof(T) == sizeof(float);
+    sum_channels<T, plain ? (is_float ? 8 : 4) : few*(is_float ? 2 : 1), plain ? (is_float ? 6 : 4) : few>(
+        stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
         .addend = addend_,

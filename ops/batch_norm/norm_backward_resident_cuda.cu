@@ -7,7 +7,7 @@ namespace sinter::ops {
 namespace {
 
 /// Sums and map of a gradient whose x and dy are kept on chip between them.
-template <class T_>
+template <class T_, bool two>
 struct ResidentBackward {
   using T = T_;
   using C = compute_type<T>;
@@ -19,7 +19,7 @@ struct ResidentBackward {
 
   Terms terms;
   ChannelGradient<C> gradient;
-  Map map_to;
+  T* dx;
   double inverse_count;
 
   __device__ const T* source(int i) const { return i == 0 ? terms.x : terms.slopes.dy; }
@@ -27,21 +27,28 @@ struct ResidentBackward {
   __device__ Center center(int64_t channel) const { return terms.parameter(channel); }
   __device__ void centers(int64_t channel, Center (&means)[kPack]) const { terms.neighbours(channel, means); }
 
+  struct Nothing {};
   struct Beside {
-    cuda::Pack<T, kPack> dy2;
+    std::conditional_t<two, cuda::Pack<T, kPack>, Nothing> dy2;
     unsigned bits;
   };
   __device__ Beside beside(int64_t offset) const {
     Beside result{};
-    if (terms.slopes.dy2 != nullptr) result.dy2 = load_pack<kPack>(terms.slopes.dy2, offset);
+    if constexpr (two) result.dy2 = load_pack<kPack>(terms.slopes.dy2, offset);
     result.bits = terms.slopes.template bits<kPack>(offset);
     return result;
   }
   __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[2], const Beside& beside,
                       const Center (&means)[kPack], C (&sums)[2][kPack]) const {
-    const typename Terms::template Loaded<kPack> loaded{
-        .slopes = {packs[1], beside.dy2}, .x = packs[0], .addend = {}, .bits = beside.bits};
-    packs[1] = terms.add(offset, loaded, means, sums);
+    Terms known = terms;
+    typename Terms::template Loaded<kPack> loaded{
+        .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = beside.bits};
+    if constexpr (two) {
+      loaded.slopes.dy2 = beside.dy2;
+    } else {
+      known.slopes.dy2 = nullptr;  // the compiler leaves out what there is for it
+    }
+    packs[1] = known.add(offset, loaded, means, sums);
   }
 
   using Known = typename ChannelGradient<C>::Known;
@@ -59,20 +66,22 @@ struct ResidentBackward {
   __device__ Added added(int64_t) const { return {}; }
   __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[2],
                       const Parameter (&parameters)[kPack], const Added&) const {
+    const Map map_to{
+        .slopes = {}, .x = terms.x, .addend = nullptr, .dx = dx, .daddend = nullptr, .channels = {}};
+    __builtin_assume(map_to.x != nullptr);
     map_to.template apply<true>(offset, kPack, parameters,
                                 typename Map::template Loaded<kPack>{
                                     .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = ~0u});
   }
 };
 
-template <class T>
+template <class T, bool two>
 bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
   const ChannelView view = call.view();
   const NormSource<C> source = source_of<C>(call.main);
   const T* x = call.main.x.as<const T>();
-  T* dx = call.main.dx.as<T>();
-  const ResidentBackward<T> pass{
+  const ResidentBackward<T, two> pass{
       .terms = {.slopes = {call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
                            pointer_or_null<const uint8_t>(call.mask)},
                 .x = x,
@@ -84,9 +93,10 @@ bool run(const NormGradCall& call, const Stream& stream, void* workspace) {
                 .alpha_step = 0},
       .gradient = {source, pointer_or_null<C>(call.main.dweight), pointer_or_null<C>(call.main.dbias),
                    nullptr},
-      .map_to = {.slopes = {}, .x = x, .addend = nullptr, .dx = dx, .daddend = nullptr, .channels = {}},
+      .dx = call.main.dx.as<T>(),
       .inverse_count = 1.0 / static_cast<double>(view.per_channel())};
-  return allows_packs<T>({x, pass.terms.dz, pass.terms.slopes.dy, pass.terms.slopes.dy2, dx, source.mean}) &&
+  return allows_packs<T>(
+             {x, pass.terms.dz, pass.terms.slopes.dy, pass.terms.slopes.dy2, pass.dx, source.mean}) &&
          run_resident(stream, view, pass, workspace);
 }
 
@@ -106,7 +116,8 @@ bool norm_backward_resident(const NormGradCall& call, const Stream& stream, void
     if constexpr (sizeof(T) == sizeof(double)) {
       return false;
     } else {
-      return run<T>(call, stream, workspace);
+      return call.dy2.present ? run<T, true>(call, stream, workspace)
+                              : run<T, false>(call, stream, workspace);
     }
   });
 }

@@ -59,7 +59,8 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
   const NormPlan plan = plan_norm_sums(simplified_norm_view(view), allows_packs<T>({x}) ? kNormPack<T> : 1,
                                        norm_blocks(stream.device.index, kStatisticsBlocks));
-  sum_channels<T, 4>(stream, plan, terms, static_cast<C*>(table));
+  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
+  sum_channels<T, packs, packs>(stream, plan, terms, static_cast<C*>(table));
   finish_channels<2>(stream, plan, static_cast<const C*>(table),
                      FinishStatistics<T>{statistics, parameters, terms, count});
 }

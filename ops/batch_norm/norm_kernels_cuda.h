@@ -375,19 +375,20 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 }  // namespace detail
 
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
-/// `groups` of 8 elements in flight; one by one, `groups` elements.
-template <class T, int groups, class Terms>
+/// `column_packs` of 16 bytes of a tensor in flight by columns, `plane_packs` by planes; elements, one by
+/// one.
+template <class T, int column_packs, int plane_packs, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
   const auto run = [&]<int pack>() {
-    constexpr int unroll = pack == 1 ? groups : groups * NormPlan::kGroup / pack;
     const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
     if (plan.by_columns) {
-      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, unroll, Terms>, terms, plan, divide,
+      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, column_packs, Terms>, terms, plan, divide,
                    table);
     } else {
-      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, unroll, Terms>, terms, plan, divide, table);
+      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, plane_packs, Terms>, terms, plan, divide,
+                   table);
     }
   };
   if constexpr (sizeof(T) < sizeof(double)) {

@@ -203,17 +203,20 @@ inline NormResidentPlan keep_places(const ChannelView& view, const NormRoom& roo
   return {};
 }
 
-/// The planes of neighbouring channels are. Teams are small: two blocks on a processor, where that leaves few
-/// threads idle, work while the other waits.
+/// The planes of neighbouring channels are. Teams are small: two blocks on a processor work while the other
+/// waits, which pays where threads of smaller blocks are not left idle and where there is much to wait for.
 inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
-  const int64_t most_rounds = view.inner % kMaskGroup == 0 ? 2 : INT64_MAX;
+  const bool whole_planes = view.inner % kMaskGroup == 0;
+  const int64_t most_rounds = whole_planes ? 2 : INT64_MAX;
   for (const int channels : {1, 2, 4, 8}) {
     const int64_t run = channels * view.inner;
     if (run % kMaskGroup != 0 || run * room.element_bytes < kLeastRunBytes) continue;
     for (const BlockRoom& blocks : {half_processors(room), whole_processors(room)}) {
       NormResidentPlan plan = resident_panel(view, pack, channels, blocks.threads);
-      if (blocks.blocks > room.processors && plan.columns * plan.lanes * 16 < blocks.threads * 15) continue;
+      const bool halves = blocks.threads == NormResidentPlan::kHalfThreads;
+      if (halves && plan.columns * plan.lanes * 16 < blocks.threads * 15) continue;
+      if (halves && !whole_planes && room.tensors == 1) continue;
       share_out(plan, view, room, blocks, most_rounds);
       if (plan.fits()) return plan;
     }
