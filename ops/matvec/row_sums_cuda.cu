@@ -27,7 +27,8 @@ struct RowPlaces {
 /// instructions are what a small product waits for.
 template <int pack, int unroll, int lanes, bool exact, class T>
 __global__ void __launch_bounds__(RowSumPlan::kThreads)
-    short_rows_kernel(RowPlaces places, const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y) {
+    short_rows_kernel(RowPlaces places, ThinBias bias, const T* __restrict__ a, const T* __restrict__ x,
+                      T* __restrict__ y) {
   using Loaded = cuda::Pack<T, pack>;
   constexpr bool wide = sizeof(Loaded) == 16;
   const uint32_t lane = threadIdx.x % lanes;
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(kThinLanes, sum, distance);
   }
-  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(sum);
+  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(with_bias<T>(bias, sum, row, 0));
 }
 
 // ---- rows of any length
@@ -157,6 +158,7 @@ struct RowSumLaunch {
   const T *a, *x;
   T* y;
   compute_type<T>* table;
+  ThinBias bias;
 
   cuda::LaunchShape grid(const RowSumPlan& plan) const {
     return {.grid = dim3(
@@ -173,7 +175,7 @@ struct RowSumLaunch {
         .part_packs = plan.part_packs,
         .x_vector = problem.x_vector,
         .vectors = problem.vectors};
-    const ThinOutput output(problem, plan.parts);
+    const ThinOutput output(problem, plan.parts, bias);
     cuda::launch(stream, grid(plan), row_sums_kernel<pack, unroll, vectors, interleaved, T>, shape, output, a,
                  x, y, table);
     fold_thin_parts<T>(stream, problem, output, table, y);
@@ -190,11 +192,12 @@ struct RowSumLaunch {
     const RowPlaces places(problem, plan.packs);
     if constexpr (wide) {
       if (plan.packs == lanes * unroll) {
-        cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, true, T>, places, a, x, y);
+        cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, true, T>, places, bias, a, x,
+                     y);
         return;
       }
     }
-    cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, false, T>, places, a, x, y);
+    cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, false, T>, places, bias, a, x, y);
   }
 
   /// One vector.
@@ -220,9 +223,9 @@ struct RowSumLaunch {
 
 template <class T>
 void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
-                     compute_type<T>* table) {
+                     compute_type<T>* table, const ThinBias& bias) {
   constexpr int widest = cuda::kPackSize<T>;
-  const RowSumLaunch<T> launch{stream, problem, a, x, y, table};
+  const RowSumLaunch<T> launch{stream, problem, a, x, y, table, bias};
   // Both sides allow it: vectors begin at multiples of `columns` elements.
   const int pack = std::min(pack_of<T>(problem.columns, a), pack_of<T>(problem.columns, x));
   if (problem.vectors > 1) {
@@ -243,12 +246,13 @@ void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* 
   launch.template run<1>();
 }
 
-template void launch_row_sums(const Stream&, const ThinProblem&, const float*, const float*, float*, float*);
+template void launch_row_sums(const Stream&, const ThinProblem&, const float*, const float*, float*, float*,
+                              const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const double*, const double*, double*,
-                              double*);
+                              double*, const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const float16*, const float16*, float16*,
-                              float*);
+                              float*, const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*, bfloat16*,
-                              float*);
+                              float*, const ThinBias&);
 
 }  // namespace sinter::ops
