@@ -139,12 +139,11 @@ class Backward {
     const auto terms = terms_of<kind>();
     const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
                                        terms.main_source.mean, terms.addend_source.mean});
-    const NormPlan plan = plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1,
-                                         norm_blocks(stream_.device.index, kGradientBlocks));
-    constexpr int few = kind == GradKind::kPReluAddend ? 1 : 2;
-    constexpr bool plain = kind == GradKind::kPlain, is_float = sizeof(T) == sizeof(float);
-    sum_channels<T, plain ? (is_float ? 8 : 4) : few*(is_float ? 2 : 1), plain ? (is_float ? 6 : 4) : few>(
-        stream_, plan, terms, table_);
+    const NormPlan plan =
+        plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1, wide ? NormPlan::kGroup : 1,
+                       norm_blocks(stream_.device.index, kGradientBlocks));
+    constexpr int packs = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
+    sum_channels<T, packs, packs, NormPlan::kGroup>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
         .addend = addend_,
@@ -162,7 +161,7 @@ class Backward {
     const auto map = map_of<two, has_alpha>(slopes);
     const bool wide =
         allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
-    map_channels_of<T, two ? 1 : 2, 1>(stream_, simplified_norm_view(view_), wide, map);
+    map_channels_of<T, two ? 1 : 2, 1, NormPlan::kGroup>(stream_, simplified_norm_view(view_), wide, map);
   }
 
   void sum_alphas() {

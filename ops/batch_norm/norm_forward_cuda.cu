@@ -57,10 +57,11 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   }
   const T* x = tensor.x.as<const T>();
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  const NormPlan plan = plan_norm_sums(simplified_norm_view(view), allows_packs<T>({x}) ? kNormPack<T> : 1,
+  const int pack = allows_packs<T>({x}) ? kNormPack<T> : 1;
+  const NormPlan plan = plan_norm_sums(simplified_norm_view(view), pack, pack,
                                        norm_blocks(stream.device.index, kStatisticsBlocks));
   constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
-  sum_channels<T, packs, packs>(stream, plan, terms, static_cast<C*>(table));
+  sum_channels<T, packs, packs, kNormPack<T>>(stream, plan, terms, static_cast<C*>(table));
   finish_channels<2>(stream, plan, static_cast<const C*>(table),
                      FinishStatistics<T>{statistics, parameters, terms, count});
 }
@@ -70,8 +71,8 @@ void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* main_parameters,
                  const Normalize<compute_type<T>>* addend_parameters) {
   const auto map = map_of<T, kind, activation>(call, main_parameters, addend_parameters);
-  map_channels_of<T, 2, 2>(stream, simplified_norm_view(call.view()),
-                           allows_packs<T>({map.x, map.addend, map.y}), map);
+  map_channels_of<T, 2, 2, kNormPack<T>>(stream, simplified_norm_view(call.view()),
+                                         allows_packs<T>({map.x, map.addend, map.y}), map);
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums; or, where the tensor

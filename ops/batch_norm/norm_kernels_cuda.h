@@ -375,26 +375,24 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 }  // namespace detail
 
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
-/// `column_packs` of 16 bytes of a tensor in flight by columns, `plane_packs` by planes; elements, one by
-/// one.
-template <class T, int column_packs, int plane_packs, class Terms>
+/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes.
+template <class T, int column_packs, int plane_packs, int plane_pack, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-  const auto run = [&]<int pack>() {
-    const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
-    if (plan.by_columns) {
-      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, column_packs, Terms>, terms, plan, divide,
-                   table);
-    } else {
-      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, plane_packs, Terms>, terms, plan, divide,
-                   table);
-    }
+  const auto run = [&](auto* kernel) {
+    const cuda::WideDivide divide(
+        std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / plan.pack, 1));
+    cuda::launch(stream, shape, kernel, terms, plan, divide, table);
   };
   if constexpr (sizeof(T) < sizeof(double)) {
-    if (plan.pack == kNormPack<T>) return run.template operator()<kNormPack<T>>();
+    if (plan.pack > 1) {
+      return plan.by_columns ? run(detail::sum_columns_kernel<kNormPack<T>, column_packs, Terms>)
+                             : run(detail::sum_planes_kernel<plane_pack, plane_packs, Terms>);
+    }
   }
-  run.template operator()<1>();
+  plan.by_columns ? run(detail::sum_columns_kernel<1, column_packs, Terms>)
+                  : run(detail::sum_planes_kernel<1, plane_packs, Terms>);
 }
 
 /// Adds the partial results in `table` up and finishes every channel.
@@ -418,8 +416,8 @@ int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
 /// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
-/// planes come in whole packs.
-template <class T, int column_groups, int plane_groups, class Map>
+/// planes come in whole packs, which are of `plane_pack` elements.
+template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
   const int64_t count = view.numel();
@@ -441,10 +439,11 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
         const NormPlan plan = plan_norm_map(view, pack, blocks);
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
         cuda::launch_early(stream, shape, kernel, map, plan);
-      } else if (view.inner % pack == 0) {
-        flat.template operator()<FlatWalk::kOneChannel, pack, plane_groups * packs>();
+      } else if (view.inner % plane_pack == 0) {
+        flat.template
+        operator()<FlatWalk::kOneChannel, plane_pack, plane_groups * NormPlan::kGroup / plane_pack>();
       } else {
-        flat.template operator()<FlatWalk::kManyChannels, pack, 1>();
+        flat.template operator()<FlatWalk::kManyChannels, plane_pack, 1>();
       }
       return;
     }

@@ -2,14 +2,18 @@
 // .cu files. NormResidentPlan says how the tensor is cut.
 //
 // Pass, what is computed; elements of type T come in packs of kPack, those of kTensors tensors:
-//   source(i)                          tensor i, as const T*
-//   Center, center(channel), and centers(channel, centers), those of kPack channels from a multiple of it on
-//   Beside, beside(offset)             what else the sums read of a pack
-//   add(offset, packs, beside, centers, sums)       adds to sums[kValues][kPack]; may change packs
-//   Known, known(channel, keeps)       what finishing a channel reads; keeps: it will be kept too
-//   Finished, finish(known, sums)      what the map needs of a channel, from its double sums; a Parameter's
-//   `main` keep(channel, known, sums)         writes what the op gives of the channel Added, added(offset)
-//   what else the map reads of a pack map(offset, packs, parameters, added)
+//   source(i)                    tensor i, as const T*
+//   Center, center(channel)      what a channel's terms need
+//   centers(channel, centers)    the same of the kPack channels from a multiple of it on
+//   Beside, beside(offset)       what else the sums read of a pack
+//   add(offset, packs, beside, centers, sums)
+//                                adds to sums[kValues][kPack]; if kChanges, it changes pack kChanged
+//   Known, known(channel, keeps) what finishing a channel reads; keeps: it will be kept, too
+//   Finished, finish(known, sums)
+//                                what the map needs of a channel: the `main` of a Parameter
+//   keep(channel, known, sums)   writes what the op gives of the channel
+//   Added, added(offset)         what else the map reads of a pack
+//   map(offset, packs, parameters, added)
 #pragma once
 
 #include <cooperative_groups.h>

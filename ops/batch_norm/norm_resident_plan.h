@@ -33,7 +33,7 @@ struct NormResidentPlan {
   static constexpr int kHalfThreads = 256;   ///< of one that shares it with another
   static constexpr int kValues = 2;          ///< sums of a channel
   static constexpr int kBatch = 4;           ///< slots that a thread works on at a time
-  static constexpr int kMostChannels = 128;  ///< of a panel
+  static constexpr int kMostChannels = 128;  ///< of a panel: so many that each sum has a thread
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
   static constexpr int kTurns = 2;            ///< panels of a team that the table has room for at a time

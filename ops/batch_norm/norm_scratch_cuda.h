@@ -42,8 +42,8 @@ inline size_t norm_table_bytes(const NormProblem& problem, int per_processor, in
   const ChannelView view = simplified_norm_view(problem.view);
   const int64_t blocks = norm_blocks(problem.device, per_processor);
   const int pack = 16 / static_cast<int>(size_of(problem.dtype));
-  const int64_t size =
-      std::max(plan_norm_sums(view, pack, blocks).table_size(), plan_norm_sums(view, 1, blocks).table_size());
+  const int64_t size = std::max(plan_norm_sums(view, pack, pack, blocks).table_size(),
+                                plan_norm_sums(view, 1, 1, blocks).table_size());
   return static_cast<size_t>(size) * static_cast<size_t>(values) * size_of(accumulate_dtype(problem.dtype));
 }
 

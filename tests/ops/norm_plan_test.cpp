@@ -44,8 +44,8 @@ void expect_each_element_once(const ChannelView& view, const NormPlan& plan) {
   for (size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(visits[i], 1) << "element " << i;
 }
 
-void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int64_t blocks) {
-  ASSERT_TRUE(plan.pack == 1 || plan.pack == pack);
+void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int plane_pack, int64_t blocks) {
+  ASSERT_TRUE(plan.pack == 1 || plan.pack == (plan.by_columns ? pack : plane_pack));
   ASSERT_EQ(plan.channels, view.channels);
   ASSERT_EQ(NormPlan::kThreads % plan.columns, 0);
   ASSERT_LE(plan.columns, 32);
@@ -86,11 +86,11 @@ TEST(NormPlan, VisitsEachElementOnce) {
     ChannelView view{
         .outer = extent(generator, 50), .channels = extent(generator, 40), .inner = extent(generator, 20)};
     if (generator.uniform() < 0.4) view.inner = 1;
-    const int pack = any_pack(generator);
+    const int pack = any_pack(generator), plane_pack = pack == 1 ? 1 : any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(600));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
                                     << " in packs of " << pack << ", " << blocks << " blocks");
-    expect_each_element_once(view, plan_norm_sums(view, pack, blocks));
+    expect_each_element_once(view, plan_norm_sums(view, pack, plane_pack, blocks));
     if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
       expect_each_element_once(view, plan_norm_map(view, pack, blocks));
     }
@@ -108,18 +108,18 @@ TEST(NormPlan, IsSoundForAnyShape) {
     if (generator.uniform() < 0.4) view.inner = 1;
     if (generator.uniform() < 0.05) view.outer *= int64_t{1} << 16;
     view = simplified_norm_view(view);
-    const int pack = any_pack(generator);
+    const int pack = any_pack(generator), plane_pack = pack == 1 ? 1 : any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(2000));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
                                     << " in packs of " << pack << ", " << blocks << " blocks");
-    expect_sound(view, plan_norm_sums(view, pack, blocks), pack, blocks);
+    expect_sound(view, plan_norm_sums(view, pack, plane_pack, blocks), pack, plane_pack, blocks);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(NormPlan, TakesWholePacksWhereverItCan) {
   const auto pack = [](int64_t outer, int64_t channels, int64_t inner) {
-    return plan_norm_sums({outer, channels, inner}, 8, 500).pack;
+    return plan_norm_sums({outer, channels, inner}, 8, 8, 500).pack;
   };
   EXPECT_EQ(pack(256 * 56 * 56, 64, 1), 8);  // NHWC
   EXPECT_EQ(pack(256, 64, 56 * 56), 8);      // NCHW, planes of whole packs
@@ -132,7 +132,7 @@ TEST(NormPlan, TakesWholePacksWhereverItCan) {
 TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
   for (const ChannelView& view : {ChannelView{256 * 56 * 56, 256, 1}, ChannelView{256, 512, 49},
                                   ChannelView{256 * 14 * 14, 1024, 1}, ChannelView{256, 1024, 196}}) {
-    EXPECT_LE(plan_norm_sums(view, 8, 528).table_size() * 20, view.numel());
+    EXPECT_LE(plan_norm_sums(view, 8, 8, 528).table_size() * 20, view.numel());
   }
 }
 
