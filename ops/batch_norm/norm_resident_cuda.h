@@ -27,8 +27,9 @@
 namespace sinter::ops {
 namespace detail {
 
-// ---- copies into shared memory, which run on while the thread does
+// ---- copies into shared memory, which run on while the thread does (before compute capability 8.0 it waits)
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 __device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
@@ -57,6 +58,13 @@ __device__ __forceinline__ void wait_for_copies(int pending) {
   }
 #undef SINTER_WAIT
 }
+#else
+__device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
+  *to = *static_cast<const uint4*>(from);
+}
+__device__ __forceinline__ void end_copy_batch() {}
+__device__ __forceinline__ void wait_for_copies(int) {}
+#endif
 
 // ---- sums that blocks exchange: each comes with the number of its turn, so that its reader knows it is
 // there
