@@ -17,11 +17,11 @@ struct PReluGradData {
 /// writes dx by the slopes that slopes_of() has, and calls join(sums) with the terms of dalpha of every
 /// `unroll` packs, which are in flight together: `n` sums, one for each element of a pack or one for all.
 /// Registers are what limits `unroll`: neither slopes nor these sums are alive while packs are awaited.
-template <int unroll, int pack, int n, class T, class At, class Slopes, class Join>
-__device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, uint32_t begin, uint32_t end,
-                                                 uint32_t step, At at, Slopes slopes_of, Join join) {
+template <int unroll, int pack, int n, class T, class Index, class At, class Slopes, class Join>
+__device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, Index begin, Index end,
+                                                 Index step, At at, Slopes slopes_of, Join join) {
   using Words = PReluWords<T, pack>;
-  for (uint32_t i = begin; i < end; i += unroll * step) {
+  for (Index i = begin; i < end; i += unroll * step) {
     Words values[unroll], gradients[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {

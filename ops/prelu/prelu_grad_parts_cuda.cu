@@ -91,8 +91,26 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
   }
 }
 
-/// Block (tile, part) of the plan. `flat`: a run is one element.
-template <int pack, bool flat, class T>
+/// Takes in the elements that a column has behind its last whole pack; `sums` has a place for each.
+template <class T, class C>
+__device__ __forceinline__ void take_elements_behind(const PReluGradWalk& walk, const PReluGradData<T>& data,
+                                                     int64_t column, C* sums) {
+  using Element = PReluWords<T, 1>;
+  const PReluGradPlan& plan = walk.plan;
+  const int64_t behind = plan.elements_behind(column);
+#pragma unroll 1
+  for (int64_t i = 0; i < behind; ++i) {
+    const int64_t in_row = column * plan.pack + i, offset = plan.rows * plan.columns * plan.pack + in_row;
+    const Element value{{data.x[offset]}}, gradient{{data.dy[offset]}};
+    prelu_pack(value, gradient, Element{{data.alpha[walk.channel_of(in_row)]}}).store(data.dx, offset);
+    C term[1] = {};
+    add_prelu_terms(value, gradient, term);
+    sums[i] += term[0];
+  }
+}
+
+/// Block (tile, part) of the plan. `flat`: a run is one element. Index counts the tensor's packs.
+template <int pack, bool flat, class Index, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     prelu_grad_parts_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T> data,
                             compute_type<T>* table) {
@@ -103,39 +121,26 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint32_t x;
   const auto lane = static_cast<int>(walk.by_width.divide(threadIdx.x, x));
   const int64_t column = int64_t{blockIdx.x} * plan.width + x;
-  C sums[pack] = {};
-  if (lane < plan.lanes && column < plan.columns) {
-    const PReluWords<T, pack> slopes = walk.template slopes<pack, flat>(data.alpha, column);
-    const int64_t row = plan.first_row(blockIdx.y), rows = plan.end_row(blockIdx.y, column) - row;
-    const int64_t base = (row * plan.columns + column) * pack;
-    const PReluGradData<T> part{data.alpha, data.x + base, data.dy + base, data.dx + base, nullptr};
-    const auto step = static_cast<uint32_t>(plan.lanes), columns = static_cast<uint32_t>(plan.columns);
-    take_prelu_packs<kInFlight<T>, pack, pack>(
-        part, static_cast<uint32_t>(lane), static_cast<uint32_t>(rows), step,
-        [&](uint32_t i) { return uint64_t{i} * columns; }, [&] { return slopes; },
-        [&](const C(&terms)[pack]) {
-#pragma unroll
-          for (int i = 0; i < pack; ++i) sums[i] += terms[i];
-        });
-    const int64_t behind = plan.elements_behind(column);
-    if (behind > 0 && lane == 0 && blockIdx.y == 0) {
-      const int64_t offset = (plan.rows * plan.columns + column) * pack;
-#pragma unroll
-      for (int i = 0; i < pack; ++i) {
-        if (i >= behind) continue;
-        using Element = PReluWords<T, 1>;
-        const Element value{{data.x[offset + i]}}, gradient{{data.dy[offset + i]}};
-        const T slope = data.alpha[walk.channel_of(column * pack + i)];
-        prelu_pack(value, gradient, Element{{slope}}).store(data.dx, offset + i);
-        C term[1] = {};
-        add_prelu_terms(value, gradient, term);
-        sums[i] += term[0];
-      }
-    }
-  }
   if (lane < plan.lanes) {
+    C sums[pack] = {};
+    if (column < plan.columns) {
+      const PReluWords<T, pack> slopes = walk.template slopes<pack, flat>(data.alpha, column);
+      // Packs are counted through all rows, so that a number is a place.
+      const int64_t row = plan.first_row(blockIdx.y) + lane, end = plan.end_row(blockIdx.y, column);
+      const auto columns = static_cast<Index>(plan.columns);
+      take_prelu_packs<kInFlight<T>, pack, pack>(
+          data, static_cast<Index>(row) * columns + static_cast<Index>(column),
+          static_cast<Index>(end) * columns, static_cast<Index>(plan.lanes) * columns,
+          [](Index i) { return i; }, [&] { return slopes; },
+          [&](const C(&terms)[pack]) {
 #pragma unroll
-    for (int i = 0; i < pack; ++i) shared[(lane * plan.width + static_cast<int>(x)) * pack + i] = sums[i];
+            for (int i = 0; i < pack; ++i) sums[i] += terms[i];
+          });
+    }
+    C* const mine = shared + (lane * plan.width + static_cast<int>(x)) * pack;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) mine[i] = sums[i];
+    if (lane == 0 && blockIdx.y == 0 && column < plan.columns) take_elements_behind(walk, data, column, mine);
   }
   C* slots = table + (blockIdx.y * plan.tiles + blockIdx.x) * plan.slots;
   if constexpr (flat) {
@@ -195,7 +200,12 @@ void launch_flat(const Stream& stream, const PReluGradPlan& plan, const PReluGra
   const cuda::LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(kThreads)};
-  cuda::launch(stream, shape, prelu_grad_parts_kernel<pack, flat, T>, walk, data, table);
+  // With some steps of a block's threads beyond the end.
+  const bool narrow = (plan.all_rows() + 8 * plan.lanes) * plan.columns < INT32_MAX;
+  cuda::launch(stream, shape,
+               narrow ? prelu_grad_parts_kernel<pack, flat, uint32_t, T>
+                      : prelu_grad_parts_kernel<pack, flat, uint64_t, T>,
+               walk, data, table);
   const PReluGradFold fold = plan_prelu_grad_fold(plan);
   const cuda::LaunchShape second{
       .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, fold.side))),

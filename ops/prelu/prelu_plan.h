@@ -143,13 +143,11 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
   if (whole <= width) width -= width % whole;
   plan.width = static_cast<int>(width);
   plan.tiles = (plan.columns + width - 1) / width;
-  // Kernels count a part's packs with 32 bits: giant rows are a part each.
-  const bool giant = plan.columns > INT32_MAX;
-  plan.lanes = giant ? 1 : static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width));
+  plan.lanes = static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width));
   const int64_t steps = (plan.all_rows() + plan.lanes - 1) / plan.lanes;  // of a tile's threads over all rows
-  int64_t wanted =
-      plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows : (kBlocks + plan.tiles - 1) / plan.tiles;
-  wanted = giant ? plan.all_rows() : std::max(wanted, (steps + kLongSum - 1) / kLongSum);
+  const int64_t wanted = std::max(
+      (steps + kLongSum - 1) / kLongSum,
+      plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows : (kBlocks + plan.tiles - 1) / plan.tiles);
   const int64_t parts = std::clamp<int64_t>(wanted, 1, std::min(steps, kMostParts));
   plan.part_rows = (plan.all_rows() + parts - 1) / parts;
   plan.parts = (plan.all_rows() + plan.part_rows - 1) / plan.part_rows;
