@@ -169,17 +169,19 @@ void measure(bench::Report& report, const Case& c) {
   const std::string shape =
       fmt::format("{}{} ({},{},{},{})", name_of(c.tail), c.two_gradients ? " dy+dy2" : "", n, channels, h, w);
   const std::string dtype(to_string(c.dtype)), layout(to_string(c.layout));
-  const std::string names[] = {"forward " + shape, "backward " + shape};
+  const std::string names[] = {"forward " + shape, "backward " + shape, "forward+backward " + shape};
   // Forward does not know how many gradients there will be.
-  const bool wanted[] = {!c.two_gradients && report.wants("batch_norm", names[0], dtype, layout),
-                         report.wants("batch_norm", names[1], dtype, layout)};
-  if (!wanted[0] && !wanted[1]) return;
+  const auto wants = [&](int direction) {
+    return (direction == 1 || !c.two_gradients) &&
+           report.wants("batch_norm", names[direction], dtype, layout);
+  };
+  if (!wants(0) && !wants(1) && !wants(2)) return;
   const NoGrad no_grad;
   const Tensors tensors(c);
   const double bytes = static_cast<double>(tensors.x.spec().bytes());
   const double mask = static_cast<double>(tensors.x.numel()) / 8.0;
   const auto add = [&](int direction, double minimum, const std::function<double(ops::NormBackend)>& time) {
-    if (!wanted[direction]) return;
+    if (!wants(direction)) return;
     bench::Row row{.suite = "batch_norm", .name = names[direction], .dtype = dtype, .layout = layout};
     row.us = time(ops::NormBackend::kSinter);
     row.minimum_bytes = minimum;
@@ -187,7 +189,8 @@ void measure(bench::Report& report, const Case& c) {
       row.peers_us["cudnn"] = time(ops::NormBackend::kCudnn);
       row.target_speedup["cudnn"] = 1.0;
     }
-    if (c.has_target) row.target_share = 0.9;
+    if (c.has_target && direction < 2) row.target_share = 0.9;
+    if (c.has_target && direction == 2) row.target_speedup["torch_compile"] = 1.0;
     report.add(std::move(row));
   };
   add(0, forward_bytes(c, bytes, mask),
@@ -195,6 +198,9 @@ void measure(bench::Report& report, const Case& c) {
   add(1, backward_bytes(c, bytes, mask), [&](ops::NormBackend backend) {
     const std::vector<Tensor> outputs = tensors.forward(backend);
     return bench::time_cold([&] { tensors.backward(outputs, backend); });
+  });
+  add(2, forward_bytes(c, bytes, mask) + backward_bytes(c, bytes, mask), [&](ops::NormBackend backend) {
+    return bench::time_cold([&] { tensors.backward(tensors.forward(backend), backend); });
   });
 }
 

@@ -75,7 +75,7 @@ wants() {
 # The peer of a suite, if it has one.
 peer_of() {
   case $1 in
-    copy | prelu | permute | batch_norm | matvec) echo torch_kernels ;;
+    copy | prelu | permute | batch_norm | matvec | conv2d | linear) echo torch_kernels ;;
     train_step) echo torch_resnet ;;
     eager_overhead) echo torch_eager_overhead ;;
   esac

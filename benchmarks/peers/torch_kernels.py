@@ -1,6 +1,7 @@
-"""PyTorch on the four kernel families, eager and compiled, forward and backward, as captured graphs.
+"""PyTorch on the four kernel families, eager and compiled, forward and backward, as captured graphs; and on first layers
+of convolutional networks and linear layers, eager.
 
-The cases carry the names of prelu_, permute_, batch_norm_ and matvec_benchmark.
+The cases carry the names of prelu_, permute_, batch_norm_, matvec_, conv2d_ and linear_benchmark.
 """
 import gc
 
@@ -181,12 +182,56 @@ def matvec(peers):
                 peers.measure("matvec", f"(16384,{n}){ending}", dtype, "", peer, run)
 
 
+FIRST_LAYERS = (("resnet50 stem", 256, 3, 224, 64, 7, 2, 3), ("3x3 stem, stride 2", 256, 3, 224, 64, 3, 2, 1),
+                ("3x3 stem", 128, 3, 112, 64, 3, 1, 1), ("cifar stem", 512, 3, 32, 64, 3, 1, 1),
+                ("patches", 64, 3, 224, 96, 4, 4, 0), ("digits", 512, 1, 28, 32, 3, 1, 1))
+
+
+def conv2d(peers):
+    for name, n, c, size, o, kernel, stride, padding in FIRST_LAYERS:
+        if peers.quick and n > 128:
+            continue
+        for dtype in ("float16", "bfloat16", "tf32"):
+            torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+            element = "float32" if dtype == "tf32" else dtype
+            x, weight = normal((n, c, size, size), element, "NHWC"), normal((o, c, kernel, kernel), element, "NHWC")
+            forward = lambda: F.conv2d(x, weight, stride=stride, padding=padding)
+            dy = torch.randn_like(forward())
+
+            def gradient(mask):
+                return torch.ops.aten.convolution_backward(dy, x, weight, None, (stride, stride), (padding, padding), (1, 1),
+                                                           False, (0, 0), 1, mask)
+
+            calls = (("forward", forward), ("grad_input", lambda: gradient((True, False, False))),
+                     ("grad_weight", lambda: gradient((False, True, False))))
+            for what, call in calls:
+                run = lambda call=call: {"us": time_cold(call)}
+                peers.measure("conv2d", f"{what} {name} ({n},{c},{size},{size})", dtype, "NHWC", "torch_eager", run)
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def linear(peers):
+    for dtype in DTYPES:
+        for rows, n, out in ((1, 512, 10), (1, 2048, 1000), (2, 2048, 1000), (4, 512, 1000), (8, 2048, 1000), (1, 4096, 4096),
+                             (1000, 512, 1), (1000, 2048, 2), (16384, 64, 1), (256, 2048, 1000)):
+            x, weight, bias = normal((rows, n), dtype), normal((out, n), dtype), normal((out,), dtype)
+            run = lambda: {"us": time_cold(lambda: F.linear(x, weight, bias))}
+            peers.measure("linear", f"forward ({rows},{n}) to {out}", dtype, "", "torch_eager", run)
+        for rows, n, out in ((16, 512, 1000), (256, 512, 1000), (256, 2048, 1000), (512, 512, 10), (128, 25088, 512),
+                             (4096, 64, 64), (4096, 1024, 1024), (12544, 512, 512), (32768, 512, 512)):
+            if peers.quick and rows > 1000:
+                continue
+            dy, x = normal((rows, out), dtype), normal((rows, n), dtype)
+            run = lambda: {"us": time_cold(lambda: (torch.mm(dy.T, x), dy.sum(0)))}
+            peers.measure("linear", f"grad_weight_bias ({rows},{n}) to {out}", dtype, "", "torch_eager", run)
+
+
 def main():
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     peers = Peers(__doc__)
     for suite, family in (("copy", copies), ("prelu", prelu), ("permute", permute), ("batch_norm", batch_norm),
-                          ("matvec", matvec)):
+                          ("matvec", matvec), ("conv2d", conv2d), ("linear", linear)):
         if peers.wants_suite(suite):
             family(peers)
     peers.finish()

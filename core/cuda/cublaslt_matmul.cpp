@@ -3,15 +3,12 @@
 #include <bit>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
-#include <unordered_map>
-#include <utility>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cublaslt_handles.h>
 #include <sinter/core/cuda/cublaslt_matmul.h>
+#include <sinter/core/runtime/plan_store.h>
 #include <sinter/core/runtime/settings.h>
 
 namespace sinter::cuda {
@@ -45,11 +42,28 @@ uint32_t alignment_of(const void* data) {
   return uint32_t{1} << std::countr_zero(address);
 }
 
+/// The array that an epilogue reads or writes, and cuBLASLt's name for what it does.
+struct Extra {
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* data = nullptr;
+
+  Extra() = default;
+  /// None if the array is not aligned.
+  explicit Extra(const MatmulEpilogue& asked) {
+    const void* const array = asked.bias != nullptr ? asked.bias : asked.row_sums;
+    if (array == nullptr || alignment_of(array) != kBestAlignment) return;
+    data = array;
+    // "B": to cuBLASLt our a is the second operand.
+    epilogue = asked.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB;
+  }
+};
+
 /// A problem with all that decides which algorithm it gets.
 struct Key {
   MatmulProblem problem;
   int device = 0;
-  bool allow_tf32 = false, has_bias = false;
+  bool allow_tf32 = false;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::array<uint32_t, 3> alignments{};  // of a, b and y
   size_t workspace_bytes = 0;
 
@@ -63,7 +77,7 @@ struct KeyHash {
     const MatmulProblem& p = key.problem;
     mix(p.dtype), mix(p.transpose_a), mix(p.transpose_b), mix(p.m), mix(p.n), mix(p.k);
     mix(p.batch), mix(p.a_stride), mix(p.b_stride);
-    mix(key.device), mix(key.allow_tf32), mix(key.has_bias), mix(key.workspace_bytes);
+    mix(key.device), mix(key.allow_tf32), mix(key.epilogue), mix(key.workspace_bytes);
     for (const uint32_t alignment : key.alignments) mix(alignment);
     return static_cast<size_t>(hash ^ (hash >> 32));
   }
@@ -72,10 +86,10 @@ struct KeyHash {
 /// How a problem is computed; unchanging once made, and so shared by threads.
 struct Plan {
   cublasLtHandle_t handle = nullptr;
-  CublasLtMatmulDesc descriptor;  // unless a bias is added, whose address belongs to the descriptor
+  CublasLtMatmulDesc descriptor;  // unless there is an epilogue, whose address belongs to the descriptor
   CublasLtMatrixLayout a, b, y;
   cublasLtMatmulAlgo_t algorithm{};
-  bool adds_bias = false;
+  bool has_epilogue = false;
 };
 
 template <class T>
@@ -108,15 +122,16 @@ CublasLtMatrixLayout make_layout(cudaDataType_t type, int64_t rows, int64_t colu
 
 /// y^T = op(b)^T op(a)^T: seen by columns, every matrix already is its transpose, so b comes first and
 /// nothing else changes.
-CublasLtMatmulDesc make_descriptor(const MatmulProblem& problem, const Types& types, const void* bias) {
+CublasLtMatmulDesc make_descriptor(const MatmulProblem& problem, const Types& types,
+                                   const Extra& extra = {}) {
   cublasLtMatmulDesc_t made = nullptr;
   SINTER_CUBLAS_CHECK(cublasLtMatmulDescCreate(&made, types.compute, types.scale));
   CublasLtMatmulDesc descriptor(made);
   set(descriptor, CUBLASLT_MATMUL_DESC_TRANSA, problem.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(descriptor, CUBLASLT_MATMUL_DESC_TRANSB, problem.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (bias != nullptr) {
-    set(descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (extra.data != nullptr) {
+    set(descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, extra.epilogue);
+    set(descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra.data);
   }
   return descriptor;
 }
@@ -146,11 +161,11 @@ std::optional<cublasLtMatmulAlgo_t> find_algorithm(const Key& key, const Plan& p
   return result.algo;
 }
 
-/// `bias` is any that fits the key: some versions of cuBLASLt propose nothing while its address is not set.
-std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
+/// `extra` is any that fits the key: some versions of cuBLASLt propose nothing while its address is not set.
+std::shared_ptr<const Plan> make_plan(const Key& key, const Extra& extra) {
   const MatmulProblem& p = key.problem;
   const Types types = types_of(p.dtype, key.allow_tf32);
-  auto plan = std::make_unique<Plan>();
+  auto plan = std::make_shared<Plan>();
   plan->handle = cublaslt_handle(key.device);
   plan->a =
       make_layout(types.data, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.batch, p.a_stride);
@@ -158,12 +173,12 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
       make_layout(types.data, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch, p.b_stride);
   plan->y = make_layout(types.data, p.m, p.n, p.batch, p.m * p.n);
   std::optional<cublasLtMatmulAlgo_t> algorithm;
-  if (key.has_bias) {
-    algorithm = find_algorithm(key, *plan, make_descriptor(p, types, bias));
-    plan->adds_bias = algorithm.has_value();
+  if (extra.data != nullptr) {
+    algorithm = find_algorithm(key, *plan, make_descriptor(p, types, extra));
+    plan->has_epilogue = algorithm.has_value();
   }
   if (!algorithm) {
-    plan->descriptor = make_descriptor(p, types, nullptr);
+    plan->descriptor = make_descriptor(p, types);
     algorithm = find_algorithm(key, *plan, plan->descriptor);
   }
   if (!algorithm) {
@@ -177,47 +192,41 @@ std::unique_ptr<const Plan> make_plan(const Key& key, const void* bias) {
   return plan;
 }
 
-const Plan& find_plan(const Key& key, const void* bias) {
+std::shared_ptr<const Plan> find_plan(const Key& key, const Extra& extra) {
   // Never destroyed, like cuBLASLt's handles.
-  static auto& mutex = *new std::shared_mutex;
-  static auto& plans = *new std::unordered_map<Key, std::unique_ptr<const Plan>, KeyHash>;
-  {
-    const std::shared_lock lock(mutex);
-    if (const auto found = plans.find(key); found != plans.end()) return *found->second;
-  }
-  std::unique_ptr<const Plan> plan =
-      make_plan(key, bias);  // two threads may make one each; the first is kept
-  const std::lock_guard lock(mutex);
-  return *plans.emplace(key, std::move(plan)).first->second;
+  static auto& plans = *new PlanStore<Key, Plan, KeyHash>;
+  if (auto found = plans.find(key)) return *std::move(found);
+  return plans.add(key, make_plan(key, extra), settings::plan_limit());
 }
 
 }  // namespace
 
-bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b,
-                const void* bias, void* y, void* workspace, size_t workspace_bytes) {
+bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b, void* y,
+                const MatmulEpilogue& epilogue, void* workspace, size_t workspace_bytes) {
   SINTER_ASSERT(problem.batch <= std::numeric_limits<int32_t>::max(),
                 "[matmul] a batch of {} is too large for cuBLASLt", problem.batch);
+  const Extra extra(epilogue);
   const Key key{.problem = problem,
                 .device = stream.device.index,
                 .allow_tf32 = settings::allow_tf32(),
-                .has_bias = bias != nullptr && alignment_of(bias) == kBestAlignment,
+                .epilogue = extra.epilogue,
                 .alignments = {alignment_of(a), alignment_of(b), alignment_of(y)},
                 .workspace_bytes = workspace_bytes};
-  const Plan& plan = find_plan(key, bias);
+  const std::shared_ptr<const Plan> plan = find_plan(key, extra);
   const Types types = types_of(problem.dtype, key.allow_tf32);
-  const CublasLtMatmulDesc with_bias =
-      plan.adds_bias ? make_descriptor(problem, types, bias) : CublasLtMatmulDesc();
-  const CublasLtMatmulDesc& descriptor = plan.adds_bias ? with_bias : plan.descriptor;
+  const CublasLtMatmulDesc with_epilogue =
+      plan->has_epilogue ? make_descriptor(problem, types, extra) : CublasLtMatmulDesc();
+  const CublasLtMatmulDesc& descriptor = plan->has_epilogue ? with_epilogue : plan->descriptor;
 
   const float one = 1.0f, zero = 0.0f;
   const double double_one = 1.0, double_zero = 0.0;
   const bool is_double = types.scale == CUDA_R_64F;
   SINTER_CUBLAS_CHECK(cublasLtMatmul(
-      plan.handle, descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one, b,
-      plan.b.get(), a, plan.a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y,
-      plan.y.get(), y, plan.y.get(), &plan.algorithm, workspace, workspace_bytes,
+      plan->handle, descriptor.get(), is_double ? static_cast<const void*>(&double_one) : &one, b,
+      plan->b.get(), a, plan->a.get(), is_double ? static_cast<const void*>(&double_zero) : &zero, y,
+      plan->y.get(), y, plan->y.get(), &plan->algorithm, workspace, workspace_bytes,
       static_cast<cudaStream_t>(stream.native)));
-  return plan.adds_bias;
+  return plan->has_epilogue || (epilogue.bias == nullptr && epilogue.row_sums == nullptr);
 }
 
 }  // namespace sinter::cuda

@@ -25,11 +25,17 @@ struct MatmulProblem {
 /// What the search for algorithms may count on; more does not help.
 inline constexpr size_t kMatmulWorkspace = size_t{32} << 20;
 
-/// Queues the product on the stream. Adds `bias` (n) to each row if it is not null and cuBLASLt can do so;
-/// returns whether it did. The algorithm is cuBLASLt's first choice for the problem, asked for once. 16-bit
-/// types sum in float32, float32 multiplies in TF32 if settings::allow_tf32(). The
-/// stream's device is the current one. Throws DeviceError.
-bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b,
-                const void* bias, void* y, void* workspace, size_t workspace_bytes);
+/// What a product does besides, in the same kernel if cuBLASLt can. One of them at most.
+struct MatmulEpilogue {
+  const void* bias = nullptr;  ///< (n), is added to each row of y
+  void* row_sums = nullptr;    ///< (m), gets the sums along the rows of op(a)
+};
+
+/// Queues the product on the stream; returns whether cuBLASLt could do all of the epilogue, else nothing of
+/// it is done. The algorithm is cuBLASLt's first choice for the problem, asked for once and then remembered,
+/// up to settings::plan_limit() of them. 16-bit types sum in float32, float32 multiplies in TF32 if
+/// settings::allow_tf32(). The stream's device is the current one. Throws DeviceError.
+bool run_matmul(const Stream& stream, const MatmulProblem& problem, const void* a, const void* b, void* y,
+                const MatmulEpilogue& epilogue, void* workspace, size_t workspace_bytes);
 
 }  // namespace sinter::cuda

@@ -234,10 +234,12 @@ std::shared_ptr<const ConvGraph> make_conv_graph(cudnnHandle_t handle, const Con
   return nullptr;
 }
 
-std::vector<ConvConfig> propose_conv_configs(const ConvGraph& graph, DType dtype, const ConvRules& rules) {
+std::vector<ConvConfig> propose_conv_configs(const ConvGraph& graph, DType dtype, const ConvRules& rules,
+                                             bool with_fallbacks) {
   std::vector<ConvConfig> quick = ask(graph, CUDNN_HEUR_MODE_A, dtype, rules);
   std::vector<ConvConfig> careful = ask(graph, CUDNN_HEUR_MODE_B, dtype, rules);
-  std::vector<ConvConfig> fallback = ask(graph, CUDNN_HEUR_MODE_FALLBACK, dtype, rules);
+  std::vector<ConvConfig> fallback;
+  if (with_fallbacks) fallback = ask(graph, CUDNN_HEUR_MODE_FALLBACK, dtype, rules);
 
   std::vector<ConvConfig> all;
   std::set<std::string> seen;

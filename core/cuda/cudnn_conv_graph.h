@@ -36,8 +36,9 @@ struct ConvConfig {
   std::string name;  ///< "engine 38: 10=2 23=5": the same in every process of one version of cuDNN
 };
 
-/// The configurations that obey the rules, in the order of cuDNN's heuristics, its fallbacks last, without
-/// repetitions.
-std::vector<ConvConfig> propose_conv_configs(const ConvGraph& graph, DType dtype, const ConvRules& rules);
+/// The configurations that obey the rules, in the order of cuDNN's heuristics, without repetitions. Those of
+/// its fallback heuristic, which may be very slow, come last if at all.
+std::vector<ConvConfig> propose_conv_configs(const ConvGraph& graph, DType dtype, const ConvRules& rules,
+                                             bool with_fallbacks);
 
 }  // namespace sinter::cuda

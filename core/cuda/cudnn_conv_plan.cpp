@@ -1,9 +1,10 @@
+#include <algorithm>
+#include <limits>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,13 +13,16 @@
 #include <sinter/core/cuda/cudnn_conv_graph.h>
 #include <sinter/core/cuda/cudnn_conv_plan.h>
 #include <sinter/core/cuda/kernel_timer.h>
+#include <sinter/core/cuda/staged_conv_plan.h>
 #include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/plan_store.h>
 #include <sinter/core/runtime/settings.h>
 
 namespace sinter::cuda {
 namespace {
 
-constexpr size_t kMostMeasured = 16;
+constexpr size_t kMostMeasured = 16;  // for each approach
+constexpr double kHopeless = 1.5;     // times the best time: one run is enough to tell
 
 // ---- a plan
 
@@ -74,17 +78,52 @@ size_t bytes_of(const std::array<int64_t, 4>& extents, DType dtype) {
   return static_cast<size_t>(count) * size_of(dtype);
 }
 
+/// One way to put the problem to cuDNN: as it is, or staged.
+struct Approach {
+  std::optional<ConvStaging> staging;
+  ConvProblem problem;
+  std::shared_ptr<const ConvGraph> graph;  // null if cuDNN refuses the problem
+  std::vector<ConvConfig> configs;
+
+  Approach(cudnnHandle_t handle, const ConvProblem& asked, const ConvRules& rules,
+           std::optional<ConvStaging> how = std::nullopt)
+      : staging(how), problem(staging ? staged_problem(asked, *staging) : asked) {
+    if (staging) {
+      const size_t copies = StagedConvPlan::copies_bytes(asked, *staging);
+      if (copies > asked.workspace_limit) return;
+      problem.workspace_limit -= copies;
+    }
+    graph = make_conv_graph(handle, problem);
+    if (graph != nullptr) configs = propose_conv_configs(*graph, problem.dtype, rules, !staging);
+  }
+};
+
 class ConvCandidates final : public PlanCandidates {
  public:
   ConvCandidates(cudnnHandle_t handle, const ConvProblem& problem, const ConvRules& rules)
-      : handle_(handle), problem_(problem), graph_(make_conv_graph(handle, problem)) {
-    if (graph_ != nullptr) configs_ = propose_conv_configs(*graph_, problem.dtype, rules);
-    for (const ConvConfig& config : configs_) names_.push_back(config.name);
-    plans_.resize(configs_.size());
+      : handle_(handle), problem_(problem) {
+    approaches_.emplace_back(handle, problem, rules);
+    for (const ConvStaging& staging : stagings_of(problem, rules)) {
+      approaches_.emplace_back(handle, problem, rules, staging);
+    }
+    // In turns, so that the favourites of all approaches are among the first.
+    size_t turns = 0;
+    for (const Approach& approach : approaches_) turns = std::max(turns, approach.configs.size());
+    for (size_t turn = 0; turn < turns; ++turn) {
+      for (Approach& approach : approaches_) {
+        if (turn < approach.configs.size()) add(approach, approach.configs[turn]);
+      }
+    }
   }
 
-  size_t count() const override { return configs_.size(); }
-  std::string name(size_t i) const override { return names_[i]; }
+  static std::vector<ConvStaging> stagings_of(const ConvProblem& problem, const ConvRules& rules) {
+    return conv_stagings(problem, is_half(problem.dtype) || rules.allow_tf32);
+  }
+
+  size_t count() const override { return candidates_.size(); }
+  std::string name(size_t i) const override { return candidates_[i].name; }
+  /// How many to time.
+  size_t most_measured() const { return kMostMeasured * approaches_.size(); }
 
   bool prepare_timing() override {
     try {
@@ -101,16 +140,24 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
-    plans_[i] = CudnnConvPlan::make(handle_, graph_, std::move(configs_[i]));
-    if (plans_[i] != nullptr && plans_[i]->workspace_bytes() > problem_.workspace_limit) plans_[i].reset();
-    return plans_[i] != nullptr;
+    const Approach& approach = *candidates_[i].approach;
+    std::unique_ptr<ConvPlan> plan =
+        CudnnConvPlan::make(handle_, approach.graph, std::move(*candidates_[i].config));
+    if (plan == nullptr || plan->workspace_bytes() > approach.problem.workspace_limit) return false;
+    if (approach.staging) {
+      plan = std::make_unique<StagedConvPlan>(problem_, *approach.staging, std::move(plan));
+    }
+    candidates_[i].plan = std::move(plan);
+    return true;
   }
 
   std::optional<double> time(size_t i) override {
-    const CudnnConvPlan& plan = *plans_[i];
+    const ConvPlan& plan = *candidates_[i].plan;
     try {
       grow_workspace(plan.workspace_bytes());
-      const double time = timer_->measure([&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); });
+      const auto run = [&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); };
+      const double time = timer_->measure(run, kHopeless * best_time_);
+      best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
                  plan.name());
       return time;
@@ -124,9 +171,24 @@ class ConvCandidates final : public PlanCandidates {
     }
   }
 
-  std::unique_ptr<ConvPlan> take(size_t i) { return std::move(plans_[i]); }
+  std::unique_ptr<ConvPlan> take(size_t i) { return std::move(candidates_[i].plan); }
 
  private:
+  struct Candidate {
+    const Approach* approach = nullptr;
+    ConvConfig* config = nullptr;
+    std::string name;
+    std::unique_ptr<ConvPlan> plan;
+  };
+
+  void add(Approach& approach, ConvConfig& config) {
+    candidates_.push_back(
+        {.approach = &approach,
+         .config = &config,
+         .name = approach.staging ? StagedConvPlan::name_of(*approach.staging, config.name) : config.name,
+         .plan = nullptr});
+  }
+
   void grow_workspace(size_t bytes) {
     if (bytes <= workspace_bytes_) return;
     workspace_ = timer_->scratch(bytes);
@@ -135,11 +197,10 @@ class ConvCandidates final : public PlanCandidates {
 
   cudnnHandle_t handle_;
   ConvProblem problem_;
-  std::shared_ptr<const ConvGraph> graph_;
-  std::vector<ConvConfig> configs_;
-  std::vector<std::string> names_;
-  std::vector<std::unique_ptr<CudnnConvPlan>> plans_;
+  std::list<Approach> approaches_;  // candidates point into it
+  std::vector<Candidate> candidates_;
   std::unique_ptr<KernelTimer> timer_;
+  double best_time_ = std::numeric_limits<double>::infinity();
   void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };
@@ -176,30 +237,25 @@ std::string cache_text(const PlanKey& key) {
   text += fmt::format(" m{}", key.problem.workspace_limit);
   if (key.rules.allow_tf32) text += " tf32";
   if (key.rules.deterministic) text += " deterministic";
+  // A winner among fewer candidates, found by an earlier version, does not count.
+  const size_t stagings = ConvCandidates::stagings_of(key.problem, key.rules).size();
+  if (stagings > 0) text += fmt::format(" stagings {}", stagings);
   return text;
 }
 
-class PlanStore {
+class ConvPlans {
  public:
-  static PlanStore& instance() {
+  static ConvPlans& instance() {
     // Never destroyed: plans belong to cuDNN, which may be gone when statics end.
-    static auto& store = *new PlanStore;
-    return store;
+    static auto& plans = *new ConvPlans;
+    return plans;
   }
 
-  const ConvPlan* find(const PlanKey& key) {
-    {
-      const std::shared_lock lock(plans_mutex_);
-      if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-    }
+  std::shared_ptr<const ConvPlan> find(const PlanKey& key) {
+    if (auto found = plans_.find(key)) return *std::move(found);
     const std::lock_guard search(search_mutex_);  // one at a time: searches would disturb each other's times
-    {
-      const std::shared_lock lock(plans_mutex_);
-      if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-    }
-    std::unique_ptr<ConvPlan> plan = search_plan(key);
-    const std::lock_guard lock(plans_mutex_);
-    return plans_.emplace(key, std::move(plan)).first->second.get();
+    if (auto found = plans_.find(key)) return *std::move(found);
+    return plans_.add(key, search_plan(key), settings::plan_limit());
   }
 
  private:
@@ -214,7 +270,7 @@ class PlanStore {
     const bool measure = key.autotune && candidates.count() > 1 && capture == cudaStreamCaptureStatusNone;
     const std::string text = cache_text(key);
     const std::optional<size_t> chosen =
-        choose_plan(cache_of(device), text, candidates, measure, kMostMeasured);
+        choose_plan(cache_of(device), text, candidates, measure, candidates.most_measured());
     if (chosen) return candidates.take(*chosen);
     log::warning("[cudnn] no plan for {}: Sinter's own kernel runs, which is slower", text);
     return nullptr;
@@ -231,8 +287,7 @@ class PlanStore {
     return *cache;
   }
 
-  std::shared_mutex plans_mutex_;
-  std::unordered_map<PlanKey, std::unique_ptr<ConvPlan>, PlanKeyHash> plans_;
+  PlanStore<PlanKey, ConvPlan, PlanKeyHash> plans_;
   std::mutex search_mutex_;
   std::map<int, std::unique_ptr<PlanCache>> caches_;  // under search_mutex_
 };
@@ -262,12 +317,20 @@ std::string to_string(const ConvProblem& problem) {
                      list(problem.stride), list(problem.padding), list(problem.dilation));
 }
 
-const ConvPlan* find_conv_plan(const ConvProblem& problem) {
-  return PlanStore::instance().find(
-      {.problem = problem,
-       .rules = {.allow_tf32 = settings::allow_tf32(), .deterministic = settings::deterministic()},
-       // A lower limit than usual means that memory is short: no time for trials that take more of it.
-       .autotune = settings::autotune() && problem.workspace_limit == kConvWorkspaceLimit});
+std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem) {
+  const PlanKey key{
+      .problem = problem,
+      .rules = {.allow_tf32 = settings::allow_tf32(), .deterministic = settings::deterministic()},
+      // A lower limit than usual means that memory is short: no time for trials that take more of it.
+      .autotune = settings::autotune() && problem.workspace_limit == kConvWorkspaceLimit};
+  // A call of an op asks three times: to choose its kernel, for the size of its scratch, and to run.
+  thread_local PlanKey last_key;
+  thread_local std::optional<std::shared_ptr<const ConvPlan>> last_plan;
+  if (!last_plan || last_key != key) {
+    last_plan = ConvPlans::instance().find(key);
+    last_key = key;
+  }
+  return *last_plan;
 }
 
 }  // namespace sinter::cuda

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <sinter/core/base/dtype.h>
@@ -37,7 +38,7 @@ struct ConvProblem {
   bool operator==(const ConvProblem&) const = default;
 };
 
-/// "forward float16 NHWC x(32,64,56,56) w(64,64,3,3) y(32,64,56,56) s1,1 p1,1 d1,1 a16": all but device and
+/// "forward float16 NHWC x(32,64,56,56) w(64,64,3,3) y(32,64,56,56) s1,1 p1,1 d1,1": all but device and
 /// limit.
 std::string to_string(const ConvProblem& problem);
 
@@ -46,7 +47,7 @@ class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   virtual size_t workspace_bytes() const = 0;
-  /// cuDNN's engine and its knobs, for logs.
+  /// cuDNN's engine and its knobs, and the staging if there is one (core/cuda/conv_staging.h), for logs.
   virtual const std::string& name() const = 0;
   /// Queues the convolution; the pass says which of the three tensors is written. The stream's
   /// device is the current one. Throws DeviceError.
@@ -54,8 +55,9 @@ class ConvPlan {
 };
 
 /// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and
-/// then remembered until the process ends; nullptr if cuDNN has none. Does not time plans while the calling
-/// thread's current stream is being captured. Throws DeviceError if cuDNN is not usable.
-const ConvPlan* find_conv_plan(const ConvProblem& problem);
+/// then remembered, up to settings::plan_limit() of them; nullptr if cuDNN has none. Does not time plans
+/// while the calling thread's current stream is being captured; what is captured needs its plans as long as
+/// it is replayed. Throws DeviceError if cuDNN is not usable.
+std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem);
 
 }  // namespace sinter::cuda

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cuda_check.h>
@@ -8,6 +9,7 @@ namespace sinter::cuda {
 namespace {
 
 constexpr int kFiller = 0x3C;  // repeated, it reads as 0.0115 in float32 and bfloat16 and as 1.06 in float16
+constexpr int kRuns = 5;
 constexpr size_t kLeastFlush = size_t{32} << 20;
 constexpr size_t kMostFlush = size_t{256} << 20;
 
@@ -45,11 +47,11 @@ void* KernelTimer::scratch(size_t bytes) {
   return block;
 }
 
-double KernelTimer::measure(const std::function<void()>& queue, int runs) {
+double KernelTimer::measure(const std::function<void()>& queue, double hopeless) {
   queue();
   SINTER_CUDA_CHECK(cudaStreamSynchronize(owned_stream_.get()));
-  std::vector<float> milliseconds(static_cast<size_t>(runs));
-  for (float& time : milliseconds) {
+  std::array<double, kRuns> times{};
+  for (double& time : times) {
     // The flush also keeps the GPU busy while the host queues the work, so that the host's time is not
     // measured.
     SINTER_CUDA_CHECK(cudaMemsetAsync(flush_, kFiller, flush_bytes_, owned_stream_.get()));
@@ -57,11 +59,14 @@ double KernelTimer::measure(const std::function<void()>& queue, int runs) {
     queue();
     SINTER_CUDA_CHECK(cudaEventRecord(stop_.get(), owned_stream_.get()));
     SINTER_CUDA_CHECK(cudaEventSynchronize(stop_.get()));
-    SINTER_CUDA_CHECK(cudaEventElapsedTime(&time, start_.get(), stop_.get()));
+    float milliseconds = 0;
+    SINTER_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()));
+    time = double{milliseconds} * 1000.0;
+    if (times[0] > hopeless) return times[0];
   }
-  const auto middle = milliseconds.begin() + runs / 2;
-  std::nth_element(milliseconds.begin(), middle, milliseconds.end());
-  return double{*middle} * 1000.0;
+  const auto middle = times.begin() + kRuns / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 KernelTimer::Block KernelTimer::allocate(size_t bytes) {

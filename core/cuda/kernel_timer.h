@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -31,9 +32,10 @@ class KernelTimer {
   /// Throws OutOfMemory.
   void* scratch(size_t bytes);
 
-  /// Microseconds of the work that `queue` puts on stream(): the median of `runs` runs after one that warms
-  /// up.
-  double measure(const std::function<void()>& queue, int runs = 5);
+  /// Microseconds of the work that `queue` puts on stream(): the median of five runs after one that warms up.
+  /// Work whose first run takes longer than `hopeless` is not run again, and that is its time.
+  double measure(const std::function<void()>& queue,
+                 double hopeless = std::numeric_limits<double>::infinity());
 
  private:
   struct Free {

@@ -54,14 +54,14 @@ Workspace::Lease Workspace::lease(size_t bytes) {
   return lease;
 }
 
-Workspace::Lease Workspace::lease_at_most(size_t bytes) {
-  for (size_t part = bytes; part == bytes || part >= kLeastPart; part /= 4) {
+Workspace::Lease Workspace::lease_at_most(size_t bytes, size_t least) {
+  for (size_t part = bytes; part > least && (part == bytes || part >= kLeastPart); part /= 4) {
     try {
       return lease(part);
     } catch (const OutOfMemory&) {  // with less, perhaps
     }
   }
-  return {};
+  return lease(least);
 }
 
 void Workspace::release() {

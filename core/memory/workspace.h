@@ -42,8 +42,8 @@ class Workspace {
 
   /// Throws OutOfMemory like MemoryPool::allocate. Zero bytes give a lease whose data() is nullptr.
   Lease lease(size_t bytes);
-  /// As lease, but where there is no room for so much, a part of it: a quarter, a sixteenth, ..., or nothing.
-  Lease lease_at_most(size_t bytes);
+  /// As lease, but where there is no room for so much, a part of it: a quarter, a sixteenth, ..., or `least`.
+  Lease lease_at_most(size_t bytes, size_t least = 0);
 
   size_t capacity() const { return capacity_; }
   /// Gives the arena back to the pool; ignored while a lease is out.

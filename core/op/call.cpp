@@ -66,15 +66,16 @@ void run_kernel(const Op& op, Device device, const InferContext& infer, std::spa
   Backend& backend = backend_of(device);
   backend.make_current(device.index);
   const NamedRange range(backend, op.name().c_str());
-  const KernelQuery query(infer, specs);
+  const KernelQuery query(infer, specs, inputs);
   const Kernel& kernel = select_kernel(op, device, query);
   const size_t workspace_bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(query) : 0;
   const Stream stream = current_stream(device);
   Workspace::Lease lease;
   if (workspace_bytes > 0) {
     Workspace& workspace = backend.workspace(stream);
-    lease = kernel.takes_less_workspace ? workspace.lease_at_most(workspace_bytes)
-                                        : workspace.lease(workspace_bytes);
+    lease = kernel.least_workspace_bytes != nullptr
+                ? workspace.lease_at_most(workspace_bytes, kernel.least_workspace_bytes(query))
+                : workspace.lease(workspace_bytes);
   }
 
   SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,16 +26,23 @@ struct TensorView {
   }
 };
 
-/// What the choice of a kernel and its workspace depend on: specs, never values.
+/// What the choice of a kernel and its workspace depend on: specs and alignment, never values.
 class KernelQuery {
  public:
-  KernelQuery(const InferContext& call, std::span<const TensorSpec> outputs)
-      : call_(call), outputs_(outputs) {}
+  /// Without tensors all inputs count as aligned.
+  KernelQuery(const InferContext& call, std::span<const TensorSpec> outputs,
+              std::span<const Tensor> inputs = {})
+      : call_(call), outputs_(outputs), inputs_(inputs) {}
 
   const OpDef& op() const { return call_.op(); }
   bool has_input(size_t i) const { return call_.has(i); }
   size_t input_count() const { return call_.input_count(); }
   const TensorSpec& input(size_t i) const { return call_.input(i); }
+  /// Whether input i, which is there, begins at a multiple of `bytes`; views of slices may not. Outputs
+  /// always do.
+  bool is_aligned(size_t i, size_t bytes) const {
+    return i >= inputs_.size() || reinterpret_cast<uintptr_t>(inputs_[i].raw_data()) % bytes == 0;
+  }
   size_t output_count() const { return outputs_.size(); }
   const TensorSpec& output(size_t i) const { return outputs_[i]; }
   template <AttributesStruct T>
@@ -46,6 +54,7 @@ class KernelQuery {
  private:
   const InferContext& call_;
   std::span<const TensorSpec> outputs_;
+  std::span<const Tensor> inputs_;
 };
 
 /// Everything a kernel works on. Outputs are allocated and hold undefined values.
@@ -70,7 +79,7 @@ class KernelContext {
     return attributes_.as<T>();
   }
   const Stream& stream() const { return stream_; }
-  /// Scratch of the size that Kernel::workspace_bytes answered (less only under takes_less_workspace),
+  /// Scratch of the size that Kernel::workspace_bytes answered (less only under least_workspace_bytes),
   /// aligned to 256 bytes, contents undefined.
   template <class T = void>
   T* workspace() const {
@@ -92,8 +101,8 @@ struct Kernel {
   int priority = 0;                                         ///< of several kernels that can, the highest runs
   bool (*can_run)(const KernelQuery&) = nullptr;            ///< null: always
   size_t (*workspace_bytes)(const KernelQuery&) = nullptr;  ///< null: none
-  /// Where memory is short the kernel may be given less than it asked for, down to nothing.
-  bool takes_less_workspace = false;
+  /// Where memory is short the kernel may be given less than it asked for, down to this; null: it takes all.
+  size_t (*least_workspace_bytes)(const KernelQuery&) = nullptr;
   void (*run)(const KernelContext&) = nullptr;
 };
 

@@ -2,6 +2,8 @@
 // threads; a change holds for the ops that are called after it.
 #pragma once
 
+#include <cstddef>
+
 namespace sinter::settings {
 
 /// Whether float32 convolutions and matrix products on a GPU may round their inputs to TF32 (10 bits of
@@ -21,5 +23,13 @@ void set_deterministic(bool value);
 /// SINTER_AUTOTUNE, else true.
 bool autotune();
 void set_autotune(bool value);
+
+/// How many convolution plans, and how many plans of matrix products, are kept in memory, on all devices
+/// together; when there are more, the one goes that was not used for longest, and is made again when it is
+/// needed. A large convolution plan takes half a megabyte of the host's memory. Programs whose shapes change
+/// all the time may lower it; a network needs some three for each of its layers and shapes of input. Starts
+/// from SINTER_PLAN_LIMIT, else 1024. Throws InvalidArgument for 0.
+size_t plan_limit();
+void set_plan_limit(size_t value);
 
 }  // namespace sinter::settings

@@ -7,7 +7,8 @@
 namespace sinter {
 
 /// Overwrites `to` with `from`, of the same shape and dtype on any two devices, in the order of `stream`,
-/// which belongs to the GPU that takes part (to `to`'s, of two GPUs). Does not wait if the host's side is
+/// which belongs to the GPU that takes part (to `to`'s, of two GPUs). Work on other streams is not waited
+/// for, neither here nor later by them: Event::make_wait gives the order. Does not wait if the host's side is
 /// pinned (Tensor::empty_pinned): an Event on `stream` tells when the copy has run; until then the host must
 /// neither write `from` nor read `to`. Both may be let go at once: their memory is not reused before.
 void copy_async(const Tensor& to, const Tensor& from, const Stream& stream);

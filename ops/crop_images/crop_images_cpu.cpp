@@ -9,15 +9,7 @@ namespace {
 constexpr int64_t kGrainPixels = 1 << 14;
 
 CropGeometry geometry_of(const KernelContext& context) {
-  const Shape& images = context.input(0).shape;
-  const auto& attributes = context.attributes<CropImagesAttributes>();
-  return {.images = images[0],
-          .height = images[1],
-          .width = images[2],
-          .channels = images[3],
-          .out_height = attributes.output.height,
-          .out_width = attributes.output.width,
-          .border = attributes.border};
+  return crop_geometry(context.input(0).shape, context.attributes<CropImagesAttributes>());
 }
 
 /// What every byte becomes, (C, 256): a byte has few values, and a look-up also rounds to T.

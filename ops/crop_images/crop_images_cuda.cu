@@ -264,15 +264,8 @@ void crop(const KernelContext& context, const CropGeometry& crop, const ChannelS
 
 void run_crop_images(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
-  const Shape& images = context.input(0).shape;
   const auto& attributes = context.attributes<CropImagesAttributes>();
-  const CropGeometry geometry{.images = images[0],
-                              .height = images[1],
-                              .width = images[2],
-                              .channels = images[3],
-                              .out_height = attributes.output.height,
-                              .out_width = attributes.output.width,
-                              .border = attributes.border};
+  const CropGeometry geometry = crop_geometry(context.input(0).shape, attributes);
   const ChannelScales scales = channel_scales(attributes.output, geometry.channels);
   dispatch_image_output(context.output(0).dtype, [&]<class T> { crop<T>(context, geometry, scales); });
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <sinter/core/runtime/random.h>  // SINTER_HOST_DEVICE
+#include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::ops {
@@ -38,5 +39,16 @@ struct CropGeometry {
     return column < 0 ? -1 : row_start + column * channels;
   }
 };
+
+/// Of images (N, H, W, C).
+inline CropGeometry crop_geometry(const Shape& images, const CropImagesAttributes& attributes) {
+  return {.images = images[0],
+          .height = images[1],
+          .width = images[2],
+          .channels = images[3],
+          .out_height = attributes.output.height,
+          .out_width = attributes.output.width,
+          .border = attributes.border};
+}
 
 }  // namespace sinter::ops

@@ -73,6 +73,12 @@ std::vector<Tensor> linear_gradient(const GradientContext& context) {
     const Tensor weight = context.input(1);
     gradients[0] = dy.rank() == 1 ? matvec(weight, dy, true) : matmul(dy, weight);
   }
+  if (context.needs(1) && context.needs(2) && dy.rank() > 1) {
+    auto [weight, bias] = linear_grad_weight_bias(dy, context.input(0));
+    gradients[1] = std::move(weight);
+    gradients[2] = std::move(bias);
+    return gradients;
+  }
   if (context.needs(1)) gradients[1] = linear_grad_weight(dy, context.input(0));
   if (context.needs(2)) gradients[2] = dy.rank() == 1 ? dy : sum_to(dy, {dy.shape()[-1]});
   return gradients;
@@ -84,7 +90,7 @@ std::vector<TensorSpec> infer_linear_grad_weight(const InferContext& context) {
   context.expect_float(0);
   context.expect_same_dtype(1, 0);
   SINTER_CHECK(dy.rank() >= 1 && x.rank() == dy.rank() && batch_shape(dy, 1) == batch_shape(x, 1),
-               "[linear_grad_weight] expected equal leading axes but got shapes {} and {}", dy, x);
+               "[{}] expected equal leading axes but got shapes {} and {}", context.tag(), dy, x);
   return {{{dy[-1], x[-1]}, context.input(0).dtype, context.input(0).device}};
 }
 
@@ -97,6 +103,27 @@ std::vector<Tensor> linear_grad_weight_gradient(const GradientContext& context) 
     const Tensor dy = context.input(0);
     gradients[1] = dy.rank() == 1 ? matvec(grad, dy, true) : matmul(dy, grad);
   }
+  return gradients;
+}
+
+std::vector<TensorSpec> infer_linear_grad_weight_bias(const InferContext& context) {
+  std::vector<TensorSpec> specs = infer_linear_grad_weight(context);
+  const TensorSpec& dy = context.input(0);
+  SINTER_CHECK(dy.shape.rank() >= 2, "[{}] expected a leading axis but got shape {}", context.tag(),
+               dy.shape);
+  specs.push_back({{dy.shape[-1]}, dy.dtype, dy.device});
+  return specs;
+}
+
+// Each row of dy also adds to the bias's gradient, so that d dy = x G^T + g: a linear layer.
+std::vector<Tensor> linear_grad_weight_bias_gradient(const GradientContext& context) {
+  const Tensor weight_grad = context.grad(0), bias_grad = context.grad(1);
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) {
+    gradients[0] = weight_grad.defined() ? linear(context.input(1), weight_grad, bias_grad)
+                                         : broadcast_to(bias_grad, context.input_spec(0).shape);
+  }
+  if (context.needs(1) && weight_grad.defined()) gradients[1] = matmul(context.input(0), weight_grad);
   return gradients;
 }
 
@@ -115,6 +142,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 Tensor linear_grad_weight(const Tensor& dy, const Tensor& x) {
   static const Op& op = builtin("linear_grad_weight");
   return call_single(op, {dy, x});
+}
+
+LinearGradients linear_grad_weight_bias(const Tensor& dy, const Tensor& x) {
+  static const Op& op = builtin("linear_grad_weight_bias");
+  std::vector<Tensor> gradients = call(op, {dy, x});
+  return {std::move(gradients[0]), std::move(gradients[1])};
 }
 
 void register_matmul(OpRegistry& registry);
@@ -136,6 +169,12 @@ void register_matmul(OpRegistry& registry) {
                 .outputs = {{"dweight"}},
                 .infer = infer_linear_grad_weight,
                 .gradient = linear_grad_weight_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})}});
+  registry.add({.name = "linear_grad_weight_bias",
+                .inputs = {{"dy"}, {"x"}},
+                .outputs = {{"dweight"}, {"dbias"}},
+                .infer = infer_linear_grad_weight_bias,
+                .gradient = linear_grad_weight_bias_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})}});
 }
 

@@ -33,4 +33,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// dy (..., out) and x (..., in).
 Tensor linear_grad_weight(const Tensor& dy, const Tensor& x);
 
+struct LinearGradients {
+  Tensor weight, bias;
+};
+
+/// linear_grad_weight, and the gradient with respect to bias, (out), the sum of dy over all leading axes, of
+/// which there is one at least. Both in one pass over dy where the device can.
+LinearGradients linear_grad_weight_bias(const Tensor& dy, const Tensor& x);
+
 }  // namespace sinter::ops

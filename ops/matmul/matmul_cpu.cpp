@@ -1,4 +1,4 @@
-// CPU kernels of matmul, linear and linear_grad_weight: batches of Eigen's matrix products.
+// CPU kernels of matmul, linear and its gradients: batches of Eigen's matrix products.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -8,6 +8,7 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/matmul/batch.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/reduce/reduce_cpu.h>
 
 namespace sinter::ops {
 namespace {
@@ -173,6 +174,15 @@ void run_linear_grad_weight(const KernelContext& context) {
   run_products(context, {.m = dy[-1], .n = x[-1], .k = dy.count(0, dy.rank() - 1), .transpose_a = true});
 }
 
+void run_linear_grad_weight_bias(const KernelContext& context) {
+  run_linear_grad_weight(context);
+  sum_to_cpu(context.input(0), context.output(1), context.workspace());
+}
+
+size_t linear_grad_weight_bias_workspace(const KernelQuery& query) {
+  return std::max(workspace_bytes(query), sum_to_workspace_cpu(query.input(0).shape, query.output(1).shape));
+}
+
 }  // namespace
 
 void register_matmul_cpu(OpRegistry& registry);
@@ -184,6 +194,9 @@ void register_matmul_cpu(OpRegistry& registry) {
   registry.add_kernel(
       "linear_grad_weight",
       {.device = DeviceType::kCpu, .workspace_bytes = workspace_bytes, .run = run_linear_grad_weight});
+  registry.add_kernel("linear_grad_weight_bias", {.device = DeviceType::kCpu,
+                                                  .workspace_bytes = linear_grad_weight_bias_workspace,
+                                                  .run = run_linear_grad_weight_bias});
 }
 
 }  // namespace sinter::ops

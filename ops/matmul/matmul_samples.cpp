@@ -109,6 +109,20 @@ std::vector<ReferenceTensor> linear_grad_weight_reference(const OpSample& sample
   return {dweight};
 }
 
+OpSample make_linear_grad_weight_bias(SampleMaker& maker) {
+  const Shape rows = maker.shape(static_cast<int>(maker.integer(1, 2)), 6);
+  return {{maker.tensor(rows.inserted(rows.rank(), extent(maker))),
+           maker.tensor(rows.inserted(rows.rank(), extent(maker)))},
+          {}};
+}
+
+std::vector<ReferenceTensor> linear_grad_weight_bias_reference(const OpSample& sample) {
+  const ReferenceTensor dy = reference_of(sample.inputs[0]);
+  ReferenceTensor dbias({dy.shape[-1]});
+  for (int64_t i = 0; i < dy.shape.numel(); ++i) dbias[i % dy.shape[-1]] += dy[i];
+  return {linear_grad_weight_reference(sample)[0], dbias};
+}
+
 }  // namespace
 
 void register_matmul_samples(SampleRegistry& registry);
@@ -118,6 +132,9 @@ void register_matmul_samples(SampleRegistry& registry) {
   registry.add({.op = "linear_grad_weight",
                 .make = make_linear_grad_weight,
                 .reference = linear_grad_weight_reference});
+  registry.add({.op = "linear_grad_weight_bias",
+                .make = make_linear_grad_weight_bias,
+                .reference = linear_grad_weight_bias_reference});
 }
 
 }  // namespace sinter::ops

@@ -46,13 +46,18 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
 
 /// Whether the thin kernels are faster than cuBLAS, as measured on an H200; docs/kernels/matvec.md has the
 /// figures. Several vectors pay where they are few, lie densely and leave memory the bottleneck: in the
-/// 16-bit types cuBLAS has tensor cores.
+/// 16-bit types cuBLAS has tensor cores, which it feeds badly where rows are few.
 inline bool is_thin_faster(const ThinProblem& problem) {
   if (problem.vectors == 1) return true;
   if (problem.transpose || problem.x_element != 1) return false;
-  if (problem.dtype != DType::kFloat32) return problem.vectors == 2 && problem.columns <= 32;
+  const int64_t rows = problem.batch * problem.rows;
+  if (problem.dtype != DType::kFloat32) {
+    if (problem.vectors == 2 && problem.columns <= 32) return true;
+    const bool few_rows = is_half(problem.dtype) && rows <= 1024 && problem.columns % 8 == 0;
+    return few_rows && (problem.vectors == 2 || (problem.vectors <= 4 && problem.columns <= 512));
+  }
   return problem.columns % 4 == 0 &&
-         (problem.vectors == 2 || (problem.vectors <= 4 && problem.columns <= 100));
+         (problem.vectors == 2 || (problem.vectors <= 4 && (problem.columns <= 100 || rows <= 4096)));
 }
 
 }  // namespace sinter::ops

@@ -87,6 +87,7 @@ struct ColumnSumLaunch {
   const T *a, *x;
   T* y;
   compute_type<T>* table;
+  ThinBias bias;
 
   template <int pack, int vectors>
   void run() const {
@@ -104,7 +105,7 @@ struct ColumnSumLaunch {
                            .x_vector = problem.x_vector,
                            .x_element = problem.x_element,
                            .vectors = problem.vectors};
-    const ThinOutput output(problem, plan.parts);
+    const ThinOutput output(problem, plan.parts, bias);
     const cuda::LaunchShape grid{
         .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),
         .block = dim3(ColumnSumPlan::kThreads)};
@@ -125,9 +126,9 @@ struct ColumnSumLaunch {
 
 template <class T>
 void launch_column_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
-                        compute_type<T>* table) {
+                        compute_type<T>* table, const ThinBias& bias) {
   constexpr int widest = cuda::kPackSize<T>;
-  const ColumnSumLaunch<T> launch{stream, problem, a, x, y, table};
+  const ColumnSumLaunch<T> launch{stream, problem, a, x, y, table, bias};
   const int pack = pack_of<T>(problem.columns, a);
   if (pack == widest) return launch.template run_vectors<widest>();
   if constexpr (widest > 2) {
@@ -137,12 +138,12 @@ void launch_column_sums(const Stream& stream, const ThinProblem& problem, const 
 }
 
 template void launch_column_sums(const Stream&, const ThinProblem&, const float*, const float*, float*,
-                                 float*);
+                                 float*, const ThinBias&);
 template void launch_column_sums(const Stream&, const ThinProblem&, const double*, const double*, double*,
-                                 double*);
+                                 double*, const ThinBias&);
 template void launch_column_sums(const Stream&, const ThinProblem&, const float16*, const float16*, float16*,
-                                 float*);
+                                 float*, const ThinBias&);
 template void launch_column_sums(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*,
-                                 bfloat16*, float*);
+                                 bfloat16*, float*, const ThinBias&);
 
 }  // namespace sinter::ops

@@ -28,7 +28,7 @@ struct RowPlaces {
 /// first loads need no division; with `one_vector` all use the same.
 template <int pack, int unroll, int lanes, bool exact, bool one_vector, class T>
 __global__ void __launch_bounds__(RowSumPlan::kThreads)
-    short_rows_kernel(const __grid_constant__ RowPlaces places, const T* __restrict__ a,
+    short_rows_kernel(const __grid_constant__ RowPlaces places, ThinBias bias, const T* __restrict__ a,
                       const T* __restrict__ x, T* __restrict__ y) {
   using Loaded = LoadedPack<T, pack>;
   const uint32_t lane = threadIdx.x % lanes;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(kThinLanes, sum, distance);
   }
-  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(sum);
+  if (lane == 0 && row < places.all_rows) y[row] = cuda::round_to<T>(with_bias<T>(bias, sum, row, 0));
 }
 
 // ---- rows of any length
@@ -154,6 +154,7 @@ struct RowSumLaunch {
   const T *a, *x;
   T* y;
   compute_type<T>* table;
+  ThinBias bias;
 
   cuda::LaunchShape grid(const RowSumPlan& plan) const {
     return {.grid = dim3(
@@ -170,7 +171,7 @@ struct RowSumLaunch {
         .part_packs = plan.part_packs,
         .x_vector = problem.x_vector,
         .vectors = problem.vectors};
-    const ThinOutput output(problem, plan.parts);
+    const ThinOutput output(problem, plan.parts, bias);
     cuda::launch(stream, grid(plan), row_sums_kernel<pack, unroll, vectors, interleaved, T>, shape, output, a,
                  x, y, table);
     fold_thin_parts<T>(stream, problem, output, table, y);
@@ -186,7 +187,7 @@ struct RowSumLaunch {
     }
     const auto launch = [&]<bool exact, bool one_vector>() {
       cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, exact, one_vector, T>,
-                   RowPlaces(problem, plan.packs), a, x, y);
+                   RowPlaces(problem, plan.packs), bias, a, x, y);
     };
     if constexpr (wide) {
       const bool one_vector = problem.batch == 1 || problem.x_stride == 0;
@@ -220,9 +221,9 @@ struct RowSumLaunch {
 
 template <class T>
 void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
-                     compute_type<T>* table) {
+                     compute_type<T>* table, const ThinBias& bias) {
   constexpr int widest = cuda::kPackSize<T>;
-  const RowSumLaunch<T> launch{stream, problem, a, x, y, table};
+  const RowSumLaunch<T> launch{stream, problem, a, x, y, table, bias};
   // Both sides allow it: vectors begin at multiples of `columns` elements.
   const int pack = std::min(pack_of<T>(problem.columns, a), pack_of<T>(problem.columns, x));
   if (problem.vectors > 1) {
@@ -243,12 +244,13 @@ void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* 
   launch.template run<1>();
 }
 
-template void launch_row_sums(const Stream&, const ThinProblem&, const float*, const float*, float*, float*);
+template void launch_row_sums(const Stream&, const ThinProblem&, const float*, const float*, float*, float*,
+                              const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const double*, const double*, double*,
-                              double*);
+                              double*, const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const float16*, const float16*, float16*,
-                              float*);
+                              float*, const ThinBias&);
 template void launch_row_sums(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*, bfloat16*,
-                              float*);
+                              float*, const ThinBias&);
 
 }  // namespace sinter::ops

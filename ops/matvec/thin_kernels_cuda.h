@@ -59,19 +59,29 @@ struct LoadedPack {
   }
 };
 
+/// sum + the bias of element `place` of vector v.
+template <class T, class C>
+__device__ __forceinline__ C with_bias(const ThinBias& bias, C sum, int64_t place, int64_t v) {
+  if (bias.data == nullptr) return sum;
+  return sum +
+         cuda::load_as_compute(static_cast<const T*>(bias.data)[v * bias.vector + place * bias.element]);
+}
+
 /// Where sums go: those of a matrix's element `place` (of `out` in the outputs of all matrices), vector v.
 struct ThinOutput {
   int64_t matrix, vector, element;  ///< strides of y
   int64_t matrix_outs, all_outs;    ///< elements of an output vector, of one matrix and of all
   int64_t parts;
+  ThinBias bias;
 
-  ThinOutput(const ThinProblem& problem, int64_t part_count)
+  ThinOutput(const ThinProblem& problem, int64_t part_count, const ThinBias& added)
       : matrix(problem.out() * problem.vectors),
         vector(problem.y_vector),
         element(problem.y_element),
         matrix_outs(problem.out()),
         all_outs(problem.batch * problem.out()),
-        parts(part_count) {}
+        parts(part_count),
+        bias(added) {}
 
   /// To y; or, if there are several parts, to the table [part, vector, out], where this is part blockIdx.y.
   template <class T, class C>
@@ -80,7 +90,8 @@ struct ThinOutput {
     if (parts > 1) {
       table[(int64_t{blockIdx.y} * vectors + v) * all_outs + in_matrix * matrix_outs + place] = sum;
     } else {
-      y[in_matrix * matrix + v * vector + place * element] = cuda::round_to<T>(sum);
+      y[in_matrix * matrix + v * vector + place * element] =
+          cuda::round_to<T>(with_bias<T>(bias, sum, place, v));
     }
   }
 };
@@ -102,12 +113,13 @@ __global__ void __launch_bounds__(kThinFoldSums* kMostThinFoldLanes)
   if (lane != 0 || i >= sums) return;
   sum = cuda::add_strided<8>(&shared[0][place], 0U, lanes * kThinFoldSums, kThinFoldSums);
   if (sums == output.matrix_outs) {  // one vector, one matrix: without divisions
-    y[i * output.element] = cuda::round_to<T>(sum);
+    y[i * output.element] = cuda::round_to<T>(with_bias<T>(output.bias, sum, i, 0));
     return;
   }
   const int64_t v = i / output.all_outs, out = i - v * output.all_outs;
   const int64_t matrix = out / output.matrix_outs, in_matrix = out - matrix * output.matrix_outs;
-  y[matrix * output.matrix + v * output.vector + in_matrix * output.element] = cuda::round_to<T>(sum);
+  y[matrix * output.matrix + v * output.vector + in_matrix * output.element] =
+      cuda::round_to<T>(with_bias<T>(output.bias, sum, in_matrix, v));
 }
 
 /// The second kernel, if there are several parts.
@@ -136,9 +148,9 @@ int pack_of(int64_t columns, const void* data, int most = cuda::kPackSize<T>) {
 /// Both kernels for one dtype; T is instantiated in row_sums_cuda.cu and column_sums_cuda.cu.
 template <class T>
 void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
-                     compute_type<T>* table);
+                     compute_type<T>* table, const ThinBias& bias);
 template <class T>
 void launch_column_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
-                        compute_type<T>* table);
+                        compute_type<T>* table, const ThinBias& bias);
 
 }  // namespace sinter::ops

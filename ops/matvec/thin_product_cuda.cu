@@ -10,20 +10,24 @@ constexpr int64_t kMostRows = int64_t{1} << 30;
 }  // namespace
 
 void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
-                   void* workspace) {
+                   void* workspace, const ThinBias& bias) {
   SINTER_ASSERT(can_multiply_thin(problem), "[matvec] {} vectors with strides {} and {} have no kernel",
                 problem.vectors, problem.x_vector, problem.x_element);
+  SINTER_ASSERT(bias.data == nullptr || problem.batch == 1, "[matvec] a bias for a batch of {}",
+                problem.batch);
   dispatch_float(problem.dtype, "matvec", [&]<class T> {
     const T *matrix = static_cast<const T*>(a), *vectors = static_cast<const T*>(x);
     T* out = static_cast<T*>(y);
     auto* const table = static_cast<compute_type<T>*>(workspace);
-    if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table);
+    if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
     // The kernel counts rows with 32 bits.
     ThinProblem piece = problem;
+    ThinBias piece_bias = bias;
     for (int64_t row = 0; row < problem.rows; row += kMostRows) {
       piece.rows = std::min(kMostRows, problem.rows - row);
+      if (bias.data != nullptr) piece_bias.data = static_cast<const T*>(bias.data) + row * bias.element;
       launch_row_sums<T>(stream, piece, matrix + row * problem.columns, vectors,
-                         out + row * problem.y_element, table);
+                         out + row * problem.y_element, table, piece_bias);
     }
   });
 }

@@ -6,8 +6,15 @@
 
 namespace sinter::ops {
 
+/// What is added to every sum of one matrix (no batch), of the problem's dtype.
+struct ThinBias {
+  const void* data = nullptr;  ///< null: nothing
+  int64_t vector = 0,
+          element = 0;  ///< strides: from an output vector to the next, from an element to the next
+};
+
 /// Queues the product. Nothing is empty but, perhaps, the sums; a batch of several has batch * out() <= 2^30.
 void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
-                   void* workspace);
+                   void* workspace, const ThinBias& bias = {});
 
 }  // namespace sinter::ops

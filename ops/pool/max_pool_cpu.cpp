@@ -42,7 +42,8 @@ int64_t slot_elements(const PoolGeometry& geometry, Layout layout) {
 template <class T, class Index>
 void max_pool_nchw(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t slot_size = slot_elements<C>(geometry, Layout::kNCHW);
   parallel_slots(
       batch * channels, rows.extent * columns.extent, [&](int64_t slot, int64_t begin, int64_t end) {
@@ -77,7 +78,8 @@ void max_pool_nchw(const PoolGeometry& geometry, const T* x, T* y, Index* indice
 template <class T, class Index>
 void max_pool_nhwc(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t slot_size = slot_elements<C>(geometry, Layout::kNHWC), depth = channels;
   parallel_slots(batch * rows.out, columns.out * rows.kernel * columns.kernel * depth,
                  [&](int64_t slot, int64_t begin, int64_t end) {
@@ -118,7 +120,8 @@ template <class T, class Index>
 void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t image = rows.extent * columns.extent;
   parallel_slots(batch * channels, image, [&](int64_t slot, int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
@@ -157,7 +160,8 @@ template <class T, class Index>
 void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = channels;
   parallel_slots(
       batch * rows.extent, columns.extent * depth * 4, [&](int64_t slot, int64_t begin, int64_t end) {

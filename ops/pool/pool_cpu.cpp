@@ -20,7 +20,8 @@ template <class T>
 void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T* y,
                    compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t slot_size = PoolRows<C>::scratch(rows, columns) + 2 * columns.out;
   parallel_slots(batch * channels, rows.extent * columns.extent,
                  [&](int64_t slot, int64_t begin, int64_t end) {
@@ -52,7 +53,8 @@ template <class T>
 void avg_pool_nhwc(const PoolGeometry& geometry, bool include_pad, const T* x, T* y,
                    compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = channels, work = columns.out * rows.kernel * columns.kernel * depth;
   parallel_slots(batch * rows.out, work, [&](int64_t slot, int64_t begin, int64_t end) {
     C* sums = scratch + slot * depth;
@@ -107,7 +109,8 @@ template <class T>
 void avg_pool_grad_nchw(const PoolGeometry& geometry, bool include_pad, const T* dy, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t padded = padded_width(columns), slot_size = padded + 2 * columns.out;
   const auto run = [&](int64_t slot, int64_t begin, int64_t end) {
     C* row = scratch + slot * slot_size;
@@ -144,7 +147,8 @@ template <class T>
 void avg_pool_grad_nhwc(const PoolGeometry& geometry, bool include_pad, const T* dy, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
-  const auto& [batch, channels, rows, columns] = geometry;
+  const int64_t batch = geometry.batch, channels = geometry.channels;
+  const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = channels;
   parallel_slots(
       batch * rows.extent, columns.extent * depth * 4, [&](int64_t slot, int64_t begin, int64_t end) {

@@ -27,7 +27,8 @@ struct PowFunctor {
   }
 };
 
-/// The exponents that people write most often, without the general function.
+/// The exponents that people write most often, without the general function, which is slow and cannot be
+/// vectorised.
 struct PowTwo {
   template <class C>
   SINTER_HOST_DEVICE C operator()(C x) const {
@@ -56,5 +57,20 @@ struct PowTwoGrad {
     return dy * C{2} * x;
   }
 };
+
+/// Calls use(function) with the quickest function of x for an exponent.
+template <class C, class Use>
+void with_pow(double exponent, Use use) {
+  if (exponent == 2.0) return use(PowTwo());
+  if (exponent == -1.0) return use(PowMinusOne());
+  use(PowFunctor<C>{static_cast<C>(exponent)});
+}
+
+/// ... of x and dy.
+template <class C, class Use>
+void with_pow_grad(double exponent, Use use) {
+  if (exponent == 2.0) return use(PowTwoGrad());
+  use(PowGrad<C>{{static_cast<C>(exponent)}});
+}
 
 }  // namespace sinter::ops

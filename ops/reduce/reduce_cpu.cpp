@@ -186,8 +186,7 @@ size_t reduce_workspace(const KernelQuery& query) {
 }
 
 size_t sum_to_workspace(const KernelQuery& query) {
-  const Shape& x = query.input(0).shape;
-  return partials_bytes(x, repeated_axes(x, query.output(0).shape));
+  return sum_to_workspace_cpu(query.input(0).shape, query.output(0).shape);
 }
 
 void run_sum(const KernelContext& context) {
@@ -200,11 +199,7 @@ void run_sum(const KernelContext& context) {
 }
 
 void run_sum_to(const KernelContext& context) {
-  const TensorView &x = context.input(0), &y = context.output(0);
-  dispatch_float(x.dtype, "sum_to", [&]<class T> {
-    reduce_view<SumReducer, T, T>(x, y, repeated_axes(x.shape, y.shape), context.workspace(),
-                                  [](auto value) { return value; });
-  });
+  sum_to_cpu(context.input(0), context.output(0), context.workspace());
 }
 
 void run_mean(const KernelContext& context) {
@@ -227,6 +222,17 @@ void run_extreme(const KernelContext& context) {
 }
 
 }  // namespace
+
+void sum_to_cpu(const TensorView& x, const TensorView& y, void* workspace) {
+  dispatch_float(x.dtype, "sum_to", [&]<class T> {
+    reduce_view<SumReducer, T, T>(x, y, repeated_axes(x.shape, y.shape), workspace,
+                                  [](auto value) { return value; });
+  });
+}
+
+size_t sum_to_workspace_cpu(const Shape& x, const Shape& y) {
+  return partials_bytes(x, repeated_axes(x, y));
+}
 
 void register_reduce_cpu(OpRegistry& registry);
 void register_reduce_cpu(OpRegistry& registry) {

@@ -157,23 +157,27 @@ void launch_reduce(const Stream& stream, const ReducePlan& plan, const T* x, voi
 
 /// y = the reduction of x over the axes of `mask`, divided by `divisor` (1 for all but means).
 template <class Reducer, class T, class Out>
-void reduce_view(const KernelContext& context, const AxisMask& mask, double divisor) {
-  const TensorView &x = context.input(0), &y = context.output(0);
+void reduce_view(const Stream& stream, const TensorView& x, const TensorView& y, const AxisMask& mask,
+                 void* workspace, double divisor) {
   if (y.numel() == 0) return;
   if (x.numel() == 0) {  // only sums and means get here
     const auto value = static_cast<compute_type<Out>>(divisor == 1.0 ? 0.0 : 0.0 / divisor);
-    launch_elementwise(context.stream(), y.numel(), Constant<compute_type<Out>>{value}, y.as<Out>());
+    launch_elementwise(stream, y.numel(), Constant<compute_type<Out>>{value}, y.as<Out>());
     return;
   }
   const ReducePlan plan = plan_reduction(x.shape, mask);
   constexpr int pack = std::is_integral_v<T> ? 1 : cuda::kPackSize<T>;
   if (pack > 1 && packs_fit(plan, pack) && cuda::is_aligned(x.data, 16)) {
-    launch_reduce<Reducer, pack>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(),
-                                 divisor);
+    launch_reduce<Reducer, pack>(stream, plan, x.as<const T>(), workspace, y.as<Out>(), divisor);
   } else {
-    launch_reduce<Reducer, 1>(context.stream(), plan, x.as<const T>(), context.workspace(), y.as<Out>(),
-                              divisor);
+    launch_reduce<Reducer, 1>(stream, plan, x.as<const T>(), workspace, y.as<Out>(), divisor);
   }
+}
+
+template <class Reducer, class T, class Out>
+void reduce_view(const KernelContext& context, const AxisMask& mask, double divisor) {
+  reduce_view<Reducer, T, Out>(context.stream(), context.input(0), context.output(0), mask,
+                               context.workspace(), divisor);
 }
 
 /// Whether packs are used depends on where x lies, so the scratch is enough for both. No accumulator is wider
@@ -193,7 +197,7 @@ size_t reduce_workspace(const KernelQuery& query) {
 }
 
 size_t sum_to_workspace(const KernelQuery& query) {
-  return partials_bytes(query.input(0), repeated_axes(query.input(0).shape, query.output(0).shape));
+  return sum_to_workspace_cuda(query.input(0), query.output(0).shape);
 }
 
 AxisMask mask_of(const KernelContext& context) {
@@ -208,9 +212,7 @@ void run_sum(const KernelContext& context) {
 }
 
 void run_sum_to(const KernelContext& context) {
-  const AxisMask mask = repeated_axes(context.input(0).shape, context.output(0).shape);
-  dispatch_float(context.input(0).dtype, "sum_to",
-                 [&]<class T> { reduce_view<SumReducer, T, T>(context, mask, 1.0); });
+  sum_to_cuda(context.stream(), context.input(0), context.output(0), context.workspace());
 }
 
 void run_mean(const KernelContext& context) {
@@ -227,6 +229,16 @@ void run_extreme(const KernelContext& context) {
 }
 
 }  // namespace
+
+void sum_to_cuda(const Stream& stream, const TensorView& x, const TensorView& y, void* workspace) {
+  const AxisMask mask = repeated_axes(x.shape, y.shape);
+  dispatch_float(x.dtype, "sum_to",
+                 [&]<class T> { reduce_view<SumReducer, T, T>(stream, x, y, mask, workspace, 1.0); });
+}
+
+size_t sum_to_workspace_cuda(const TensorSpec& x, const Shape& y) {
+  return partials_bytes(x, repeated_axes(x.shape, y));
+}
 
 void register_reduce_cuda(OpRegistry& registry);
 void register_reduce_cuda(OpRegistry& registry) {

@@ -233,27 +233,31 @@ void expect_close(const Tensor& there, const Tensor& here, const std::string& wh
     ASSERT_NEAR(got[i], expected[i], tolerance) << what << " element " << i;
 }
 
-TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatFillIt) {
-  uint64_t seed = 1;
-  for (const Case& c : cases()) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-      for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kPRelu}) {
-        const bool adds = seed % 2 == 0, normalizes = seed % 4 == 1, offset = seed % 5 == 0;
-        const Call call(c, dtype, activation, adds, normalizes, seed++);
-        SCOPED_TRACE(fmt::format("{} {} {} {}{}{}", c.shape, dtype, to_string(activation),
-                                 adds ? "adds " : "", normalizes ? "normalizes " : "",
-                                 offset ? "offset" : ""));
-        const Call::Results here = call.run(false, false);
-        const std::vector<Tensor> expected = here.all(), got = call.run(true, offset, &here.outputs).all();
-        ASSERT_EQ(got.size(), expected.size());
-        for (size_t i = 0; i < got.size(); ++i) {
-          expect_close(got[i], expected[i], "result " + std::to_string(i));
-          if (HasFatalFailure()) return;
-        }
+/// One test for each case, so that a sanitizer can take them side by side.
+class BatchNormCases : public BatchNormOnCuda, public testing::WithParamInterface<size_t> {};
+
+TEST_P(BatchNormCases, AgreeWithTheCpu) {
+  const Case& c = cases()[GetParam()];
+  uint64_t seed = 9 * GetParam();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const Activation activation : {Activation::kNone, Activation::kRelu, Activation::kPRelu}) {
+      ++seed;
+      const bool adds = seed % 2 == 0, normalizes = seed % 4 == 1, offset = seed % 5 == 0;
+      const Call call(c, dtype, activation, adds, normalizes, seed);
+      SCOPED_TRACE(fmt::format("{} {} {} {}{}{}", c.shape, dtype, to_string(activation), adds ? "adds " : "",
+                               normalizes ? "normalizes " : "", offset ? "offset" : ""));
+      const Call::Results here = call.run(false, false);
+      const std::vector<Tensor> expected = here.all(), got = call.run(true, offset, &here.outputs).all();
+      ASSERT_EQ(got.size(), expected.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        expect_close(got[i], expected[i], "result " + std::to_string(i));
+        if (HasFatalFailure()) return;
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BatchNormCases, testing::Range(size_t{0}, cases().size()));
 
 TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
   const Case c{{9, 24, 24, 64}, Layout::kNHWC};

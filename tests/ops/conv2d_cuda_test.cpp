@@ -22,11 +22,13 @@ class Settings {
     settings::set_allow_tf32(tf32_);
     settings::set_deterministic(deterministic_);
     settings::set_autotune(autotune_);
+    settings::set_plan_limit(plan_limit_);
   }
 
  private:
   bool tf32_ = settings::allow_tf32(), deterministic_ = settings::deterministic(),
        autotune_ = settings::autotune();
+  size_t plan_limit_ = settings::plan_limit();
 };
 
 class Conv2dCuda : public testing::Test {
@@ -115,6 +117,46 @@ TEST_F(Conv2dCuda, TakesViewsThatAreNotAligned) {
       check(c, DType::kFloat32, layout, 1, default_tolerance(DType::kFloat32));
       check(c, DType::kFloat16, layout, 1, default_tolerance(DType::kFloat16));
     }
+  }
+}
+
+TEST_F(Conv2dCuda, ViewsRunOnTheSamePlans) {
+  settings::set_deterministic(true);
+  SampleMaker maker(19, DType::kFloat16);
+  const Tensor x = maker.tensor({2, 28, 28, 64}, -1, 1), weight = maker.tensor({32, 3, 3, 64}, -1, 1),
+               dy = maker.tensor({2, 28, 28, 32}, -1, 1);
+  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  const auto run = [&](int64_t offset) {
+    const Tensor gpu_x = on_gpu(x, offset), gpu_weight = on_gpu(weight, offset), gpu_dy = on_gpu(dy, offset);
+    std::vector<std::vector<float>> results;
+    for (const Tensor& result :
+         {conv2d(gpu_x, gpu_weight, {}, options), conv2d_grad_input(gpu_dy, gpu_weight, {28, 28}, options),
+          conv2d_grad_weight(gpu_x, gpu_dy, {3, 3}, options)}) {
+      results.push_back(cast(result.to(Device::cpu()), DType::kFloat32).to_vector<float>());
+    }
+    return results;
+  };
+  EXPECT_EQ(run(1), run(0));
+}
+
+TEST_F(Conv2dCuda, FewChannelsAgreeWithTheCpuOnTimedPlans) {
+  settings::set_autotune(true);
+  for (const bool deterministic : {false, true}) {
+    settings::set_deterministic(deterministic);
+    check({8, 3, 64, 32, 7, 2, 3, 1}, DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
+    check({8, 3, 32, 64, 3, 1, 1, 1}, DType::kBFloat16, Layout::kNHWC, 1,
+          default_tolerance(DType::kBFloat16));
+    check({4, 5, 33, 16, 5, 3, 1, 1}, DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
+  }
+  settings::set_allow_tf32(true);
+  check({8, 3, 64, 32, 7, 2, 3, 1}, DType::kFloat32, Layout::kNHWC, 0, 4e-3);
+}
+
+TEST_F(Conv2dCuda, PlansThatWereLetGoAreMadeAgain) {
+  settings::set_plan_limit(1);
+  for (int round = 0; round < 3; ++round) {
+    check(kCases[1], DType::kFloat16, Layout::kNHWC, 0, default_tolerance(DType::kFloat16));
+    check(kCases[3], DType::kFloat32, Layout::kNCHW, 0, default_tolerance(DType::kFloat32));
   }
 }
 

@@ -1,11 +1,15 @@
 // Ops on the right GPU of several, and the profile of ops on a GPU.
+#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/profile.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/event.h>
+#include <sinter/core/tensor/transfer.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/fill/fill.h>
@@ -64,6 +68,31 @@ TEST(SeveralGpus, CopiesAndStreamsBelongToTheirGpu) {
   const Tensor there = x.to(second);
   EXPECT_EQ(add(there, there).to_vector<float>(), add(x, x).to_vector<float>());
   EXPECT_EQ(add(here, here).to_vector<float>(), add(x, x).to_vector<float>());
+}
+
+TEST(SeveralGpus, CopiesRunOnTheStreamOfTheirTarget) {
+  if (gpu_count() < 2) GTEST_SKIP() << "fewer than two GPUs";
+  const Device first = Device::cuda(0), second = Device::cuda(1);
+  const int64_t many = int64_t{4} << 20;
+  for (const auto& [source, target] : {std::pair{first, second}, std::pair{second, first}}) {
+    const Stream transfers = transfer_stream(target);
+    std::vector<Tensor> there;
+    for (int round = 0; round < 20; ++round) {
+      const Tensor from = full({many}, round, DType::kInt32, source);
+      there.push_back(Tensor::empty({many}, DType::kInt32, target));
+      Event(current_stream(source)).make_wait(transfers);  // the copy reads what `full` writes
+      copy_async(there.back(), from, transfers);
+      // `from` goes here: the next round must not write into its memory before the copy has run.
+    }
+    Event(transfers).synchronize();
+    for (int round = 0; round < 20; ++round) {
+      const auto values = there[static_cast<size_t>(round)].to_vector<int32_t>();
+      EXPECT_EQ(std::count(values.begin(), values.end(), round), many) << round;
+    }
+  }
+  const Tensor here = full({2}, 1.0, DType::kFloat32, first);
+  EXPECT_THROW(copy_async(Tensor::empty({2}, DType::kFloat32, second), here, transfer_stream(first)),
+               InvalidArgument);
 }
 
 TEST(GpuProfile, TimesKernelsOnTheDevice) {

@@ -90,6 +90,64 @@ TEST_F(MatmulCuda, LinearAddsItsBiasWhateverItsAlignment) {
   }
 }
 
+TEST_F(MatmulCuda, LinearWithAThinSideAddsItsBias) {
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(12, dtype);
+    for (const int64_t thin : {1, 2, 3, 8}) {
+      for (const int64_t thick : {1, 5, 300}) {
+        for (const int64_t in : {0, 1, 7, 16, 100, 9000}) {
+          for (const bool few_rows : {false, true}) {
+            const int64_t rows = few_rows ? thin : thick, out = few_rows ? thick : thin, offset = in % 2;
+            SCOPED_TRACE(fmt::format("{} rows {} in {} out {} offset {}", dtype, rows, in, out, offset));
+            const Tensor x = maker.tensor({rows, in}, -1, 1), weight = maker.tensor({out, in}, -1, 1),
+                         bias = maker.tensor({out}, -9, 9);
+            const Tensor x_gpu = on_gpu(x, offset), weight_gpu = on_gpu(weight, offset);
+            expect_close(linear(x_gpu, weight_gpu, on_gpu(bias, offset)),
+                         linear(as_double(x), as_double(weight), as_double(bias)), default_tolerance(dtype));
+            expect_close(linear(x_gpu, weight_gpu), linear(as_double(x), as_double(weight)),
+                         default_tolerance(dtype));
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MatmulCuda, GradientsOfLinearAgreeWithTheCpuWhateverTheirAlignment) {
+  const int64_t shapes[][3] = {{1, 1, 1},      {7, 5, 3},       {64, 32, 16},
+                               {512, 256, 10}, {300, 48, 1000}, {4096, 64, 128}};
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(10, dtype);
+    for (const auto& [rows, in, out] : shapes) {
+      for (const int64_t offset : {0, 1}) {
+        SCOPED_TRACE(fmt::format("{} rows {} in {} out {} offset {}", dtype, rows, in, out, offset));
+        const Tensor dy = maker.tensor({rows, out}, -1, 1), x = maker.tensor({rows, in}, -1, 1);
+        const Tensor dy_gpu = on_gpu(dy, offset), x_gpu = on_gpu(x, offset);
+        const LinearGradients got = linear_grad_weight_bias(dy_gpu, x_gpu);
+        const LinearGradients want = linear_grad_weight_bias(as_double(dy), as_double(x));
+        expect_close(got.weight, want.weight, default_tolerance(dtype));
+        expect_close(got.bias, want.bias, default_tolerance(dtype));
+        const LinearGradients again = linear_grad_weight_bias(dy_gpu, x_gpu);
+        EXPECT_EQ(as_double(again.weight).to_vector<double>(), as_double(got.weight).to_vector<double>());
+        EXPECT_EQ(as_double(again.bias).to_vector<double>(), as_double(got.bias).to_vector<double>());
+      }
+    }
+  }
+}
+
+TEST_F(MatmulCuda, PlansThatWereLetGoAreMadeAgain) {
+  const size_t limit = settings::plan_limit();
+  settings::set_plan_limit(2);
+  SampleMaker maker(11, DType::kFloat32);
+  for (int round = 0; round < 3; ++round) {
+    for (const int64_t rows : {16, 32, 48, 64}) {
+      check_matmul(maker, {rows, 24}, {24, 40}, {}, 0, default_tolerance(DType::kFloat32));
+    }
+  }
+  settings::set_plan_limit(limit);
+}
+
 TEST_F(MatmulCuda, Tf32IsUsedOnlyWhenAllowed) {
   SampleMaker maker(8, DType::kFloat32);
   const bool before = settings::allow_tf32();

@@ -1,13 +1,18 @@
 // matmul, linear, matvec and outer beyond their samples: values by hand, empty extents, exact messages, and
 // independence of the number of threads.
 #include <cstring>
+#include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include <sinter/autograd/backward.h>
+#include <sinter/core/op/call_observer.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matvec/matvec.h>
+#include <sinter/ops/reduce/reduce.h>
 
 namespace sinter::ops {
 namespace {
@@ -82,6 +87,53 @@ TEST(Matmul, ResultsDoNotDependOnTheThreads) {
   set_num_threads(threads);
 }
 
+TEST(Linear, GradientsOfWeightAndBiasByHand) {
+  const Tensor dy = Tensor::from_values<float>({1, 2, 3, 4, 5, 6}, {3, 2});
+  const Tensor x = Tensor::from_values<float>({1, 0, 0, 1, 1, 1}, {3, 2});
+  const auto [weight, bias] = linear_grad_weight_bias(dy, x);
+  EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{6, 8, 8, 10}));
+  EXPECT_EQ(bias.to_vector<float>(), (std::vector<float>{9, 12}));
+  const auto [no_weight, zeros] = linear_grad_weight_bias(Tensor::zeros({0, 2}), Tensor::zeros({0, 3}));
+  EXPECT_EQ(no_weight.to_vector<float>(), std::vector<float>(6, 0.0F));
+  EXPECT_EQ(zeros.to_vector<float>(), std::vector<float>(2, 0.0F));
+}
+
+/// The ops that run while it lives.
+class OpNames final : public CallObserver {
+ public:
+  OpNames() : previous_(set_call_observer(this)) {}
+  ~OpNames() override { set_call_observer(previous_); }
+  void before(const Op& op, const Kernel&, const KernelQuery&, const Stream&) override {
+    names.insert(op.name());
+  }
+  void after(const Stream&) override {}
+
+  std::set<std::string> names;
+
+ private:
+  CallObserver* previous_;
+};
+
+TEST(Linear, BothGradientsComeFromOneCall) {
+  const Tensor x = random_tensor({5, 3}, 1);
+  for (const bool wants_weight : {false, true}) {
+    for (const bool wants_bias : {false, true}) {
+      const Tensor weight = random_tensor({2, 3}, 2).set_requires_grad(wants_weight);
+      const Tensor bias = random_tensor({2}, 3).set_requires_grad(wants_bias);
+      const Tensor y = linear(x, weight, bias);
+      if (!y.requires_grad()) continue;
+      OpNames ops;
+      backward(sum(y));
+      EXPECT_EQ(ops.names.count("linear_grad_weight_bias") == 1, wants_weight && wants_bias);
+      EXPECT_EQ(ops.names.count("linear_grad_weight") == 1, wants_weight && !wants_bias);
+      EXPECT_EQ(ops.names.count("sum_to") == 1, wants_bias && !wants_weight);
+      EXPECT_EQ(weight.grad().defined(), wants_weight);
+      EXPECT_EQ(bias.grad().defined() ? bias.grad().to_vector<float>() : std::vector<float>(),
+                wants_bias ? std::vector<float>(2, 5.0F) : std::vector<float>());
+    }
+  }
+}
+
 TEST(MatmulErrors, NameWhatWasExpected) {
   EXPECT_EQ(message_of([] {
               matmul(Tensor::zeros({3}), Tensor::zeros({3, 2}));
@@ -107,6 +159,8 @@ TEST(MatmulErrors, NameWhatWasExpected) {
               linear_grad_weight(Tensor::zeros({3, 2}), Tensor::zeros({2, 2}));
             }),
             "[linear_grad_weight] expected equal leading axes but got shapes (3, 2) and (2, 2)");
+  EXPECT_EQ(message_of([] { linear_grad_weight_bias(Tensor::zeros({2}), Tensor::zeros({3})); }),
+            "[linear_grad_weight_bias] expected a leading axis but got shape (2,)");
   EXPECT_EQ(message_of([] {
               matvec(Tensor::zeros({3, 2}), Tensor::zeros({3}));
             }),

@@ -160,6 +160,16 @@ TEST_F(WorkspaceTest, AtMostIsAsMuchAsThereIs) {
   pool.deallocate(all);
 }
 
+TEST_F(WorkspaceTest, AtMostIsNeverLessThanTheLeast) {
+  pool.set_byte_limit(5 * kMiB);
+  EXPECT_EQ(workspace->lease_at_most(16 * kMiB, 3 * kMiB).bytes(), 4 * kMiB);
+  workspace->release();
+  EXPECT_EQ(workspace->lease_at_most(12 * kMiB, 4 * kMiB).bytes(), 4 * kMiB);
+  workspace->release();
+  EXPECT_THROW(workspace->lease_at_most(16 * kMiB, 8 * kMiB), OutOfMemory);
+  EXPECT_EQ(workspace->lease_at_most(kMiB, kMiB).bytes(), kMiB);
+}
+
 TEST_F(WorkspaceTest, SurvivesAFailureOfEveryDeviceCall) {
   for (uint64_t k = 1; k <= 3; ++k) {
     pool.trim();

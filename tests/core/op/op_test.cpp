@@ -143,6 +143,25 @@ TEST(Registry, PrefersTheKernelOfHigherPriorityThatCanRun) {
   EXPECT_EQ(chosen, 2);
 }
 
+TEST(Registry, LetsKernelsChooseByAlignment) {
+  static int chosen = 0;
+  OpRegistry& registry = OpRegistry::instance();
+  const Op& op =
+      registry.add({.name = "test_alignment", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+  registry.add_kernel("test_alignment", {.run = [](const KernelContext&) { chosen = 1; }});
+  registry.add_kernel("test_alignment", {.priority = 5,
+                                         .can_run = [](const KernelQuery& q) { return q.is_aligned(0, 16); },
+                                         .run = [](const KernelContext&) { chosen = 2; }});
+  const Tensor memory = Tensor::full({16}, 0);
+  const auto address = reinterpret_cast<uintptr_t>(memory.raw_data());
+  for (const size_t skipped : {size_t{0}, size_t{4}}) {
+    const size_t aligned = (16 - address % 16) % 16;
+    call(op, {Tensor::over(memory.storage(), memory.offset_bytes() + aligned + skipped,
+                           {{4}, DType::kFloat32, Device::cpu()})});
+    EXPECT_EQ(chosen, skipped == 0 ? 2 : 1);
+  }
+}
+
 TEST(Registry, RefusesAndSuggests) {
   test_op();
   OpRegistry& registry = OpRegistry::instance();

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <sinter/core/base/error.h>
 #include <sinter/core/runtime/settings.h>
 
 namespace sinter {
@@ -20,6 +21,15 @@ TEST(Settings, AreIndependentSwitches) {
   settings::set_allow_tf32(tf32);
   settings::set_deterministic(deterministic);
   settings::set_autotune(autotune);
+}
+
+TEST(Settings, ThereIsRoomForOnePlanAtLeast) {
+  const size_t limit = settings::plan_limit();
+  settings::set_plan_limit(7);
+  EXPECT_EQ(settings::plan_limit(), 7u);
+  EXPECT_THROW(settings::set_plan_limit(0), InvalidArgument);
+  EXPECT_EQ(settings::plan_limit(), 7u);
+  settings::set_plan_limit(limit);
 }
 
 }  // namespace
