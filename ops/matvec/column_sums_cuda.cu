@@ -13,9 +13,16 @@ struct ColumnSums {
   int vectors;
 };
 
+/// Blocks of a processor that the kernel's registers allow.
+template <class T>
+constexpr int column_sum_blocks(int pack, int vectors) {
+  if (vectors > 1) return 1;
+  return pack == cuda::kPackSize<T> ? 2 : 3;
+}
+
 /// Block (matrix and tile, part) of a ColumnSumPlan.
 template <int pack, int vectors, class T>
-__global__ void __launch_bounds__(ColumnSumPlan::kThreads)
+__global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(pack, vectors))
     column_sums_kernel(const __grid_constant__ ColumnSums shape, ThinOutput output, const T* __restrict__ a,
                        const T* __restrict__ x, T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
@@ -30,8 +37,10 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads)
   const auto rows = static_cast<uint32_t>(min(shape.part_rows, shape.rows - row));
   C sums[vectors][pack] = {};
   if (column < shape.packs && below < depth) {
-    const T* from = a + matrix * shape.a_stride + ((row + below) * shape.packs + column) * pack;
-    const T* with = x + matrix * shape.x_stride + (row + below) * shape.x_element;
+    const auto* from =
+        LoadedPack<T, pack>::source(a + matrix * shape.a_stride) + (row + below) * shape.packs + column;
+    const auto* with =
+        LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * shape.x_element;
     const int64_t from_step = depth * shape.packs, with_step = depth * shape.x_element;
 #pragma unroll 1
     for (uint32_t r = below; r < rows; r += unroll * depth) {
@@ -39,14 +48,14 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads)
       LoadedPack<T, 1> factors[unroll][vectors];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        if (r + u * depth < rows) left[u].load_once(from, u * from_step);
+        if (r + u * depth < rows) left[u].load_once(from + u * from_step);
       }
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
           const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
-          if (r + u * depth < rows) factors[u][v].load(with, u * with_step + vector);
+          if (r + u * depth < rows) factors[u][v].load(with + u * with_step + vector);
         }
       }
 #pragma unroll
@@ -58,7 +67,7 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads)
           for (int j = 0; j < pack; ++j) sums[v][j] += left[u][j] * factors[u][v][0];
         }
       }
-      from += unroll * from_step * pack;
+      from += unroll * from_step;
       with += unroll * with_step;
     }
   }

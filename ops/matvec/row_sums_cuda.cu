@@ -36,16 +36,17 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   // A warp's threads all take part in its shuffles: those behind the end repeat the last row.
   const uint32_t used = min(row, places.all_rows - 1);
   const uint32_t packs = exact ? lanes * unroll : static_cast<uint32_t>(places.packs);
-  const T* from = a + (uint64_t{used} * packs + lane) * pack;
+  const auto* from = Loaded::source(a) + uint64_t{used} * packs + lane;
   Loaded left[unroll] = {}, right[unroll] = {};
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    if (exact || lane + u * lanes < packs) left[u].load_past_l1(from, u * lanes);
+    if (exact || lane + u * lanes < packs) left[u].load_past_l1(from + u * lanes);
   }
-  const T* with = (one_vector ? x : x + places.by_rows.divide(used) * places.x_stride) + lane * pack;
+  const auto* with =
+      Loaded::source(one_vector ? x : x + places.by_rows.divide(used) * places.x_stride) + lane;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    if (exact || lane + u * lanes < packs) right[u].load(with, u * lanes);
+    if (exact || lane + u * lanes < packs) right[u].load(with + u * lanes);
   }
   compute_type<T> sum = 0;
 #pragma unroll
@@ -109,7 +110,8 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   const uint32_t matrix = shape.places.by_rows.divide(min(row, shape.places.all_rows - 1), place);
   const int64_t begin = blockIdx.y * shape.part_packs,
                 end = min(begin + shape.part_packs, shape.places.packs);
-  const T* from = a + matrix * shape.places.a_stride + place * shape.places.packs * pack;
+  const auto* from =
+      LoadedPack<T, pack>::source(a + matrix * shape.places.a_stride) + place * shape.places.packs;
   const T* with = x + matrix * shape.places.x_stride;
   C sums[vectors] = {};
   for (int64_t i = begin + lane; i < end; i += step * unroll) {
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
     VectorPacks<pack, vectors, interleaved, T> right[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (i + u * step < end) left[u].load_once(from, i + u * step);
+      if (i + u * step < end) left[u].load_once(from + i + u * step);
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {

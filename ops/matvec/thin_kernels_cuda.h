@@ -25,33 +25,38 @@ template <class T, int pack>
 struct LoadedPack {
   static constexpr size_t kBytes = sizeof(T) * pack;
   using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  /// What lies in memory: as wide as a pack.
+  using Source = std::conditional_t<kBytes == 2, T, Word>;
 
   Word word;
 
-  /// Pack number i of `from`, which no one will read again: it is the first to leave L2.
-  __device__ __forceinline__ void load_once(const T* from, int64_t i) {
+  static __device__ __forceinline__ const Source* source(const T* from) {
+    return reinterpret_cast<const Source*>(from);
+  }
+  /// What no one will read again: it is the first to leave L2.
+  __device__ __forceinline__ void load_once(const Source* from) {
     if constexpr (kBytes == 2) {
-      asm volatile("ld.global.cs.u16 %0, [%1];" : "=r"(word) : "l"(from + i));
+      asm volatile("ld.global.cs.u16 %0, [%1];" : "=r"(word) : "l"(from));
     } else {
-      word = __ldcs(reinterpret_cast<const Word*>(from) + i);
+      word = __ldcs(from);
     }
   }
   /// The same, past L1.
-  __device__ __forceinline__ void load_past_l1(const T* from, int64_t i) {
+  __device__ __forceinline__ void load_past_l1(const Source* from) {
     if constexpr (kBytes == 16) {
       asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
-                   : "l"(reinterpret_cast<const Word*>(from) + i));
+                   : "l"(from));
     } else {
-      load(from, i);
+      load(from);
     }
   }
-  /// One that is read often.
-  __device__ __forceinline__ void load(const T* from, int64_t i) {
+  /// What is read often.
+  __device__ __forceinline__ void load(const Source* from) {
     if constexpr (kBytes == 2) {
-      asm volatile("ld.global.nc.u16 %0, [%1];" : "=r"(word) : "l"(from + i));
+      asm volatile("ld.global.nc.u16 %0, [%1];" : "=r"(word) : "l"(from));
     } else {
-      word = __ldg(reinterpret_cast<const Word*>(from) + i);
+      word = __ldg(from);
     }
   }
   __device__ __forceinline__ compute_type<T> operator[](int i) const {

@@ -97,7 +97,6 @@ __global__ void __launch_bounds__(kThreads)
              base = blockIdx.x * static_cast<uint32_t>(plan.span);
   const uint32_t step = blockDim.x * gridDim.y, first = blockIdx.y * blockDim.x + threadIdx.x;
   C total = 0;
-  T slope = data.alpha[blockIdx.x];
   take_prelu_packs<kInFlightOneSum<T>, cuda::kPackSize<T>, 1>(
       data, first, static_cast<uint32_t>(plan.rows * plan.span), step,
       [&](uint32_t i) {
@@ -105,10 +104,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint32_t row = walk.by_span.divide(i, place);
         return row * columns + base + place;
       },
-      [&] {
-        use_from_here(slope);
-        return Words::all(slope);
-      },
+      [&] { return Words::all(data.alpha[from_here(blockIdx.x)]); },
       [&](const C(&sums)[1]) { total += sums[0]; });
   cluster.all_open();
   const C sum = sum_of_block(total, shared);
@@ -134,8 +130,8 @@ __global__ void __launch_bounds__(kThreads)
   const auto channel = static_cast<int>(walk.by_inner.divide(x * pack, place));
   const int left = inner - static_cast<int>(place);  // elements before the channel changes
   if (lane < plan.lanes) {
-    const T* alpha = data.alpha + int64_t{blockIdx.x} * channels + channel;
-    T own = alpha[0], next = alpha[channel + 1 < channels ? 1 : 0];
+    const uint32_t first = blockIdx.x * static_cast<uint32_t>(channels) + static_cast<uint32_t>(channel),
+                   more = channel + 1 < channels ? 1 : 0;
     // A row's end is no bound: packs are counted through all rows, so that a number is a place.
     const auto columns = static_cast<uint32_t>(plan.columns), lanes = static_cast<uint32_t>(plan.lanes);
     const uint32_t row = blockIdx.y * lanes + static_cast<uint32_t>(lane),
@@ -146,8 +142,8 @@ __global__ void __launch_bounds__(kThreads)
         data, begin, static_cast<uint32_t>(plan.rows) * columns, lanes * gridDim.y * columns,
         [](uint32_t i) { return i; },
         [&] {
-          use_from_here(own);
-          use_from_here(next);
+          const T* alpha = data.alpha + from_here(first);
+          const T own = alpha[0], next = alpha[more];
           return PReluWords<T, pack>::of([&](int i) { return i < left ? own : next; });
         },
         [&](const C(&sums)[pack]) {

@@ -88,19 +88,11 @@ struct PReluWords {
   }
 };
 
-/// Keeps what is computed from `value` behind this point. What a loop's iterations have in common is else
-/// computed in front of the loop, and waits there for the load of the value before the loop's loads begin.
-__device__ __forceinline__ void use_from_here(float& value) {
-  asm volatile("" : "+f"(value));
-}
-__device__ __forceinline__ void use_from_here(double& value) {
-  asm volatile("" : "+d"(value));
-}
-__device__ __forceinline__ void use_from_here(float16& value) {
-  asm volatile("" : "+h"(value.bits));
-}
-__device__ __forceinline__ void use_from_here(bfloat16& value) {
-  asm volatile("" : "+h"(value.bits));
+/// `index`, in a way that what is loaded with it is loaded behind this point. What a loop's iterations have
+/// in common is else loaded in front of the loop, and waited for before the loop's own loads begin.
+__device__ __forceinline__ uint32_t from_here(uint32_t index) {
+  asm volatile("" : "+r"(index));
+  return index;
 }
 
 /// dx from x, dy and a slope per element; y, with x in dy's place.
