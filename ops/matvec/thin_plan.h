@@ -94,9 +94,11 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
   const int64_t wanted = std::max({std::min(kUsualParts, kMostBlocks / blocks), kProcessors / blocks,
                                    std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
-  const int64_t most = std::max<int64_t>(rows / (ColumnSumPlan::kAtOnce * depth), 1);
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, most);
-  plan.part_rows = std::max<int64_t>(detail::divide_up(rows, parts), 1);
+  // Parts are whole batches of what the threads have in flight.
+  const int64_t batch = ColumnSumPlan::kAtOnce * depth;
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / batch, 1));
+  plan.part_rows = parts == 1 ? std::max<int64_t>(rows, 1)
+                              : std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch;
   plan.parts = std::max<int64_t>(detail::divide_up(rows, plan.part_rows), 1);
   return plan;
 }

@@ -220,6 +220,16 @@ TEST(PReluPlan, TheSecondKernelHasThreadsForEveryChannel) {
   }
 }
 
+TEST(PReluPlan, ClustersHaveSeveralBlocksWhereChannelsAreFew) {
+  // The shapes with which the GPU's test covers this.
+  EXPECT_EQ(plan_prelu_clusters({16, 8, 64 * 64}, 4).cluster, 8);
+  EXPECT_EQ(plan_prelu_clusters({16, 8, 64 * 64}, 4).lanes, 0);
+  const PReluClusterPlan several = plan_prelu_clusters({64, 256, 49}, 8);
+  EXPECT_EQ(several.cluster, 4);
+  EXPECT_EQ(several.group_channels, 8);
+  EXPECT_GT(several.lanes, 1);
+}
+
 TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
   Generator generator(5);
   int taken = 0;
