@@ -1,80 +1,89 @@
 // Thin products whose sums run along the matrix's columns: y = a^T x.
+#include <sinter/core/cuda/block_reduce.h>
 #include <sinter/ops/matvec/thin_kernels_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-using cuda::load_as_compute;
-
 struct ColumnSums {
-  cuda::FastDivide by_tiles;
-  uint32_t log_width;
+  cuda::FastDivide by_tiles, by_width, by_elements;  // the last: a tile's elements
+  uint32_t width, depth;
   int64_t rows, packs, part_rows;
   int64_t a_stride, x_stride, x_vector, x_element;
   int vectors;
 };
 
+/// Blocks of a processor that the kernel's registers allow.
+template <class T>
+constexpr int column_sum_blocks(int pack, int vectors) {
+  if (vectors > 1) return 1;
+  return pack == cuda::kPackSize<T> ? 2 : 3;
+}
+
 /// Block (matrix and tile, part) of a ColumnSumPlan.
 template <int pack, int vectors, class T>
-__global__ void __launch_bounds__(ColumnSumPlan::kThreads)
-    column_sums_kernel(ColumnSums shape, ThinOutput output, const T* __restrict__ a, const T* __restrict__ x,
-                       T* __restrict__ y, compute_type<T>* __restrict__ table) {
+__global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(pack, vectors))
+    column_sums_kernel(const __grid_constant__ ColumnSums shape, ThinOutput output, const T* __restrict__ a,
+                       const T* __restrict__ x, T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
-  constexpr int warps = ColumnSumPlan::kThreads / kThinWarp, unroll = 4;
-  __shared__ C shared[warps][kThinWarp * pack];
-  const uint32_t width = 1U << shape.log_width, across = threadIdx.x & (width - 1);
-  const uint32_t depth = ColumnSumPlan::kThreads >> shape.log_width;
+  constexpr int unroll = ColumnSumPlan::kAtOnce;
+  __shared__ C shared[ColumnSumPlan::kThreads * pack];
   cuda::let_next_begin();
-  uint32_t tile;
-  const uint32_t matrix = shape.by_tiles.divide(blockIdx.x, tile);
-  const int64_t column = int64_t{tile} * width + across;
-  const int64_t begin = blockIdx.y * shape.part_rows, end = min(begin + shape.part_rows, shape.rows);
+  uint32_t tile, across;
+  const uint32_t matrix = shape.by_tiles.divide(blockIdx.x, tile),
+                 below = shape.by_width.divide(threadIdx.x, across), depth = shape.depth;
+  const int64_t column = int64_t{tile} * shape.width + across;
+  const int64_t row = blockIdx.y * shape.part_rows;
+  const auto rows = static_cast<uint32_t>(min(shape.part_rows, shape.rows - row));
   C sums[vectors][pack] = {};
-  if (column < shape.packs) {
-    const auto* from = reinterpret_cast<const cuda::Pack<T, pack>*>(a + matrix * shape.a_stride) + column;
-    const T* with = x + matrix * shape.x_stride;
-    for (int64_t i = begin + (threadIdx.x >> shape.log_width); i < end; i += depth * unroll) {
-      cuda::Pack<T, pack> left[unroll];
+  if (column < shape.packs && below < depth) {
+    const auto* from =
+        LoadedPack<T, pack>::source(a + matrix * shape.a_stride) + (row + below) * shape.packs + column;
+    const auto* with =
+        LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * shape.x_element;
+    const int64_t from_step = depth * shape.packs, with_step = depth * shape.x_element;
+#pragma unroll 1
+    for (uint32_t r = below; r < rows; r += unroll * depth) {
+      LoadedPack<T, pack> left[unroll];
+      LoadedPack<T, 1> factors[unroll][vectors];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        if (i + u * depth < end) left[u] = load_once(from + (i + u * depth) * shape.packs);
+        if (r + u * depth < rows) left[u].load_once(from + u * from_step);
       }
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
-        const int64_t row = i + u * depth;
-        if (row >= end) continue;
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
-          const int64_t used = v < shape.vectors ? v : 0;
-          const C factor = load_as_compute(with[used * shape.x_vector + row * shape.x_element]);
-#pragma unroll
-          for (int j = 0; j < pack; ++j) sums[v][j] += load_as_compute(left[u].values[j]) * factor;
+          const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
+          if (r + u * depth < rows) factors[u][v].load(with + u * with_step + vector);
         }
       }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        if (r + u * depth >= rows) continue;
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+#pragma unroll
+          for (int j = 0; j < pack; ++j) sums[v][j] += left[u][j] * factors[u][v][0];
+        }
+      }
+      from += unroll * from_step;
+      with += unroll * with_step;
     }
   }
-  const uint32_t warp = threadIdx.x / kThinWarp, elements = width * pack;
+  const uint32_t elements = shape.width * pack;
 #pragma unroll
   for (int v = 0; v < vectors; ++v) {
-    // The threads of a warp below each other, then the warps.
+    if (below < depth) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j) {
-      for (uint32_t distance = kThinWarp / 2; distance >= width; distance /= 2) {
-        sums[v][j] += __shfl_xor_sync(kThinLanes, sums[v][j], distance);
-      }
-      if (threadIdx.x % kThinWarp < width) shared[warp][across * pack + j] = sums[v][j];
+      for (int j = 0; j < pack; ++j) shared[below * elements + across * pack + j] = sums[v][j];
     }
-    __syncthreads();
-    if (threadIdx.x < elements) {
-      C sum = 0;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) sum += shared[w][threadIdx.x];
-      const int64_t out = int64_t{tile} * elements + threadIdx.x;
-      if (out < shape.packs * pack && v < shape.vectors) {
-        output.write(matrix, out, v, shape.vectors, sum, y, table);
-      }
+    const C sum = cuda::add_columns<ColumnSumPlan::kThreads>(shared, depth, elements, shape.by_elements);
+    const int64_t out = int64_t{tile} * elements + threadIdx.x;
+    if (threadIdx.x < elements && out < shape.packs * pack && v < shape.vectors) {
+      output.write(matrix, out, v, shape.vectors, sum, y, table);
     }
-    __syncthreads();
+    if (v + 1 < vectors) __syncthreads();
   }
 }
 
@@ -92,17 +101,19 @@ struct ColumnSumLaunch {
   template <int pack, int vectors>
   void run() const {
     const ColumnSumPlan plan = plan_column_sums(problem.batch, problem.rows, problem.columns, pack);
-    const ColumnSums shape{
-        .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
-        .log_width = static_cast<uint32_t>(std::countr_zero(static_cast<unsigned>(plan.width))),
-        .rows = problem.rows,
-        .packs = problem.columns / pack,
-        .part_rows = plan.part_rows,
-        .a_stride = problem.a_stride,
-        .x_stride = problem.x_stride,
-        .x_vector = problem.x_vector,
-        .x_element = problem.x_element,
-        .vectors = problem.vectors};
+    const ColumnSums shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
+                           .by_width = cuda::FastDivide(static_cast<uint32_t>(plan.width)),
+                           .by_elements = cuda::FastDivide(static_cast<uint32_t>(plan.width * pack)),
+                           .width = static_cast<uint32_t>(plan.width),
+                           .depth = static_cast<uint32_t>(plan.depth()),
+                           .rows = problem.rows,
+                           .packs = problem.columns / pack,
+                           .part_rows = plan.part_rows,
+                           .a_stride = problem.a_stride,
+                           .x_stride = problem.x_stride,
+                           .x_vector = problem.x_vector,
+                           .x_element = problem.x_element,
+                           .vectors = problem.vectors};
     const ThinOutput output(problem, plan.parts, bias);
     const cuda::LaunchShape grid{
         .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),

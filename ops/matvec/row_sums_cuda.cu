@@ -24,37 +24,35 @@ struct RowPlaces {
 };
 
 /// Takes rows of at most `lanes` * `unroll` packs (exactly so many if `exact`), without a loop: its few
-/// instructions are what a small product waits for.
-template <int pack, int unroll, int lanes, bool exact, class T>
+/// instructions are what a small product waits for. The matrices follow each other without gaps, so that the
+/// first loads need no division; with `one_vector` all use the same.
+template <int pack, int unroll, int lanes, bool exact, bool one_vector, class T>
 __global__ void __launch_bounds__(RowSumPlan::kThreads)
-    short_rows_kernel(RowPlaces places, ThinBias bias, const T* __restrict__ a, const T* __restrict__ x,
-                      T* __restrict__ y) {
-  using Loaded = cuda::Pack<T, pack>;
-  constexpr bool wide = sizeof(Loaded) == 16;
+    short_rows_kernel(const __grid_constant__ RowPlaces places, ThinBias bias, const T* __restrict__ a,
+                      const T* __restrict__ x, T* __restrict__ y) {
+  using Loaded = LoadedPack<T, pack>;
   const uint32_t lane = threadIdx.x % lanes;
   const uint32_t row = blockIdx.x * (RowSumPlan::kThreads / lanes) + threadIdx.x / lanes;
   // A warp's threads all take part in its shuffles: those behind the end repeat the last row.
-  uint32_t place;
-  const uint32_t matrix = places.by_rows.divide(min(row, places.all_rows - 1), place);
-  const auto* from =
-      reinterpret_cast<const Loaded*>(a + matrix * places.a_stride) + place * places.packs + lane;
-  const auto* with = reinterpret_cast<const Loaded*>(x + matrix * places.x_stride) + lane;
-  const auto packs = static_cast<uint32_t>(places.packs);
+  const uint32_t used = min(row, places.all_rows - 1);
+  const uint32_t packs = exact ? lanes * unroll : static_cast<uint32_t>(places.packs);
+  const auto* from = Loaded::source(a) + uint64_t{used} * packs + lane;
   Loaded left[unroll] = {}, right[unroll] = {};
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    if (exact || lane + u * lanes < packs) left[u] = wide ? load_once(from + u * lanes) : from[u * lanes];
+    if (exact || lane + u * lanes < packs) left[u].load_past_l1(from + u * lanes);
   }
+  const auto* with =
+      Loaded::source(one_vector ? x : x + places.by_rows.divide(used) * places.x_stride) + lane;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    if (exact || lane + u * lanes < packs) right[u] = with[u * lanes];
+    if (exact || lane + u * lanes < packs) right[u].load(with + u * lanes);
   }
   compute_type<T> sum = 0;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j)
-      sum += load_as_compute(left[u].values[j]) * load_as_compute(right[u].values[j]);
+    for (int j = 0; j < pack; ++j) sum += left[u][j] * right[u][j];
   }
 #pragma unroll
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
@@ -112,16 +110,16 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
   const uint32_t matrix = shape.places.by_rows.divide(min(row, shape.places.all_rows - 1), place);
   const int64_t begin = blockIdx.y * shape.part_packs,
                 end = min(begin + shape.part_packs, shape.places.packs);
-  const auto* from = reinterpret_cast<const cuda::Pack<T, pack>*>(a + matrix * shape.places.a_stride) +
-                     place * shape.places.packs;
+  const auto* from =
+      LoadedPack<T, pack>::source(a + matrix * shape.places.a_stride) + place * shape.places.packs;
   const T* with = x + matrix * shape.places.x_stride;
   C sums[vectors] = {};
   for (int64_t i = begin + lane; i < end; i += step * unroll) {
-    cuda::Pack<T, pack> left[unroll];
+    LoadedPack<T, pack> left[unroll];
     VectorPacks<pack, vectors, interleaved, T> right[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (i + u * step < end) left[u] = load_once(from + i + u * step);
+      if (i + u * step < end) left[u].load_once(from + i + u * step);
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
@@ -132,7 +130,7 @@ __global__ void __launch_bounds__(RowSumPlan::kThreads)
       if (i + u * step >= end) continue;
 #pragma unroll
       for (int j = 0; j < pack; ++j) {
-        const C element = load_as_compute(left[u].values[j]);
+        const C element = left[u][j];
 #pragma unroll
         for (int v = 0; v < vectors; ++v) sums[v] += element * right[u].at(v, j);
       }
@@ -189,15 +187,16 @@ struct RowSumLaunch {
       if constexpr (lanes > 1) run_short<pack, lanes / 2>(plan);
       return;
     }
-    const RowPlaces places(problem, plan.packs);
+    const auto launch = [&]<bool exact, bool one_vector>() {
+      cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, exact, one_vector, T>,
+                   RowPlaces(problem, plan.packs), bias, a, x, y);
+    };
     if constexpr (wide) {
-      if (plan.packs == lanes * unroll) {
-        cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, true, T>, places, bias, a, x,
-                     y);
-        return;
-      }
+      const bool one_vector = problem.batch == 1 || problem.x_stride == 0;
+      if (one_vector && plan.packs == lanes * unroll) return launch.template operator()<true, true>();
+      if (one_vector) return launch.template operator()<false, true>();
     }
-    cuda::launch(stream, grid(plan), short_rows_kernel<pack, unroll, lanes, false, T>, places, bias, a, x, y);
+    launch.template operator()<false, false>();
   }
 
   /// One vector.
@@ -205,7 +204,8 @@ struct RowSumLaunch {
   void run() const {
     const RowSumPlan plan =
         plan_row_sums(problem.batch * problem.rows, problem.columns, pack, pack == cuda::kPackSize<T>);
-    if (plan.at_once) return run_short<pack, 32>(plan);
+    const bool gapless = problem.batch == 1 || problem.a_stride == problem.rows * problem.columns;
+    if (plan.at_once && gapless) return run_short<pack, 32>(plan);
     walk<pack, RowSumPlan::kWalking, 1, false>(plan);
   }
 

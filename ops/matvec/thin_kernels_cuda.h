@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/block_reduce.h>
@@ -16,20 +17,52 @@ namespace sinter::ops {
 
 inline constexpr unsigned kThinWarp = 32;
 inline constexpr unsigned kThinLanes = 0xFFFFFFFFu;  // all of a warp
-inline constexpr unsigned kThinFoldThreads = 256;
+inline constexpr unsigned kThinFoldSums = 32, kMostThinFoldLanes = 32;
 
-/// Loads what no one will read again: it is the first to leave the caches.
-template <class P>
-__device__ __forceinline__ P load_once(const P* from) {
-  const auto load = [&](auto word) {
-    word = __ldcs(reinterpret_cast<const decltype(word)*>(from));
-    return *reinterpret_cast<P*>(&word);
-  };
-  if constexpr (sizeof(P) == 16) return load(uint4{});
-  if constexpr (sizeof(P) == 8) return load(uint2{});
-  if constexpr (sizeof(P) == 4) return load(uint32_t{});
-  if constexpr (sizeof(P) == 2) return load(static_cast<unsigned short>(0));
-}
+/// A pack as it is loaded: in one piece and in registers of its own, so that nothing waits for its elements
+/// before they are used.
+template <class T, int pack>
+struct LoadedPack {
+  static constexpr size_t kBytes = sizeof(T) * pack;
+  using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  /// What lies in memory: as wide as a pack.
+  using Source = std::conditional_t<kBytes == 2, T, Word>;
+
+  Word word;
+
+  static __device__ __forceinline__ const Source* source(const T* from) {
+    return reinterpret_cast<const Source*>(from);
+  }
+  /// What no one will read again: it is the first to leave L2.
+  __device__ __forceinline__ void load_once(const Source* from) {
+    if constexpr (kBytes == 2) {
+      asm volatile("ld.global.cs.u16 %0, [%1];" : "=r"(word) : "l"(from));
+    } else {
+      word = __ldcs(from);
+    }
+  }
+  /// The same, past L1.
+  __device__ __forceinline__ void load_past_l1(const Source* from) {
+    if constexpr (kBytes == 16) {
+      asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                   : "l"(from));
+    } else {
+      load(from);
+    }
+  }
+  /// What is read often.
+  __device__ __forceinline__ void load(const Source* from) {
+    if constexpr (kBytes == 2) {
+      asm volatile("ld.global.nc.u16 %0, [%1];" : "=r"(word) : "l"(from));
+    } else {
+      word = __ldg(from);
+    }
+  }
+  __device__ __forceinline__ compute_type<T> operator[](int i) const {
+    return cuda::load_as_compute(reinterpret_cast<const T*>(&word)[i]);
+  }
+};
 
 /// sum + the bias of element `place` of vector v.
 template <class T, class C>
@@ -68,28 +101,30 @@ struct ThinOutput {
   }
 };
 
-/// y from the table [part, vector, out], `lanes` (a power of two) threads to a sum.
+/// y from the table [part, vector, out], kThinFoldSums sums to a block, `lanes` threads to each.
 template <class T>
-__global__ void __launch_bounds__(kThinFoldThreads)
-    fold_thin_parts_kernel(ThinOutput output, int64_t sums, unsigned lanes, const compute_type<T>* table,
-                           T* y) {
+__global__ void __launch_bounds__(kThinFoldSums* kMostThinFoldLanes)
+    fold_thin_parts_kernel(ThinOutput output, int64_t sums, const compute_type<T>* table, T* y) {
   using C = compute_type<T>;
-  __shared__ C shared[kThinFoldThreads];
+  __shared__ C shared[kMostThinFoldLanes][kThinFoldSums];
+  const unsigned lanes = blockDim.x / kThinFoldSums, lane = threadIdx.x / kThinFoldSums,
+                 place = threadIdx.x % kThinFoldSums;
+  const int64_t i = int64_t{blockIdx.x} * kThinFoldSums + place;
   cuda::wait_for_previous();
-  const unsigned lane = threadIdx.x & (lanes - 1);
-  const int64_t i = (int64_t{blockIdx.x} * kThinFoldThreads + threadIdx.x) / lanes;
   C sum = 0;
-  if (i < sums) {
-#pragma unroll 4
-    for (int64_t part = lane; part < output.parts; part += lanes) sum += table[part * sums + i];
-  }
-  shared[threadIdx.x] = sum;
-  cuda::fold_lanes(shared, threadIdx.x, lane, lanes, 1U, [](C a, C b) { return a + b; });
+  if (i < sums) sum = cuda::add_strided<4>(table, lane * sums + i, output.parts * sums, lanes * sums);
+  shared[lane][place] = sum;
+  __syncthreads();
   if (lane != 0 || i >= sums) return;
+  sum = cuda::add_strided<8>(&shared[0][place], 0U, lanes * kThinFoldSums, kThinFoldSums);
+  if (sums == output.matrix_outs) {  // one vector, one matrix: without divisions
+    y[i * output.element] = cuda::round_to<T>(with_bias<T>(output.bias, sum, i, 0));
+    return;
+  }
   const int64_t v = i / output.all_outs, out = i - v * output.all_outs;
-  const int64_t matrix = out / output.matrix_outs, place = out - matrix * output.matrix_outs;
-  y[matrix * output.matrix + v * output.vector + place * output.element] =
-      cuda::round_to<T>(with_bias<T>(output.bias, shared[threadIdx.x], place, v));
+  const int64_t matrix = out / output.matrix_outs, in_matrix = out - matrix * output.matrix_outs;
+  y[matrix * output.matrix + v * output.vector + in_matrix * output.element] =
+      cuda::round_to<T>(with_bias<T>(output.bias, sum, in_matrix, v));
 }
 
 /// The second kernel, if there are several parts.
@@ -98,14 +133,10 @@ void fold_thin_parts(const Stream& stream, const ThinProblem& problem, const Thi
                      const compute_type<T>* table, T* y) {
   if (output.parts == 1) return;
   const int64_t sums = output.all_outs * problem.vectors;
-  // Enough threads to a sum that none adds many parts, but not more than the sums need to fill the GPU.
-  const int64_t most = std::max<int64_t>(detail::kThinBlocks * kThinFoldThreads / sums, 1);
-  const auto lanes = static_cast<unsigned>(
-      std::bit_floor(static_cast<uint64_t>(std::min({output.parts, most, int64_t{kThinFoldThreads}}))));
-  const cuda::LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(cuda::blocks_for(sums * lanes, kThinFoldThreads))),
-      .block = dim3(kThinFoldThreads)};
-  cuda::launch_early(stream, shape, fold_thin_parts_kernel<T>, output, sums, lanes, table, y);
+  const auto lanes = static_cast<unsigned>(std::min<int64_t>(output.parts, kMostThinFoldLanes));
+  const cuda::LaunchShape shape{.grid = dim3(static_cast<unsigned>(cuda::blocks_for(sums, kThinFoldSums))),
+                                .block = dim3(kThinFoldSums * lanes)};
+  cuda::launch_early(stream, shape, fold_thin_parts_kernel<T>, output, sums, table, y);
 }
 
 /// The widest access, in elements, up to `most`, that a dense matrix of `columns` at `data` allows.

@@ -31,14 +31,16 @@ struct RowSumPlan {
   int rows_per_block() const { return kThreads / lanes; }
 };
 
-/// Sums along columns: a block has `width` threads side by side, each with a pack of columns, and `depth`
-/// threads below each other that take every depth-th row of the block's part of the rows. Sums of several
-/// parts are added by a second kernel.
+/// Sums along columns: a block has `width` threads side by side, each with a pack of columns, and depth()
+/// rows of threads below each other that take every depth()-th row of the block's part of the rows. Sums of
+/// several parts are added by a second kernel.
 struct ColumnSumPlan {
-  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kThreads = 512;  ///< of a block
+  static constexpr int kMostWidth = 16;
+  static constexpr int kAtOnce = 4;  ///< rows of a thread in flight
 
-  int pack = 1;           ///< elements of an access; divides the columns
-  int width = 1;          ///< a power of two, at most 32
+  int pack = 1;  ///< elements of an access; divides the columns
+  int width = 1;
   int64_t tiles = 0;      ///< blocks side by side
   int64_t part_rows = 0;  ///< of a part, the last of which may have fewer
   int64_t parts = 1;
@@ -81,16 +83,22 @@ inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wi
 
 /// `rows` and `columns` of one of `matrices`. Depends on the sizes alone.
 inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kLeastRows = 4;  // of a thread
+  constexpr int64_t kProcessors = 132;   // of a large GPU
+  constexpr int64_t kUsualParts = 64;    // of a column: small blocks even out what the GPU's parts do
+  constexpr int64_t kMostBlocks = 8192;  // beyond which there are small blocks enough
+  constexpr int64_t kManyRows = 32;      // of a thread, from which on four blocks to a processor pay
   ColumnSumPlan plan{.pack = pack};
-  const int64_t packs = columns / pack;
-  plan.width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(packs, 1, 32))));
-  plan.tiles = detail::divide_up(packs, plan.width);
-  const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1);
-  const int64_t most = std::max<int64_t>(rows / (kLeastRows * plan.depth()), 1);
-  const int64_t parts =
-      std::clamp<int64_t>(detail::kThinBlocks / blocks, 1, std::min(most, detail::kMostParts));
-  plan.part_rows = std::max<int64_t>(detail::divide_up(rows, parts), 1);
+  const int64_t packs = std::max<int64_t>(columns / pack, 1);
+  plan.tiles = detail::divide_up(packs, ColumnSumPlan::kMostWidth);
+  plan.width = static_cast<int>(detail::divide_up(packs, plan.tiles));
+  const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
+  const int64_t wanted = std::max({std::min(kUsualParts, kMostBlocks / blocks), kProcessors / blocks,
+                                   std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
+  // Parts are whole batches of what the threads have in flight.
+  const int64_t batch = ColumnSumPlan::kAtOnce * depth;
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / batch, 1));
+  plan.part_rows = parts == 1 ? std::max<int64_t>(rows, 1)
+                              : std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch;
   plan.parts = std::max<int64_t>(detail::divide_up(rows, plan.part_rows), 1);
   return plan;
 }

@@ -1,28 +1,24 @@
 // PReLU and its gradient of x: elementwise, one slope per channel. docs/kernels/prelu.md tells why they are
 // cut as they are.
-#include <sinter/core/cuda/device_types.h>
 #include <sinter/core/cuda/fast_divide.h>
 #include <sinter/core/cuda/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
-#include <sinter/ops/prelu/prelu_math.h>
+#include <sinter/ops/prelu/prelu_pack_cuda.h>
 #include <sinter/ops/prelu/prelu_plan.h>
 
 namespace sinter::ops {
 namespace {
 
 using cuda::FastDivide;
-using cuda::load_as_compute;
-
 constexpr int kThreads = 128;
-constexpr int kPacks = 2;  // of a thread
 constexpr int64_t kMostElements = int64_t{1} << 30;
 
 /// Finds the slopes of packs of `pack` elements that follow each other.
 template <SlopeOrder order, int pack, class T>
 struct Slopes {
-  using C = compute_type<T>;
+  using Words = PReluWords<T, pack>;
 
   FastDivide by_inner;     // kVectors: unused
   FastDivide by_channels;  // kVectors: by the packs of all channels
@@ -34,79 +30,64 @@ struct Slopes {
             static_cast<uint32_t>(order == SlopeOrder::kVectors ? view.channels / pack : view.channels)),
         alpha(slopes) {}
 
-  __device__ __forceinline__ void read(uint32_t i, C (&slopes)[pack]) const {
+  /// Those of pack i, which may lie behind the end.
+  __device__ __forceinline__ Words of(uint32_t i) const {
     uint32_t place, channel;
     if constexpr (order == SlopeOrder::kVectors) {
       by_channels.divide(i, channel);
-      const auto vector = reinterpret_cast<const cuda::Pack<T, pack>*>(alpha)[channel];
-#pragma unroll
-      for (int lane = 0; lane < pack; ++lane) slopes[lane] = load_as_compute(vector.values[lane]);
-      return;
+      return Words::load(alpha, channel);
     }
     by_channels.divide(by_inner.divide(i * pack, place), channel);
     const auto next = [&] { return channel + 1 == by_channels.divisor() ? 0 : channel + 1; };
     if constexpr (order == SlopeOrder::kRuns) {
       const uint32_t left = by_inner.divisor() - place;  // elements before the channel changes
-      const C first = load_as_compute(alpha[channel]);
-      C second = first;
-      if (left < pack) second = load_as_compute(alpha[next()]);
-#pragma unroll
-      for (int lane = 0; lane < pack; ++lane) slopes[lane] = lane < left ? first : second;
+      // Both without a condition: a load behind a condition would wait for the other.
+      const T first = alpha[channel], second = pack > 1 ? alpha[next()] : first;
+      return Words::of([&](int lane) { return lane < left ? first : second; });
     } else {
-#pragma unroll
-      for (int lane = 0; lane < pack; ++lane) {
-        slopes[lane] = load_as_compute(alpha[channel]);
+      return Words::of([&](int) {
+        const T slope = alpha[channel];
         if (++place == by_inner.divisor()) place = 0, channel = next();
-      }
+        return slope;
+      });
     }
   }
   /// Of one element behind the last whole pack; there is none with kVectors.
-  __device__ C at(uint32_t element) const {
+  __device__ T at(uint32_t element) const {
     uint32_t channel;
     by_channels.divide(by_inner.divide(element), channel);
-    return load_as_compute(alpha[channel]);
+    return alpha[channel];
   }
 };
 
-/// y from x; or, if `dy` is read too, dx.
-template <bool backward, class C>
-__device__ __forceinline__ C prelu_element(C x, C slope, C dy) {
-  return backward ? prelu_slope(x, slope, dy) : prelu_value(x, slope);
-}
-
-template <bool backward, int pack, SlopeOrder order, class T>
-__global__ void __launch_bounds__(kThreads)
+/// y from x; or, if `backward`, dx from x and dy. A thread takes `packs` packs. The slopes are asked for
+/// before anything waits for what is loaded.
+template <bool backward, int pack, int packs, SlopeOrder order, class T>
+__global__ void __launch_bounds__(kThreads, order == SlopeOrder::kMixed ? 8 : 16)
     prelu_kernel(uint32_t count, Slopes<order, pack, T> slopes, const T* x, const T* dy, T* out) {
-  using C = compute_type<T>;
-  using Elements = cuda::Pack<T, pack>;
-  const uint32_t whole = count / pack, first = blockIdx.x * (kThreads * kPacks) + threadIdx.x;
-  Elements values[kPacks], gradients[kPacks];
+  using Words = PReluWords<T, pack>;
+  const uint32_t whole = count / pack, first = blockIdx.x * (kThreads * packs) + threadIdx.x;
+  Words values[packs], gradients[packs], with[packs];
 #pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
+  for (int k = 0; k < packs; ++k) {
     const uint32_t i = first + k * kThreads;
     if (i >= whole) continue;
-    values[k] = reinterpret_cast<const Elements*>(x)[i];
-    if constexpr (backward) gradients[k] = reinterpret_cast<const Elements*>(dy)[i];
+    values[k] = Words::load(x, i);
+    if constexpr (backward) gradients[k] = Words::load(dy, i);
   }
 #pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    const uint32_t i = first + k * kThreads;
-    if (i >= whole) continue;
-    C slope[pack];
-    slopes.read(i, slope);
+  for (int k = 0; k < packs; ++k) with[k] = slopes.of(first + k * kThreads);
 #pragma unroll
-    for (int lane = 0; lane < pack; ++lane) {
-      const C gradient = backward ? load_as_compute(gradients[k].values[lane]) : C{0};
-      values[k].values[lane] = cuda::round_to<T>(
-          prelu_element<backward>(load_as_compute(values[k].values[lane]), slope[lane], gradient));
-    }
-    reinterpret_cast<Elements*>(out)[i] = values[k];
+  for (int k = 0; k < packs; ++k) {
+    const uint32_t i = first + k * kThreads;
+    if (i < whole) prelu_pack(values[k], backward ? gradients[k] : values[k], with[k]).store(out, i);
   }
   const uint32_t behind = whole * pack + threadIdx.x;
   if (blockIdx.x == 0 && behind < count) {
-    const C gradient = backward ? load_as_compute(dy[behind]) : C{0};
-    out[behind] =
-        cuda::round_to<T>(prelu_element<backward>(load_as_compute(x[behind]), slopes.at(behind), gradient));
+    using Element = PReluWords<T, 1>;
+    const Element value{{x[behind]}};
+    prelu_pack(value, backward ? Element{{dy[behind]}} : value, Element{{slopes.at(behind)}})
+        .store(out, behind);
   }
 }
 
@@ -115,9 +96,16 @@ __global__ void __launch_bounds__(kThreads)
 template <bool backward, int pack, SlopeOrder order, class T>
 void launch_order(const Stream& stream, const ChannelView& view, const T* alpha, const T* x, const T* dy,
                   T* out) {
-  const auto shape = cuda::grid_stride_shape(view.numel() / pack, kThreads * kPacks, kThreads);
-  cuda::launch(stream, shape, prelu_kernel<backward, pack, order, T>, static_cast<uint32_t>(view.numel()),
-               Slopes<order, pack, T>(view, alpha), x, dy, out);
+  const auto launch = [&]<int packs>() {
+    const auto shape = cuda::grid_stride_shape(view.numel() / pack, kThreads * packs, kThreads);
+    cuda::launch(stream, shape, prelu_kernel<backward, pack, packs, order, T>,
+                 static_cast<uint32_t>(view.numel()), Slopes<order, pack, T>(view, alpha), x, dy, out);
+  };
+  if constexpr (!backward && pack > 1) {
+    const int64_t bytes = view.numel() * static_cast<int64_t>(sizeof(T));
+    if (prelu_packs_of_thread(bytes) == 1) return launch.template operator()<1>();
+  }
+  launch.template operator()<2>();
 }
 
 template <bool backward, class T>

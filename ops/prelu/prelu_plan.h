@@ -25,6 +25,11 @@ inline SlopeOrder slope_order(const ChannelView& view, int64_t pack) {
   return view.inner == 1 && view.channels % pack == 0 ? SlopeOrder::kVectors : SlopeOrder::kMixed;
 }
 
+/// Packs that a thread of the forward kernel takes, for a tensor of `bytes`: measured, docs/kernels/prelu.md.
+constexpr int prelu_packs_of_thread(int64_t bytes) {
+  return bytes > (int64_t{32} << 20) ? 1 : 2;
+}
+
 /// A contiguous piece of a tensor that is itself a tensor with channels.
 struct ChannelSlab {
   int64_t first = 0;    ///< its first element
@@ -75,11 +80,13 @@ void for_each_slab(const ChannelView& view, int64_t most, int64_t pack, Body&& b
 
 /// The tensor is seen as rows of `columns` packs, a multiple of all channels' elements, so that a column
 /// belongs to the same channels in every row: a thread keeps their slopes and sums in registers and walks
-/// down. A block has `width` columns side by side and `lanes` threads below each other; the blocks of a tile,
-/// one for each of `parts` parts, take turns at the rows. A block's sums, one for every run of a channel that
-/// its columns touch, go to its `slots` places of a table, which a second kernel adds up. A row has `runs`
-/// runs; run i belongs to channel i % channels.
+/// down. A block has `width` columns side by side, a tile, and `lanes` threads below each other; it takes one
+/// of `parts` parts of the rows. Its sums, one for every run of a channel that its columns touch, go to its
+/// `slots` places of a table, which a second kernel adds up. A row has `runs` runs; run i belongs to channel
+/// i % channels.
 struct PReluGradPlan {
+  static constexpr int kThreads = 512;  ///< of a block
+
   int64_t pack = 1;
   int64_t inner = 1, channels = 1;
   int64_t columns = 0;  ///< packs of a row
@@ -87,13 +94,17 @@ struct PReluGradPlan {
   int64_t rows = 0;     ///< whole ones
   int64_t rest = 0;     ///< elements behind them
   int width = 1, lanes = 1;
-  int64_t tiles = 0;  ///< blocks side by side
-  int64_t parts = 0;  ///< 0 if the tensor is empty
+  int64_t tiles = 0;      ///< blocks side by side
+  int64_t parts = 0;      ///< 0 if the tensor is empty
+  int64_t part_rows = 0;  ///< the last part may have fewer
   int64_t slots = 0;
 
-  /// The first row of a thread, and from one of its rows to the next.
-  constexpr int64_t first_row(int64_t part, int64_t lane) const { return part * lanes + lane; }
-  constexpr int64_t row_step() const { return parts * lanes; }
+  /// The rows of a part, in a column; threads take every lanes-th of them.
+  constexpr int64_t first_row(int64_t part) const { return part * part_rows; }
+  constexpr int64_t end_row(int64_t part, int64_t column) const {
+    const int64_t end = first_row(part) + part_rows, last = rows_of(column);
+    return end < last ? end : last > first_row(part) ? last : first_row(part);
+  }
   /// Rows of whole packs that a column has.
   constexpr int64_t rows_of(int64_t column) const { return rows + ((column + 1) * pack <= rest ? 1 : 0); }
   /// Elements that a column has behind those, if the tensor's end lies within the pack.
@@ -105,16 +116,15 @@ struct PReluGradPlan {
   /// Rows with the one that is not whole.
   int64_t all_rows() const { return rows + (rest > 0 ? 1 : 0); }
   int64_t table_size() const { return parts * tiles * slots; }
-  /// Threads of a block: its shuffles need whole warps.
-  int threads() const { return (width * lanes + 31) / 32 * 32; }
 };
 
 /// The plan for packs of `pack` elements (a power of two). It depends on the shape and `pack` alone.
 inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) {
-  constexpr int64_t kThreads = 512;      // of a block, at most
-  constexpr int64_t kBlocks = 132 * 2;   // of kThreads that a large GPU should have at once
+  constexpr int64_t kBlocks = 132 * 2;   // that a large GPU should have at once
   constexpr int64_t kMostRows = 16;      // of a thread, where there are tiles enough
+  constexpr int64_t kLongSum = 512;      // rows of a thread that would cost accuracy
   constexpr int64_t kMostParts = 65535;  // a limit of grids
+  constexpr int64_t kThreads = PReluGradPlan::kThreads;
   // With one channel any cut into rows will do.
   const ChannelView view =
       any_view.channels == 1 ? ChannelView{.outer = any_view.numel(), .channels = 1, .inner = 1} : any_view;
@@ -125,28 +135,57 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
   plan.runs = row / view.inner;
   plan.rows = view.numel() / row;
   plan.rest = view.numel() % row;
-  // Wide tiles have few threads, so that many are at work at once. Tiles that end where channels do have no
-  // channel in common, if such a tile is small enough.
-  const int64_t most_width = plan.columns >= kThreads * kBlocks / 4 ? kThreads / 4 : kThreads / 2;
+  // Narrow tiles: their sums meet in the block, and few parts are left for the table. Tiles that end where
+  // channels do have no channel in common, if such a tile is small enough.
+  const int64_t most_width = pack > 1 ? 16 : 64;
   const int64_t whole = std::lcm(view.inner, pack) / pack;
   int64_t width = std::min(plan.columns, most_width);
   if (whole <= width) width -= width % whole;
   plan.width = static_cast<int>(width);
   plan.tiles = (plan.columns + width - 1) / width;
-  const int64_t block = plan.tiles >= kBlocks ? width : kThreads;
-  plan.lanes = static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, std::max<int64_t>(block / width, 1)));
+  plan.lanes = static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width));
   const int64_t steps = (plan.all_rows() + plan.lanes - 1) / plan.lanes;  // of a tile's threads over all rows
-  const int64_t wanted = plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows
-                                               : (kBlocks * kThreads) / (plan.tiles * plan.lanes * width);
-  plan.parts = std::clamp<int64_t>(wanted, 1, std::min(steps, kMostParts));
-  plan.slots = std::min(plan.runs, (plan.tile_elements() - 1) / view.inner + 2);
+  const int64_t wanted = std::max(
+      (steps + kLongSum - 1) / kLongSum,
+      plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows : (kBlocks + plan.tiles - 1) / plan.tiles);
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::min(steps, kMostParts));
+  plan.part_rows = (plan.all_rows() + parts - 1) / parts;
+  plan.parts = (plan.all_rows() + plan.part_rows - 1) / plan.part_rows;
+  plan.slots = view.inner == 1 ? plan.tile_elements()
+                               : std::min(plan.runs, (plan.tile_elements() - 1) / view.inner + 2);
   return plan;
+}
+
+/// How the second kernel adds up the table: `side` channels of a block side by side, `lanes` threads to each;
+/// powers of two.
+struct PReluGradFold {
+  static constexpr unsigned kMostThreads = 1024;
+  static constexpr unsigned kMostSide = 32;  ///< neighbours in the table, loaded at once
+
+  unsigned side = 1, lanes = 1;
+};
+
+inline PReluGradFold plan_prelu_grad_fold(const PReluGradPlan& plan) {
+  using Fold = PReluGradFold;
+  const auto up = [](int64_t count, unsigned most) {
+    return std::min(most, std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(count, 1, most))));
+  };
+  const unsigned side = up(plan.channels, Fold::kMostSide);
+  // Places of a run, at most: its tiles in all parts.
+  const int64_t tiles =
+      plan.inner == 1 ? 1 : std::min(plan.tiles, (plan.inner - 2) / plan.tile_elements() + 2);
+  const int64_t places = plan.parts * tiles;
+  return {side, up(places, Fold::kMostThreads / side)};
 }
 
 /// Whole channels to a cluster of blocks, which add them up between themselves: no table, no second kernel.
 /// `span` packs of a row are `group_channels` whole channels, as few as that takes; the `cluster` blocks of a
 /// group take turns at its packs. With several channels to a group threads have fixed columns.
 struct PReluClusterPlan {
+  static constexpr int kMostThreads = 1024;  ///< of a block
+  static constexpr int kMostCluster = 8;
+  static constexpr int kMostChannels = 8;  ///< of a group: as many as a pack has elements
+
   int64_t pack = 1;
   int64_t inner = 1, channels = 1;
   int64_t columns = 0;  ///< packs of a row
@@ -156,25 +195,35 @@ struct PReluClusterPlan {
   int lanes = 0;  ///< threads below each other; 0: one channel to a group, no fixed columns
   int cluster = 1;
   int threads = 0;  ///< of a block, whole warps
+  /// Threads that add up a channel's sums of a block's threads, and how many columns they take at a time.
+  int log_members = 0, log_across = 0;
+};
 
-  /// The columns of a group in which its channel c lies. If it begins within a pack, then it has the second
-  /// of that column's sums.
-  constexpr int64_t low_column(int64_t c) const { return c * inner / pack; }
-  constexpr int64_t high_column(int64_t c) const { return ((c + 1) * inner - 1) / pack; }
-  constexpr bool begins_within(int64_t c) const { return c * inner % pack != 0; }
+/// The columns of a group in which its channel c lies. If it begins within a pack, then it has the second of
+/// that column's sums.
+struct PReluChannelColumns {
+  int low, high;
+  bool begins_within;
+
+  constexpr PReluChannelColumns(int c, int inner, int pack)
+      : low(c * inner / pack), high(((c + 1) * inner - 1) / pack), begins_within(c * inner % pack != 0) {}
 };
 
 /// As plan_prelu_grad; for tensors whose rows (outer) are whole packs and have at least a pack to a channel.
 inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pack) {
-  constexpr int64_t kBlockThreads = 1024;
+  constexpr int64_t kBlockThreads = PReluClusterPlan::kMostThreads;
+  constexpr int64_t kMostCluster = PReluClusterPlan::kMostCluster;
   constexpr int64_t kProcessors = 132;  // of a large GPU
   constexpr int64_t kGpuThreads = kProcessors * kBlockThreads;
-  constexpr int64_t kMostCluster = 8;
+  constexpr int64_t kLongSum = 2048;  // packs of a thread that would cost accuracy
+  // Kernels count with 32 bits, some steps of all blocks' threads beyond the end.
+  constexpr int64_t kMostPacks = int64_t{1} << 28;
   const int64_t period = view.channels * view.inner;
   PReluClusterPlan plan{.pack = pack, .inner = view.inner, .channels = view.channels};
   if (view.numel() == 0 || view.inner < pack || period % pack != 0) return plan;
   const int64_t span = std::lcm(view.inner, pack) / pack, group_channels = span * pack / view.inner;
-  if (view.channels % group_channels != 0 || span * view.outer > INT32_MAX) return plan;
+  if (view.channels % group_channels != 0) return plan;
+  if (view.numel() / pack > kMostPacks) return plan;
   const bool fixed = group_channels > 1;
   if (fixed && span > kBlockThreads / 4) return plan;
   const int64_t groups = view.channels / group_channels, work = span * view.outer;
@@ -186,7 +235,7 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
       1,
       std::min(kMostCluster,
                static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((work + threads - 1) / threads)))));
-  if (groups * cluster * threads < kGpuThreads / 4) return plan;
+  if (groups * cluster * threads < kGpuThreads / 4 || work > cluster * threads * kLongSum) return plan;
   plan.columns = period / pack;
   plan.rows = view.outer;
   plan.span = static_cast<int>(span);
@@ -195,6 +244,11 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   plan.cluster = static_cast<int>(cluster);
   plan.threads = static_cast<int>(fixed ? (plan.lanes * span + 31) / 32 * 32 : threads);
   plan.groups = groups;
+  const int64_t wide = (view.inner + pack - 1) / pack + 1;  // columns of a channel, at most
+  plan.log_members = 5;
+  while (plan.log_members > 0 && group_channels << plan.log_members > plan.threads) --plan.log_members;
+  plan.log_across = plan.log_members;
+  while (plan.log_across > 0 && int64_t{1} << (plan.log_across - 1) >= wide) --plan.log_across;
   return plan;
 }
 

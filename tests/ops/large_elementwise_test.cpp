@@ -1,5 +1,7 @@
 // Ops that go through their elements one by one, and those that move them, on more than 2^31 elements.
 // The small instances show on the CPU that the checks are right.
+#include <numeric>
+
 #include <sinter/core/op/node.h>
 #include <sinter/ops/affine/affine.h>
 #include <sinter/ops/concat/concat.h>
@@ -144,6 +146,22 @@ TEST_P(LargeElementwise, PRelu) {
       const double expected = dalpha[c] * 0x1p-22;
       EXPECT_NEAR(static_cast<double>(sums[c]), expected, 2e-3 * (1 + std::abs(expected))) << c;
     }
+    // An element behind an aligned address: all packs are single elements, one slope for all.
+    const auto shifted = [](const Tensor& t) {
+      return Tensor::over(t.storage(), t.offset_bytes() + size_of(t.dtype()),
+                          {{t.numel() - 1, 1}, t.dtype(), t.device()});
+    };
+    const Tensor scaled = affine(dy, 0x1p-22, 0.0), x_behind = shifted(x), dy_behind = shifted(scaled);
+    const Tensor slope = full({1}, 0.5, DType::kFloat16, scale.device);
+    const PReluGrads one = prelu_grad(x_behind, slope, dy_behind);
+    EXPECT_EQ(wrong(one.dx,
+                    [&](auto begin, auto end) {
+                      return prelu_grad_x(piece_of(x_behind, begin, end), slope,
+                                          piece_of(dy_behind, begin, end));
+                    }),
+              0);
+    const double all = std::accumulate(dalpha.begin(), dalpha.end(), 0.0) * 0x1p-22;
+    EXPECT_NEAR(one.dalpha.item(), all, 2e-3 * (1 + std::abs(all)));
   }
 }
 

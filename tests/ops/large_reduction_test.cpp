@@ -13,6 +13,7 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/softmax/softmax.h>
 
@@ -21,6 +22,7 @@
 namespace sinter::ops {
 namespace {
 
+using testing::for_each_piece;
 using testing::kLarge;
 using testing::kSmall;
 using testing::LargeTensor;
@@ -369,6 +371,47 @@ TEST_P(LargeProduct, MatmulOfALargeMatrix) {
       }
     }
   });
+}
+
+TEST_P(LargeProduct, MatvecOfALargeMatrix) {
+  const Pattern p = matrix(DType::kFloat16, true, 0, 0.125);
+  const Tensor a = p.whole();
+  for (const bool transpose : {false, true}) {
+    SCOPED_TRACE(transpose ? "transposed" : "plain");
+    const int out = transpose ? 1 : 0, in = 1 - out;
+    const Pattern with({p.shape()[in]}, scale, DType::kFloat16, true, 1, 1.0 / 512);
+    const std::vector<float> y = cast(matvec(a, with.whole(), transpose), DType::kFloat32).to_vector<float>();
+    // An element of a is the sum of its row's number and its column's.
+    const double of_x = total(with.table(0)), of_in = total_of_products(p.table(in), with.table(0));
+    ASSERT_EQ(y.size(), p.table(out).size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double expected = p.table(out)[i] * of_x + of_in;
+      ASSERT_NEAR(static_cast<double>(y[i]), expected, 1e-3 * (1 + std::abs(expected))) << i;
+    }
+  }
+}
+
+TEST_P(LargeProduct, MatvecOfMoreRowsThan2To30) {
+  const Tensor values = matrix(DType::kFloat16, false).whole();
+  const Tensor a = Tensor::over(values.storage(), values.offset_bytes(),
+                                {{values.numel() / 2, 2}, values.dtype(), values.device()});
+  const Tensor wide = Tensor::from_values<float>({3.0F, -1.0F}, {2}, scale.device);
+  const auto product = [&](auto begin, auto end) {
+    return cast(sum(mul(cast(piece_of(a, begin, end), DType::kFloat32), wide), {1}), DType::kFloat16);
+  };
+  EXPECT_EQ(wrong(matvec(a, cast(wide, DType::kFloat16)), product), 0);
+
+  std::vector<double> expected(2);
+  for_each_piece(a.shape(), scale, [&](int64_t begin, int64_t end) {
+    const std::vector<float> part =
+        sum(cast(piece_of(a, begin, end), DType::kFloat32), {0}).to_vector<float>();
+    for (size_t j = 0; j < 2; ++j) expected[j] += static_cast<double>(part[j]) * 0x1p-20;
+  });
+  const Tensor x = full({a.shape()[0]}, 0x1p-20, DType::kFloat16, scale.device);
+  const std::vector<float> y = cast(matvec(a, x, true), DType::kFloat32).to_vector<float>();
+  for (size_t j = 0; j < 2; ++j) {
+    EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-3 * (1 + std::abs(expected[j]))) << j;
+  }
 }
 
 TEST_P(LargeProduct, LinearOfManyRows) {

@@ -144,6 +144,18 @@ TEST_F(PReluCuda, AgreesWithLoopsForRandomShapes) {
   }
 }
 
+TEST_F(PReluCuda, BlocksOfAClusterAddUpBetweenThemselves) {
+  // Few channels of many elements: several blocks to each, with one channel to a cluster and with several.
+  for (const Shape& shape : {Shape{16, 8, 64, 64}, Shape{64, 256, 7, 7}, Shape{33, 20, 30, 29}}) {
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(fmt::format("{} {}", shape, dtype));
+      SampleMaker maker(22, dtype);
+      check(Case(maker, shape, Layout::kNCHW, false), 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(PReluCuda, KeepsHardValues) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x =

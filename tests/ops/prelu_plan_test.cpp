@@ -1,5 +1,6 @@
 // How PReLU's kernels cut tensors: every element once, each with its own channel's slope and sum.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -121,7 +122,7 @@ std::vector<int64_t> sums_by_plan(const PReluGradPlan& plan, const std::vector<i
           EXPECT_LT(run, plan.slots);
           int64_t sum = 0;
           for (int64_t lane = 0; lane < plan.lanes; ++lane) {
-            for (int64_t r = plan.first_row(part, lane); r < plan.rows_of(column); r += plan.row_step()) {
+            for (int64_t r = plan.first_row(part) + lane; r < plan.end_row(part, column); r += plan.lanes) {
               sum += visit(r * row + column * plan.pack + i);
             }
           }
@@ -184,19 +185,49 @@ TEST(PReluPlan, GridsAndScratchStayWithinTheirLimits) {
     const int64_t pack = int64_t{1} << integer(generator, 0, 3);
     SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
     const PReluGradPlan plan = plan_prelu_grad(view, pack);
-    ASSERT_LE(plan.threads(), 1024);
     ASSERT_GE(plan.width * plan.lanes, 1);
-    ASSERT_LE(plan.lanes * plan.tile_elements() * 8, 48 * 1024) << "shared memory of double sums";
+    ASSERT_LE(plan.width * plan.lanes, PReluGradPlan::kThreads);
+    ASSERT_LE(plan.tile_elements(), PReluGradPlan::kThreads) << "a thread writes one sum at most";
     ASSERT_GE(plan.tiles * plan.width, plan.columns);
     ASSERT_LT((plan.tiles - 1) * plan.width, plan.columns) << "a block without columns";
     ASSERT_GE(plan.parts, 1);
-    ASSERT_LT(plan.first_row(plan.parts - 1, 0), plan.all_rows()) << "a part without rows";
+    ASSERT_LT(plan.first_row(plan.parts - 1), plan.all_rows()) << "a part without rows";
     ASSERT_LE(plan.parts, 65535);
     ASSERT_LT(plan.tiles, int64_t{1} << 31);
     // A table of the blocks that run at once, or of a few places for every channel and 16 rows.
     ASSERT_LE(plan.table_size(),
               std::max<int64_t>(600 * 1024, plan.tiles * plan.slots * (plan.all_rows() / 16 + 1)));
   }
+}
+
+TEST(PReluPlan, TheSecondKernelHasThreadsForEveryChannel) {
+  Generator generator(6);
+  for (int i = 0; i < kCases; ++i) {
+    const ChannelView view = random_view(generator);
+    if (view.numel() == 0) continue;
+    const PReluGradPlan plan = plan_prelu_grad(view, int64_t{1} << integer(generator, 0, 3));
+    const PReluGradFold fold = plan_prelu_grad_fold(plan);
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(plan.pack));
+    ASSERT_TRUE(std::has_single_bit(fold.side) && std::has_single_bit(fold.lanes));
+    ASSERT_LE(fold.side, PReluGradFold::kMostSide);
+    ASSERT_LE(fold.side * fold.lanes, PReluGradFold::kMostThreads);
+    ASSERT_LT(fold.side, 2 * plan.channels) << "threads without a channel";
+    ASSERT_LT(fold.lanes, 2 * plan.table_size()) << "threads without a place";
+    if (plan.inner == 1) {  // the tiles' places follow each other as the elements of a row do
+      ASSERT_EQ(plan.slots, plan.tile_elements());
+      ASSERT_GE(plan.tiles * plan.slots, plan.columns * plan.pack);
+    }
+  }
+}
+
+TEST(PReluPlan, ClustersHaveSeveralBlocksWhereChannelsAreFew) {
+  // The shapes with which the GPU's test covers this.
+  EXPECT_EQ(plan_prelu_clusters({16, 8, 64 * 64}, 4).cluster, 8);
+  EXPECT_EQ(plan_prelu_clusters({16, 8, 64 * 64}, 4).lanes, 0);
+  const PReluClusterPlan several = plan_prelu_clusters({64, 256, 49}, 8);
+  EXPECT_EQ(several.cluster, 4);
+  EXPECT_EQ(several.group_channels, 8);
+  EXPECT_GT(several.lanes, 1);
 }
 
 TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
@@ -213,21 +244,23 @@ TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
     ASSERT_EQ(plan.groups * plan.span, plan.columns);
     ASSERT_EQ(plan.groups * plan.group_channels, view.channels);
     ASSERT_EQ(plan.span * pack, plan.group_channels * view.inner);
-    ASSERT_TRUE(plan.cluster >= 1 && plan.cluster <= 8);
-    ASSERT_TRUE(plan.threads % 32 == 0 && plan.threads <= 1024) << plan.threads;
+    ASSERT_TRUE(plan.cluster >= 1 && plan.cluster <= PReluClusterPlan::kMostCluster);
+    ASSERT_TRUE(plan.threads % 32 == 0 && plan.threads <= PReluClusterPlan::kMostThreads) << plan.threads;
+    ASSERT_LE(plan.group_channels, PReluClusterPlan::kMostChannels);
     if (plan.lanes == 0) {
       ASSERT_EQ(plan.group_channels, 1);
       continue;
     }
     ASSERT_LE(plan.lanes * plan.span, plan.threads);
-    ASSERT_LE((2 * plan.lanes * plan.span + plan.group_channels) * 8, 48 * 1024)
-        << "shared memory of double sums";
+    ASSERT_TRUE(plan.log_across >= 0 && plan.log_across <= plan.log_members && plan.log_members <= 5);
+    ASSERT_TRUE(plan.log_members == 0 || plan.group_channels << plan.log_members <= plan.threads);
     // Every column's sums are taken once as the first, or as the second, of a channel's.
     std::vector<int> firsts(static_cast<size_t>(plan.span)), seconds(firsts.size());
     for (int64_t c = 0; c < plan.group_channels; ++c) {
-      const int64_t low = plan.low_column(c), high = plan.high_column(c);
-      for (int64_t k = low; k <= high; ++k) {
-        ++(k == low && plan.begins_within(c) ? seconds : firsts)[static_cast<size_t>(k)];
+      const PReluChannelColumns columns(static_cast<int>(c), static_cast<int>(view.inner),
+                                        static_cast<int>(pack));
+      for (int k = columns.low; k <= columns.high; ++k) {
+        ++(k == columns.low && columns.begins_within ? seconds : firsts)[static_cast<size_t>(k)];
       }
     }
     for (int64_t k = 0; k < plan.span; ++k) {

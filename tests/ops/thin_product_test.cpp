@@ -80,17 +80,34 @@ TEST(ThinPlan, ColumnSumsTakeEveryRowAndPackOnce) {
     SCOPED_TRACE(std::to_string(matrices) + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
                  " pack " + std::to_string(pack));
     const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, pack);
-    ASSERT_TRUE(is_power_of_two(plan.width) && plan.width <= 32) << plan.width;
+    ASSERT_TRUE(plan.width >= 1 && plan.width <= ColumnSumPlan::kMostWidth) << plan.width;
     ASSERT_LE(plan.width * plan.pack, ColumnSumPlan::kThreads) << "a thread writes one sum at most";
+    ASSERT_LE(plan.width * plan.depth(), ColumnSumPlan::kThreads);
+    ASSERT_GT(plan.width * (plan.depth() + 1), ColumnSumPlan::kThreads) << "threads without rows";
     ASSERT_GE(plan.tiles * plan.width * pack, columns);
     ASSERT_LT((plan.tiles - 1) * plan.width * pack, columns) << "a block without columns";
+    ASSERT_LT(plan.tiles * plan.width - columns / pack, plan.tiles) << "tiles of unequal width";
     ASSERT_GE(plan.parts, 1);
     ASSERT_LE(plan.parts, 65535);
     ASSERT_GE(plan.parts * plan.part_rows, rows);
     ASSERT_LE((plan.parts - 1) * plan.part_rows, std::max<int64_t>(rows - 1, 0)) << "an empty part";
     if (plan.parts > 1) {
-      ASSERT_LE(plan.parts * matrices * plan.tiles, detail::kThinBlocks);
+      ASSERT_EQ(plan.part_rows % (ColumnSumPlan::kAtOnce * plan.depth()), 0) << "threads with fewer rows";
+      ASSERT_LE(plan.parts * matrices * plan.tiles, 2 * 8192) << "a table larger than the GPU can use";
     }
+    if (matrices > 8 || plan.tiles > 8 || rows > 3000 || i % 10 != 0) continue;
+    std::vector<int> visits(static_cast<size_t>(rows * plan.tiles * plan.width));
+    for (int64_t part = 0; part < plan.parts; ++part) {
+      const int64_t end = std::min((part + 1) * plan.part_rows, rows);
+      for (int below = 0; below < plan.depth(); ++below) {
+        for (int64_t row = part * plan.part_rows + below; row < end; row += plan.depth()) {
+          for (int64_t column = 0; column < plan.tiles * plan.width; ++column) {
+            ++visits[static_cast<size_t>(row * plan.tiles * plan.width + column)];
+          }
+        }
+      }
+    }
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
   }
 }
 

@@ -1,0 +1,55 @@
+// What the kernels for both gradients of PReLU share. For .cu files.
+#pragma once
+
+#include <sinter/core/runtime/backend.h>
+#include <sinter/ops/prelu/prelu_pack_cuda.h>
+#include <sinter/ops/prelu/prelu_plan.h>
+
+namespace sinter::ops {
+
+template <class T>
+struct PReluGradData {
+  const T *alpha, *x, *dy;
+  T *dx, *dalpha;
+};
+
+/// Takes in a thread's packs number begin, begin + step, ... below end, at(i) being the place of number i:
+/// writes dx by the slopes that slopes_of() has, and calls join(sums) with the terms of dalpha of every
+/// `unroll` packs, which are in flight together: `n` sums, one for each element of a pack or one for all.
+/// Registers are what limits `unroll`: neither slopes nor these sums are alive while packs are awaited.
+template <int unroll, int pack, int n, class T, class Index, class At, class Slopes, class Join>
+__device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, Index begin, Index end,
+                                                 Index step, At at, Slopes slopes_of, Join join) {
+  using Words = PReluWords<T, pack>;
+  for (Index i = begin; i < end; i += unroll * step) {
+    Words values[unroll], gradients[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (i + u * step >= end) continue;
+      values[u] = Words::load(data.x, at(i + u * step));
+      gradients[u] = Words::load(data.dy, at(i + u * step));
+    }
+    const Words slopes = slopes_of();
+    compute_type<T> sums[n] = {};
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (i + u * step >= end) continue;
+      prelu_pack(values[u], gradients[u], slopes).store(data.dx, at(i + u * step));
+      add_prelu_terms(values[u], gradients[u], sums);
+    }
+    join(sums);
+  }
+}
+
+/// Whole channels to a cluster of blocks; the plan has groups. Packs are the widest: all addresses allow
+/// that.
+template <class T>
+void launch_prelu_grad_channels(const Stream& stream, const PReluClusterPlan& plan,
+                                const PReluGradData<T>& data);
+
+/// Parts of all channels to a block; `wide`: addresses allow the widest packs. `table` has the plan's places.
+template <class T>
+void launch_prelu_grad_parts(const Stream& stream, const ChannelView& view, bool wide,
+                             const PReluGradData<T>& data, compute_type<T>* table);
+
+}  // namespace sinter::ops

@@ -1,0 +1,137 @@
+// What PReLU's kernels do with a pack of elements: 16 bytes, or one element where addresses are not aligned.
+// For .cu files.
+//
+// The 16-bit types are computed two by two in their own arithmetic: it rounds a product once, so that the
+// result is that of a product in float32. Sums are always in the compute type.
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include <sinter/core/cuda/device_types.h>
+#include <sinter/ops/prelu/prelu_math.h>
+
+namespace sinter::ops {
+
+template <class T>
+inline constexpr bool kIsPaired = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+/// Two neighbours of a 16-bit type in a register.
+template <class T>
+struct PReluPair {
+  using Vector = std::conditional_t<std::is_same_v<T, float16>, __half2, __nv_bfloat162>;
+
+  /// All bits of the halves of x that are positive.
+  static __device__ __forceinline__ uint32_t positive(uint32_t x) {
+    return __hgt2_mask(as_vector(x), as_vector(0));
+  }
+  static __device__ __forceinline__ uint32_t product(uint32_t a, uint32_t b) {
+    const Vector rounded = __hmul2_rn(as_vector(a), as_vector(b));
+    return reinterpret_cast<const uint32_t&>(rounded);
+  }
+  static __device__ __forceinline__ uint32_t of(T low, T high) {
+    return low.bits | static_cast<uint32_t>(high.bits) << 16;
+  }
+  static __device__ __forceinline__ float at(uint32_t pair, int half) {
+    T element;
+    element.bits = static_cast<uint16_t>(half == 0 ? pair : pair >> 16);
+    return cuda::load_as_compute(element);
+  }
+
+ private:
+  static __device__ __forceinline__ Vector as_vector(const uint32_t& pair) {
+    return reinterpret_cast<const Vector&>(pair);
+  }
+};
+
+/// `pack` elements as they are moved: whole words. Copies of a struct of elements may be split by the
+/// compiler, and waits for loads come earlier than they need.
+template <class T, int pack>
+struct PReluWords {
+  static constexpr bool kPaired = kIsPaired<T> && pack > 1;
+  static constexpr int kCount = kPaired ? pack / 2 : pack;
+  using Word = std::conditional_t<kPaired, uint32_t, T>;
+
+  Word words[kCount];
+
+  static __device__ __forceinline__ PReluWords load(const T* from, int64_t i) {
+    if constexpr (pack == 1) {
+      return {{from[i]}};
+    } else {
+      return std::bit_cast<PReluWords>(reinterpret_cast<const uint4*>(from)[i]);
+    }
+  }
+  __device__ __forceinline__ void store(T* to, int64_t i) const {
+    if constexpr (pack == 1) {
+      to[i] = words[0];
+    } else {
+      reinterpret_cast<uint4*>(to)[i] = std::bit_cast<uint4>(*this);
+    }
+  }
+  /// Every element is `value`.
+  static __device__ __forceinline__ PReluWords all(T value) {
+    return of([&](int) { return value; });
+  }
+  /// element(i) for every i.
+  template <class F>
+  static __device__ __forceinline__ PReluWords of(F element) {
+    PReluWords result;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if constexpr (kPaired) {
+        result.words[k] = PReluPair<T>::of(element(2 * k), element(2 * k + 1));
+      } else {
+        result.words[k] = element(k);
+      }
+    }
+    return result;
+  }
+};
+
+/// `index`, in a way that what is loaded with it is loaded behind this point. What a loop's iterations have
+/// in common is else loaded in front of the loop, and waited for before the loop's own loads begin.
+__device__ __forceinline__ uint32_t from_here(uint32_t index) {
+  asm volatile("" : "+r"(index));
+  return index;
+}
+
+/// dx from x, dy and a slope per element; y, with x in dy's place.
+template <class T, int pack>
+__device__ __forceinline__ PReluWords<T, pack> prelu_pack(const PReluWords<T, pack>& x,
+                                                          const PReluWords<T, pack>& dy,
+                                                          const PReluWords<T, pack>& slopes) {
+  PReluWords<T, pack> result;
+#pragma unroll
+  for (int k = 0; k < result.kCount; ++k) {
+    if constexpr (result.kPaired) {
+      const uint32_t keep = PReluPair<T>::positive(x.words[k]);
+      result.words[k] = (dy.words[k] & keep) | (PReluPair<T>::product(slopes.words[k], dy.words[k]) & ~keep);
+    } else {
+      result.words[k] = cuda::round_to<T>(prelu_slope(cuda::load_as_compute(x.words[k]),
+                                                      cuda::load_as_compute(slopes.words[k]),
+                                                      cuda::load_as_compute(dy.words[k])));
+    }
+  }
+  return result;
+}
+
+/// Adds the terms of dalpha to the sums: one of each element, or one of all.
+template <class T, int pack, int n>
+__device__ __forceinline__ void add_prelu_terms(const PReluWords<T, pack>& x, const PReluWords<T, pack>& dy,
+                                                compute_type<T> (&sums)[n]) {
+#pragma unroll
+  for (int k = 0; k < x.kCount; ++k) {
+    if constexpr (x.kPaired) {
+      const uint32_t take = ~PReluPair<T>::positive(x.words[k]);
+      const uint32_t value = x.words[k] & take, gradient = dy.words[k] & take;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        sums[(2 * k + half) % n] += PReluPair<T>::at(value, half) * PReluPair<T>::at(gradient, half);
+      }
+    } else {
+      sums[k % n] += prelu_alpha_slope(cuda::load_as_compute(x.words[k]), cuda::load_as_compute(dy.words[k]));
+    }
+  }
+}
+
+}  // namespace sinter::ops
