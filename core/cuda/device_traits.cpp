@@ -15,9 +15,17 @@ const DeviceTraits& device_traits(int device) {
   const auto found = all.find(device);
   if (found != all.end()) return found->second;
   DeviceTraits traits;
-  int major = 0;
-  SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&traits.processors, cudaDevAttrMultiProcessorCount, device));
-  SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  const auto ask = [device](cudaDeviceAttr attribute) {
+    int value = 0;
+    SINTER_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+    return value;
+  };
+  traits.cooperative = ask(cudaDevAttrCooperativeLaunch) != 0;
+  traits.most_shared_bytes = static_cast<size_t>(ask(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  traits.shared_bytes = static_cast<size_t>(ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
+  traits.reserved_shared_bytes = static_cast<size_t>(ask(cudaDevAttrReservedSharedMemoryPerBlock));
+  traits.processors = ask(cudaDevAttrMultiProcessorCount);
+  const int major = ask(cudaDevAttrComputeCapabilityMajor);
   traits.early_launch = traits.clusters = major >= 9;
   return all.emplace(device, traits).first->second;
 }

@@ -1,12 +1,24 @@
 // What kernels' plans depend on in a GPU.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+
 namespace sinter::cuda {
 
 struct DeviceTraits {
-  int processors = 1;         ///< streaming multiprocessors
+  int processors = 1;  ///< streaming multiprocessors
+  /// Shared memory: the most of a block, if the kernel's attribute allows it; of a processor; and what that
+  /// keeps back for each block.
+  size_t most_shared_bytes = 0, shared_bytes = 0, reserved_shared_bytes = 0;
+  bool cooperative = false;   ///< blocks of a launch can wait for each other (launch_cooperative.h)
   bool early_launch = false;  ///< a kernel can be set up while the one before it runs (launch_early.h)
   bool clusters = false;      ///< blocks can read each other's shared memory (launch_cluster.h)
+
+  /// The most shared memory of a block that shares its processor with `count` - 1 others like it.
+  size_t shared_of_block(size_t count) const {
+    return std::min(most_shared_bytes, (shared_bytes / count - reserved_shared_bytes) / 128 * 128);
+  }
 };
 
 /// Asked from the driver once for each device.

@@ -229,7 +229,7 @@ void tensor_gradient(const NormGradCall& call, const NormGradTensor& tensor, con
     const double inv_std = double{tensor.inv_std.as<const C>()[c]},
                  weight = value_or<C>(tensor.weight, c, 1.0);
     const NormalizeGrad<C> gradient =
-        training ? make_normalize_grad<C>(tensor.mean.as<const C>()[c], inv_std, weight, count, sums[c],
+        training ? make_normalize_grad<C>(tensor.mean.as<const C>()[c], inv_std, weight, 1.0 / count, sums[c],
                                           deviations[c])
                  : NormalizeGrad<C>{C{0}, static_cast<C>(weight * inv_std), C{0}, C{0}};
     return std::array<C, 5>{gradient.mean, gradient.scale, gradient.slope, gradient.offset,

@@ -102,8 +102,8 @@ void normalize_grad(const KernelContext& context) {
   }
   const auto parameters = loop.expand<C, 4>(lanes, [&](int64_t c) {
     const NormalizeGrad<C> of_channel =
-        make_normalize_grad<C>(mean[c], double{inv_std[c]}, value_or<C>(context.input(2), c, 1.0), count,
-                               sums[c], sums[channels + c]);
+        make_normalize_grad<C>(mean[c], double{inv_std[c]}, value_or<C>(context.input(2), c, 1.0),
+                               1.0 / count, sums[c], sums[channels + c]);
     return std::array<C, 4>{of_channel.mean, of_channel.scale, of_channel.slope, of_channel.offset};
   });
   loop.for_each(parameters, [=](int64_t i, const std::array<C, 4>& p) {

@@ -56,22 +56,23 @@ SINTER_HOST_DEVICE Normalize<C> make_normalize(double mean, double inv_std, doub
           static_cast<C>(bias - (mean - static_cast<double>(rounded)) * scale)};
 }
 
-/// dx = scale * (dy + slope * (x - mean) + offset); slope and offset are 0 where the statistics are
-/// constants.
+/// dx = scale * dy + slope * (x - mean) + offset; slope and offset are 0 where the statistics are constants.
 template <class C>
 struct NormalizeGrad {
   C mean, scale, slope, offset;
 
-  SINTER_HOST_DEVICE C operator()(C x, C dy) const { return scale * (dy + slope * (x - mean) + offset); }
+  SINTER_HOST_DEVICE C operator()(C x, C dy) const { return scale * dy + (slope * (x - mean) + offset); }
 };
 
-/// The gradient's parameters in training, from the sums over the channel's `count` elements of dy and of
-/// dy * (x - mean).
+/// The gradient's parameters in training, from the sums over the channel's elements of dy and of
+/// dy * (x - mean), and from one over their number.
 template <class C>
-SINTER_HOST_DEVICE NormalizeGrad<C> make_normalize_grad(C mean, double inv_std, double weight, double count,
-                                                        double sum_dy, double sum_dy_deviation) {
-  return {mean, static_cast<C>(weight * inv_std),
-          static_cast<C>(-inv_std * inv_std * (sum_dy_deviation / count)), static_cast<C>(-sum_dy / count)};
+SINTER_HOST_DEVICE NormalizeGrad<C> make_normalize_grad(C mean, double inv_std, double weight,
+                                                        double inverse_count, double sum_dy,
+                                                        double sum_dy_deviation) {
+  const double scale = weight * inv_std, share = scale * inverse_count;
+  return {mean, static_cast<C>(scale), static_cast<C>(-inv_std * inv_std * (share * sum_dy_deviation)),
+          static_cast<C>(-share * sum_dy)};
 }
 
 /// Mean and sum of squared deviations of `count` values from the sums of the values and of their squares.

@@ -21,4 +21,11 @@ void norm_forward(const NormCall& call, const Stream& stream, void* workspace);
 size_t norm_backward_bytes(const NormProblem& problem);
 void norm_backward(const NormGradCall& call, const Stream& stream, void* workspace);
 
+/// The same in one kernel that keeps the tensor on chip between sums and map. False, and nothing is launched,
+/// where it does not fit there or the call has what that kernel lacks.
+bool norm_forward_resident(const NormCall& call, const Stream& stream, void* workspace);
+bool norm_backward_resident(const NormGradCall& call, const Stream& stream, void* workspace);
+size_t norm_forward_resident_bytes(const NormProblem& problem);
+size_t norm_backward_resident_bytes(const NormProblem& problem);
+
 }  // namespace sinter::ops

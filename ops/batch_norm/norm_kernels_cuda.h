@@ -4,10 +4,11 @@
 // Terms, what is summed:
 //   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
 //   Loaded<pack>                    the elements of a pack, in registers
-//   parameter(channel), and neighbours(channel, parameters), those of kPack channels from a multiple of it on
+//   parameter(channel), and neighbours(channel, parameters), those of a pack of channels
 //   load<pack>(offset)              Loaded of the pack at element `offset`
 //   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
 // Map, what is mapped, likewise:
+//   Parameter, channels             its MapParameters
 //   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
 //   apply<whole>(offset, valid, parameters, loaded)
 // Finish is called on the device as finish(channel, sums) with the double sums of a channel.
@@ -21,6 +22,10 @@
 #include <sinter/ops/batch_norm/norm_plan.h>
 
 namespace sinter::ops {
+
+/// Elements of an access, 16 bytes of them; float64 is accessed one by one.
+template <class T>
+inline constexpr int kNormPack = sizeof(T) == sizeof(double) ? 1 : cuda::kPackSize<T>;
 
 /// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
 /// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
@@ -92,7 +97,20 @@ __device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
 template <int pack>
 __device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
   const unsigned byte = mask[offset >> 3];
-  return pack == NormPlan::kPack ? byte : byte >> (offset & 7);
+  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
+}
+
+/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
+/// has at the same time.
+template <int pack>
+__device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
+  if constexpr (pack == 4) {
+    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
+    const unsigned other = __shfl_xor_sync(pair, bits, 1);
+    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
+  } else {
+    mask[offset >> 3] = static_cast<uint8_t>(bits);
+  }
 }
 
 namespace detail {
@@ -278,9 +296,8 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
-template <int unroll, class Map>
+template <int pack, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map, NormPlan plan) {
-  constexpr int pack = NormPlan::kPack;
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
   const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
@@ -288,7 +305,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map
   if (column >= plan.width) return;
   cuda::wait_for_previous();
   typename Map::Parameter parameters[pack];
-  map.neighbours(column, parameters);
+  map.channels.neighbours(column, parameters);
   const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
   int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
   int64_t offset = (first + (left - 1) * step) * plan.width + column;
@@ -315,11 +332,10 @@ enum class FlatWalk {
 };
 
 /// Any view, `unroll` packs per thread, from the last to the first.
-template <FlatWalk walk, int unroll, class Map>
+template <FlatWalk walk, int pack, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
-  constexpr int pack = NormPlan::kPack;
   constexpr bool whole = walk != FlatWalk::kAnything;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
@@ -339,7 +355,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
     int64_t place, channel;
     by_channels.divide(by_inner.divide(offset, place), channel);
     typename Map::Parameter parameters[pack];
-    parameters[0] = map.parameter(channel);
+    parameters[0] = map.channels.at(channel);
 #pragma unroll
     for (int i = 1; i < pack; ++i) {
       parameters[i] = parameters[i - 1];
@@ -347,7 +363,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
         if (++place == inner) {
           place = 0;
           if (++channel == channels) channel = 0;
-          parameters[i] = map.parameter(channel);
+          parameters[i] = map.channels.at(channel);
         }
       }
     }
@@ -358,24 +374,25 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 
 }  // namespace detail
 
-/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan).
-template <class T, int unroll, class Terms>
+/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
+/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes.
+template <class T, int column_packs, int plane_packs, int plane_pack, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-  const auto run = [&]<int pack>() {
-    const cuda::WideDivide divide(std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / pack, 1));
-    if (plan.by_columns) {
-      cuda::launch(stream, shape, detail::sum_columns_kernel<pack, unroll, Terms>, terms, plan, divide,
-                   table);
-    } else {
-      cuda::launch(stream, shape, detail::sum_planes_kernel<pack, unroll, Terms>, terms, plan, divide, table);
-    }
+  const auto run = [&](auto* kernel) {
+    const cuda::WideDivide divide(
+        std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / plan.pack, 1));
+    cuda::launch(stream, shape, kernel, terms, plan, divide, table);
   };
   if constexpr (sizeof(T) < sizeof(double)) {
-    if (plan.pack == NormPlan::kPack) return run.template operator()<NormPlan::kPack>();
+    if (plan.pack > 1) {
+      return plan.by_columns ? run(detail::sum_columns_kernel<kNormPack<T>, column_packs, Terms>)
+                             : run(detail::sum_planes_kernel<plane_pack, plane_packs, Terms>);
+    }
   }
-  run.template operator()<1>();
+  plan.by_columns ? run(detail::sum_columns_kernel<1, column_packs, Terms>)
+                  : run(detail::sum_planes_kernel<1, plane_packs, Terms>);
 }
 
 /// Adds the partial results in `table` up and finishes every channel.
@@ -398,39 +415,40 @@ int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
 }
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
-/// whole packs. A thread has `column_packs` packs in flight by columns, and `plane_packs` where planes come
-/// in whole packs.
-template <class T, int column_packs, int plane_packs, class Map>
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
+/// planes come in whole packs, which are of `plane_pack` elements.
+template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
-  constexpr int pack = NormPlan::kPack;
   const int64_t count = view.numel();
   if (count == 0) return;
-  const auto flat = [&]<FlatWalk walk, int packs>() {
+  const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
     const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
                                   dim3(NormPlan::kThreads)};
-    cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, packs, Map>, map, count,
+    cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, pack, packs, Map>, map, count,
                        cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
                        view.channels);
   };
   if constexpr (sizeof(T) < sizeof(double)) {
-    if (wide && count % pack == 0) {
-      if (view.inner == 1 && view.channels % pack == 0) {
-        const auto kernel = detail::map_columns_kernel<column_packs, Map>;
+    constexpr int pack = kNormPack<T>, packs = NormPlan::kGroup / pack;
+    if (wide && count % NormPlan::kGroup == 0) {
+      if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
+        const auto kernel = detail::map_columns_kernel<pack, column_groups * packs, Map>;
         static const int64_t blocks = resident_blocks(stream.device.index, kernel);
-        const NormPlan plan = plan_norm_map(view, blocks);
+        const NormPlan plan = plan_norm_map(view, pack, blocks);
         const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
         cuda::launch_early(stream, shape, kernel, map, plan);
-      } else if (view.inner % pack == 0) {
-        flat.template operator()<FlatWalk::kOneChannel, plane_packs>();
+      } else if (view.inner % plane_pack == 0) {
+        flat.template
+        operator()<FlatWalk::kOneChannel, plane_pack, plane_groups * NormPlan::kGroup / plane_pack>();
       } else {
-        flat.template operator()<FlatWalk::kManyChannels, 1>();
+        flat.template operator()<FlatWalk::kManyChannels, plane_pack, 1>();
       }
       return;
     }
   }
-  flat.template operator()<FlatWalk::kAnything, 1>();
+  flat.template operator()<FlatWalk::kAnything, NormPlan::kGroup, 1>();
 }
 
 }  // namespace sinter::ops

@@ -18,10 +18,10 @@ namespace sinter::ops {
 
 struct NormPlan {
   static constexpr int kThreads = 256;
-  static constexpr int kPack = 8;  ///< elements of a wide access, one byte of a mask
+  static constexpr int kGroup = 8;  ///< elements whose bits are one byte of the mask
 
   bool by_columns = false;
-  int pack = 1;  ///< kPack or 1
+  int pack = 1;  ///< elements of an access
   int64_t channels = 0;
   int64_t inner = 1;  ///< neighbouring columns, or elements of a plane, that belong to one channel
   int64_t width = 0;  ///< columns of the matrix; by planes, channels
@@ -50,14 +50,15 @@ inline constexpr int64_t kMostItemsPerThread = 512;  // that a thread sums up in
 inline constexpr int64_t kLeastItemsPerThread = 8;
 inline constexpr int64_t kLeastImagesAsRows = 32;  // else the table is not small against the tensor
 
-/// Whether the tensor is walked by columns, and in which packs, if `wide` accesses are allowed.
-inline NormPlan norm_walk(const ChannelView& view, bool wide) {
+/// Whether the tensor is walked by columns, and whether in packs: of `pack` elements (1, or a divisor of a
+/// group), by planes of `plane_pack`.
+inline NormPlan norm_walk(const ChannelView& view, int pack, int plane_pack) {
   const int64_t image = view.channels * view.inner;
   NormPlan plan{.channels = view.channels, .inner = view.inner};
-  const bool whole_planes = view.inner % NormPlan::kPack == 0, whole_images = image % NormPlan::kPack == 0;
+  const bool whole_planes = view.inner % NormPlan::kGroup == 0, whole_images = image % NormPlan::kGroup == 0;
   plan.by_columns =
-      view.inner == 1 || (wide && !whole_planes && whole_images && view.outer >= kLeastImagesAsRows);
-  plan.pack = wide && (plan.by_columns ? whole_images : whole_planes) ? NormPlan::kPack : 1;
+      view.inner == 1 || (pack > 1 && !whole_planes && whole_images && view.outer >= kLeastImagesAsRows);
+  plan.pack = plan.by_columns ? (whole_images ? pack : 1) : whole_planes ? plane_pack : 1;
   if (plan.by_columns) {
     const int64_t packs = image / plan.pack;
     plan.width = image;
@@ -74,9 +75,10 @@ inline NormPlan norm_walk(const ChannelView& view, bool wide) {
 
 }  // namespace detail
 
-/// To sum every channel up with about `blocks` blocks, all of which the GPU can hold at a time.
-inline NormPlan plan_norm_sums(const ChannelView& view, bool wide, int64_t blocks) {
-  NormPlan plan = detail::norm_walk(view, wide);
+/// To sum every channel up, in packs of `pack` elements (by planes, `plane_pack`) where that is possible,
+/// with about `blocks` blocks, all of which the GPU can hold at a time.
+inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int plane_pack, int64_t blocks) {
+  NormPlan plan = detail::norm_walk(view, pack, plane_pack);
   if (plan.items == 0 || plan.tiles == 0) return plan;
   const auto parts_of = [&](int64_t per_thread) {
     return (plan.items + plan.lanes() * per_thread - 1) / (plan.lanes() * per_thread);
@@ -86,10 +88,10 @@ inline NormPlan plan_norm_sums(const ChannelView& view, bool wide, int64_t block
   return plan;
 }
 
-/// To map a tensor by columns in whole packs with about `blocks` blocks. Only for views with inner == 1 whose
-/// channels come in whole packs.
-inline NormPlan plan_norm_map(const ChannelView& view, int64_t blocks) {
-  NormPlan plan = detail::norm_walk(view, true);
+/// To map a tensor by columns in packs of `pack` elements with about `blocks` blocks. Only for views with
+/// inner == 1 whose channels come in whole groups.
+inline NormPlan plan_norm_map(const ChannelView& view, int pack, int64_t blocks) {
+  NormPlan plan = detail::norm_walk(view, pack, pack);
   if (plan.items == 0 || plan.tiles == 0) return plan;
   const int64_t most = (plan.items + plan.lanes() - 1) / plan.lanes();
   plan.parts = std::clamp<int64_t>(blocks / plan.tiles, 1, most);

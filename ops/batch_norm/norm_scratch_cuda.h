@@ -41,8 +41,9 @@ class NormScratch {
 inline size_t norm_table_bytes(const NormProblem& problem, int per_processor, int values) {
   const ChannelView view = simplified_norm_view(problem.view);
   const int64_t blocks = norm_blocks(problem.device, per_processor);
-  const int64_t size = std::max(plan_norm_sums(view, true, blocks).table_size(),
-                                plan_norm_sums(view, false, blocks).table_size());
+  const int pack = 16 / static_cast<int>(size_of(problem.dtype));
+  const int64_t size = std::max(plan_norm_sums(view, pack, pack, blocks).table_size(),
+                                plan_norm_sums(view, 1, 1, blocks).table_size());
   return static_cast<size_t>(size) * static_cast<size_t>(values) * size_of(accumulate_dtype(problem.dtype));
 }
 
@@ -55,7 +56,7 @@ P* pointer_or_null(const TensorView& tensor) {
 template <class T>
 bool allows_packs(std::initializer_list<const void*> pointers) {
   return sizeof(T) < sizeof(double) && std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {
-           return cuda::is_aligned(pointer, sizeof(T) * NormPlan::kPack);
+           return cuda::is_aligned(pointer, cuda::kPackSize<T> * sizeof(T));
          });
 }
 

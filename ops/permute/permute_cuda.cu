@@ -5,66 +5,70 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/copy_units_cuda.h>
 #include <sinter/ops/permute/permute.h>
-#include <sinter/ops/permute/permute_thin_cuda.h>
-#include <sinter/ops/permute/permute_tiles_cuda.h>
+#include <sinter/ops/permute/permute_load_cuda.h>
+#include <sinter/ops/permute/permute_store_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-template <class T, bool kShifted, bool kSeveral>
-__global__ void __launch_bounds__(kTileThreads, kSeveral && !kShifted ? 5 : 4)
+constexpr int64_t kMostGridY = 65535;
+constexpr size_t kUsualSharedBytes = 48 << 10;  // more has to be asked for
+constexpr int kMostSharedBytes = 96 << 10;      // what a tile may need
+// Percent of a multiprocessor's memory that blocks share where tiles overlap: the rest is L1 cache, in which
+// they find what both load.
+constexpr int kShiftedCarveout = 60;
+// Rows whose units are narrower go through tiles, if there are enough of them for a tile.
+constexpr int64_t kLeastUnit = 4, kLeastMatrixBytes = 4096;
+
+template <class T, TileKind kKind>
+__global__ void __launch_bounds__(1 << log_threads(kKind), 1024 >> log_threads(kKind))
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
-  __shared__ Pack<uint4> packs[kTilePacks];
-  auto* shared = reinterpret_cast<std::byte*>(packs);
+  extern __shared__ uint4 shared[];
+  const TileMemory memory(reinterpret_cast<std::byte*>(shared), job);
   const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t task = blockIdx.x; task < job.tiles; task += gridDim.x) {
-    if (task != blockIdx.x) __syncthreads();  // the tile before has left shared memory
-    const Tile tile = job.tile(task, Pack<T>::kSize);
-    load_tile<T, kShifted, kSeveral>(job, tile, thread, in, shared);
-    __syncthreads();
-    store_tile<T, kShifted, kSeveral>(job, tile, thread, shared, out);
-  }
-}
-
-template <class T, ThinSide kSide>
-__global__ void __launch_bounds__(kTileThreads, sizeof(T) == 1 ? 4 : 6)
-    thin_kernel(__grid_constant__ const ThinJob job, const T* __restrict__ in, T* __restrict__ out) {
-  __shared__ Pack<uint4> packs[kThinPacks];
-  auto* image = reinterpret_cast<std::byte*>(packs);
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t task = blockIdx.x; task < job.tiles; task += gridDim.x) {
-    if (task != blockIdx.x) __syncthreads();  // the tile before has left shared memory
-    const ThinTile tile = thin_tile<kSide>(job, task);
-    load_thin<T, kSide>(job, tile, thread, in, image);
-    __syncthreads();
-    store_thin<T, kSide>(job, tile, thread, image, out);
-  }
+  const Tile tile = job.tile(blockIdx.x, job.first_outer + blockIdx.y);
+  load_tile<T, kKind>(job, tile, thread, in, memory);
+  wait_for_copies();
+  __syncthreads();
+  store_tile<T, kKind>(job, tile, thread, memory, out);
 }
 
 template <class T>
-auto tile_kernel_for(const TileJob& job) {
-  if (job.shifted) return job.several ? tile_kernel<T, true, true> : tile_kernel<T, true, false>;
-  return job.several ? tile_kernel<T, false, true> : tile_kernel<T, false, false>;
-}
-
-template <class T>
-auto thin_kernel_for(ThinSide side) {
-  if (side == ThinSide::kRows) return thin_kernel<T, ThinSide::kRows>;
-  return side == ThinSide::kColumns ? thin_kernel<T, ThinSide::kColumns> : thin_kernel<T, ThinSide::kBoth>;
+auto tile_kernel_for(TileKind kind) {
+  switch (kind) {
+    case TileKind::kColumns:
+      return tile_kernel<T, TileKind::kColumns>;
+    case TileKind::kShiftedColumns:
+      return tile_kernel<T, TileKind::kShiftedColumns>;
+    case TileKind::kSeveralAxes:
+      return tile_kernel<T, TileKind::kSeveralAxes>;
+    case TileKind::kWholeColumns:
+      return tile_kernel<T, TileKind::kWholeColumns>;
+    default:
+      return tile_kernel<T, TileKind::kElementsOfRows>;
+  }
 }
 
 template <class T>
 void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in, void* out) {
-  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
-  ThinJob thin;
-  if (plan_thin(plan, sizeof(T), from, to, thin)) {
-    cuda::launch(stream, cuda::grid_stride_shape(thin.tiles, 1, kTileThreads), thin_kernel_for<T>(thin.side),
-                 thin, static_cast<const T*>(in), static_cast<T*>(out));
-    return;
+  TileJob job =
+      plan_tiles(plan, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
+  const auto kernel = tile_kernel_for<T>(job.kind);
+  const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
+  if (shared_bytes > kUsualSharedBytes) {
+    SINTER_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
   }
-  const TileJob job = plan_tiles(plan, sizeof(T), from, to);
-  cuda::launch(stream, cuda::grid_stride_shape(job.tiles, 1, kTileThreads), tile_kernel_for<T>(job), job,
-               static_cast<const T*>(in), static_cast<T*>(out));
+  if (job.kind == TileKind::kShiftedColumns && sizeof(T) > 1) {
+    SINTER_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kShiftedCarveout));
+  }
+  for (; job.first_outer < job.outer_count; job.first_outer += kMostGridY) {
+    const auto outer = static_cast<unsigned>(std::min(kMostGridY, job.outer_count - job.first_outer));
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(job.matrix_tiles), outer),
+                                  dim3(1u << log_threads(job.kind)), shared_bytes};
+    cuda::launch(stream, shape, kernel, job, static_cast<const T*>(in), static_cast<T*>(out));
+  }
 }
 
 void dispatch_tiles(const Stream& stream, const PermutePlan& plan, int64_t element_bytes, const void* in,
@@ -114,6 +118,13 @@ void run_permute(const KernelContext& context) {
   if (row_bytes <= 16 && widest_unit({address_of(x.data), address_of(y.data), row_bytes}) == row_bytes) {
     plan.drop_last();  // such a row is one element of a permutation that does not keep its last axis
     return dispatch_tiles(context.stream(), plan, row_bytes, x.data, y.data);
+  }
+  const auto group_axis = static_cast<size_t>(plan.rank - 2),
+             row_axis = static_cast<size_t>(plan.axes[group_axis]);
+  const int64_t matrix_bytes = plan.extents[group_axis] * plan.extents[row_axis] * row_bytes;
+  if (widest_unit({address_of(x.data), address_of(y.data), row_bytes}) < kLeastUnit &&
+      matrix_bytes >= kLeastMatrixBytes) {
+    return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
   }
   copy_permuted_rows(context.stream(), plan, row_bytes, x.data, y.data);
 }

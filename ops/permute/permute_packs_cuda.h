@@ -10,14 +10,13 @@
 
 #if defined(__CUDA_ARCH__)
 #define SINTER_UNROLL _Pragma("unroll")
+#define SINTER_KEEP_LOOP _Pragma("unroll 1")
 #else
 #define SINTER_UNROLL
+#define SINTER_KEEP_LOOP
 #endif
 
 namespace sinter::ops {
-
-inline constexpr int kTileThreads = 256;
-inline constexpr int kTilePacks = 1024;  // of 16 bytes that a block moves at once: four for each thread
 
 /// 16 bytes of elements.
 template <class T>
@@ -29,6 +28,51 @@ struct alignas(16) Pack {
 /// An element of 16 bytes.
 struct alignas(16) Bits128 {
   uint64_t low, high;
+};
+
+/// Division of indices of any size by a number that is fixed for a launch: cuda::FastDivide's method in 64
+/// bits. Unlike cuda::WideDivide it has neither a branch nor a division, which matters here since a kernel's
+/// instructions come out of memory when it starts.
+class LongDivide {
+ public:
+  LongDivide() = default;
+  /// divisor >= 1.
+  explicit LongDivide(int64_t divisor) : divisor_(divisor) {
+    while ((uint64_t{1} << shift_) < static_cast<uint64_t>(divisor)) ++shift_;
+    // floor(2^64 (2^s - d) / d) + 1, by long division: the quotient's bits from the highest one on.
+    uint64_t rest = (uint64_t{1} << shift_) - static_cast<uint64_t>(divisor), quotient = 0;
+    for (int bit = 0; bit < 64; ++bit) {
+      rest <<= 1;
+      quotient = (quotient << 1) | (rest >= static_cast<uint64_t>(divisor) ? 1u : 0u);
+      if (rest >= static_cast<uint64_t>(divisor)) rest -= static_cast<uint64_t>(divisor);
+    }
+    multiplier_ = quotient + 1;
+  }
+
+  /// Quotient and remainder of n >= 0.
+  SINTER_HOST_DEVICE int64_t divide(int64_t n, int64_t& remainder) const {
+    // The sum stays below 2^64, since n is below 2^63 and the product's high half below n.
+    const uint64_t high = multiply_high(static_cast<uint64_t>(n), multiplier_);
+    const auto quotient = static_cast<int64_t>((high + static_cast<uint64_t>(n)) >> shift_);
+    remainder = n - quotient * divisor_;
+    return quotient;
+  }
+
+ private:
+  /// The upper half of the product.
+  SINTER_HOST_DEVICE static uint64_t multiply_high(uint64_t a, uint64_t b) {
+#if defined(__CUDA_ARCH__)
+    return __umul64hi(a, b);
+#else
+    const uint64_t a0 = a & UINT32_MAX, a1 = a >> 32, b0 = b & UINT32_MAX, b1 = b >> 32;
+    const uint64_t middle = a1 * b0 + (a0 * b0 >> 32), other = a0 * b1 + (middle & UINT32_MAX);
+    return a1 * b1 + (middle >> 32) + (other >> 32);
+#endif
+  }
+
+  int64_t divisor_ = 1;
+  uint64_t multiplier_ = 1;
+  int shift_ = 0;
 };
 
 /// Axes that one index runs over, the last one fastest, with the distance of neighbours in elements. The
@@ -48,6 +92,7 @@ struct SideAxes {
     if constexpr (!kSeveral) return index * strides[0];
     int64_t offset = 0;
     auto rest = static_cast<uint32_t>(index);
+    SINTER_KEEP_LOOP
     for (int axis = rank - 1; axis > 0; --axis) {
       uint32_t at = 0;
       rest = extents[axis].divide(rest, at);
@@ -60,22 +105,25 @@ struct SideAxes {
 /// The axes that number the matrices, the last one fastest, with strides in both tensors.
 struct OuterAxes {
   int rank = 0;
-  cuda::WideDivide extents[kMaxRank];
+  LongDivide extents[kMaxRank];
   int64_t in_strides[kMaxRank] = {}, out_strides[kMaxRank] = {};
 
   void add(int64_t extent, int64_t in_stride, int64_t out_stride) {
-    extents[rank] = cuda::WideDivide(extent);
+    extents[rank] = LongDivide(extent);
     in_strides[rank] = in_stride;
     out_strides[rank++] = out_stride;
   }
   SINTER_HOST_DEVICE void locate(int64_t index, int64_t& in, int64_t& out) const {
     in = out = 0;
-    for (int axis = rank - 1; axis >= 0; --axis) {
-      int64_t at = index;
-      if (axis > 0) index = extents[axis].divide(index, at);
+    SINTER_KEEP_LOOP
+    for (int axis = rank - 1; axis > 0; --axis) {
+      int64_t at = 0;
+      index = extents[axis].divide(index, at);
       in += at * in_strides[axis];
       out += at * out_strides[axis];
     }
+    in += index * in_strides[0];  // zero without axes
+    out += index * out_strides[0];
   }
 };
 
@@ -104,103 +152,55 @@ struct PackSpace {
   SINTER_HOST_DEVICE int ahead(int64_t at) const {
     return static_cast<int>(-(at + phase) & (Pack<T>::kSize - 1));
   }
-  /// True if the packs that hold elements at, ..., at + kSize - 1 (one or two) lie inside the tensor.
-  template <class T>
-  SINTER_HOST_DEVICE bool holds(int64_t at) const {
-    const int shift = behind<T>(at);
-    return at >= shift && at + (shift == 0 ? 1 : 2) * Pack<T>::kSize - shift <= total;
-  }
 };
 
-template <class T>
-SINTER_HOST_DEVICE inline T load_element(const T* from) {
+/// Keeps a value in a register: the compiler would rather compute it anew in every round of a loop.
+template <class V>
+SINTER_HOST_DEVICE inline V pinned(V value) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(T) <= 8) return __ldg(from);
+  if constexpr (sizeof(V) == 8) {
+    asm volatile("" : "+l"(value));
+  } else {
+    asm volatile("" : "+r"(value));
+  }
 #endif
-  return *from;
+  return value;
 }
 
+/// Copies 16 bytes to shared memory without passing through registers; wait_for_copies() waits for them.
 template <class T>
-SINTER_HOST_DEVICE inline Pack<T> load_pack(const T* from) {
+SINTER_HOST_DEVICE inline void copy_pack(std::byte* to, const T* from) {
 #if defined(__CUDA_ARCH__)
-  Pack<T> pack;
-  const uint4 bits = __ldg(reinterpret_cast<const uint4*>(from));
-  memcpy(&pack, &bits, sizeof(pack));
-  return pack;
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(__cvta_generic_to_global(from))
+      : "memory");
 #else
-  return *reinterpret_cast<const Pack<T>*>(from);
+  memcpy(to, from, 16);
 #endif
 }
 
-template <class T>
-SINTER_HOST_DEVICE inline void store_pack(T* to, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(to) = pack;
+/// A thread's own copies; a barrier makes them visible to others.
+SINTER_HOST_DEVICE inline void wait_for_copies() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
-/// store_pack for what may leave the caches first.
-template <class T>
-SINTER_HOST_DEVICE inline void stream_pack(T* to, const Pack<T>& pack) {
+/// Stores 16 bytes; kStream: they may leave the caches first.
+template <bool kStream, class T>
+SINTER_HOST_DEVICE inline void store_pack(T* to, const Pack<T>& pack) {
 #if defined(__CUDA_ARCH__)
   uint4 bits;
   memcpy(&bits, &pack, sizeof(pack));
-  __stcs(reinterpret_cast<uint4*>(to), bits);
+  if constexpr (kStream) {
+    __stcs(reinterpret_cast<uint4*>(to), bits);
+  } else {
+    *reinterpret_cast<uint4*>(to) = bits;
+  }
 #else
-  store_pack(to, pack);
+  *reinterpret_cast<Pack<T>*>(to) = pack;
 #endif
-}
-
-/// Elements begin, ..., end - 1 of a pack.
-template <class T>
-SINTER_HOST_DEVICE inline void store_some(T* to, const Pack<T>& pack, int begin, int end) {
-  SINTER_UNROLL
-  for (int j = 0; j < Pack<T>::kSize; ++j) {
-    if (j >= begin && j < end) to[j] = pack.at[j];
-  }
-}
-
-/// The elements shift, ..., shift + kSize - 1 of two packs that follow each other.
-template <class T>
-SINTER_HOST_DEVICE inline Pack<T> cut(const Pack<T>& low, const Pack<T>& high, int shift) {
-  uint32_t words[8];
-  memcpy(words, &low, 16);
-  memcpy(words + 4, &high, 16);
-  const int bytes = shift * static_cast<int>(sizeof(T));
-  if constexpr (sizeof(T) <= 8) {
-    SINTER_UNROLL
-    for (int i = 0; i < 6; ++i) words[i] = (bytes & 8) != 0 ? words[i + 2] : words[i];
-  }
-  if constexpr (sizeof(T) <= 4) {
-    SINTER_UNROLL
-    for (int i = 0; i < 5; ++i) words[i] = (bytes & 4) != 0 ? words[i + 1] : words[i];
-  }
-  if constexpr (sizeof(T) <= 2) {
-    const auto bits = static_cast<uint32_t>(bytes & 3) * 8;
-    SINTER_UNROLL
-    for (int i = 0; i < 4; ++i) {
-#if defined(__CUDA_ARCH__)
-      words[i] = __funnelshift_r(words[i], words[i + 1], bits);
-#else
-      words[i] = static_cast<uint32_t>(((uint64_t{words[i + 1]} << 32) | words[i]) >> bits);
-#endif
-    }
-  }
-  Pack<T> pack;
-  memcpy(&pack, words, 16);
-  return pack;
-}
-
-/// Word w of the result is word (w + by) % 4 of the pack.
-template <class T>
-SINTER_HOST_DEVICE inline Pack<T> rotate_words(const Pack<T>& pack, int by) {
-  uint32_t words[4], once[4], twice[4];
-  memcpy(words, &pack, 16);
-  SINTER_UNROLL
-  for (int w = 0; w < 4; ++w) once[w] = (by & 1) != 0 ? words[(w + 1) % 4] : words[w];
-  SINTER_UNROLL
-  for (int w = 0; w < 4; ++w) twice[w] = (by & 2) != 0 ? once[(w + 2) % 4] : once[w];
-  Pack<T> rotated;
-  memcpy(&rotated, twice, 16);
-  return rotated;
 }
 
 /// Four bytes out of the eight of two words: digit i of `selector` (from the right) names byte i.
@@ -217,43 +217,41 @@ SINTER_HOST_DEVICE inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint3
 #endif
 }
 
-/// Four elements of one column.
-template <class T>
-struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Quad {
-  T at[4];
-};
-
-/// Column j of four rows.
-template <class T>
-SINTER_HOST_DEVICE inline void transpose(const Pack<T> (&rows)[4], Quad<T> (&columns)[16 / sizeof(T)]) {
+/// The pack of read(0), read(1), ...; called in this order.
+template <class T, class F>
+SINTER_HOST_DEVICE inline Pack<T> collect(F&& read) {
+  Pack<T> pack;
   if constexpr (sizeof(T) >= 4) {
     SINTER_UNROLL
-    for (int j = 0; j < Pack<T>::kSize; ++j) {
-      SINTER_UNROLL
-      for (int i = 0; i < 4; ++i) columns[j].at[i] = rows[i].at[j];
-    }
+    for (int j = 0; j < Pack<T>::kSize; ++j) pack.at[j] = read(j);
   } else {
-    uint32_t words[4][4], turned[4 * sizeof(Quad<T>)];
-    memcpy(words, rows, sizeof(words));
+    uint32_t elements[16 / sizeof(T)], words[4];
+    SINTER_UNROLL
+    for (int j = 0; j < Pack<T>::kSize; ++j) elements[j] = read(j);
     SINTER_UNROLL
     for (int w = 0; w < 4; ++w) {
-      const uint32_t a = words[0][w], b = words[1][w], c = words[2][w], d = words[3][w];
       if constexpr (sizeof(T) == 2) {
-        turned[4 * w] = pick_bytes(a, b, 0x5410);
-        turned[4 * w + 1] = pick_bytes(c, d, 0x5410);
-        turned[4 * w + 2] = pick_bytes(a, b, 0x7632);
-        turned[4 * w + 3] = pick_bytes(c, d, 0x7632);
+        words[w] = pick_bytes(elements[2 * w], elements[2 * w + 1], 0x5410);
       } else {
-        const uint32_t ab = pick_bytes(a, b, 0x5140), cd = pick_bytes(c, d, 0x5140);
-        const uint32_t ab_high = pick_bytes(a, b, 0x7362), cd_high = pick_bytes(c, d, 0x7362);
-        turned[4 * w] = pick_bytes(ab, cd, 0x5410);
-        turned[4 * w + 1] = pick_bytes(ab, cd, 0x7632);
-        turned[4 * w + 2] = pick_bytes(ab_high, cd_high, 0x5410);
-        turned[4 * w + 3] = pick_bytes(ab_high, cd_high, 0x7632);
+        const uint32_t low = pick_bytes(elements[4 * w], elements[4 * w + 1], 0x0040);
+        const uint32_t high = pick_bytes(elements[4 * w + 2], elements[4 * w + 3], 0x0040);
+        words[w] = pick_bytes(low, high, 0x5410);
       }
     }
-    memcpy(columns, turned, sizeof(columns));
+    memcpy(&pack, words, sizeof(pack));
   }
+  return pack;
+}
+
+/// The pack with its first and last 8 bytes exchanged.
+template <class T>
+SINTER_HOST_DEVICE inline Pack<T> swap_halves(const Pack<T>& pack) {
+  uint64_t halves[2];
+  memcpy(halves, &pack, sizeof(pack));
+  const uint64_t swapped[2] = {halves[1], halves[0]};
+  Pack<T> result;
+  memcpy(&result, swapped, sizeof(result));
+  return result;
 }
 
 }  // namespace sinter::ops

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
-#include <sinter/ops/permute/permute_thin_cuda.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
@@ -12,7 +12,15 @@ constexpr int64_t kEnoughBytes = 128;
 // Up to this length, a side whose runs do not begin at multiples of 16 bytes is taken whole.
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
-constexpr int64_t kMostMatrixBytes = kTilePacks * 16 / 4;
+constexpr int64_t kMostMatrixBytes = 4096;
+// Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
+// better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
+// once.
+constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
+constexpr int64_t kRowsTileBytes = 12288;
+constexpr int64_t kMostOneWaveBytes = 32 << 20;
+// Small tensors are cut into about as many tiles.
+constexpr int64_t kLeastTiles = 768, kLeastTileBytes = 2048;
 
 /// ceil(log2(count)).
 int log2_ceil(int64_t count) {
@@ -23,8 +31,22 @@ int64_t divide_up(int64_t count, int64_t by) {
   return (count + by - 1) / by;
 }
 
-PackSpace space_at(uintptr_t address, int element_bytes, int64_t total) {
-  return {total, static_cast<int>(address % 16) / element_bytes};
+int64_t round_up(int64_t count, int64_t unit) {
+  return divide_up(count, unit) * unit;
+}
+
+/// Steps of about `target` that divide `count` evenly.
+int64_t even_step(int64_t count, int64_t target) {
+  return divide_up(count, std::max<int64_t>(1, (2 * count + target) / (2 * target)));
+}
+
+/// Steps of at most `most` that divide `count` evenly.
+int64_t even_step_below(int64_t count, int64_t most) {
+  return divide_up(count, divide_up(count, std::max<int64_t>(1, most)));
+}
+
+cuda::FastDivide divide_by(int64_t count) {
+  return cuda::FastDivide(static_cast<uint32_t>(count));
 }
 
 bool all_divide_by(const int64_t* strides, int rank, int64_t pack) {
@@ -49,15 +71,9 @@ struct Sides {
   int output_axis(int input_axis) const {
     return static_cast<int>(std::find(plan.axes.begin(), plan.axes.end(), input_axis) - plan.axes.begin());
   }
-  int64_t total() const {
-    int64_t count = 1;
-    for (int axis = 0; axis < plan.rank; ++axis) count *= extent(axis);
-    return count;
-  }
-  int64_t outer() const { return total() / (rows * columns); }
 
   /// Takes axes into sides that are short, as long as their indices stay below 2^31.
-  void extend(int element_bytes) {
+  void extend(int64_t element_bytes) {
     const auto extends = [&](int64_t count, int64_t more) {
       return count * element_bytes < kEnoughBytes && count * more <= INT32_MAX;
     };
@@ -70,125 +86,244 @@ struct Sides {
       columns *= extent(--first_column);
     }
   }
-
-  template <class Job>
-  void add_outer(Job& job) const {
-    for (int i = 0; i < first_row; ++i) {
-      const int axis = input_axis(i);
-      if (axis >= first_column) continue;
-      job.outer.add(extent(axis), plan.input_stride(axis), plan.output_stride(i));
-    }
-  }
 };
 
-/// As near to a square as both sides fill; at least four rows, which is what a thread loads.
-void choose_shape(TileJob& job, int pack, bool aligned_output) {
-  const int both = log2_ceil(kTilePacks / pack);
-  const int least_rows = std::max(0, 2 - log2_ceil(pack));
-  const int row_need = log2_ceil(divide_up(job.row_count, pack) + (aligned_output ? 0 : 1));
-  const int column_need = log2_ceil(divide_up(job.column_count, pack));
-  int column_packs = both / 2;
-  if (column_need < column_packs) {
-    column_packs = column_need;
-  } else if (row_need < both - column_packs) {
-    column_packs = both - std::max(row_need, least_rows);
+/// Makes a job out of a plan.
+class TilePlanner {
+ public:
+  TilePlanner(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output)
+      : plan_(plan), size_(element_bytes), pack_(16 / element_bytes) {
+    job_.log_pack = log2_ceil(pack_);
+    for (int axis = 0; axis < plan.rank; ++axis) total_ *= extent(axis);
+    job_.input = {total_, static_cast<int>(input % 16) / element_bytes};
+    job_.output = {total_, static_cast<int>(output % 16) / element_bytes};
+    aligned_input_ = input % 16 == 0;
+    aligned_output_ = output % 16 == 0;
+    set_tile_bytes(kTileBytes);
   }
-  job.log_column_packs = std::min(column_packs, both - least_rows);
-  job.log_row_packs = both - job.log_column_packs;
-}
 
-/// Small matrices that follow each other in both tensors.
-bool plan_matrices(const PermutePlan& plan, int element_bytes, ThinJob& job) {
-  const int64_t bytes = plan.rows * plan.columns * element_bytes;
-  if (plan.kind != PermutePlan::Kind::kTranspose || plan.batch == 1 || bytes > kMostMatrixBytes) return false;
-  job.side = ThinSide::kBoth;
-  job.thin = static_cast<int>(plan.columns);
-  job.matrix_rows = static_cast<int>(plan.rows);
-  job.length = plan.batch * plan.rows;
-  job.step = job.loaded = static_cast<int>(kTilePacks * 16 / bytes * plan.rows);
-  return true;
-}
+  TileJob make() {
+    if (plan_.keeps_last()) {
+      take_elements_of_rows();
+    } else if (!take_matrices()) {
+      take_sides();
+    }
+    choose_pitch();
+    const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
+    job_.long_rows = job_.piece || run_packs >= threads() / 2;
+    // The rows of a thread have to be a multiple of a pack apart.
+    job_.log_band =
+        job_.piece
+            ? log_threads(job_.kind) - 1
+            : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
+    job_.image_bytes = static_cast<int>(
+        round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
+    const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
+    job_.row_tiles = divide_by(row_tiles);
+    job_.matrix_tiles = row_tiles * divide_up(job_.column_count, job_.column_step);
+    job_.outer_count = total_ / (job_.row_count * job_.column_count);
+    return job_;
+  }
 
-/// Few rows or few columns, whose elements alternate in one of the tensors.
-bool plan_runs(const PermutePlan& plan, int element_bytes, uintptr_t output, ThinJob& job) {
-  const Sides sides(plan);
-  const int row_axis = sides.input_axis(plan.rank - 1), column_axis = plan.rank - 1;
-  const auto is_thin = [&](int64_t count) {
-    return count * element_bytes < kMostThinBytes && count * element_bytes % 16 != 0;
-  };
-  const bool few_rows = is_thin(sides.rows) && sides.output_axis(column_axis) == plan.rank - 2;
-  const bool few_columns = is_thin(sides.columns) && row_axis == plan.rank - 2;
-  if (!few_rows && !few_columns) return false;
-  job.side = few_rows && (!few_columns || sides.rows < sides.columns) ? ThinSide::kRows : ThinSide::kColumns;
-  sides.add_outer(job);
-  const int pack = 16 / element_bytes;
-  const bool rows = job.side == ThinSide::kRows;
-  job.thin = static_cast<int>(rows ? sides.rows : sides.columns);
-  job.length = rows ? sides.columns : sides.rows;
-  job.stride = rows ? plan.input_stride(row_axis) : plan.output_stride(sides.output_axis(column_axis));
-  const bool aligned = output % 16 == 0 && job.stride % pack == 0 &&
-                       all_divide_by(job.outer.out_strides, job.outer.rank, pack);
-  const int64_t most = kTilePacks * pack / job.thin / pack * pack;
-  job.loaded = static_cast<int>(std::min<int64_t>(most, divide_up(job.length, pack) * pack + pack));
-  job.step = rows || aligned ? job.loaded : job.loaded - pack;
-  return true;
-}
+ private:
+  int64_t extent(int axis) const { return plan_.extents[static_cast<size_t>(axis)]; }
+
+  int threads() const { return 1 << log_threads(job_.kind); }
+
+  void set_tile_bytes(int64_t bytes) {
+    const auto fair =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(total_ * size_ / kLeastTiles)));
+    tile_bytes_ = std::clamp(fair, kLeastTileBytes, bytes);
+  }
+
+  /// How far apart rows lie in the image.
+  void choose_pitch() {
+    const auto bytes = static_cast<int>(job_.column_step * size_);
+    job_.pitch = bytes;
+    job_.skip = 0;
+    if (job_.piece) return;
+    if (!aligned_input_ && job_.kind == TileKind::kSeveralAxes) {
+      job_.pitch = static_cast<int>(round_up(bytes + 15, 16));
+    } else if (!aligned_input_) {  // the image keeps addresses modulo 16
+      const auto stride = static_cast<int>(job_.rows.strides[0] % 16 * size_);
+      job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
+    }
+    if (job_.kind != TileKind::kElementsOfRows) job_.skip = (16 - static_cast<int>(pack_) * job_.pitch) & 127;
+  }
+
+  /// Small matrices that follow each other in both tensors.
+  bool take_matrices() {
+    const int64_t elements = plan_.rows * plan_.columns;
+    if (plan_.kind != PermutePlan::Kind::kTranspose || plan_.batch == 1) return false;
+    if (elements * size_ > kMostMatrixBytes) return false;
+    job_.kind = TileKind::kWholeColumns;
+    job_.piece = true;
+    aligned_input_ = false;
+    job_.rows.add(plan_.batch * plan_.rows, plan_.columns);
+    job_.row_count = plan_.batch * plan_.rows;
+    job_.column_count = plan_.columns;
+    const int64_t matrices = std::clamp<int64_t>(tile_bytes_ / (elements * size_), 1, plan_.batch);
+    job_.row_step = job_.rows_loaded = static_cast<int>(matrices * plan_.rows);
+    job_.column_step = static_cast<int>(plan_.columns);
+    job_.out_row_tile = matrices * elements;
+    choose_walk(plan_.rows, plan_.columns, elements, elements * size_);
+    return true;
+  }
+
+  /// A thread's packs of a piece are so far apart that they hold the same pattern of `period` elements, which
+  /// is pattern_bytes further on in the image.
+  void choose_walk(int64_t inner, int64_t middle, int64_t period, int64_t pattern_bytes) {
+    job_.inner = divide_by(inner);
+    job_.middle = divide_by(middle);
+    job_.piece_packs = divide_by(threads());
+    const int64_t packs = period / std::gcd(period, pack_), step = threads() / packs * packs;
+    const bool most = 4 * step >= 3 * threads();  // that many threads have work
+    job_.pack_step = static_cast<int>(most ? step : threads());
+    job_.place_step = static_cast<int>(most ? step * pack_ / period * pattern_bytes : 0);
+  }
+
+  /// Transposes that are not small.
+  void take_sides() {
+    Sides sides(plan_);
+    const auto is_thin = [&](int64_t count) {
+      return count * size_ < kMostThinBytes && count * size_ % 16 != 0;
+    };
+    const bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+                          sides.columns >= sides.rows;
+    job_.piece = !few_rows && is_thin(sides.columns) && sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
+    if (!few_rows && !job_.piece) sides.extend(size_);
+    take_axes(sides);
+    if (few_rows) {
+      job_.kind = TileKind::kWholeColumns;
+      job_.row_step = job_.rows_loaded = static_cast<int>(sides.rows);
+      const int64_t columns =
+          even_step(sides.columns, std::max<int64_t>(1, tile_bytes_ / (sides.rows * size_)));
+      job_.column_step = static_cast<int>(round_up(columns, pack_));
+      job_.out_column_tile = job_.column_step * sides.rows;
+      choose_walk(sides.rows, int64_t{1} << 31, sides.rows, size_);
+    } else {
+      choose_columns();
+    }
+  }
+
+  void take_axes(const Sides& sides) {
+    job_.row_count = sides.rows;
+    job_.column_count = sides.columns;
+    for (int i = sides.first_row; i < plan_.rank; ++i) {
+      job_.rows.add(extent(sides.input_axis(i)), plan_.input_stride(sides.input_axis(i)));
+    }
+    for (int axis = sides.first_column; axis < plan_.rank; ++axis) {
+      job_.columns.add(extent(axis), plan_.output_stride(sides.output_axis(axis)));
+    }
+    for (int i = 0; i < sides.first_row; ++i) {
+      const int axis = sides.input_axis(i);
+      if (axis >= sides.first_column) continue;
+      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+    }
+    if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
+    const auto& outer = job_.outer;
+    aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 &&
+                     all_divide_by(job_.rows.strides, job_.rows.rank, pack_) &&
+                     all_divide_by(outer.in_strides, outer.rank, pack_);
+    aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 &&
+                      all_divide_by(job_.columns.strides, job_.columns.rank, pack_) &&
+                      all_divide_by(outer.out_strides, outer.rank, pack_);
+  }
+
+  /// Tiles whose columns are runs of the output.
+  void choose_columns() {
+    job_.whole_packs = aligned_output_;
+    job_.joined = !aligned_output_ && job_.kind == TileKind::kColumns && !job_.piece &&
+                  job_.columns.strides[0] == job_.row_count && job_.row_count >= 2 * pack_;
+    if (job_.joined) aligned_input_ = false;  // rows are read from the next column on too
+    if (job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_)) {
+      job_.kind = TileKind::kShiftedColumns;
+      const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
+      if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
+    }
+    const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
+    const int64_t most = std::min(job_.column_count, wanted);
+    const int64_t rows =
+        std::min(round_up(job_.row_count, pack_), std::max(tile / most / pack_ * pack_, pack_));
+    const int64_t columns = job_.piece ? job_.column_count : even_step(job_.column_count, tile / rows);
+    job_.column_step = static_cast<int>(aligned_input_ ? round_up(columns, pack_) : columns);
+    choose_pitch();
+    // Where rows are short, what lies between them in the image counts too.
+    const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
+    job_.row_step = static_cast<int>(round_up(even_step(job_.row_count, std::max(pack_, fit)), pack_));
+    job_.rows_loaded = job_.row_step + static_cast<int>(aligned_output_ ? 0 : pack_ - 1);
+    job_.out_row_tile = job_.row_step;
+    choose_lanes();
+  }
+
+  void choose_lanes() {
+    job_.log_lanes =
+        std::min(job_.kind == TileKind::kShiftedColumns ? 4 : 3, log2_ceil(job_.row_step / pack_));
+    job_.log_columns = std::min(log_threads(job_.kind) - job_.log_lanes, log2_ceil(job_.column_step));
+    job_.log_warp = std::min(5 - job_.log_lanes, job_.log_columns);
+    // Lanes that read different columns meet no bank if what they read lies in different words of 16 bytes:
+    // neighbours are `step` elements apart there.
+    const int64_t step = (1 - job_.rows.strides[0] % pack_ * (job_.columns.strides[0] % pack_)) & (pack_ - 1);
+    if (step == 0) return;
+    const int words = 2 - log2_ceil(size_) - std::countr_zero(static_cast<uint64_t>(step));
+    job_.log_spread = std::clamp(words, 0, job_.log_columns - job_.log_warp);
+  }
+
+  /// The last axis stays: of all others the last in the output makes rows, the last in the input groups of
+  /// columns; long rows are cut.
+  void take_elements_of_rows() {
+    job_.kind = TileKind::kElementsOfRows;
+    aligned_input_ = false;
+    set_tile_bytes(kRowsTileBytes);
+    const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
+    const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
+    const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)], group_axis = plan_.rank - 2;
+    const auto group_out =
+        static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());
+    const bool cut = bytes > most_run;
+    job_.row_count = extent(row_axis);
+    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
+    job_.row_step = cut ? 1 : static_cast<int>(even_step_below(job_.row_count, most_run / bytes));
+    job_.rows_loaded = job_.row_step;
+    job_.out_row_tile = job_.row_step * length;
+    job_.inner = divide_by(std::min<int64_t>(length, 1 << 30));
+    if (cut) {
+      job_.column_count = length;
+      job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
+      job_.out_column_tile = job_.column_step;
+      job_.piece_packs = divide_by(threads());
+      job_.pack_step = threads();
+      job_.place_step = threads() * 16;
+    } else {
+      const int64_t groups = even_step_below(extent(group_axis), tile_bytes_ / bytes / job_.row_step);
+      const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
+      job_.column_count = extent(group_axis) * length;
+      job_.column_step = static_cast<int>(groups * length);
+      job_.piece_stride = plan_.output_stride(group_out);
+      job_.out_column_tile = groups * job_.piece_stride;
+      job_.piece_packs = divide_by(packs);
+      job_.piece_step = static_cast<int>(threads() / packs);
+      const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
+      job_.place_step = same ? static_cast<int>(job_.piece_step * bytes) : 0;
+    }
+    for (int i = 0; i < plan_.rank - 2; ++i) {
+      const int axis = plan_.axes[static_cast<size_t>(i)];
+      if (axis == group_axis && !cut) continue;
+      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+    }
+  }
+
+  const PermutePlan& plan_;
+  const int64_t size_, pack_;
+  int64_t total_ = 1, tile_bytes_ = 0;
+  bool aligned_input_ = false, aligned_output_ = false;
+  TileJob job_;
+};
 
 }  // namespace
 
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output) {
-  const int pack = 16 / element_bytes;
-  Sides sides(plan);
-  sides.extend(element_bytes);
-  TileJob job;
-  job.row_count = sides.rows;
-  job.column_count = sides.columns;
-  for (int i = sides.first_row; i < plan.rank; ++i) {
-    job.rows.add(sides.extent(sides.input_axis(i)), plan.input_stride(sides.input_axis(i)));
-  }
-  for (int axis = sides.first_column; axis < plan.rank; ++axis) {
-    job.columns.add(sides.extent(axis), plan.output_stride(sides.output_axis(axis)));
-  }
-  sides.add_outer(job);
-  job.input = space_at(input, element_bytes, sides.total());
-  job.output = space_at(output, element_bytes, sides.total());
-  job.log_pack = log2_ceil(pack);
-  job.first_pack = -job.input.phase & (pack - 1);
-  job.last_pair = (job.input.total + job.input.phase) / pack * pack - job.input.phase - 2 * pack;
-  const bool aligned_input = input % 16 == 0 && job.column_count % pack == 0 &&
-                             all_divide_by(job.rows.strides, job.rows.rank, pack) &&
-                             all_divide_by(job.outer.in_strides, job.outer.rank, pack);
-  const bool aligned_output = output % 16 == 0 && job.row_count % pack == 0 &&
-                              all_divide_by(job.columns.strides, job.columns.rank, pack) &&
-                              all_divide_by(job.outer.out_strides, job.outer.rank, pack);
-  job.several = job.rows.rank > 1 || job.columns.rank > 1;
-  job.shifted = !aligned_input || !aligned_output;
-  choose_shape(job, pack, aligned_output);
-  // Columns that a warp writes at once have different keys, and so have those that share 128 bytes.
-  const bool elements = job.shifted && loads_elements(static_cast<size_t>(element_bytes), job.several);
-  job.key_shift = std::max(elements ? 0 : job.log_pack, 3 - job.log_row_packs);
-  job.row_step = (pack << job.log_row_packs) - (aligned_output ? 0 : pack);
-  const int64_t row_tiles = divide_up(job.row_count, job.row_step);
-  const int64_t column_tiles = divide_up(job.column_count, pack << job.log_column_packs);
-  job.row_tiles = cuda::WideDivide(row_tiles);
-  job.column_tiles = cuda::WideDivide(column_tiles);
-  job.tiles = sides.outer() * row_tiles * column_tiles;
-  return job;
-}
-
-bool plan_thin(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output, ThinJob& job) {
-  job = {};
-  if (!plan_matrices(plan, element_bytes, job) && !plan_runs(plan, element_bytes, output, job)) return false;
-  const Sides sides(plan);
-  job.input = space_at(input, element_bytes, sides.total());
-  job.output = space_at(output, element_bytes, sides.total());
-  job.run_packs = cuda::FastDivide(static_cast<uint32_t>(std::max(1, job.step * element_bytes / 16)));
-  job.divide_thin = cuda::FastDivide(static_cast<uint32_t>(job.thin));
-  job.divide_rows = cuda::FastDivide(static_cast<uint32_t>(job.matrix_rows));
-  const int64_t length_tiles = divide_up(job.length, job.step);
-  job.length_tiles = cuda::WideDivide(length_tiles);
-  job.tiles = length_tiles * (job.side == ThinSide::kBoth ? 1 : sides.outer());
-  return true;
+  return TilePlanner(plan, element_bytes, input, output).make();
 }
 
 }  // namespace sinter::ops

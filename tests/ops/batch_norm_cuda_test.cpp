@@ -259,6 +259,53 @@ TEST_P(BatchNormCases, AgreeWithTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(All, BatchNormCases, testing::Range(size_t{0}, cases().size()));
 
+TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatGoThroughTheChipInRounds) {
+  uint64_t seed = 2;
+  for (const Case& c : {Case{{64, 264, 26, 26}, Layout::kNCHW},
+                        {{16, 40, 112, 112}, Layout::kNCHW},
+                        {{64, 28, 28, 256}, Layout::kNHWC}}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+      const Call call(c, dtype, Activation::kRelu, seed % 4 != 2, false, seed);
+      ++seed;
+      SCOPED_TRACE(fmt::format("{} {}", c.shape, dtype));
+      const Call::Results here = call.run(false, false);
+      const std::vector<Tensor> expected = here.all(), got = call.run(true, false, &here.outputs).all();
+      for (size_t i = 0; i < got.size(); ++i) {
+        expect_close(got[i], expected[i], "result " + std::to_string(i));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+/// Blocks that wait for each other must all find a place on the GPU, whatever runs beside them.
+TEST_F(BatchNormOnCuda, EndsOnTwoStreamsAtOnce) {
+  const Case c{{32, 28, 28, 256}, Layout::kNHWC};
+  const Tensor x = on_gpu(normal(c.shape, 0.3, 1.0)), y = on_gpu(normal(c.shape, -0.3, 1.0, 8));
+  const BatchNormOptions options{.layout = c.layout};
+  const auto run = [&](const Tensor& input) {
+    return batch_norm(input, {}, {}, {}, {}, options).to(Device::cpu());
+  };
+  const Tensor expected_x = run(x), expected_y = run(y);
+  backend_of(kGpu).synchronize(backend_of(kGpu).default_stream(0));
+  const Stream streams[] = {backend_of(kGpu).create_stream(0), backend_of(kGpu).create_stream(0)};
+  std::vector<Tensor> results[2];
+  for (int i = 0; i < 40; ++i) {
+    for (size_t k = 0; k < 2; ++k) {
+      const StreamGuard guard(streams[k]);
+      results[k].push_back(batch_norm(k == 0 ? x : y, {}, {}, {}, {}, options));
+    }
+  }
+  for (const Stream& stream : streams) backend_of(kGpu).synchronize(stream);
+  for (size_t k = 0; k < 2; ++k) {
+    const Tensor& expected = k == 0 ? expected_x : expected_y;
+    for (const Tensor& result : results[k]) {
+      const Tensor got = result.to(Device::cpu());
+      ASSERT_EQ(std::memcmp(got.raw_data(), expected.raw_data(), got.spec().bytes()), 0);
+    }
+  }
+}
+
 TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
   const Case c{{9, 24, 24, 64}, Layout::kNHWC};
   for (const Activation activation : {Activation::kNone, Activation::kRelu}) {

@@ -6,6 +6,7 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/batch_norm/norm_plan.h>
+#include <sinter/ops/batch_norm/norm_resident_plan.h>
 
 namespace sinter::ops {
 namespace {
@@ -43,9 +44,8 @@ void expect_each_element_once(const ChannelView& view, const NormPlan& plan) {
   for (size_t i = 0; i < visits.size(); ++i) ASSERT_EQ(visits[i], 1) << "element " << i;
 }
 
-void expect_sound(const ChannelView& view, const NormPlan& plan, bool wide, int64_t blocks) {
-  ASSERT_TRUE(plan.pack == 1 || plan.pack == NormPlan::kPack);
-  ASSERT_TRUE(wide || plan.pack == 1);
+void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int plane_pack, int64_t blocks) {
+  ASSERT_TRUE(plan.pack == 1 || plan.pack == (plan.by_columns ? pack : plane_pack));
   ASSERT_EQ(plan.channels, view.channels);
   ASSERT_EQ(NormPlan::kThreads % plan.columns, 0);
   ASSERT_LE(plan.columns, 32);
@@ -68,6 +68,12 @@ void expect_sound(const ChannelView& view, const NormPlan& plan, bool wide, int6
       << "more blocks than asked for without need";
 }
 
+/// Elements of a wide access of each dtype, or 1.
+int any_pack(Generator& generator) {
+  constexpr int kPacks[] = {1, 2, 4, 8, 8};
+  return kPacks[generator.below(std::size(kPacks))];
+}
+
 int64_t extent(Generator& generator, int64_t most) {
   constexpr int64_t kEdges[] = {0, 1, 2, 7, 8, 9, 31, 32, 33, 49, 64, 196, 255, 256, 257};
   if (generator.uniform() < 0.3) return std::min(most, kEdges[generator.below(std::size(kEdges))]);
@@ -80,13 +86,13 @@ TEST(NormPlan, VisitsEachElementOnce) {
     ChannelView view{
         .outer = extent(generator, 50), .channels = extent(generator, 40), .inner = extent(generator, 20)};
     if (generator.uniform() < 0.4) view.inner = 1;
-    const bool wide = generator.uniform() < 0.7;
+    const int pack = any_pack(generator), plane_pack = pack == 1 ? 1 : any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(600));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
-                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
-    expect_each_element_once(view, plan_norm_sums(view, wide, blocks));
-    if (view.inner == 1 && view.channels % NormPlan::kPack == 0) {
-      expect_each_element_once(view, plan_norm_map(view, blocks));
+                                    << " in packs of " << pack << ", " << blocks << " blocks");
+    expect_each_element_once(view, plan_norm_sums(view, pack, plane_pack, blocks));
+    if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
+      expect_each_element_once(view, plan_norm_map(view, pack, blocks));
     }
     if (HasFatalFailure()) return;
   }
@@ -102,18 +108,18 @@ TEST(NormPlan, IsSoundForAnyShape) {
     if (generator.uniform() < 0.4) view.inner = 1;
     if (generator.uniform() < 0.05) view.outer *= int64_t{1} << 16;
     view = simplified_norm_view(view);
-    const bool wide = generator.uniform() < 0.7;
+    const int pack = any_pack(generator), plane_pack = pack == 1 ? 1 : any_pack(generator);
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(2000));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
-                                    << (wide ? " wide" : "") << ", " << blocks << " blocks");
-    expect_sound(view, plan_norm_sums(view, wide, blocks), wide, blocks);
+                                    << " in packs of " << pack << ", " << blocks << " blocks");
+    expect_sound(view, plan_norm_sums(view, pack, plane_pack, blocks), pack, plane_pack, blocks);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(NormPlan, TakesWholePacksWhereverItCan) {
   const auto pack = [](int64_t outer, int64_t channels, int64_t inner) {
-    return plan_norm_sums({outer, channels, inner}, true, 500).pack;
+    return plan_norm_sums({outer, channels, inner}, 8, 8, 500).pack;
   };
   EXPECT_EQ(pack(256 * 56 * 56, 64, 1), 8);  // NHWC
   EXPECT_EQ(pack(256, 64, 56 * 56), 8);      // NCHW, planes of whole packs
@@ -126,8 +132,121 @@ TEST(NormPlan, TakesWholePacksWhereverItCan) {
 TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
   for (const ChannelView& view : {ChannelView{256 * 56 * 56, 256, 1}, ChannelView{256, 512, 49},
                                   ChannelView{256 * 14 * 14, 1024, 1}, ChannelView{256, 1024, 196}}) {
-    EXPECT_LE(plan_norm_sums(view, true, 528).table_size() * 20, view.numel());
+    EXPECT_LE(plan_norm_sums(view, 8, 8, 528).table_size() * 20, view.numel());
   }
+}
+
+// ---- tensors that are kept on chip
+
+NormRoom any_room(Generator& generator) {
+  const auto shared_bytes = static_cast<size_t>(8 + generator.below(220)) << 10;
+  return {.processors = 1 + static_cast<int>(generator.below(140)),
+          .shared_bytes = shared_bytes,
+          .shared_of_half = shared_bytes / 2,
+          .tensors = 1 + static_cast<int>(generator.below(2)),
+          .element_bytes = generator.uniform() < 0.5 ? 2 : 4};
+}
+
+ChannelView any_image(Generator& generator, int64_t most) {
+  ChannelView view{
+      .outer = extent(generator, most), .channels = extent(generator, 300), .inner = extent(generator, most)};
+  if (generator.uniform() < 0.5) view.inner = 1;
+  if (generator.uniform() < 0.7) view.channels = (view.channels + 7) / 8 * 8;
+  return view;
+}
+
+/// Calls visit(element, channel) for every element that is taken in.
+template <class Visit>
+void walk(const NormResidentPlan& plan, const NormRoom& room, Visit visit) {
+  const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
+  for (int64_t block = 0; block < plan.blocks(); ++block) {
+    const auto team = static_cast<int>(block / plan.members), member = static_cast<int>(block % plan.members);
+    for (int thread = 0; thread < plan.threads; ++thread) {
+      const NormResidentPlace place(plan, pack, member, thread);
+      ASSERT_LE(place.slots, plan.slots);
+      for (int64_t panel = team; panel < plan.panels; panel += plan.teams) {
+        NormResidentWalk packs(plan, place, pack);
+        for (int slot = 0; slot < place.slots; ++slot) {
+          const int64_t offset = packs.next() + panel * plan.channels * plan.inner;
+          ASSERT_EQ(offset % pack, 0) << "an access that is not aligned";
+          for (int i = 0; i < pack; ++i) {
+            const int behind = plan.inner == 1 ? i : i < place.split ? 0 : 1;
+            visit(offset + i, panel * plan.channels + place.first_channel + behind);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(NormResidentPlan, TakesEachElementInOnce) {
+  Generator generator(7);
+  int fitting = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const ChannelView view = any_image(generator, 60);
+    const NormRoom room = any_room(generator);
+    const NormResidentPlan plan = plan_norm_resident(view, room);
+    if (!plan.fits()) continue;
+    ++fitting;
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
+    std::vector<int> visits(static_cast<size_t>(view.numel()));
+    walk(plan, room, [&](int64_t element, int64_t channel) {
+      ASSERT_LT(element, view.numel());
+      ASSERT_EQ(channel, element / view.inner % view.channels);
+      ++visits[static_cast<size_t>(element)];
+    });
+    for (size_t k = 0; k < visits.size(); ++k) ASSERT_EQ(visits[k], 1) << "element " << k;
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(fitting, 500);
+}
+
+TEST(NormResidentPlan, StaysWithinItsRoom) {
+  Generator generator(8);
+  for (int i = 0; i < 200000; ++i) {
+    const ChannelView view = any_image(generator, int64_t{1} << generator.below(18));
+    const NormRoom room = any_room(generator);
+    const NormResidentPlan plan = plan_norm_resident(view, room);
+    if (!plan.fits()) continue;
+    SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
+    ASSERT_GT(view.numel(), 0);
+    const bool whole = plan.threads == NormResidentPlan::kThreads;
+    ASSERT_TRUE(whole || plan.threads == NormResidentPlan::kHalfThreads);
+    ASSERT_LE(plan.shared_bytes, whole ? room.shared_bytes : room.shared_of_half);
+    ASSERT_LE(plan.blocks(), room.processors * (whole ? 1 : 2)) << "blocks that would wait for others";
+    ASSERT_EQ(plan.panels * plan.channels, view.channels);
+    ASSERT_LE(plan.teams, plan.panels);
+    ASSERT_EQ(int64_t{plan.channels} * plan.inner % 8, 0) << "a byte of the mask with two panels";
+    ASSERT_LE(plan.columns * plan.lanes, plan.threads);
+    ASSERT_GE(int64_t{plan.lanes} * plan.members * plan.slots, plan.rows);
+    ASSERT_LT(int64_t{plan.members - 1} * plan.lanes, plan.rows) << "a member without rows";
+    ASSERT_LE(plan.slots, NormResidentPlan::kMostSlots);
+    ASSERT_LE(plan.channels, NormResidentPlan::kMostChannels);
+    ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && plan.threads % plan.columns == 0));
+  }
+}
+
+TEST(NormResidentPlan, KeepsWhatFits) {
+  const auto plan = [](int64_t outer, int64_t channels, int64_t inner, int tensors, int bytes) {
+    return plan_norm_resident({outer, channels, inner}, {.processors = 132,
+                                                         .shared_bytes = 227 << 10,
+                                                         .shared_of_half = 113 << 10,
+                                                         .tensors = tensors,
+                                                         .element_bytes = bytes});
+  };
+  for (const int bytes : {2, 4}) {
+    for (const int tensors : {1, 2}) {
+      EXPECT_TRUE(plan(256, 1024, 14 * 14, tensors, bytes).fits());
+      EXPECT_TRUE(plan(16, 32, 112 * 112, tensors, bytes).fits());
+      EXPECT_FALSE(plan(256 * 56 * 56, 256, 1, tensors, bytes).fits());
+      EXPECT_FALSE(plan(256, 256, 56 * 56, tensors, bytes).fits());
+    }
+  }
+  EXPECT_TRUE(plan(512 * 4 * 4, 512, 1, 2, 2).fits());
+  EXPECT_TRUE(plan(16 * 112 * 112, 32, 1, 1, 4).fits());
+  EXPECT_FALSE(plan(16 * 112 * 112, 32, 1, 2, 4).fits()) << "x and dy in two rounds";
+  EXPECT_FALSE(plan(64, 30, 1, 1, 2).fits()) << "channels that are no whole packs";
+  EXPECT_FALSE(plan(64, 8, 7, 1, 2).fits()) << "planes of which more than two share a pack";
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Permutations on a GPU against those on the CPU: sizes around tiles and packs, every element size, views
-// that are not aligned, and more than 2^31 elements.
+// that are not aligned, and more than 2^31 elements. SINTER_TEST_CASES changes the number of random cases,
+// for tools under which kernels take long.
+#include <cstdlib>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -12,6 +14,11 @@
 
 namespace sinter::ops {
 namespace {
+
+int random_cases() {
+  const char* text = std::getenv("SINTER_TEST_CASES");
+  return text != nullptr ? std::max(1, std::atoi(text)) : 1500;
+}
 
 /// Bytes that differ from element to element.
 Tensor random_tensor(const Shape& shape, DType dtype, Generator& generator) {
@@ -48,7 +55,7 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
   Generator generator(3);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(generator.below(bound)); };
   const DType dtypes[] = {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64};
-  for (int i = 0; i < 1500; ++i) {
+  for (int i = 0; i < random_cases(); ++i) {
     const size_t rank = 2 + generator.below(4);
     std::vector<int64_t> extents(rank), axes(rank);
     int64_t count = 1;
@@ -78,50 +85,71 @@ std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count
   return bytes;
 }
 
-TEST(PermuteCudaTest, TransposesMoreElementsThanFitIn32Bits) {
-  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+/// A matrix of bytes with x[r][c] = line[r % 12 + c], transposed.
+void expect_transposed_lines(int64_t rows, int64_t columns) {
   const NoGrad no_grad;
-  constexpr int64_t kRows = 46349, kColumns = 46337, kShifts = kRows - kColumns;  // 2^31 + 189965 elements
+  constexpr int64_t kShifts = 12;
   Generator generator(5);
-  const auto line = bytes_of(random_tensor(Shape{kRows}, DType::kUInt8, generator), 0, kRows);
-  const Tensor x = Tensor::empty(Shape{kRows, kColumns}, DType::kUInt8, Device::cuda());
-  for (int64_t r = 0; r < kRows; ++r) {  // x[r][c] = line[r % kShifts + c]
-    copy_bytes(static_cast<std::byte*>(x.raw_data()) + r * kColumns, Device::cuda(),
-               line.data() + r % kShifts, Device{}, static_cast<size_t>(kColumns));
+  const auto line =
+      bytes_of(random_tensor(Shape{columns + kShifts}, DType::kUInt8, generator), 0, columns + kShifts);
+  const Tensor x = Tensor::empty(Shape{rows, columns}, DType::kUInt8, Device::cuda());
+  for (int64_t r = 0; r < rows; ++r) {
+    copy_bytes(static_cast<std::byte*>(x.raw_data()) + r * columns, Device::cuda(), line.data() + r % kShifts,
+               Device{}, static_cast<size_t>(columns));
   }
   const Tensor y = permute(x, {1, 0});
-  for (int64_t c = 0; c < kColumns; c += c + 1 < kColumns ? std::min<int64_t>(97, kColumns - 1 - c) : 1) {
-    const auto column = bytes_of(y, c * kRows, kRows);
-    for (int64_t r = 0; r < kRows; ++r) {
+  for (int64_t c = 0; c < columns; c += c + 1 < columns ? std::min<int64_t>(97, columns - 1 - c) : 1) {
+    const auto column = bytes_of(y, c * rows, rows);
+    for (int64_t r = 0; r < rows; ++r) {
       ASSERT_EQ(column[static_cast<size_t>(r)], line[static_cast<size_t>(r % kShifts + c)]) << r << ", " << c;
     }
   }
 }
 
-TEST(PermuteCudaTest, MovesRowsBeyond32Bits) {
+TEST(PermuteCudaTest, TransposesMoreElementsThanFitIn32Bits) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  expect_transposed_lines(46349, 46337);  // 2^31 + 189965 elements
+}
+
+TEST(PermuteCudaTest, TransposesBytesOfOddSizes) {  // the kernels of the test above, for tools that are slow
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  expect_transposed_lines(463, 1021);
+}
+
+/// Rows of `length` bytes in another order, compared at each row's begin, middle and end.
+void expect_moved_rows(int64_t length, int64_t part) {
   const NoGrad no_grad;
-  constexpr int64_t kFirst = 2, kSecond = 3, kLength = 357914103, kPart = 5000;  // 2^31 + 970 elements
+  constexpr int64_t kFirst = 2, kSecond = 3;
   Generator generator(6);
-  const Tensor x = Tensor::zeros(Shape{kFirst, kSecond, kLength}, DType::kUInt8, Device::cuda());
-  const Tensor parts = random_tensor(Shape{kFirst * kSecond, kPart}, DType::kUInt8, generator);
-  const auto begin_of = [](int64_t row, int64_t place) {
-    return row * kLength + place * (kLength - kPart) / 2;
+  const Tensor x = Tensor::zeros(Shape{kFirst, kSecond, length}, DType::kUInt8, Device::cuda());
+  const Tensor parts = random_tensor(Shape{kFirst * kSecond, part}, DType::kUInt8, generator);
+  const auto begin_of = [&](int64_t row, int64_t place) {
+    return row * length + place * (length - part) / 2;
   };
-  for (int64_t row = 0; row < kFirst * kSecond; ++row) {  // at a row's begin, middle and end
+  for (int64_t row = 0; row < kFirst * kSecond; ++row) {
     for (int64_t place = 0; place < 3; ++place) {
       copy_bytes(static_cast<std::byte*>(x.raw_data()) + begin_of(row, place), Device::cuda(),
-                 parts.data<uint8_t>() + row * kPart, Device{}, static_cast<size_t>(kPart));
+                 parts.data<uint8_t>() + row * part, Device{}, static_cast<size_t>(part));
     }
   }
   const Tensor y = permute(x, {1, 0, 2});
   for (int64_t row = 0; row < kFirst * kSecond; ++row) {
     const int64_t moved = row % kSecond * kFirst + row / kSecond;
     for (int64_t place = 0; place < 3; ++place) {
-      ASSERT_EQ(bytes_of(y, begin_of(moved, place), kPart), bytes_of(parts, row * kPart, kPart))
+      ASSERT_EQ(bytes_of(y, begin_of(moved, place), part), bytes_of(parts, row * part, part))
           << row << ", " << place;
     }
   }
+}
+
+TEST(PermuteCudaTest, MovesRowsBeyond32Bits) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  expect_moved_rows(357914103, 5000);  // 2^31 + 970 elements
+}
+
+TEST(PermuteCudaTest, MovesRowsOfOddSizes) {  // the kernels of the test above, for tools that are slow
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  expect_moved_rows(50021, 5000);
 }
 
 }  // namespace

@@ -1,0 +1,255 @@
+// How a block stores a tile out of the image in shared memory. See permute_tiles_cuda.h.
+#pragma once
+
+#include <sinter/ops/permute/permute_tiles_cuda.h>
+
+namespace sinter::ops {
+namespace detail {
+
+/// What a thread takes of a tile in columns: this column and this pack of its rows, and those that many
+/// further on. Within a warp some lanes share a column.
+template <TileKind kKind>
+struct ColumnLane {
+  int column, pack, column_step, pack_step;
+
+  SINTER_HOST_DEVICE ColumnLane(const TileJob& job, int thread)
+      : column_step(1 << job.log_columns), pack_step((1 << log_threads(kKind)) >> job.log_columns) {
+    const auto low_bits = [](int value, int bits) { return value & ((1 << bits) - 1); };
+    const int lane = low_bits(thread, job.log_lanes), others = thread >> job.log_lanes;
+    const int in_warp = low_bits(others, job.log_warp);
+    const int warp = low_bits(others, job.log_columns) >> job.log_warp;
+    column = low_bits(warp, job.log_spread) + (in_warp << job.log_spread) +
+             (warp >> job.log_spread << (job.log_spread + job.log_warp));
+    pack = lane + (others >> job.log_columns << job.log_lanes);
+  }
+};
+
+/// Rounds of a loop over columns or packs, and how far one is from the next.
+struct StoreLoop {
+  int count;
+  int64_t out_step;
+  int image_step;
+};
+
+/// Every column of a tile as a run of the output, in packs of rows. Every aligned pack belongs to the tile in
+/// whose first row_step rows it begins.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& tile, int thread,
+                                             const TileMemory& memory, T* out) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  const ColumnLane<kKind> lane(job, thread);
+  const int columns = smaller(tile.columns, job.column_step);
+  if (lane.column >= columns) return;
+  // The columns of a thread have the same alignment: what it reads next is always as far away.
+  const int64_t start = tile.out + job.columns.locate<false>(tile.column + lane.column);
+  const int shift = job.output.ahead<T>(start), first_row = lane.pack * n + shift;
+  const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
+  // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
+  // other order.
+  const bool turned = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
+  const int base = image_base<T>(job, tile);
+  int places[size_t{n}];
+  SINTER_UNROLL
+  for (int j = 0; j < n; ++j) {
+    const int row = first_row + (turned ? j ^ (n / 2) : j);
+    places[j] = pinned(job.place(row, base) + lane.column * size);
+  }
+  const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
+                            job.columns.locate<false>(lane.column_step), lane.column_step * size};
+  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
+                          lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
+  const bool one_column = job.column_step <= lane.column_step;
+  const StoreLoop outer = one_column ? by_column : by_pack, inner = one_column ? by_pack : by_column;
+  const int64_t inner_out = pinned(inner.out_step);
+  const int inner_image = pinned(inner.image_step), inner_count = pinned(inner.count);
+  T* outer_to = out + start + first_row;
+  const std::byte* outer_image = memory.image;
+  SINTER_KEEP_LOOP
+  for (int i = outer.count; i > 0; --i) {
+    T* to = outer_to;
+    const std::byte* image = outer_image;
+    SINTER_KEEP_LOOP
+    for (int k = inner_count; k > 0; --k) {
+      const Pack<T> pack = collect<T>([&](int j) { return image_element<T>(image, places[j]); });
+      store_pack<false>(to, turned ? swap_halves(pack) : pack);
+      to += inner_out;
+      image += inner_image;
+    }
+    outer_to += outer.out_step;
+    outer_image += outer.image_step;
+  }
+}
+
+/// The same where rows or columns run over several axes, so that each has a place of its own.
+template <class T>
+SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const Tile& tile, int thread,
+                                                       const TileMemory& memory, T* out) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
+  const int columns = smaller(tile.columns, job.column_step);
+  SINTER_KEEP_LOOP
+  for (int pack = lane.pack; pack * n < job.row_step; pack += lane.pack_step) {
+    int places[size_t{n}];
+    int known = -1;
+    SINTER_KEEP_LOOP
+    for (int column = lane.column; column < columns; column += lane.column_step) {
+      const int64_t start = tile.out + job.columns.locate<true>(tile.column + column);
+      const int shift = job.output.ahead<T>(start), row = pack * n + shift;
+      if (row + n > tile.rows) continue;
+      if (shift != known) {
+        known = shift;
+        SINTER_UNROLL
+        for (int j = 0; j < n; ++j) places[j] = memory.places[row + j];
+      }
+      const std::byte* image = memory.image + column * size;
+      store_pack<false>(out + start + row,
+                        collect<T>([&](int j) { return image_element<T>(image, places[j]); }));
+    }
+  }
+}
+
+/// The elements before a column's first aligned pack, which go with it, and those behind its last: where the
+/// next column follows at once, a pack of both.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile& tile, int thread,
+                                                 const TileMemory& memory, T* out) {
+  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  if (tile.row != 0 && tile.rows >= job.row_step + n) return;
+  const int base = kSeveral ? 0 : image_base<T>(job, tile);
+  const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
+  const int columns = smaller(tile.columns, job.column_step);
+  SINTER_KEEP_LOOP
+  for (int column = thread; column < columns; column += 1 << log_threads(kKind)) {
+    const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
+    const int shift = job.output.ahead<T>(start), rest = shift + (tile.rows - shift) / n * n;
+    const auto read = [&](int row) {
+      int place = kSeveral ? memory.places[row] : job.place(row, base);
+      if (kKind == TileKind::kShiftedColumns && row >= tile.rows)
+        place = job.place(row - tile.rows, next_base);
+      return image_element<T>(memory.image, place + column * size);
+    };
+    const auto store = [&](int begin, int end) {
+      SINTER_KEEP_LOOP
+      for (int row = begin; row < end; ++row) out[start + row] = read(row);
+    };
+    const bool joined = kKind == TileKind::kShiftedColumns && job.joined;
+    if (tile.row == 0 && (!joined || tile.column + column == 0)) store(0, smaller(shift, tile.rows));
+    if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
+    if (joined && column + 1 < tile.columns) {
+      store_pack<false>(out + start + rest, collect<T>([&](int j) { return read(rest + j); }));
+    } else {
+      store(rest, tile.rows);
+    }
+  }
+}
+
+/// Walks a tile in the order of the output.
+template <bool kElementsOfRows>
+struct PieceWalk {
+  int row, column, inner;
+
+  SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
+    uint32_t rest = 0, at = 0;
+    const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
+    inner = static_cast<int>(rest);
+    if constexpr (kElementsOfRows) {
+      row = static_cast<int>(outer);
+      column = piece * static_cast<int>(job.inner.divisor()) + inner;
+    } else {
+      const uint32_t matrix = job.middle.divide(outer, at);
+      row = static_cast<int>(matrix * job.inner.divisor()) + inner;
+      column = static_cast<int>(at);
+    }
+  }
+  SINTER_HOST_DEVICE void advance(const TileJob& job) {
+    const auto inner_length = static_cast<int>(job.inner.divisor());
+    if constexpr (kElementsOfRows) {
+      ++column;
+      if (++inner < inner_length) return;
+      column -= inner_length;
+      ++row;
+    } else {
+      ++row;
+      if (++inner < inner_length) return;
+      row -= inner_length;
+      if (++column == static_cast<int>(job.middle.divisor())) {
+        column = 0;
+        row += inner_length;
+      }
+    }
+    inner = 0;
+  }
+};
+
+/// One or several pieces of the output, each in packs.
+template <class T, bool kElementsOfRows>
+SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile, int thread,
+                                            const std::byte* image, T* out) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  const auto inner = static_cast<int>(job.inner.divisor());
+  const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
+  const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
+  const int pieces = kElementsOfRows ? columns / whole : 1, length = rows * columns / pieces;
+  const int base = image_base<T>(job, tile);
+  uint32_t rest = 0;
+  auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
+  auto pack = static_cast<int>(rest);
+  if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
+
+  int places[size_t{n}];
+  int first = 0;
+  bool known = false;
+  T* to = out;
+  const std::byte* from = image;
+  const int64_t to_step = pinned(job.pack_step * n + job.piece_step * job.piece_stride);
+  SINTER_KEEP_LOOP
+  while (piece < pieces && pack * n < length + n) {
+    if (!known) {
+      const int64_t start = tile.out + piece * job.piece_stride;
+      first = pack * n - job.output.behind<T>(start);
+      to = out + start + first;
+      from = image;
+      PieceWalk<kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
+      SINTER_UNROLL
+      for (int j = 0; j < n; ++j) {
+        places[j] = pinned(job.place(at.row, base) + at.column * size);
+        if (first + j >= 0) at.advance(job);
+      }
+      known = job.place_step != 0 && (first >= 0 || job.pack_step == 0);
+    }
+    if (first >= 0 && first + n <= length) {
+      store_pack<true>(to, collect<T>([&](int j) { return image_element<T>(from, places[j]); }));
+    } else {
+      SINTER_UNROLL
+      for (int j = 0; j < n; ++j) {
+        if (first + j >= 0 && first + j < length) to[j] = image_element<T>(from, places[j]);
+      }
+    }
+    first += job.pack_step * n;
+    to += to_step;
+    from += job.place_step;
+    pack += job.pack_step;
+    piece += job.piece_step;
+  }
+}
+
+}  // namespace detail
+
+/// Stores a thread's part of a tile once all threads have loaded theirs.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
+                                          const TileMemory& memory, T* out) {
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
+    detail::store_pieces<T, kKind == TileKind::kElementsOfRows>(job, tile, thread, memory.image, out);
+  } else {
+    if constexpr (kKind == TileKind::kSeveralAxes) {
+      detail::store_scattered_columns(job, tile, thread, memory, out);
+    } else {
+      detail::store_columns<T, kKind>(job, tile, thread, memory, out);
+    }
+    if (!job.whole_packs) detail::store_column_ends<T, kKind>(job, tile, thread, memory, out);
+  }
+}
+
+}  // namespace sinter::ops
