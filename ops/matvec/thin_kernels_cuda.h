@@ -15,7 +15,6 @@
 
 namespace sinter::ops {
 
-inline constexpr unsigned kThinWarp = 32;
 inline constexpr unsigned kThinLanes = 0xFFFFFFFFu;  // all of a warp
 inline constexpr unsigned kThinFoldSums = 32, kMostThinFoldLanes = 32;
 
