@@ -29,21 +29,23 @@ struct EagerCase {
   int calls = 200;  // between two waits: their kernels fit into a GPU's queue
 };
 
+inline const Op& register_no_op() {
+  auto& registry = OpRegistry::instance();
+  const Op& op = registry.add(
+      {.name = "benchmark_no_op",
+       .inputs = {{"x"}},
+       .outputs = {{"y"}},
+       .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; },
+       .gradient = [](const GradientContext& context) { return std::vector<Tensor>{context.grad()}; }});
+  for (const auto device : {DeviceType::kCpu, DeviceType::kCuda}) {
+    registry.add_kernel("benchmark_no_op", {.device = device, .run = [](const KernelContext&) {}});
+  }
+  return op;
+}
+
 /// An op that does nothing: what is left is the call itself.
 inline const Op& no_op() {
-  static const Op& op = [&]() -> const Op& {
-    auto& registry = OpRegistry::instance();
-    const Op& added = registry.add(
-        {.name = "benchmark_no_op",
-         .inputs = {{"x"}},
-         .outputs = {{"y"}},
-         .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; },
-         .gradient = [](const GradientContext& context) { return std::vector<Tensor>{context.grad()}; }});
-    for (const auto device : {DeviceType::kCpu, DeviceType::kCuda}) {
-      registry.add_kernel("benchmark_no_op", {.device = device, .run = [](const KernelContext&) {}});
-    }
-    return added;
-  }();
+  static const Op& op = register_no_op();
   return op;
 }
 

@@ -89,7 +89,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
   for (int pack = lane.pack; pack * n < job.row_step; pack += lane.pack_step) {
-    int places[size_t{n}];
+    int places[size_t{n}] = {};
     int known = -1;
     SINTER_KEEP_LOOP
     for (int column = lane.column; column < columns; column += lane.column_step) {
@@ -197,7 +197,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   auto pack = static_cast<int>(rest);
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
 
-  int places[size_t{n}];
+  int places[size_t{n}] = {};
   int first = 0;
   bool known = false;
   T* to = out;
