@@ -82,7 +82,9 @@ class Report {
   /// False if --filter leaves this row out: skip measuring it.
   bool wants(std::string_view suite, std::string_view name, std::string_view dtype = "",
              std::string_view layout = "") const;
-  /// Keeps the row and prints a line: its figure, the share of copy, peers, whether the target is met.
+  /// Keeps the row and prints a line: its figure, the share of copy, peers, whether the target is met. The
+  /// JSON file, if one is asked for, is written anew, so that a program that is stopped leaves what it
+  /// measured.
   void add(Row row);
   /// Writes {"gpu", "versions", "rows": [...]}; see benchmarks/README.md. Throws IoError.
   void write_json(const std::string& path) const;

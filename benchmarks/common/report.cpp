@@ -148,6 +148,7 @@ void Report::add(Row row) {
   fmt::print("{}\n", line);
   std::fflush(stdout);
   rows_.push_back(std::move(row));
+  if (!options_.json.empty()) write_json(options_.json);
 }
 
 void Report::write_json(const std::string& path) const {
@@ -170,7 +171,7 @@ int run_program(int argc, char** argv, const std::function<void(Report&)>& body)
     }
     Report report(*options);
     body(report);
-    if (!options->json.empty()) report.write_json(options->json);
+    if (!options->json.empty()) report.write_json(options->json);  // also if there are no rows
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

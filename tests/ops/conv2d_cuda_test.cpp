@@ -12,8 +12,12 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
+#include "ops/gpu_test_support.h"
+
 namespace sinter::ops {
 namespace {
+
+using testing_gpu::on_gpu;
 
 /// Sets the settings back when it ends.
 class Settings {
@@ -55,16 +59,6 @@ const Case kCases[] = {
     {2, 32, 15, 32, 3, 1, 1, 32},   // depthwise
     {3, 5, 9, 7, 3, 2, 0, 1},       // nothing divides
 };
-
-/// A copy on the GPU, `offset` elements behind an address that is aligned.
-Tensor on_gpu(const Tensor& tensor, int64_t offset) {
-  const auto skipped = static_cast<size_t>(offset) * size_of(tensor.dtype());
-  const Tensor room = Tensor::empty({tensor.numel() + offset}, tensor.dtype(), Device::cuda());
-  const Tensor view = Tensor::over(room.storage(), room.offset_bytes() + skipped,
-                                   {tensor.shape(), tensor.dtype(), Device::cuda()});
-  copy_bytes(view.raw_data(), Device::cuda(), tensor.raw_data(), Device::cpu(), tensor.spec().bytes());
-  return view;
-}
 
 void expect_close(const Tensor& value, const Tensor& expected, double tolerance, const char* what) {
   ASSERT_TRUE(value.device().is_cuda()) << what;
