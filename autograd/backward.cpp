@@ -1,8 +1,8 @@
-#include <map>
 #include <utility>
 #include <vector>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/autograd/gradient_walk.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
@@ -48,41 +48,27 @@ class NodeContext final : public GradientContext {
   std::span<const Tensor> grads_;
 };
 
-/// One run of backward: the gradients that have arrived at nodes whose turn has not come yet.
-class Walk {
+/// One run of backward.
+class Backward {
  public:
-  explicit Walk(bool retain_graph) : retain_graph_(retain_graph) {}
+  explicit Backward(bool retain_graph) : retain_graph_(retain_graph) {}
 
   void arrive(const Edge& edge, Tensor grad) {
     if (edge.node != nullptr) {
       // Sequence numbers are a topological order: whatever reads a node's outputs was recorded after it.
-      Pending& pending = pending_[edge.node->sequence];
-      if (pending.node == nullptr) {
-        pending.node = edge.node;
-        pending.grads.resize(edge.node->outputs.size());
-      }
-      Tensor& sum = pending.grads[static_cast<size_t>(edge.output)];
-      sum = sum.defined() ? ops::add(sum, grad) : std::move(grad);
+      walk_.arrive(edge.node->sequence, edge.node, edge.node->outputs.size(),
+                   static_cast<size_t>(edge.output), std::move(grad));
     } else if (edge.leaf.defined()) {
       accumulate(edge.leaf, std::move(grad));
     }
   }
 
   void run() {
-    while (!pending_.empty()) {
-      const auto last = std::prev(pending_.end());
-      const Pending pending = std::move(last->second);
-      pending_.erase(last);
-      visit(*pending.node, pending.grads);
-    }
+    walk_.run(
+        [this](const std::shared_ptr<Node>& node, std::span<const Tensor> grads) { visit(*node, grads); });
   }
 
  private:
-  struct Pending {
-    std::shared_ptr<Node> node;
-    std::vector<Tensor> grads;
-  };
-
   void visit(Node& node, std::span<const Tensor> grads) {
     SINTER_CHECK(
         !node.released,
@@ -114,14 +100,20 @@ class Walk {
   }
 
   bool retain_graph_;
-  std::map<uint64_t, Pending> pending_;
+  GradientWalk<std::shared_ptr<Node>> walk_;
 };
 
 }  // namespace
 
 void backward(const Tensor& result, const BackwardOptions& options) {
+  SINTER_CHECK(
+      !result.is_traced(),
+      "[backward] the result is traced: a job differentiates its loss itself, and gradients of gradients "
+      "cannot be traced");
   SINTER_CHECK(result.requires_grad(),
-               "[backward] the tensor was not computed from one that requires a gradient");
+               "[backward] the tensor has no history: either nothing that it was computed from requires a "
+               "gradient, or it was computed while a NoGrad was alive{}",
+               grad_enabled() ? "" : ", as one is now");
   Tensor start = options.gradient;
   if (start.defined()) {
     SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
@@ -132,7 +124,7 @@ void backward(const Tensor& result, const BackwardOptions& options) {
     start = ops::full(result.shape(), 1.0, result.dtype(), result.device());
   }
   const NoGrad no_grad;
-  Walk walk(options.retain_graph);
+  Backward walk(options.retain_graph);
   const auto& node = AutogradAccess::node(result);
   walk.arrive(
       node != nullptr ? Edge{node, AutogradAccess::node_output(result), {}} : Edge{nullptr, 0, result},

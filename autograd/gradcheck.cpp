@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
@@ -27,39 +28,60 @@ std::vector<Tensor> random_weights(const std::vector<Tensor>& outputs, uint64_t 
   return weights;
 }
 
-double weighted_sum(const std::vector<Tensor>& outputs, const std::vector<Tensor>& weights) {
-  double sum = 0.0;
+/// The elements of all outputs that have weights, times those. Copies: outputs may be views of the inputs.
+std::vector<double> weighted(const std::vector<Tensor>& outputs, const std::vector<Tensor>& weights) {
+  std::vector<double> values;
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!weights[i].defined()) continue;
     const double* y = outputs[i].data<double>();
     const double* w = weights[i].data<double>();
-    for (int64_t j = 0; j < weights[i].numel(); ++j) sum += w[j] * y[j];
+    for (int64_t j = 0; j < weights[i].numel(); ++j) values.push_back(w[j] * y[j]);
   }
+  return values;
+}
+
+/// The sum of a - b. Subtracting first keeps the rounding of elements out that do not depend on the input,
+/// and that of the large sums.
+double summed_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] - b[i];
   return sum;
 }
 
-}  // namespace
+using Evaluate = std::function<std::vector<Tensor>()>;
 
-GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
-                          const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
-  // Fresh leaves: the caller's gradients stay as they are, and two inputs may be the same tensor.
-  std::vector<Tensor> leaves;
-  for (const Tensor& input : inputs) {
-    leaves.push_back(input.requires_grad() ? input.detach().set_requires_grad(true) : input);
-    SINTER_CHECK(!input.requires_grad() || (input.dtype() == DType::kFloat64 && input.device().is_cpu()),
-                 "[gradcheck] expected float64 inputs on the cpu but got {}", input.spec());
+/// Throws InvalidArgument unless there is something to check among `tensors`, and all of it can be checked.
+void check_tensors(const std::vector<Tensor>& tensors, const char* what) {
+  for (const Tensor& tensor : tensors) {
+    SINTER_CHECK(!tensor.requires_grad() || (tensor.dtype() == DType::kFloat64 && tensor.device().is_cpu()),
+                 "[gradcheck] expected float64 {} on the cpu but got {}", what, tensor.spec());
   }
-  const std::vector<Tensor> outputs = function(leaves);
+  SINTER_CHECK(std::ranges::any_of(tensors, &Tensor::requires_grad),
+               "[gradcheck] none of the {} {} requires a gradient, so there is nothing to check: "
+               "set_requires_grad(true) on those that should",
+               tensors.size(), what);
+}
+
+/// Compares the gradients that backward leaves in `leaves`, which have none yet, with finite differences.
+/// `no_gradient` ends the message about a leaf that none reached although the outputs depend on it.
+GradcheckResult compare(const Evaluate& evaluate, const std::vector<Tensor>& leaves,
+                        const GradcheckOptions& options, const char* no_gradient) {
+  const std::vector<Tensor> outputs = evaluate();
   const std::vector<Tensor> weights = random_weights(outputs, options.seed);
+  SINTER_CHECK(std::ranges::any_of(weights, &Tensor::defined),
+               "[gradcheck] none of the {} outputs is a float64 tensor, so there is nothing to check",
+               outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (weights[i].defined() && outputs[i].requires_grad()) {
       backward(outputs[i], {.gradient = weights[i], .retain_graph = true});
     }
   }
-
-  const auto evaluate = [&] {
+  const auto evaluate_at = [&](double& place, double value) {
+    const double saved = std::exchange(place, value);
     const NoGrad no_grad;
-    return weighted_sum(function(leaves), weights);
+    std::vector<double> values = weighted(evaluate(), weights);
+    place = saved;
+    return values;
   };
   GradcheckResult result;
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -67,25 +89,74 @@ GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vec
     const Tensor grad = leaves[i].grad();
     double* x = leaves[i].data<double>();
     for (int64_t j = 0; j < leaves[i].numel(); ++j) {
-      const double saved = x[j];
-      x[j] = saved + options.step;
-      const double above = evaluate();
-      x[j] = saved - options.step;
-      const double below = evaluate();
-      x[j] = saved;
-      const double numeric = (above - below) / (2.0 * options.step);
+      const double numeric =
+          summed_difference(evaluate_at(x[j], x[j] + options.step), evaluate_at(x[j], x[j] - options.step)) /
+          (2.0 * options.step);
       const double analytic = grad.defined() ? grad.data<double>()[j] : 0.0;
       const double error = std::abs(analytic - numeric) / (1.0 + std::abs(numeric));
       result.largest_error = std::max(result.largest_error, error);
       if (!(error <= options.tolerance) && result.passed) {
         result.passed = false;
         result.message =
-            fmt::format("input {} element {}: the gradient is {:.9g} but finite differences give {:.9g}", i,
-                        j, analytic, numeric);
+            grad.defined()
+                ? fmt::format(
+                      "input {} element {}: the gradient is {:.9g} but finite differences give {:.9g}", i, j,
+                      analytic, numeric)
+                : fmt::format(
+                      "input {} element {}: no gradient reached it but finite differences give "
+                      "{:.9g}: {}",
+                      i, j, numeric, no_gradient);
       }
     }
   }
   return result;
+}
+
+/// The gradients of tensors, put back at the end.
+class KeptGradients {
+ public:
+  explicit KeptGradients(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) {
+      if (!tensor.requires_grad()) continue;
+      kept_.emplace_back(tensor, tensor.grad());
+      tensor.set_grad({});
+    }
+  }
+  ~KeptGradients() {
+    for (const auto& [tensor, grad] : kept_) tensor.set_grad(grad);
+  }
+  KeptGradients(const KeptGradients&) = delete;
+  KeptGradients& operator=(const KeptGradients&) = delete;
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;
+};
+
+}  // namespace
+
+GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                          const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+  check_tensors(inputs, "inputs");
+  // Fresh leaves: the caller's gradients stay as they are, and two inputs may be the same tensor.
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(input.requires_grad() ? input.detach().set_requires_grad(true) : input);
+  }
+  return compare([&] { return function(leaves); }, leaves, options,
+                 "the function must compute with the tensors that it is given; for tensors that it reads by "
+                 "itself, such as a module's parameters, give gradcheck a function without arguments");
+}
+
+GradcheckResult gradcheck(const std::function<std::vector<Tensor>()>& function,
+                          const std::vector<Tensor>& leaves, const GradcheckOptions& options) {
+  check_tensors(leaves, "leaves");
+  for (const Tensor& leaf : leaves) {
+    SINTER_CHECK(!leaf.requires_grad() || leaf.is_leaf(),
+                 "[gradcheck] expected leaves but got the result of an op");
+  }
+  const KeptGradients kept(leaves);
+  return compare(function, leaves, options,
+                 "the function does not compute with this tensor but with another in the same memory");
 }
 
 }  // namespace sinter

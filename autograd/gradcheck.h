@@ -27,8 +27,20 @@ struct GradcheckResult {
 /// gradient are checked (and changed and restored in place while at it). `function` must be deterministic and
 /// free of kinks within `step` of the inputs. Its outputs (floating-point ones) are weighted with random
 /// numbers and summed, so that one backward call checks a whole vector-Jacobian product. Throws
-/// InvalidArgument for inputs of another dtype.
+/// InvalidArgument for inputs of another dtype, and where there is nothing to check: if no input requires a
+/// gradient, or no output is a float64 tensor.
 GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+
+/// For leaves that `function` reads by itself, as a module does its parameters. They are changed and restored
+/// in place, and so are their gradients:
+///
+///   model.to(DType::kFloat64);
+///   const auto parameters = model.parameters();
+///   gradcheck([&] { return std::vector<Tensor>{model(x)}; }, {parameters.begin(), parameters.end()});
+///
+/// The same holds for what `function` must be and what throws.
+GradcheckResult gradcheck(const std::function<std::vector<Tensor>()>& function,
+                          const std::vector<Tensor>& leaves, const GradcheckOptions& options = {});
 
 }  // namespace sinter

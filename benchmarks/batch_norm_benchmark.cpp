@@ -2,7 +2,7 @@
 // docs/kernels/batch_norm.md.
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/node.h>
-#include <sinter/ops/batch_norm/batch_norm_act.h>
+#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/common/op_support.h>
 
 #include "common/gpu_bench.h"
@@ -108,21 +108,25 @@ struct Tensors {
     static const Op& op = ops::builtin("batch_norm_act");
     ops::BatchNormActOptions wanted = options;
     wanted.backend = backend;
-    return call(op,
-                {x,
-                 norm.weight,
-                 norm.bias,
-                 norm.running_mean,
-                 norm.running_var,
-                 {},
-                 alpha,
-                 addend,
-                 addend_norm.weight,
-                 addend_norm.bias,
-                 addend_norm.running_mean,
-                 addend_norm.running_var,
-                 {}},
-                wanted);
+    const std::vector<Tensor> inputs = {x,
+                                        norm.weight,
+                                        norm.bias,
+                                        norm.running_mean,
+                                        norm.running_var,
+                                        {},
+                                        alpha,
+                                        addend,
+                                        addend_norm.weight,
+                                        addend_norm.bias,
+                                        addend_norm.running_mean,
+                                        addend_norm.running_var,
+                                        {}};
+    if (backend == ops::NormBackend::kCudnn) {
+      std::vector<const TensorSpec*> specs;
+      for (const Tensor& input : inputs) specs.push_back(input.defined() ? &input.spec() : nullptr);
+      wanted.reserve_bytes = ops::norm_reserve_bytes(specs, wanted);
+    }
+    return call(op, inputs, wanted);
   }
   ops::BatchNormActGrads backward(const std::vector<Tensor>& outputs,
                                   ops::NormBackend backend = ops::NormBackend::kSinter) const {

@@ -3,7 +3,7 @@
 #include <cublas_v2.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/cuda/cublaslt_handles.h>
+#include <sinter/core/cuda/cublaslt/cublaslt_handles.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/unique_handle.h>
 #include <sinter/core/op/node.h>

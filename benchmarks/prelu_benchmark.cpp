@@ -1,5 +1,5 @@
 // PReLU on the feature maps of a ResNet: forward, backward (dx and dalpha) and the gradient of x alone, in
-// all 16- and 32-bit dtypes and both layouts.
+// all 16- and 32-bit dtypes and both layouts; with 16 bits also beside float32 slopes, as in mixed precision.
 #include <array>
 
 #include <sinter/core/op/node.h>
@@ -22,7 +22,13 @@ constexpr Case kCases[] = {{{96, 64, 112, 112}, 0.95},
                            {{96, 256, 14, 14}, 0.95},
                            {{96, 512, 7, 7}, 0.90}};
 constexpr double kBackwardShare = 0.90;
-constexpr const char* kGradX = "backward of x";  // no peer: PyTorch's backward always sums dalpha
+// No peers: PyTorch's backward always sums dalpha, and its slopes have x's dtype.
+constexpr const char* kGradX = "backward of x";
+constexpr const char *kWideForward = "forward, float32 slopes", *kWideBackward = "backward, float32 slopes";
+
+bool has_peer(const std::string& what) {
+  return what != kGradX && what != kWideForward && what != kWideBackward;
+}
 
 Shape stored_shape(const std::array<int64_t, 4>& shape, Layout layout) {
   const auto [n, c, h, w] = shape;
@@ -41,7 +47,7 @@ void run_case(bench::Report& report, const Case& one, DType dtype, Layout layout
     row.us = bench::time_cold(call);
     row.minimum_bytes = moved;
     row.target_share = share;
-    if (what != kGradX && dtype != DType::kBFloat16) row.target_speedup["torch_compile"] = 1.0;
+    if (has_peer(what) && dtype != DType::kBFloat16) row.target_speedup["torch_compile"] = 1.0;
     report.add(std::move(row));
   };
   const Tensor x = bench::normal_tensor(shape, dtype, 1), dy = bench::normal_tensor(shape, dtype, 2);
@@ -53,6 +59,10 @@ void run_case(bench::Report& report, const Case& one, DType dtype, Layout layout
     ops::prelu(x, alpha, layout);
     ops::prelu_grad(x, alpha, dy, layout);
   });
+  if (dtype == DType::kFloat32) return;
+  const Tensor wide = bench::normal_tensor({c}, DType::kFloat32, 3);
+  add(kWideForward, 2 * bytes, std::nullopt, [&] { ops::prelu(x, wide, layout); });
+  add(kWideBackward, 3 * bytes, std::nullopt, [&] { ops::prelu_grad(x, wide, dy, layout); });
 }
 
 void run(bench::Report& report) {

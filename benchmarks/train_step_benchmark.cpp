@@ -1,6 +1,9 @@
 // Training steps on synthetic data: forward, loss, backward and SGD with momentum of ResNet-18 for 32x32
-// images (batch 512) and of ResNet-50 (batch 256). With --profile also where the GPU time of a step goes.
+// images (batch 512) and of ResNet-50 (batch 256). With --profile also where the GPU time of a step goes;
+// with
+// --loader the same steps on batches from a loader with four workers, which copies them beside the steps.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -8,6 +11,7 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/grad_scaler.h>
@@ -61,8 +65,10 @@ class Training {
     labels_ = Tensor::from_values(labels, {problem.batch}, bench::gpu());
   }
 
-  Tensor step() {
-    const Tensor loss = nn::CrossEntropy{}(model_(images_), labels_);
+  Tensor step() { return step(images_, labels_); }
+
+  Tensor step(const Tensor& images, const Tensor& labels) {
+    const Tensor loss = nn::CrossEntropy{}(model_(images), labels);
     sgd_.zero_grad();
     if (has_scaler_) {
       backward(scaler_.scale(loss));
@@ -122,6 +128,88 @@ void measure(bench::Report& report, const Problem& problem, const Precision& pre
   if (profile) fmt::print("{}\n", bench::profile_ops([&] { training.step(); }));
 }
 
+// ---- beside a loader
+
+/// A few batches of noise in the host's memory.
+std::shared_ptr<const nn::data::Dataset> noise(const Problem& problem) {
+  nn::data::MemoryDataset::Content content;
+  content.height = content.width = problem.size;
+  content.channels = 3;
+  content.class_names.assign(static_cast<size_t>(problem.classes), "noise");
+  const auto count = static_cast<size_t>(8 * problem.batch);
+  content.pixels.resize(count * static_cast<size_t>(problem.size * problem.size * 3));
+  Generator generator(11);
+  for (uint8_t& pixel : content.pixels) pixel = static_cast<uint8_t>(generator.below(256));
+  for (size_t i = 0; i < count; ++i) {
+    content.labels.push_back(static_cast<int64_t>(generator.below(static_cast<uint64_t>(problem.classes))));
+  }
+  return std::make_shared<nn::data::MemoryDataset>(std::move(content));
+}
+
+/// Steps on a loader's batches; remembers how long next() took at most.
+class LoadedTraining {
+ public:
+  LoadedTraining(const Problem& problem, const Precision& precision, Layout layout)
+      : training_(problem, precision, layout),
+        loader_(noise(problem), {.batch_size = problem.batch,
+                                 .shuffle = true,
+                                 .drop_last = true,
+                                 .workers = 4,
+                                 .device = bench::gpu(),
+                                 .dtype = precision.dtype,
+                                 .layout = layout,
+                                 .transforms = {nn::data::pad_crop(4), nn::data::random_horizontal_flip()}}) {
+  }
+
+  void step() {
+    const auto start = std::chrono::steady_clock::now();
+    std::optional<nn::data::Batch> batch = loader_.next();
+    if (!batch) batch = loader_.next();  // the next epoch
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    longest_next_us = std::max(longest_next_us, took.count());
+    training_.step(batch->images, batch->labels);
+  }
+
+  double longest_next_us = 0;
+
+ private:
+  Training training_;
+  nn::data::DataLoader loader_;
+};
+
+void measure_loaded(bench::Report& report, const Problem& problem, const Precision& precision,
+                    Layout layout) {
+  const std::string layout_name(to_string(layout)), name = std::string(problem.name) + " beside a loader";
+  if (!report.wants("train_step", name, precision.name, layout_name)) return;
+  settings::set_allow_tf32(precision.tf32);
+  manual_seed(1);
+  backend_of(bench::gpu()).memory_pool(bench::gpu().index).trim();
+  LoadedTraining training(problem, precision, layout);
+  for (int i = 0; i < 8; ++i) training.step();  // chooses plans, and every staging area has its memory
+  synchronize(bench::gpu());
+  training.longest_next_us = 0;
+  const double one_us = bench::time_stream([&] { training.step(); }, 1, 1);
+  const int calls = std::clamp(static_cast<int>(kRunUs / one_us), 3, report.quick() ? 5 : 20);
+  const double us = bench::time_stream([&] { training.step(); }, calls, 5);
+  const double host_us = bench::host_us_per_call([&] { training.step(); }, 1, 15);
+  report.add({.suite = "train_step",
+              .name = name,
+              .dtype = precision.name,
+              .layout = layout_name,
+              .img_s = static_cast<double>(problem.batch) / us * 1e6,
+              .figures = {{"ms", us / 1e3},
+                          {"host_ms", host_us / 1e3},
+                          {"longest_next_ms", training.longest_next_us / 1e3}}});
+}
+
+void run_loaded(bench::Report& report) {
+  for (const Problem& problem : {kResNet18, kResNet50}) {
+    for (const Precision& precision : {kPrecisions[0], kPrecisions[3]}) {
+      measure_loaded(report, problem, precision, Layout::kNHWC);
+    }
+  }
+}
+
 void run(bench::Report& report, bool profile) {
   for (const Problem& problem : {kResNet18, kResNet50}) {
     for (const Precision& precision : kPrecisions) {
@@ -133,14 +221,24 @@ void run(bench::Report& report, bool profile) {
   }
 }
 
+/// Takes `option`, which is this program's own, out of the arguments. True if it was there.
+bool take_option(int& argc, char** argv, const char* option) {
+  char** const end = argv + argc;
+  char** const rest =
+      std::remove_if(argv + 1, end, [=](const char* a) { return std::strcmp(a, option) == 0; });
+  argc = static_cast<int>(rest - argv);
+  return rest != end;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  // --profile is this program's own.
-  char** const end = argv + argc;
-  char** const rest =
-      std::remove_if(argv + 1, end, [](const char* a) { return std::strcmp(a, "--profile") == 0; });
-  const bool profile = rest != end;
-  return bench::run_program(static_cast<int>(rest - argv), argv,
-                            [profile](bench::Report& report) { run(report, profile); });
+  const bool profile = take_option(argc, argv, "--profile"), loader = take_option(argc, argv, "--loader");
+  return bench::run_program(argc, argv, [=](bench::Report& report) {
+    if (loader) {
+      run_loaded(report);
+    } else {
+      run(report, profile);
+    }
+  });
 }

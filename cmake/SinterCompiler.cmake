@@ -1,11 +1,12 @@
 # Compiler flags, in one place: sinter_compile_options(<target>) gives a target of this project its warnings,
-# its processor and its sanitizers.
+# its processor and its sanitizers; sinter_optimise() says where less than -O3 is enough, and sinter_precompile() spares
+# the compiler the headers that every file reads. docs/building.md says what each of them saves.
 
 function(sinter_compile_options target)
   set(warnings -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms: GCC bugs 105651 (std::string's operator+) and 105593 (AVX-512 intrinsics).
-    list(APPEND warnings -Wno-restrict -Wno-maybe-uninitialized -Wno-uninitialized)
+    list(APPEND warnings -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
   if(SINTER_WERROR)
     list(APPEND warnings -Werror)
@@ -14,14 +15,17 @@ function(sinter_compile_options target)
   set(cxx_options ${warnings} -Wpedantic -fno-math-errno -fno-trapping-math)
   if(SINTER_NATIVE)
     list(APPEND cxx_options -march=native)
+  elseif(SINTER_ARCH)
+    list(APPEND cxx_options -march=${SINTER_ARCH})
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_options}>")
   if(SINTER_WITH_CUDA)
     # The standard is named here because CMake 3.25 does not know the flag of newer compilers.
     # {fmt} 9 believes that nvcc knows no constexpr functions; it does.
     # -Wpedantic would warn about the line directives that nvcc itself writes; -Wconversion about CUDA's headers.
+    # Compressed, device code takes a seventh of its room; it is unpacked when a kernel of its file is first used.
     target_compile_options(${target} PRIVATE
-      "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-DFMT_USE_CONSTEXPR=1;--extended-lambda;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-parentheses>")
+      "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size;-std=c++20;-DFMT_USE_CONSTEXPR=1;--extended-lambda;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-parentheses>")
     if(SINTER_WERROR)
       target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
     endif()
@@ -33,5 +37,38 @@ function(sinter_compile_options target)
     endif()
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
     target_link_options(${target} PRIVATE -fsanitize=${SINTER_SANITIZE})
+  endif()
+endfunction()
+
+# Release builds optimise with -O3, which kernels need and nothing else gains from: lowers it for the SOURCES of the
+# target in whose folder this is called, or for the whole TARGET. A build type with its own -O keeps that.
+function(sinter_optimise level)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET" "SOURCES")
+  if(NOT CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")
+    return()
+  endif()
+  if(arg_TARGET)
+    target_compile_options(${arg_TARGET} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${level}>")
+  endif()
+  if(arg_SOURCES)
+    set_property(SOURCE ${arg_SOURCES} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:${level}>")
+  endif()
+endfunction()
+
+# Precompiles the headers that nearly every file reads, and those given beside them. No file may rely on it:
+# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
+set(SINTER_PRECOMPILED
+  <algorithm> <array> <cmath> <cstdint> <functional> <limits> <map> <memory> <mutex> <optional> <span> <string>
+  <string_view> <tuple> <utility> <vector> <fmt/format.h>
+  <sinter/core/op/registry.h> <sinter/core/runtime/thread_pool.h> <sinter/ops/common/op_support.h>)
+function(sinter_precompile target)
+  target_precompile_headers(${target} PRIVATE ${SINTER_PRECOMPILED} ${ARGN})
+  sinter_preprocess_precompiled(${target})
+endfunction()
+
+# Lets ccache see what is inside a precompiled header of GCC.
+function(sinter_preprocess_precompiled target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>")
   endif()
 endfunction()

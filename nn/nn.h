@@ -1,20 +1,43 @@
-// Everything that trains networks, in one header.
+// Everything that trains networks, in one header: tensors and their operators, backward, modules, losses,
+// optimisers, data and checkpoints. Single ops beyond the operators are in <sinter/ops/<op>/<op>.h>.
 #pragma once
 
-#include <sinter/nn/init.h>
+#include <sinter/autograd/backward.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/tensor/format.h>
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/checkpoint/checkpoint.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/formats/load_image.h>
+#include <sinter/nn/data/formats/open_dataset.h>
+#include <sinter/nn/init/init.h>
+#include <sinter/nn/job/infer_job.h>
+#include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/activation.h>
-#include <sinter/nn/layers/batch_norm.h>
 #include <sinter/nn/layers/conv2d.h>
+#include <sinter/nn/layers/conv_transpose2d.h>
 #include <sinter/nn/layers/linear.h>
+#include <sinter/nn/layers/norm/batch_norm.h>
+#include <sinter/nn/layers/norm/group_norm.h>
 #include <sinter/nn/layers/pool.h>
 #include <sinter/nn/layers/sequential.h>
 #include <sinter/nn/layers/simple.h>
+#include <sinter/nn/layers/upsample.h>
 #include <sinter/nn/loss/loss.h>
+#include <sinter/nn/loss/margin.h>
 #include <sinter/nn/metrics/metrics.h>
+#include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/models/resnet.h>
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/adam.h>
+#include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/optimizer.h>
+#include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
+#include <sinter/nn/summary/summary.h>
+#include <sinter/ops/operators.h>

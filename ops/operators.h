@@ -1,9 +1,9 @@
-// The operators + - * / on tensors and numbers. They live in namespace sinter, where argument-dependent
-// lookup finds them without a using-declaration.
+// The operators + - * / on tensors and numbers, those that rebind (+=), and clone. They live in namespace
+// sinter, where argument-dependent lookup finds them without a using-declaration.
 #pragma once
 
-#include <sinter/ops/affine/affine.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/copy/copy.h>
 #include <sinter/ops/unary/unary.h>
 
 namespace sinter {
@@ -50,6 +50,39 @@ inline Tensor operator/(double a, const Tensor& b) {
 
 inline Tensor operator-(const Tensor& x) {
   return ops::neg(x);
+}
+
+/// `a += b` is `a = a + b`: the handle `a` then names a new tensor, with the history of the sum, and other
+/// handles on the old one keep it as it was. Nothing is changed in place, so the dtype and, but for
+/// broadcasting, the shape stay. In place, under NoGrad: ops::copy_(a, a + b).
+inline Tensor& operator+=(Tensor& a, const Tensor& b) {
+  return a = a + b;
+}
+inline Tensor& operator-=(Tensor& a, const Tensor& b) {
+  return a = a - b;
+}
+inline Tensor& operator*=(Tensor& a, const Tensor& b) {
+  return a = a * b;
+}
+inline Tensor& operator/=(Tensor& a, const Tensor& b) {
+  return a = a / b;
+}
+inline Tensor& operator+=(Tensor& a, double b) {
+  return a = a + b;
+}
+inline Tensor& operator-=(Tensor& a, double b) {
+  return a = a - b;
+}
+inline Tensor& operator*=(Tensor& a, double b) {
+  return a = a * b;
+}
+inline Tensor& operator/=(Tensor& a, double b) {
+  return a = a / b;
+}
+
+/// A tensor of its own memory with the values of x, and x's history: as ops::copy.
+inline Tensor clone(const Tensor& x) {
+  return ops::copy(x);
 }
 
 }  // namespace sinter

@@ -10,7 +10,7 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/call.h>
 #include <sinter/nn/optim/sgd.h>
-#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/concat/concat.h>
@@ -19,7 +19,7 @@
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/relu/relu.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::bench {
 

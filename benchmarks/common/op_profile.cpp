@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/op/profile.h>
+#include <sinter/core/profile/profile.h>
 #include <sinter/core/runtime/backend.h>
 
 #include "gpu_bench.h"

@@ -85,6 +85,23 @@ class NativeFileSystem final : public FileSystem {
   }
 };
 
+constexpr int kMaxLinks = 40;  // as the kernel
+
+/// Where a new file for `path` goes: what links lead to, there or not. A device or a pipe is refused, as the
+/// rename at the end would put a file in its place.
+std::filesystem::path replaceable(std::filesystem::path path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw_error<IoError>("[file] {}: expected a regular file or a new name but it is {}", path.string(),
+                         std::filesystem::is_directory(status) ? "a folder" : "a device or a pipe");
+  }
+  for (int links = 0; links < kMaxLinks && std::filesystem::is_symlink(path, ignored); ++links) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, ignored);
+  }
+  return path;
+}
+
 /// The hidden file beside `path` that AtomicOutputFile writes. Its name is fixed, so that one left by a
 /// killed process is overwritten and renamed by the next.
 std::filesystem::path temporary_path(const std::filesystem::path& path) {
@@ -168,7 +185,10 @@ void OutputFile::sync_and_close() {
 }
 
 AtomicOutputFile::AtomicOutputFile(std::filesystem::path path, FileSystem& files)
-    : path_(std::move(path)), temporary_(temporary_path(path_)), files_(files), output_(temporary_, files) {}
+    : path_(replaceable(std::move(path))),
+      temporary_(temporary_path(path_)),
+      files_(files),
+      output_(temporary_, files) {}
 
 AtomicOutputFile::~AtomicOutputFile() {
   if (pending_) files_.remove(temporary_);

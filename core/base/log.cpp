@@ -11,21 +11,6 @@
 namespace sinter::log {
 namespace {
 
-Level level_from_environment() {
-  const char* text = std::getenv("SINTER_LOG");
-  if (text == nullptr) return Level::kWarning;
-  constexpr std::string_view names[] = {"trace", "debug", "info", "warning", "error", "off"};
-  for (int i = 0; i < 6; ++i) {
-    if (names[i] == text) return static_cast<Level>(i);
-  }
-  return Level::kWarning;
-}
-
-std::atomic<Level>& current_level() {
-  static std::atomic<Level> level = level_from_environment();
-  return level;
-}
-
 struct Sink {
   std::mutex mutex;
   std::function<void(Level, std::string_view)> function;
@@ -47,6 +32,33 @@ spdlog::logger& standard_error() {
   return logger;
 }
 
+void emit(Level level, std::string_view message) {
+  {
+    const std::lock_guard lock(current_sink().mutex);
+    if (current_sink().function) return current_sink().function(level, message);
+  }
+  standard_error().log(static_cast<spdlog::level::level_enum>(level), "{}", message);
+}
+
+/// What SINTER_LOG says. A word that is none of the levels must not pass in silence: whoever set it waits for
+/// messages.
+Level level_from_environment() {
+  const char* text = std::getenv("SINTER_LOG");
+  if (text == nullptr) return Level::kWarning;
+  constexpr std::string_view names[] = {"trace", "debug", "info", "warning", "error", "off"};
+  for (int i = 0; i < 6; ++i) {
+    if (names[i] == text) return static_cast<Level>(i);
+  }
+  emit(Level::kWarning,
+       fmt::format("[log] SINTER_LOG must be trace, debug, info, warning, error or off but is '{}'", text));
+  return Level::kWarning;
+}
+
+std::atomic<Level>& current_level() {
+  static std::atomic<Level> level = level_from_environment();
+  return level;
+}
+
 }  // namespace
 
 void set_level(Level level) {
@@ -64,11 +76,7 @@ void set_sink(std::function<void(Level, std::string_view)> sink) {
 
 void write(Level level, std::string_view message) {
   if (level < current_level() || level == Level::kOff) return;
-  {
-    const std::lock_guard lock(current_sink().mutex);
-    if (current_sink().function) return current_sink().function(level, message);
-  }
-  standard_error().log(static_cast<spdlog::level::level_enum>(level), "{}", message);
+  emit(level, message);
 }
 
 }  // namespace sinter::log

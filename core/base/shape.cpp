@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/core/base/shape.h>
 
 namespace sinter {
@@ -10,7 +11,6 @@ Shape::Shape(std::span<const int64_t> extents) {
   rank_ = static_cast<int>(extents.size());
   // The product is checked over the non-zero extents, so that (2^40, 2^40, 0) is refused too: reshapes of it
   // could not be represented.
-  constexpr int64_t kLimit = int64_t{1} << 62;
   int64_t product = 1;
   bool empty = false;
   for (size_t i = 0; i < extents.size(); ++i) {
@@ -21,7 +21,7 @@ Shape::Shape(std::span<const int64_t> extents) {
       empty = true;
       continue;
     }
-    SINTER_CHECK(product <= kLimit / extent, "[shape] the number of elements exceeds 2^62");
+    SINTER_CHECK(product <= kMaxElements / extent, "[shape] the number of elements exceeds 2^59");
     product *= extent;
   }
   numel_ = empty ? 0 : product;

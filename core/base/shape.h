@@ -20,7 +20,7 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
-  /// Throws InvalidArgument for more than kMaxRank axes, a negative extent, or a product beyond 2^62.
+  /// Throws InvalidArgument for more than kMaxRank axes, a negative extent, or a product beyond 2^59.
   explicit Shape(std::span<const int64_t> extents);
 
   int rank() const { return rank_; }

@@ -1,15 +1,12 @@
-#include <atomic>
-
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/lost_devices.h>
 
 namespace sinter::cuda {
 namespace {
 
-// The error that lost the device; cudaSuccess: none has. `lost_in` is written before it.
-std::atomic<cudaError_t> lost_by = cudaSuccess;
-std::atomic<const char*> lost_in = "";
+LostDevices lost_devices;
 
 /// Errors after which the CUDA context is corrupt and every later call fails alike.
 bool is_sticky(cudaError_t status) {
@@ -34,19 +31,23 @@ bool is_sticky(cudaError_t status) {
   }
 }
 
-/// What to say of a failure; notes if it lost the device.
-std::string describe(cudaError_t status, const char* call) {
+/// The GPU that a failure is of; the first, should the current one not tell.
+int resolved(int device) {
+  if (device == kCurrentDevice && cudaGetDevice(&device) != cudaSuccess) device = 0;
+  return device;
+}
+
+/// What to say of a failure on `device`; notes if it lost the device.
+std::string describe(cudaError_t status, const char* call, int device) {
   cudaGetLastError();  // clears an error that is not sticky, so that the next call starts clean
-  const cudaError_t first = lost_by;
-  if (first != cudaSuccess) {
+  if (const LostDevices::Loss loss = lost_devices.find(device); loss.error != 0) {
     return fmt::format("[cuda] the device was lost by an earlier error ({} in {}); restart the program",
-                       cudaGetErrorName(first), lost_in.load());
+                       cudaGetErrorName(static_cast<cudaError_t>(loss.error)), loss.call);
   }
   std::string text =
       fmt::format("[cuda] {} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
   if (!is_sticky(status)) return text;
-  lost_in = call;
-  lost_by = status;
+  lost_devices.add(device, status, call);
   return text +
          ". The device is lost to this process: restart the program. To find the kernel, run it under "
          "compute-sanitizer with SINTER_MEMORY=passthrough";
@@ -54,20 +55,25 @@ std::string describe(cudaError_t status, const char* call) {
 
 }  // namespace
 
-bool device_lost() {
-  return lost_by != cudaSuccess;
+bool device_lost(int device) {
+  return lost_devices.contains(device);
 }
 
-void check_failed(cudaError_t status, const char* call) {
-  const std::string text = describe(status, call);
-  if (status == cudaErrorMemoryAllocation && !device_lost()) throw OutOfMemory(text);
+bool any_device_lost() {
+  return lost_devices.any();
+}
+
+void check_failed(cudaError_t status, const char* call, int device) {
+  device = resolved(device);
+  const std::string text = describe(status, call, device);
+  if (status == cudaErrorMemoryAllocation && !device_lost(device)) throw OutOfMemory(text);
   throw DeviceError(text);
 }
 
-void log_failure(cudaError_t status, const char* call) noexcept {
-  if (status == cudaSuccess || status == cudaErrorCudartUnloading || device_lost()) return;
+void log_failure(cudaError_t status, const char* call, int device) noexcept {
+  if (status == cudaSuccess || status == cudaErrorCudartUnloading || device_lost(device)) return;
   try {
-    log::warning("{}", describe(status, call));
+    log::warning("{}", describe(status, call, device));
   } catch (...) {  // a log that fails has nowhere to say so
   }
 }

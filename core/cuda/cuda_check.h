@@ -5,23 +5,31 @@
 
 namespace sinter::cuda {
 
-[[noreturn]] void check_failed(cudaError_t status, const char* call);
+/// The calling thread's current GPU, for the functions below.
+inline constexpr int kCurrentDevice = -1;
+
+[[noreturn]] void check_failed(cudaError_t status, const char* call, int device);
 
 /// Throws DeviceError (OutOfMemory for cudaErrorMemoryAllocation) unless `status` is cudaSuccess. An error
-/// that leaves the device unusable is reported in full once; from then on every call says shortly that the
-/// device is lost, and to what. `call` is a literal.
-inline void check(cudaError_t status, const char* call) {
+/// that leaves a GPU unusable is reported in full once; from then on every call there says shortly that the
+/// GPU is lost, and to what. `call` is a literal; `device` is the GPU of what the call was about, which for a
+/// stream or an event need not be the current one.
+inline void check(cudaError_t status, const char* call, int device = kCurrentDevice) {
   if (status != cudaSuccess) [[unlikely]]
-    check_failed(status, call);
+    check_failed(status, call, device);
 }
 
 /// The same for destructors, which cannot throw: the failure is logged, unless the process is ending or the
-/// device is lost already.
-void log_failure(cudaError_t status, const char* call) noexcept;
+/// GPU is lost already.
+void log_failure(cudaError_t status, const char* call, int device) noexcept;
 
-/// True once a sticky error has been seen: only a new process can use the device again.
-bool device_lost();
+/// True once a sticky error of GPU `device` has been seen: only a new process can use it again. Others work
+/// on.
+bool device_lost(int device);
+bool any_device_lost();
 
 }  // namespace sinter::cuda
 
 #define SINTER_CUDA_CHECK(call) ::sinter::cuda::check((call), #call)
+/// For calls about a stream or an event of GPU `device`, whichever is current.
+#define SINTER_CUDA_CHECK_ON(device, call) ::sinter::cuda::check((call), #call, (device))

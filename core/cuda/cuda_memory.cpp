@@ -3,42 +3,11 @@
 #include <unistd.h>
 
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_graph.h>
 #include <sinter/core/cuda/cuda_memory.h>
+#include <sinter/core/cuda/stream_events.h>
 
 namespace sinter::cuda {
-namespace {
-
-/// An event on the GPU of the stream, which may be another than the memory's.
-void* new_event(cudaStream_t stream) {
-  int device = 0;
-  SINTER_CUDA_CHECK(cudaStreamGetDevice(stream, &device));
-  const DeviceGuard guard(device);
-  cudaEvent_t event = nullptr;
-  SINTER_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  const cudaError_t status = cudaEventRecord(event, stream);
-  if (status != cudaSuccess) {
-    cudaEventDestroy(event);
-    check(status, "cudaEventRecord");
-  }
-  return event;
-}
-
-// Nothing runs on a lost device: from then on every event there counts as passed, so that tensors end
-// quietly. The next kernel's launch will say what has happened.
-
-bool has_passed(void* event) {
-  if (device_lost()) return true;
-  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (status == cudaErrorNotReady) return false;
-  check(status, "cudaEventQuery");
-  return true;
-}
-
-void wait_for(void* event) {
-  if (!device_lost()) SINTER_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
-}
-
-}  // namespace
 
 void make_current(int index) {
   // Asked for and not remembered: other code may have changed it, and asking is cheap.
@@ -61,6 +30,7 @@ DeviceGuard::~DeviceGuard() {
 
 void* CudaMemory::allocate(size_t bytes) {
   const DeviceGuard guard(index_);
+  const UncapturedCalls uncaptured;
   void* block = nullptr;
   const cudaError_t status = cudaMalloc(&block, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -72,35 +42,35 @@ void* CudaMemory::allocate(size_t bytes) {
 }
 
 void CudaMemory::deallocate(void* block) noexcept {
-  log_failure(cudaFree(block), "cudaFree");
+  const UncapturedCalls uncaptured;
+  log_failure(cudaFree(block), "cudaFree", index_);
 }
 
 void CudaMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId stream) {
-  if (device_lost()) return;
+  if (device_lost(index_)) return;
   const DeviceGuard guard(index_);
   SINTER_CUDA_CHECK(cudaMemsetAsync(block, byte, bytes, stream_of(stream)));
 }
 
 void* CudaMemory::record_event(StreamId stream) {
-  if (device_lost()) return nullptr;
-  const DeviceGuard guard(index_);
-  return new_event(stream_of(stream));
+  return record_stream_event(stream_of(stream), index_);
 }
 
 bool CudaMemory::event_done(void* event) {
-  return has_passed(event);
+  return has_passed(static_cast<StreamEvent*>(event));
 }
 
 void CudaMemory::wait_event(void* event) {
-  wait_for(event);
+  wait_for(static_cast<StreamEvent*>(event));
 }
 
 void CudaMemory::release_event(void* event) noexcept {
-  log_failure(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy");
+  release_stream_event(static_cast<StreamEvent*>(event));
 }
 
 RawMemory::Capacity CudaMemory::capacity() {
   const DeviceGuard guard(index_);
+  const UncapturedCalls uncaptured;
   Capacity capacity;
   SINTER_CUDA_CHECK(cudaMemGetInfo(&capacity.free, &capacity.total));
   return capacity;
@@ -110,6 +80,7 @@ RawMemory::Capacity CudaMemory::capacity() {
 
 void* PinnedMemory::allocate(size_t bytes) {
   const DeviceGuard guard(index_);
+  const UncapturedCalls uncaptured;
   void* block = nullptr;
   const cudaError_t status = cudaHostAlloc(&block, bytes, cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
@@ -121,7 +92,8 @@ void* PinnedMemory::allocate(size_t bytes) {
 }
 
 void PinnedMemory::deallocate(void* block) noexcept {
-  log_failure(cudaFreeHost(block), "cudaFreeHost");
+  const UncapturedCalls uncaptured;
+  log_failure(cudaFreeHost(block), "cudaFreeHost", index_);
 }
 
 void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
@@ -130,20 +102,20 @@ void PinnedMemory::fill(void* block, uint8_t byte, size_t bytes, StreamId) {
 
 // The host's event is this object itself: it has always passed.
 void* PinnedMemory::record_event(StreamId stream) {
-  if (stream == 0 || device_lost()) return this;
-  return new_event(stream_of(stream));
+  if (stream == 0) return this;
+  return record_stream_event(stream_of(stream), index_);
 }
 
 bool PinnedMemory::event_done(void* event) {
-  return event == this || has_passed(event);
+  return event == this || has_passed(static_cast<StreamEvent*>(event));
 }
 
 void PinnedMemory::wait_event(void* event) {
-  if (event != this) wait_for(event);
+  if (event != this) wait_for(static_cast<StreamEvent*>(event));
 }
 
 void PinnedMemory::release_event(void* event) noexcept {
-  if (event != this) log_failure(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy");
+  if (event != this) release_stream_event(static_cast<StreamEvent*>(event));
 }
 
 RawMemory::Capacity PinnedMemory::capacity() {

@@ -25,8 +25,10 @@ const DeviceTraits& device_traits(int device) {
   traits.shared_bytes = static_cast<size_t>(ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
   traits.reserved_shared_bytes = static_cast<size_t>(ask(cudaDevAttrReservedSharedMemoryPerBlock));
   traits.processors = ask(cudaDevAttrMultiProcessorCount);
-  const int major = ask(cudaDevAttrComputeCapabilityMajor);
-  traits.early_launch = traits.clusters = major >= 9;
+  const int capability = 10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor);
+  const LaunchFeatures features = launch_features(capability, compiled_architecture(device));
+  traits.early_launch = features.early_launch;
+  traits.clusters = features.clusters;
   return all.emplace(device, traits).first->second;
 }
 

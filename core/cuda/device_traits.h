@@ -21,6 +21,21 @@ struct DeviceTraits {
   }
 };
 
+/// What launches may do on a GPU of compute capability `capability` (90 is 9.0) with code that was compiled
+/// for `compiled` (90 is __CUDA_ARCH__ == 900). Kernels leave out what their GPU lacks by __CUDA_ARCH__, so
+/// that it takes both: code for 80 runs on a 90, without waiting for a kernel before it or for its cluster.
+struct LaunchFeatures {
+  bool early_launch = false, clusters = false;
+};
+constexpr LaunchFeatures launch_features(int capability, int compiled) {
+  const bool both = capability >= 90 && compiled >= 90;
+  return {.early_launch = both, .clusters = both};
+}
+
+/// What the kernels that `device` runs were compiled for: the virtual architecture, 90 if __CUDA_ARCH__ is
+/// 900, wherever the driver has compiled them further.
+int compiled_architecture(int device);
+
 /// Asked from the driver once for each device.
 const DeviceTraits& device_traits(int device);
 

@@ -1,15 +1,15 @@
 #include <algorithm>
-#include <array>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_graph.h>
 #include <sinter/core/cuda/kernel_timer.h>
+#include <sinter/core/runtime/median_time.h>
 
 namespace sinter::cuda {
 namespace {
 
 constexpr int kFiller = 0x3C;  // repeated, it reads as 0.0115 in float32 and bfloat16 and as 1.06 in float16
-constexpr int kRuns = 5;
 constexpr size_t kLeastFlush = size_t{32} << 20;
 constexpr size_t kMostFlush = size_t{256} << 20;
 
@@ -32,7 +32,11 @@ KernelTimer::KernelTimer(int device) : guard_(device), memory_(device), flush_by
     *event = OwnedEvent(made);
   }
   flush_ = scratch(flush_bytes_);
-  SINTER_CUDA_CHECK(cudaDeviceSynchronize());  // other streams' work would be timed too
+  // Other streams' work would be timed too.
+  if (!synchronize_device(device)) {
+    throw_error<Unsupported>("[cuda] kernels on {} cannot be timed while work is being captured",
+                             stream_.device);
+  }
 }
 
 KernelTimer::~KernelTimer() {
@@ -50,8 +54,7 @@ void* KernelTimer::scratch(size_t bytes) {
 double KernelTimer::measure(const std::function<void()>& queue, double hopeless) {
   queue();
   SINTER_CUDA_CHECK(cudaStreamSynchronize(owned_stream_.get()));
-  std::array<double, kRuns> times{};
-  for (double& time : times) {
+  const auto run = [&] {
     // The flush also keeps the GPU busy while the host queues the work, so that the host's time is not
     // measured.
     SINTER_CUDA_CHECK(cudaMemsetAsync(flush_, kFiller, flush_bytes_, owned_stream_.get()));
@@ -61,12 +64,9 @@ double KernelTimer::measure(const std::function<void()>& queue, double hopeless)
     SINTER_CUDA_CHECK(cudaEventSynchronize(stop_.get()));
     float milliseconds = 0;
     SINTER_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_.get(), stop_.get()));
-    time = double{milliseconds} * 1000.0;
-    if (times[0] > hopeless) return times[0];
-  }
-  const auto middle = times.begin() + kRuns / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+    return double{milliseconds} * 1000.0;
+  };
+  return median_time(run, hopeless);
 }
 
 KernelTimer::Block KernelTimer::allocate(size_t bytes) {

@@ -19,7 +19,8 @@ namespace sinter::cuda {
 /// cached.
 class KernelTimer {
  public:
-  /// Waits until the device is idle. Throws OutOfMemory if there is no room to flush the cache.
+  /// Waits until the device is idle. Throws OutOfMemory if there is no room to flush the cache, and
+  /// Unsupported while any thread captures work: CUDA then lets nobody wait for a device.
   explicit KernelTimer(int device);
   ~KernelTimer();
   KernelTimer(const KernelTimer&) = delete;
@@ -32,8 +33,7 @@ class KernelTimer {
   /// Throws OutOfMemory.
   void* scratch(size_t bytes);
 
-  /// Microseconds of the work that `queue` puts on stream(): the median of five runs after one that warms up.
-  /// Work whose first run takes longer than `hopeless` is not run again, and that is its time.
+  /// Microseconds of the work that `queue` puts on stream(): median_time() of runs after one that warms up.
   double measure(const std::function<void()>& queue,
                  double hopeless = std::numeric_limits<double>::infinity());
 

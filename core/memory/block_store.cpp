@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kSpares = 1024;
 constexpr uint8_t kPoison = 0xFF;
+constexpr size_t kMostMarks = 32;  // of a stream; with more, every other one is given up
+constexpr uint64_t kWatch = 4096;  // calls for which a stream is watched after another asked in vain
 
 bool can_join(const Block& a, const Block& b) {
   if (a.state != Block::State::kFree || b.state != Block::State::kFree) return false;
@@ -32,8 +34,8 @@ BlockStore::~BlockStore() {
       }
     }
     for (Block::Use& use : block.uses) drop_event(use.event);
-    drop_event(block.event);
   }
+  for (const auto& heap : heaps_) drop_marks(*heap, heap->marks.size());
   for (const auto& [data, segment] : segments_) memory_.deallocate(data);
 }
 
@@ -88,10 +90,8 @@ Block& BlockStore::take(Block& block, size_t bytes, size_t granule, Heap& heap) 
     rest->heap = block.heap;
     rest->ready = block.ready;
     rest->freed_at = block.freed_at;
-    rest->event = std::exchange(block.event, nullptr);
     rest->heap->list(segment.small).insert(*rest);
   }
-  drop_event(block.event);
   block.heap = &heap;
   block.ready = false;
   block.state = Block::State::kLive;
@@ -123,15 +123,15 @@ std::exception_ptr BlockStore::put_back(Block& block) noexcept {
 
 std::exception_ptr BlockStore::make_free(Block& block) noexcept {
   std::exception_ptr failure;
+  block.freed_at = ++clock_;
   try {
     if (poison_) memory_.fill(block.data, kPoison, block.size, block.heap->stream);
-    // With one stream nobody will ask; if a second comes, the event is recorded when it does.
-    if (heaps_.size() > 1) block.event = memory_.record_event(block.heap->stream);
+    Heap& heap = *block.heap;
+    if (clock_ < heap.watched_until && ++heap.unmarked >= heap.spacing) mark(heap);
   } catch (...) {
     failure = std::current_exception();
   }
   block.state = Block::State::kFree;
-  block.freed_at = ++clock_;
   --block.segment->used;
   block.segment->touched_at = clock_;
   Block& joined = join_neighbours(block);
@@ -146,7 +146,6 @@ Block& BlockStore::join_neighbours(Block& block) noexcept {
     // later.
     const bool from_decides = into.ready || (!from.ready && from.freed_at > into.freed_at);
     if (from_decides) {
-      std::swap(into.event, from.event);
       into.heap = from.heap;
       into.ready = from.ready;
       into.freed_at = from.freed_at;
@@ -154,7 +153,6 @@ Block& BlockStore::join_neighbours(Block& block) noexcept {
     into.size += from.size;
     into.right = from.right;
     if (into.right != nullptr) into.right->left = &into;
-    drop_event(from.event);
     delete_block(from);
   };
   const bool small = block.segment->small;
@@ -172,22 +170,59 @@ Block& BlockStore::join_neighbours(Block& block) noexcept {
 }
 
 bool BlockStore::is_ready(Block& block) {
-  if (block.ready) return true;
-  if (block.event == nullptr) {
-    block.event = memory_.record_event(block.heap->stream);
-    block.freed_at = ++clock_;
-  }
-  if (!memory_.event_done(block.event)) return false;
-  drop_event(block.event);
-  block.ready = true;
-  return true;
+  if (!block.ready) block.ready = has_passed(*block.heap, block.freed_at);
+  if (!block.ready) block.heap->watched_until = clock_ + kWatch;
+  return block.ready;
 }
 
 void BlockStore::wait_until_ready(Block& block) {
-  if (is_ready(block)) return;
-  memory_.wait_event(block.event);
-  drop_event(block.event);
+  Heap& heap = *block.heap;
+  if (!block.ready && !has_passed(heap, block.freed_at)) {
+    size_t first = 0;
+    while (heap.marks[first].at < block.freed_at) ++first;
+    memory_.wait_event(heap.marks[first].event);
+    heap.passed = heap.marks[first].at;
+    drop_marks(heap, first + 1);
+  }
   block.ready = true;
+}
+
+/// True if the heap's stream is done with what was freed up to `at`. If not, there is a mark that covers it.
+bool BlockStore::has_passed(Heap& heap, uint64_t at) {
+  if (at <= heap.passed) return true;
+  if (heap.marks.empty() || heap.marks.back().at < at) mark(heap);
+  if (heap.asked_at == clock_) return false;  // nothing was done since the oldest mark had not passed
+  while (at > heap.passed) {
+    if (!memory_.event_done(heap.marks.front().event)) {
+      heap.asked_at = clock_;
+      return false;
+    }
+    heap.passed = heap.marks.front().at;
+    drop_marks(heap, 1);
+  }
+  return true;
+}
+
+void BlockStore::mark(Heap& heap) {
+  std::vector<Mark>& marks = heap.marks;
+  marks.reserve(kMostMarks);
+  if (marks.size() == kMostMarks) {
+    // What one covers, the next one covers too.
+    for (size_t i = 0; i < kMostMarks / 2; ++i) {
+      drop_event(marks[2 * i].event);
+      marks[i] = marks[2 * i + 1];
+    }
+    marks.resize(kMostMarks / 2);
+    heap.spacing *= 2;
+  }
+  marks.push_back({memory_.record_event(heap.stream), clock_});
+  heap.unmarked = 0;
+}
+
+void BlockStore::drop_marks(Heap& heap, size_t count) noexcept {
+  for (size_t i = 0; i < count; ++i) drop_event(heap.marks[i].event);
+  heap.marks.erase(heap.marks.begin(), heap.marks.begin() + static_cast<std::ptrdiff_t>(count));
+  if (heap.marks.size() < kMostMarks / 4) heap.spacing = 1;
 }
 
 void BlockStore::drop_event(void*& event) noexcept {

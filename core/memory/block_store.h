@@ -26,7 +26,15 @@ struct Segment {
   uint64_t touched_at = 0;  // when a block of it was last handed out or became free
 };
 
-/// The free blocks of one stream.
+/// An event on a stream, which tells when the stream is done with every block freed there up to `at`.
+struct Mark {
+  void* event;
+  uint64_t at;
+};
+
+/// The free blocks of one stream, and how far the stream has come. Few streams ever take another's blocks, so
+/// events are recorded only for those that do: when one asks for a block, and at frees for a while after it
+/// asked in vain, so that it then need not wait for much more than the block's own work.
 struct Heap {
   explicit Heap(StreamId id) : stream(id) {}
   FreeList& list(bool of_small) { return of_small ? small : large; }
@@ -34,6 +42,13 @@ struct Heap {
   StreamId stream;
   FreeList small;
   FreeList large;
+
+  std::vector<Mark> marks;     // oldest first, and so in the order in which they pass
+  uint64_t passed = 0;         // the stream is done with blocks freed up to here
+  uint64_t asked_at = 0;       // when the oldest mark was last found not to have passed
+  uint64_t watched_until = 0;  // until then every `spacing`-th free is marked
+  uint64_t spacing = 1;        // grows with the marks that have not passed, so that they stay few
+  uint64_t unmarked = 0;       // frees since the last mark
 };
 
 /// Not thread-safe. A call of the device may throw; every list and count is consistent whenever one is made.
@@ -61,7 +76,8 @@ class BlockStore {
   std::exception_ptr put_back(Block& block) noexcept;
   void add_use(Block& block, StreamId stream);
 
-  /// True if no stream has work left on a free block; asks the device if that is not known.
+  /// True if no stream has work left on a free block, so that another than its own may have it; asks the
+  /// device if that is not known.
   bool is_ready(Block& block);
   bool has_pending() const { return first_pending_ != nullptr; }
   /// Frees the pending blocks whose streams are done: from the oldest up to the first that is not, or all of
@@ -83,6 +99,9 @@ class BlockStore {
   std::exception_ptr make_free(Block& block) noexcept;
   Block& join_neighbours(Block& block) noexcept;
   void wait_until_ready(Block& block);
+  bool has_passed(Heap& heap, uint64_t at);
+  void mark(Heap& heap);
+  void drop_marks(Heap& heap, size_t count) noexcept;
   void drop_event(void*& event) noexcept;
   bool uses_ended(Block& block, bool wait);
   Block& new_block(std::byte* data, size_t size, Segment& segment);

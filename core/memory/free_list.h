@@ -43,9 +43,7 @@ struct Block {
   State state = State::kFree;
   /// Of a free block: no stream has work left on it, so that every stream may have it.
   bool ready = false;
-  /// Of a free block that is not ready: the end of its stream's work on it; nullptr: not recorded yet.
-  void* event = nullptr;
-  /// When it became free, by the store's clock. Of two events of one stream the later covers both.
+  /// When it became free, by the store's clock.
   uint64_t freed_at = 0;
 };
 

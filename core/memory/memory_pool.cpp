@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
@@ -101,6 +102,7 @@ struct MemoryPool::Impl {
   Block& grow_or_throw(size_t bytes, bool small, Heap& heap);
   Block* grow(size_t bytes, bool small, Heap& heap);
 
+  void expect_admitted(StreamId stream) const;
   bool caches() const { return options.mode != PoolMode::kPassThrough; }
   size_t segment_bytes(size_t bytes, bool small) const;
   size_t budget(size_t bytes) const;
@@ -114,6 +116,7 @@ struct MemoryPool::Impl {
   PoolStats counters;     // but for what the store counts
   size_t high_water = 0;  // the most live bytes ever: a peak that is never reset
   uint64_t fail_in = 0;   // how many allocations from now the next failure on order is; 0: none
+  std::vector<StreamId> barred;
   BlockStore store;
 };
 
@@ -131,6 +134,7 @@ MemoryPool::~MemoryPool() {
 void* MemoryPool::allocate(size_t bytes, StreamId stream) {
   if (bytes == 0) return nullptr;
   const std::lock_guard lock(impl_->mutex);
+  impl_->expect_admitted(stream);
   return impl_->allocate(bytes, stream);
 }
 
@@ -154,7 +158,18 @@ void MemoryPool::record_stream(void* block, StreamId stream) {
   const std::lock_guard lock(impl_->mutex);
   Block* const found = impl_->store.find_live(block);
   SINTER_CHECK(found != nullptr, "[memory] record_stream: expected a live block but got {}", block);
+  impl_->expect_admitted(stream);
   impl_->store.add_use(*found, stream);
+}
+
+void MemoryPool::bar_stream(StreamId stream) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->barred.push_back(stream);
+}
+
+void MemoryPool::admit_stream(StreamId stream) noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  std::erase(impl_->barred, stream);
 }
 
 void MemoryPool::trim() {
@@ -183,6 +198,15 @@ void MemoryPool::reset_peaks() {
   const std::lock_guard lock(impl_->mutex);
   impl_->counters.peak_live_bytes = impl_->counters.live_bytes;
   impl_->counters.peak_reserved_bytes = impl_->store.reserved_bytes();
+}
+
+void MemoryPool::Impl::expect_admitted(StreamId stream) const {
+  if (std::find(barred.begin(), barred.end(), stream) == barred.end()) [[likely]]
+    return;
+  throw_error<Unsupported>(
+      "[memory] {}: a stream whose work is captured can neither allocate nor use blocks that may be given "
+      "back: take what it needs before the capture, and keep it for as long as the captured work",
+      memory.name());
 }
 
 // ---- Handing out and taking back

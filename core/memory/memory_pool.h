@@ -2,8 +2,8 @@
 //
 // Blocks are carved best-fit out of segments, split when much larger than asked for, and coalesced with free
 // neighbours of the same segment and stream when they come back. A block freed on a stream is reused there at
-// once, because work on one stream is ordered; another stream gets it only after an event recorded at the
-// free has passed.
+// once, because work on one stream is ordered; another stream gets it only after an event recorded there at
+// or after the free has passed.
 #pragma once
 
 #include <cstddef>
@@ -68,6 +68,11 @@ class MemoryPool {
   /// Declares that a live block is also used on `stream`, so that its memory is not reused before that work
   /// ends.
   void record_stream(void* block, StreamId stream);
+
+  /// Until admit_stream(), allocate and record_stream throw Unsupported for `stream`. For one whose work is
+  /// captured: it would use its blocks again at every launch, long after they were given back.
+  void bar_stream(StreamId stream);
+  void admit_stream(StreamId stream) noexcept;
 
   /// Gives all cached segments without live blocks back to the device; waits for their pending events.
   void trim();

@@ -10,7 +10,6 @@ namespace sinter {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kLeastPart = size_t{64} << 10;  // lease_at_most does not go on for less
 
 size_t round_up(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -38,6 +37,7 @@ Workspace::Lease Workspace::lease(size_t bytes) {
   // Sizes that cannot be rounded cannot be had either: the pool says so.
   if (bytes > std::numeric_limits<size_t>::max() / 4) pool_.deallocate(pool_.allocate(bytes, stream_));
   const size_t rounded = round_up(bytes);
+  const std::lock_guard lock(mutex_);
   if (in_use_ == 0 && std::max(wanted_, rounded) > capacity_) grow(rounded);
   if (rounded <= capacity_ - top_) {
     lease.data_ = align(arena_) + top_;
@@ -54,18 +54,17 @@ Workspace::Lease Workspace::lease(size_t bytes) {
   return lease;
 }
 
-Workspace::Lease Workspace::lease_at_most(size_t bytes, size_t least) {
-  for (size_t part = bytes; part > least && (part == bytes || part >= kLeastPart); part /= 4) {
-    try {
-      return lease(part);
-    } catch (const OutOfMemory&) {  // with less, perhaps
-    }
-  }
-  return lease(least);
+size_t Workspace::capacity() const {
+  const std::lock_guard lock(mutex_);
+  return capacity_;
 }
 
 void Workspace::release() {
-  if (in_use_ != 0) return;
+  const std::lock_guard lock(mutex_);
+  if (in_use_ == 0) give_back_arena();
+}
+
+void Workspace::give_back_arena() {
   pool_.deallocate(std::exchange(arena_, nullptr));
   capacity_ = 0;
   wanted_ = 0;
@@ -73,7 +72,7 @@ void Workspace::release() {
 
 void Workspace::grow(size_t least) {
   const size_t wanted = std::max(wanted_, least);
-  release();  // first, so that the pool can make the new arena out of the old one
+  give_back_arena();  // first, so that the pool can make the new arena out of the old one
   try {
     arena_ = pool_.allocate(padded(wanted), stream_);
     capacity_ = wanted;
@@ -87,6 +86,7 @@ void Workspace::grow(size_t least) {
 
 void Workspace::end(Lease& lease) noexcept {
   const size_t rounded = round_up(lease.bytes_);
+  const std::lock_guard lock(mutex_);
   in_use_ -= rounded;
   if (lease.overflow_ != nullptr) {
     pool_.deallocate(lease.overflow_);

@@ -4,13 +4,15 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 
 #include <sinter/core/base/device.h>
 #include <sinter/core/memory/memory_pool.h>
 
 namespace sinter {
 
-/// Arena of one stream. Not for several threads at once: a stream is used by one thread at a time.
+/// Arena of one stream. All members are safe to call from several threads, which may share a stream: pieces
+/// that are leased at once never overlap.
 class Workspace {
  public:
   Workspace(MemoryPool& pool, StreamId stream) : pool_(pool), stream_(stream) {}
@@ -42,17 +44,17 @@ class Workspace {
 
   /// Throws OutOfMemory like MemoryPool::allocate. Zero bytes give a lease whose data() is nullptr.
   Lease lease(size_t bytes);
-  /// As lease, but where there is no room for so much, a part of it: a quarter, a sixteenth, ..., or `least`.
-  Lease lease_at_most(size_t bytes, size_t least = 0);
 
-  size_t capacity() const { return capacity_; }
+  size_t capacity() const;
   /// Gives the arena back to the pool; ignored while a lease is out.
   void release();
 
  private:
+  void give_back_arena();
   void grow(size_t least);
   void end(Lease& lease) noexcept;
 
+  mutable std::mutex mutex_;
   MemoryPool& pool_;
   StreamId stream_;
   void* arena_ = nullptr;

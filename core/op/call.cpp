@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <atomic>
+#include <optional>
+#include <utility>
 
 #include <sinter/core/base/small_array.h>
 #include <sinter/core/op/call.h>
-#include <sinter/core/op/call_observer.h>
+#include <sinter/core/op/call_tracer.h>
+#include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/node.h>
-#include <sinter/core/runtime/backend.h>
 
 namespace sinter {
 namespace {
@@ -14,13 +16,12 @@ namespace {
 constexpr size_t kFewTensors = 8;
 
 thread_local bool recording = true;
+thread_local CallTracer* tracer = nullptr;
 
 std::atomic<uint64_t> next_sequence = 1;
 
-std::atomic<CallObserver*> call_observer = nullptr;
-
-/// Checks count, presence and devices of the inputs; gives the device of the call.
-Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
+/// Checks count, presence and devices of the inputs; gives their device, if there are any.
+std::optional<Device> check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
   if (def.variadic) {
     SINTER_CHECK(!inputs.empty() && inputs.size() % def.inputs.size() == 0,
                  "[{}] expected a multiple of {} inputs, at least one, but got {}", def.name,
@@ -45,8 +46,7 @@ Device check_inputs(const OpDef& def, std::span<const Tensor> inputs) {
                  "[{}] cannot change '{}' in place while its gradient is recorded; use sinter::NoGrad",
                  def.name, input_def.name);
   }
-  SINTER_CHECK(first != nullptr, "[{}] expected at least one defined input", def.name);
-  return first->device();
+  return first != nullptr ? std::optional(first->device()) : std::nullopt;
 }
 
 /// Describes tensors in place: temporary views that are copied afterwards cost as much as a lock.
@@ -61,41 +61,13 @@ void describe(std::span<const Tensor> tensors, TensorView* views) {
   }
 }
 
-void run_kernel(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
-                std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
-  Backend& backend = backend_of(device);
-  backend.make_current(device.index);
-  const NamedRange range(backend, op.name().c_str());
-  const KernelQuery query(infer, specs, inputs);
-  const Kernel& kernel = select_kernel(op, device, query);
-  const size_t workspace_bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(query) : 0;
-  const Stream stream = current_stream(device);
-  Workspace::Lease lease;
-  if (workspace_bytes > 0) {
-    Workspace& workspace = backend.workspace(stream);
-    lease = kernel.least_workspace_bytes != nullptr
-                ? workspace.lease_at_most(workspace_bytes, kernel.least_workspace_bytes(query))
-                : workspace.lease(workspace_bytes);
-  }
-
+void run(const Op& op, Device device, const InferContext& infer, std::span<const Tensor> inputs,
+         std::span<const TensorSpec> specs, std::span<const Tensor> outputs) {
   SmallArray<TensorView, kFewTensors> views(inputs.size() + outputs.size());
   TensorView* const output_views = views.begin() + inputs.size();
   describe(inputs, views.begin());
   describe(outputs, output_views);
-  const KernelContext context({views.begin(), inputs.size()}, {output_views, outputs.size()},
-                              infer.attributes(), stream, lease.data(), lease.bytes());
-  CallObserver* const observer = call_observer.load(std::memory_order_acquire);
-  if (observer != nullptr) [[unlikely]]
-    observer->before(op, kernel, query, stream);
-  try {
-    kernel.run(context);
-  } catch (const OutOfMemory&) {
-    // Not the pool's but the vendor's own, for code that is loaded late: leave it room for the next attempt.
-    backend.memory_pool(device.index).trim();
-    throw;
-  }
-  if (observer != nullptr) [[unlikely]]
-    observer->after(stream);
+  dispatch(op, device, infer, specs, {views.begin(), inputs.size()}, {output_views, outputs.size()});
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined() && op.definition.input_def(i).mutated) inputs[i].storage()->bump_version();
   }
@@ -139,8 +111,20 @@ void record(const Op& op, std::span<const Tensor> inputs, const Attributes& attr
 
 }  // namespace
 
+void record_copy(const Op& op, const Tensor& x, const Tensor& y) {
+  record(op, {&x, 1}, {}, {&y.spec(), 1}, {&y, 1});
+}
+
 bool grad_enabled() {
   return recording;
+}
+
+CallTracer* set_call_tracer(CallTracer* next) {
+  return std::exchange(tracer, next);
+}
+
+CallTracer* call_tracer() {
+  return tracer;
 }
 
 NoGrad::NoGrad() : previous_(recording) {
@@ -173,13 +157,9 @@ void Node::release() {
   }
 }
 
-CallObserver* set_call_observer(CallObserver* observer) {
-  return call_observer.exchange(observer, std::memory_order_acq_rel);
-}
-
 std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
   const OpDef& def = op.definition;
-  const Device device = check_inputs(def, inputs);
+  const std::optional<Device> device = check_inputs(def, inputs);
   SmallArray<const TensorSpec*, kFewTensors> input_specs(inputs.size());
   bool differentiable = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -190,6 +170,10 @@ std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Att
   const std::vector<TensorSpec> specs = def.infer(infer);
   SINTER_ASSERT(specs.size() <= def.outputs.size(), "[{}] infer gave {} outputs for {} declared", def.name,
                 specs.size(), def.outputs.size());
+  SINTER_CHECK(device || !specs.empty(), "[{}] expected at least one defined input", def.name);
+  if (tracer != nullptr) [[unlikely]] {
+    if (auto traced = tracer->take(op, inputs, attributes, specs)) return std::move(*traced);
+  }
 
   std::vector<Tensor> outputs;
   outputs.reserve(specs.size());
@@ -199,7 +183,7 @@ std::vector<Tensor> call(const Op& op, std::span<const Tensor> inputs, const Att
     outputs.push_back(Tensor::over(inputs[0].storage(), offset, specs[0]));
   } else {
     for (const TensorSpec& spec : specs) outputs.push_back(Tensor::empty(spec));
-    run_kernel(op, device, infer, inputs, specs, outputs);
+    run(op, device ? *device : specs[0].device, infer, inputs, specs, outputs);
   }
   if (differentiable && recording && def.gradient != nullptr) record(op, inputs, attributes, specs, outputs);
   return outputs;

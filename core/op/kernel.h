@@ -1,8 +1,11 @@
-// Kernel: one implementation of an op on one type of device, and what it is given when it runs.
+// Kernel: one implementation of an op on one type of device, and what it is given when it is chosen and run.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,13 +29,17 @@ struct TensorView {
   }
 };
 
-/// What the choice of a kernel and its workspace depend on: specs and alignment, never values.
+/// What the choice of a kernel and its workspace depend on: specs, alignment and how much scratch there is,
+/// never values.
 class KernelQuery {
  public:
-  /// Without tensors all inputs count as aligned.
+  static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+  /// Without `inputs`, which say where the tensors lie, all of them count as aligned. A kernel that needs
+  /// more than `workspace_limit` bytes of scratch is not chosen.
   KernelQuery(const InferContext& call, std::span<const TensorSpec> outputs,
-              std::span<const Tensor> inputs = {})
-      : call_(call), outputs_(outputs), inputs_(inputs) {}
+              std::span<const TensorView> inputs = {}, size_t workspace_limit = kNoLimit)
+      : call_(call), outputs_(outputs), inputs_(inputs), workspace_limit_(workspace_limit) {}
 
   const OpDef& op() const { return call_.op(); }
   bool has_input(size_t i) const { return call_.has(i); }
@@ -41,7 +48,12 @@ class KernelQuery {
   /// Whether input i, which is there, begins at a multiple of `bytes`; views of slices may not. Outputs
   /// always do.
   bool is_aligned(size_t i, size_t bytes) const {
-    return i >= inputs_.size() || reinterpret_cast<uintptr_t>(inputs_[i].raw_data()) % bytes == 0;
+    return i >= inputs_.size() || reinterpret_cast<uintptr_t>(inputs_[i].data) % bytes == 0;
+  }
+  /// The largest power of two up to `most`, itself one, that divides the address of input i.
+  size_t alignment(size_t i, size_t most) const {
+    const uintptr_t address = i < inputs_.size() ? reinterpret_cast<uintptr_t>(inputs_[i].data) : 0;
+    return size_t{1} << std::countr_zero(address | most);
   }
   size_t output_count() const { return outputs_.size(); }
   const TensorSpec& output(size_t i) const { return outputs_[i]; }
@@ -50,24 +62,44 @@ class KernelQuery {
     return call_.attributes<T>();
   }
   const Attributes& attributes() const { return call_.attributes(); }
+  const InferContext& call() const { return call_; }
+  std::span<const TensorSpec> outputs() const { return outputs_; }
+  std::span<const TensorView> inputs() const { return inputs_; }
+  /// The most scratch that a kernel may ask for.
+  size_t workspace_limit() const { return workspace_limit_; }
 
  private:
   const InferContext& call_;
   std::span<const TensorSpec> outputs_;
-  std::span<const Tensor> inputs_;
+  std::span<const TensorView> inputs_;
+  size_t workspace_limit_;
+};
+
+/// What a kernel found out when it was chosen for a call, and needs to run it: a vendor's plan, the shapes of
+/// launches. It depends on specs, alignment and settings (core/runtime/settings.h), which are read when it is
+/// made, and serves any number of runs, also at once from several threads.
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+  /// Bytes of scratch that a run takes.
+  virtual size_t workspace_bytes() const { return 0; }
+  /// What was chosen, in a few words, for reports; empty if the kernel's name says it all.
+  virtual std::string detail() const { return {}; }
 };
 
 /// Everything a kernel works on. Outputs are allocated and hold undefined values.
 class KernelContext {
  public:
   KernelContext(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
-                const Attributes& attributes, const Stream& stream, void* workspace, size_t workspace_bytes)
+                const Attributes& attributes, const Stream& stream, void* workspace, size_t workspace_bytes,
+                const Prepared* prepared = nullptr)
       : inputs_(inputs),
         outputs_(outputs),
         attributes_(attributes),
         stream_(stream),
         workspace_(workspace),
-        workspace_bytes_(workspace_bytes) {}
+        workspace_bytes_(workspace_bytes),
+        prepared_(prepared) {}
 
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
@@ -79,13 +111,18 @@ class KernelContext {
     return attributes_.as<T>();
   }
   const Stream& stream() const { return stream_; }
-  /// Scratch of the size that Kernel::workspace_bytes answered (less only under least_workspace_bytes),
-  /// aligned to 256 bytes, contents undefined.
+  /// Scratch of the size that Kernel::workspace_bytes or Prepared::workspace_bytes answered, aligned to 256
+  /// bytes, contents undefined.
   template <class T = void>
   T* workspace() const {
     return static_cast<T*>(workspace_);
   }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  /// What the kernel's `prepare` gave, which is of this type.
+  template <class T>
+  const T& prepared() const {
+    return static_cast<const T&>(*prepared_);
+  }
 
  private:
   std::span<const TensorView> inputs_, outputs_;
@@ -93,16 +130,22 @@ class KernelContext {
   Stream stream_;
   void* workspace_;
   size_t workspace_bytes_;
+  const Prepared* prepared_;
 };
 
 struct Kernel {
   DeviceType device = DeviceType::kCpu;
-  std::string name = "default";                             ///< for logs, profiles and tests
-  int priority = 0;                                         ///< of several kernels that can, the highest runs
-  bool (*can_run)(const KernelQuery&) = nullptr;            ///< null: always
+  std::string name = "default";                   ///< for logs, profiles and tests
+  int priority = 0;                               ///< of several kernels that can, the highest runs
+  bool (*can_run)(const KernelQuery&) = nullptr;  ///< null: always
+  /// Whether it is a good choice where it can run; null: always. Not asked where the kernel is forced.
+  bool (*pays)(const KernelQuery&) = nullptr;
   size_t (*workspace_bytes)(const KernelQuery&) = nullptr;  ///< null: none
-  /// Where memory is short the kernel may be given less than it asked for, down to this; null: it takes all.
-  size_t (*least_workspace_bytes)(const KernelQuery&) = nullptr;
+  /// For kernels that find out more than `can_run` can say: what a run needs, or null where the kernel cannot
+  /// run this call after all. Prepared::workspace_bytes then stands in for `workspace_bytes`; it should keep
+  /// to KernelQuery::workspace_limit if the kernel can do with less scratch. Null: there is nothing to
+  /// prepare.
+  std::shared_ptr<const Prepared> (*prepare)(const KernelQuery&) = nullptr;
   void (*run)(const KernelContext&) = nullptr;
 };
 

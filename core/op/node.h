@@ -74,6 +74,10 @@ struct Node {
   void release();
 };
 
+/// Makes `y`, a copy of `x` that was made without a kernel, part of the graph: the gradient of `op` leads
+/// from y to x.
+void record_copy(const Op& op, const Tensor& x, const Tensor& y);
+
 /// The autograd parts of a tensor that only the engine touches.
 struct AutogradAccess {
   static const std::shared_ptr<Node>& node(const Tensor& tensor) { return tensor.impl_->node; }

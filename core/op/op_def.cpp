@@ -31,6 +31,11 @@ void InferContext::expect_float(size_t i) const {
                input_name(i), input(i).dtype);
 }
 
+void InferContext::expect_number(size_t i) const {
+  SINTER_CHECK(input(i).dtype != DType::kBool, "[{}] expected {} of a numeric dtype but got bool", tag(),
+               input_name(i));
+}
+
 void InferContext::expect_dtype(size_t i, DType dtype) const {
   SINTER_CHECK(input(i).dtype == dtype, "[{}] expected {} of dtype {} but got {}", tag(), input_name(i),
                dtype, input(i).dtype);

@@ -15,6 +15,8 @@
 namespace sinter {
 
 struct OpDef;
+struct NormChain;  // core/op/norm_chain.h
+struct FusedNorm;
 
 /// One input of an op, as its schema names it.
 struct InputDef {
@@ -52,6 +54,7 @@ class InferContext {
   void expect_rank(size_t i, int rank) const;
   void expect_rank(size_t i, std::initializer_list<int> ranks) const;
   void expect_float(size_t i) const;
+  void expect_number(size_t i) const;  ///< any dtype but bool
   void expect_dtype(size_t i, DType dtype) const;
   void expect_same_dtype(size_t i, size_t j) const;
   void expect_shape(size_t i, const Shape& shape) const;
@@ -103,6 +106,74 @@ constexpr uint64_t reads_of(std::initializer_list<int> indices) {
 }
 inline constexpr uint64_t kReadsAll = ~uint64_t{0};
 
+/// In which precision an op computes when a job is made mixed (passes/mixed_precision.cpp).
+enum class Precision : uint8_t {
+  kUnchanged,  ///< says nothing: its floating-point inputs are given as float32, as the model was written
+  kReduced,    ///< in 16 bit: convolutions and products of matrices
+  kFloat32,    ///< in float32, whatever comes: sums over many elements, losses
+  kFollow,     ///< in 16 bit if all inputs that a job computes come so: what only moves or maps elements.
+               ///< Beside a float32 one, such as the mean that a norm subtracts, it computes in float32
+};
+
+/// How an op's images and filters follow when a job is turned channels-last (passes/channels_last.cpp).
+struct LayoutRule {
+  enum class Kind : uint8_t {
+    kFixed,  ///< works on the axes as they are: its inputs keep, or get back, the order they were traced in
+    kAttribute,  ///< has a field `layout` of type Layout, which says how its images and filters lie
+    kAnyOrder,   ///< maps equal places of tensors of one shape, or broadcast to it, to each other, or treats
+                 ///< axes alike but for those that its attributes name: any order of axes does
+  };
+  /// kAnyOrder, for attributes that name axes: those that do the same on inputs whose axis i was axis
+  /// order[i]. Nothing if there are none: an output of lower rank would have its axes in another order.
+  using Reordered = std::optional<Attributes> (*)(const Attributes& attributes,
+                                                  std::span<const int64_t> order);
+  Kind kind = Kind::kFixed;
+  uint64_t images = 0;         ///< kAttribute: inputs of rank 4 that are images, as a mask (reads_of)
+  uint64_t filters = 0;        ///< inputs of rank 4 that are filters: OIHW or OHWI
+  uint64_t image_outputs = 1;  ///< kAttribute: outputs of rank 4 that are images or filters
+  Reordered reordered = nullptr;
+};
+
+/// What an op is to rewrites that fuse it with its neighbours.
+enum class Role : uint8_t {
+  kNone,
+  kNormalization,  ///< a normalisation of input 0; OpTraits::fuse_norm says how it takes in what follows it
+  kSum,            ///< the sum of two inputs, which broadcast
+  /// Inputs x, filters and optionally a bias; linear in the filters, whose first axis is the output's
+  /// channels, and in the bias (channels).
+  kConvolution,
+  kRelu,         ///< max(x, 0) of its one input
+  kPRelu,        ///< x or slope * x: inputs x and slope
+  kCast,         ///< another dtype of its one input
+  kPermutation,  ///< its one input with its axes in another order
+  /// A key of random numbers from fields `seed` and `offset` (uint64_t), which count from its optional input.
+  kRandomKey,
+};
+
+/// An input that is a sum may be given in two parts, which the op adds up itself: `second`, an optional input
+/// that is absent otherwise, is added to `first`.
+struct SummedInput {
+  int first = -1, second = -1;                    ///< -1: there is no such input
+  bool (*can)(const Attributes& call) = nullptr;  ///< whether a call can take a second part; null: always
+};
+
+/// What rewrites of jobs may know of an op. An op that says nothing is traced, differentiated and replayed as
+/// it is; each trait lets it take part in one rewrite more.
+struct OpTraits {
+  /// Element i of the output depends on element i of the inputs that have its shape, and the kernels may
+  /// write the output over such an input.
+  bool elementwise = false;
+  Precision precision = Precision::kUnchanged;
+  /// Floating-point inputs that stay float32 beside 16-bit data, as a mask: the parameters of a norm.
+  uint64_t float32_inputs = 0;
+  LayoutRule layout = {};
+  Role role = Role::kNone;
+  /// Of a Role::kNormalization: makes one call of it and of what follows it, or says why it cannot. Null: it
+  /// is left as it is.
+  FusedNorm (*fuse_norm)(const NormChain& chain) = nullptr;
+  SummedInput summed_input = {};
+};
+
 struct OpDef {
   /// Checks inputs and attributes (throws InvalidArgument) and gives the outputs. Fewer specs than declared
   /// outputs mean that the trailing ones are absent in this call.
@@ -112,6 +183,10 @@ struct OpDef {
   /// For views: the element of input 0 at which output 0 starts when it shares the storage; nothing: run the
   /// kernel.
   using View = std::optional<int64_t> (*)(const InferContext&);
+  /// The floating-point operations that a call stands for, as profiles count them: what its mathematics asks
+  /// for, an addition and a multiplication one each, whatever the kernel does in their place. Products with
+  /// the zeros of a padding count too, as is usual for convolutions.
+  using Flops = double (*)(const InferContext&, std::span<const TensorSpec> outputs);
 
   std::string name;
   std::vector<InputDef> inputs;
@@ -122,7 +197,16 @@ struct OpDef {
   Gradient gradient = nullptr;  ///< null: not differentiable
   GradientReads gradient_reads = {};
   View view = nullptr;
+  OpTraits traits = {};
+  Flops flops = nullptr;  ///< null: not counted; for products, whose time is that of their arithmetic
 
+  /// Whether a call changes any of its inputs.
+  bool mutates() const {
+    for (const InputDef& input : inputs) {
+      if (input.mutated) return true;
+    }
+    return false;
+  }
   const InputDef& input_def(size_t i) const { return inputs[variadic ? i % inputs.size() : i]; }
 };
 

@@ -7,6 +7,11 @@
 #include <sinter/core/op/registry.h>
 
 namespace sinter {
+
+namespace ops {
+void register_builtin_ops(OpRegistry& registry);  // generated: calls register_<op> of every folder
+}
+
 namespace {
 
 /// Levenshtein's edit distance, for suggestions.
@@ -27,7 +32,11 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 OpRegistry& OpRegistry::instance() {
-  static OpRegistry* registry = new OpRegistry;  // outlives every static tensor
+  static OpRegistry* const registry = [] {
+    auto made = std::make_unique<OpRegistry>();
+    ops::register_builtin_ops(*made);
+    return made.release();  // outlives every static tensor
+  }();
   return *registry;
 }
 
@@ -80,20 +89,6 @@ std::vector<std::string> OpRegistry::names() const {
   std::vector<std::string> names;
   for (const auto& [name, op] : ops_) names.push_back(name);
   return names;
-}
-
-const Kernel& select_kernel(const Op& op, Device device, const KernelQuery& query) {
-  for (const Kernel& kernel : op.kernels) {
-    if (kernel.device == device.type && (kernel.can_run == nullptr || kernel.can_run(query))) return kernel;
-  }
-  std::string inputs;
-  for (size_t i = 0; i < query.input_count(); ++i) {
-    inputs += i > 0 ? ", " : "";
-    inputs += query.has_input(i) ? fmt::format("{} {}", query.input(i).dtype, query.input(i).shape) : "none";
-  }
-  const std::string attributes = to_string(query.attributes());
-  throw_error<Unsupported>("[{}] no kernel on {} for inputs ({}){}", op.name(), device, inputs,
-                           attributes.empty() ? "" : " with " + attributes);
 }
 
 void load_library(const std::string& path) {

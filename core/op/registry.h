@@ -1,5 +1,5 @@
-// The registry: every op by name, with its kernels. Sinter's own ops are added by the ops floor, users' ops
-// by OpRegistry::add from their program or by load_library at run time.
+// The registry: every op by name, with its kernels. Sinter's own ops are there from the first access; users'
+// ops come by OpRegistry::add from their program or by load_library at run time.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct Op {
 /// All members are safe to call from several threads, except that kernels must not be added to an op in use.
 class OpRegistry {
  public:
-  /// The process's registry.
+  /// The process's registry, which holds all of Sinter's own ops.
   static OpRegistry& instance();
 
   /// Adds an op. Throws InvalidArgument if the name is taken or the definition incomplete.
@@ -44,10 +44,6 @@ class OpRegistry {
   mutable std::shared_mutex mutex_;
   std::map<std::string, std::unique_ptr<Op>, std::less<>> ops_;
 };
-
-/// Picks the kernel for a call: the one of highest priority on the device that can run it. Throws Unsupported
-/// with op, device, dtypes and attributes if there is none.
-const Kernel& select_kernel(const Op& op, Device device, const KernelQuery& query);
 
 /// Loads a shared library that exports `extern "C" void sinter_register_ops(sinter::OpRegistry&)` and lets it
 /// add its ops. Throws IoError if it cannot be loaded or lacks the function. The library stays loaded.

@@ -81,6 +81,19 @@ StreamGuard::~StreamGuard() {
   innermost_guard = outer_;
 }
 
+std::unique_ptr<StreamCapture> Backend::begin_capture(int) {
+  throw_error<Unsupported>("[device] work of a {} cannot be captured", to_string(type()));
+}
+
+Capture::Capture(Device device)
+    : capture_(backend_of(device).begin_capture(device.index)), guard_(capture_->stream()) {}
+
+std::shared_ptr<CapturedWork> Capture::end() {
+  SINTER_CHECK(guard_.has_value(), "[device] end() of a capture that has ended");
+  guard_.reset();
+  return capture_->end();
+}
+
 void synchronize(Device device) {
   backend_of(device).synchronize(current_stream(device));
 }

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <sinter/core/base/device.h>
 #include <sinter/core/memory/memory_pool.h>
@@ -25,6 +28,33 @@ class TimeMark {
   virtual ~TimeMark() = default;
   /// Microseconds from `earlier`, a mark on the same device, to this one. Waits until both have passed.
   virtual double microseconds_since(const TimeMark& earlier) const = 0;
+};
+
+/// Work that was captured: what a stream was given, ready to run again as a whole with one call. The memory
+/// that it works on is not its own and must stay where it was. One thread at a time uses it.
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+
+  /// Queues all of it on `stream`, which is of the device of the capture. It runs after what is queued there
+  /// and after its own last launch. Throws DeviceError.
+  virtual void launch(const Stream& stream) = 0;
+  /// Kernels, copies and fills.
+  virtual size_t node_count() const = 0;
+
+  /// Keeps `object` for as long as this: the prepared kernels that were captured, for code may end with them.
+  void keep(std::shared_ptr<const void> object) { kept_.push_back(std::move(object)); }
+
+ private:
+  std::vector<std::shared_ptr<const void>> kept_;  // ends after what a derived class holds
+};
+
+/// A capture in progress; Capture has one. Ends without a trace if end() was not called, or failed.
+class StreamCapture {
+ public:
+  virtual ~StreamCapture() = default;
+  virtual const Stream& stream() const = 0;
+  virtual std::shared_ptr<CapturedWork> end() = 0;
 };
 
 class Backend {
@@ -65,6 +95,12 @@ class Backend {
   /// one of this backend's). Host memory that is not pinned makes the call synchronous.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                     const Stream& stream) = 0;
+
+  /// Whether work can be captured on this kind of device.
+  virtual bool can_capture() const { return false; }
+  /// Begins to capture on a new stream. Throws Unsupported where that cannot be. Capture says what holds
+  /// then.
+  virtual std::unique_ptr<StreamCapture> begin_capture(int index);
 
   /// Marks the present end of the work on the stream.
   virtual std::unique_ptr<TimeMark> mark_time(const Stream& stream) = 0;
@@ -113,6 +149,42 @@ class StreamGuard {
 
   Stream stream_;
   const StreamGuard* outer_;  // the one that was innermost before
+};
+
+/// Captures work: until it ends, the calling thread's current stream of `device` is a new one, stream(), and
+/// what is queued there does not run but becomes part of what end() gives.
+///
+///   Capture capture(device);
+///   run_kernel(op, choice, query, context);  // its context has capture.stream()
+///   const std::shared_ptr<CapturedWork> step = capture.end();
+///   step->keep(choice.prepared);
+///   for (...) step->launch(current_stream(device));
+///
+/// Launches repeat the same work on the same addresses with the same attributes; only what lies there
+/// differs. So memory is taken before, scratch too, and kept (the stream can allocate none); kernels are
+/// chosen before, and have best run once, for code is loaded at its first run. What needs the host refuses:
+/// waiting for the stream, an Event or a TimeMark of it, copies from and to memory that is not pinned. Other
+/// streams and other threads go on undisturbed.
+///
+/// Guards of one thread end in the reverse of the order in which they were made, and so does this, which is
+/// one of them; it ends on the thread on which it was made. An error in between leaves nothing behind.
+class Capture {
+ public:
+  /// Throws Unsupported if the device cannot capture (Backend::can_capture), and DeviceError.
+  explicit Capture(Device device);
+  /// Drops what was captured if end() was not called.
+  ~Capture() = default;
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  const Stream& stream() const { return capture_->stream(); }
+  /// Ends the capture, once. Throws DeviceError if something in between broke it: a call that the vendor
+  /// forbids there, or a wait for what is not part of it; and OutOfMemory.
+  std::shared_ptr<CapturedWork> end();
+
+ private:
+  std::unique_ptr<StreamCapture> capture_;
+  std::optional<StreamGuard> guard_;
 };
 
 /// Blocks until all work on the calling thread's current stream of `device` has finished.

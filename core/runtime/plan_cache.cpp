@@ -5,6 +5,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -123,39 +124,90 @@ void PlanCache::write() const {
   check_file_call(renamed, "rename the finished file to its name", file_);
 }
 
-std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
-                                  bool measure, size_t most_measured) {
-  std::optional<size_t> refused;
-  if (const std::optional<TunedPlan> known = cache.find(problem)) {
-    for (size_t i = 0; i < candidates.count(); ++i) {
-      if (candidates.name(i) != known->name) continue;
-      if (candidates.build(i)) return i;
-      refused = i;
-      break;
-    }
-    log::info("[plan_cache] the library no longer has plan {} for {}", known->name, problem);
+namespace {
+
+/// Times candidates and keeps the best.
+class PlanRace {
+ public:
+  explicit PlanRace(PlanCandidates& candidates) : candidates_(candidates) {}
+
+  void time(size_t i) {
+    const Outcome outcome = run(i);
+    if (outcome == Outcome::kFailed) failed_.push_back(i);
+    if (outcome != Outcome::kNoRoom) ++measured_;
+  }
+  /// What made a plan fail may have passed.
+  void time_failed_again() {
+    for (const size_t i : failed_) run(i);
   }
 
-  measure = measure && candidates.prepare_timing();
-  std::optional<size_t> best;
-  double best_time = std::numeric_limits<double>::infinity();
-  std::optional<size_t> without_room;
-  size_t measured = 0;
-  for (size_t i = 0; i < candidates.count() && measured < most_measured; ++i) {
-    if (refused == i || !candidates.build(i)) continue;
-    if (!measure) return i;
+  size_t measured() const { return measured_; }
+  std::optional<size_t> best() const { return best_; }
+  double best_time() const { return best_time_; }
+  std::optional<size_t> without_room() const { return without_room_; }
+
+ private:
+  enum class Outcome : uint8_t { kTimed, kFailed, kNoRoom };
+
+  Outcome run(size_t i) {
     try {
-      const std::optional<double> time = candidates.time(i);
-      ++measured;
-      if (!time || *time >= best_time) continue;
-      best = i;
-      best_time = *time;
+      const std::optional<double> time = candidates_.time(i);
+      if (!time) return Outcome::kFailed;
+      if (*time < best_time_) {
+        best_ = i;
+        best_time_ = *time;
+      }
+      return Outcome::kTimed;
     } catch (const OutOfMemory&) {
-      if (!without_room) without_room = i;
+      if (!without_room_) without_room_ = i;
+      return Outcome::kNoRoom;
     }
   }
-  if (best && !without_room) cache.store(problem, {candidates.name(*best), best_time});
-  return best ? best : without_room;
+
+  PlanCandidates& candidates_;
+  size_t measured_ = 0;
+  std::optional<size_t> best_, without_room_;
+  double best_time_ = std::numeric_limits<double>::infinity();
+  std::vector<size_t> failed_;
+};
+
+/// The candidate that the cache knows, built; nothing if it knows none or the library does not have it any
+/// more. Then `refused` is the one that was tried.
+std::optional<size_t> find_known(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
+                                 std::optional<size_t>& refused) {
+  const std::optional<TunedPlan> known = cache.find(problem);
+  if (!known) return std::nullopt;
+  for (size_t i = 0; i < candidates.count(); ++i) {
+    if (candidates.name(i) != known->name) continue;
+    if (candidates.build(i)) return i;
+    refused = i;
+    break;
+  }
+  log::info("[plan_cache] the library no longer has plan {} for {}", known->name, problem);
+  return std::nullopt;
+}
+
+}  // namespace
+
+PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
+                       Timing timing, size_t most_measured) {
+  std::optional<size_t> refused;
+  if (const auto known = find_known(cache, problem, candidates, refused)) return {.plan = known};
+
+  const bool measure = timing == Timing::kNow && candidates.prepare_timing();
+  PlanRace race(candidates);
+  for (size_t i = 0; i < candidates.count() && race.measured() < most_measured; ++i) {
+    if (refused == i || !candidates.build(i)) continue;
+    if (!measure) return {.plan = i, .settled = timing == Timing::kNever};
+    race.time(i);
+  }
+  race.time_failed_again();
+  if (race.without_room()) {
+    return {.plan = race.best() ? race.best() : race.without_room(), .settled = false};
+  }
+  if (!race.best()) return {.plan = std::nullopt, .settled = false};
+  cache.store(problem, {candidates.name(*race.best()), race.best_time()});
+  return {.plan = race.best()};
 }
 
 }  // namespace sinter

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -70,15 +71,28 @@ class PlanCandidates {
   /// Called once before the first time(); false if plans cannot be timed at present.
   virtual bool prepare_timing() = 0;
   /// Microseconds of one run of plan i, which is built; nothing if it failed. Throws OutOfMemory if there is
-  /// no room for its scratch at present.
+  /// no room for its scratch at present. May be called again after a failure.
   virtual std::optional<double> time(size_t i) = 0;
 };
 
-/// The candidate to use, built: the one that `cache` remembers; else, if `measure` is set and timing is
-/// possible, the fastest of the first `most_measured` that can be built, which the cache then remembers; else
-/// the first that can be built. Plans for which memory is short are passed over, and then nothing is
-/// remembered; if it is short for all of them, it is the first. Nothing if there is none.
-std::optional<size_t> choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
-                                  bool measure, size_t most_measured);
+/// Whether candidates are timed; kNotNow where they would be at another moment.
+enum class Timing : uint8_t { kNever, kNotNow, kNow };
+
+/// What choose_plan found.
+struct PlanChoice {
+  std::optional<size_t> plan;  ///< a candidate, built; nothing if there is none that works
+  /// False if the moment decided: timing was impossible, memory was short, or nothing worked. Asked again
+  /// later, the answer may be a better one.
+  bool settled = true;
+
+  bool operator==(const PlanChoice&) const = default;
+};
+
+/// The candidate to use: the one that `cache` remembers; else, under Timing::kNow and if timing is possible,
+/// the fastest of the first `most_measured` that can be built, which the cache then remembers; else the first
+/// that can be built. A plan that fails is tried once more behind all others. Plans for which memory is short
+/// are passed over, and then nothing is remembered; if it is short for all of them, it is the first.
+PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
+                       Timing timing, size_t most_measured);
 
 }  // namespace sinter

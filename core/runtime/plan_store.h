@@ -22,26 +22,30 @@ class PlanStore {
  public:
   using Shared = std::shared_ptr<const Plan>;
 
-  /// The plan of `key`, which may be null; nothing if none was added, or if it has gone.
+  /// The plan of `key`, which may be null; nothing if none was added, if it has gone, or if it was for now
+  /// and has served its time.
   std::optional<Shared> find(const Key& key) {
     const std::shared_lock lock(mutex_);
     const auto found = entries_.find(key);
     if (found == entries_.end()) return std::nullopt;
-    found->second.last_use.store(now(), std::memory_order_relaxed);
-    return found->second.plan;
+    Entry& entry = found->second;
+    entry.last_use.store(now(), std::memory_order_relaxed);
+    if (entry.lease != 0 && entry.finds.fetch_add(1, std::memory_order_relaxed) >= entry.lease)
+      return std::nullopt;
+    return entry.plan;
   }
 
   /// Keeps `plan`, and at most `limit` (1 or more) in all. If another thread was faster its plan stays, and
-  /// is the answer.
-  Shared add(const Key& key, Shared plan, size_t limit) {
-    std::vector<Shared> gone;  // they end after the lock
-    const std::lock_guard lock(mutex_);
-    Entry& entry = entries_.try_emplace(key, std::move(plan)).first->second;
-    entry.last_use.store(now(), std::memory_order_relaxed);
-    Shared kept = entry.plan;
-    while (entries_.size() > limit) gone.push_back(take_oldest());
-    return kept;
+  /// is the answer, unless it was added for now.
+  Shared add(const Key& key, Shared plan, size_t limit) { return add(key, std::move(plan), limit, false); }
+
+  /// The same for a plan that may not be the best there is: it is found kFirstLease times. Each time that
+  /// another such plan takes its place, that one is found twice as often.
+  Shared add_for_now(const Key& key, Shared plan, size_t limit) {
+    return add(key, std::move(plan), limit, true);
   }
+
+  static constexpr uint64_t kFirstLease = 64;
 
   size_t size() const {
     const std::shared_lock lock(mutex_);
@@ -54,7 +58,27 @@ class PlanStore {
 
     Shared plan;
     std::atomic<uint64_t> last_use = 0;
+    uint64_t lease = 0;  // finds that the plan is for; 0: all
+    std::atomic<uint64_t> finds = 0;
   };
+
+  Shared add(const Key& key, Shared plan, size_t limit, bool for_now) {
+    std::vector<Shared> gone;  // they end after the lock
+    const std::lock_guard lock(mutex_);
+    const auto [place, is_new] = entries_.try_emplace(key, plan);
+    Entry& entry = place->second;
+    entry.last_use.store(now(), std::memory_order_relaxed);
+    if (is_new) {
+      entry.lease = for_now ? kFirstLease : 0;
+    } else if (entry.lease != 0) {
+      gone.push_back(std::exchange(entry.plan, std::move(plan)));
+      entry.lease = for_now ? 2 * entry.lease : 0;
+      entry.finds.store(0, std::memory_order_relaxed);
+    }
+    Shared kept = entry.plan;
+    while (entries_.size() > limit) gone.push_back(take_oldest());
+    return kept;
+  }
 
   uint64_t now() { return clock_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -35,6 +35,35 @@ double Generator::normal() {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
+double Generator::log_gamma_draw(double shape) {
+  SINTER_CHECK(shape > 0 && std::isfinite(shape), "[random] expected a positive, finite shape but got {}",
+               shape);
+  const auto log_uniform = [this] {
+    const RandomKey key = next(1);
+    const PhiloxBlock block = philox(key.seed, key.offset);
+    const uint64_t bits = (uint64_t{block.words[0]} << 32) | block.words[1];
+    return std::log((static_cast<double>(bits >> 11) + 1.0) * 0x1p-53);  // of a number in (0, 1]
+  };
+  // Below 1, a draw for shape + 1 times u^(1 / shape); as a logarithm, since that soon is below all doubles.
+  const double boost = shape < 1.0 ? log_uniform() / shape : 0.0;
+  const double d = (shape < 1.0 ? shape + 1.0 : shape) - 1.0 / 3.0, c = 1.0 / std::sqrt(9.0 * d);
+  for (;;) {
+    const double x = normal(), root = 1.0 + c * x;
+    if (root <= 0.0) continue;
+    const double v = root * root * root;
+    if (log_uniform() < 0.5 * x * x + d * (1.0 - v + std::log(v))) return boost + std::log(d) + std::log(v);
+  }
+}
+
+double Generator::gamma(double shape) {
+  return std::exp(log_gamma_draw(shape));
+}
+
+double Generator::beta(double a, double b) {
+  const double first = log_gamma_draw(a), second = log_gamma_draw(b);
+  return 1.0 / (1.0 + std::exp(second - first));
+}
+
 Generator& default_generator() {
   thread_local Generator generator;
   return generator;

@@ -6,11 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define SINTER_HOST_DEVICE __host__ __device__
-#else
-#define SINTER_HOST_DEVICE
-#endif
+#include <sinter/core/base/host_device.h>
 
 namespace sinter {
 
@@ -70,8 +66,16 @@ class Generator {
   float uniform() { return uniform_from_word(word()); }
   uint64_t below(uint64_t bound);
   double normal();
+  /// A draw of the gamma distribution with this shape and a scale of 1, or of the beta distribution, as
+  /// mixup's share of an image, in [0, 1]. Throws InvalidArgument unless the parameters are positive and
+  /// finite. Source: G. Marsaglia, W. W. Tsang, "A simple method for generating gamma variables", ACM
+  /// Transactions on Mathematical Software 26, 2000.
+  double gamma(double shape);
+  double beta(double a, double b);
 
  private:
+  double log_gamma_draw(double shape);
+
   RandomKey key_;
 };
 

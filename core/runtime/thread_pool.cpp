@@ -12,13 +12,16 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <sched.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
@@ -70,8 +73,20 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 /// The threads beside the caller. One job at a time.
 class Workers {
  public:
+  /// Starts `count` threads or, where the system gives no more, fewer: the results are the same, later.
   explicit Workers(int count) {
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this, i] { serve(i); });
+    threads_.reserve(static_cast<size_t>(count));
+    std::string reason;
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this, i] { serve(i); });
+    } catch (const std::system_error& error) {
+      reason = error.code().message();
+    } catch (const std::bad_alloc&) {
+      reason = "out of memory";
+    }
+    if (reason.empty()) return;
+    log::warning("[threads] only {} of {} threads could be started ({}); the work is shared among them",
+                 threads_.size() + 1, count + 1, reason);
   }
   ~Workers() {
     stop_ = true;
@@ -79,13 +94,14 @@ class Workers {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  /// Runs `part(i)` for i in [1, parts) on the workers and part(0) here. `part` must not throw.
+  /// Runs `part(i)` for i in [0, parts): the caller takes the parts 0, n, 2 n, ... of n threads, the first
+  /// worker 1, n + 1, ..., and so on. `part` must not throw.
   void run(int parts, const std::function<void(int)>& part) {
     parts_ = parts;
     part_ = &part;
-    unfinished_.store(parts - 1, std::memory_order_relaxed);
+    unfinished_.store(std::min(parts, crew_size()) - 1, std::memory_order_relaxed);
     announce();
-    part(0);
+    run_share(0, parts, part);
     for (int left = unfinished_.load(std::memory_order_acquire); left != 0;)
       left = wait_for_change(unfinished_, left);
     // Workers without a part may still be reading this job; they must be through before the next one is
@@ -95,6 +111,12 @@ class Workers {
   }
 
  private:
+  int crew_size() const { return static_cast<int>(threads_.size()) + 1; }
+
+  void run_share(int first, int parts, const std::function<void(int)>& part) const {
+    for (int i = first; i < parts; i += crew_size()) part(i);
+  }
+
   void announce() {
     readers_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
     job_.fetch_add(1, std::memory_order_release);
@@ -111,7 +133,7 @@ class Workers {
       if (readers_.fetch_sub(1, std::memory_order_acq_rel) == 1) readers_.notify_one();
       if (stop) return;
       if (index + 1 >= parts) continue;
-      (*part)(index + 1);
+      run_share(index + 1, parts, *part);
       if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
     }
   }

@@ -2,6 +2,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/core/tensor/trace_access.h>
 
 namespace sinter {
 
@@ -67,19 +68,14 @@ double Tensor::item() const {
   });
 }
 
-Tensor Tensor::to(Device device) const {
-  if (device == this->device()) return *this;
-  Tensor copy = empty(shape(), dtype(), device);
-  if (storage()->pinned()) storage()->record_stream(current_stream(device));  // the copy may run later
-  copy_bytes(copy.raw_data(), device, raw_data(), this->device(), spec().bytes());
-  return copy;
-}
-
 Tensor Tensor::detach() const {
+  if (is_traced()) return TraceAccess::make(impl_->spec, impl_->traced, false);
   return over(checked().storage, impl_->offset_bytes, impl_->spec);
 }
 
 Tensor Tensor::set_requires_grad(bool value) const {
+  SINTER_CHECK(!is_traced() || value == requires_grad(),
+               "[tensor] requires_grad cannot be changed while a job is traced; detach() ends a gradient");
   SINTER_CHECK(is_leaf(), "[tensor] requires_grad can only be set on a leaf, not on the result of an op");
   SINTER_CHECK(!value || is_float(dtype()),
                "[tensor] only floating-point tensors can require a gradient, not {}", dtype());
@@ -104,8 +100,18 @@ void Tensor::fail_undefined() {
   throw InvalidArgument("[tensor] this tensor is undefined");
 }
 
+void Tensor::fail_traced() const {
+  throw_error<InvalidArgument>(
+      "[tensor] the value of a traced tensor is known only when the job runs: {}, {}, was asked for its "
+      "value "
+      "(by item(), data() or the like) while the job was traced; compute with ops, or do it outside of the "
+      "job",
+      impl_->traced->description(), impl_->spec);
+}
+
 void Tensor::check_host_access(DType asked) const {
   SINTER_CHECK(asked == dtype(), "[tensor] data<{}>() asked of a {} tensor", asked, dtype());
+  if (is_traced()) fail_traced();
   SINTER_CHECK(device().is_cpu(),
                "[tensor] data() needs a tensor on the cpu but this one is on {}; use to() first", device());
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,7 +12,7 @@
 #include <sinter/core/base/device.h>
 #include <sinter/core/base/dtype.h>
 #include <sinter/core/base/shape.h>
-#include <sinter/core/memory/storage.h>
+#include <sinter/core/tensor/storage.h>
 
 namespace sinter {
 
@@ -30,8 +31,19 @@ std::string to_string(const TensorSpec& spec);
 
 struct Node;
 
+/// What stands for the array of a tensor while a job is traced: a value of its graph (core/graph/graph.h).
+class TracedValue {
+ public:
+  virtual ~TracedValue() = default;
+  /// Where it comes from, for errors: "the output of conv2d in layer1.0.conv1".
+  virtual std::string description() const = 0;
+};
+
 /// A value handle: copies refer to the same array. A default-constructed tensor is undefined and stands for
 /// "none". The array is always dense and row-major in the order of the shape; there are no strides.
+///
+/// While a job is traced (core/graph/tracer.h) a tensor may be *traced*: its spec is known, but it has no
+/// array before the job runs, so that whatever asks for its values, memory or version throws InvalidArgument.
 class Tensor {
  public:
   Tensor() = default;
@@ -55,6 +67,12 @@ class Tensor {
   static Tensor from_values(const std::vector<T>& values, const Shape& shape, Device device = {}) {
     return from_values(std::span<const T>(values), shape, device);
   }
+  /// `Tensor::from_values({1.0f, 2.0f}, {2})`; the dtype is that of the values, or is named:
+  /// `Tensor::from_values<float>({1, 2}, {2})`.
+  template <class T>
+  static Tensor from_values(std::initializer_list<T> values, const Shape& shape, Device device = {}) {
+    return from_values(std::span<const T>(values.begin(), values.size()), shape, device);
+  }
   /// A rank-0 tensor.
   template <class T>
   static Tensor scalar(T value, Device device = {}) {
@@ -77,7 +95,7 @@ class Tensor {
   int64_t size(int axis) const { return shape()[normalize_axis(axis, rank(), "tensor")]; }
 
   /// The array's first byte, on its own device.
-  void* raw_data() const { return static_cast<std::byte*>(checked().storage->data()) + impl_->offset_bytes; }
+  void* raw_data() const { return static_cast<std::byte*>(storage()->data()) + impl_->offset_bytes; }
   /// The array on the CPU; throws InvalidArgument for another dtype or device.
   template <class T>
   T* data() const {
@@ -94,14 +112,21 @@ class Tensor {
   /// The only element as a double, from any device and dtype; throws InvalidArgument unless numel() is 1.
   double item() const;
 
-  /// This tensor on `device`: itself if it is there already, else a copy without autograd history, queued on
-  /// the current stream of the GPU that takes part.
+  /// This tensor on `device`: itself if it is there already, else a copy, queued on the current stream of the
+  /// GPU that takes part. Where this tensor requires a gradient and calls are recorded, so is the copy: its
+  /// gradient comes back to the device of this one.
   Tensor to(Device device) const;
   /// A tensor over the same memory that autograd does not know.
   Tensor detach() const;
 
-  const std::shared_ptr<Storage>& storage() const { return checked().storage; }
+  const std::shared_ptr<Storage>& storage() const {
+    if (checked().storage == nullptr) [[unlikely]]
+      fail_traced();
+    return impl_->storage;
+  }
   size_t offset_bytes() const { return checked().offset_bytes; }
+  /// True while there is no array yet, only a place in a job's graph.
+  bool is_traced() const { return impl_ != nullptr && impl_->traced != nullptr; }
   /// Number of in-place changes of the memory so far.
   uint64_t version() const { return storage()->version(); }
 
@@ -122,6 +147,7 @@ class Tensor {
 
  private:
   friend struct AutogradAccess;
+  friend struct TraceAccess;
 
   struct Impl {
     TensorSpec spec;
@@ -131,6 +157,7 @@ class Tensor {
     int node_output = 0;         // which output of `node` this tensor is
     std::shared_ptr<Node> node;  // the op that computed it; null for leaves
     std::shared_ptr<Impl> grad;
+    std::shared_ptr<TracedValue> traced;  // in place of storage
   };
 
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -141,6 +168,7 @@ class Tensor {
     return *impl_;
   }
   [[noreturn]] static void fail_undefined();
+  [[noreturn]] void fail_traced() const;
   void check_host_access(DType asked) const;
   void copy_to_host(void* values, DType asked) const;
 

@@ -6,81 +6,178 @@
 //
 //   train_resnet --data cifar10 --epochs 30                        # CIFAR binaries or folders of JPEGs
 //   train_resnet --data photos --model resnet50 --image-size 224   # train/<class>/*.jpg and test/...
+//   train_resnet --data cifar10 --checkpoints run1                 # keeps checkpoints in run1
 //   train_resnet --checkpoints run1 --resume                       # goes on where it stopped, bit for bit
+//   train_resnet --checkpoints run1 --resume --epochs 60           # ... and further
+//   train_resnet --checkpoints run1 --resume --evaluate            # tests the newest checkpoint
 //
-// On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes that.
+// A run goes on with the options that it began with; one that is given another value is refused unless
+// --change-recipe insists. On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes
+// that.
 
 #include <exception>
+#include <functional>
+#include <new>
+#include <system_error>
 
 #include <fmt/core.h>
 
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/checkpoint/safetensors.h>
-#include <sinter/nn/data/formats/open_dataset.h>
 
+#include "common/console.h"
 #include "options.h"
+#include "outputs.h"
+#include "recipe.h"
+#include "stop.h"
 #include "trainer.h"
 
 namespace {
 
 using namespace train_resnet;
+using sinter::Error;
+using sinter::examples::complain;
+using sinter::examples::say;
+using sinter::nn::LoadedCheckpoint;
 
 sinter::Device choose_device(const std::string& name) {
   if (name != "auto") return sinter::Device::parse(name);
   return sinter::is_available(sinter::Device::cuda()) ? sinter::Device::cuda() : sinter::Device::cpu();
 }
 
+/// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
+std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
+  if (!options.resume) return std::nullopt;
+  auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
+  if (checkpoint) {
+    adopt(read_recipe(checkpoint->data), options);
+    if (!options.is_given("--data") && checkpoint->data.values.contains("data"))
+      options.data = checkpoint->data.value<std::string>("data");
+    return checkpoint;
+  }
+  if (options.evaluate && options.load_weights.empty())
+    throw Error(fmt::format("--evaluate: there is no checkpoint in {}", options.checkpoints));
+  if (!options.evaluate) say("no checkpoint yet in {}\n", options.checkpoints);
+  return std::nullopt;
+}
+
+/// Refuses a run that would go on with another recipe without being told to.
+void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
+  const Recipe before = read_recipe(checkpoint.data), now = recipe_of(options);
+  if (before.at("--model") != options.model) {
+    throw Error(fmt::format("{} is of a {}; it cannot go on as a {}", checkpoint.folder.string(),
+                            before.at("--model"), options.model));
+  }
+  const std::vector<Change> changed = changes(before, now, has_recipe(checkpoint.data));
+  if (changed.empty() || options.evaluate) return;
+  if (options.change_recipe) return say("changed recipe:\n{}", list_changes(changed));
+  throw Error(
+      fmt::format("the run in {} has another recipe:\n{}leave these options out to go on as before, or add "
+                  "--change-recipe to "
+                  "go on with the new values",
+                  options.checkpoints, list_changes(changed)));
+}
+
+void describe_run(const Options& options, const Data& data, sinter::Device device) {
+  const auto image = data.train->get(0).image;
+  std::string text = fmt::format("{} ({}): {} training and {} test images in {} classes", data.name,
+                                 data.kind, data.train->size(), data.test->size(), data.train->num_classes());
+  if (options.image_size == 0) text += fmt::format(", {}x{}x{}", image.height, image.width, image.channels);
+  say("{}\n{}\n{}", text, sinter::backend_of(device).describe(device.index), describe(options));
+}
+
+/// Tries everything that is left to do, so that what fails does not take the rest with it.
+class Ending {
+ public:
+  void attempt(const std::function<void()>& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+  void fail(const std::string& message) {
+    complain("error: {}", message);
+    failed_ = true;
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  bool failed_ = false;
+};
+
+/// Writes and tells what came of the run, complete or not. Gives the exit code.
+int finish(const Options& options, Trainer& trainer, bool complete) {
+  Ending ending;
+  if (!options.save_weights.empty()) {
+    ending.attempt([&] {
+      sinter::nn::write_safetensors(options.save_weights, trainer.model().state());
+      say("weights written to {}\n", options.save_weights);
+    });
+  }
+  std::optional<TestResult> result;
+  if (complete) ending.attempt([&] { result = trainer.evaluate(); });
+  ending.attempt([&] { trainer.write_report(result ? &*result : nullptr); });
+  if (!trainer.save_failure().empty())
+    ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  if (result) {
+    say("\n{}\ntest accuracy: {:.1f} %\n", result->confusion.to_string(),
+        100.0 * result->confusion.accuracy());
+  } else if (!complete || stop_signal() != 0) {
+    say("stopped{}\n", options.evaluate              ? ""
+                       : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"
+                                                     : "; go on with --resume");
+  }
+  if (ending.failed()) return 1;
+  return !result && stop_signal() != 0 ? 128 + stop_signal() : 0;
+}
+
 int run(Options options) {
+  sinter::log::level();  // warns of a SINTER_LOG that is no level
+  const Outputs outputs(options);
+  const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   const sinter::Device device = choose_device(options.device);
-  const std::string folder = options.data.empty() ? SINTER_DIGITS : options.data;
-  auto [train, test, kind] = sinter::nn::data::open_dataset(folder);
-  if (options.image_size == 0) {  // small images are decoded once and kept
-    train = sinter::nn::data::preload(*train);
-    test = sinter::nn::data::preload(*test);
-  }
-  complete(options, *train, device);
-  const auto image = train->get(0).image;
-  fmt::print("{} ({}): {} training and {} test images in {} classes",
-             options.data.empty() ? "handwritten digits" : folder, kind, train->size(), test->size(),
-             train->num_classes());
-  if (options.image_size == 0) fmt::print(", {}x{}x{}", image.height, image.width, image.channels);
-  fmt::print("\n{}\n{}", sinter::backend_of(device).describe(device.index), describe(options));
+  const Data data = open_data(options);
+  complete(options, *data.train, device);
+  if (checkpoint) check_recipe(options, *checkpoint);
+  describe_run(options, data, device);
 
-  Trainer trainer(options, device, train, test);
-  fmt::print("  {:<8} {:.2f} million\n\n", "weights",
-             static_cast<double>(trainer.model().parameter_count()) / 1e6);
-  std::fflush(stdout);
-  if (options.resume && !trainer.resume()) fmt::print("no checkpoint yet in {}\n", options.checkpoints);
-  catch_interrupts();
-  if (!options.evaluate && !trainer.train()) {
-    trainer.write_report(nullptr);
-    fmt::print("stopped{}\n", options.checkpoints.empty() ? "" : "; go on with --resume");
-    return 0;
-  }
-  if (!options.save_weights.empty()) {
-    sinter::nn::write_safetensors(options.save_weights, trainer.model().state());
-    fmt::print("weights written to {}\n", options.save_weights);
-  }
-  const TestResult result = trainer.evaluate();
-  trainer.write_report(&result);
-  fmt::print("\n{}\ntest accuracy: {:.1f} %\n", result.confusion.to_string(),
-             100.0 * result.confusion.accuracy());
-  return 0;
+  Trainer trainer(options, device, data);
+  say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
+  if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
+  const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
+  const uint64_t copies = options.optimizer == "adamw" ? 3 : options.momentum > 0 ? 2 : 1;
+  Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
+  catch_stop_signals();
+  const bool is_complete = options.evaluate || trainer.train();
+  return finish(options, trainer, is_complete);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  sinter::examples::set_up_console();
   Options options;
+  int code = 1;
   try {
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
-    return run(options);
+    ignore_write_signals(options.leaves_files());
+    code = run(options);
+  } catch (const std::bad_alloc&) {
+    complain("error: out of memory; a smaller --batch needs less");
+  } catch (const std::system_error& error) {
+    complain("error: the system refuses: {}; fewer --threads and --workers may do", error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
+    complain("error: {}", error.what());
   }
+  if (const std::string failure = sinter::examples::output_failure(); !failure.empty()) {
+    complain("error: standard output: {}", failure);
+    if (code == 0) code = 1;
+  }
+  return code;
 }

@@ -1,24 +1,70 @@
 #include "options.h"
 
-#include <vector>
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <numeric>
+#include <sstream>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <sinter/core/base/error.h>
+
+#include "common/console.h"
+
 namespace train_resnet {
 namespace {
 
+using sinter::examples::complain;
+using sinter::examples::say;
+
+/// A finite number from `low` to `high`; CLI11's own Range lets NaN pass.
+CLI::Validator number(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+        return fmt::format("expected a number from {} to {} but got '{}'", low, high, text);
+      },
+      fmt::format("{}..{}", low, high));
+}
+
+/// A whole number from `low` to `high`.
+CLI::Validator whole(uint64_t low, uint64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high)
+          return {};
+        return fmt::format("expected a whole number from {} to {} but got '{}'", low, high, text);
+      },
+      fmt::format("{}..{}", low, high));
+}
+
+/// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
+CLI::Validator name() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string { return text.empty() ? "expected a name but got nothing" : ""; },
+      "");
+}
+
+constexpr uint64_t kMany = 1'000'000'000'000'000;  // steps and the like
+
 void add_model_options(CLI::App& app, Options& options) {
   app.add_option(
-      "--data", options.data,
-      "Folder with the data: IDX files, CIFAR binaries, or train/<class>/*.jpg and test/<class>/*.jpg. "
-      "Default: the handwritten digits that ship with Sinter");
+         "--data", options.data,
+         "Folder with the data: IDX files, CIFAR binaries, or train/<class>/*.jpg and test/<class>/*.jpg. "
+         "Default: the handwritten digits that ship with Sinter")
+      ->check(name());
   app.add_option("--model", options.model, "Network")
       ->capture_default_str()
       ->check(CLI::IsMember({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18",
                              "resnet34", "resnet50", "resnet101", "resnet152"}));
-  const auto set_layout = [&options](const std::string& name) {
-    options.layout = name == "nhwc" ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
+  const auto set_layout = [&options](const std::string& layout) {
+    options.layout = layout == "nhwc" ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   };
   app.add_option_function<std::string>("--layout", set_layout,
                                        "Order of the axes inside the network (nhwc on a GPU, else nchw)")
@@ -28,43 +74,56 @@ void add_model_options(CLI::App& app, Options& options) {
          "Arithmetic: float32, float32 with products in TF32, or 16 bits with float32 weights beside them "
          "(mixed-f16 on a GPU, else f32)")
       ->check(CLI::IsMember({"f32", "tf32", "mixed-f16", "mixed-bf16"}));
-  app.add_option(
-         "--image-size", options.image_size,
-         "Train on random resized crops of this size and test on centre crops; 0: images keep their size")
+  app.add_option("--image-size", options.image_size,
+                 "Train on random resized crops of this size and test on centre crops, as photographs need; "
+                 "0: images "
+                 "have one size and keep it")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(whole(0, 1024));
 }
 
-void add_recipe_options(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the training data (30)")
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--batch", options.batch,
-                 "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)")
-      ->check(CLI::Range(1, 1000000));
-  app.add_option("--lr", options.lr, "Largest learning rate (0.1 for small sets, else 0.4)")
-      ->check(CLI::Range(1e-9, 1e3));
+void add_optimizer_options(CLI::App& app, Options& options) {
+  app.add_option("--optimizer", options.optimizer, "What changes the weights")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sgd", "adamw"}));
+  app.add_option("--lr", options.lr,
+                 "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw: 0.003 and 0.002)")
+      ->check(number(1e-9, 1e3));
   app.add_option("--schedule", options.schedule, "Learning rate over the run")
       ->capture_default_str()
       ->check(CLI::IsMember({"one-cycle", "cosine", "step", "polynomial", "constant"}));
   app.add_option("--warmup", options.warmup, "Share of the run in which the learning rate rises")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--momentum", options.momentum, "Momentum of SGD")
+      ->check(number(0, 1));
+  app.add_option("--momentum", options.momentum, "Momentum of sgd")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number(0, 0.99999));
   app.add_flag("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's form of the momentum (on)");
-  app.add_option("--weight-decay", options.weight_decay, "Weight decay")
+  app.add_option("--beta1", options.beta1, "What adamw keeps of its mean of gradients at each step")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(0, 0.99999));
+  app.add_option("--beta2", options.beta2, "The same for their squares")
+      ->capture_default_str()
+      ->check(number(0, 0.9999999));
+  app.add_option("--weight-decay", options.weight_decay, "Weight decay (sgd: 0.0005; adamw: 0.05)")
+      ->check(number(0, 1e3));
   app.add_flag("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
-  app.add_option("--label-smoothing", options.label_smoothing, "Label smoothing (0 for small sets, else 0.1)")
-      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--clip", options.clip, "Largest norm of the gradients; 0: no limit")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(0, 1e9));
+}
+
+void add_recipe_options(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "Passes over the training data (30)")
+      ->check(whole(1, 1'000'000));
+  app.add_option("--batch", options.batch,
+                 "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)")
+      ->check(whole(1, 1'000'000));
+  app.add_option("--label-smoothing", options.label_smoothing, "Label smoothing (0 for small sets, else 0.1)")
+      ->check(number(0, 1));
   app.add_option("--crop-padding", options.crop_padding,
-                 "Shift training images by up to so many pixels (1 for small sets, else 4)")
-      ->check(CLI::NonNegativeNumber);
+                 "Shift training images by up to so many pixels (1 for small images, else 4)")
+      ->check(whole(0, 1024));
   app.add_option("--crop-mode", options.crop_mode,
                  "What a shift brings in from beyond the border: black, or the image mirrored there "
                  "(reflect for colour images, else zero)")
@@ -72,70 +131,218 @@ void add_recipe_options(CLI::App& app, Options& options) {
   const auto set_flip = [&options](int64_t count) { options.flip = count > 0; };
   app.add_flag_function("--flip,!--no-flip", set_flip,
                         "Mirror half of the training images (on for colour images)");
+  app.add_option("--seed", options.seed, "Seed of everything random")
+      ->capture_default_str()
+      ->check(whole(0, UINT64_MAX));
 }
 
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of everything random")->capture_default_str();
   app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
                  "Threads that prepare batches; 0: none, in turns with training")
       ->capture_default_str()
-      ->check(CLI::Range(0, 256));
+      ->check(whole(0, 256));
+  app.add_option(
+         "--read-timeout", options.read_timeout,
+         "Seconds that a worker may take for one image; then the run ends with an error, as where a drive "
+         "has gone away; 0: no limit. Needs --workers")
+      ->capture_default_str()
+      ->check(number(0, 1e9));
   app.add_option("--max-steps", options.max_steps,
                  "Stop after so many steps, as Ctrl-C would; 0: train to the end")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--checkpoints", options.checkpoints, "Folder in which checkpoints are kept");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "Steps between checkpoints; 0: each epoch")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->needs("--checkpoints");
-  app.add_flag("--resume", options.resume, "Go on from the newest checkpoint, if there is one")
-      ->needs("--checkpoints");
-  app.add_option("--load-weights", options.load_weights,
-                 "Start from a safetensors file with torchvision's names");
-  app.add_option("--save-weights", options.save_weights, "Write the final weights to a safetensors file");
+      ->check(whole(0, kMany));
   app.add_option(
          "--profile", options.profile,
          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0, kMany));
+  const auto set_job = [&options](int64_t count) { options.job = count > 0; };
+  app.add_flag_function(
+      "--job,!--eager", set_job,
+      "Make one job of the model's code and repeat it, or run that code op by op at every step "
+      "(default: a job on a CPU, eager on a GPU)");
+  app.add_flag("--evaluate", options.evaluate,
+               "Test only, without training: --load-weights, or a checkpoint by --checkpoints and --resume");
+}
+
+void add_file_options(CLI::App& app, Options& options) {
+  app.add_option(
+         "--checkpoints", options.checkpoints,
+         "Folder in which checkpoints are kept: a new one, or that of the run which --resume goes on with")
+      ->check(name());
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Steps between checkpoints; 0: each epoch")
+      ->capture_default_str()
+      ->check(whole(0, kMany))
+      ->needs("--checkpoints");
+  app.add_flag("--resume", options.resume,
+               "Go on from the newest sound checkpoint, if there is one, with its options; --epochs may grow")
+      ->needs("--checkpoints");
+  app.add_flag("--change-recipe", options.change_recipe,
+               "Let --resume go on with other options than the checkpoint's")
+      ->needs("--resume");
+  app.add_option("--load-weights", options.load_weights,
+                 "Start from a safetensors file with torchvision's names")
+      ->check(name());
+  app.add_option("--save-weights", options.save_weights,
+                 "Write the final weights to a safetensors file; those reached, if the run is stopped")
+      ->check(name());
   app.add_option("--report", options.report,
-                 "Write what came out to a JSON file: accuracy, seconds, images per second, memory");
-  app.add_flag("--evaluate", options.evaluate, "Test only, without training");
+                 "Write what came out to a JSON file: accuracy, seconds, images per second, memory")
+      ->check(name());
+  app.add_option("--trace", options.trace,
+                 "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
+      ->check(name());
+  app.add_option("--log", options.log, "Add a line per epoch to a CSV file")->check(name());
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.option_defaults()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);  // a script's, then the user's
+  add_model_options(app, options);
+  add_recipe_options(app, options);
+  add_optimizer_options(app, options);
+  add_run_options(app, options);
+  add_file_options(app, options);
+  app.set_version_flag("--version", "train_resnet of Sinter " SINTER_VERSION, "Print the version and exit");
+  app.footer(
+      "Exit code: 0 the run is complete, or stopped by --max-steps; 1 an error; 2 a mistake on the command "
+      "line;\n"
+      "130 (Ctrl-C), 143 (SIGTERM), 129 (SIGHUP): stopped after the present step, and everything that was "
+      "asked "
+      "for is\nsaved; --resume goes on.");
+}
+
+/// How many letters have to be inserted, removed or exchanged to make one word of the other (Levenshtein).
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t exchanged = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, exchanged}));
+    }
+  }
+  return row.back();
+}
+
+/// What is wrong with words that no option takes, with the option that was perhaps meant.
+std::string describe_unknown(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto dashed =
+      std::find_if(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("-"); });
+  if (dashed == words.end()) return fmt::format("'{}' belongs to no option", words.front());
+  const std::string word = dashed->substr(0, dashed->find('='));
+  const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, bare.size() / 3) + 1;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& known : option->get_lnames()) {
+      const bool begins = bare.size() >= 3 && known.starts_with(bare);
+      const size_t distance = begins ? 1 : edit_distance(bare, known);
+      if (distance >= best_distance) continue;
+      best = known;
+      best_distance = distance;
+    }
+  }
+  return fmt::format("there is no option {}{}", word,
+                     best.empty() ? "" : fmt::format("; did you mean --{}?", best));
+}
+
+/// Mistakes in how options go together; empty if there is none.
+std::string check_together(const Options& options) {
+  if (options.evaluate && !options.resume && options.load_weights.empty()) {
+    return fmt::format("--evaluate needs weights: {}",
+                       options.checkpoints.empty()
+                           ? "--load-weights <file>, or --checkpoints <folder> --resume"
+                           : "add --resume for the newest checkpoint in " + options.checkpoints);
+  }
+  if (options.read_timeout > 0 && options.workers == 0) {
+    return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
+  }
+  if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
+  const bool adamw = options.optimizer == "adamw";
+  for (const char* option : {"--momentum", "--nesterov"}) {
+    if (adamw && options.is_given(option)) return fmt::format("{} is of --optimizer sgd", option);
+  }
+  for (const char* option : {"--beta1", "--beta2"}) {
+    if (!adamw && options.is_given(option)) return fmt::format("{} is of --optimizer adamw", option);
+  }
+  const std::pair<const char*, const std::string&> files[] = {{"--save-weights", options.save_weights},
+                                                              {"--report", options.report},
+                                                              {"--log", options.log},
+                                                              {"--trace", options.trace}};
+  for (const auto& [first, path] : files) {
+    for (const auto& [second, other] : files) {
+      if (first != second && !path.empty() && path == other)
+        return fmt::format("{} and {} cannot both be {}", first, second, path);
+    }
+  }
+  return {};
+}
+
+int refuse(const std::string& mistake) {
+  complain("error: {}\ntrain_resnet --help tells all options", mistake);
+  return 2;
 }
 
 }  // namespace
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
-  CLI::App app(
-      "Trains a ResNet. Without options: a ResNet-20 on handwritten digits, in about half a minute.");
-  add_model_options(app, options);
-  add_recipe_options(app, options);
-  add_run_options(app, options);
+  CLI::App app("Trains a ResNet. Without options: a ResNet-20 on handwritten digits, in about half a minute.",
+               "train_resnet");
+  add_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    if (error.get_exit_code() == 0) {
+      std::ostringstream text;
+      app.exit(error, text, text);
+      say(std::string_view(text.str()));
+      return sinter::examples::output_failure().empty() ? 0 : 1;
+    }
+    const std::vector<std::string> unknown = app.remaining();
+    if (!unknown.empty()) return refuse(describe_unknown(app, unknown));
+    std::string mistake = error.what();  // "--lr: 1 required FLOAT missing"
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+      mistake = fmt::format("{} needs a value", mistake.substr(0, mistake.find(':')));
+    return refuse(mistake);
   }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) options.given.insert("--" + option->get_lnames().front());
+  }
+  if (const std::string mistake = check_together(options); !mistake.empty()) return refuse(mistake);
   return std::nullopt;
+}
+
+void apply_words(const std::vector<std::string>& words, Options& options) {
+  CLI::App app;
+  add_options(app, options);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    throw sinter::InvalidArgument(error.what());
+  }
 }
 
 void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::Device device) {
   const auto image = train.get(0).image;
   const bool small_set = train.size() < 10'000;
+  const bool adamw = options.optimizer == "adamw";
   if (!options.epochs) options.epochs = 30;
   if (!options.batch) options.batch = small_set ? 32 : device.is_cuda() ? 512 : 128;
-  if (!options.lr) options.lr = small_set ? 0.1 : 0.4;
+  if (!options.lr) options.lr = adamw ? (small_set ? 0.003 : 0.002) : (small_set ? 0.1 : 0.4);
+  if (!options.weight_decay) options.weight_decay = adamw ? 0.05 : 5e-4;
   if (!options.label_smoothing) options.label_smoothing = small_set ? 0.0 : 0.1;
   if (!options.precision) options.precision = device.is_cuda() ? "mixed-f16" : "f32";
   if (!options.layout) options.layout = device.is_cuda() ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (!options.job) options.job = device.is_cpu();
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -145,12 +352,16 @@ sinter::DType compute_dtype(const Options& options) {
 }
 
 std::string describe(const Options& options) {
+  const std::string particulars =
+      options.optimizer == "adamw"
+          ? fmt::format("betas {} and {}", options.beta1, options.beta2)
+          : fmt::format("momentum {}{}", options.momentum, options.nesterov ? " (Nesterov)" : "");
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
       {"run", fmt::format("{} epochs, batch {}, seed {}", *options.epochs, *options.batch, options.seed)},
-      {"sgd", fmt::format("learning rate {} ({}, warm-up {:.0f} %), momentum {}{}, weight decay {}",
-                          *options.lr, options.schedule, 100 * options.warmup, options.momentum,
-                          options.nesterov ? " (Nesterov)" : "", options.weight_decay)},
+      {options.optimizer,
+       fmt::format("learning rate {} ({}, warm-up {:.0f} %), {}, weight decay {}", *options.lr,
+                   options.schedule, 100 * options.warmup, particulars, *options.weight_decay)},
       {"images", options.image_size > 0
                      ? fmt::format("random crops resized to {}, {}", options.image_size,
                                    *options.flip ? "flipped at random" : "not flipped")
@@ -158,10 +369,11 @@ std::string describe(const Options& options) {
                                    *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                    : "black beyond the border",
                                    *options.flip ? "flipped at random" : "not flipped")},
+      {"steps", *options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };
   std::string text;
-  for (const auto& [name, value] : rows) text += fmt::format("  {:<8} {}\n", name, value);
+  for (const auto& [row, value] : rows) text += fmt::format("  {:<8} {}\n", row, value);
   return text;
 }
 

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include <sinter/core/base/device.h>
 #include <sinter/core/op/attributes.h>
@@ -11,7 +13,8 @@
 
 namespace train_resnet {
 
-/// What the user asked for. Values without a default depend on the data and are filled in by complete().
+/// What the user asked for. Values without a default depend on other options, the data and the device, and
+/// are filled in by complete().
 struct Options {
   std::string data;  // folder; empty: the digits that ship with Sinter
   std::string model = "resnet20";
@@ -21,12 +24,14 @@ struct Options {
 
   std::optional<int64_t> epochs;
   std::optional<int64_t> batch;
+  std::string optimizer = "sgd";  // or adamw
   std::optional<double> lr;
   std::string schedule = "one-cycle";
   double warmup = 0.2;  // share of the run
   double momentum = 0.9;
   bool nesterov = true;
-  double weight_decay = 5e-4;
+  double beta1 = 0.9, beta2 = 0.999;  // of adamw
+  std::optional<double> weight_decay;
   bool decay_norms = false;
   std::optional<double> label_smoothing;
   double clip = 0.0;  // largest norm of all gradients; 0: no limit
@@ -38,20 +43,35 @@ struct Options {
   uint64_t seed = 0;
   int threads = 0;  // 0: all processors
   int workers = 1;
-  int64_t max_steps = 0;  // stop after so many steps of the run; 0: train to the end
-  int64_t profile = 0;    // steps to time op by op; 0: none
+  double read_timeout = 0;  // seconds for one image; 0: no limit
+  int64_t max_steps = 0;    // stop after so many steps of the run; 0: train to the end
+  int64_t profile = 0;      // steps to time op by op; 0: none
+  std::string trace;        // a JSON file of these steps
+  // A step is one job, made of the model's code once; else that code runs at every step.
+  std::optional<bool> job;
 
   std::string checkpoints;       // folder; empty: none are saved
   int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
   bool resume = false;
+  bool change_recipe = false;
   bool evaluate = false;
   std::string load_weights, save_weights;  // safetensors files
   std::string report;                      // a JSON file
+  std::string log;                         // a CSV file
+
+  std::set<std::string> given;  // the options that stood on the command line, as "--lr"
+
+  bool is_given(const char* option) const { return given.contains(option); }
+  bool leaves_files() const { return !(checkpoints + save_weights + report + log + trace).empty(); }
 };
 
-/// Reads the command line. For --help and for mistakes it prints what CLI11 has to say and gives the exit
-/// code.
+/// Reads the command line. For --help, --version and mistakes it prints what there is to say and gives the
+/// exit code: 0, or 2 for a mistake.
 std::optional<int> parse_options(int argc, char** argv, Options& options);
+
+/// Reads words such as "--lr=0.1" into options that are there already. Throws InvalidArgument for a word that
+/// the command line would not take.
+void apply_words(const std::vector<std::string>& words, Options& options);
 
 /// Fills in what depends on the data and the device: small grey images get other defaults than photographs,
 /// and a GPU computes in mixed precision.

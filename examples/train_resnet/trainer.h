@@ -4,17 +4,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include <sinter/core/op/profile.h>
+#include <sinter/core/profile/profile.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/job/train_job.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/grad_scaler.h>
-#include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
+#include "setup.h"
+#include "step_timer.h"
 
 namespace train_resnet {
 
@@ -27,21 +31,28 @@ struct TestResult {
 
 class Trainer {
  public:
-  Trainer(const Options& options, sinter::Device device,
-          std::shared_ptr<const sinter::nn::data::Dataset> train,
-          std::shared_ptr<const sinter::nn::data::Dataset> test);
+  Trainer(const Options& options, sinter::Device device, const Data& data);
 
-  /// Trains to the end, to --max-steps, or until interrupted() says so. Prints a progress bar and a line per
-  /// epoch. Gives true if the run is complete.
+  /// Goes on from a checkpoint, whose options the run has but for --epochs, unless --change-recipe is given:
+  /// what then does not fit, such as another optimiser's state or the place in an epoch of other batches,
+  /// starts afresh, and the output says so. Throws Error if the checkpoint is of another run.
+  void restore(const sinter::nn::LoadedCheckpoint& checkpoint);
+  /// Takes nothing but the model from a checkpoint.
+  void restore_model(const sinter::nn::LoadedCheckpoint& checkpoint);
+
+  /// Trains to the end, to --max-steps, or until stop_signal() is set; then saves a checkpoint. Prints a
+  /// progress bar and a line per epoch. Gives true if the run is complete. A checkpoint that cannot be saved
+  /// does not end the run; the next may succeed.
   bool train();
 
-  /// Tests the model on all test images.
-  TestResult evaluate();
+  /// Why the last checkpoint could not be saved; empty if it was.
+  const std::string& save_failure() const { return save_failure_; }
 
-  /// Continues from the newest checkpoint; false if there is none.
-  bool resume();
+  /// Tests the model on all test images; nothing if stop_signal() is set before the end.
+  std::optional<TestResult> evaluate();
 
   const sinter::nn::ResNet& model() const { return model_; }
+  int64_t epochs_left() const { return *options_.epochs - epoch_; }
 
   /// Writes --report: what this process has trained, and `test` if the run is complete.
   void write_report(const TestResult* test) const;
@@ -53,25 +64,41 @@ class Trainer {
     sinter::nn::DeviceMean loss;
     sinter::nn::TopKCounter ranks{1};
     int64_t images = 0;
-    double seconds = 0.0;        // of training steps, with waiting for data
-    double wait_seconds = 0.0;   // of them, waiting for data
-    int64_t skipped_before = 0;  // steps that the scaler had skipped when the epoch began
+    double seconds = 0.0;          // of training steps, from first to last
+    double compute_seconds = 0.0;  // of them, in which the device worked on a step
+    double wait_seconds = 0.0;     // of them, in which the host waited for data
+    int64_t skipped_before = 0;    // steps that the scaler had skipped when the epoch began
   };
 
-  /// Lets the libraries of a GPU choose their algorithms on a copy of the model, so that no step waits for
-  /// it.
+  /// Makes the job or, without one, lets the libraries of a GPU choose their algorithms on a copy of the
+  /// model, so that no step waits for it.
   void prepare();
+  void choose_algorithms(const sinter::Shape& images) const;
+  /// Runs all epochs that are left; false if they were cut short.
+  bool train_epochs();
   /// Runs the rest of the present epoch; false if it was cut short.
   bool run_epoch();
+  /// The next batch. If reading it fails, what was trained so far is saved before the error goes on.
+  std::optional<sinter::nn::data::Batch> next_batch();
   /// Queues a step on the device; waits for nothing.
   void train_step(const sinter::nn::data::Batch& batch, double learning_rate);
   /// The mean loss so far. Waits for the device, and throws if training has gone wrong since the last call.
   double checked_loss() const;
   /// Called before each step: starts and ends the timing of --profile.
   void profile_steps();
+  /// Prints what was timed, if anything is being timed, and writes --trace.
   void finish_profile();
+  /// Warns if the run ended before the steps that --profile asks for.
+  void check_profile() const;
   void report_epoch(const TestResult& test) const;
-  void save() const;
+  /// Adds the time of the steps since the last call; waits for the device.
+  void take_compute_time();
+
+  sinter::nn::CheckpointData checkpoint() const;
+  void save();
+  /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.
+  bool restore_optimizer(const sinter::nn::CheckpointData& data);
+  bool restore_place(const sinter::nn::CheckpointData& data);
   bool should_stop() const;
 
   Options options_;
@@ -79,25 +106,29 @@ class Trainer {
   sinter::nn::data::Normalization normalization_;
   sinter::nn::data::DataLoader train_loader_, test_loader_;
   sinter::nn::ResNet model_;
-  sinter::nn::Sgd sgd_;
+  std::unique_ptr<sinter::nn::Optimizer> optimizer_;
   sinter::nn::GradScaler scaler_;
   sinter::nn::Schedule schedule_;
+  std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
+  std::string save_failure_;
+  std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   int64_t epoch_ = 0;
   int64_t step_ = 0;  // of the whole run
   EpochStats stats_;
-  std::unique_ptr<sinter::OpProfile> profile_;  // while steps are timed
+  StepTimer timer_;
+  struct {
+    std::unique_ptr<sinter::OpProfile> calls;  // while steps are timed
+    double seconds_before = 0.0;               // total_.compute_seconds when the steps before it began
+    double step_us = 0.0;                      // what one of these steps took
+  } profile_;
   // Of this process, all epochs together.
   struct {
     int64_t steps = 0, images = 0;
     double prepare_seconds = 0.0;  // before the first step, not part of `seconds`
-    double seconds = 0.0, wait_seconds = 0.0;
+    double seconds = 0.0, compute_seconds = 0.0, wait_seconds = 0.0;
     size_t peak_bytes = 0;
   } total_;
 };
-
-/// Makes Ctrl-C (SIGINT) and SIGTERM end training after the present step, with a checkpoint; a second one
-/// ends the program.
-void catch_interrupts();
 
 }  // namespace train_resnet

@@ -4,7 +4,9 @@
 #include <exception>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
+#include <sinter/core/base/log.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/checkpoint_format.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
@@ -32,14 +34,29 @@ std::optional<uint64_t> number_of(std::string_view name) {
   return folder_name(number) == name ? std::optional(number) : std::nullopt;
 }
 
-uint64_t next_number(const std::vector<std::filesystem::path>& checkpoints) {
-  if (checkpoints.empty()) return 1;
-  const uint64_t last = *number_of(checkpoints.back().filename().string());
-  if (last == std::numeric_limits<uint64_t>::max()) {
-    throw_error<IoError>("[checkpoint] {}: no number is left for another checkpoint",
-                         checkpoints.back().string());
+/// The number in the name of a checkpoint that is being saved or removed, or nothing.
+std::optional<uint64_t> hidden_number_of(std::string_view name) {
+  for (const std::string_view prefix : {kSavingPrefix, kRemovingPrefix}) {
+    if (name.starts_with(prefix)) return number_of(name.substr(prefix.size()));
   }
-  return last + 1;
+  return std::nullopt;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder, FileSystem& files) {
+  std::vector<std::string> names;
+  check_file_call(files.list(folder, names), "list", folder);
+  return names;
+}
+
+/// Removes a folder that holds nothing but files of these names; else throws IoError and removes nothing.
+template <class F>
+void remove_own(const std::filesystem::path& folder, F&& is_own, FileSystem& files) {
+  const std::vector<std::string> names = names_in(folder, files);
+  for (const std::string& name : names) {
+    if (!is_own(name)) throw_error<IoError>("it holds {}, which no checkpoint has", quote_name(name));
+  }
+  for (const std::string& name : names) check_file_call(files.remove(folder / name), "remove", folder / name);
+  check_file_call(files.remove(folder), "remove", folder);
 }
 
 std::string read_text(const std::filesystem::path& path, FileSystem& files) {
@@ -99,6 +116,14 @@ constexpr const char* kKind = std::is_same_v<T, bool>          ? "a boolean"
                                                                : "an integer of 64 bits >= 0";
 
 }  // namespace
+
+const NamedTensors& CheckpointData::part(const std::string& name) const {
+  if (const auto found = tensors.find(name); found != tensors.end()) return found->second;
+  std::string present;
+  for (const auto& [other, held] : tensors) present += (present.empty() ? "" : ", ") + quote_name(other);
+  throw_error<IoError>("[checkpoint] the part {} is missing; it has {}", quote_name(name),
+                       present.empty() ? "none" : present);
+}
 
 template <class T>
 T CheckpointData::value(const std::string& key) const {
@@ -160,7 +185,7 @@ std::filesystem::path CheckpointFolder::save(const CheckpointData& data) {
   }
   make_folders(root_, files_);
   remove_leftovers();
-  const std::string name = folder_name(next_number(list()));
+  const std::string name = folder_name(next_number());
   const std::filesystem::path temporary = root_ / (std::string(kSavingPrefix) + name);
   const std::filesystem::path folder = root_ / name;
   check_file_call(files_.make_folder(temporary), "make the folder", temporary);
@@ -221,28 +246,87 @@ std::optional<std::filesystem::path> CheckpointFolder::latest() const {
   return checkpoints.back();
 }
 
-void CheckpointFolder::remove_leftovers() const {
-  std::vector<std::string> names;
-  check_file_call(files_.list(root_, names), "list", root_);
-  for (const std::string& name : names) {
-    for (const std::string_view prefix : {kSavingPrefix, kRemovingPrefix}) {
-      if (name.starts_with(prefix) && number_of(std::string_view(name).substr(prefix.size()))) {
-        remove_folder(root_ / name, files_);
-      }
+std::optional<LoadedCheckpoint> CheckpointFolder::load_latest() const {
+  std::vector<std::filesystem::path> checkpoints = list();
+  if (checkpoints.empty()) return std::nullopt;
+  LoadedCheckpoint loaded;
+  std::exception_ptr first;
+  for (; !checkpoints.empty(); checkpoints.pop_back()) {
+    loaded.folder = checkpoints.back();
+    try {
+      loaded.data = load_checkpoint(loaded.folder, files_);
+      return loaded;
+    } catch (const IoError& error) {
+      if (!first) first = std::current_exception();
+      loaded.damaged.push_back(loaded.folder);
+      if (checkpoints.size() > 1) log::warning("{}; trying the checkpoint before it", error.what());
+    }
+  }
+  std::rethrow_exception(first);
+}
+
+void CheckpointFolder::check_writable() const {
+  make_folders(root_, files_);
+  OutputFile probe(root_ / (std::string(kSavingPrefix) + "probe"), files_);  // removed by its destructor
+  const std::vector<std::byte> block(4096);  // a full disk still makes empty files
+  probe.write(block);
+}
+
+uint64_t CheckpointFolder::next_number() const {
+  uint64_t last = 0;
+  for (const std::string& name : names_in(root_, files_)) {
+    std::optional<uint64_t> number = number_of(name);
+    if (!number) number = hidden_number_of(name);  // one that could not be removed
+    last = std::max(last, number.value_or(0));
+  }
+  if (last == std::numeric_limits<uint64_t>::max()) {
+    throw_error<IoError>("[checkpoint] {}: no number is left for another checkpoint", root_.string());
+  }
+  return last + 1;
+}
+
+void CheckpointFolder::keep(const std::filesystem::path& folder, const std::string& reason) {
+  if (kept_.insert(folder).second)
+    log::warning("[checkpoint] {} is not removed: {}", folder.string(), reason);
+}
+
+void CheckpointFolder::remove_leftovers() {
+  for (const std::string& name : names_in(root_, files_)) {
+    if (!hidden_number_of(name)) continue;
+    try {
+      remove_own(root_ / name, is_checkpoint_file, files_);
+    } catch (const IoError& error) {
+      keep(root_ / name, error.what());
     }
   }
 }
 
-void CheckpointFolder::remove_old() const {
-  const std::vector<std::filesystem::path> checkpoints = list();
-  const size_t keep = static_cast<size_t>(keep_last_);
-  if (keep == 0 || checkpoints.size() <= keep) return;
-  for (size_t i = 0; i < checkpoints.size() - keep; ++i) {
+void CheckpointFolder::remove_old() {
+  const size_t newest = static_cast<size_t>(keep_last_);
+  try {
+    const std::vector<std::filesystem::path> checkpoints = list();
+    if (newest == 0 || checkpoints.size() <= newest) return;
+    for (size_t i = 0; i < checkpoints.size() - newest; ++i) remove_checkpoint(checkpoints[i]);
+  } catch (const IoError& error) {
+    keep(root_, error.what());
+  }
+}
+
+void CheckpointFolder::remove_checkpoint(const std::filesystem::path& folder) {
+  try {
+    std::set<std::string> own = {std::string(kManifestName)};
+    const std::string manifest = (folder / kManifestName).string();
+    for (ManifestEntry& entry : parse_manifest(read_text(manifest, files_), manifest))
+      own.insert(std::move(entry.name));
+    for (const std::string& name : names_in(folder, files_)) {
+      if (!own.contains(name)) throw_error<IoError>("it holds {}, which is not part of it", quote_name(name));
+    }
     // Renamed first: a folder that is half removed must not look like a checkpoint.
-    const std::filesystem::path hidden =
-        root_ / (std::string(kRemovingPrefix) + checkpoints[i].filename().string());
-    check_file_call(files_.rename(checkpoints[i], hidden), "rename the old checkpoint", checkpoints[i]);
-    remove_folder(hidden, files_);
+    const std::filesystem::path hidden = root_ / (std::string(kRemovingPrefix) + folder.filename().string());
+    check_file_call(files_.rename(folder, hidden), "rename the old checkpoint", folder);
+    remove_own(hidden, is_checkpoint_file, files_);
+  } catch (const IoError& error) {
+    keep(folder, error.what());
   }
 }
 

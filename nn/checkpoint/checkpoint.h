@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,6 +30,9 @@ struct CheckpointData {
   std::map<std::string, CheckpointValue>
       values;  ///< epoch, step, random keys, loader position, schedule, ...
 
+  /// The tensors of one part. Throws IoError that names the parts which are there if it is missing.
+  const NamedTensors& part(const std::string& name) const;
+
   /// The value of `key` as bool, int64_t, uint64_t, double or std::string; integers convert where the value
   /// allows it. Throws IoError if it is missing or of another kind: the checkpoint is not what the caller
   /// takes it for.
@@ -40,6 +44,13 @@ struct CheckpointData {
 /// size than the manifest says.
 CheckpointData load_checkpoint(const std::filesystem::path& folder, FileSystem& files = FileSystem::native());
 
+/// A checkpoint that was found sound.
+struct LoadedCheckpoint {
+  std::filesystem::path folder;
+  CheckpointData data;
+  std::vector<std::filesystem::path> damaged;  ///< newer ones that could not be read, newest first
+};
+
 /// The checkpoints of one run: folders checkpoint-00000001, checkpoint-00000002, ... in a root folder.
 /// One process may save at a time; any number may load checkpoints that are kept.
 class CheckpointFolder {
@@ -50,26 +61,40 @@ class CheckpointFolder {
                             FileSystem& files = FileSystem::native());
 
   /// Saves a new checkpoint, then removes those beyond `keep_last` and leftovers of saves that were killed.
-  /// Returns its folder. Throws IoError if the disk fails: what was saved before is then whole, and either
-  /// nothing is left of the new checkpoint or it is complete. A part's name may have letters, digits, '_' and
-  /// '-', else InvalidArgument.
+  /// Returns its folder. Throws IoError if the new checkpoint cannot be written: what was saved before is
+  /// then whole, and either nothing is left of the new one or it is complete. A part's name may have letters,
+  /// digits, '_' and '-', else InvalidArgument.
+  ///
+  /// Removing never fails a save, and takes away nothing but what a save has written: an old checkpoint that
+  /// holds anything else, or whose files cannot be removed, stays, and the log warns of it once.
   std::filesystem::path save(const CheckpointData& data);
+
+  /// Throws IoError unless a save can write here: makes the root if it is missing, then a file in it, which
+  /// it removes again. For programs that would rather know before hours of work than after them.
+  void check_writable() const;
 
   /// The complete checkpoints, oldest first. Their contents are verified when they are loaded.
   std::vector<std::filesystem::path> list() const;
   /// The newest of them, if there is one.
   std::optional<std::filesystem::path> latest() const;
+  /// Loads the newest one that is sound; none if there are no checkpoints. The log warns of each that is
+  /// damaged. Throws the newest one's IoError if all of them are.
+  std::optional<LoadedCheckpoint> load_latest() const;
 
   const std::filesystem::path& root() const { return root_; }
 
  private:
   void write_parts(const CheckpointData& data, const std::filesystem::path& folder) const;
-  void remove_leftovers() const;
-  void remove_old() const;
+  void remove_leftovers();
+  void remove_old();
+  void remove_checkpoint(const std::filesystem::path& folder);
+  void keep(const std::filesystem::path& folder, const std::string& reason);
+  uint64_t next_number() const;
 
   std::filesystem::path root_;
   int keep_last_;
   FileSystem& files_;
+  std::set<std::filesystem::path> kept_;  // folders that could not be removed, and that the log knows of
 };
 
 }  // namespace sinter::nn

@@ -2,7 +2,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <set>
+#include <unordered_set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +15,8 @@ namespace sinter::nn {
 namespace {
 
 constexpr std::string_view kManifestTitle = "sinter checkpoint 1\n";
+// Files in a manifest and values in a state, each of which takes some hundred bytes of memory.
+constexpr size_t kMaxEntries = 1'000'000;
 
 uint32_t crc32_of(std::string_view text) {
   return extend_crc32(0, std::as_bytes(std::span(text)));
@@ -107,6 +109,7 @@ class ValueEvents : public nlohmann::json_sax<nlohmann::json> {
     return set(std::move(value));
   }
   bool set(CheckpointValue value) {
+    if (values.size() == kMaxEntries) fail("there are more than {} values", kMaxEntries);
     values[key_] = std::move(value);
     return true;
   }
@@ -138,21 +141,24 @@ std::vector<ManifestEntry> parse_manifest(std::string_view text, const std::stri
                          end);
   }
   std::vector<ManifestEntry> entries;
+  std::unordered_set<std::string_view> names;  // parts of `text`
   size_t place = kManifestTitle.size();
   while (place < end) {
     const size_t line_end = std::min(text.find('\n', place), end);
     const std::string_view line = text.substr(place, line_end - place);
     const size_t size_at = 9;
     const size_t name_at = line.size() < size_at ? 0 : line.find(' ', size_at) + 1;
+    if (entries.size() == kMaxEntries) {
+      throw_error<IoError>("[checkpoint] {}: byte {}: there are more than {} files", path, place,
+                           kMaxEntries);
+    }
     ManifestEntry entry;
     const bool good = name_at > size_at && parse_whole(line.substr(0, 8), entry.crc32, 16) &&
                       line[8] == ' ' &&
                       parse_whole(line.substr(size_at, name_at - 1 - size_at), entry.size, 10) &&
                       is_file_name(line.substr(name_at));
-    entry.name = good ? line.substr(name_at) : "";
-    const bool twice = std::any_of(entries.begin(), entries.end(),
-                                   [&](const ManifestEntry& other) { return other.name == entry.name; });
-    if (!good || twice) {
+    if (good) entry.name = line.substr(name_at);
+    if (!good || !names.insert(line.substr(name_at)).second) {
       throw_error<IoError>("[checkpoint] {}: byte {}: expected \"<crc32> <size> <file>\" but got {}", path,
                            place, quote_name(line));
     }
@@ -160,6 +166,10 @@ std::vector<ManifestEntry> parse_manifest(std::string_view text, const std::stri
     place = line_end + 1;
   }
   return entries;
+}
+
+bool is_checkpoint_file(std::string_view name) {
+  return name == kManifestName || is_file_name(name);
 }
 
 bool is_part_name(std::string_view name) {

@@ -28,6 +28,9 @@ std::string format_manifest(const std::vector<ManifestEntry>& entries);
 /// The inverse; throws IoError for any text that format_manifest does not write. `path` is for messages.
 std::vector<ManifestEntry> parse_manifest(std::string_view text, const std::string& path);
 
+/// True for the names that the files of a checkpoint have.
+bool is_checkpoint_file(std::string_view name);
+
 /// True for letters, digits, '_' and '-', one or more: names that are safe as part of a file's name.
 bool is_part_name(std::string_view name);
 

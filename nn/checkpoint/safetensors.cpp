@@ -84,7 +84,31 @@ SafetensorsHeader place_tensors(const NamedTensors& tensors,
   return header;
 }
 
+/// Throws InvalidArgument, with the first names of the map, if `name` is not among them.
+template <class Value>
+const Value& at_name(const std::map<std::string, Value>& map, const std::string& name, const char* what) {
+  constexpr size_t kMost = 20;
+  const auto found = map.find(name);
+  if (found != map.end()) return found->second;
+  std::string names;
+  size_t count = 0;
+  for (auto at = map.begin(); at != map.end() && count < kMost; ++at, ++count) {
+    names += (count == 0 ? "" : ", ") + quote_name(at->first);
+  }
+  if (map.size() > kMost) names += fmt::format(" and {} more", map.size() - kMost);
+  throw_error<InvalidArgument>("[safetensors] there is no {} {}; there {} {}", what, quote_name(name),
+                               map.size() == 1 ? "is" : "are", map.empty() ? "none" : names);
+}
+
 }  // namespace
+
+const Tensor& Safetensors::tensor(const std::string& name) const {
+  return at_name(tensors, name, "tensor");
+}
+
+const std::string& Safetensors::metadata_of(const std::string& key) const {
+  return at_name(metadata, key, "metadata");
+}
 
 Safetensors read_safetensors(const std::filesystem::path& path, FileSystem& files) {
   // Not mapped into memory: a mapped file that another process shortens kills the reader with SIGBUS.

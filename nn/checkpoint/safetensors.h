@@ -26,6 +26,11 @@ using NamedTensors = std::map<std::string, Tensor>;
 struct Safetensors {
   NamedTensors tensors;
   std::map<std::string, std::string> metadata;  ///< the header's __metadata__
+
+  /// The tensor or the metadata of this name. Throws InvalidArgument with the names that there are if there
+  /// is none.
+  const Tensor& tensor(const std::string& name) const;
+  const std::string& metadata_of(const std::string& key) const;
 };
 
 /// Reads a file into tensors on the CPU. Nothing in the file is trusted: a damaged or hostile file throws
@@ -40,7 +45,8 @@ Safetensors parse_safetensors(std::span<const std::byte> bytes, const std::files
 /// Writes tensors, from any device, so that `path` holds either what it held before or the complete new file,
 /// whatever fails and whenever the process dies. Equal contents give equal bytes. Elements are aligned to
 /// their size. Throws InvalidArgument for an undefined tensor or a name that is not UTF-8 or is
-/// "__metadata__", IoError if the disk fails.
+/// "__metadata__", IoError if the disk fails or `path` is a folder, a device or a pipe. A symbolic link is
+/// followed.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {},
                        FileSystem& files = FileSystem::native());

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/nn/checkpoint/counting_iterator.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 4;
 constexpr size_t kMaxFileRank = 16;
-constexpr uint64_t kMaxElements = uint64_t{1} << 62;
 
 struct DTypeName {
   DType dtype;
@@ -133,6 +133,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& text) override {
     Frame& frame = places_.back();
+    if (frame.keys.size() == kSafetensorsMaxKeys)
+      fail("an object has more than {} keys", kSafetensorsMaxKeys);
     if (!frame.keys.insert(text).second) fail("the key {} stands twice in one object", quote_name(text));
     frame.key = std::move(text);
     return true;
@@ -236,8 +238,9 @@ SafetensorsEntry check_entry(RawEntry& raw, uint64_t data_bytes, const std::stri
   uint64_t elements = 1;  // over the non-zero extents, as in Shape
   bool empty = false;
   for (const uint64_t extent : *raw.shape) {
-    if (extent > kMaxElements || (extent != 0 && elements > kMaxElements / extent)) {
-      fail_entry<IoError>(path, raw.position, raw.name, "the number of elements exceeds 2^62");
+    constexpr uint64_t kMost{kMaxElements};
+    if (extent > kMost || (extent != 0 && elements > kMost / extent)) {
+      fail_entry<IoError>(path, raw.position, raw.name, "the number of elements exceeds 2^59");
     }
     empty = empty || extent == 0;
     if (extent != 0) elements *= extent;
@@ -291,6 +294,20 @@ void check_coverage(std::vector<SafetensorsEntry>& entries, uint64_t data_start,
   }
 }
 
+/// What else a file is whose first eight bytes, read as a length, are too large; or nothing.
+std::string foreign_format(uint64_t first_bytes) {
+  constexpr uint64_t kZip = 0x04034b50;  // "PK\3\4", torch.save since 1.6
+  const uint64_t start = first_bytes & 0xffffffff;
+  const bool is_old_pickle = (first_bytes & 0xff) == 0x80 && (first_bytes >> 8 & 0xff) <= 5;
+  if (start == kZip || is_old_pickle) {
+    return "this is a PyTorch pickle (.pth, .pt); convert it with Python: "
+           "safetensors.torch.save_file(torch.load(\"in.pth\", map_location=\"cpu\", weights_only=True), "
+           "\"out.safetensors\")";
+  }
+  if ((start & 0xffff) == 0x8b1f) return "this file is compressed with gzip; unpack it first";
+  return {};
+}
+
 std::string to_json_string(const std::string& text) {
   return nlohmann::json(text).dump();
 }
@@ -298,15 +315,14 @@ std::string to_json_string(const std::string& text) {
 }  // namespace
 
 void check_safetensors_header_length(uint64_t header_bytes, uint64_t file_bytes, const std::string& path) {
-  if (header_bytes > kSafetensorsMaxHeaderBytes) {
-    throw_error<IoError>("[safetensors] {}: byte 0: a header of {} bytes is longer than {}", path,
-                         header_bytes, kSafetensorsMaxHeaderBytes);
-  }
-  if (header_bytes > file_bytes - kSafetensorsPrefixBytes) {
-    throw_error<IoError>(
-        "[safetensors] {}: byte 0: a header of {} bytes does not fit into a file of {} bytes", path,
-        header_bytes, file_bytes);
-  }
+  const uint64_t most = std::min(kSafetensorsMaxHeaderBytes, file_bytes - kSafetensorsPrefixBytes);
+  if (header_bytes <= most) return;
+  if (const std::string format = foreign_format(header_bytes); !format.empty())
+    throw_error<IoError>("[safetensors] {}: byte 0: {}", path, format);
+  throw_error<IoError>(
+      "[safetensors] {}: byte 0: expected the length of the header, at most {}, but got {}: this is no "
+      "safetensors file, or it is damaged or cut off",
+      path, most, header_bytes);
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_bytes,
@@ -333,6 +349,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_
 }
 
 std::string format_safetensors_header(const SafetensorsHeader& header) {
+  // __metadata__ is a key beside the tensors.
+  SINTER_CHECK(header.entries.size() < kSafetensorsMaxKeys && header.metadata.size() <= kSafetensorsMaxKeys,
+               "[safetensors] expected fewer than {} tensors and metadata keys but got {} and {}",
+               kSafetensorsMaxKeys, header.entries.size(), header.metadata.size());
   std::string text = "{";
   if (!header.metadata.empty()) {
     text += "\"__metadata__\":{";

@@ -16,6 +16,9 @@ namespace sinter::nn {
 inline constexpr uint64_t kSafetensorsPrefixBytes = 8;
 /// The longest header that is read or written.
 inline constexpr uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;
+/// The most keys of one object of the header that are read or written: of the tensors, and of the metadata.
+/// With it a header takes some 200 MB of memory at most.
+inline constexpr size_t kSafetensorsMaxKeys = size_t{1} << 18;
 /// The key of the header that holds strings instead of a tensor.
 inline constexpr std::string_view kSafetensorsMetadata = "__metadata__";
 
@@ -41,7 +44,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_
 /// Throws IoError unless the header's length is possible in a file of `file_bytes` bytes.
 void check_safetensors_header_length(uint64_t header_bytes, uint64_t file_bytes, const std::string& path);
 
-/// The header of these entries, with spaces at its end that make the data start at a multiple of 8.
+/// The header of these entries, with spaces at its end that make the data start at a multiple of 8. Throws
+/// InvalidArgument for more entries or metadata than are read.
 std::string format_safetensors_header(const SafetensorsHeader& header);
 
 /// The offset of the first byte that starts no valid UTF-8 character or is zero; text.size() if there is

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <numeric>
+#include <cmath>
 #include <utility>
 
 #include <sinter/core/base/error.h>
@@ -11,15 +11,6 @@ namespace {
 
 constexpr size_t kKeptOrders = 2;  // an epoch that ends and the one whose batches are read ahead
 
-// Fisher and Yates' shuffle.
-std::vector<int64_t> shuffled(int64_t count, uint64_t seed, int64_t epoch) {
-  std::vector<int64_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  SampleRandom random(seed, epoch, SampleRandom::kShuffle);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  return order;
-}
-
 const Transforms& checked(const Transforms& transforms) {
   for (const auto& transform : transforms) {
     SINTER_CHECK(transform != nullptr, "[data_loader] expected transforms but one is null");
@@ -27,11 +18,18 @@ const Transforms& checked(const Transforms& transforms) {
   return transforms;
 }
 
+const std::shared_ptr<const Dataset>& checked(const std::shared_ptr<const Dataset>& dataset) {
+  SINTER_CHECK(dataset != nullptr, "[data_loader] expected a data set but got none");
+  return dataset;
+}
+
 }  // namespace
 
 BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
-    : dataset_(std::move(dataset)), options_(options), split_(checked(options.transforms)) {
-  SINTER_CHECK(dataset_ != nullptr, "[data_loader] expected a data set but got none");
+    : dataset_(std::move(dataset)),
+      options_(options),
+      split_(checked(options.transforms)),
+      num_classes_(checked(dataset_)->num_classes()) {
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
                options_.batch_size);
@@ -40,12 +38,36 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
   SINTER_CHECK(options_.prefetch > 0, "[data_loader] expected a prefetch > 0 but got {}", options_.prefetch);
   SINTER_CHECK(options_.max_damaged >= 0, "[data_loader] expected max_damaged >= 0 but got {}",
                options_.max_damaged);
+  SINTER_CHECK(options_.read_timeout >= 0 && options_.read_timeout <= 1e9,
+               "[data_loader] expected a read_timeout from 0 to 1e9 seconds but got {}",
+               options_.read_timeout);
+  SINTER_CHECK(options_.read_timeout == 0 || options_.workers > 0,
+               "[data_loader] expected workers for a read_timeout: next() cannot leave its own thread");
   SINTER_CHECK(batches_per_epoch() > 0,
                "[data_loader] expected at least one batch, but {} samples make none of {} without the last",
                dataset_->size(), options_.batch_size);
   SINTER_CHECK(is_float(options_.dtype) && options_.dtype != DType::kFloat64,
                "[data_loader] expected float32, float16 or bfloat16 images but got {}", options_.dtype);
+  check_normalization();
   backend_of(options_.device);  // throws if it is not there
+}
+
+// As far as it can be told before the first image is there.
+void BatchAssembler::check_normalization() const {
+  const auto& [mean, std] = options_.normalization;
+  const std::optional<SampleView> view = dataset_->view(0);
+  const size_t channels = view ? static_cast<size_t>(view->channels) : std::max(mean.size(), std.size());
+  for (const auto& [what, values] : {std::pair{"means", &mean}, std::pair{"deviations", &std}}) {
+    SINTER_CHECK(values->size() == 1 || (!values->empty() && values->size() == channels),
+                 "[data_loader] expected a normalization with 1 or {} {}, one for each channel of the "
+                 "images, but got {}",
+                 channels, what, values->size());
+  }
+  for (const float value : mean)
+    SINTER_CHECK(std::isfinite(value), "[data_loader] expected finite means but got {}", value);
+  for (const float value : std)
+    SINTER_CHECK(std::isfinite(value) && value > 0, "[data_loader] expected deviations > 0 but got {}",
+                 value);
 }
 
 int64_t BatchAssembler::batches_per_epoch() const {
@@ -72,6 +94,10 @@ std::unique_ptr<BatchStaging> BatchAssembler::take_staging() {
       return staging;
     }
   }
+  return make_staging();
+}
+
+std::unique_ptr<BatchStaging> BatchAssembler::make_staging() const {
   const ops::ImageOutput output{.dtype = options_.dtype,
                                 .layout = options_.layout,
                                 .mean = options_.normalization.mean,
@@ -88,14 +114,24 @@ Batch BatchAssembler::finish(BatchTask& task) {
 
 EpochOrder BatchAssembler::order_of(int64_t epoch) {
   if (!options_.shuffle) return nullptr;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [known, order] : orders_) {
-    if (known == epoch) return order;
+  std::shared_ptr<KnownOrder> known;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(orders_, [epoch](const auto& order) { return order->epoch == epoch; });
+    if (found != orders_.end()) {
+      known = *found;
+    } else {
+      if (orders_.size() == kKeptOrders) orders_.erase(orders_.begin());
+      known = orders_.emplace_back(std::make_shared<KnownOrder>());
+      known->epoch = epoch;
+    }
   }
-  if (orders_.size() == kKeptOrders) orders_.erase(orders_.begin());
-  auto order = std::make_shared<const std::vector<int64_t>>(shuffled(dataset_->size(), options_.seed, epoch));
-  orders_.emplace_back(epoch, order);
-  return order;
+  std::call_once(known->made, [&] {
+    known->order = std::make_shared<const std::vector<int64_t>>(
+        shuffled_indices(dataset_->size(), options_.seed, epoch));
+  });
+  return known->order;
 }
 
 void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
@@ -134,20 +170,56 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
     try {
-      if (split_.host.empty()) {
-        if (const std::optional<SampleView> view = dataset_->view(at)) return *view;
-      }
-      dataset_->read(at, buffers.sample, reduction);
+      if (const std::optional<SampleView> view = read_one(at, buffers, reduction)) return *view;
     } catch (const IoError& error) {
       if (options_.max_damaged == 0) throw;
       add_damaged(at, error.what());
       continue;
     }
     Image& image = buffers.sample.image;
-    for (const auto& transform : split_.host) transform->apply(image, buffers.context);
+    for (const auto& transform : split_.host) {
+      transform->apply(image, buffers.context);
+      check_sample(at, image);
+    }
     return {image.height, image.width, image.channels, image.pixels.data(), buffers.sample.label};
   }
   throw_error<IoError>("[data_loader] all {} samples of the data set are damaged", count);
+}
+
+// The data set's own view of a sample if it has one, else none, and the sample is in the buffers.
+std::optional<SampleView> BatchAssembler::read_one(int64_t index, WorkerBuffers& buffers,
+                                                   const ReductionChooser& reduction) {
+  buffers.reading.start(index);
+  struct AtEnd {
+    ReadClock& reading;
+    ~AtEnd() { reading.stop(); }
+  } at_end{buffers.reading};
+  if (split_.host.empty()) {
+    if (const std::optional<SampleView> view = dataset_->view(index)) {
+      SINTER_CHECK(view->height > 0 && view->width > 0 && view->channels > 0 && view->pixels != nullptr,
+                   "[data_loader] expected pixels for sample {} but got an image of {} x {} x {}{}", index,
+                   view->height, view->width, view->channels, view->pixels == nullptr ? " without any" : "");
+      check_label(index, view->label);
+      return view;
+    }
+  }
+  dataset_->read(index, buffers.sample, reduction);
+  check_sample(index, buffers.sample.image);
+  check_label(index, buffers.sample.label);
+  return std::nullopt;
+}
+
+// Data sets and transforms may be anyone's: pixels that are not there would be read all the same.
+void BatchAssembler::check_sample(int64_t index, const Image& image) const {
+  SINTER_CHECK(image.is_whole(),
+               "[data_loader] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
+               image.height, image.width, image.channels, index, image.pixels.size());
+}
+
+void BatchAssembler::check_label(int64_t index, int64_t label) const {
+  SINTER_CHECK(num_classes_ == 0 || (label >= 0 && label < num_classes_),
+               "[data_loader] expected labels from 0 to {} but that of sample {} is {}", num_classes_ - 1,
+               index, label);
 }
 
 bool BatchAssembler::is_damaged(int64_t index) const {
@@ -171,14 +243,17 @@ void BatchAssembler::add_damaged(int64_t index, const char* reason) {
 
 // Checks the image's size against all others and begins the batch if this is its first image.
 void BatchAssembler::prepare(BatchTask& task, const Shape& shape, int64_t index) {
-  const std::lock_guard lock(mutex_);
-  if (!image_shape_) image_shape_ = shape;
-  SINTER_CHECK(shape == *image_shape_,
-               "[data_loader] expected all images (H, W, C) = {} after the transforms but sample {} is {}; a "
-               "resize or "
-               "crop makes them equal",
-               *image_shape_, index, shape);
-  if (!task.staging->begun()) task.staging->begin(task.rows, shape);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!image_shape_) image_shape_ = shape;
+    SINTER_CHECK(
+        shape == *image_shape_,
+        "[data_loader] expected all images (H, W, C) = {} after the transforms but sample {} is {}; a "
+        "resize or "
+        "crop makes them equal",
+        *image_shape_, index, shape);
+  }
+  task.staging->begin_once(task.rows, shape);
 }
 
 }  // namespace sinter::nn::data

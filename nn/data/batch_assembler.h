@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -27,8 +28,40 @@ struct BatchTask {
   std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
 };
 
+/// Tells other threads which sample a thread is reading, and since when.
+class ReadClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void start(int64_t sample) {
+    const std::lock_guard lock(mutex_);
+    sample_ = sample;
+    since_ = Clock::now();
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    since_.reset();
+  }
+  /// None: nothing is being read.
+  std::optional<Clock::time_point> since() const {
+    const std::lock_guard lock(mutex_);
+    return since_;
+  }
+  /// The last one that was begun.
+  int64_t sample() const {
+    const std::lock_guard lock(mutex_);
+    return sample_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  int64_t sample_ = 0;
+  std::optional<Clock::time_point> since_;
+};
+
 /// A thread's buffers, kept from sample to sample.
 struct WorkerBuffers {
+  ReadClock reading;
   Sample sample;
   TransformContext context;
 };
@@ -37,9 +70,12 @@ struct WorkerBuffers {
 class BatchAssembler {
  public:
   BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options);
+  virtual ~BatchAssembler() = default;
 
   int64_t batches_per_epoch() const;
-  BatchTask make_task(int64_t epoch, int64_t batch);
+  virtual BatchTask make_task(int64_t epoch, int64_t batch);
+  /// Puts the samples of an epoch in order before its tasks ask for it: 50 ms for a million.
+  void prepare_epoch(int64_t epoch) { order_of(epoch); }
   /// Reads and stages rows [begin, end) of a batch; returns early once `stop` is set.
   void fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
                  const std::atomic<bool>& stop);
@@ -53,10 +89,27 @@ class BatchAssembler {
   const Dataset& dataset() const { return *dataset_; }
   const DataLoaderOptions& options() const { return options_; }
 
+ protected:
+  /// The memory of one more batch on its way.
+  virtual std::unique_ptr<BatchStaging> make_staging() const;
+  const TransformSplit& split() const { return split_; }
+
  private:
+  /// Made once, by the first who needs it; others wait for that and for nothing else.
+  struct KnownOrder {
+    int64_t epoch = 0;
+    std::once_flag made;
+    EpochOrder order;
+  };
+
+  void check_normalization() const;
   EpochOrder order_of(int64_t epoch);
   std::unique_ptr<BatchStaging> take_staging();
   SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
+  std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
+                                     const ReductionChooser& reduction);
+  void check_sample(int64_t index, const Image& image) const;
+  void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
   void add_damaged(int64_t index, const char* reason);
   void prepare(BatchTask& task, const Shape& image, int64_t index);
@@ -64,9 +117,10 @@ class BatchAssembler {
   const std::shared_ptr<const Dataset> dataset_;
   const DataLoaderOptions options_;
   const TransformSplit split_;
+  const int64_t num_classes_;  // 0: the data set names none, and labels are not checked
 
-  mutable std::mutex mutex_;                            // guards what follows, and the begin of batches
-  std::vector<std::pair<int64_t, EpochOrder>> orders_;  // of the last epochs asked for
+  mutable std::mutex mutex_;  // guards what follows; nobody waits for a device while holding it
+  std::vector<std::shared_ptr<KnownOrder>> orders_;  // of the last epochs asked for
   std::unordered_set<int64_t> damaged_;
   std::atomic<int64_t> damaged_count_ = 0;
   std::optional<Shape> image_shape_;                // (H, W, C) of every image

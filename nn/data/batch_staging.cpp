@@ -52,6 +52,13 @@ TransformSplit::TransformSplit(const Transforms& transforms) {
   device.assign(first, transforms.end());
 }
 
+void BatchStaging::begin_once(int64_t rows, const Shape& image) {
+  const std::lock_guard lock(begin_mutex_);
+  if (rows_ > 0) return;
+  begin(rows, image);
+  rows_ = rows;
+}
+
 void BatchStaging::begin(int64_t rows, const Shape& image) {
   copied_.synchronize();
   output_.height = image[0];
@@ -73,7 +80,6 @@ void BatchStaging::begin(int64_t rows, const Shape& image) {
     host_ = Tensor();  // its memory is free for the next
     host_ = Tensor::empty_pinned({static_cast<int64_t>(bytes)}, DType::kUInt8, device_);
   }
-  rows_ = rows;
 }
 
 void BatchStaging::put(int64_t row, const SampleView& sample, const Frame& frame) {

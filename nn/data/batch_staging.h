@@ -27,18 +27,18 @@ struct TransformSplit {
 
 /// The memory of one batch on its way, used for one batch after another: the samples' pixels, where they lie
 /// and which part of each is shown, in one block of (pinned) host memory and one of the device. The CPU has
-/// one block only. Only put() may be called by several threads at once.
+/// one block only. Only begin_once() and put() may be called by several threads at once.
 class BatchStaging {
  public:
   /// `split` must outlive this; `output` lacks the size.
   BatchStaging(Device device, const TransformSplit& split, const ops::ImageOutput& output)
       : device_(device), split_(split), output_(output) {}
 
-  /// Makes room for a batch of images that will be (H, W, C) = `image`. Waits until the former batch has been
-  /// copied away.
-  void begin(int64_t rows, const Shape& image);
-  /// False before begin and after finish.
-  bool begun() const { return rows_ > 0; }
+  virtual ~BatchStaging() = default;
+
+  /// Makes room for a batch of images that will be (H, W, C) = `image`: the first call after finish() does,
+  /// and every other returns once it has.
+  void begin_once(int64_t rows, const Shape& image);
   /// Copies a sample's pixels, as far as its frame needs them.
   void put(int64_t row, const SampleView& sample, const Frame& frame);
   /// Queues the copy to the device behind the use of the former batch there.
@@ -46,6 +46,10 @@ class BatchStaging {
   /// The batch, made on the calling thread's current stream of the device, which waits for the copy; the host
   /// does not. If it throws, it can be called again.
   Batch finish();
+
+ protected:
+  /// The work of begin_once(). Waits until the former batch has been copied away.
+  virtual void begin(int64_t rows, const Shape& image);
 
  private:
   uint8_t* host_bytes() const { return static_cast<uint8_t*>(host_.raw_data()); }
@@ -57,7 +61,8 @@ class BatchStaging {
   const TransformSplit& split_;
   ops::ImageOutput output_;
 
-  int64_t rows_ = 0, channels_ = 0;
+  std::mutex begin_mutex_;
+  int64_t rows_ = 0, channels_ = 0;  // rows: 0 before begin and after finish
   // Bytes from the start of the block to its sections.
   size_t table_at_ = 0;  // windows of crop_images, or extents of resize_images
   size_t boxes_at_ = 0;  // boxes of resize_images

@@ -12,6 +12,7 @@
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/data/transforms.h>
+#include <sinter/nn/module/default_layout.h>
 
 namespace sinter::nn::data {
 
@@ -27,7 +28,7 @@ struct DataLoaderOptions {
   /// the end of the list (mirroring, and one of shifting or resampling) run there with the normalisation.
   Device device = {};
   DType dtype = DType::kFloat32;  ///< of the images: float32, float16 or bfloat16
-  Layout layout = Layout::kNCHW;
+  Layout layout = nn::default_layout();
   Normalization normalization = {};
   /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3.
   Transforms transforms = {};
@@ -35,6 +36,10 @@ struct DataLoaderOptions {
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
   /// is an error.
   int64_t max_damaged = 0;
+  /// Seconds that a worker may take for one sample: after them next() throws an IoError that names the sample
+  /// instead of waiting on, and a thread that still reads is left to itself when the loader goes. 0: no
+  /// limit, so that a read() that never returns holds next() and the destructor for ever. Needs workers.
+  double read_timeout = 0;
 };
 
 /// Images (N, C, H, W) or (N, H, W, C), and their classes int64 (N), on the loader's device.
@@ -71,11 +76,16 @@ struct DataLoaderState {
 ///                                 .transforms = {pad_crop(4), random_horizontal_flip()}});
 ///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
+///
+/// Every such loop is an epoch from its start: after a `break` the next one begins the next epoch. The
+/// exception is the first loop after restore(), which goes on where the state was taken; rest() does so at
+/// any time.
 class DataLoader {
  public:
   /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch.
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
-  /// Stops the workers, wherever they are, and waits for the samples that they are reading.
+  /// Stops the workers, wherever they are, and waits for the samples that they are reading, but for each no
+  /// longer than read_timeout.
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
@@ -90,8 +100,9 @@ class DataLoader {
   int64_t epoch() const;
 
   DataLoaderState state() const;
-  /// Continues as the loader that gave this state would have, without reading what lies before. Throws
-  /// InvalidArgument, and changes nothing, if the state is of other data or options.
+  /// Continues as the loader that gave this state would have, without reading what lies before; the next loop
+  /// over the loader is over the rest of that epoch. Throws InvalidArgument, and changes nothing, if the
+  /// state is of other data or options.
   void restore(const DataLoaderState& state);
   /// Moves to the start of an epoch.
   void start_epoch(int64_t epoch);
@@ -104,7 +115,6 @@ class DataLoader {
 
   const Dataset& dataset() const;
 
-  /// The rest of the present epoch, as a range.
   class Iterator {
    public:
     const Batch& operator*() const { return *batch_; }
@@ -120,8 +130,23 @@ class DataLoader {
     DataLoader* loader_;
     std::optional<Batch> batch_;
   };
-  Iterator begin() { return Iterator(this); }
+  /// The batches of an epoch: of the present one if none of its batches was handed out or the loader was just
+  /// restored, else of the next.
+  Iterator begin();
   std::nullptr_t end() const { return nullptr; }
+
+  /// What is left of the present epoch: `for (const Batch& batch : loader.rest())`.
+  class Rest {
+   public:
+    Iterator begin() const { return Iterator(loader_); }
+    std::nullptr_t end() const { return nullptr; }
+
+   private:
+    friend class DataLoader;
+    explicit Rest(DataLoader* loader) : loader_(loader) {}
+    DataLoader* loader_;
+  };
+  Rest rest() { return Rest(this); }
 
  private:
   struct Impl;

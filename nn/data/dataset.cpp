@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/dataset.h>
+#include <sinter/nn/data/sample_random.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -78,6 +80,54 @@ void MemoryDataset::read(int64_t index, Sample& sample, const ReductionChooser&)
   sample.label = content_.labels[i];
 }
 
+Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  SINTER_CHECK(dataset_ != nullptr, "[subset] expected a data set but got none");
+  const int64_t count = dataset_->size();
+  for (size_t i = 0; i < indices_.size(); ++i) {
+    SINTER_CHECK(indices_[i] >= 0 && indices_[i] < count,
+                 "[subset] expected indices from 0 to {} but index {} is {}", count - 1, i, indices_[i]);
+  }
+}
+
+void Subset::read(int64_t index, Sample& sample, const ReductionChooser& reduction) const {
+  dataset_->read(indices_[checked_index(index)], sample, reduction);
+}
+
+std::optional<SampleView> Subset::view(int64_t index) const {
+  return dataset_->view(indices_[checked_index(index)]);
+}
+
+std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                         const std::vector<double>& fractions,
+                                                         uint64_t seed) {
+  SINTER_CHECK(dataset != nullptr, "[random_split] expected a data set but got none");
+  double sum = 0.0;
+  for (const double fraction : fractions) {
+    SINTER_CHECK(fraction >= 0.0, "[random_split] expected fractions >= 0 but got {}", fraction);
+    sum += fraction;
+  }
+  SINTER_CHECK(std::abs(sum - 1.0) < 1e-6, "[random_split] expected fractions that add up to 1 but got {}",
+               sum);
+  const int64_t count = dataset->size();
+  std::vector<int64_t> sizes;
+  int64_t left = count;
+  for (const double fraction : fractions) {
+    sizes.push_back(std::min(left, static_cast<int64_t>(std::floor(static_cast<double>(count) * fraction))));
+    left -= sizes.back();
+  }
+  for (size_t i = 0; left > 0; i = (i + 1) % sizes.size(), --left) ++sizes[i];
+
+  const std::vector<int64_t> order = shuffled_indices(count, seed, -1);  // no epoch of a loader
+  std::vector<std::shared_ptr<const Dataset>> parts;
+  auto begin = order.begin();
+  for (const int64_t size : sizes) {
+    parts.push_back(std::make_shared<Subset>(dataset, std::vector<int64_t>(begin, begin + size)));
+    begin += size;
+  }
+  return parts;
+}
+
 std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes) {
   constexpr int64_t kGrain = 64;
   std::vector<Sample> samples(static_cast<size_t>(dataset.size()));
@@ -93,6 +143,10 @@ std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_byte
         for (int64_t i = begin; i < end && !failed; ++i) {
           Sample& sample = samples[static_cast<size_t>(i)];
           dataset.read(i, sample, {});
+          SINTER_CHECK(sample.image.is_whole(),
+                       "[dataset] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
+                       sample.image.height, sample.image.width, sample.image.channels, i,
+                       sample.image.pixels.size());
           sample.image.pixels.shrink_to_fit();
           if ((bytes += sample.image.pixels.size()) > max_bytes) {
             throw_error<OutOfMemory>(

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,11 +25,6 @@ struct SampleView {
   const uint8_t* pixels = nullptr;
   int64_t label = 0;
 };
-
-/// Given the size of a stored image, the number 1, 2, 4 or 8 by which a decoder may divide both sides:
-/// transforms that shrink an image anyway say so, since a JPEG decodes much faster at a reduced size. Empty:
-/// full size.
-using ReductionChooser = std::function<int(int64_t height, int64_t width)>;
 
 /// Random access to labelled images. All members may be called from several threads at once.
 class Dataset {
@@ -83,6 +77,33 @@ class MemoryDataset final : public Dataset {
  private:
   Content content_;
 };
+
+/// Some samples of another data set, in the order of `indices`; one may be named several times.
+class Subset final : public Dataset {
+ public:
+  /// Throws InvalidArgument unless all indices are in [0, dataset->size()).
+  Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  std::optional<SampleView> view(int64_t index) const override;
+  const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
+
+  /// Where the samples are in the data set beneath.
+  const std::vector<int64_t>& indices() const { return indices_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  std::vector<int64_t> indices_;
+};
+
+/// Deals the samples out at random into as many parts as there are fractions, which add up to 1: part i gets
+/// floor(size * fraction) of them, and what is left goes to the first parts, one each. The parts are
+/// disjoint, hold every sample between them, and depend on the sizes and `seed` alone. Throws InvalidArgument
+/// for no or negative fractions, or another sum.
+std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<const Dataset>& dataset,
+                                                         const std::vector<double>& fractions,
+                                                         uint64_t seed = 0);
 
 /// Reads all of a data set into memory, decoded, on the CPU's worker threads (see parallel_for), so that
 /// every later epoch costs no decoding. The first damaged sample's error is rethrown. Throws OutOfMemory once

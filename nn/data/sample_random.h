@@ -1,7 +1,11 @@
 // Random draws that belong to one sample of one epoch, whichever thread makes them and whenever.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include <sinter/core/runtime/random.h>
 
@@ -58,5 +62,14 @@ class SampleRandom {
   PhiloxBlock block_{};
   int used_ = 4;
 };
+
+/// 0 ... count - 1 in an order that `seed` and `epoch` give (Fisher and Yates' shuffle).
+inline std::vector<int64_t> shuffled_indices(int64_t count, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  SampleRandom random(seed, epoch, SampleRandom::kShuffle);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  return order;
+}
 
 }  // namespace sinter::nn::data

@@ -1,19 +1,40 @@
 #include <sinter/nn/layers/activation.h>
+#include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/prelu/prelu.h>
-#include <sinter/ops/relu/relu.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::nn {
 
 Tensor ReLU::forward(const Tensor& x) const {
   return ops::relu(x);
 }
+Tensor GELU::forward(const Tensor& x) const {
+  return ops::gelu(x);
+}
+Tensor SiLU::forward(const Tensor& x) const {
+  return ops::silu(x);
+}
+Tensor Sigmoid::forward(const Tensor& x) const {
+  return ops::sigmoid(x);
+}
+Tensor Hardswish::forward(const Tensor& x) const {
+  return ops::hardswish(x);
+}
+Tensor Tanh::forward(const Tensor& x) const {
+  return ops::tanh(x);
+}
 
 PReLU::PReLU(int64_t channels, const PReLUOptions& options) : layout_(options.layout) {
   SINTER_CHECK(channels > 0, "[prelu] expected a positive number of channels but got {}", channels);
-  weight = parameter("weight", Tensor::full({channels}, options.initial_slope));
+  weight = parameter("weight", Tensor::full({channels}, options.initial_slope), {.keep_float32 = true});
+  describe(fmt::format("{}", channels));
+  if (channels > 1) works_in(layout_);
 }
 
 Tensor PReLU::forward(const Tensor& x) const {
+  const int64_t channels = weight.shape()[0];
+  if (channels > 1) check_channels("prelu", x, channels, layout_);
   return ops::prelu(x, weight, layout_);
 }
 

@@ -1,7 +1,11 @@
+#include <algorithm>
+
 #include <sinter/core/runtime/random.h>
-#include <sinter/nn/init.h>
+#include <sinter/nn/init/init.h>
 #include <sinter/nn/layers/conv2d.h>
+#include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/conv2d/conv2d.h>
+#include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn {
 
@@ -15,16 +19,43 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   const auto [height, width] = options.kernel;
   SINTER_CHECK(height > 0 && width > 0, "[conv2d] expected a kernel of positive size but got {} x {}", height,
                width);
+  const auto [top, bottom, left, right] = options.padding;
+  SINTER_CHECK(std::min({top, bottom, left, right}) >= 0, "[conv2d] expected no negative padding but got {}",
+               to_string(options.padding));
   const Shape shape{out_channels, in_channels / options.groups, height, width};
   Generator& generator = default_generator();
   weight = parameter("weight", init::default_weight(shape, generator), {.layout = options.layout});
   if (options.bias) bias = parameter("bias", init::default_bias(shape, generator));
+  works_in(options.layout);
+  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(options.kernel));
+  if (options.stride != Size2d(1)) text += ", stride " + to_string(options.stride);
+  if (options.padding != Padding2d(0)) text += ", padding " + to_string(options.padding);
+  if (options.dilation != Size2d(1)) text += ", dilation " + to_string(options.dilation);
+  if (options.groups != 1) text += fmt::format(", groups {}", options.groups);
+  if (!options.bias) text += ", no bias";
+  describe(std::move(text));
+}
+
+Tensor Conv2d::pad_further(const Tensor& x) const {
+  const auto [top, bottom, left, right] = options_.padding;
+  if (options_.padding.is_even() || x.rank() != 4) return x;
+  std::vector<std::array<int64_t, 2>> around(4);
+  const size_t height = options_.layout == Layout::kNCHW ? 2 : 1;
+  around[height] = {std::max<int64_t>(top - bottom, 0), std::max<int64_t>(bottom - top, 0)};
+  around[height + 1] = {std::max<int64_t>(left - right, 0), std::max<int64_t>(right - left, 0)};
+  return ops::pad(x, std::move(around));
 }
 
 Tensor Conv2d::forward(const Tensor& x) const {
-  return ops::conv2d(x, weight, bias,
+  const int channel = options_.layout == Layout::kNCHW ? 1 : 3;
+  check_batch("conv2d", x);
+  check_channels("conv2d", x, weight.shape()[channel] * options_.groups, options_.layout);
+  // The op pads both sides alike; what one side has more than the other is put around the image before.
+  const auto [top, bottom, left, right] = options_.padding;
+  const Size2d common(std::min(top, bottom), std::min(left, right));
+  return ops::conv2d(pad_further(x), weight, bias,
                      {.stride = options_.stride,
-                      .padding = options_.padding,
+                      .padding = common,
                       .dilation = options_.dilation,
                       .groups = options_.groups,
                       .layout = options_.layout});

@@ -1,29 +1,30 @@
 // Two-dimensional convolution.
 #pragma once
 
-#include <sinter/nn/layers/size2d.h>
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
+#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 
 struct Conv2dOptions {
   Size2d kernel = 1;
   Size2d stride = 1;
-  Size2d padding = 0;  ///< zeros on each side
+  Padding2d padding = 0;  ///< zeros on each side; same_padding() keeps height and width
   Size2d dilation = 1;
   int64_t groups = 1;
   bool bias = true;
-  Layout layout = Layout::kNCHW;  ///< of input and output; under kNHWC the weight is kept as OHWI
+  Layout layout = default_layout();  ///< of input and output; under kNHWC the weight is kept as OHWI
 };
 
 /// y = weight * x + bias, as ops::conv2d: (N, in, H, W) to (N, out, H', W'), or (N, H, W, in) to (N, H', W',
-/// out), with H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded down. Members: `weight`
-/// (out, in/groups, kernel height, kernel width), `bias` (out). They start as in PyTorch, drawn from
+/// out), with H' = (H + top + bottom - dilation (kernel - 1) - 1) / stride + 1, rounded down. Members:
+/// `weight` (out, in/groups, kernel height, kernel width), `bias` (out). They start as in PyTorch, drawn from
 /// default_generator(): init::default_weight and init::default_bias.
 class Conv2d : public Module {
  public:
-  /// Throws InvalidArgument unless both channel counts are positive multiples of `groups` and the sizes are
-  /// positive.
+  /// Throws InvalidArgument unless both channel counts are positive multiples of `groups`, the sizes are
+  /// positive and no padding is negative.
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options);
 
   Tensor forward(const Tensor& x) const override;
@@ -32,6 +33,8 @@ class Conv2d : public Module {
   Parameter bias;  ///< undefined without one
 
  private:
+  Tensor pad_further(const Tensor& x) const;
+
   Conv2dOptions options_;
 };
 

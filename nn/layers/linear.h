@@ -7,6 +7,9 @@ namespace sinter::nn {
 
 struct LinearOptions {
   bool bias = true;
+  /// Weight and bias stay float32 in a half-precision model, and so does the result: for layers whose sums
+  /// are too long, or whose results matter too much, for 16 bits.
+  bool keep_float32 = false;
 };
 
 /// y = x weight^T + bias: (..., in) to (..., out).
@@ -19,6 +22,9 @@ class Linear : public Module {
 
   Parameter weight;
   Parameter bias;  ///< undefined without one
+
+ private:
+  bool keep_float32_;
 };
 
 }  // namespace sinter::nn

@@ -3,44 +3,61 @@
 
 #include <optional>
 
-#include <sinter/nn/layers/size2d.h>
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
+#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 
 struct Pool2dOptions {
   Size2d kernel = 2;
   std::optional<Size2d> stride = {};  ///< the kernel's size if not given
-  Size2d padding = 0;
-  Layout layout = Layout::kNCHW;
+  Padding2d padding = 0;              ///< on each side, at most half of the window
+  Size2d dilation = 1;                ///< MaxPool2d: distance of a window's elements
+  Layout layout = default_layout();
   bool ceil_mode = false;         ///< windows may start inside the image and end beyond it
   bool count_include_pad = true;  ///< the average counts padding too; the maximum never takes it
+  int64_t divisor = 0;            ///< AvgPool2d: divides by this in place of the elements; 0: no
 };
 
-/// The maximum of each window: (N, C, H, W) to (N, C, H', W'), H' = (H + 2 padding - kernel) / stride + 1.
+/// The maximum of each window: (N, C, H, W) to (N, C, H', W'), H' = (H + top + bottom - dilation (kernel - 1)
+/// - 1) / stride + 1.
 class MaxPool2d : public Module {
  public:
-  explicit MaxPool2d(const Pool2dOptions& options) : options_(options) {}
+  explicit MaxPool2d(const Pool2dOptions& options);
   Tensor forward(const Tensor& x) const override;
 
  private:
   Pool2dOptions options_;
 };
 
-/// The mean of each window; shapes as with MaxPool2d.
+/// The mean of each window; shapes as with MaxPool2d. Throws InvalidArgument for a dilation.
 class AvgPool2d : public Module {
  public:
-  explicit AvgPool2d(const Pool2dOptions& options) : options_(options) {}
+  explicit AvgPool2d(const Pool2dOptions& options);
   Tensor forward(const Tensor& x) const override;
 
  private:
   Pool2dOptions options_;
+};
+
+/// The means of as many windows as `output` has pixels, which cover the image evenly: (N, C, H, W) to (N, C,
+/// output), or channels last, whatever H and W are; as ops::adaptive_avg_pool2d.
+class AdaptiveAvgPool2d : public Module {
+ public:
+  /// Throws InvalidArgument unless the output's extents are positive.
+  explicit AdaptiveAvgPool2d(Size2d output, Layout layout = default_layout());
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  Size2d output_;
+  Layout layout_;
 };
 
 /// The mean of each channel's whole image: (N, C, H, W), or (N, H, W, C) under kNHWC, to (N, C).
 class GlobalAvgPool2d : public Module {
  public:
-  explicit GlobalAvgPool2d(Layout layout = Layout::kNCHW) : layout_(layout) {}
+  explicit GlobalAvgPool2d(Layout layout = default_layout());
   Tensor forward(const Tensor& x) const override;
 
  private:

@@ -21,9 +21,15 @@ class Sequential : public Module {
            !(std::derived_from<Modules, Sequential> && ...)) explicit Sequential(Modules... modules) {
     (add(std::move(modules)), ...);
   }
+  Sequential(const Sequential& other)
+      : Module(other),
+        modules_(detail::CloneScope::copy_of(other.modules_, [](const std::vector<AnyModule>& modules) {
+          return std::make_shared<std::vector<AnyModule>>(modules);
+        })) {}
 
-  /// Appends a module.
+  /// Appends a module. Throws InvalidArgument if it works in another layout than those before it.
   void add(const AnyModule& module) {
+    check_next(module);
     child(std::to_string(modules_->size()), module);
     modules_->push_back(module);
   }

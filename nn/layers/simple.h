@@ -1,6 +1,7 @@
-// Layers without parameters: dropout, flatten, identity.
+// Layers without parameters: dropout, flatten, a change of layout, identity.
 #pragma once
 
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -21,11 +22,22 @@ class Dropout : public Module {
 /// behind it has the same weight in both.
 class Flatten : public Module {
  public:
-  explicit Flatten(Layout layout = Layout::kNCHW) : layout_(layout) {}
+  explicit Flatten(Layout layout = default_layout()) : layout_(layout) {}
   Tensor forward(const Tensor& x) const override;
 
  private:
   Layout layout_;
+};
+
+/// Permutes images between NCHW and NHWC: for a model whose parts work in different layouts.
+class ChangeLayout : public Module {
+ public:
+  ChangeLayout(Layout from, Layout to);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  bool changes_;
+  Layout to_;
 };
 
 /// x itself.

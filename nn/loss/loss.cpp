@@ -1,29 +1,93 @@
+#include <limits>
+
 #include <sinter/nn/loss/loss.h>
+#include <sinter/ops/activation/activation.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::nn {
+namespace {
 
-Tensor CrossEntropy::operator()(const Tensor& logits, const Tensor& target) const {
-  return ops::cross_entropy(
-      logits, target,
-      {.label_smoothing = label_smoothing, .ignore_index = ignore_index, .reduction = reduction});
+void expect_one_shape(const char* tag, const Tensor& a, const Tensor& b) {
+  SINTER_CHECK(a.shape() == b.shape(), "[{}] expected two tensors of one shape but got {} and {}", tag,
+               a.shape(), b.shape());
 }
 
-Tensor MseLoss::operator()(const Tensor& prediction, const Tensor& target) const {
-  SINTER_CHECK(prediction.shape() == target.shape(),
-               "[mse_loss] expected two tensors of one shape but got {} and {}", prediction.shape(),
-               target.shape());
-  const Tensor squared = ops::square(prediction - target);
+/// In the dtype that the loss is computed in.
+Tensor wide(const Tensor& x) {
+  return ops::cast(x, accumulate_dtype(x.dtype()));
+}
+
+Tensor reduced(const Tensor& terms, Reduction reduction) {
   switch (reduction) {
     case Reduction::kMean:
-      return ops::mean(squared);
+      return ops::mean(terms);
     case Reduction::kSum:
-      return ops::sum(squared);
+      return ops::sum(terms);
     case Reduction::kNone:
       break;
   }
-  return squared;
+  return terms;
+}
+
+/// Half of the square of a small difference, a straight line for a large one: with m = min(|d|, delta) both
+/// are m (|d| - m / 2).
+Tensor huber(const Tensor& prediction, const Tensor& target, double delta) {
+  const Tensor distance = ops::abs(wide(prediction) - wide(target));
+  const Tensor limited = ops::clip(distance, 0.0, delta);
+  return limited * (distance - limited * 0.5);
+}
+
+}  // namespace
+
+Tensor MseLoss::operator()(const Tensor& prediction, const Tensor& target) const {
+  expect_one_shape("mse_loss", prediction, target);
+  return reduced(ops::square(wide(prediction) - wide(target)), reduction);
+}
+
+Tensor L1Loss::operator()(const Tensor& prediction, const Tensor& target) const {
+  expect_one_shape("l1_loss", prediction, target);
+  return reduced(ops::abs(wide(prediction) - wide(target)), reduction);
+}
+
+Tensor HuberLoss::operator()(const Tensor& prediction, const Tensor& target) const {
+  SINTER_CHECK(delta > 0, "[huber_loss] expected delta > 0 but got {}", delta);
+  expect_one_shape("huber_loss", prediction, target);
+  return reduced(huber(prediction, target, delta), reduction);
+}
+
+Tensor SmoothL1Loss::operator()(const Tensor& prediction, const Tensor& target) const {
+  SINTER_CHECK(beta >= 0, "[smooth_l1_loss] expected beta >= 0 but got {}", beta);
+  if (beta == 0.0) return L1Loss{reduction}(prediction, target);
+  expect_one_shape("smooth_l1_loss", prediction, target);
+  return reduced(huber(prediction, target, beta) / beta, reduction);
+}
+
+Tensor BceWithLogits::operator()(const Tensor& logits, const Tensor& target) const {
+  SINTER_CHECK(positive_weight >= 0, "[bce_with_logits] expected positive_weight >= 0 but got {}",
+               positive_weight);
+  expect_one_shape("bce_with_logits", logits, target);
+  const Tensor x = wide(logits), t = wide(target);
+  const Tensor negative = (1.0 - t) * ops::softplus(x);
+  const Tensor positive = t * ops::softplus(-x);
+  return reduced(negative + (positive_weight == 1.0 ? positive : positive * positive_weight), reduction);
+}
+
+Tensor KlDivergence::operator()(const Tensor& log_probabilities, const Tensor& target) const {
+  expect_one_shape("kl_divergence", log_probabilities, target);
+  const Tensor q = wide(log_probabilities), p = wide(target);
+  const auto terms = [&] {
+    if (log_target) return ops::exp(p) * (p - q);
+    // The least normal number in place of smaller probabilities: 0 * log 0 would be NaN.
+    const double least = p.dtype() == DType::kFloat64 ? std::numeric_limits<double>::min()
+                                                      : double{std::numeric_limits<float>::min()};
+    return p * (ops::log(ops::clip(p, least, std::numeric_limits<double>::infinity())) - q);
+  }();
+  if (reduction != Reduction::kMean) return reduced(terms, reduction);
+  SINTER_CHECK(terms.rank() > 0, "[kl_divergence] expected at least one axis but got scalars");
+  return ops::sum(terms) / static_cast<double>(terms.shape()[0]);
 }
 
 }  // namespace sinter::nn

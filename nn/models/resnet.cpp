@@ -2,14 +2,15 @@
 #include <string>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/nn/init.h>
+#include <sinter/nn/init/init.h>
 #include <sinter/nn/layers/simple.h>
 #include <sinter/nn/models/resnet.h>
+#include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/pool/pool.h>
-#include <sinter/ops/relu/relu.h>
 
 namespace sinter::nn {
 namespace {
@@ -167,6 +168,7 @@ ResNet::ResNet(const ResNetArchitecture& architecture, const ResNetOptions& opti
 
 Tensor ResNet::features(const Tensor& x) const {
   const bool is_channels_last = options_.layout == Layout::kNHWC;
+  check_batch("resnet", x);
   SINTER_CHECK(x.rank() == 4 && x.size(is_channels_last ? 3 : 1) == options_.in_channels,
                "[resnet] expected images of {} channels in layout {} but got shape {}", options_.in_channels,
                to_string(options_.layout), x.shape());

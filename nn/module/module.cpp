@@ -1,52 +1,10 @@
 #include <algorithm>
-#include <functional>
+#include <set>
 
-#include <sinter/nn/module/module.h>
+#include <sinter/core/base/log.h>
+#include <sinter/nn/module/module_node_internal.h>
 
 namespace sinter::nn {
-
-struct Module::Node {
-  struct Entry {
-    Variable variable;
-    bool is_parameter;
-  };
-  std::vector<Entry> entries;
-  std::vector<std::pair<std::string, std::shared_ptr<Node>>> children;
-  bool training = true;
-
-  void check_new(const std::string& name) const {
-    SINTER_CHECK(!name.empty() && name.find('.') == std::string::npos,
-                 "[module] expected a name without dots, not empty, but got '{}'", name);
-    const bool taken =
-        std::ranges::any_of(entries, [&](const Entry& e) { return e.variable.name() == name; }) ||
-        std::ranges::any_of(children, [&](const auto& c) { return c.first == name; });
-    SINTER_CHECK(!taken, "[module] there is already a member named '{}'", name);
-  }
-
-  /// Every entry under its path, depth first.
-  void visit(const std::string& prefix, const std::function<void(const Variable&, bool)>& visitor) const {
-    for (const Entry& entry : entries) {
-      visitor(entry.variable.renamed(prefix + entry.variable.name()), entry.is_parameter);
-    }
-    for (const auto& [name, node] : children) node->visit(prefix + name + ".", visitor);
-  }
-
-  /// Parameters or buffers; one that is reached over several paths comes once if `unique`.
-  std::vector<Variable> collect(bool parameters, bool unique) const {
-    std::vector<Variable> found;
-    visit("", [&](const Variable& variable, bool is_parameter) {
-      if (is_parameter != parameters) return;
-      const auto is_known = [&](const Variable& other) { return other.is_same(variable); };
-      if (!unique || std::ranges::none_of(found, is_known)) found.push_back(variable);
-    });
-    return found;
-  }
-
-  void set_training(bool mode) {
-    training = mode;
-    for (const auto& [name, node] : children) node->set_training(mode);
-  }
-};
 
 namespace {
 
@@ -70,6 +28,41 @@ std::vector<std::pair<std::string, Tensor>> with_names(const std::vector<Variabl
 class StateChecker {
  public:
   void compare(const Variable& variable, const Tensor& value) {
+    const size_t before = mismatched_.size();
+    compare_values(variable, value);
+    if (mismatched_.size() > before) mismatched_names_.push_back(variable.name());
+  }
+
+  /// `known`: how many names of the state are the module's.
+  void finish(const LoadReport& report, size_t known, bool strict) const {
+    std::string text;
+    const auto add = [&text](const char* what, const std::vector<std::string>& names) {
+      if (!names.empty())
+        text += fmt::format("{}{} {}: {}", text.empty() ? "" : "; ", names.size(), what, join(names));
+    };
+    if (strict) {
+      add("missing", report.missing);
+      add("unexpected", report.unexpected);
+    }
+    add("mismatched", mismatched_);
+    const std::string prefix = prefix_hint(report);
+    if (text.empty()) {
+      if (known == 0 && !report.unexpected.empty()) {
+        log::warning("[load_state] nothing was loaded: none of the state's {} names is one of the module's{}",
+                     report.unexpected.size(), prefix);
+      }
+      return;
+    }
+    if (!mismatched_names_.empty()) {
+      text += fmt::format(
+          "; to keep the module's own {}, erase {} from the state and load it with strict = false",
+          join(mismatched_names_), mismatched_names_.size() == 1 ? "it" : "them");
+    }
+    throw_error<InvalidArgument>("[load_state] the state does not fit the module: {}{}", text, prefix);
+  }
+
+ private:
+  void compare_values(const Variable& variable, const Tensor& value) {
     if (!value.defined()) {
       mismatched_.push_back(variable.name() + " (undefined)");
     } else if (value.shape() != variable.canonical_shape()) {
@@ -82,86 +75,109 @@ class StateChecker {
     }
   }
 
-  void finish(const LoadReport& report, bool strict) const {
-    std::string text;
-    const auto add = [&text](const char* what, const std::vector<std::string>& names) {
-      if (!names.empty())
-        text += fmt::format("{}{} {}: {}", text.empty() ? "" : "; ", names.size(), what, join(names));
-    };
-    if (strict) {
-      add("missing", report.missing);
-      add("unexpected", report.unexpected);
+  /// What to do if all unexpected names begin alike and missing ones are the same without that; else empty.
+  static std::string prefix_hint(const LoadReport& report) {
+    if (report.unexpected.empty() || report.missing.empty()) return {};
+    const std::set<std::string> missing(report.missing.begin(), report.missing.end());
+    const std::string& first = report.unexpected.front();
+    for (size_t end = first.find('.'); end != std::string::npos; end = first.find('.', end + 1)) {
+      const std::string prefix = first.substr(0, end + 1);
+      const bool fits = std::ranges::all_of(
+          report.unexpected, [&](const std::string& name) { return name.starts_with(prefix); });
+      if (!fits) return {};
+      const bool found = std::ranges::any_of(report.unexpected, [&](const std::string& name) {
+        return missing.contains(name.substr(prefix.size()));
+      });
+      if (found) {
+        return fmt::format(
+            "; the state's names begin with '{}'{}: nn::without_prefix(\"{}\", state) takes it off", prefix,
+            prefix == "module." ? ", as PyTorch's DataParallel writes them" : "", prefix);
+      }
     }
-    add("mismatched", mismatched_);
-    SINTER_CHECK(text.empty(), "[load_state] the state does not fit the module: {}", text);
+    return {};
   }
 
- private:
-  std::vector<std::string> mismatched_;
+  std::vector<std::string> mismatched_;        // with what is wrong
+  std::vector<std::string> mismatched_names_;  // the names alone
 };
 
 }  // namespace
 
-Module::Module() : node_(std::make_shared<Node>()) {}
+ModuleBase::ModuleBase() : node_(std::make_shared<Node>()) {}
 
-std::vector<Parameter> Module::parameters() const {
+ModuleBase::ModuleBase(const ModuleBase& other)
+    : node_(detail::CloneScope::copy_of(other.node_, [](const Node& node) { return node.clone(); })) {}
+
+std::vector<Parameter> ModuleBase::parameters() const {
   return node_->collect(true, true);
 }
-std::vector<Buffer> Module::buffers() const {
+std::vector<Buffer> ModuleBase::buffers() const {
   return node_->collect(false, true);
 }
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
+std::vector<std::pair<std::string, Tensor>> ModuleBase::named_parameters() const {
   return with_names(parameters());
 }
-std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const {
+std::vector<std::pair<std::string, Tensor>> ModuleBase::named_buffers() const {
   return with_names(buffers());
 }
 
-int64_t Module::parameter_count() const {
+int64_t ModuleBase::parameter_count() const {
   int64_t count = 0;
   for (const Parameter& parameter : parameters()) count += parameter.tensor().numel();
   return count;
 }
 
-void Module::train(bool mode) const {
+void ModuleBase::train(bool mode) const {
   node_->set_training(mode);
 }
-bool Module::training() const {
+bool ModuleBase::training() const {
+  ModuleCall::check_mode(*this);
   return node_->training;
 }
 
-void Module::to(Device device) const {
+EvalMode::EvalMode(const ModuleBase& model) {
+  ModuleBase::Node::walk(model.node_, [this](const std::shared_ptr<ModuleBase::Node>& node) {
+    before_.emplace_back(node, node->training);
+    node->training = false;
+  });
+}
+
+EvalMode::~EvalMode() {
+  for (const auto& [node, mode] : before_) node->training = mode;
+}
+
+void ModuleBase::to(Device device) const {
   node_->visit("", [device](const Variable& variable, bool) { variable.to(device); });
 }
 
-void Module::to(DType dtype) const {
+void ModuleBase::to(DType dtype) const {
   SINTER_CHECK(is_float(dtype), "[module] expected a floating-point dtype but got {}", dtype);
   node_->visit("", [dtype](const Variable& variable, bool) { variable.to(dtype); });
 }
 
-void Module::to_mixed(DType dtype) const {
+void ModuleBase::to_mixed(DType dtype) const {
   SINTER_CHECK(is_half(dtype), "[module] expected float16 or bfloat16 for mixed precision but got {}", dtype);
   node_->visit("", [dtype](const Variable& variable, bool is_parameter) {
     is_parameter ? variable.to_mixed(dtype) : variable.to(DType::kFloat32);
   });
 }
 
-void Module::set_requires_grad(bool value) const {
+void ModuleBase::set_requires_grad(bool value) const {
   for (const Parameter& parameter : parameters()) parameter.tensor().set_requires_grad(value);
 }
 
-void Module::zero_grad() const {
+void ModuleBase::zero_grad() const {
   for (const Parameter& parameter : parameters()) parameter.tensor().set_grad({});
 }
 
-State Module::state() const {
+State ModuleBase::state() const {
   State state;
   node_->visit("",
                [&state](const Variable& variable, bool) { state[variable.name()] = variable.canonical(); });
   return state;
 }
 
-LoadReport Module::load_state(const State& state, const LoadOptions& options) const {
+LoadReport ModuleBase::load_state(const State& state, const LoadOptions& options) const {
   LoadReport report;
   StateChecker checker;
   std::vector<std::pair<Variable, Tensor>> assignments;
@@ -177,12 +193,13 @@ LoadReport Module::load_state(const State& state, const LoadOptions& options) co
     assignments.emplace_back(variable, found->second);
   });
   for (const auto& [name, value] : unused) report.unexpected.push_back(name);
-  checker.finish(report, options.strict);
+  checker.finish(report, assignments.size(), options.strict);
   for (const auto& [variable, value] : assignments) variable.assign(value);
   return report;
 }
 
-Parameter Module::parameter(const std::string& name, const Tensor& value, const VariableOptions& options) {
+Parameter ModuleBase::parameter(const std::string& name, const Tensor& value,
+                                const VariableOptions& options) {
   node_->check_new(name);
   Variable variable(name, value, options);
   variable.tensor().set_requires_grad(true);
@@ -190,17 +207,44 @@ Parameter Module::parameter(const std::string& name, const Tensor& value, const 
   return variable;
 }
 
-Buffer Module::buffer(const std::string& name, const Tensor& value, const VariableOptions& options) {
+Buffer ModuleBase::buffer(const std::string& name, const Tensor& value, const VariableOptions& options) {
   node_->check_new(name);
   Variable variable(name, value, options);
   node_->entries.push_back({variable, false});
   return variable;
 }
 
-void Module::add_child(const std::string& name, const Module& module) {
+void ModuleBase::add_child(const std::string& name, const ModuleBase& module) {
   node_->check_new(name);
   SINTER_CHECK(module.node_ != node_, "[module] a module cannot be its own member '{}'", name);
+  if (module.node_->type.empty()) module.node_->type = type_name(typeid(module));
   node_->children.emplace_back(name, module.node_);
+  node_->warn_of_layouts();
+}
+
+void ModuleBase::add_borrowed(const ModuleBase& module) {
+  node_->borrowed.push_back(module.node_);
+}
+
+void ModuleBase::works_in(Layout input, Layout output) {
+  node_->layouts = {input, output};
+}
+
+void ModuleBase::describe(std::string options) {
+  node_->options = std::move(options);
+}
+
+void ModuleBase::stand_for(const ModuleBase& module) {
+  if (node_->type.empty()) node_->type = type_name(typeid(module));
+}
+
+std::optional<Layout> ModuleBase::layout() const {
+  const Node::LayoutSet found = node_->layout_set();
+  return found.count() == 1 ? std::optional(found.nchw ? Layout::kNCHW : Layout::kNHWC) : std::nullopt;
+}
+
+void ModuleBase::check_next(const ModuleBase& next) const {
+  node_->check_next(*next.node_);
 }
 
 DecaySplit split_decay(const std::vector<Parameter>& parameters) {
@@ -216,6 +260,14 @@ std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<
   renamed.reserve(parameters.size());
   for (const Parameter& parameter : parameters)
     renamed.push_back(parameter.renamed(prefix + parameter.name()));
+  return renamed;
+}
+
+State without_prefix(const std::string& prefix, const State& state) {
+  State renamed;
+  for (auto at = state.lower_bound(prefix); at != state.end() && at->first.starts_with(prefix); ++at) {
+    renamed.emplace(at->first.substr(prefix.size()), at->second);
+  }
   return renamed;
 }
 

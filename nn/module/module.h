@@ -16,16 +16,30 @@
 //     nn::Parameter scale = parameter("scale", Tensor::full({1}, 1.0));
 //     Tensor forward(const Tensor& x) const override { return x * scale; }
 //   };
+//
+// A network with other inputs or outputs names its signature:
+//
+//   struct Siamese : nn::ModuleOf<std::pair<Tensor, Tensor>(const Tensor&, const Tensor&)> {
+//     nn::ResNet trunk = child("trunk", nn::resnet18());
+//     std::pair<Tensor, Tensor> forward(const Tensor& a, const Tensor& b) const override {
+//       return {trunk.features(a), trunk.features(b)};
+//     }
+//   };
 #pragma once
 
 #include <concepts>
+#include <functional>
+#include <iosfwd>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/module/clone_scope.h>
 #include <sinter/nn/module/variable.h>
 
 namespace sinter::nn {
@@ -44,18 +58,29 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< in the state, but not in the module
 };
 
-/// The base of all layers and models. A module is a handle, like a tensor: a copy refers to the same
-/// parameters, buffers and training mode, so modules are passed and returned by value. Subclasses register
-/// what they own with parameter(), buffer() and child(), and say what they compute in forward().
-class Module {
- public:
-  virtual ~Module() = default;
-  Module(const Module&) = default;
-  /// Not assignable: a member that is exchanged after child() would leave the old one registered.
-  Module& operator=(const Module&) = delete;
+/// A module within another: one row of ModuleBase::modules().
+struct ModuleInfo {
+  std::string path;                   ///< "layer1.0.conv1"; empty for the module itself
+  std::string type;                   ///< "Conv2d"
+  std::string options;                ///< "3, 64, kernel 7x7, stride 2"; what the module said of itself
+  int depth = 0;                      ///< 0 for the module itself
+  const void* id = nullptr;           ///< the same for all copies of one module
+  std::vector<Parameter> parameters;  ///< its own, without those of sub-modules
+  std::vector<Buffer> buffers;
+};
 
-  virtual Tensor forward(const Tensor& x) const = 0;
-  Tensor operator()(const Tensor& x) const { return forward(x); }
+class ModuleCall;
+
+/// What all layers and models have in common, whatever they take and give. A module is a handle, like a
+/// tensor: a copy refers to the same parameters, buffers and training mode, so modules are passed and
+/// returned by value (nn::clone makes an independent one). Subclasses register what they own with
+/// parameter(), buffer() and child().
+class ModuleBase {
+ public:
+  virtual ~ModuleBase() = default;
+  ModuleBase(const ModuleBase& other);
+  /// Not assignable: a member that is exchanged after child() would leave the old one registered.
+  ModuleBase& operator=(const ModuleBase&) = delete;
 
   /// All parameters, of sub-modules too, in the order of registration, each once, named by their paths.
   std::vector<Parameter> parameters() const;
@@ -64,6 +89,10 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
   /// Elements of all parameters.
   int64_t parameter_count() const;
+  /// This module and all below it, depth first, in the order of registration.
+  std::vector<ModuleInfo> modules() const;
+  /// The layout in which all sub-modules work that have one; none if there is none, or they differ.
+  std::optional<Layout> layout() const;
 
   /// Training or evaluation mode, of sub-modules too: batch norm and dropout behave differently. Starts in
   /// training.
@@ -91,30 +120,145 @@ class Module {
   State state() const;
   /// Overwrites parameters and buffers in place, converting layout, device and floating-point dtype. Throws
   /// InvalidArgument, and changes nothing, if shapes or kinds of dtypes differ or, when strict, unless the
-  /// names match; the message lists all of them. `num_batches_tracked` may be missing, as in old files.
+  /// names match; the message lists all of them. `num_batches_tracked` may be missing, as in old files. To
+  /// keep a head of another size as it is, erase its names from `state` and load the rest with strict =
+  /// false.
   LoadReport load_state(const State& state, const LoadOptions& options = {}) const;
 
  protected:
-  Module();
+  ModuleBase();
 
   /// Registers a leaf that requires a gradient. `value` is copied, and is in canonical layout (OIHW).
   Parameter parameter(const std::string& name, const Tensor& value, const VariableOptions& options = {});
   /// Registers a tensor that is saved but has no gradient.
   Buffer buffer(const std::string& name, const Tensor& value, const VariableOptions& options = {});
-  /// Registers a sub-module and returns it. Names must be new, not empty and without a dot.
-  template <std::derived_from<Module> M>
+  /// Registers a sub-module and returns it. Names must be new, not empty and without a dot. A module with
+  /// parameters, buffers or a training mode that forward() calls without its being registered is an
+  /// InvalidArgument at that call: it would be neither trained nor saved.
+  template <std::derived_from<ModuleBase> M>
   M child(const std::string& name, M module) {
     add_child(name, module);
     return module;
   }
+  /// A module that forward() calls but that belongs to somebody else, such as the teacher of a distillation:
+  /// it is not trained, moved or saved with this one.
+  template <std::derived_from<ModuleBase> M>
+  M borrow(M module) {
+    add_borrowed(module);
+    return module;
+  }
+  /// Says in which layout this module reads and gives images, so that neighbours in another are noticed.
+  void works_in(Layout layout) { works_in(layout, layout); }
+  void works_in(Layout input, Layout output);
+  /// What a printed model shows of this module between parentheses: "3, 64, kernel 7x7". Without it, the
+  /// shapes of its own parameters.
+  void describe(std::string options);
+  /// For containers that call their members one after the other: throws InvalidArgument if `next` works in
+  /// another layout than the members so far give.
+  void check_next(const ModuleBase& next) const;
+  /// Takes the name of `module`, whose handle this is.
+  void stand_for(const ModuleBase& module);
 
  private:
+  friend class ModuleCall;
+  friend class EvalMode;
+  friend class ModuleSnapshot;
   struct Node;
 
-  void add_child(const std::string& name, const Module& module);
+  void add_child(const std::string& name, const ModuleBase& module);
+  void add_borrowed(const ModuleBase& module);
 
   std::shared_ptr<Node> node_;
 };
+
+/// Watches the calls of modules on one thread; see set_module_observer.
+class ModuleObserver {
+ public:
+  virtual ~ModuleObserver() = default;
+  /// `id` is that of ModuleInfo.
+  virtual void enter(const void* id) = 0;
+  /// `output` is null unless the module gives one tensor, and after an exception.
+  virtual void leave(const void* id, const Tensor* output) = 0;
+};
+
+/// Installs `observer` for this thread, nullptr for none, and gives the one before. It is not owned.
+ModuleObserver* set_module_observer(ModuleObserver* observer);
+
+/// Lives as long as a call of a module: notices modules that are called but not registered.
+class ModuleCall {
+ public:
+  /// Throws InvalidArgument if the module owns parameters or buffers and no module in whose call this one is
+  /// has it among its own or borrowed ones.
+  explicit ModuleCall(const ModuleBase& module);
+  ~ModuleCall();
+  ModuleCall(const ModuleCall&) = delete;
+  ModuleCall& operator=(const ModuleCall&) = delete;
+
+  /// Ends the call and tells the observer of its result.
+  void finish(const Tensor& output);
+
+ private:
+  friend class ModuleBase;
+  /// Throws InvalidArgument if `module` is being called and not registered, so that nobody sets its mode.
+  static void check_mode(const ModuleBase& module);
+
+  const ModuleBase& module_;
+  ModuleCall* const outer_;
+  bool registered_ = true;
+  bool finished_ = false;
+};
+
+/// A module of any signature: the base of layers and models that take or give something else than a tensor.
+/// `Signature` is that of forward(), as of std::function.
+template <class Signature>
+class ModuleOf;
+
+template <class Result, class... Inputs>
+class ModuleOf<Result(Inputs...)> : public ModuleBase {
+ public:
+  /// What the module computes. Call the module itself, not this: model(x).
+  virtual Result forward(Inputs... inputs) const = 0;
+
+  Result operator()(Inputs... inputs) const {
+    ModuleCall call(*this);
+    if constexpr (std::same_as<Result, Tensor>) {
+      Tensor result = forward(std::forward<Inputs>(inputs)...);
+      call.finish(result);
+      return result;
+    } else {
+      return forward(std::forward<Inputs>(inputs)...);
+    }
+  }
+};
+
+/// The base of most layers and models: a tensor in, a tensor out.
+using Module = ModuleOf<Tensor(const Tensor&)>;
+
+/// Puts a model into evaluation mode for its lifetime, then each sub-module back into the mode it had.
+class EvalMode {
+ public:
+  explicit EvalMode(const ModuleBase& model);
+  ~EvalMode();
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<ModuleBase::Node>, bool>> before_;
+};
+
+/// An independent copy: parameters, buffers and modes are those of `module` at this moment, gradients are not
+/// copied. It is made by the copy constructor of M, within which members that are modules, parameters,
+/// buffers or containers of them by value come out independent; what a module of your own holds by pointer
+/// stays shared, unless its copy constructor sees to that.
+template <std::derived_from<ModuleBase> M>
+M clone(const M& module) {
+  const detail::CloneScope scope;
+  return M(module);
+}
+
+/// The tree of modules with their types and options, one a line.
+std::string to_string(const ModuleBase& module);
+std::ostream& operator<<(std::ostream& stream, const ModuleBase& module);
 
 /// Any module, held by value: for members and containers whose type is chosen at run time.
 /// `AnyModule activation = use_prelu ? AnyModule(PReLU(64)) : AnyModule(ReLU());`
@@ -122,11 +266,23 @@ class AnyModule final : public Module {
  public:
   template <std::derived_from<Module> M>
   requires(!std::same_as<M, AnyModule>) AnyModule(M module)  // NOLINT: any module is one
-      : Module(module), held_(std::make_shared<const M>(std::move(module))) {}
+      : Module(module), copy_(&AnyModule::copy<M>), held_(std::make_shared<const M>(std::move(module))) {
+    stand_for(*held_);
+  }
+  AnyModule(const AnyModule& other)
+      : Module(other),
+        copy_(other.copy_),
+        held_(detail::CloneScope::active() ? copy_(*other.held_) : other.held_) {}
 
   Tensor forward(const Tensor& x) const override { return held_->forward(x); }
 
  private:
+  template <class M>
+  static std::shared_ptr<const Module> copy(const Module& module) {
+    return std::make_shared<const M>(static_cast<const M&>(module));
+  }
+
+  std::shared_ptr<const Module> (*copy_)(const Module&);
   std::shared_ptr<const Module> held_;
 };
 
@@ -143,4 +299,17 @@ DecaySplit split_decay(const std::vector<Parameter>& parameters);
 /// The same parameters with `prefix` before their names: to train two modules with one optimiser.
 std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<Parameter>& parameters);
 
+/// What `state` has under names that begin with `prefix`, under the rest of those names: "module." of a file
+/// that was saved from PyTorch's DataParallel, "backbone." for a part of a larger model.
+State without_prefix(const std::string& prefix, const State& state);
+
 }  // namespace sinter::nn
+
+/// Modules print as to_string() has them.
+template <std::derived_from<sinter::nn::ModuleBase> M>
+struct fmt::formatter<M, char> : sinter::detail::TextFormatter {
+  template <class Context>
+  auto format(const M& module, Context& context) const {
+    return write(sinter::nn::to_string(module), context);
+  }
+};

@@ -1,16 +1,39 @@
 #include <utility>
 
 #include <sinter/core/op/node.h>
+#include <sinter/nn/module/clone_scope.h>
+#include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/module/variable.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/permute/permute.h>
 
 namespace sinter::nn {
+namespace {
+
+thread_local const VariableStandIns* current_stand_ins = nullptr;
+
+}  // namespace
+
+const VariableStandIns* Variable::set_stand_ins(const VariableStandIns* stand_ins) {
+  return std::exchange(current_stand_ins, stand_ins);
+}
 
 Variable::Variable(std::string name, const Tensor& canonical, const VariableOptions& options)
     : name_(std::move(name)), slot_(std::make_shared<Slot>(Slot{Tensor(), options})) {
   slot_->master = from_canonical(canonical);
+}
+
+Variable::Variable(const Variable& other)
+    : name_(other.name_), slot_(detail::CloneScope::copy_of(other.slot_, &Variable::clone_slot)) {}
+
+std::shared_ptr<Variable::Slot> Variable::clone_slot(const Slot& slot) {
+  const NoGrad no_grad;
+  auto copy = std::make_shared<Slot>(Slot{ops::copy(slot.master.detach()), slot.options});
+  if (slot.working.defined()) copy->working = ops::copy(slot.working.detach());
+  const Tensor& used = slot.working.defined() ? slot.working : slot.master;
+  (copy->working.defined() ? copy->working : copy->master).set_requires_grad(used.requires_grad());
+  return copy;
 }
 
 Variable Variable::renamed(std::string name) const {
@@ -20,7 +43,12 @@ Variable Variable::renamed(std::string name) const {
 }
 
 const Tensor& Variable::tensor() const {
-  return is_mixed() ? slot_->working : master();
+  if (!is_mixed()) return master();
+  if (current_stand_ins != nullptr) [[unlikely]] {
+    const auto found = current_stand_ins->tensors_.find(slot_.get());
+    if (found != current_stand_ins->tensors_.end()) return found->second;
+  }
+  return slot_->working;
 }
 
 const Tensor& Variable::master() const {

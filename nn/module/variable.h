@@ -11,12 +11,14 @@
 
 namespace sinter::nn {
 
+class VariableStandIns;
+
 /// How a module keeps a variable.
 struct VariableOptions {
   /// kNHWC keeps a rank-4 variable as (out, height, width, in); its canonical form is always (out, in,
   /// height, width).
   Layout layout = Layout::kNCHW;
-  /// Stays float32 when the module becomes float16 or bfloat16: parameters and statistics of norms.
+  /// Stays float32 when the module becomes float16 or bfloat16: parameters and statistics of norms, slopes.
   bool keep_float32 = false;
   /// Stays on the CPU when the module moves: counters.
   bool on_host = false;
@@ -37,6 +39,12 @@ struct VariableOptions {
 class Variable {
  public:
   Variable() = default;
+  /// Another handle on the same variable; within nn::clone, one on a copy of it.
+  Variable(const Variable& other);
+  Variable(Variable&&) = default;
+  Variable& operator=(const Variable&) = default;
+  Variable& operator=(Variable&&) = default;
+  ~Variable() = default;
   /// Keeps a copy of `canonical` in the layout that `options` ask for.
   Variable(std::string name, const Tensor& canonical, const VariableOptions& options = {});
 
@@ -48,7 +56,8 @@ class Variable {
   bool is_same(const Variable& other) const { return slot_ == other.slot_; }
   const VariableOptions& options() const { return slot_->options; }
 
-  /// The tensor as the module works with it; a leaf of autograd.
+  /// The tensor as the module works with it; a leaf of autograd. While a job is traced, a stand-in may take
+  /// its place (nn/module/stand_ins.h).
   const Tensor& tensor() const;
   /// The tensor that holds the value: what optimisers update. After changing it otherwise than by assign(),
   /// call refresh_working().
@@ -83,6 +92,8 @@ class Variable {
   void to_mixed(DType dtype) const;
 
  private:
+  friend class VariableStandIns;
+
   struct Slot {
     Tensor master;
     VariableOptions options;
@@ -91,6 +102,8 @@ class Variable {
   bool is_permuted(const Tensor& tensor) const {
     return slot_->options.layout == Layout::kNHWC && tensor.rank() == 4;
   }
+  static const VariableStandIns* set_stand_ins(const VariableStandIns* stand_ins);
+  static std::shared_ptr<Slot> clone_slot(const Slot& slot);
   void replace(const Tensor& master, const Tensor& working, const Tensor& grad) const;
 
   std::string name_;

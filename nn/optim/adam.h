@@ -10,6 +10,8 @@ struct AdamOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.0;  ///< added to the gradient, times the parameter
+  bool amsgrad = false;       ///< divide by the largest average of squares so far
+  bool maximize = false;      ///< climb instead of descend
 };
 
 struct AdamWOptions {
@@ -17,6 +19,8 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 1e-2;  ///< shrinks the parameter by learning rate times this
+  bool amsgrad = false;        ///< divide by the largest average of squares so far
+  bool maximize = false;       ///< climb instead of descend
 };
 
 /// The same numbers as torch.optim.Adam; the formulas stand at ops::adamw_step.
@@ -25,6 +29,10 @@ class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Parameter> parameters, const AdamOptions& options = {});
   explicit Adam(std::vector<ParameterGroup> groups, const AdamOptions& options = {});
+
+  /// Another beta1 from the next step on, for schedules that move it: OneCycleSchedule::momentum. Throws
+  /// InvalidArgument unless it is in [0, 1).
+  void set_beta1(double beta1);
 
  protected:
   Adam(const char* tag, std::vector<ParameterGroup> groups, const AdamOptions& options, bool decoupled);

@@ -1,3 +1,4 @@
+// The norm of all gradients together, and the factor that clips it: declared in optimizer.h.
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/grad_norm/grad_norm.h>
 #include <sinter/ops/loss_scale/loss_scale.h>

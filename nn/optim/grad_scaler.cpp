@@ -59,6 +59,15 @@ void GradScaler::move_to(Device device) {
   counts_ = counts_.to(device);
 }
 
+std::vector<Tensor> GradScaler::tensors_on(Device device) {
+  move_to(device);
+  return {scale_, counts_};
+}
+
+bool GradScaler::owns(const std::vector<Tensor>& tensors) const {
+  return tensors.size() == 2 && scale_.is_same(tensors[0]) && counts_.is_same(tensors[1]);
+}
+
 Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.scales) return loss;
   move_to(loss.device());

@@ -1,6 +1,8 @@
 // GradScaler: training steps in float16 whose small gradients survive and whose overflows do no harm.
 #pragma once
 
+#include <vector>
+
 #include <sinter/nn/optim/optimizer.h>
 
 namespace sinter::nn {
@@ -64,6 +66,10 @@ class GradScaler {
   double scale() const;
   int64_t skipped_in_a_row() const;
   int64_t skipped() const;
+
+  /// For jobs: scale and counts, on `device`; and whether these are still the ones.
+  std::vector<Tensor> tensors_on(Device device);
+  bool owns(const std::vector<Tensor>& tensors) const;
 
   /// All that the next step depends on besides the options: "scale", "good_steps", "skipped_in_a_row" and
   /// "skipped", scalars.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <set>
 
+#include <sinter/core/op/call_tracer.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/advance_steps/advance_steps.h>
@@ -10,10 +11,17 @@
 namespace sinter::nn {
 namespace {
 
+/// "2 missing: a, b", with the first 20 names at most.
 std::string listing(const char* what, const std::vector<std::string>& names) {
+  constexpr size_t kMost = 20;
   std::string text = fmt::format("{} {}: ", names.size(), what);
-  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kMost) text += fmt::format(" and {} more", names.size() - kMost);
   return text;
+}
+
+bool is_scale(double value) {
+  return value >= 0.0 && std::isfinite(value);
 }
 
 }  // namespace
@@ -43,11 +51,11 @@ Optimizer::Optimizer(std::string tag, std::vector<ParameterGroup> groups, double
 void Optimizer::check_groups() const {
   std::vector<Parameter> seen;
   std::set<std::string> names;
-  SINTER_CHECK(weight_decay_ >= 0.0, "[{}] expected a weight decay >= 0 but got {}", tag_, weight_decay_);
+  SINTER_CHECK(is_scale(weight_decay_), "[{}] expected a weight decay >= 0 but got {}", tag_, weight_decay_);
   for (const ParameterGroup& group : groups_) {
-    SINTER_CHECK(group.lr_scale >= 0.0, "[{}] expected a learning rate scale >= 0 but got {}", tag_,
+    SINTER_CHECK(is_scale(group.lr_scale), "[{}] expected a learning rate scale >= 0 but got {}", tag_,
                  group.lr_scale);
-    SINTER_CHECK(group.weight_decay.value_or(0.0) >= 0.0, "[{}] expected a weight decay >= 0 but got {}",
+    SINTER_CHECK(is_scale(group.weight_decay.value_or(0.0)), "[{}] expected a weight decay >= 0 but got {}",
                  tag_, group.weight_decay.value_or(0.0));
     for (const Parameter& parameter : group.parameters) {
       SINTER_CHECK(parameter.defined(), "[{}] a parameter is undefined", tag_);
@@ -77,7 +85,7 @@ void Optimizer::zero_grad() {
   }
 }
 
-void Optimizer::prepare(Slot& slot) const {
+void Optimizer::prepare(Slot& slot) {
   const TensorSpec& spec = slot.parameter.master().spec();
   for (const Tensor& buffer : slot.buffers) {
     SINTER_CHECK(
@@ -91,11 +99,13 @@ void Optimizer::prepare(Slot& slot) const {
     buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));
   }
   slot.buffers = std::move(buffers);
+  ++revision_;
 }
 
 void Optimizer::set_counts(const Tensor& counts) {
   counts_ = counts;
   mask_.clear();
+  ++revision_;
   size_t place = 0;
   for (auto& group : slots_) {
     for (Slot& slot : group) {
@@ -133,13 +143,59 @@ void Optimizer::place_mask() {
   mask_tensor_ = on_device;
 }
 
+const Tensor& Optimizer::rate_on_device(double scale, double learning_rate, Device device) {
+  auto found = std::ranges::find(rates_, scale, &Rate::scale);
+  if (found == rates_.end()) found = rates_.insert(found, {.scale = scale});
+  const double value = learning_rate * scale;
+  if (!found->tensor.defined() || found->tensor.device() != device) {
+    ++revision_;
+    found->tensor = ops::full({}, value, DType::kFloat64, device);
+  } else if (found->value != value) {
+    // A kernel fills it in: a copy from the host would have to wait.
+    ops::fill_(found->tensor, value);
+  }
+  found->value = value;
+  return found->tensor;
+}
+
+void Optimizer::check_learning_rate(double learning_rate) const {
+  SINTER_CHECK(is_scale(learning_rate), "[{}] expected a finite learning rate >= 0 but got {}", tag_,
+               learning_rate);
+}
+
+void Optimizer::set_learning_rate(double learning_rate) {
+  check_learning_rate(learning_rate);
+  const NoGrad no_grad;
+  for (const Rate& rate : std::vector<Rate>(rates_)) {
+    rate_on_device(rate.scale, learning_rate, rate.tensor.device());
+  }
+}
+
+std::vector<std::pair<std::string, Tensor>> Optimizer::tensors() const {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (const Rate& rate : rates_) {
+    all.emplace_back(rate.scale == 1.0 ? "learning_rate" : fmt::format("learning_rate*{}", rate.scale),
+                     rate.tensor);
+  }
+  if (counts_.defined()) all.emplace_back("steps", counts_);
+  if (mask_tensor_.defined()) all.emplace_back("has_gradient", mask_tensor_);
+  for (const auto& group : slots_) {
+    for (const Slot& slot : group) {
+      if (slot.step.defined()) all.emplace_back("step." + slot.parameter.name(), slot.step);
+      for (size_t i = 0; i < slot.buffers.size(); ++i) {
+        all.emplace_back(buffer_names_[i] + "." + slot.parameter.name(), slot.buffers[i]);
+      }
+    }
+  }
+  return all;
+}
+
 void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
   step_with(learning_rate, [&] { return gradient_factor; });
 }
 
 void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& make_factor) {
-  SINTER_CHECK(learning_rate >= 0.0 && std::isfinite(learning_rate),
-               "[{}] expected a finite learning rate >= 0 but got {}", tag_, learning_rate);
+  check_learning_rate(learning_rate);
   const NoGrad no_grad;
   // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
   // memory can be repeated.
@@ -149,8 +205,7 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
   };
   std::vector<Update> updates;
   std::optional<Device> device;
-  double filled_rate = -1.0;
-  Tensor rate;
+  std::optional<Untraced> untraced(std::in_place);  // what follows is state that outlives a traced step
   for (size_t g = 0; g < groups_.size(); ++g) {
     std::vector<Slot*> slots;
     for (Slot& slot : slots_[g]) {
@@ -163,19 +218,15 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
       slots.push_back(&slot);
     }
     if (slots.empty()) continue;
-    // A kernel fills it in: a copy from the host would have to wait.
-    if (const double own_rate = learning_rate * groups_[g].lr_scale; own_rate != filled_rate) {
-      rate = ops::full({}, own_rate, DType::kFloat64, *device);
-      filled_rate = own_rate;
-    }
     updates.push_back({std::move(slots),
-                       {.learning_rate = rate,
+                       {.learning_rate = rate_on_device(groups_[g].lr_scale, learning_rate, *device),
                         .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
                         .gradient_factor = {}}});
   }
   if (!device) return;
   place_counts(*device);
   place_mask();
+  untraced.reset();
   const Tensor factor = make_factor();
   ops::advance_steps(counts_, mask_tensor_, factor);
   for (auto& [slots, options] : updates) {
@@ -193,13 +244,14 @@ std::vector<int64_t> Optimizer::read_counts() const {
 State Optimizer::state() const {
   State state;
   const std::vector<int64_t> counts = read_counts();
+  if (std::ranges::all_of(counts, [](int64_t updates) { return updates == 0; })) return state;
   size_t place = 0;
   for (const auto& group : slots_) {
     for (const Slot& slot : group) {
       const int64_t updates = counts[place++];
-      if (updates == 0) continue;
       const std::string& name = slot.parameter.name();
       state["step." + name] = Tensor::scalar(updates);
+      if (updates == 0) continue;
       for (size_t i = 0; i < slot.buffers.size(); ++i) {
         state[buffer_names_[i] + "." + name] = slot.parameter.to_canonical(slot.buffers[i]);
       }
@@ -208,7 +260,7 @@ State Optimizer::state() const {
   return state;
 }
 
-void Optimizer::load_state(const State& state) {
+void Optimizer::load_state(const State& state, const LoadOptions& options) {
   State unused = state;
   std::vector<std::string> missing, mismatched, unexpected;
   const auto take = [&](const std::string& name, const Shape& shape, DType dtype) -> Tensor {
@@ -233,14 +285,15 @@ void Optimizer::load_state(const State& state) {
       const std::string& name = slot.parameter.name();
       slot = {.parameter = slot.parameter};
       counts.push_back(0);
-      if (!state.contains("step." + name)) continue;
-      if (const Tensor updates = take("step." + name, {}, DType::kInt64); updates.defined()) {
-        counts.back() = updates.to_vector<int64_t>()[0];
-        if (counts.back() < 1) {
-          mismatched.push_back(
-              fmt::format("step.{} (expected a count >= 1 but got {})", name, counts.back()));
-        }
+      const bool may_lack = state.empty() || !options.strict;
+      if (may_lack && !state.contains("step." + name)) continue;
+      const Tensor updates = take("step." + name, {}, DType::kInt64);
+      if (!updates.defined()) continue;
+      counts.back() = updates.to_vector<int64_t>()[0];
+      if (counts.back() < 0) {
+        mismatched.push_back(fmt::format("step.{} (expected a count >= 0 but got {})", name, counts.back()));
       }
+      if (counts.back() == 0) continue;
       for (const std::string& buffer_name : buffer_names_) {
         const TensorSpec& spec = slot.parameter.master().spec();
         const Tensor value = take(buffer_name + "." + name, slot.parameter.canonical_shape(), spec.dtype);
@@ -248,7 +301,9 @@ void Optimizer::load_state(const State& state) {
       }
     }
   }
-  for (const auto& [name, value] : unused) unexpected.push_back(name);
+  for (const auto& [name, value] : unused) {
+    if (options.strict) unexpected.push_back(name);
+  }
 
   std::string text;
   for (const auto& [what, names] : {std::pair{"missing", &missing}, std::pair{"unexpected", &unexpected},

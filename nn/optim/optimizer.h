@@ -1,10 +1,12 @@
 // Optimizer: the base of all optimisers - parameter groups, and the state that a checkpoint keeps.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/nn/module/module.h>
@@ -42,17 +44,30 @@ class Optimizer {
   /// Drops the gradients of all parameters.
   void zero_grad();
 
+  /// For jobs, which repeat a step() that was traced: the learning rate that the repeated step reads from now
+  /// on. Throws InvalidArgument as step() does.
+  void set_learning_rate(double learning_rate);
+  /// For jobs: another number whenever step() would do something else than the traced one did, because an
+  /// option was changed or the tensors below are others.
+  uint64_t revision() const { return revision_; }
+  /// For jobs: all tensors of the optimiser's own that a step reads or changes, with names, as far as they
+  /// exist.
+  std::vector<std::pair<std::string, Tensor>> tensors() const;
+
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   /// The parameters of all groups.
   std::vector<Parameter> parameters() const;
 
-  /// Copies of everything that the next step depends on besides parameters and options, in canonical layout.
-  /// For every parameter that has been updated: "step.<name>", an int64 scalar with the number of updates,
-  /// and its buffers, "momentum.<name>" or "exp_avg.<name>" and "exp_avg_sq.<name>".
+  /// Copies of everything that the next step depends on besides parameters and options, in canonical layout;
+  /// empty before the first update. For every parameter: "step.<name>", an int64 scalar with the number of
+  /// its updates, and, once there was one, its buffers: "momentum.<name>" or "exp_avg.<name>" and
+  /// "exp_avg_sq.<name>", and so on.
   State state() const;
-  /// The inverse. Parameters that `state` does not mention start afresh. Throws InvalidArgument, and changes
-  /// nothing, if the state has other names or shapes; the message lists all of them.
-  void load_state(const State& state);
+  /// The inverse; an empty state makes all parameters start afresh. Throws InvalidArgument, and changes
+  /// nothing, if the state has other names or shapes, or does not mention a parameter: it is another model's
+  /// then. The message lists all of them. If not `strict`, parameters that it does not mention start afresh,
+  /// and what it says of others is passed over.
+  void load_state(const State& state, const LoadOptions& options = {});
 
  protected:
   /// A parameter with its buffers, in the order of `buffer_names`. A mixed parameter's buffers are like its
@@ -69,13 +84,15 @@ class Optimizer {
   };
 
   /// `tag` names the optimiser in messages. Throws InvalidArgument if there is no parameter, one is undefined
-  /// or listed twice, two have one name, or a scale or weight decay is negative.
+  /// or listed twice, two have one name, or a scale or weight decay is negative or not finite.
   Optimizer(std::string tag, std::vector<ParameterGroup> groups, double weight_decay,
             std::vector<std::string> buffer_names);
 
   /// Updates the slots of one group, which are on one device. Buffers exist, zeros at first, and the step
   /// counts are those of this update. Recording is off.
   virtual void update(std::span<Slot* const> slots, const UpdateOptions& options) = 0;
+  /// To be called when an option of the optimiser has changed that its updates read.
+  void options_changed() { ++revision_; }
 
  private:
   friend class GradScaler;
@@ -84,11 +101,14 @@ class Optimizer {
   /// scaler's state) changes only with the step.
   void step_with(double learning_rate, const std::function<Tensor()>& make_factor);
   void check_groups() const;
-  void prepare(Slot& slot) const;
+  void prepare(Slot& slot);
   void set_counts(const Tensor& counts);
   void place_counts(Device device);
   void place_mask();
   std::vector<int64_t> read_counts() const;
+  void check_learning_rate(double learning_rate) const;
+  /// The rate of the groups with this scale, in the tensor that all steps share: only its value changes.
+  const Tensor& rate_on_device(double scale, double learning_rate, Device device);
 
   std::string tag_;
   std::vector<ParameterGroup> groups_;
@@ -101,6 +121,13 @@ class Optimizer {
   // Which slots have a gradient, if not all, and the same on the device.
   std::vector<bool> mask_;
   Tensor mask_tensor_;
+  struct Rate {
+    double scale = 1.0;
+    double value = 0.0;
+    Tensor tensor = {};  // float64 scalar
+  };
+  std::vector<Rate> rates_;
+  uint64_t revision_ = 0;
 };
 
 /// The Euclidean norm of all gradients together: a float64 scalar on their device, computed in double

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/ops/sgd/sgd.h>
 
@@ -16,11 +18,23 @@ Sgd::Sgd(std::vector<Parameter> parameters, const SgdOptions& options)
 
 Sgd::Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options)
     : Optimizer("sgd", std::move(groups), options.weight_decay, buffer_names(options)), options_(options) {
-  SINTER_CHECK(options.momentum >= 0.0, "[sgd] expected a momentum >= 0 but got {}", options.momentum);
+  SINTER_CHECK(options.momentum >= 0.0 && options.momentum < 1.0,
+               "[sgd] expected a momentum in [0, 1) but got {}", options.momentum);
+  SINTER_CHECK(std::isfinite(options.dampening), "[sgd] expected a finite dampening but got {}",
+               options.dampening);
   SINTER_CHECK(
       !options.nesterov || (options.momentum > 0.0 && options.dampening == 0.0),
       "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum {} and dampening {}",
       options.momentum, options.dampening);
+}
+
+void Sgd::set_momentum(double momentum) {
+  SINTER_CHECK(options_.momentum > 0.0 && momentum > 0.0 && momentum < 1.0,
+               "[sgd] expected a momentum in (0, 1) in place of one but got {} in place of {}", momentum,
+               options_.momentum);
+  if (options_.momentum == momentum) return;
+  options_.momentum = momentum;
+  options_changed();
 }
 
 void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
@@ -38,7 +52,8 @@ void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
                 {.momentum = options_.momentum,
                  .dampening = options_.dampening,
                  .weight_decay = options.weight_decay,
-                 .nesterov = options_.nesterov},
+                 .nesterov = options_.nesterov,
+                 .maximize = options_.maximize},
                 options.gradient_factor);
 }
 

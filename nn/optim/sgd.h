@@ -6,10 +6,11 @@
 namespace sinter::nn {
 
 struct SgdOptions {
-  double momentum = 0.0;
+  double momentum = 0.0;  ///< in [0, 1): from 1 on, steps never stop growing
   double dampening = 0.0;
   double weight_decay = 0.0;  ///< added to the gradient, times the parameter
   bool nesterov = false;      ///< needs momentum > 0 and no dampening
+  bool maximize = false;      ///< climb instead of descend
 };
 
 /// The same numbers as torch.optim.SGD; the formulas stand at ops::sgd_step.
@@ -19,6 +20,11 @@ class Sgd : public Optimizer {
  public:
   explicit Sgd(std::vector<Parameter> parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options = {});
+
+  /// Another momentum from the next step on, for schedules that move it: OneCycleSchedule::momentum. Throws
+  /// InvalidArgument unless it is in (0, 1) and so was that of the options, which decides whether there are
+  /// buffers.
+  void set_momentum(double momentum);
 
  protected:
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;

@@ -53,20 +53,32 @@ double PolynomialSchedule::operator()(int64_t step) const {
   return end + (base - end) * std::pow(1.0 - share_of(step, steps), power);
 }
 
-double OneCycleSchedule::operator()(int64_t step) const {
+// `start` at step 0, `top` where the learning rate peaks, `end` at the last step.
+double OneCycleSchedule::at(int64_t step, double start, double top, double end) const {
   check_step(step);
   check_length(steps);
   SINTER_CHECK(rising >= 0.0 && rising <= 1.0, "[schedule] expected a rising share in [0, 1] but got {}",
                rising);
   SINTER_CHECK(initial_divisor > 0.0 && final_divisor > 0.0,
                "[schedule] expected divisors > 0 but got {} and {}", initial_divisor, final_divisor);
-  const double low = peak / initial_divisor;
-  // The peak may fall between two steps; with rising = 0 it lies one step before the first, as in torch.
-  const double top = rising * static_cast<double>(steps) - 1.0;
+  // The peak may fall between two steps; with rising = 0 it lies one step before the first, as in torch. A
+  // share that means a whole step means that step, whichever way the product was rounded.
+  const double exact = rising * static_cast<double>(steps);
+  const double whole = std::round(exact);
+  const double summit = (std::abs(exact - whole) <= 1e-12 * whole ? whole : exact) - 1.0;
   const double last = static_cast<double>(steps - 1);
-  const double at = std::min(static_cast<double>(step), last);
-  if (at <= top) return interpolate(anneal, low, peak, top > 0.0 ? at / top : 1.0);
-  return interpolate(anneal, peak, low / final_divisor, (at - top) / (last - top));
+  const double place = std::min(static_cast<double>(step), last);
+  if (place <= summit) return interpolate(anneal, start, top, summit > 0.0 ? place / summit : 1.0);
+  return interpolate(anneal, top, end, (place - summit) / (last - summit));
+}
+
+double OneCycleSchedule::operator()(int64_t step) const {
+  const double low = peak / initial_divisor;
+  return at(step, low, peak, low / final_divisor);
+}
+
+double OneCycleSchedule::momentum(int64_t step) const {
+  return at(step, max_momentum, base_momentum, max_momentum);
 }
 
 double Warmup::operator()(int64_t step) const {

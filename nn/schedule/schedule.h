@@ -64,8 +64,16 @@ struct OneCycleSchedule {
   double initial_divisor = 25.0;
   double final_divisor = 1e4;
   Anneal anneal = Anneal::kCosine;
+  double base_momentum = 0.85;  ///< at the peak of the learning rate
+  double max_momentum = 0.95;   ///< at both ends
 
   double operator()(int64_t step) const;
+  /// The momentum that goes with the learning rate, down where that goes up:
+  /// `sgd.set_momentum(cycle.momentum(step)); sgd.step(cycle(step));`, or Adam::set_beta1.
+  double momentum(int64_t step) const;
+
+ private:
+  double at(int64_t step, double start, double top, double end) const;
 };
 
 /// A straight line from start_factor * schedule(0) to schedule(0) over the first `steps` steps, then

@@ -5,7 +5,7 @@
 namespace sinter::ops {
 namespace {
 
-constexpr size_t kArrays = 4;  // parameter, gradient, both averages
+constexpr size_t kArrays = 5;  // parameter, gradient, both averages, the largest square
 constexpr size_t kSlotInputs = kArrays + kUpdateInputs;
 
 void check_options(const AdamWOptions& options) {
@@ -19,10 +19,15 @@ void check_options(const AdamWOptions& options) {
 }
 
 std::vector<TensorSpec> infer_adamw_step(const InferContext& context) {
-  check_options(context.attributes<AdamWOptions>());
+  const auto& options = context.attributes<AdamWOptions>();
+  check_options(options);
   for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
     expect_update_inputs(context, slot, kArrays);
+    SINTER_CHECK(context.has(slot + 4) == options.amsgrad,
+                 "[adamw_step] expected {} max_exp_avg_sq in slot {} {} amsgrad",
+                 options.amsgrad ? "a" : "no", slot / kSlotInputs, options.amsgrad ? "for" : "without");
     for (size_t i = slot + 2; i < slot + kArrays; ++i) {
+      if (!context.has(i)) continue;
       context.expect_same_dtype(i, slot);
       context.expect_shape(i, context.shape(slot));
     }
@@ -40,8 +45,9 @@ void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, c
   std::vector<Tensor> inputs;
   inputs.reserve(slots.size() * kSlotInputs);
   for (const AdamWSlot& slot : slots) {
-    inputs.insert(inputs.end(), {slot.parameter, slot.gradient, slot.exp_avg, slot.exp_avg_sq, slot.working,
-                                 learning_rate, slot.step, gradient_factor});
+    inputs.insert(inputs.end(),
+                  {slot.parameter, slot.gradient, slot.exp_avg, slot.exp_avg_sq, slot.max_exp_avg_sq,
+                   slot.working, learning_rate, slot.step, gradient_factor});
   }
   call(op, inputs, options);
 }
@@ -53,6 +59,7 @@ void register_adamw(OpRegistry& registry) {
                            {.name = "gradient"},
                            {.name = "exp_avg", .mutated = true},
                            {.name = "exp_avg_sq", .mutated = true},
+                           {.name = "max_exp_avg_sq", .optional = true, .mutated = true},
                            {.name = "working", .optional = true, .mutated = true},
                            {.name = "learning_rate"},
                            {.name = "step"},

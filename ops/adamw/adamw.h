@@ -15,13 +15,16 @@ struct AdamWOptions {
   double epsilon = 1e-8;
   double weight_decay = 1e-2;
   bool decoupled = true;  ///< AdamW; false: Adam, whose weight decay is added to the gradient
+  bool amsgrad = false;   ///< divide by the largest exp_avg_sq so far
+  bool maximize = false;  ///< climb: the gradient counts with the opposite sign
 
   bool operator==(const AdamWOptions&) const = default;
   static constexpr auto fields() {
     return std::tuple(field("beta1", &AdamWOptions::beta1), field("beta2", &AdamWOptions::beta2),
                       field("epsilon", &AdamWOptions::epsilon),
                       field("weight_decay", &AdamWOptions::weight_decay),
-                      field("decoupled", &AdamWOptions::decoupled));
+                      field("decoupled", &AdamWOptions::decoupled), field("amsgrad", &AdamWOptions::amsgrad),
+                      field("maximize", &AdamWOptions::maximize));
   }
 };
 
@@ -34,14 +37,16 @@ struct AdamWSlot {
   Tensor exp_avg_sq;    ///< of its square
   Tensor step;          ///< int64 scalar, the number of this update: 1 for the first
   Tensor working = {};  ///< float16 or bfloat16 copy of a float32 parameter, overwritten; may be undefined
+  Tensor max_exp_avg_sq = {};  ///< the largest exp_avg_sq, zeros at the start; defined if and only if amsgrad
 };
 
 /// Changes parameters and averages in place, all slots in one call, exactly by PyTorch's torch.optim.AdamW:
-///   g = gradient * gradient_factor
+///   g = gradient * gradient_factor, or the negative of it to maximize
 ///   parameter = parameter * (1 - learning_rate * weight_decay)     (decoupled; else g += weight_decay *
 ///                                                                   parameter)
 ///   exp_avg = exp_avg + (1 - beta1) * (g - exp_avg)
 ///   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+///   max_exp_avg_sq = max(max_exp_avg_sq, exp_avg_sq)    (amsgrad; it then takes the place of exp_avg_sq in:)
 ///   parameter = parameter - learning_rate / (1 - beta1^step) * exp_avg /
 ///               (sqrt(exp_avg_sq) / sqrt(1 - beta2^step) + epsilon)
 ///   working = parameter
@@ -52,7 +57,8 @@ struct AdamWSlot {
 /// under NoGrad: parameters that require a gradient cannot be changed while calls are recorded. Throws
 /// InvalidArgument for mismatched slots or options out of range; on the CPU also for step < 1, unless the
 /// update is skipped. No slots: nothing happens. Source: I. Loshchilov, F. Hutter, "Decoupled weight decay
-/// regularization", ICLR 2019; D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+/// regularization", ICLR 2019; D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015; S.
+/// Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", ICLR 2018 (amsgrad).
 void adamw_step(std::span<const AdamWSlot> slots, const Tensor& learning_rate, const AdamWOptions& options,
                 const Tensor& gradient_factor = {});
 

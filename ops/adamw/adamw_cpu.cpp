@@ -1,13 +1,13 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/adamw/adamw_math.h>
-#include <sinter/ops/common/multi_tensor_cpu.h>
+#include <sinter/ops/common/cpu/multi_tensor_cpu.h>
 #include <sinter/ops/common/parameter_update.h>
 
 namespace sinter::ops {
 namespace {
 
-constexpr size_t kArrays = 4;
+constexpr size_t kArrays = 5;
 constexpr size_t kWidth = kArrays + kUpdateInputs;
 constexpr int64_t kGrainElements = 8192;
 
@@ -31,11 +31,14 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   const G* gradient = context.input(slot + 1).as<const G>();
   T* exp_avg = context.input(slot + 2).as<T>();
   T* exp_avg_sq = context.input(slot + 3).as<T>();
+  T* largest_sq = context.has_input(slot + 4) ? context.input(slot + 4).as<T>() : nullptr;
   [[maybe_unused]] G* working = context.input(slot + kArrays + kWorkingCopy).as<G>();
   for (int64_t i = begin; i < end; ++i) {
     C average = static_cast<C>(exp_avg[i]), square = static_cast<C>(exp_avg_sq[i]);
-    const C updated =
-        element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, average, square);
+    C largest = largest_sq != nullptr ? static_cast<C>(largest_sq[i]) : C{0};
+    const C updated = element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, average,
+                              square, largest_sq != nullptr ? &largest : nullptr);
+    if (largest_sq != nullptr) largest_sq[i] = static_cast<T>(largest);
     parameter[i] = static_cast<T>(updated);
     exp_avg[i] = static_cast<T>(average);
     exp_avg_sq[i] = static_cast<T>(square);

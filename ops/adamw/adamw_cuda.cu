@@ -2,13 +2,13 @@
 
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/adamw/adamw_math.h>
-#include <sinter/ops/common/multi_tensor_cuda.h>
-#include <sinter/ops/common/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/multi_tensor_cuda.h>
+#include <sinter/ops/common/cuda/row_reduce_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-constexpr int kArrays = 4;  // parameter, gradient, both averages
+constexpr int kArrays = 5;  // parameter, gradient, both averages, the largest square
 constexpr int kWidth = kArrays + static_cast<int>(kUpdateInputs);
 
 template <class T, class G>
@@ -22,6 +22,7 @@ __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, Ad
   const G* gradient = static_cast<const G*>(inputs[1]);
   T* exp_avg = static_cast<T*>(inputs[2]);
   T* exp_avg_sq = static_cast<T*>(inputs[3]);
+  T* largest_sq = static_cast<T*>(inputs[4]);
   [[maybe_unused]] G* working = static_cast<G*>(inputs[kArrays + kWorkingCopy]);
   // The powers in double precision cost too much for every thread.
   alignas(AdamWElement<C>) __shared__ unsigned char shared[sizeof(AdamWElement<C>)];
@@ -38,9 +39,19 @@ __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, Ad
     load_pack(gradient + i, g);
     load_pack(exp_avg + i, average);
     load_pack(exp_avg_sq + i, square);
+    if (largest_sq == nullptr) {
 #pragma unroll
-    for (int j = 0; j < pack; ++j) {
-      p[j] = element(p[j], g[j] * static_cast<C>(factor), average[j], square[j]);
+      for (int j = 0; j < pack; ++j) {
+        p[j] = element(p[j], g[j] * static_cast<C>(factor), average[j], square[j], nullptr);
+      }
+    } else {
+      C largest[pack];
+      load_pack(largest_sq + i, largest);
+#pragma unroll
+      for (int j = 0; j < pack; ++j) {
+        p[j] = element(p[j], g[j] * static_cast<C>(factor), average[j], square[j], &largest[j]);
+      }
+      store_pack(largest_sq + i, largest);
     }
     store_pack(parameter + i, p);
     store_pack(exp_avg + i, average);

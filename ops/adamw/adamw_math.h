@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/adamw/adamw.h>
 
 namespace sinter::ops {
@@ -20,21 +20,28 @@ struct AdamWElement {
         correction2(static_cast<C>(std::sqrt(1.0 - std::pow(options.beta2, step)))),
         epsilon(static_cast<C>(options.epsilon)),
         decays(options.weight_decay != 0),
-        decoupled(options.decoupled) {}
+        decoupled(options.decoupled),
+        maximizes(options.maximize) {}
 
-  /// The new parameter; changes the averages.
-  SINTER_HOST_DEVICE C operator()(C parameter, C gradient, C& exp_avg, C& exp_avg_sq) const {
+  /// The new parameter; changes the averages and, unless it is null, the largest square so far.
+  SINTER_HOST_DEVICE C operator()(C parameter, C gradient, C& exp_avg, C& exp_avg_sq, C* largest) const {
+    if (maximizes) gradient = -gradient;
     if (decays) {
       gradient = decoupled ? gradient : gradient + decay * parameter;
       parameter = decoupled ? parameter * decay : parameter;
     }
     exp_avg += share1 * (gradient - exp_avg);
     exp_avg_sq = beta2 * exp_avg_sq + share2 * gradient * gradient;
-    return parameter - step_size * (exp_avg / (std::sqrt(exp_avg_sq) / correction2 + epsilon));
+    C square = exp_avg_sq;
+    if (largest != nullptr) {
+      if (square > *largest || std::isnan(square)) *largest = square;  // NaN stays, as in PyTorch
+      square = *largest;
+    }
+    return parameter - step_size * (exp_avg / (std::sqrt(square) / correction2 + epsilon));
   }
 
   C decay, beta2, share1, share2, step_size, correction2, epsilon;
-  bool decays, decoupled;
+  bool decays, decoupled, maximizes;
 };
 
 }  // namespace sinter::ops

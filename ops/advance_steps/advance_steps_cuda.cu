@@ -1,4 +1,4 @@
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/parameter_update.h>
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,6 +1,7 @@
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/argmax/argmax_attributes.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {
 namespace {
@@ -20,6 +21,10 @@ std::vector<TensorSpec> infer_argmax(const InferContext& context) {
 Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims) {
   static const Op& op = builtin("argmax");
   return call_single(op, {x}, ArgmaxAttributes{axis, keep_dims});
+}
+
+Tensor argmax(const Tensor& x) {
+  return argmax(reshape(x, {x.numel()}), 0);
 }
 
 void register_argmax(OpRegistry& registry);

@@ -11,5 +11,7 @@ namespace sinter::ops {
 /// extent 1. The first of equal elements wins, and NaN counts as largest. Any dtype, rank >= 1. Throws
 /// InvalidArgument if the axis is out of range, or has no elements while the result would have some.
 Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims = false);
+/// The same over all elements in row-major order: an int64 scalar. Rank 0 is allowed.
+Tensor argmax(const Tensor& x);
 
 }  // namespace sinter::ops

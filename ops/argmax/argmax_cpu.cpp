@@ -1,5 +1,5 @@
 #include <sinter/ops/argmax/argmax_attributes.h>
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce_math.h>
 

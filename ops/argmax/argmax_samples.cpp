@@ -1,5 +1,5 @@
 #include <sinter/ops/argmax/argmax_attributes.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,40 +1,18 @@
+// batch_norm and its gradient as ops: checks, shapes, what the gradient reads.
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm/norm_call.h>
+#include <sinter/ops/batch_norm/batch_norm_fusion.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/norm/norm_checks.h>
 
 namespace sinter::ops {
 namespace {
 
-/// Checks x's shape and gives its axis of channels.
-int channel_axis(const InferContext& context, Layout layout) {
-  context.expect_float(0);
-  context.expect_rank(0, {2, 4});
-  return norm_axis(context.shape(0), layout);
-}
-
-void expect_parameter(const InferContext& context, size_t i, int64_t channels) {
-  if (!context.has(i)) return;
-  context.expect_dtype(i, accumulate_dtype(context.input(0).dtype));
-  context.expect_shape(i, Shape{channels});
-}
-
 std::vector<TensorSpec> infer_batch_norm(const InferContext& context) {
   const auto& options = context.attributes<BatchNormOptions>();
-  const int axis = channel_axis(context, options.layout);
+  const int64_t channels = expect_norm_input(context, options.layout);
+  expect_norm_parameters(context, 1, channels, options.training);
+  expect_norm_options(context, options.epsilon, options.momentum, options.training, options.layout);
   const TensorSpec& x = context.input(0);
-  const int64_t channels = x.shape[axis];
-  for (size_t i = 1; i <= 4; ++i) expect_parameter(context, i, channels);
-  SINTER_CHECK(options.epsilon > 0, "[{}] expected epsilon > 0 but got {}", context.tag(), options.epsilon);
-  SINTER_CHECK(options.momentum >= 0 && options.momentum <= 1, "[{}] expected momentum in [0, 1] but got {}",
-               context.tag(), options.momentum);
-  SINTER_CHECK(context.has(3) == context.has(4),
-               "[{}] expected both running_mean and running_var or neither but got only {}", context.tag(),
-               context.has(3) ? "running_mean" : "running_var");
-  SINTER_CHECK(options.training || context.has(3),
-               "[{}] expected running_mean and running_var in inference but got none", context.tag());
-  SINTER_CHECK(!options.training || x.shape.without(axis).numel() != 1,
-               "[{}] expected more than 1 value per channel in training but got shape {}", context.tag(),
-               x.shape);
   const TensorSpec statistic{Shape{channels}, accumulate_dtype(x.dtype), x.device};
   return {x, statistic, statistic};
 }
@@ -53,10 +31,10 @@ std::vector<Tensor> batch_norm_gradient(const GradientContext& context) {
 
 std::vector<TensorSpec> infer_batch_norm_grad(const InferContext& context) {
   const auto& options = context.attributes<BatchNormGradOptions>();
-  const int64_t channels = context.shape(0)[channel_axis(context, options.layout)];
+  const int64_t channels = expect_norm_input(context, options.layout);
   context.expect_same_dtype(1, 0);
   context.expect_shape(1, context.shape(0));
-  for (size_t i = 2; i <= 4; ++i) expect_parameter(context, i, channels);
+  for (size_t i = 2; i <= 4; ++i) expect_channel_vector(context, i, channels);
   const TensorSpec& x = context.input(0);
   if (!options.parameter_grads) return {x};
   const TensorSpec& statistic = context.input(3);
@@ -92,12 +70,16 @@ void register_batch_norm(OpRegistry& registry) {
                 .outputs = {{"y"}, {"mean", false}, {"inv_std", false}},
                 .infer = infer_batch_norm,
                 .gradient = batch_norm_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1}), .outputs = reads_of({1, 2})}});
+                .gradient_reads = {.inputs = reads_of({0, 1}), .outputs = reads_of({1, 2})},
+                .traits = {.precision = Precision::kFollow,
+                           .float32_inputs = reads_of({1, 2, 3, 4}),
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})},
+                           .role = Role::kNormalization,
+                           .fuse_norm = fuse_batch_norm}});
   registry.add({.name = "batch_norm_grad",
                 .inputs = {{"x"}, {"dy"}, {"weight", true}, {"mean"}, {"inv_std"}},
                 .outputs = {{"dx"}, {"dweight"}, {"dbias"}},
                 .infer = infer_batch_norm_grad});
-  register_batch_norm_act(registry);
 }
 
 }  // namespace sinter::ops

@@ -1,4 +1,4 @@
-// Batch normalisation.
+// Batch normalisation; with what can be fused behind it: ops/batch_norm_act.
 #pragma once
 
 #include <sinter/core/op/attributes.h>
@@ -7,7 +7,7 @@
 namespace sinter::ops {
 
 struct BatchNormOptions {
-  double epsilon = 1e-5;  ///< > 0, added to the variance
+  double epsilon = 1e-5;  ///< >= 0, added to the variance; with 0, equal values have no finite result
   double momentum = 0.1;  ///< in [0, 1]: running = (1 - momentum) * running + momentum * batch
   bool training = true;   ///< normalise with the batch's statistics; else with the running ones, as constants
   Layout layout = Layout::kNCHW;

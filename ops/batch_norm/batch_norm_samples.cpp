@@ -1,12 +1,11 @@
+// Random calls of batch_norm and its gradient, and their results by plain loops.
 #include <algorithm>
 #include <cmath>
 
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
-
-void register_batch_norm_act_samples(SampleRegistry& registry);  // of the fused ops, in this folder too
 
 namespace {
 
@@ -136,16 +135,26 @@ std::vector<ReferenceTensor> batch_norm_grad_reference(const OpSample& sample) {
   return {dx};
 }
 
+/// Of dweight and dbias: terms of a few units from every pixel of a channel.
+double sums_over_images(const OpSample& sample, size_t) {
+  const auto pixels = static_cast<double>(sample.inputs[0].numel() / sample.inputs[3].numel());
+  return std::sqrt(pixels);
+}
+
 }  // namespace
 
 void register_batch_norm_samples(SampleRegistry& registry);
 void register_batch_norm_samples(SampleRegistry& registry) {
-  registry.add({.op = "batch_norm", .make = make_batch_norm, .reference = batch_norm_reference});
+  // A mean of values of either sign, and y where the bias cancels.
+  registry.add({.op = "batch_norm",
+                .make = make_batch_norm,
+                .reference = batch_norm_reference,
+                .term_size = unit_terms});
   registry.add({.op = "batch_norm_grad",
                 .make = make_batch_norm_grad,
                 .reference = batch_norm_grad_reference,
+                .term_size = sums_over_images,
                 .check_gradient = false});
-  register_batch_norm_act_samples(registry);
 }
 
 }  // namespace sinter::ops

@@ -1,6 +1,4 @@
-#include <sinter/ops/affine/affine.h>
 #include <sinter/ops/binary/binary.h>
-#include <sinter/ops/common/dispatch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
@@ -15,7 +13,7 @@ std::vector<TensorSpec> infer_common(const InferContext& context) {
 }
 
 std::vector<TensorSpec> infer_number(const InferContext& context) {
-  expect_number(context, 0);
+  context.expect_number(0);
   return infer_common(context);
 }
 
@@ -138,7 +136,11 @@ void register_binary(OpRegistry& registry) {
                   .outputs = {{"y"}},
                   .infer = infer,
                   .gradient = gradient,
-                  .gradient_reads = reads});
+                  .gradient_reads = reads,
+                  .traits = {.elementwise = true,
+                             .precision = Precision::kFollow,
+                             .layout = {.kind = LayoutRule::Kind::kAnyOrder},
+                             .role = name == std::string_view("add") ? Role::kSum : Role::kNone}});
   };
   const GradientReads both = {.inputs = reads_of({0, 1})};
   define("add", infer_number, add_gradient, {});
@@ -149,8 +151,11 @@ void register_binary(OpRegistry& registry) {
   define("minimum", infer_number, extreme_gradient<minimum_grad>, both);
   for (const char* name : {"equal", "less", "greater"}) define(name, infer_compare, nullptr, {});
   for (const char* name : {"maximum_grad", "minimum_grad"}) {
-    registry.add(
-        {.name = name, .inputs = {{"a"}, {"b"}, {"dy"}}, .outputs = {{"da"}}, .infer = infer_extreme_grad});
+    registry.add({.name = name,
+                  .inputs = {{"a"}, {"b"}, {"dy"}},
+                  .outputs = {{"da"}},
+                  .infer = infer_extreme_grad,
+                  .traits = {.elementwise = true}});
   }
 }
 

@@ -1,65 +1,86 @@
 #include <sinter/ops/binary/binary_math.h>
-#include <sinter/ops/common/block_cpu.h>
 #include <sinter/ops/common/broadcast_plan.h>
-#include <sinter/ops/common/dispatch.h>
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
 namespace {
 
-/// z[i] = function(x[i], y[i]) over one run; a repeated operand is read once.
+/// z[i] = F()(x[i], y[i]) over one block, in compute type C and with results of type R; a repeated operand is
+/// read once. An input that is not repeated may be the output's memory.
 template <bool kStepX, bool kStepY, class C, class R, class F>
-void compute_block(const C* __restrict x, const C* __restrict y, R* __restrict z, int64_t count, F function) {
+void compute_block(const void* x_block, const void* y_block, void* z_block, int64_t count) {
+  const C* x = static_cast<const C*>(x_block);
+  const C* y = static_cast<const C*>(y_block);
+  R* z = static_cast<R*>(z_block);
+  const F function;
   if constexpr (kStepX && kStepY) {
+#pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) z[i] = function(x[i], y[i]);
   } else if constexpr (kStepX) {
     const C b = *y;
+#pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) z[i] = function(x[i], b);
   } else {
     const C a = *x;
+#pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) z[i] = function(a, y[i]);
   }
 }
 
-template <bool kStepX, bool kStepY, class In, class Out, class F>
-void compute_run(const In* x, const In* y, Out* z, int64_t count, F function) {
-  if constexpr (std::is_same_v<In, compute_type<In>>) {
-    compute_block<kStepX, kStepY>(x, y, z, count, function);
-  } else {
-    BlockBuffer<In> x_buffer, y_buffer;
-    BlockBuffer<Out> z_buffer;
-    for (int64_t i = 0; i < count; i += kBlock) {
-      const int64_t n = std::min(kBlock, count - i);
-      const auto* a = load_block(kStepX ? x + i : x, kStepX ? n : 1, x_buffer.values);
-      const auto* b = load_block(kStepY ? y + i : y, kStepY ? n : 1, y_buffer.values);
-      auto* results = result_block(z + i, z_buffer.values);
-      compute_block<kStepX, kStepY>(a, b, results, n, function);
-      finish_block(results, z + i, n);
-    }
+/// The loops of one functor in one compute type, without their types: the walk below is compiled once.
+struct BinaryLoops {
+  using Loop = void (*)(const void* x, const void* y, void* z, int64_t count);
+  Loop both, repeat_y, repeat_x;
+};
+
+template <class C, class R, class F>
+constexpr BinaryLoops binary_loops() {
+  return {compute_block<true, true, C, R, F>, compute_block<true, false, C, R, F>,
+          compute_block<false, true, C, R, F>};
+}
+
+const void* advance(const void* from, int64_t elements, const BlockFormat& format) {
+  return static_cast<const std::byte*>(from) + elements * static_cast<int64_t>(format.bytes);
+}
+
+/// One run of the output, in blocks where values have to be converted.
+void compute_run(const BlockFormat& in, const BlockFormat& out, bool step_x, bool step_y, const void* x,
+                 const void* y, void* z, int64_t count, BinaryLoops::Loop loop) {
+  if (!in.converts() && !out.converts()) return loop(x, y, z, count);
+  alignas(64) float x_buffer[kBlock], y_buffer[kBlock], z_buffer[kBlock];
+  for (int64_t i = 0; i < count; i += kBlock) {
+    const int64_t n = std::min(kBlock, count - i);
+    const void* a = in.load(advance(x, step_x ? i : 0, in), step_x ? n : 1, x_buffer);
+    const void* b = in.load(advance(y, step_y ? i : 0, in), step_y ? n : 1, y_buffer);
+    void* results = static_cast<std::byte*>(z) + i * static_cast<int64_t>(out.bytes);
+    loop(a, b, out.converts() ? z_buffer : results, n);
+    if (out.converts()) out.store(z_buffer, results, n);
   }
 }
 
-template <class In, class Out, class F>
-void broadcast_elements(const KernelContext& context, F function) {
-  const TensorView &a = context.input(0), &b = context.input(1), &out = context.output(0);
-  if (out.numel() == 0) return;
-  const auto plan = plan_broadcast<2>(out.shape, {a.shape, b.shape});
-  const auto walk = [&]<bool kStepA, bool kStepB> {
-    parallel_for(out.numel(), kElementwiseGrain, [&](int64_t begin, int64_t end) {
-      for_each_run(plan, begin, end, [&](int64_t first, int64_t count, const auto& offsets) {
-        compute_run<kStepA, kStepB>(a.as<const In>() + offsets[0], b.as<const In>() + offsets[1],
-                                    out.as<Out>() + first, count, function);
-      });
+void broadcast_blocks(const KernelContext& context, const BlockFormat& in, const BlockFormat& out,
+                      const BinaryLoops& loops) {
+  const TensorView &a = context.input(0), &b = context.input(1), &z = context.output(0);
+  if (z.numel() == 0) return;
+  const auto plan = plan_broadcast<2>(z.shape, {a.shape, b.shape});
+  const bool step_a = plan.steps(0), step_b = plan.steps(1) || !step_a;
+  const BinaryLoops::Loop loop = !step_a ? loops.repeat_x : step_b ? loops.both : loops.repeat_y;
+  const auto run = [&](int64_t begin, int64_t end) {
+    for_each_run(plan, begin, end, [&](int64_t first, int64_t count, const auto& offsets) {
+      compute_run(in, out, step_a, step_b, advance(a.data, offsets[0], in), advance(b.data, offsets[1], in),
+                  static_cast<std::byte*>(z.data) + first * static_cast<int64_t>(out.bytes), count, loop);
     });
   };
-  if (!plan.steps(0)) {
-    walk.template operator()<false, true>();
-  } else if (!plan.steps(1)) {
-    walk.template operator()<true, false>();
-  } else {
-    walk.template operator()<true, true>();
-  }
+  if (z.numel() <= kElementwiseGrain) return run(0, z.numel());  // without the price of a function object
+  parallel_for(z.numel(), kElementwiseGrain, run);
+}
+
+template <class In, class Out, class F>
+void broadcast_elements(const KernelContext& context, F) {
+  broadcast_blocks(context, block_format<In>(), block_format<Out>(),
+                   binary_loops<compute_type<In>, compute_type<Out>, F>());
 }
 
 template <class F>

@@ -1,6 +1,5 @@
 #include <sinter/ops/binary/binary_math.h>
-#include <sinter/ops/common/broadcast_cuda.h>
-#include <sinter/ops/common/dispatch.h>
+#include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 
 namespace sinter::ops {
 

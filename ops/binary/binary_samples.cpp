@@ -2,8 +2,8 @@
 #include <cmath>
 #include <utility>
 
-#include <sinter/ops/common/op_samples.h>
-#include <sinter/ops/common/reference_index.h>
+#include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/common/samples/reference_index.h>
 
 namespace sinter::ops {
 namespace {

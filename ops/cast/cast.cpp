@@ -29,7 +29,8 @@ void register_cast(OpRegistry& registry) {
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer_cast,
-                .gradient = cast_gradient});
+                .gradient = cast_gradient,
+                .traits = {.layout = {.kind = LayoutRule::Kind::kAnyOrder}, .role = Role::kCast}});
 }
 
 }  // namespace sinter::ops

@@ -1,5 +1,5 @@
 #include <sinter/ops/cast/cast_math.h>
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -9,8 +9,7 @@ void run_cast(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   dispatch_all(x.dtype, "cast", [&]<class From> {
     dispatch_all(y.dtype, "cast", [&]<class To> {
-      map_elements<From, To>(x, y,
-                             [](compute_type<From> value) { return convert_value<compute_type<To>>(value); });
+      map_elements<From, To>(x, y, [](compute_type<From> value) { return convert_element<To>(value); });
     });
   });
 }

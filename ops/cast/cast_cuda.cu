@@ -1,5 +1,5 @@
 #include <sinter/ops/cast/cast_math.h>
-#include <sinter/ops/common/elementwise_cuda.h>
+#include <sinter/ops/common/cuda/elementwise_cuda.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -8,8 +8,8 @@ namespace {
 template <class To>
 struct Convert {
   template <class From>
-  __device__ To operator()(From value) const {
-    return convert_value<To>(value);
+  __device__ compute_type<To> operator()(From value) const {
+    return convert_element<To>(value);
   }
 };
 
@@ -17,8 +17,7 @@ void run_cast(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   dispatch_all(x.dtype, "cast", [&]<class From> {
     dispatch_all(y.dtype, "cast", [&]<class To> {
-      launch_elementwise(context.stream(), y.numel(), Convert<compute_type<To>>(), y.as<To>(),
-                         x.as<const From>());
+      launch_elementwise(context.stream(), y.numel(), Convert<To>(), y.as<To>(), x.as<const From>());
     });
   });
 }

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include <sinter/ops/cast/cast_math.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
 namespace {

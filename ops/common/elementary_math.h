@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 
 namespace sinter::ops::math {
 

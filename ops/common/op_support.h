@@ -11,12 +11,10 @@
 
 namespace sinter::ops {
 
-/// Makes sure that all of Sinter's ops are in the registry. Every op function does so by itself; call it
-/// before walking OpRegistry::instance().
-void register_all();
-
 /// A built-in op: `static const Op& op = builtin("relu");`
-const Op& builtin(std::string_view name);
+inline const Op& builtin(std::string_view name) {
+  return OpRegistry::instance().get(name);
+}
 
 /// Calls an op that has one output.
 inline Tensor call_single(const Op& op, std::initializer_list<Tensor> inputs,

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/core/op/kernel.h>
-#include <sinter/core/runtime/random.h>
 
 namespace sinter::ops {
 

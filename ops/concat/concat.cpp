@@ -1,3 +1,5 @@
+#include <sinter/core/base/checked.h>
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/slice/slice.h>
@@ -15,7 +17,7 @@ std::vector<TensorSpec> infer_concat(const InferContext& context) {
     context.expect_same_dtype(i, 0);
     const int64_t own = context.shape(i)[axis];
     context.expect_shape(i, first.shape.with(axis, own));
-    extent += own;
+    extent = checked_add(context.tag(), extent, own);
   }
   return {{first.shape.with(axis, extent), first.dtype, first.device}};
 }
@@ -49,7 +51,9 @@ void register_concat(OpRegistry& registry) {
                 .variadic = true,
                 .outputs = {{"y"}},
                 .infer = infer_concat,
-                .gradient = concat_gradient});
+                .gradient = concat_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
 }
 
 }  // namespace sinter::ops

@@ -1,11 +1,11 @@
 // Joins up to kParts tensors in one launch: on small tensors launches cost more than the copying.
 #include <algorithm>
 
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/axis_split.h>
-#include <sinter/ops/common/copy_units_cuda.h>
-#include <sinter/ops/common/index_divide_cuda.h>
+#include <sinter/ops/common/cuda/copy_units_cuda.h>
+#include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/concat/concat.h>
 
 namespace sinter::ops {

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -46,7 +47,8 @@ Conv2dAxis make_axis(const char* tag, const char* name, int64_t input, int64_t k
                   .stride = options.stride[axis],
                   .padding = options.padding[axis],
                   .dilation = options.dilation[axis]};
-  const int64_t room = input + 2 * made.padding - made.reach() - 1;
+  const int64_t reach = checked_multiply(tag, made.dilation, kernel - 1);
+  const int64_t room = input + 2 * made.padding - reach - 1;
   SINTER_CHECK(
       room >= 0,
       "[{}] the filter is larger than the padded input: {} {} with padding {}, kernel {} with dilation {}",
@@ -150,6 +152,25 @@ std::vector<Tensor> grad_weight_gradient(const GradientContext& context) {
   return gradients;
 }
 
+/// Every element of y is a sum of C / groups * KH * KW products, one for each element of a filter. Each of
+/// the three ops forms all of these products: 2 N O OH OW (C / groups) KH KW operations, those with the
+/// padding's zeros included and a bias left out.
+double conv2d_flops_of(const Shape& y, const Shape& weight) {
+  return 2.0 * static_cast<double>(y.numel()) * static_cast<double>(weight.stride(0));
+}
+
+double conv2d_flops(const InferContext& context, std::span<const TensorSpec> outputs) {
+  return conv2d_flops_of(outputs[0].shape, context.shape(1));
+}
+
+double grad_input_flops(const InferContext& context, std::span<const TensorSpec>) {
+  return conv2d_flops_of(context.shape(0), context.shape(1));
+}
+
+double grad_weight_flops(const InferContext& context, std::span<const TensorSpec> outputs) {
+  return conv2d_flops_of(context.shape(1), outputs[0].shape);
+}
+
 }  // namespace
 
 bool Conv2dGeometry::is_pointwise() const {
@@ -216,19 +237,33 @@ void register_conv2d(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_conv2d,
                 .gradient = conv2d_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0}),
+                                      .filters = reads_of({1})},
+                           .role = Role::kConvolution},
+                .flops = conv2d_flops});
   registry.add({.name = "conv2d_grad_input",
                 .inputs = {{"dy"}, {"weight"}},
                 .outputs = {{"dx"}},
                 .infer = infer_grad_input,
                 .gradient = grad_input_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0}),
+                                      .filters = reads_of({1})}},
+                .flops = grad_input_flops});
   registry.add({.name = "conv2d_grad_weight",
                 .inputs = {{"x"}, {"dy"}},
                 .outputs = {{"dweight"}},
                 .infer = infer_grad_weight,
                 .gradient = grad_weight_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0, 1})}},
+                .flops = grad_weight_flops});
 }
 
 }  // namespace sinter::ops

@@ -13,7 +13,7 @@ namespace sinter::ops {
 /// Pairs are (height, width).
 struct Conv2dOptions {
   std::array<int64_t, 2> stride{1, 1};
-  std::array<int64_t, 2> padding{0, 0};  ///< zeros on both sides of the axis
+  std::array<int64_t, 2> padding{0, 0};  ///< zeros on both sides of the axis; for other sides, pad() before
   std::array<int64_t, 2> dilation{1, 1};
   int64_t groups = 1;
   Layout layout = Layout::kNCHW;

@@ -35,21 +35,23 @@ void add_kernels(OpRegistry& registry, const char* op) {
                  run_conv2d_im2col(context, geometry_of<pass>(context), pass);
                }});
   registry.add_kernel(
-      op, {.device = DeviceType::kCpu,
-           .name = "direct",
-           .priority = 1,
-           .can_run =
-               [](const KernelQuery& query) {
-                 return conv2d_direct_can_run(geometry_of<pass>(query), pass, query.input(0).dtype);
-               },
-           .workspace_bytes =
-               [](const KernelQuery& query) {
-                 return conv2d_direct_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
-               },
-           .run =
-               [](const KernelContext& context) {
-                 run_conv2d_direct(context, geometry_of<pass>(context), pass);
-               }});
+      op,
+      {.device = DeviceType::kCpu,
+       .name = "direct",
+       .priority = 1,
+       .can_run = [](const KernelQuery& query) { return conv2d_direct_can_run(geometry_of<pass>(query)); },
+       .pays =
+           [](const KernelQuery& query) {
+             return conv2d_direct_pays(geometry_of<pass>(query), pass, query.input(0).dtype);
+           },
+       .workspace_bytes =
+           [](const KernelQuery& query) {
+             return conv2d_direct_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+           },
+       .run =
+           [](const KernelContext& context) {
+             run_conv2d_direct(context, geometry_of<pass>(context), pass);
+           }});
 }
 
 }  // namespace

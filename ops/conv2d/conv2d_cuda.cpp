@@ -5,8 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/cuda/cudnn_conv_plan.h>
-#include <sinter/ops/common/add_bias_cuda.h>
+#include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
+#include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
@@ -31,6 +31,11 @@ Conv2dGeometry geometry_of(const Call& call) {
   }
 }
 
+/// A dilation of one tap has no effect; without it the problem has one form only.
+int64_t dilation_of(const Conv2dAxis& axis) {
+  return axis.kernel == 1 ? 1 : axis.dilation;
+}
+
 ConvProblem problem_of(const Conv2dGeometry& g, ConvPass pass, DType dtype, Device device) {
   return {.device = device.index,
           .pass = pass,
@@ -41,21 +46,13 @@ ConvProblem problem_of(const Conv2dGeometry& g, ConvPass pass, DType dtype, Devi
           .y = {g.batch, g.out_channels, g.height.output, g.width.output},
           .stride = {g.height.stride, g.width.stride},
           .padding = {g.height.padding, g.width.padding},
-          .dilation = {g.height.dilation, g.width.dilation}};
+          .dilation = {dilation_of(g.height), dilation_of(g.width)}};
 }
 
 /// Nothing is asked of cuDNN about empty images, which it does not know, and float64.
 bool is_for_cudnn(const Conv2dGeometry& geometry, DType dtype) {
   return dtype != DType::kFloat64 && geometry.batch > 0 && geometry.in_pixels() > 0 &&
          geometry.out_pixels() > 0;
-}
-
-template <ConvPass pass>
-std::shared_ptr<const cuda::ConvPlan> plan_of(const KernelQuery& query) {
-  const Conv2dGeometry geometry = geometry_of<pass>(query);
-  const TensorSpec& input = query.input(0);
-  if (!is_for_cudnn(geometry, input.dtype)) return nullptr;
-  return cuda::find_conv_plan(problem_of(geometry, pass, input.dtype, input.device));
 }
 
 /// The arrays of a call by their roles.
@@ -92,97 +89,83 @@ void run_direct(const KernelContext& context) {
   }
 }
 
-// ---- views that are not aligned
+// ---- through cuDNN
 //
-// cuDNN has plans for smaller alignments, but some of them (seen: 9.14, float16) fault all the same. So such
-// inputs are copied to the front of the workspace.
+// Views may not be aligned. cuDNN has plans for smaller alignments, but some of them (seen: 9.14, float16)
+// fault all the same. So such inputs are copied to the front of the workspace.
 
-size_t bytes_of_copy(const Shape& shape, DType dtype) {
-  constexpr size_t kBlock = 256;
-  return (static_cast<size_t>(shape.numel()) * size_of(dtype) + kBlock - 1) / kBlock * kBlock;
-}
+/// The plan of a convolution, and where its inputs are copied to.
+struct PreparedConv final : Prepared {
+  Conv2dGeometry geometry;
+  std::array<size_t, 2> copy_bytes{};  // rooms in the workspace; 0 for an input that is aligned
+  std::shared_ptr<const cuda::ConvPlan> plan;
 
-/// Of the two inputs that cuDNN reads.
-size_t bytes_of_copies(const KernelQuery& query) {
-  size_t bytes = 0;
-  for (const size_t i : {size_t{0}, size_t{1}}) {
-    const TensorSpec& input = query.input(i);
-    if (!query.is_aligned(i, cuda::kConvAlignment)) bytes += bytes_of_copy(input.shape, input.dtype);
-  }
-  return bytes;
-}
-
-/// A call's two inputs, aligned, and the workspace that is left.
-struct AlignedInputs {
-  std::array<void*, 2> data{};
-  std::byte* workspace;
-  size_t workspace_bytes;
-  bool have_room = true;
-
-  explicit AlignedInputs(const KernelContext& context)
-      : workspace(context.workspace<std::byte>()), workspace_bytes(context.workspace_bytes()) {
-    for (const size_t i : {size_t{0}, size_t{1}}) {
-      const TensorView& input = context.input(i);
-      data[i] = input.data;
-      if (reinterpret_cast<uintptr_t>(input.data) % cuda::kConvAlignment == 0) continue;
-      const size_t room = bytes_of_copy(input.shape, input.dtype);
-      have_room = have_room && room <= workspace_bytes;
-      if (!have_room) return;
-      data[i] = workspace;
-      workspace += room;
-      workspace_bytes -= room;
-      SINTER_CUDA_CHECK(
-          cudaMemcpyAsync(data[i], input.data, static_cast<size_t>(input.numel()) * size_of(input.dtype),
-                          cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(context.stream().native)));
-    }
-  }
+  size_t workspace_bytes() const override { return plan->workspace_bytes() + copy_bytes[0] + copy_bytes[1]; }
+  std::string detail() const override { return plan->name(); }
 };
 
-// ---- through cuDNN
+size_t bytes_of_copy(const TensorSpec& spec) {
+  constexpr size_t kBlock = 256;
+  return (spec.bytes() + kBlock - 1) / kBlock * kBlock;
+}
 
-/// A plan that needs no more scratch than there is; null if there is none.
-std::shared_ptr<const cuda::ConvPlan> plan_within(ConvProblem problem, size_t workspace_bytes) {
-  auto plan = cuda::find_conv_plan(problem);
-  if (plan == nullptr || plan->workspace_bytes() <= workspace_bytes) return plan;
-  problem.workspace_limit = workspace_bytes;
-  return cuda::find_conv_plan(problem);
+/// Null if cuDNN has no plan within the limit of the workspace: then Sinter's own kernel runs.
+template <ConvPass pass>
+std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
+  auto prepared = std::make_shared<PreparedConv>();
+  prepared->geometry = geometry_of<pass>(query);
+  const TensorSpec& input = query.input(0);
+  if (!is_for_cudnn(prepared->geometry, input.dtype)) return nullptr;
+  size_t room = query.workspace_limit();
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    if (query.is_aligned(i, cuda::kConvAlignment)) continue;
+    prepared->copy_bytes[i] = bytes_of_copy(query.input(i));
+    if (prepared->copy_bytes[i] > room) return nullptr;
+    room -= prepared->copy_bytes[i];
+  }
+  ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
+  prepared->plan = cuda::find_conv_plan(problem);
+  if (prepared->plan != nullptr && prepared->plan->workspace_bytes() > room) {
+    problem.workspace_limit = room;
+    prepared->plan = cuda::find_conv_plan(problem);
+  }
+  if (prepared->plan == nullptr) return nullptr;
+  return prepared;
 }
 
 template <ConvPass pass>
 void run_cudnn(const KernelContext& context) {
-  const AlignedInputs inputs(context);
-  if (!inputs.have_room) return run_direct<pass>(context);
-  const Conv2dGeometry geometry = geometry_of<pass>(context);
-  const DType dtype = context.input(0).dtype;
-  const auto plan =
-      plan_within(problem_of(geometry, pass, dtype, context.stream().device), inputs.workspace_bytes);
-  if (plan == nullptr) return run_direct<pass>(context);
-  const auto [x, weight, y, bias] = arrays_of<pass>(context, inputs.data[0], inputs.data[1]);
-  plan->run(context.stream(), x, weight, y, inputs.workspace);
+  const auto& [geometry, copy_bytes, plan] = context.prepared<PreparedConv>();
+  const Stream& stream = context.stream();
+  auto* workspace = context.workspace<std::byte>();
+  std::array<void*, 2> inputs{};
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const TensorView& input = context.input(i);
+    inputs[i] = input.data;
+    if (copy_bytes[i] == 0) continue;
+    inputs[i] = workspace;
+    workspace += copy_bytes[i];
+    SINTER_CUDA_CHECK(cudaMemcpyAsync(inputs[i], input.data,
+                                      static_cast<size_t>(input.numel()) * size_of(input.dtype),
+                                      cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream.native)));
+  }
+  const auto [x, weight, y, bias] = arrays_of<pass>(context, inputs[0], inputs[1]);
+  plan->run(stream, x, weight, y, workspace);
   if (bias == nullptr) return;
   const bool channels_last = geometry.layout == Layout::kNHWC;
-  add_bias_cuda(context.stream(), dtype, y, bias,
+  add_bias_cuda(stream, context.input(0).dtype, y, bias,
                 geometry.batch * (channels_last ? geometry.out_pixels() : 1), geometry.out_channels,
                 channels_last ? 1 : geometry.out_pixels());
 }
 
 template <ConvPass pass>
-size_t cudnn_workspace(const KernelQuery& query) {
-  const auto plan = plan_of<pass>(query);
-  return (plan != nullptr ? plan->workspace_bytes() : 0) + bytes_of_copies(query);
-}
-
-template <ConvPass pass>
 void add_kernels(OpRegistry& registry, const char* op) {
   registry.add_kernel(op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass>});
-  registry.add_kernel(op,
-                      {.device = DeviceType::kCuda,
-                       .name = "cudnn",
-                       .priority = 1,
-                       .can_run = [](const KernelQuery& query) { return plan_of<pass>(query) != nullptr; },
-                       .workspace_bytes = cudnn_workspace<pass>,
-                       .least_workspace_bytes = [](const KernelQuery&) { return size_t{0}; },
-                       .run = run_cudnn<pass>});
+  registry.add_kernel(op, {.device = DeviceType::kCuda,
+                           .name = "cudnn",
+                           .priority = 1,
+                           .prepare = prepare_cudnn<pass>,
+                           .run = run_cudnn<pass>});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+// Convolution by plain sums, a thread for each result: for calls that cuDNN cannot take.
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cuda.h>
 
 namespace sinter::ops {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/eigen.h>
+#include <sinter/ops/common/cpu/matrix_product_cpu.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cpu.h>
 
 namespace sinter::ops {
@@ -77,12 +77,12 @@ std::pair<int64_t, int64_t> inside(const Conv2dAxis& axis, int64_t tap) {
 /// Calls run(columns, pixels, first, last, count, stride) for every `count` neighbours in Columns that come
 /// from one row of the image: those in [first, last) belong to pixels[i * stride], the others are padding.
 /// They lie along output columns when row-major, and along channels when column-major.
-template <int Order, class Pixel, class T, class Run>
+template <bool kRows, class Pixel, class T, class Run>
 void for_each_run(const Conv2dGeometry& g, Pixel* image, T* columns, int64_t row_begin, int64_t row_end,
                   Run run) {
   const int64_t kernel_width = g.width.kernel;
   const int64_t channels = g.group_in();
-  if constexpr (Order == Eigen::RowMajor) {
+  if constexpr (kRows) {
     for (int64_t k = 0; k < channels * g.taps(); ++k) {
       const int64_t c = k / g.taps(), u = k / kernel_width % g.height.kernel, v = k % kernel_width;
       const auto [first, last] = inside(g.width, v);
@@ -108,9 +108,9 @@ void for_each_run(const Conv2dGeometry& g, Pixel* image, T* columns, int64_t row
   }
 }
 
-template <int Order, class T>
+template <bool kRows, class T>
 void unfold(const Conv2dGeometry& g, const T* image, T* columns, int64_t row_begin, int64_t row_end) {
-  for_each_run<Order>(g, image, columns, row_begin, row_end,
+  for_each_run<kRows>(g, image, columns, row_begin, row_end,
                       [](T* to, const T* from, int64_t first, int64_t last, int64_t count, int64_t stride) {
                         std::fill(to, to + first, T{0});
                         for (int64_t i = first; i < last; ++i) to[i] = from[i * stride];
@@ -119,26 +119,17 @@ void unfold(const Conv2dGeometry& g, const T* image, T* columns, int64_t row_beg
 }
 
 /// Adds the columns to the pixels they came from.
-template <int Order, class T>
+template <bool kRows, class T>
 void fold(const Conv2dGeometry& g, T* image, const T* columns, int64_t row_begin, int64_t row_end) {
-  for_each_run<Order>(g, image, columns, row_begin, row_end,
+  for_each_run<kRows>(g, image, columns, row_begin, row_end,
                       [](const T* from, T* to, int64_t first, int64_t last, int64_t, int64_t stride) {
                         for (int64_t i = first; i < last; ++i) to[i * stride] += from[i];
                       });
 }
 
-template <class T, int Order>
-using Dense = Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Order>;
-/// A matrix inside an image tensor or in scratch; T may be const.
-template <class T, int Order>
-using Matrix = Eigen::Map<std::conditional_t<std::is_const_v<T>, const Dense<T, Order>, Dense<T, Order>>, 0,
-                          Eigen::OuterStride<>>;
-
 /// One group of one image, and a band of its output rows.
-template <int Order>
+template <bool kRows>
 struct Band {
-  static constexpr bool kRows = Order == Eigen::RowMajor;
-
   const Plan& plan;
   int64_t image, group, row_begin, row_end;
 
@@ -150,35 +141,35 @@ struct Band {
   }
   /// The band of y, (channels x pixels).
   template <class T>
-  Matrix<T, Order> y_matrix(T* y) const {
+  MatrixView<T> y_matrix(T* y) const {
     const Conv2dGeometry& g = plan.g;
     y += image * g.out_channels * g.out_pixels() + group * g.group_out() * (kRows ? g.out_pixels() : 1) +
          row_begin * g.width.output * (kRows ? 1 : g.out_channels);
-    return {y, g.group_out(), pixels(), Eigen::OuterStride<>(kRows ? g.out_pixels() : g.out_channels)};
+    return {y, g.group_out(), pixels(), kRows ? g.out_pixels() : g.out_channels, kRows};
   }
   /// The filters of this group, (channels x K).
   template <class T>
-  Matrix<T, Eigen::RowMajor> weight_matrix(T* weight) const {
+  MatrixView<T> weight_matrix(T* weight) const {
     const int64_t rows = plan.g.group_out();
-    return {weight + group * rows * plan.k, rows, plan.k, Eigen::OuterStride<>(plan.k)};
+    return {weight + group * rows * plan.k, rows, plan.k, plan.k};
   }
   /// Columns in scratch, or for pointwise filters the band of x itself.
   template <class T>
-  Matrix<T, Order> columns_matrix(T* x, T* scratch) const {
+  MatrixView<T> columns_matrix(T* x, T* scratch) const {
     const Conv2dGeometry& g = plan.g;
-    if (!plan.in_place) return {scratch, plan.k, pixels(), Eigen::OuterStride<>(kRows ? pixels() : plan.k)};
+    if (!plan.in_place) return {scratch, plan.k, pixels(), kRows ? pixels() : plan.k, kRows};
     x += x_offset() + row_begin * g.width.output * (kRows ? 1 : g.in_channels);
-    return {x, plan.k, pixels(), Eigen::OuterStride<>(kRows ? g.in_pixels() : g.in_channels)};
+    return {x, plan.k, pixels(), kRows ? g.in_pixels() : g.in_channels, kRows};
   }
 };
 
 /// Calls body(band) for all bands of the images [image_begin, image_end).
-template <int Order, class Body>
+template <bool kRows, class Body>
 void for_each_band(const Plan& plan, int64_t image_begin, int64_t image_end, Body body) {
   for (int64_t image = image_begin; image < image_end; ++image) {
     for (int64_t group = 0; group < plan.g.groups; ++group) {
       for (int64_t row = 0; row < plan.g.height.output; row += plan.band_rows) {
-        body(Band<Order>{plan, image, group, row, std::min(row + plan.band_rows, plan.g.height.output)});
+        body(Band<kRows>{plan, image, group, row, std::min(row + plan.band_rows, plan.g.height.output)});
       }
     }
   }
@@ -194,7 +185,16 @@ void for_each_slot(const Plan& plan, int64_t count, Body body) {
   });
 }
 
-template <class T, int Order>
+/// Adds bias[i] to row i.
+template <bool kRows, class T>
+void add_bias(const T* bias, const MatrixView<T>& out) {
+  const int64_t count = kRows ? out.rows : out.columns, length = kRows ? out.columns : out.rows;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < length; ++j) out.data[i * out.stride + j] += bias[kRows ? i : j];
+  }
+}
+
+template <class T, bool kRows>
 void forward(const KernelContext& context, const Plan& plan) {
   const T* x = context.input(0).as<const T>();
   const T* weight = context.input(1).as<const T>();
@@ -202,20 +202,17 @@ void forward(const KernelContext& context, const Plan& plan) {
   T* y = context.output(0).as<T>();
   for_each_slot(plan, plan.g.batch, [&](int64_t slot, int64_t begin, int64_t end) {
     T* columns = plan.columns<T>(context.workspace(), slot);
-    for_each_band<Order>(plan, begin, end, [&](const Band<Order>& band) {
-      if (!plan.in_place) unfold<Order>(plan.g, x + band.x_offset(), columns, band.row_begin, band.row_end);
-      auto out = band.y_matrix(y);
-      out.noalias() = band.weight_matrix(weight) * band.columns_matrix(x, static_cast<const T*>(columns));
-      if (bias != nullptr) {
-        using Vector = Eigen::Matrix<T, Eigen::Dynamic, 1>;
-        const int64_t channels = plan.g.group_out();
-        out.colwise() += Eigen::Map<const Vector>(bias + band.group * channels, channels);
-      }
+    for_each_band<kRows>(plan, begin, end, [&](const Band<kRows>& band) {
+      if (!plan.in_place) unfold<kRows>(plan.g, x + band.x_offset(), columns, band.row_begin, band.row_end);
+      const MatrixView<T> out = band.y_matrix(y);
+      multiply_matrices(band.weight_matrix(weight), band.columns_matrix(x, static_cast<const T*>(columns)),
+                        out);
+      if (bias != nullptr) add_bias<kRows>(bias + band.group * plan.g.group_out(), out);
     });
   });
 }
 
-template <class T, int Order>
+template <class T, bool kRows>
 void grad_input(const KernelContext& context, const Plan& plan) {
   const T* dy = context.input(0).as<const T>();
   const T* weight = context.input(1).as<const T>();
@@ -224,14 +221,15 @@ void grad_input(const KernelContext& context, const Plan& plan) {
   for_each_slot(plan, plan.g.batch, [&](int64_t slot, int64_t begin, int64_t end) {
     T* columns = plan.columns<T>(context.workspace(), slot);
     if (!plan.in_place) std::fill(dx + begin * image_count, dx + end * image_count, T{0});
-    for_each_band<Order>(plan, begin, end, [&](const Band<Order>& band) {
-      band.columns_matrix(dx, columns).noalias() = band.weight_matrix(weight).transpose() * band.y_matrix(dy);
-      if (!plan.in_place) fold<Order>(plan.g, dx + band.x_offset(), columns, band.row_begin, band.row_end);
+    for_each_band<kRows>(plan, begin, end, [&](const Band<kRows>& band) {
+      multiply_matrices(band.weight_matrix(weight).transposed(), band.y_matrix(dy),
+                        band.columns_matrix(dx, columns));
+      if (!plan.in_place) fold<kRows>(plan.g, dx + band.x_offset(), columns, band.row_begin, band.row_end);
     });
   });
 }
 
-template <class T, int Order>
+template <class T, bool kRows>
 void grad_weight(const KernelContext& context, const Plan& plan) {
   const T* x = context.input(0).as<const T>();
   const T* dy = context.input(1).as<const T>();
@@ -244,10 +242,10 @@ void grad_weight(const KernelContext& context, const Plan& plan) {
       T* partial = plan.partial<T>(context.workspace(), chunk);
       std::fill_n(partial, count, T{0});
       const int64_t begin = batch * chunk / plan.chunks, end = batch * (chunk + 1) / plan.chunks;
-      for_each_band<Order>(plan, begin, end, [&](const Band<Order>& band) {
-        if (!plan.in_place) unfold<Order>(plan.g, x + band.x_offset(), columns, band.row_begin, band.row_end);
+      for_each_band<kRows>(plan, begin, end, [&](const Band<kRows>& band) {
+        if (!plan.in_place) unfold<kRows>(plan.g, x + band.x_offset(), columns, band.row_begin, band.row_end);
         const auto unfolded = band.columns_matrix(x, static_cast<const T*>(columns));
-        band.weight_matrix(partial).noalias() += band.y_matrix(dy) * unfolded.transpose();
+        multiply_matrices(band.y_matrix(dy), unfolded.transposed(), band.weight_matrix(partial), true);
       });
     }
   });
@@ -260,25 +258,25 @@ void grad_weight(const KernelContext& context, const Plan& plan) {
   });
 }
 
-template <class T, int Order>
+template <class T, bool kRows>
 void run_typed(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass) {
   const Plan plan(geometry, pass, sizeof(T));
   switch (pass) {
     case Conv2dPass::kForward:
-      return forward<T, Order>(context, plan);
+      return forward<T, kRows>(context, plan);
     case Conv2dPass::kGradInput:
-      return grad_input<T, Order>(context, plan);
+      return grad_input<T, kRows>(context, plan);
     case Conv2dPass::kGradWeight:
-      return grad_weight<T, Order>(context, plan);
+      return grad_weight<T, kRows>(context, plan);
   }
 }
 
 template <class T>
 void run_ordered(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass) {
   if (geometry.layout == Layout::kNCHW) {
-    run_typed<T, Eigen::RowMajor>(context, geometry, pass);
+    run_typed<T, true>(context, geometry, pass);
   } else {
-    run_typed<T, Eigen::ColMajor>(context, geometry, pass);
+    run_typed<T, false>(context, geometry, pass);
   }
 }
 

@@ -12,8 +12,9 @@ namespace sinter::ops {
 /// The three ops, in terms of one geometry.
 enum class Conv2dPass { kForward, kGradInput, kGradWeight };
 
+bool conv2d_direct_can_run(const Conv2dGeometry& geometry);
 /// True where the direct kernels are the better choice, or the only one.
-bool conv2d_direct_can_run(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+bool conv2d_direct_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 void run_conv2d_direct(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 

@@ -1,4 +1,4 @@
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
 namespace sinter::ops {
@@ -129,9 +129,18 @@ std::vector<ReferenceTensor> grad_weight_reference(const OpSample& sample) {
 
 void register_conv2d_samples(SampleRegistry& registry);
 void register_conv2d_samples(SampleRegistry& registry) {
-  registry.add({.op = "conv2d", .make = make_conv2d, .reference = conv2d_reference});
-  registry.add({.op = "conv2d_grad_input", .make = make_grad_input, .reference = grad_input_reference});
-  registry.add({.op = "conv2d_grad_weight", .make = make_grad_weight, .reference = grad_weight_reference});
+  registry.add({.op = "conv2d",
+                .make = make_conv2d,
+                .reference = conv2d_reference,
+                .term_size = product_terms<conv2d_reference>});
+  registry.add({.op = "conv2d_grad_input",
+                .make = make_grad_input,
+                .reference = grad_input_reference,
+                .term_size = product_terms<grad_input_reference>});
+  registry.add({.op = "conv2d_grad_weight",
+                .make = make_grad_weight,
+                .reference = grad_weight_reference,
+                .term_size = product_terms<grad_weight_reference>});
 }
 
 }  // namespace sinter::ops

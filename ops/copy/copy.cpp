@@ -32,11 +32,13 @@ void copy_(const Tensor& target, const Tensor& source) {
 
 void register_copy(OpRegistry& registry);
 void register_copy(OpRegistry& registry) {
-  registry.add({.name = "copy",
-                .inputs = {{"x"}},
-                .outputs = {{"y"}},
-                .infer = infer_copy,
-                .gradient = copy_gradient});
+  registry.add(
+      {.name = "copy",
+       .inputs = {{"x"}},
+       .outputs = {{"y"}},
+       .infer = infer_copy,
+       .gradient = copy_gradient,
+       .traits = {.precision = Precision::kFollow, .layout = {.kind = LayoutRule::Kind::kAnyOrder}}});
   registry.add({.name = "copy_",
                 .inputs = {{.name = "target", .mutated = true}, {"source"}},
                 .infer = infer_copy_into});

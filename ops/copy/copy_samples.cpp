@@ -1,4 +1,4 @@
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,8 +1,8 @@
 // Accesses of 16 bytes to the batch, of words to the images where a window allows it. Neighbouring threads
 // have neighbouring pixels, so that whole lines are read and written.
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/crop_images/crop_images_math.h>

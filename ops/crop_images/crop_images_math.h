@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <sinter/core/runtime/random.h>  // SINTER_HOST_DEVICE
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/pad/pad.h>
 

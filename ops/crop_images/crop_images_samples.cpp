@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <sinter/ops/common/image_samples.h>
+#include <sinter/ops/common/samples/image_samples.h>
 #include <sinter/ops/crop_images/crop_images.h>
 
 namespace sinter::ops {
@@ -68,6 +68,7 @@ void register_crop_images_samples(SampleRegistry& registry) {
                 .make = make_crop_images,
                 .reference = crop_images_reference,
                 .dtypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16},
+                .term_size = image_terms<CropImagesAttributes>,
                 .check_gradient = false});
 }
 

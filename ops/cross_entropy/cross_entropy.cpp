@@ -14,6 +14,12 @@ void check_inputs(const InferContext& context, const Attributes& options) {
   SINTER_CHECK(logits[1] > 0, "[{}] expected at least one class but got logits of shape {}", tag, logits);
   SINTER_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
                "[{}] expected label_smoothing in [0, 1] but got {}", tag, options.label_smoothing);
+  const TensorSpec& target = context.input(1);
+  SINTER_CHECK(
+      target.dtype != DType::kInt64 || target.shape.rank() != 2,
+      "[{}] expected class indices of shape ({},), one for each row of the logits, but got shape {}{}", tag,
+      logits[0], target.shape,
+      target.shape == Shape{logits[0], 1} ? "; ops::squeeze(target, 1) gives it" : "");
   if (context.shape(1).rank() == 2) {
     context.expect_same_dtype(1, 0);
     context.expect_shape(1, logits);
@@ -100,7 +106,8 @@ void register_cross_entropy(OpRegistry& registry) {
                 .outputs = {{"loss"}, {.name = "log_sum", .differentiable = false}},
                 .infer = infer_cross_entropy,
                 .gradient = cross_entropy_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1}), .outputs = reads_of({1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1}), .outputs = reads_of({1})},
+                .traits = {.precision = Precision::kFloat32}});
   registry.add({.name = "cross_entropy_grad",
                 .inputs = {{"logits"}, {"target"}, {"log_sum"}, {"dloss"}},
                 .outputs = {{"dlogits"}, {"dtarget"}},

@@ -5,8 +5,8 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/cpu/row_math_cpu.h>
 #include <sinter/ops/common/lanes.h>
-#include <sinter/ops/common/row_math_cpu.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::ops {

@@ -5,7 +5,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/row_reduce_cuda.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::ops {

@@ -1,6 +1,7 @@
+#include <algorithm>
 #include <cmath>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::ops {
@@ -119,14 +120,38 @@ std::vector<ReferenceTensor> cross_entropy_grad_reference(const OpSample& sample
   return {dlogits, dtarget};
 }
 
+/// The largest of what the gradients are differences of: of the logits' the target's share, and what the
+/// softmax takes of it; of the target's a logit and the logarithm of the sum.
+double cross_entropy_grad_terms(const OpSample& sample, size_t output) {
+  const auto& attributes = sample.attributes.as<CrossEntropyGradAttributes>();
+  const ReferenceTensor x = reference_of(sample.inputs[0]), dloss = reference_of(sample.inputs[3]);
+  const ReferenceTensor log_sum = reference_of(sample.inputs[2]);
+  const int64_t classes = x.shape[1];
+  double counted = 0, largest = 0;
+  const auto q = target_distribution(sample, attributes.label_smoothing, attributes.ignore_index, counted);
+  for (int64_t i = 0; i < x.shape.numel(); ++i) {
+    double scale = dloss[attributes.reduction == Reduction::kNone ? i / classes : 0];
+    if (attributes.reduction == Reduction::kMean) scale /= counted;
+    const double term =
+        output == 0 ? q[static_cast<size_t>(i)] : std::abs(x[i]) + std::abs(log_sum[i / classes]);
+    largest = std::max(largest, std::abs(scale * term));
+  }
+  return largest;
+}
+
 }  // namespace
 
 void register_cross_entropy_samples(SampleRegistry& registry);
 void register_cross_entropy_samples(SampleRegistry& registry) {
-  registry.add({.op = "cross_entropy", .make = make_cross_entropy, .reference = cross_entropy_reference});
+  // The loss of a likely class is what is left of two numbers of a few units.
+  registry.add({.op = "cross_entropy",
+                .make = make_cross_entropy,
+                .reference = cross_entropy_reference,
+                .term_size = unit_terms});
   registry.add({.op = "cross_entropy_grad",
                 .make = make_cross_entropy_grad,
                 .reference = cross_entropy_grad_reference,
+                .term_size = cross_entropy_grad_terms,
                 .check_gradient = false});
 }
 

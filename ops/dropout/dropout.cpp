@@ -1,5 +1,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/dropout/dropout.h>
+#include <sinter/ops/random_key/random_key.h>
 
 namespace sinter::ops {
 namespace {
@@ -25,9 +26,7 @@ std::vector<Tensor> dropout_gradient(const GradientContext& context) {
 Tensor dropout(const Tensor& x, double p, Generator& generator) {
   check_probability(p);
   if (p == 0.0) return x;
-  const RandomKey key = generator.next(x.numel());
-  const std::vector<int64_t> words{static_cast<int64_t>(key.seed), static_cast<int64_t>(key.offset)};
-  return dropout_with_key(x, Tensor::from_values(words, Shape{2}, x.device()), p);
+  return dropout_with_key(x, random_key(generator.next(x.numel()), x.device()), p);
 }
 
 Tensor dropout_with_key(const Tensor& x, const Tensor& key, double p) {
@@ -37,12 +36,14 @@ Tensor dropout_with_key(const Tensor& x, const Tensor& key, double p) {
 
 void register_dropout(OpRegistry& registry);
 void register_dropout(OpRegistry& registry) {
+  // Its layout is fixed: which elements are dropped goes by their places in memory.
   registry.add({.name = "dropout",
                 .inputs = {{"x"}, {"key"}},
                 .outputs = {{"y"}},
                 .infer = infer_dropout,
                 .gradient = dropout_gradient,
-                .gradient_reads = {.inputs = reads_of({1})}});
+                .gradient_reads = {.inputs = reads_of({1})},
+                .traits = {.elementwise = true, .precision = Precision::kFollow}});
 }
 
 }  // namespace sinter::ops

@@ -1,5 +1,5 @@
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/dropout/dropout_math.h>

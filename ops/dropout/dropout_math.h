@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/core/runtime/random.h>
 
 namespace sinter::ops {

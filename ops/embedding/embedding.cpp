@@ -1,5 +1,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {
 namespace {
@@ -35,6 +36,14 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   return call_single(op, {weight, indices});
 }
 
+Tensor take_rows(const Tensor& x, const Tensor& indices) {
+  SINTER_CHECK(x.rank() >= 1, "[take_rows] expected x of rank 1 or more but got shape {}", x.shape());
+  const Shape row = x.shape().without(0);
+  std::vector<int64_t> extents(indices.shape().begin(), indices.shape().end());
+  extents.insert(extents.end(), row.begin(), row.end());
+  return reshape(embedding(reshape(x, {x.size(0), row.numel()}), indices), extents);
+}
+
 Tensor embedding_grad(const Tensor& dy, const Tensor& indices, int64_t rows) {
   static const Op& op = builtin("embedding_grad");
   return call_single(op, {dy, indices}, EmbeddingGradAttributes{rows});
@@ -47,7 +56,8 @@ void register_embedding(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_embedding,
                 .gradient = embedding_gradient,
-                .gradient_reads = {.inputs = reads_of({1})}});
+                .gradient_reads = {.inputs = reads_of({1})},
+                .traits = {.precision = Precision::kReduced}});
   registry.add({.name = "embedding_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dweight"}},

@@ -19,6 +19,12 @@ struct EmbeddingGradAttributes {
 /// (0 for integer dtypes).
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 
+/// x[indices]: x of rank >= 1 and any dtype, indices of any shape and dtype int64, to (indices..., all axes
+/// of x but the first); indices out of range as in embedding. `take_rows(images, order)` puts a batch into
+/// another order; torch's x[indices], or index_select along axis 0. gather() picks along any axis, element by
+/// element.
+Tensor take_rows(const Tensor& x, const Tensor& indices);
+
 /// The gradient of embedding for a table of `rows` rows: row v is the sum of the rows of dy whose index is v,
 /// added in the order of the indices (deterministic), in float32 for the 16-bit dtypes. An index outside [0,
 /// rows) is an InvalidArgument on the CPU and adds nothing on a GPU.

@@ -4,7 +4,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/index_check_cpu.h>
+#include <sinter/ops/common/cpu/index_check_cpu.h>
 #include <sinter/ops/embedding/embedding.h>
 
 namespace sinter::ops {

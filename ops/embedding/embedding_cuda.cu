@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/copy_units_cuda.h>
-#include <sinter/ops/common/index_divide_cuda.h>
+#include <sinter/ops/common/cuda/copy_units_cuda.h>
+#include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/embedding/embedding.h>
 
 namespace sinter::ops {

@@ -1,4 +1,4 @@
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/embedding/embedding.h>
 
 namespace sinter::ops {
@@ -47,6 +47,7 @@ void register_embedding_samples(SampleRegistry& registry) {
   registry.add({.op = "embedding_grad",
                 .make = make_embedding_grad,
                 .reference = embedding_grad_reference,
+                .term_size = product_terms<embedding_grad_reference>,
                 .check_gradient = false});
 }
 

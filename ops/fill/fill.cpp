@@ -23,11 +23,20 @@ bool can_hold(DType dtype, double value) {
   }
 }
 
+void check_value(const InferContext& context, DType dtype, double value) {
+  SINTER_CHECK(can_hold(dtype, value), "[{}] expected a value that {} can represent but got {}",
+               context.tag(), dtype, value);
+}
+
 std::vector<TensorSpec> infer_fill(const InferContext& context) {
-  const double value = context.attributes<FillAttributes>().value;
-  SINTER_CHECK(can_hold(context.input(0).dtype, value),
-               "[fill_] expected a value that {} can represent but got {}", context.input(0).dtype, value);
+  check_value(context, context.input(0).dtype, context.attributes<FillAttributes>().value);
   return {};
+}
+
+std::vector<TensorSpec> infer_full(const InferContext& context) {
+  const auto& attributes = context.attributes<FullAttributes>();
+  check_value(context, attributes.dtype, attributes.value);
+  return {{attributes.shape, attributes.dtype, attributes.device}};
 }
 
 }  // namespace
@@ -38,9 +47,9 @@ void fill_(const Tensor& target, double value) {
 }
 
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
-  Tensor made = Tensor::empty(shape, dtype, device);
-  fill_(made, value);
-  return made;
+  static const Op& op = builtin("full");
+  return call_single(op, {},
+                     FullAttributes{.value = value, .shape = shape, .dtype = dtype, .device = device});
 }
 
 Tensor zeros(const Shape& shape, DType dtype, Device device) {
@@ -66,6 +75,7 @@ Tensor ones_like(const Tensor& x) {
 void register_fill(OpRegistry& registry);
 void register_fill(OpRegistry& registry) {
   registry.add({.name = "fill_", .inputs = {{.name = "target", .mutated = true}}, .infer = infer_fill});
+  registry.add({.name = "full", .inputs = {}, .outputs = {{"y"}}, .infer = infer_full});
 }
 
 }  // namespace sinter::ops

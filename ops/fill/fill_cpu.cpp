@@ -1,18 +1,25 @@
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill_attributes.h>
 
 namespace sinter::ops {
 namespace {
 
-void run_fill(const KernelContext& context) {
-  const TensorView& target = context.input(0);
-  dispatch_all(target.dtype, "fill_", [&]<class T> {
-    const T value = static_cast<T>(context.attributes<FillAttributes>().value);
+void fill(const TensorView& target, double value) {
+  dispatch_all(target.dtype, "fill", [&]<class T> {
+    const T element = static_cast<T>(value);
     parallel_for(target.numel(), kElementwiseGrain, [&](int64_t begin, int64_t end) {
-      std::fill(target.as<T>() + begin, target.as<T>() + end, value);
+      std::fill(target.as<T>() + begin, target.as<T>() + end, element);
     });
   });
+}
+
+void run_fill(const KernelContext& context) {
+  fill(context.input(0), context.attributes<FillAttributes>().value);
+}
+
+void run_full(const KernelContext& context) {
+  fill(context.output(0), context.attributes<FullAttributes>().value);
 }
 
 }  // namespace
@@ -20,6 +27,7 @@ void run_fill(const KernelContext& context) {
 void register_fill_cpu(OpRegistry& registry);
 void register_fill_cpu(OpRegistry& registry) {
   registry.add_kernel("fill_", {.device = DeviceType::kCpu, .run = run_fill});
+  registry.add_kernel("full", {.device = DeviceType::kCpu, .run = run_full});
 }
 
 }  // namespace sinter::ops

@@ -58,7 +58,8 @@ void register_gather(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_gather,
                 .gradient = gather_gradient,
-                .gradient_reads = {.inputs = reads_of({1})}});
+                .gradient_reads = {.inputs = reads_of({1})},
+                .traits = {.precision = Precision::kFollow}});
   registry.add({.name = "gather_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dx"}},

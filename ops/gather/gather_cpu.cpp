@@ -6,8 +6,8 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/cpu/index_check_cpu.h>
 #include <sinter/ops/common/element_bits.h>
-#include <sinter/ops/common/index_check_cpu.h>
 #include <sinter/ops/gather/gather.h>
 
 namespace sinter::ops {

@@ -6,9 +6,9 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/cuda/elementwise_cuda.h>
+#include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/common/element_bits.h>
-#include <sinter/ops/common/elementwise_cuda.h>
-#include <sinter/ops/common/index_divide_cuda.h>
 #include <sinter/ops/gather/gather.h>
 
 namespace sinter::ops {

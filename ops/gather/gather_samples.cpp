@@ -1,4 +1,4 @@
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/gather/gather.h>
 
 namespace sinter::ops {
@@ -78,6 +78,7 @@ void register_gather_samples(SampleRegistry& registry) {
   registry.add({.op = "gather_grad",
                 .make = make_gather_grad,
                 .reference = gather_grad_reference,
+                .term_size = product_terms<gather_grad_reference>,
                 .check_gradient = false});
 }
 

@@ -1,8 +1,8 @@
 // The norm in two passes: one partial sum for each block of each tensor, then their sum by a single block.
-#include <sinter/core/cuda/block_reduce.h>
+#include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/multi_tensor_cuda.h>
-#include <sinter/ops/common/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/multi_tensor_cuda.h>
+#include <sinter/ops/common/cuda/row_reduce_cuda.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,3 +1,4 @@
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 
@@ -35,6 +36,16 @@ std::vector<TensorSpec> infer_l2_normalize_grad(const InferContext& context) {
   return {context.input(0)};
 }
 
+/// The norms are one axis less: the others must follow each other as before.
+std::optional<Attributes> reorder_l2_normalize(const Attributes& attributes, std::span<const int64_t> order) {
+  const int64_t axis = attributes.as<L2NormalizeAttributes>().axis;
+  const auto rank = static_cast<int64_t>(order.size());
+  std::array<bool, kMaxRank> mask{};
+  mask[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
+  if (!keeps_order(mask, false, order)) return std::nullopt;
+  return reorder_axis(attributes, order);
+}
+
 }  // namespace
 
 Tensor l2_normalize(const Tensor& x, int64_t axis, double epsilon) {
@@ -51,12 +62,15 @@ Tensor l2_normalize_grad(const Tensor& y, const Tensor& norm, const Tensor& dy, 
 
 void register_l2_normalize(OpRegistry& registry);
 void register_l2_normalize(OpRegistry& registry) {
-  registry.add({.name = "l2_normalize",
-                .inputs = {{"x"}},
-                .outputs = {{"y"}, {.name = "norm", .differentiable = false}},
-                .infer = infer_l2_normalize,
-                .gradient = l2_normalize_gradient,
-                .gradient_reads = {.outputs = reads_of({0, 1})}});
+  registry.add(
+      {.name = "l2_normalize",
+       .inputs = {{"x"}},
+       .outputs = {{"y"}, {.name = "norm", .differentiable = false}},
+       .infer = infer_l2_normalize,
+       .gradient = l2_normalize_gradient,
+       .gradient_reads = {.outputs = reads_of({0, 1})},
+       .traits = {.precision = Precision::kFollow,
+                  .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_l2_normalize}}});
   registry.add({.name = "l2_normalize_grad",
                 .inputs = {{"y"}, {"norm"}, {"dy"}},
                 .outputs = {{"dx"}},

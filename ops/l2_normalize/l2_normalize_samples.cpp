@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 
 namespace sinter::ops {
@@ -55,7 +55,9 @@ OpSample make_l2_normalize_grad(SampleMaker& maker) {
   return sample;
 }
 
-std::vector<ReferenceTensor> l2_normalize_grad_reference(const OpSample& sample) {
+/// (dy + sign * y sum(y dy)) / norm: the gradient with sign -1, and the size of its terms with sign 1 and a
+/// sample of absolute values.
+ReferenceTensor l2_normalize_gradient(const OpSample& sample, double sign) {
   const ReferenceTensor y = reference_of(sample.inputs[0]);
   const ReferenceTensor norm = reference_of(sample.inputs[1]);
   ReferenceTensor dx = reference_of(sample.inputs[2]);
@@ -66,9 +68,17 @@ std::vector<ReferenceTensor> l2_normalize_grad_reference(const OpSample& sample)
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     const int64_t line = lines.of(i);
     const double n = norm[line];
-    dx[i] = n < epsilon ? dx[i] / epsilon : (dx[i] - y[i] * along[static_cast<size_t>(line)]) / n;
+    dx[i] = n < epsilon ? dx[i] / epsilon : (dx[i] + sign * y[i] * along[static_cast<size_t>(line)]) / n;
   }
-  return {dx};
+  return dx;
+}
+
+std::vector<ReferenceTensor> l2_normalize_grad_reference(const OpSample& sample) {
+  return {l2_normalize_gradient(sample, -1.0)};
+}
+
+double l2_normalize_grad_terms(const OpSample& sample, size_t) {
+  return largest_of(l2_normalize_gradient(absolute(sample), 1.0));
 }
 
 }  // namespace
@@ -79,6 +89,7 @@ void register_l2_normalize_samples(SampleRegistry& registry) {
   registry.add({.op = "l2_normalize_grad",
                 .make = make_l2_normalize_grad,
                 .reference = l2_normalize_grad_reference,
+                .term_size = l2_normalize_grad_terms,
                 .check_gradient = false});
 }
 

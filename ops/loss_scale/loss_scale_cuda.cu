@@ -1,4 +1,4 @@
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/loss_scale/loss_scale_math.h>

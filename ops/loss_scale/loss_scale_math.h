@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
 
 namespace sinter::ops {

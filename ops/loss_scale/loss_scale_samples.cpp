@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
 
 namespace sinter::ops {

@@ -1,6 +1,6 @@
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
@@ -127,6 +127,22 @@ std::vector<Tensor> linear_grad_weight_bias_gradient(const GradientContext& cont
   return gradients;
 }
 
+/// A product of an m x k and a k x n matrix: 2 m k n operations, times the batch that comes out.
+double matmul_flops(const InferContext& context, std::span<const TensorSpec> outputs) {
+  const int64_t k = context.shape(0)[context.attributes<MatmulOptions>().transpose_a ? -2 : -1];
+  return 2.0 * static_cast<double>(outputs[0].shape.numel()) * static_cast<double>(k);
+}
+
+/// 2 M K N for M rows of K features in and N out; a bias is left out.
+double linear_flops(const InferContext& context, std::span<const TensorSpec> outputs) {
+  return 2.0 * static_cast<double>(outputs[0].shape.numel()) * static_cast<double>(context.shape(1)[1]);
+}
+
+/// 2 M K N as linear; the bias's sum is left out.
+double linear_grad_weight_flops(const InferContext& context, std::span<const TensorSpec>) {
+  return 2.0 * static_cast<double>(context.shape(0).numel()) * static_cast<double>(context.shape(1)[-1]);
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
@@ -157,25 +173,33 @@ void register_matmul(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_matmul,
                 .gradient = matmul_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = matmul_flops});
   registry.add({.name = "linear",
                 .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
                 .outputs = {{"y"}},
                 .infer = infer_linear,
                 .gradient = linear_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = linear_flops});
   registry.add({.name = "linear_grad_weight",
                 .inputs = {{"dy"}, {"x"}},
                 .outputs = {{"dweight"}},
                 .infer = infer_linear_grad_weight,
                 .gradient = linear_grad_weight_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = linear_grad_weight_flops});
   registry.add({.name = "linear_grad_weight_bias",
                 .inputs = {{"dy"}, {"x"}},
                 .outputs = {{"dweight"}, {"dbias"}},
                 .infer = infer_linear_grad_weight_bias,
                 .gradient = linear_grad_weight_bias_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = linear_grad_weight_flops});
 }
 
 }  // namespace sinter::ops

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/eigen.h>
+#include <sinter/ops/common/cpu/matrix_product_cpu.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 
 namespace sinter::ops {
@@ -25,13 +25,6 @@ struct Products {
 
   int64_t batch() const { return static_cast<int64_t>(a_index.size()); }
 };
-
-template <class C>
-using RowMajor = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class C>
-using ConstMap = Eigen::Map<const RowMajor<C>>;
-template <class C>
-using BlockMap = Eigen::Map<RowMajor<C>, 0, Eigen::OuterStride<>>;
 
 /// Rows and columns of c that one call of Eigen computes. Eigen sums in blocks whose size depends on the
 /// extents it is given, so the tiles must not depend on the number of threads.
@@ -62,22 +55,18 @@ void multiply_tile(const Products& p, const TileGrid& grid, int64_t tile, const 
   const int64_t row = tile / grid.across * grid.rows, column = tile % grid.across * grid.columns;
   const int64_t rows = std::min(grid.rows, p.m - row), columns = std::min(grid.columns, p.n - column);
   if (rows <= 0 || columns <= 0) return;
-  BlockMap<C> out(c + row * p.n + column, rows, columns, Eigen::OuterStride<>(p.n));
-  const ConstMap<C> left(a, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
-  const ConstMap<C> right(b, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
-  if (p.k == 0) {
-    out.setZero();
-  } else if (p.transpose_a && p.transpose_b) {
-    out.noalias() = left.middleCols(row, rows).transpose() * right.middleRows(column, columns).transpose();
-  } else if (p.transpose_a) {
-    out.noalias() = left.middleCols(row, rows).transpose() * right.middleCols(column, columns);
-  } else if (p.transpose_b) {
-    out.noalias() = left.middleRows(row, rows) * right.middleRows(column, columns).transpose();
-  } else {
-    out.noalias() = left.middleRows(row, rows) * right.middleCols(column, columns);
+  // The tile's rows of op(a) and columns of op(b), where they lie in a and b.
+  const MatrixView<const C> left = p.transpose_a ? MatrixView<const C>{a + row, p.k, rows, p.m}.transposed()
+                                                 : MatrixView<const C>{a + row * p.k, rows, p.k, p.k};
+  const MatrixView<const C> right =
+      p.transpose_b ? MatrixView<const C>{b + column * p.k, columns, p.k, p.k}.transposed()
+                    : MatrixView<const C>{b + column, p.k, columns, p.n};
+  C* out = c + row * p.n + column;
+  multiply_matrices(left, right, MatrixView<C>{out, rows, columns, p.n});
+  if (bias == nullptr) return;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) out[i * p.n + j] += bias[column + j];
   }
-  if (bias != nullptr)
-    out.rowwise() += Eigen::Map<const Eigen::Matrix<C, 1, Eigen::Dynamic>>(bias + column, columns);
 }
 
 template <class C>

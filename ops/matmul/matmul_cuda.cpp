@@ -1,18 +1,21 @@
 // Matrix products on a GPU: through cuBLASLt, or as products with a few vectors where those are faster.
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
-#include <sinter/core/cuda/cublaslt_matmul.h>
+#include <sinter/core/cuda/cublaslt/cublaslt_matmul.h>
 #include <sinter/core/cuda/cuda_check.h>
-#include <sinter/ops/common/add_bias_cuda.h>
+#include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
-#include <sinter/ops/matmul/batch_runs.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matmul/thin_matmul.h>
+#include <sinter/ops/matvec/batch.h>
+#include <sinter/ops/matvec/batch_runs.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
 
@@ -25,25 +28,69 @@ std::byte* at(const TensorView& view, int64_t element) {
   return view.as<std::byte>() + element * static_cast<int64_t>(size_of(view.dtype));
 }
 
-/// Sums of no terms.
-void fill_with_zeros(const KernelContext& context, size_t output = 0) {
-  const TensorView& y = context.output(output);
+void fill_with_zeros(const KernelContext& context) {
+  const TensorView& y = context.output(0);
   SINTER_CUDA_CHECK(cudaMemsetAsync(y.data, 0, static_cast<size_t>(y.numel()) * size_of(y.dtype),
                                     static_cast<cudaStream_t>(context.stream().native)));
 }
 
-size_t workspace_bytes(const KernelQuery& query) {
-  return query.output(0).shape.numel() > 0 ? cuda::kMatmulWorkspace : 0;
+/// Of element `offset` of input i.
+size_t alignment_at(const KernelQuery& query, size_t i, int64_t offset) {
+  const size_t bytes = static_cast<size_t>(offset) * size_of(query.input(i).dtype);
+  return query.alignment(i, size_t{1} << std::countr_zero(bytes | cuda::kMatmulAlignment));
 }
 
-/// The products of a matmul call. Call is KernelQuery or KernelContext.
+/// Products through cuBLASLt: each has a plan and begins at elements of a, b and y.
+struct PreparedProducts final : Prepared {
+  struct Product {
+    std::shared_ptr<const cuda::MatmulPlan> plan;
+    int64_t a = 0, b = 0, y = 0;
+  };
+  std::vector<Product> products;
+  bool is_zero = false;    // y has elements, and each is a sum of no terms
+  size_t other_bytes = 0;  // scratch for what follows the products
+
+  size_t workspace_bytes() const override {
+    size_t most = other_bytes;
+    for (const Product& product : products) most = std::max(most, product.plan->workspace_bytes());
+    return most;
+  }
+  /// y, its array `extra` included if that is not null; whether the extra was done.
+  bool run(const KernelContext& context, const void* extra = nullptr) const {
+    if (is_zero) fill_with_zeros(context);
+    bool done = false;
+    for (const auto& [plan, a, b, y] : products) {
+      done = extra != nullptr && plan->does_extra();
+      plan->run(context.stream(), at(context.input(0), a), at(context.input(1), b), at(context.output(0), y),
+                extra, context.workspace());
+    }
+    return done;
+  }
+};
+
+/// A plan for a product of inputs 0 and 1 that starts at these elements.
+PreparedProducts::Product find_product(const KernelQuery& query, const MatmulProblem& problem, int64_t a = 0,
+                                       int64_t b = 0, int64_t y = 0,
+                                       cuda::MatmulExtra extra = cuda::MatmulExtra::kNone) {
+  const TensorSpec& output = query.output(0);
+  const size_t y_bytes = static_cast<size_t>(y) * size_of(output.dtype) | cuda::kMatmulAlignment;
+  return {
+      cuda::find_matmul_plan({.problem = problem,
+                              .device = output.device.index,
+                              .extra = extra,
+                              .alignments = {alignment_at(query, 0, a), alignment_at(query, 1, b),
+                                             size_t{1} << std::countr_zero(y_bytes)},
+                              .workspace_limit = std::min(cuda::kMatmulWorkspace, query.workspace_limit())}),
+      a, b, y};
+}
+
+/// The products of a matmul call.
 struct Products {
   MatmulOptions options;
   int64_t m = 0, n = 0, k = 0;
 
-  template <class Call>
-  explicit Products(const Call& call)
-      : options(call.template attributes<MatmulOptions>()),
+  explicit Products(const KernelQuery& call)
+      : options(call.attributes<MatmulOptions>()),
         m(call.output(0).shape[-2]),
         n(call.output(0).shape[-1]),
         k(call.input(0).shape[options.transpose_a ? -2 : -1]) {}
@@ -55,21 +102,21 @@ struct Products {
   }
 };
 
-template <class Call, class Body>
-void for_each_product(const Call& call, Body&& body, int64_t most = std::numeric_limits<int32_t>::max()) {
+template <class Body>
+void for_each_product(const KernelQuery& call, Body&& body,
+                      int64_t most = std::numeric_limits<int32_t>::max()) {
   for_each_batch_run(batch_shape(call.output(0).shape, 2), batch_shape(call.input(0).shape, 2),
                      batch_shape(call.input(1).shape, 2), body, most);
 }
 
-void run_matmul(const KernelContext& context) {
-  const TensorView &a = context.input(0), &b = context.input(1), &y = context.output(0);
-  if (y.numel() == 0) return;
-  const Products products(context);
-  if (products.k == 0) {
-    fill_with_zeros(context);
-    return;
-  }
-  for_each_product(context, [&](const BatchRun& run) {
+std::shared_ptr<const Prepared> prepare_matmul(const KernelQuery& query) {
+  auto prepared = std::make_shared<PreparedProducts>();
+  const TensorSpec& y = query.output(0);
+  if (y.shape.numel() == 0) return prepared;
+  const Products products(query);
+  prepared->is_zero = products.k == 0;
+  if (prepared->is_zero) return prepared;
+  for_each_product(query, [&](const BatchRun& run) {
     MatmulProblem problem{.dtype = y.dtype,
                           .transpose_a = products.options.transpose_a,
                           .transpose_b = products.options.transpose_b,
@@ -84,80 +131,83 @@ void run_matmul(const KernelContext& context) {
       problem.batch = 1;
     }
     if (problem.batch == 1) problem.a_stride = problem.b_stride = 0;
-    cuda::run_matmul(context.stream(), problem, at(a, run.a * products.m * products.k),
-                     at(b, run.b * products.k * products.n), at(y, run.first * products.m * products.n), {},
-                     context.workspace(), context.workspace_bytes());
+    prepared->products.push_back(find_product(query, problem, run.a * products.m * products.k,
+                                              run.b * products.k * products.n,
+                                              run.first * products.m * products.n));
   });
+  return prepared;
+}
+
+void run_matmul(const KernelContext& context) {
+  context.prepared<PreparedProducts>().run(context);
 }
 
 // ---- as products with a few vectors
 
-/// Calls `body(run, thin)` for all runs, where `thin` may be empty.
-template <class Call, class Body>
-void for_each_thin(const Call& call, Body&& body) {
+/// Products through the thin kernels: each begins at elements of a, b and y.
+struct PreparedThin final : Prepared {
+  struct Product {
+    ThinMatmul thin;
+    int64_t a = 0, b = 0, y = 0;
+  };
+  std::vector<Product> products;
+
+  size_t workspace_bytes() const override {
+    size_t most = 0;
+    for (const Product& product : products) most = std::max(most, thin_workspace(product.thin.problem));
+    return most;
+  }
+};
+
+/// Null unless all products of the call are thin, and faster so.
+std::shared_ptr<const Prepared> prepare_thin(const KernelQuery& query) {
   constexpr int64_t kMostOuts = int64_t{1} << 30;
-  const Products products(call);
-  const auto run_product = [&](const BatchRun& run) {
+  if (query.output(0).shape.numel() == 0) return nullptr;
+  const Products products(query);
+  auto prepared = std::make_shared<PreparedThin>();
+  bool can = true;
+  const auto add = [&](const BatchRun& run) {
+    if (!can) return;
     BatchRun one = run;
     int64_t m = products.m;
     if (products.is_tall(run)) m *= run.count, one.count = 1, one.a_step = 0;
-    body(run, as_thin(products.options, call.output(0).dtype, m, products.n, products.k, one));
+    const auto thin = as_thin(products.options, query.output(0).dtype, m, products.n, products.k, one);
+    can = thin && is_thin_faster(thin->problem);
+    if (!can) return;
+    prepared->products.push_back({*thin, run.a * products.m * products.k, run.b * products.k * products.n,
+                                  run.first * products.m * products.n});
   };
-  for_each_product(call, run_product,
+  for_each_product(query, add,
                    std::max<int64_t>(kMostOuts / std::max<int64_t>({products.m, products.n, 1}), 1));
-}
-
-bool can_run_thin(const KernelQuery& query) {
-  if (query.output(0).shape.numel() == 0) return false;
-  bool can = true;
-  for_each_thin(query, [&](const BatchRun&, const std::optional<ThinMatmul>& thin) {
-    can = can && thin && is_thin_faster(thin->problem);
-  });
-  return can;
-}
-
-size_t thin_matmul_workspace(const KernelQuery& query) {
-  size_t most = 0;
-  for_each_thin(query, [&](const BatchRun&, const std::optional<ThinMatmul>& thin) {
-    most = std::max(most, thin_workspace(thin->problem));
-  });
-  return most;
+  if (!can) return nullptr;
+  return prepared;
 }
 
 void run_thin(const KernelContext& context) {
-  const TensorView &a = context.input(0), &b = context.input(1), &y = context.output(0);
-  const Products products(context);
-  for_each_thin(context, [&](const BatchRun& run, const std::optional<ThinMatmul>& thin) {
-    const std::byte *left = at(a, run.a * products.m * products.k),
-                    *right = at(b, run.b * products.k * products.n);
-    multiply_thin(context.stream(), thin->problem, thin->swapped ? right : left, thin->swapped ? left : right,
-                  at(y, run.first * products.m * products.n), context.workspace());
-  });
+  for (const auto& [thin, a, b, y] : context.prepared<PreparedThin>().products) {
+    const std::byte *left = at(context.input(0), a), *right = at(context.input(1), b);
+    multiply_thin(context.stream(), thin.problem, thin.swapped ? right : left, thin.swapped ? left : right,
+                  at(context.output(0), y), context.workspace());
+  }
 }
 
 // ---- the linear layer
 
-/// x weight^T as products with a few vectors; nothing if both x and weight have many rows.
-template <class Call>
-std::optional<ThinMatmul> thin_linear(const Call& call) {
-  const Shape &weight = call.input(1).shape, &y = call.output(0).shape;
-  if (y.numel() == 0) return std::nullopt;
-  return as_thin({.transpose_b = true}, call.output(0).dtype, y.numel() / weight[0], weight[0], weight[1],
-                 {.count = 1});
-}
-
-bool can_run_thin_linear(const KernelQuery& query) {
-  const auto thin = thin_linear(query);
-  return thin && is_thin_faster(thin->problem);
-}
-
-size_t thin_linear_workspace(const KernelQuery& query) {
-  return thin_workspace(thin_linear(query)->problem);
+/// x weight^T as products with a few vectors; null if both x and weight have many rows.
+std::shared_ptr<const Prepared> prepare_thin_linear(const KernelQuery& query) {
+  const Shape &weight = query.input(1).shape, &y = query.output(0).shape;
+  if (y.numel() == 0) return nullptr;
+  const auto thin = as_thin({.transpose_b = true}, query.output(0).dtype, y.numel() / weight[0], weight[0],
+                            weight[1], {.count = 1});
+  if (!thin || !is_thin_faster(thin->problem)) return nullptr;
+  auto prepared = std::make_shared<PreparedThin>();
+  prepared->products.push_back({*thin});
+  return prepared;
 }
 
 void run_thin_linear(const KernelContext& context) {
   const TensorView &x = context.input(0), &weight = context.input(1);
-  const auto [problem, swapped] = *thin_linear(context);
+  const auto& [problem, swapped] = context.prepared<PreparedThin>().products.front().thin;
   // Swapped, the sums of a vector are those of all outputs for one row of x; else those of one output.
   const ThinBias bias{.data = context.has_input(2) ? context.input(2).data : nullptr,
                       .vector = swapped ? 0 : 1,
@@ -166,21 +216,31 @@ void run_thin_linear(const KernelContext& context) {
                 context.output(0).data, context.workspace(), bias);
 }
 
+std::shared_ptr<const Prepared> prepare_linear(const KernelQuery& query) {
+  const Shape &weight = query.input(1).shape, &y = query.output(0).shape;
+  auto prepared = std::make_shared<PreparedProducts>();
+  if (y.numel() == 0) return prepared;
+  prepared->is_zero = weight[1] == 0;
+  if (prepared->is_zero) return prepared;
+  const bool has_bias = query.has_input(2) && query.is_aligned(2, cuda::kMatmulAlignment);
+  prepared->products.push_back(find_product(query,
+                                            {.dtype = query.output(0).dtype,
+                                             .transpose_b = true,
+                                             .m = y.numel() / weight[0],
+                                             .n = weight[0],
+                                             .k = weight[1]},
+                                            0, 0, 0,
+                                            has_bias ? cuda::MatmulExtra::kBias : cuda::MatmulExtra::kNone));
+  return prepared;
+}
+
 void run_linear(const KernelContext& context) {
-  const TensorView &x = context.input(0), &weight = context.input(1), &y = context.output(0);
-  const int64_t out = weight.shape[0], in = weight.shape[1];
-  if (y.numel() == 0) return;
-  const int64_t rows = y.numel() / out;
-  const void* bias = context.has_input(2) ? context.input(2).data : nullptr;
-  bool bias_added = false;
-  if (in == 0) {
-    fill_with_zeros(context);
-  } else {
-    const MatmulProblem problem{.dtype = y.dtype, .transpose_b = true, .m = rows, .n = out, .k = in};
-    bias_added = cuda::run_matmul(context.stream(), problem, x.data, weight.data, y.data, {.bias = bias},
-                                  context.workspace(), context.workspace_bytes());
-  }
-  if (bias != nullptr && !bias_added) add_bias_cuda(context.stream(), y.dtype, y.data, bias, rows, out, 1);
+  const TensorView& y = context.output(0);
+  const void* const bias = context.has_input(2) ? context.input(2).data : nullptr;
+  const bool bias_added = context.prepared<PreparedProducts>().run(context, bias);
+  if (bias == nullptr || bias_added || y.numel() == 0) return;
+  const int64_t out = context.input(1).shape[0];
+  add_bias_cuda(context.stream(), y.dtype, y.data, bias, y.numel() / out, out, 1);
 }
 
 /// Whether cuBLASLt is faster with the sums for the bias than without them and a kernel for the sums, as
@@ -192,74 +252,51 @@ bool is_faster_with_bias_sums(const MatmulProblem& problem) {
   return problem.k <= kMostRows && (aligned || !is_half(problem.dtype));
 }
 
-/// dweight, if it is not empty; true if cuBLASLt has computed dbias (unless that is null) on the way.
-bool run_grad_weight(const KernelContext& context, void* dbias) {
-  const TensorView &dy = context.input(0), &x = context.input(1), &dweight = context.output(0);
+/// dweight from dy (input 0) and x (input 1), and dbias if it is an output.
+std::shared_ptr<const Prepared> prepare_grad_weight(const KernelQuery& query) {
+  const TensorSpec& dweight = query.output(0);
+  const bool has_bias = query.output_count() > 1;
+  auto prepared = std::make_shared<PreparedProducts>();
+  if (has_bias) prepared->other_bytes = sum_to_workspace_cuda(query.input(0), query.output(1).shape);
+  if (dweight.shape.numel() == 0) return prepared;
   const int64_t out = dweight.shape[0], in = dweight.shape[1];
-  if (dweight.numel() == 0) return false;
-  const int64_t rows = dy.numel() / out;
-  if (rows == 0) {
-    fill_with_zeros(context);
-    return false;
-  }
-  const MatmulProblem problem{.dtype = dy.dtype, .transpose_a = true, .m = out, .n = in, .k = rows};
-  void* const row_sums = is_faster_with_bias_sums(problem) ? dbias : nullptr;
-  return cuda::run_matmul(context.stream(), problem, dy.data, x.data, dweight.data, {.row_sums = row_sums},
-                          context.workspace(), context.workspace_bytes()) &&
-         row_sums == dbias;
+  const int64_t rows = query.input(0).shape.numel() / out;
+  prepared->is_zero = rows == 0;
+  if (prepared->is_zero) return prepared;
+  const MatmulProblem problem{.dtype = dweight.dtype, .transpose_a = true, .m = out, .n = in, .k = rows};
+  const bool sums = has_bias && is_faster_with_bias_sums(problem);
+  prepared->products.push_back(
+      find_product(query, problem, 0, 0, 0, sums ? cuda::MatmulExtra::kRowSums : cuda::MatmulExtra::kNone));
+  return prepared;
 }
 
 void run_linear_grad_weight(const KernelContext& context) {
-  run_grad_weight(context, nullptr);
+  context.prepared<PreparedProducts>().run(context);
 }
 
 void run_linear_grad_weight_bias(const KernelContext& context) {
   const TensorView& dbias = context.output(1);
-  if (run_grad_weight(context, dbias.data)) return;
+  if (context.prepared<PreparedProducts>().run(context, dbias.data)) return;
   sum_to_cuda(context.stream(), context.input(0), dbias, context.workspace());
-}
-
-size_t bias_sums_workspace(const KernelQuery& query) {
-  return sum_to_workspace_cuda(query.input(0), query.output(1).shape);
-}
-
-size_t grad_weight_bias_workspace(const KernelQuery& query) {
-  return std::max(workspace_bytes(query), bias_sums_workspace(query));
 }
 
 }  // namespace
 
 void register_matmul_cuda(OpRegistry& registry);
 void register_matmul_cuda(OpRegistry& registry) {
-  constexpr auto nothing = [](const KernelQuery&) { return size_t{0}; };
-  const auto add = [&registry](const char* op, void (*run)(const KernelContext&),
-                               size_t (*least)(const KernelQuery&)) {
-    registry.add_kernel(op, {.device = DeviceType::kCuda,
-                             .name = "cublaslt",
-                             .workspace_bytes = workspace_bytes,
-                             .least_workspace_bytes = least,
-                             .run = run});
+  using Prepare = std::shared_ptr<const Prepared> (*)(const KernelQuery&);
+  const auto add = [&registry](const char* op, const char* name, int priority, Prepare prepare,
+                               void (*run)(const KernelContext&)) {
+    registry.add_kernel(
+        op,
+        {.device = DeviceType::kCuda, .name = name, .priority = priority, .prepare = prepare, .run = run});
   };
-  add("matmul", run_matmul, nothing);
-  registry.add_kernel("matmul", {.device = DeviceType::kCuda,
-                                 .name = "thin",
-                                 .priority = 1,
-                                 .can_run = can_run_thin,
-                                 .workspace_bytes = thin_matmul_workspace,
-                                 .run = run_thin});
-  add("linear", run_linear, nothing);
-  registry.add_kernel("linear", {.device = DeviceType::kCuda,
-                                 .name = "thin",
-                                 .priority = 1,
-                                 .can_run = can_run_thin_linear,
-                                 .workspace_bytes = thin_linear_workspace,
-                                 .run = run_thin_linear});
-  add("linear_grad_weight", run_linear_grad_weight, nothing);
-  registry.add_kernel("linear_grad_weight_bias", {.device = DeviceType::kCuda,
-                                                  .name = "cublaslt",
-                                                  .workspace_bytes = grad_weight_bias_workspace,
-                                                  .least_workspace_bytes = bias_sums_workspace,
-                                                  .run = run_linear_grad_weight_bias});
+  add("matmul", "cublaslt", 0, prepare_matmul, run_matmul);
+  add("matmul", "thin", 1, prepare_thin, run_thin);
+  add("linear", "cublaslt", 0, prepare_linear, run_linear);
+  add("linear", "thin", 1, prepare_thin_linear, run_thin_linear);
+  add("linear_grad_weight", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight);
+  add("linear_grad_weight_bias", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight_bias);
 }
 
 }  // namespace sinter::ops

@@ -1,6 +1,6 @@
-#include <sinter/ops/common/op_samples.h>
-#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/batch.h>
 
 namespace sinter::ops {
 namespace {
@@ -127,14 +127,22 @@ std::vector<ReferenceTensor> linear_grad_weight_bias_reference(const OpSample& s
 
 void register_matmul_samples(SampleRegistry& registry);
 void register_matmul_samples(SampleRegistry& registry) {
-  registry.add({.op = "matmul", .make = make_matmul, .reference = matmul_reference});
-  registry.add({.op = "linear", .make = make_linear, .reference = linear_reference});
+  registry.add({.op = "matmul",
+                .make = make_matmul,
+                .reference = matmul_reference,
+                .term_size = product_terms<matmul_reference>});
+  registry.add({.op = "linear",
+                .make = make_linear,
+                .reference = linear_reference,
+                .term_size = product_terms<linear_reference>});
   registry.add({.op = "linear_grad_weight",
                 .make = make_linear_grad_weight,
-                .reference = linear_grad_weight_reference});
+                .reference = linear_grad_weight_reference,
+                .term_size = product_terms<linear_grad_weight_reference>});
   registry.add({.op = "linear_grad_weight_bias",
                 .make = make_linear_grad_weight_bias,
-                .reference = linear_grad_weight_bias_reference});
+                .reference = linear_grad_weight_bias_reference,
+                .term_size = product_terms<linear_grad_weight_bias_reference>});
 }
 
 }  // namespace sinter::ops

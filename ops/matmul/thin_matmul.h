@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include <sinter/ops/matmul/batch_runs.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/matvec/batch_runs.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 namespace sinter::ops {

@@ -1,5 +1,5 @@
 // Thin products whose sums run along the matrix's columns: y = a^T x.
-#include <sinter/core/cuda/block_reduce.h>
+#include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/ops/matvec/thin_kernels_cuda.h>
 
 namespace sinter::ops {

@@ -1,5 +1,5 @@
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
@@ -60,6 +60,16 @@ std::vector<Tensor> outer_gradient(const GradientContext& context) {
   return gradients;
 }
 
+/// 2 m k for an m x k matrix, times the batch that comes out.
+double matvec_flops(const InferContext& context, std::span<const TensorSpec> outputs) {
+  return 2.0 * static_cast<double>(outputs[0].shape.numel()) * static_cast<double>(context.shape(1)[-1]);
+}
+
+/// As the product of an m x 1 and a 1 x n matrix: 2 m n, times the batch that comes out.
+double outer_flops(const InferContext&, std::span<const TensorSpec> outputs) {
+  return 2.0 * static_cast<double>(outputs[0].shape.numel());
+}
+
 }  // namespace
 
 Tensor matvec(const Tensor& a, const Tensor& x, bool transpose_a) {
@@ -79,13 +89,17 @@ void register_matvec(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_matvec,
                 .gradient = matvec_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = matvec_flops});
   registry.add({.name = "outer",
                 .inputs = {{"u"}, {"v"}},
                 .outputs = {{"y"}},
                 .infer = infer_outer,
                 .gradient = outer_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced},
+                .flops = outer_flops});
 }
 
 }  // namespace sinter::ops

@@ -4,7 +4,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/matvec.h>
 
 namespace sinter::ops {

@@ -1,11 +1,11 @@
 // The kernels of matvec and outer: thin products, and a kernel that writes the outer product a warp per row.
 #include <algorithm>
 
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/matmul/batch.h>
-#include <sinter/ops/matmul/batch_runs.h>
+#include <sinter/ops/matvec/batch.h>
+#include <sinter/ops/matvec/batch_runs.h>
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 

@@ -1,5 +1,5 @@
-#include <sinter/ops/common/op_samples.h>
-#include <sinter/ops/matmul/batch.h>
+#include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/matvec.h>
 
 namespace sinter::ops {
@@ -107,7 +107,10 @@ std::vector<ReferenceTensor> outer_reference(const OpSample& sample) {
 
 void register_matvec_samples(SampleRegistry& registry);
 void register_matvec_samples(SampleRegistry& registry) {
-  registry.add({.op = "matvec", .make = make_matvec, .reference = matvec_reference});
+  registry.add({.op = "matvec",
+                .make = make_matvec,
+                .reference = matvec_reference,
+                .term_size = product_terms<matvec_reference>});
   registry.add({.op = "outer", .make = make_outer, .reference = outer_reference});
 }
 

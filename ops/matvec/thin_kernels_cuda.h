@@ -6,10 +6,10 @@
 #include <type_traits>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/cuda/block_reduce.h>
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_early.h>
+#include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch_early.h>
 #include <sinter/ops/matvec/thin_plan.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 

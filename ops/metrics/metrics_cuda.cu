@@ -1,6 +1,6 @@
 // A warp counts a row. Atomic additions of integers give the same result in any order.
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/metrics/metrics_math.h>

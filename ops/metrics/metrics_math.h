@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/metrics/metrics.h>
 
 namespace sinter::ops {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/metrics/metrics.h>
 
 namespace sinter::ops {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include <sinter/core/base/checked.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pad/pad.h>
 
@@ -17,8 +18,9 @@ Shape padded_shape(const Shape& shape, const PadAttributes& pad, int sign, const
     SINTER_CHECK(before >= 0 && after >= 0,
                  "[{}] expected padding >= 0 on axis {} but got {} before and {} after", tag, axis, before,
                  after);
-    const int64_t added = shape[axis] + sign * (before + after);
-    const int64_t inner = sign > 0 ? shape[axis] : added;  // of the tensor without padding
+    const int64_t around = checked_add(tag, before, after);
+    const int64_t padded = sign > 0 ? checked_add(tag, shape[axis], around) : shape[axis] - around;
+    const int64_t inner = sign > 0 ? shape[axis] : padded;  // of the tensor without padding
     SINTER_CHECK(inner >= 0, "[{}] padding {} and {} exceeds extent {} of axis {}", tag, before, after,
                  shape[axis], axis);
     SINTER_CHECK(
@@ -27,7 +29,7 @@ Shape padded_shape(const Shape& shape, const PadAttributes& pad, int sign, const
         inner, axis, before, after);
     SINTER_CHECK(pad.mode != PadMode::kReplicate || inner > 0 || (before == 0 && after == 0),
                  "[{}] there is nothing to replicate on axis {} of extent 0", tag, axis);
-    extents.push_back(added);
+    extents.push_back(padded);
   }
   return Shape(extents);
 }
@@ -65,6 +67,14 @@ std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
   return {{padded_shape(dy.shape, context.attributes<PadAttributes>(), -1, "pad_grad"), dy.dtype, dy.device}};
 }
 
+std::optional<Attributes> reorder_pad(const Attributes& attributes, std::span<const int64_t> order) {
+  PadAttributes pad = attributes.as<PadAttributes>();
+  for (size_t axis = 0; axis < order.size(); ++axis) {
+    pad.padding[axis] = attributes.as<PadAttributes>().padding[static_cast<size_t>(order[axis])];
+  }
+  return pad;
+}
+
 }  // namespace
 
 std::string_view to_string(PadMode mode) {
@@ -91,8 +101,13 @@ Tensor pad_grad(const Tensor& dy, std::vector<std::array<int64_t, 2>> padding, P
 
 void register_pad(OpRegistry& registry);
 void register_pad(OpRegistry& registry) {
-  registry.add(
-      {.name = "pad", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_pad, .gradient = pad_gradient});
+  registry.add({.name = "pad",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_pad,
+                .gradient = pad_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_pad}}});
   registry.add({.name = "pad_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pad_grad});
 }
 

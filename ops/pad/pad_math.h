@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::ops {

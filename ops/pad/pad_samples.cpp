@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/pad/pad.h>
 
 namespace sinter::ops {

@@ -47,7 +47,8 @@ void register_permute(OpRegistry& registry) {
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer_permute,
-                .gradient = permute_gradient});
+                .gradient = permute_gradient,
+                .traits = {.precision = Precision::kFollow, .role = Role::kPermutation}});
 }
 
 }  // namespace sinter::ops

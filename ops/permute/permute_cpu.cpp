@@ -6,7 +6,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/copy_rows_cpu.h>
+#include <sinter/ops/common/cpu/copy_rows_cpu.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/permute_plan.h>

@@ -1,9 +1,9 @@
 // Permutation on a GPU: a copy; copies of rows where the last axis stays; else transposes through tiles in
 // shared memory.
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/copy_units_cuda.h>
+#include <sinter/ops/common/cuda/copy_units_cuda.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/permute_load_cuda.h>
 #include <sinter/ops/permute/permute_store_cuda.h>

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/core/base/shape.h>
-#include <sinter/core/cuda/fast_divide.h>
+#include <sinter/core/cuda/device/fast_divide.h>
 
 #if defined(__CUDA_ARCH__)
 #define SINTER_UNROLL _Pragma("unroll")

@@ -1,6 +1,6 @@
 #include <numeric>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/permute/permute.h>
 
 namespace sinter::ops {

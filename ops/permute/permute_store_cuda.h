@@ -1,6 +1,7 @@
 // How a block stores a tile out of the image in shared memory. See permute_tiles_cuda.h.
 #pragma once
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {

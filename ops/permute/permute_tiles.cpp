@@ -1,3 +1,4 @@
+// Which tiles a permutation on a GPU is cut into: host logic, so that tests need no GPU.
 #include <algorithm>
 #include <bit>
 #include <numeric>

@@ -7,6 +7,7 @@
 // element by element (permute_store_cuda.h).
 #pragma once
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/permute/permute_packs_cuda.h>
 #include <sinter/ops/permute/permute_plan.h>
 

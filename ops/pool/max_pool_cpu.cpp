@@ -32,19 +32,20 @@ void store(Best<C> best, int64_t count, T* y, Index* indices) {
   for (int64_t i = 0; i < count; ++i) indices[i] = static_cast<Index>(best.places[i]);
 }
 
-template <class C>
-int64_t slot_elements(const PoolGeometry& geometry, Layout layout) {
-  // float and int32 count alike; for double the places waste half of their room.
-  return layout == Layout::kNCHW ? PoolRows<C>::scratch(geometry.y, geometry.x) + 2 * geometry.x.out
-                                 : 3 * geometry.channels;
+// float and int32 count alike; for double the places waste half of their room.
+int64_t slot_of_rows(const PoolGeometry& geometry) {
+  return PoolRows<float>::scratch(geometry.y, geometry.x) + 2 * geometry.x.out;
+}
+int64_t slot_of_pixels(const PoolGeometry& geometry) {
+  return 3 * geometry.channels;
 }
 
 template <class T, class Index>
-void max_pool_nchw(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
+void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t slot_size = slot_elements<C>(geometry, Layout::kNCHW);
+  const int64_t slot_size = slot_of_rows(geometry);
   parallel_slots(
       batch * channels, rows.extent * columns.extent, [&](int64_t slot, int64_t begin, int64_t end) {
         C* values = scratch + slot * slot_size;
@@ -76,30 +77,30 @@ void max_pool_nchw(const PoolGeometry& geometry, const T* x, T* y, Index* indice
 }
 
 template <class T, class Index>
-void max_pool_nhwc(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
+void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indices,
+                     compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t slot_size = slot_elements<C>(geometry, Layout::kNHWC), depth = channels;
-  parallel_slots(batch * rows.out, columns.out * rows.kernel * columns.kernel * depth,
+  const int64_t slot_size = slot_of_pixels(geometry), depth = channels;
+  parallel_slots(batch * rows.out, columns.out * inner_kernel(rows) * inner_kernel(columns) * depth,
                  [&](int64_t slot, int64_t begin, int64_t end) {
                    C* values = scratch + slot * slot_size;
                    const Best<C> best{values, reinterpret_cast<int32_t*>(values + depth)};
                    C* loaded = values + 2 * depth;
                    for (int64_t line = begin; line < end; ++line) {
                      const int64_t image = line / rows.out * rows.extent, oy = line % rows.out;
-                     const auto [top, bottom] = rows.inside(oy);
+                     const auto [top, bottom] = rows.taps(oy);
                      for (int64_t ox = 0; ox < columns.out; ++ox) {
-                       const auto [left, right] = columns.inside(ox);
+                       const auto [left, right] = columns.taps(ox);
                        std::fill_n(best.values, depth, -std::numeric_limits<C>::infinity());
-                       std::fill_n(best.places, depth,
-                                   static_cast<int32_t>((top - rows.start(oy)) * columns.kernel + left -
-                                                        columns.start(ox)));
-                       for (int64_t row = top; row < bottom; ++row) {
-                         for (int64_t column = left; column < right; ++column) {
+                       std::fill_n(best.places, depth, static_cast<int32_t>(top * columns.kernel + left));
+                       for (int64_t down = top; down < bottom; ++down) {
+                         const int64_t row = rows.start(oy) + down * rows.dilation;
+                         for (int64_t across = left; across < right; ++across) {
+                           const int64_t column = columns.start(ox) + across * columns.dilation;
                            const T* pixel = x + ((image + row) * columns.extent + column) * depth;
-                           const auto place = static_cast<int32_t>((row - rows.start(oy)) * columns.kernel +
-                                                                   column - columns.start(ox));
+                           const auto place = static_cast<int32_t>(down * columns.kernel + across);
                            if constexpr (std::is_same_v<T, C>) {
                              take(pixel, place, depth, best);
                            } else {
@@ -138,7 +139,8 @@ void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* 
           const auto place = static_cast<uint32_t>(indices[out + ox]);
           const auto width = static_cast<uint32_t>(columns.kernel);
           const int64_t down = place / width, across = place % width;
-          const int64_t row = rows.start(oy) + down, column = columns.start(ox) + across;
+          const int64_t row = rows.start(oy) + down * rows.dilation,
+                        column = columns.start(ox) + across * columns.dilation;
           // An index that names no pixel of its window, which max_pool2d never gives, moves nothing.
           if (down >= rows.kernel || row < 0 || row >= rows.extent || column < 0 ||
               column >= columns.extent) {
@@ -163,32 +165,35 @@ void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* 
   const int64_t batch = geometry.batch, channels = geometry.channels;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = channels;
-  parallel_slots(
-      batch * rows.extent, columns.extent * depth * 4, [&](int64_t slot, int64_t begin, int64_t end) {
-        C* sums = scratch + slot * depth;
-        for (int64_t line = begin; line < end; ++line) {
-          const int64_t image = line / rows.extent * rows.out, iy = line % rows.extent;
-          const auto [top, bottom] = rows.windows(iy);
-          for (int64_t ix = 0; ix < columns.extent; ++ix) {
-            const auto [left, right] = columns.windows(ix);
-            std::fill_n(sums, depth, C{0});
-            for (int64_t oy = top; oy < bottom; ++oy) {
-              for (int64_t ox = left; ox < right; ++ox) {
-                const int64_t out = ((image + oy) * columns.out + ox) * depth;
-                const auto place =
-                    static_cast<Index>((iy - rows.start(oy)) * columns.kernel + ix - columns.start(ox));
+  parallel_slots(batch * rows.extent, columns.extent * depth * 4,
+                 [&](int64_t slot, int64_t begin, int64_t end) {
+                   C* sums = scratch + slot * depth;
+                   for (int64_t line = begin; line < end; ++line) {
+                     const int64_t image = line / rows.extent * rows.out, iy = line % rows.extent;
+                     const auto [top, bottom] = rows.windows(iy);
+                     for (int64_t ix = 0; ix < columns.extent; ++ix) {
+                       const auto [left, right] = columns.windows(ix);
+                       std::fill_n(sums, depth, C{0});
+                       for (int64_t oy = top; oy < bottom; ++oy) {
+                         const int64_t down = rows.tap_at(oy, iy);
+                         if (down < 0) continue;
+                         for (int64_t ox = left; ox < right; ++ox) {
+                           const int64_t across = columns.tap_at(ox, ix);
+                           if (across < 0) continue;
+                           const int64_t out = ((image + oy) * columns.out + ox) * depth;
+                           const auto place = static_cast<Index>(down * columns.kernel + across);
 #pragma GCC ivdep
-                for (int64_t c = 0; c < depth; ++c) {
-                  const C slope = static_cast<C>(dy[out + c]);
-                  sums[c] += indices[out + c] == place ? slope : C{0};
-                }
-              }
-            }
-            T* pixel = dx + (line * columns.extent + ix) * depth;
-            for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
-          }
-        }
-      });
+                           for (int64_t c = 0; c < depth; ++c) {
+                             const C slope = static_cast<C>(dy[out + c]);
+                             sums[c] += indices[out + c] == place ? slope : C{0};
+                           }
+                         }
+                       }
+                       T* pixel = dx + (line * columns.extent + ix) * depth;
+                       for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
+                     }
+                   }
+                 });
 }
 
 /// Calls function.operator()<T, Index>().
@@ -208,17 +213,20 @@ void dispatch_pool(DType dtype, DType index, const char* tag, F function) {
 size_t max_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(query.input(0).shape, options, "max_pool2d");
-  return static_cast<size_t>(num_threads() * slot_elements<float>(geometry, options.layout)) *
-         size_of(accumulate_dtype(query.input(0).dtype));
+  const int64_t slot = works_on_rows(geometry, options.layout)
+                           ? slot_of_rows(geometry)
+                           : slot_of_pixels(pixels_of(geometry, options.layout));
+  return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
 }
 
 void run_max_pool(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Index> {
-    const auto kernel = options.layout == Layout::kNCHW ? max_pool_nchw<T, Index> : max_pool_nhwc<T, Index>;
-    kernel(geometry, context.input(0).as<const T>(), context.output(0).as<T>(), context.output(1).as<Index>(),
-           context.workspace<compute_type<T>>());
+    const bool rows = works_on_rows(geometry, options.layout);
+    const auto kernel = rows ? max_pool_rows<T, Index> : max_pool_pixels<T, Index>;
+    kernel(rows ? geometry : pixels_of(geometry, options.layout), context.input(0).as<const T>(),
+           context.output(0).as<T>(), context.output(1).as<Index>(), context.workspace<compute_type<T>>());
   });
 }
 

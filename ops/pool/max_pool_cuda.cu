@@ -1,5 +1,7 @@
+// Max pooling on a GPU, for the windows that have no strips (max_pool_strips_cuda.h).
 #include <limits>
 
+#include <sinter/ops/pool/max_pool_strips_cuda.h>
 #include <sinter/ops/pool/pool_cuda.h>
 
 namespace sinter::ops {
@@ -94,27 +96,20 @@ bool allow_packs(const void* a, const void* b, const void* places) {
          cuda::is_aligned(places, sizeof(cuda::Pack<Place, cuda::kPackSize<T>>));
 }
 
-/// Calls function.operator()<T, Place>().
-template <class F>
-void dispatch_pool(DType dtype, DType index, const char* tag, F function) {
-  dispatch_float(dtype, tag, [&]<class T> {
-    if (index == DType::kUInt8) {
-      function.template operator()<T, uint8_t>();
-    } else {
-      function.template operator()<T, int32_t>();
-    }
-  });
-}
-
 }  // namespace
 
 void run_max_pool_cuda(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
+  if (geometry.is_dilated()) return run_dilated_max_pool_cuda(context);
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Place> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
     Place* places = context.output(1).as<Place>();
+    if constexpr (std::is_same_v<Place, uint8_t>) {
+      if (options.layout == Layout::kNCHW && try_max_pool_strips(context.stream(), geometry, x, y, places))
+        return;
+    }
     launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, false,
                                     allow_packs<T, Place>(x, y, places), [=]<int pack, class Index> {
                                       return MaxPool<T, Place, pack, Index>{x, y, places};
@@ -125,14 +120,26 @@ void run_max_pool_cuda(const KernelContext& context) {
 void run_max_pool_grad_cuda(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "max_pool2d_grad");
+  if (geometry.is_dilated()) return run_dilated_max_pool_grad_cuda(context);
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Place> {
     const T* dy = context.input(0).as<const T>();
     const Place* places = context.input(1).as<const Place>();
     T* dx = context.output(0).as<T>();
-    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, true,
-                                    allow_packs<T, Place>(dy, dx, places), [=]<int pack, class Index> {
-                                      return MaxPoolGrad<T, Place, pack, Index>{dy, places, dx};
-                                    });
+    constexpr int widest = cuda::kPackSize<T>;
+    const bool wide = allow_packs<T, Place>(dy, dx, places);
+    if constexpr (std::is_same_v<Place, uint8_t>) {
+      const auto run = [&]<int pack>() {
+        return try_max_pool_grad_strips<pack>(context.stream(), geometry, options.layout, dy, places, dx);
+      };
+      if (options.layout == Layout::kNCHW) {
+        if (run.template operator()<1>()) return;
+      } else if (wide && geometry.channels % widest == 0) {
+        if (run.template operator()<widest>()) return;
+      }
+    }
+    launch_pool<widest>(context.stream(), geometry, options.layout, true, wide, [=]<int pack, class Index> {
+      return MaxPoolGrad<T, Place, pack, Index>{dy, places, dx};
+    });
   });
 }
 

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/pool/pool_geometry.h>
@@ -5,54 +7,100 @@
 namespace sinter::ops {
 namespace {
 
+/// For errors: "3", "3 (dilation 2)"; "1", "1 and 2".
+std::string kernel_text(const PoolAxis& axis) {
+  return axis.dilation == 1 ? fmt::format("{}", axis.kernel)
+                            : fmt::format("{} (dilation {})", axis.kernel, axis.dilation);
+}
+std::string padding_text(const PoolAxis& axis) {
+  return axis.padding == axis.padding_after ? fmt::format("{}", axis.padding)
+                                            : fmt::format("{} and {}", axis.padding, axis.padding_after);
+}
+
 PoolAxis make_axis(int64_t extent, const PoolOptions& options, size_t axis, const char* tag) {
   const char* name = axis == 0 ? "height" : "width";
   const int64_t kernel = options.kernel[axis], padding = options.padding[axis];
+  const int64_t after = options.padding_after[axis] == -1 ? padding : options.padding_after[axis];
+  const int64_t dilation = options.dilation[axis];
   const int64_t stride = options.stride[axis] == 0 ? kernel : options.stride[axis];
   constexpr int64_t kMost = int64_t{1} << 30;
   SINTER_CHECK(kernel >= 1 && kernel <= kMost, "[{}] expected a kernel of {} >= 1 but got {}", tag, name,
                kernel);
   SINTER_CHECK(stride >= 1 && stride <= kMost,
                "[{}] expected a stride of {} >= 1, or 0 for the kernel's, but got {}", tag, name, stride);
-  SINTER_CHECK(padding >= 0 && padding <= kernel / 2,
-               "[{}] expected padding of {} in [0, kernel / 2 = {}] but got {}", tag, name, kernel / 2,
-               padding);
-  const int64_t room = extent + 2 * padding - kernel;
+  SINTER_CHECK(dilation >= 1 && dilation <= kMost, "[{}] expected a dilation of {} >= 1 but got {}", tag,
+               name, dilation);
+  PoolAxis made{.extent = extent,
+                .kernel = kernel,
+                .stride = stride,
+                .padding = padding,
+                .padding_after = after,
+                .dilation = dilation,
+                .span = (kernel - 1) * dilation + 1};
+  for (const int64_t side : {padding, after}) {
+    SINTER_CHECK(side >= 0 && side <= made.span / 2,
+                 "[{}] expected padding of {} in [0, {}], half of the window, but got {}", tag, name,
+                 made.span / 2, side);
+  }
+  const int64_t room = extent + padding + after - made.span;
   SINTER_CHECK(extent >= 1 && room + (options.ceil_mode ? stride - 1 : 0) >= 0,
                "[{}] expected {} of at least 1 output but got extent {} with kernel {} and padding {}", tag,
-               name, extent, kernel, padding);
-  int64_t out = (room + (options.ceil_mode ? stride - 1 : 0)) / stride + 1;
-  if (options.ceil_mode && (out - 1) * stride >= extent + padding) --out;  // it would start behind the image
-  return {extent, kernel, stride, padding, out};
+               name, extent, kernel_text(made), padding_text(made));
+  made.out = (room + (options.ceil_mode ? stride - 1 : 0)) / stride + 1;
+  // It would start behind the image.
+  if (options.ceil_mode && (made.out - 1) * stride >= extent + padding) --made.out;
+  return made;
+}
+
+void check_average(const PoolOptions& options, const char* tag) {
+  SINTER_CHECK(options.dilation == (std::array<int64_t, 2>{1, 1}),
+               "[{}] expected no dilation but got {} x {}", tag, options.dilation[0], options.dilation[1]);
+  SINTER_CHECK(options.divisor >= 0 && options.divisor <= std::numeric_limits<int32_t>::max(),
+               "[{}] expected a divisor from 1 to 2^31 - 1, or 0 for none, but got {}", tag, options.divisor);
+}
+
+/// The places in a window have numbers of 32 bits.
+void check_index_range(const PoolOptions& options, const char* tag) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  SINTER_CHECK(options.kernel[0] * options.kernel[1] <= kMost,
+               "[{}] expected a window of at most {} elements but got {} x {}", tag, kMost, options.kernel[0],
+               options.kernel[1]);
 }
 
 /// Checks a gradient's inputs (dy, and indices if there are any) and gives dx.
 std::vector<TensorSpec> infer_pool_grad(const InferContext& context) {
   const auto& options = context.attributes<PoolGradOptions>();
+  if (context.input_count() == 1) check_average(options.pool, context.tag());
   context.expect_float(0);
   context.expect_rank(0, 4);
   const Shape image = pooled_image_shape(context.shape(0), options);
   context.expect_shape(0,
                        pool_geometry(image, options.pool, context.tag()).output_shape(options.pool.layout));
   if (context.input_count() > 1) {
+    check_index_range(options.pool, context.tag());
     context.expect_dtype(1, pool_index_dtype(options.pool));
     context.expect_shape(1, context.shape(0));
   }
   return {{image, context.input(0).dtype, context.input(0).device}};
 }
 
-std::vector<TensorSpec> infer_avg_pool(const InferContext& context) {
+TensorSpec pooled_spec(const InferContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   context.expect_float(0);
   context.expect_rank(0, 4);
   const TensorSpec& x = context.input(0);
-  return {{pool_geometry(x.shape, options, context.tag()).output_shape(options.layout), x.dtype, x.device}};
+  return {pool_geometry(x.shape, options, context.tag()).output_shape(options.layout), x.dtype, x.device};
+}
+
+std::vector<TensorSpec> infer_avg_pool(const InferContext& context) {
+  check_average(context.attributes<PoolOptions>(), context.tag());
+  return {pooled_spec(context)};
 }
 
 std::vector<TensorSpec> infer_max_pool(const InferContext& context) {
-  std::vector<TensorSpec> specs = infer_avg_pool(context);
-  specs.push_back({specs[0].shape, pool_index_dtype(context.attributes<PoolOptions>()), specs[0].device});
-  return specs;
+  const TensorSpec y = pooled_spec(context);
+  check_index_range(context.attributes<PoolOptions>(), context.tag());
+  return {y, {y.shape, pool_index_dtype(context.attributes<PoolOptions>()), y.device}};
 }
 
 PoolGradOptions grad_options(const GradientContext& context) {
@@ -155,7 +203,11 @@ void register_pool(OpRegistry& registry) {
                 .outputs = {{"y"}, {"indices", false}},
                 .infer = infer_max_pool,
                 .gradient = max_pool_gradient,
-                .gradient_reads = {.outputs = reads_of({1})}});
+                .gradient_reads = {.outputs = reads_of({1})},
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0}),
+                                      .image_outputs = reads_of({0, 1})}}});
   registry.add({.name = "max_pool2d_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dx"}},
@@ -164,14 +216,18 @@ void register_pool(OpRegistry& registry) {
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer_avg_pool,
-                .gradient = avg_pool_gradient});
+                .gradient = avg_pool_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
   registry.add(
       {.name = "avg_pool2d_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pool_grad});
   registry.add({.name = "global_avg_pool2d",
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer_global_avg_pool,
-                .gradient = global_avg_pool_gradient});
+                .gradient = global_avg_pool_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
   registry.add({.name = "global_avg_pool2d_grad",
                 .inputs = {{"dy"}},
                 .outputs = {{"dx"}},

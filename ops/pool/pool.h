@@ -8,24 +8,29 @@
 
 namespace sinter::ops {
 
-/// Height first, then width. Output extents are floor((extent + 2 padding - kernel) / stride) + 1;
-/// `ceil_mode` rounds up in place of down, but never so that a window would start in the padding behind the
-/// image.
+/// Height first, then width. Output extents are floor((extent + padding + padding_after - span) / stride) + 1
+/// with span = dilation (kernel - 1) + 1; `ceil_mode` rounds up in place of down, but never so that a window
+/// would start in the padding behind the image.
 struct PoolOptions {
   std::array<int64_t, 2> kernel{2, 2};
-  std::array<int64_t, 2> stride{0, 0};   ///< 0: as the kernel
-  std::array<int64_t, 2> padding{0, 0};  ///< on both sides; at most half of the kernel
+  std::array<int64_t, 2> stride{0, 0};           ///< 0: as the kernel
+  std::array<int64_t, 2> padding{0, 0};          ///< above and to the left; at most half of the span
+  std::array<int64_t, 2> padding_after{-1, -1};  ///< below and to the right; -1: as `padding`
+  std::array<int64_t, 2> dilation{1, 1};         ///< max_pool2d: between a window's elements
   Layout layout = Layout::kNCHW;
   bool ceil_mode = false;
-  bool count_include_pad =
-      true;  ///< avg_pool2d: divide by the whole window, else by its part inside the image
+  /// avg_pool2d: divide by the whole window, else by its part inside the image.
+  bool count_include_pad = true;
+  int64_t divisor = 0;  ///< avg_pool2d: divide by this in place of what windows hold; 0: no
 
   bool operator==(const PoolOptions&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("kernel", &PoolOptions::kernel), field("stride", &PoolOptions::stride),
-                      field("padding", &PoolOptions::padding), field("layout", &PoolOptions::layout),
-                      field("ceil_mode", &PoolOptions::ceil_mode),
-                      field("count_include_pad", &PoolOptions::count_include_pad));
+    return std::tuple(
+        field("kernel", &PoolOptions::kernel), field("stride", &PoolOptions::stride),
+        field("padding", &PoolOptions::padding), field("padding_after", &PoolOptions::padding_after),
+        field("dilation", &PoolOptions::dilation), field("layout", &PoolOptions::layout),
+        field("ceil_mode", &PoolOptions::ceil_mode),
+        field("count_include_pad", &PoolOptions::count_include_pad), field("divisor", &PoolOptions::divisor));
   }
 };
 
@@ -57,8 +62,9 @@ struct GlobalPoolOptions {
 
 /// The largest element of every window of x: (N, C, H, W), or (N, H, W, C) under kNHWC; floating-point
 /// dtypes. Padding counts as -infinity; NaN is larger than everything. Throws InvalidArgument for options or
-/// extents that leave no output. The gradient goes to the first of equal elements in row-major order (of
-/// several NaN: the last).
+/// extents that leave no output, and for windows of more than 2^31 - 1 elements. The gradient goes to the
+/// first of equal elements in row-major order (of several NaN: the last). A window whose elements all miss
+/// the image, as they can with a dilation beyond its extent, gives -infinity and no gradient.
 Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
 
 /// The gradient of max_pool2d. `indices` is its second output, shaped as dy: where in its window each maximum
@@ -66,7 +72,7 @@ Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
 /// names no pixel of its window moves no gradient.
 Tensor max_pool2d_grad(const Tensor& dy, const Tensor& indices, const PoolGradOptions& options);
 
-/// The mean of every window; shapes and errors as max_pool2d. Padding counts as 0.
+/// The mean of every window; shapes and errors as max_pool2d, and no dilation. Padding counts as 0.
 Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
 
 /// The gradient of avg_pool2d: every window's share of dy, summed.

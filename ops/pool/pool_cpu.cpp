@@ -1,5 +1,5 @@
 // Average pooling on the CPU, and the registration of all pooling kernels.
-#include <sinter/ops/common/channel_loops_cpu.h>
+#include <sinter/ops/common/cpu/channel_loops_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pool/max_pool_cpu.h>
 #include <sinter/ops/pool/pool_geometry.h>
@@ -16,8 +16,8 @@ void add(const C* x, int64_t count, C* sums) {
 
 // ---- forward
 
-template <class T>
-void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T* y,
+template <class T, class Counts>
+void avg_pool_rows(const PoolGeometry& geometry, Counts divisors, const T* x, T* y,
                    compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
@@ -29,7 +29,7 @@ void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T
                    C* counts = sums + columns.out;
                    PoolRows<C> image(rows, columns, C{0}, counts + columns.out);
                    for (int64_t ox = 0; ox < columns.out; ++ox)
-                     counts[ox] = static_cast<C>(columns.count(ox, include_pad));
+                     counts[ox] = static_cast<C>(divisors.columns(columns, ox));
                    for (int64_t plane = begin; plane < end; ++plane) {
                      image.restart();
                      for (int64_t oy = 0; oy < rows.out; ++oy) {
@@ -40,7 +40,7 @@ void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T
                          for (int64_t tap = 0; tap < columns.kernel; ++tap)
                            add(image.tap(row, tap), columns.out, sums);
                        }
-                       const C count = static_cast<C>(rows.count(oy, include_pad));
+                       const C count = static_cast<C>(divisors.rows(rows, oy));
                        T* out = y + (plane * rows.out + oy) * columns.out;
                        for (int64_t ox = 0; ox < columns.out; ++ox)
                          out[ox] = static_cast<T>(sums[ox] / (count * counts[ox]));
@@ -49,13 +49,13 @@ void avg_pool_nchw(const PoolGeometry& geometry, bool include_pad, const T* x, T
                  });
 }
 
-template <class T>
-void avg_pool_nhwc(const PoolGeometry& geometry, bool include_pad, const T* x, T* y,
-                   compute_type<T>* scratch) {
+template <class T, class Counts>
+void avg_pool_pixels(const PoolGeometry& geometry, Counts divisors, const T* x, T* y,
+                     compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t depth = channels, work = columns.out * rows.kernel * columns.kernel * depth;
+  const int64_t depth = channels, work = columns.out * inner_kernel(rows) * inner_kernel(columns) * depth;
   parallel_slots(batch * rows.out, work, [&](int64_t slot, int64_t begin, int64_t end) {
     C* sums = scratch + slot * depth;
     for (int64_t line = begin; line < end; ++line) {
@@ -71,7 +71,7 @@ void avg_pool_nhwc(const PoolGeometry& geometry, bool include_pad, const T* x, T
             for (int64_t c = 0; c < depth; ++c) sums[c] += static_cast<C>(pixel[c]);
           }
         }
-        const C count = static_cast<C>(rows.count(oy, include_pad) * columns.count(ox, include_pad));
+        const C count = static_cast<C>(divisors.rows(rows, oy) * divisors.columns(columns, ox));
         T* out = y + (line * columns.out + ox) * depth;
         for (int64_t c = 0; c < depth; ++c) out[c] = static_cast<T>(sums[c] / count);
       }
@@ -82,9 +82,9 @@ void avg_pool_nhwc(const PoolGeometry& geometry, bool include_pad, const T* x, T
 size_t avg_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(query.input(0).shape, options, "avg_pool2d");
-  const int64_t slot = options.layout == Layout::kNCHW
+  const int64_t slot = works_on_rows(geometry, options.layout)
                            ? PoolRows<float>::scratch(geometry.y, geometry.x) + 2 * geometry.x.out
-                           : geometry.channels;
+                           : pixels_of(geometry, options.layout).channels;
   return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
 }
 
@@ -92,9 +92,12 @@ void run_avg_pool(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "avg_pool2d");
   dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
-    const auto kernel = options.layout == Layout::kNCHW ? avg_pool_nchw<T> : avg_pool_nhwc<T>;
-    kernel(geometry, options.count_include_pad, context.input(0).as<const T>(), context.output(0).as<T>(),
-           context.workspace<compute_type<T>>());
+    const bool rows = works_on_rows(geometry, options.layout);
+    with_counts(options, [&]<class Counts>(Counts counts) {
+      const auto kernel = rows ? avg_pool_rows<T, Counts> : avg_pool_pixels<T, Counts>;
+      kernel(rows ? geometry : pixels_of(geometry, options.layout), counts, context.input(0).as<const T>(),
+             context.output(0).as<T>(), context.workspace<compute_type<T>>());
+    });
   });
 }
 
@@ -105,8 +108,8 @@ int64_t padded_width(const PoolAxis& columns) {
   return std::max((columns.out - 1) * columns.stride + columns.kernel, columns.extent + columns.padding);
 }
 
-template <class T>
-void avg_pool_grad_nchw(const PoolGeometry& geometry, bool include_pad, const T* dy, T* dx,
+template <class T, class Counts>
+void avg_pool_grad_rows(const PoolGeometry& geometry, Counts divisors, const T* dy, T* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
@@ -117,14 +120,14 @@ void avg_pool_grad_nchw(const PoolGeometry& geometry, bool include_pad, const T*
     C* shares = row + padded;
     C* sums = shares + columns.out;  // of the windows one above the other that contain the row
     for (int64_t ox = 0; ox < columns.out; ++ox) {
-      shares[ox] = C{1} / static_cast<C>(columns.count(ox, include_pad));
+      shares[ox] = C{1} / static_cast<C>(divisors.columns(columns, ox));
     }
     for (int64_t line = begin * rows.extent; line < end * rows.extent; ++line) {
       const auto [top, bottom] = rows.windows(line % rows.extent);
       std::fill_n(sums, columns.out, C{0});
       for (int64_t oy = top; oy < bottom; ++oy) {
         const T* slopes = dy + (line / rows.extent * rows.out + oy) * columns.out;
-        const C share = C{1} / static_cast<C>(rows.count(oy, include_pad));
+        const C share = C{1} / static_cast<C>(divisors.rows(rows, oy));
 #pragma GCC ivdep
         for (int64_t ox = 0; ox < columns.out; ++ox) {
           sums[ox] += static_cast<C>(slopes[ox]) * (share * shares[ox]);
@@ -143,43 +146,43 @@ void avg_pool_grad_nchw(const PoolGeometry& geometry, bool include_pad, const T*
   parallel_slots(batch * channels, rows.extent * columns.extent, run);
 }
 
-template <class T>
-void avg_pool_grad_nhwc(const PoolGeometry& geometry, bool include_pad, const T* dy, T* dx,
-                        compute_type<T>* scratch) {
+template <class T, class Counts>
+void avg_pool_grad_pixels(const PoolGeometry& geometry, Counts divisors, const T* dy, T* dx,
+                          compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = channels;
-  parallel_slots(
-      batch * rows.extent, columns.extent * depth * 4, [&](int64_t slot, int64_t begin, int64_t end) {
-        C* sums = scratch + slot * depth;
-        for (int64_t line = begin; line < end; ++line) {
-          const int64_t image = line / rows.extent * rows.out;
-          const auto [top, bottom] = rows.windows(line % rows.extent);
-          for (int64_t ix = 0; ix < columns.extent; ++ix) {
-            const auto [left, right] = columns.windows(ix);
-            std::fill_n(sums, depth, C{0});
-            for (int64_t oy = top; oy < bottom; ++oy) {
-              for (int64_t ox = left; ox < right; ++ox) {
-                const T* slopes = dy + ((image + oy) * columns.out + ox) * depth;
-                const C share =
-                    C{1} / static_cast<C>(rows.count(oy, include_pad) * columns.count(ox, include_pad));
+  parallel_slots(batch * rows.extent, columns.extent * depth * 4,
+                 [&](int64_t slot, int64_t begin, int64_t end) {
+                   C* sums = scratch + slot * depth;
+                   for (int64_t line = begin; line < end; ++line) {
+                     const int64_t image = line / rows.extent * rows.out;
+                     const auto [top, bottom] = rows.windows(line % rows.extent);
+                     for (int64_t ix = 0; ix < columns.extent; ++ix) {
+                       const auto [left, right] = columns.windows(ix);
+                       std::fill_n(sums, depth, C{0});
+                       for (int64_t oy = top; oy < bottom; ++oy) {
+                         for (int64_t ox = left; ox < right; ++ox) {
+                           const T* slopes = dy + ((image + oy) * columns.out + ox) * depth;
+                           const C share =
+                               C{1} / static_cast<C>(divisors.rows(rows, oy) * divisors.columns(columns, ox));
 #pragma GCC ivdep
-                for (int64_t c = 0; c < depth; ++c) sums[c] += static_cast<C>(slopes[c]) * share;
-              }
-            }
-            T* pixel = dx + (line * columns.extent + ix) * depth;
-            for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
-          }
-        }
-      });
+                           for (int64_t c = 0; c < depth; ++c) sums[c] += static_cast<C>(slopes[c]) * share;
+                         }
+                       }
+                       T* pixel = dx + (line * columns.extent + ix) * depth;
+                       for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
+                     }
+                   }
+                 });
 }
 
 size_t avg_pool_grad_workspace(const KernelQuery& query) {
   const PoolOptions& options = query.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(query.output(0).shape, options, "avg_pool2d_grad");
-  const int64_t slot =
-      options.layout == Layout::kNCHW ? padded_width(geometry.x) + 2 * geometry.x.out : geometry.channels;
+  const int64_t slot = works_on_rows(geometry, options.layout) ? padded_width(geometry.x) + 2 * geometry.x.out
+                                                               : pixels_of(geometry, options.layout).channels;
   return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
 }
 
@@ -187,9 +190,12 @@ void run_avg_pool_grad(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "avg_pool2d_grad");
   dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {
-    const auto kernel = options.layout == Layout::kNCHW ? avg_pool_grad_nchw<T> : avg_pool_grad_nhwc<T>;
-    kernel(geometry, options.count_include_pad, context.input(0).as<const T>(), context.output(0).as<T>(),
-           context.workspace<compute_type<T>>());
+    const bool rows = works_on_rows(geometry, options.layout);
+    with_counts(options, [&]<class Counts>(Counts counts) {
+      const auto kernel = rows ? avg_pool_grad_rows<T, Counts> : avg_pool_grad_pixels<T, Counts>;
+      kernel(rows ? geometry : pixels_of(geometry, options.layout), counts, context.input(0).as<const T>(),
+             context.output(0).as<T>(), context.workspace<compute_type<T>>());
+    });
   });
 }
 

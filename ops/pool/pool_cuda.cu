@@ -1,20 +1,20 @@
 // Average pooling on a GPU, and the registration of all pooling kernels.
-#include <sinter/ops/common/channel_map_cuda.h>
-#include <sinter/ops/common/channel_reduce_cuda.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/pool/channels/channel_map_cuda.h>
+#include <sinter/ops/pool/channels/channel_reduce_cuda.h>
 #include <sinter/ops/pool/pool_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-template <class T, int pack, class Index>
+template <class T, int pack, class Index, class Counts>
 struct AvgPool {
   using C = compute_type<T>;
   using I = std::make_signed_t<Index>;
 
   const T* x;
   T* y;
-  bool include_pad;
+  Counts counts;
 
   __device__ void operator()(const PoolImages<Index>& images, I n, I oy, I ox, I channel, I out) const {
     const auto rows = images.y.inside(oy), columns = images.x.inside(ox);
@@ -29,7 +29,7 @@ struct AvgPool {
         for (int lane = 0; lane < pack; ++lane) sums[lane] += cuda::load_as_compute(elements.values[lane]);
       }
     }
-    const C count = static_cast<C>(images.y.count(oy, include_pad) * images.x.count(ox, include_pad));
+    const C count = static_cast<C>(counts.rows(images.y, oy) * counts.columns(images.x, ox));
     cuda::Pack<T, pack> result;
 #pragma unroll
     for (int lane = 0; lane < pack; ++lane) result.values[lane] = cuda::round_to<T>(sums[lane] / count);
@@ -38,14 +38,14 @@ struct AvgPool {
 };
 
 /// Gathers every window's share from the windows that contain the pixel.
-template <class T, int pack, class Index>
+template <class T, int pack, class Index, class Counts>
 struct AvgPoolGrad {
   using C = compute_type<T>;
   using I = std::make_signed_t<Index>;
 
   const T* dy;
   T* dx;
-  bool include_pad;
+  Counts counts;
 
   __device__ void operator()(const PoolImages<Index>& images, I n, I iy, I ix, I channel, I in) const {
     const auto rows = images.windows_of_row(iy), columns = images.windows_of_column(ix);
@@ -53,9 +53,9 @@ struct AvgPoolGrad {
 #pragma unroll
     for (int lane = 0; lane < pack; ++lane) sums[lane] = C{0};
     for (I oy = rows.begin; oy < rows.end; ++oy) {
-      const I row_count = images.y.count(oy, include_pad);
+      const I row_count = counts.rows(images.y, oy);
       for (I ox = columns.begin; ox < columns.end; ++ox) {
-        const C share = C{1} / static_cast<C>(row_count * images.x.count(ox, include_pad));
+        const C share = C{1} / static_cast<C>(row_count * counts.columns(images.x, ox));
         const auto slopes =
             *reinterpret_cast<const cuda::Pack<T, pack>*>(dy + images.pooled(n, oy, ox, channel));
 #pragma unroll
@@ -76,12 +76,13 @@ void run_avg_pool(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
-    const bool include_pad = options.count_include_pad;
-    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, false,
-                                    cuda::is_aligned(x, 16) && cuda::is_aligned(y, 16),
-                                    [=]<int pack, class Index> {
-                                      return AvgPool<T, pack, Index>{x, y, include_pad};
-                                    });
+    with_counts(options, [&]<class Counts>(Counts counts) {
+      constexpr int widest = std::is_same_v<Counts, PoolCounts> ? cuda::kPackSize<T> : 1;
+      launch_pool<widest>(context.stream(), geometry, options.layout, false,
+                          cuda::is_aligned(x, 16) && cuda::is_aligned(y, 16), [=]<int pack, class Index> {
+                            return AvgPool<T, pack, Index, Counts>{x, y, counts};
+                          });
+    });
   });
 }
 
@@ -91,12 +92,13 @@ void run_avg_pool_grad(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {
     const T* dy = context.input(0).as<const T>();
     T* dx = context.output(0).as<T>();
-    const bool include_pad = options.count_include_pad;
-    launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, options.layout, true,
-                                    cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16),
-                                    [=]<int pack, class Index> {
-                                      return AvgPoolGrad<T, pack, Index>{dy, dx, include_pad};
-                                    });
+    with_counts(options, [&]<class Counts>(Counts counts) {
+      constexpr int widest = std::is_same_v<Counts, PoolCounts> ? cuda::kPackSize<T> : 1;
+      launch_pool<widest>(context.stream(), geometry, options.layout, true,
+                          cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16), [=]<int pack, class Index> {
+                            return AvgPoolGrad<T, pack, Index, Counts>{dy, dx, counts};
+                          });
+    });
   });
 }
 
@@ -129,6 +131,47 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int half = kWarp / 2; half > 0; half /= 2) total += __shfl_xor_sync(0xffffffffu, total, half);
     if (lane == 0) y[plane] = cuda::round_to<T>(total / static_cast<double>(pixels));
+  }
+}
+
+/// One block for the channels of an image that `columns` threads take, `pack` each; its other threads share
+/// the pixels with them.
+template <int pack, class T>
+__global__ void __launch_bounds__(kThreads)
+    average_pixels_kernel(int64_t pixels, int64_t channels, int64_t tiles, int columns, const T* x, T* y) {
+  using C = compute_type<T>;
+  constexpr int64_t kShortSum = 64;  // pixels that are summed in the compute type before they go to doubles
+  __shared__ double sums[kThreads * pack];
+  const int id = static_cast<int>(threadIdx.x), column = id % columns, lane = id / columns,
+            lanes = static_cast<int>(kThreads) / columns;
+  const int64_t image = blockIdx.x / tiles, tile = blockIdx.x - image * tiles;
+  const int64_t channel = (tile * columns + column) * pack;
+  double total[pack] = {};
+  if (channel < channels) {
+    const T* const from = x + image * pixels * channels + channel;
+    for (int64_t first = lane; first < pixels; first += kShortSum * lanes) {
+      const int64_t last = min(pixels, first + kShortSum * lanes);
+      C sum[pack] = {};
+#pragma unroll 8
+      for (int64_t pixel = first; pixel < last; pixel += lanes) {
+        const auto elements = *reinterpret_cast<const cuda::Pack<T, pack>*>(from + pixel * channels);
+#pragma unroll
+        for (int i = 0; i < pack; ++i) sum[i] += cuda::load_as_compute(elements.values[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < pack; ++i) total[i] += static_cast<double>(sum[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < pack; ++i) sums[i * static_cast<int>(kThreads) + id] = total[i];
+  __syncthreads();
+  for (int at = id; at < columns * pack; at += static_cast<int>(kThreads)) {
+    const int64_t to = tile * columns * pack + at;
+    if (to >= channels) return;
+    const double* const from = sums + at % pack * static_cast<int>(kThreads) + at / pack;
+    double sum = 0.0;
+    for (int l = 0; l < lanes; ++l) sum += from[l * columns];
+    y[image * channels + to] = cuda::round_to<T>(sum / static_cast<double>(pixels));
   }
 }
 
@@ -172,6 +215,13 @@ void global_avg_pool(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
   if (context.attributes<GlobalPoolOptions>().layout == Layout::kNHWC) {
     const bool wide = aligned && shape[3] % pack == 0;
+    const ChannelPlan plan = plan_channel_rows(shape[0], shape[1] * shape[2], shape[3], wide ? pack : 1);
+    if (plan.parts == 1) {
+      const cuda::LaunchShape blocks{dim3(static_cast<unsigned>(shape[0] * plan.tiles)), dim3(kThreads)};
+      const auto kernel = wide ? average_pixels_kernel<pack, T> : average_pixels_kernel<1, T>;
+      cuda::launch(stream, blocks, kernel, plan.items, shape[3], plan.tiles, plan.columns, x, y);
+      return;
+    }
     const auto reduce = wide ? reduce_rows<pack, ChannelSums<ElementTerms<T>>, StoreMean<T>>
                              : reduce_rows<1, ChannelSums<ElementTerms<T>>, StoreMean<T>>;
     reduce(stream, shape[0], shape[1] * shape[2], shape[3], op, table, StoreMean<T>{y});

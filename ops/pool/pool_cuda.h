@@ -1,16 +1,30 @@
-// The one launch template for pooling kernels on a GPU, and max pooling's kernels. For .cu files.
+// What the pooling kernels on a GPU share: their one launch template, and who runs which. For .cu files.
 #pragma once
 
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
-#include <sinter/ops/common/index_divide_cuda.h>
+#include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/pool/pool_geometry.h>
 
 namespace sinter::ops {
 
 void run_max_pool_cuda(const KernelContext& context);
 void run_max_pool_grad_cuda(const KernelContext& context);
+void run_dilated_max_pool_cuda(const KernelContext& context);
+void run_dilated_max_pool_grad_cuda(const KernelContext& context);
+
+/// Calls function.operator()<T, Place>() for max pooling.
+template <class F>
+void dispatch_pool(DType dtype, DType index, const char* tag, F function) {
+  dispatch_float(dtype, tag, [&]<class T> {
+    if (index == DType::kUInt8) {
+      function.template operator()<T, uint8_t>();
+    } else {
+      function.template operator()<T, int32_t>();
+    }
+  });
+}
 
 /// Images and pooled images as kernels see them. NCHW is NHWC with every plane an image of one channel, so
 /// one kernel serves both. Index: uint32_t, or int64_t for tensors or windows that are too large.
@@ -63,7 +77,8 @@ __global__ void __launch_bounds__(kPoolThreads)
 /// True if 32-bit indices hold everything that PoolImages computes.
 inline bool fits_32_bits(const PoolGeometry& geometry) {
   const auto axis_fits = [](const PoolAxis& axis) {
-    return axis.extent < INT32_MAX && axis.extent + axis.padding + 2 * axis.kernel + axis.stride < INT32_MAX;
+    const int64_t padding = axis.padding + axis.padding_after;
+    return axis.extent < INT32_MAX && axis.extent + padding + 2 * axis.span + axis.stride < INT32_MAX;
   };
   return axis_fits(geometry.y) && axis_fits(geometry.x) &&
          geometry.y.kernel * geometry.x.kernel < INT32_MAX &&
@@ -88,9 +103,14 @@ void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layo
   const auto run = [&]<int pack, class Index>() {
     using I = std::make_signed_t<Index>;
     const auto axis = [](const PoolAxis& from) {
-      return BasicPoolAxis<I>{static_cast<I>(from.extent), static_cast<I>(from.kernel),
-                              static_cast<I>(from.stride), static_cast<I>(from.padding),
-                              static_cast<I>(from.out)};
+      return BasicPoolAxis<I>{.extent = static_cast<I>(from.extent),
+                              .kernel = static_cast<I>(from.kernel),
+                              .stride = static_cast<I>(from.stride),
+                              .padding = static_cast<I>(from.padding),
+                              .padding_after = static_cast<I>(from.padding_after),
+                              .dilation = static_cast<I>(from.dilation),
+                              .span = static_cast<I>(from.span),
+                              .out = static_cast<I>(from.out)};
     };
     const auto by = [](int64_t divisor) { return IndexDivide<Index>(static_cast<Index>(divisor)); };
     const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride),

@@ -11,6 +11,7 @@ struct PoolGeometry {
   int64_t batch, channels;
   PoolAxis y, x;
 
+  bool is_dilated() const { return y.dilation != 1 || x.dilation != 1; }
   Shape image_shape(Layout layout) const {
     return layout == Layout::kNCHW ? Shape{batch, channels, y.extent, x.extent}
                                    : Shape{batch, y.extent, x.extent, channels};
@@ -27,6 +28,16 @@ PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const
 
 /// The shape of images with the extents of `options` and the batch and channels of `dy` (rank 4).
 Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options);
+
+/// Calls function(counts) with what averages of these options are divided by.
+template <class F>
+void with_counts(const PoolOptions& options, F function) {
+  if (options.divisor != 0) {
+    function(FixedPoolCounts{options.divisor});
+  } else {
+    function(PoolCounts{options.count_include_pad});
+  }
+}
 
 /// The dtype of max_pool2d's indices.
 DType pool_index_dtype(const PoolOptions& options);

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/pool/pool_math.h>
+#include <sinter/ops/pool/pool_geometry.h>
 
 namespace sinter::ops {
 
@@ -16,12 +16,33 @@ inline constexpr int64_t kPoolGrain = 16384;  // elements below which a second t
 /// end) in parallel: each slot can have scratch of its own.
 template <class Body>
 void parallel_slots(int64_t count, int64_t item_elements, Body body) {
-  const int64_t most = count * std::max<int64_t>(item_elements, 1) / kPoolGrain + 1;
+  // An item beyond the grain is worth a slot of its own; the product stays small.
+  const int64_t most = count * std::clamp<int64_t>(item_elements, 1, kPoolGrain) / kPoolGrain + 1;
   const int64_t slots = std::min<int64_t>({num_threads(), count, most});
   parallel_for(slots, 1, [&](int64_t first, int64_t last) {
     for (int64_t slot = first; slot < last; ++slot)
       body(slot, count * slot / slots, count * (slot + 1) / slots);
   });
+}
+
+/// The elements of a window along one axis that can lie inside the image.
+inline int64_t inner_kernel(const PoolAxis& axis) {
+  return std::min(axis.kernel, axis.extent);
+}
+
+/// True for the kernels that work on rows of planes. They write out every column of a window, so that windows
+/// much wider than the image are left to those that work on pixels, and windows with gaps are too.
+inline bool works_on_rows(const PoolGeometry& geometry, Layout layout) {
+  return layout == Layout::kNCHW && geometry.x.kernel <= 2 * geometry.x.extent + 64 && !geometry.is_dilated();
+}
+
+/// What the kernels that work on pixels and their channels see: a plane of NCHW is an image of one channel.
+inline PoolGeometry pixels_of(PoolGeometry geometry, Layout layout) {
+  if (layout == Layout::kNCHW) {
+    geometry.batch *= geometry.channels;
+    geometry.channels = 1;
+  }
+  return geometry;
 }
 
 /// The rows of one image plane that a window covers, in compute type C. Columns are split by their remainder
@@ -31,7 +52,7 @@ template <class C>
 class PoolRows {
  public:
   static int64_t scratch(const PoolAxis& y, const PoolAxis& x) {
-    return y.kernel * phases(x) * phase_width(x);
+    return inner_kernel(y) * phases(x) * phase_width(x);
   }
 
   PoolRows(const PoolAxis& y, const PoolAxis& x, C padding, C* memory)
@@ -54,7 +75,7 @@ class PoolRows {
  private:
   static int64_t phases(const PoolAxis& x) { return std::min(x.stride, x.kernel); }
   static int64_t phase_width(const PoolAxis& x) { return x.out + (x.kernel - 1) / x.stride; }
-  C* slot(int64_t row) const { return memory_ + row % y_.kernel * phases(x_) * phase_width(x_); }
+  C* slot(int64_t row) const { return memory_ + row % inner_kernel(y_) * phases(x_) * phase_width(x_); }
 
   template <class T>
   void split(const T* row, C* to) const {

@@ -1,10 +1,17 @@
 #include <limits>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/pool/pool.h>
 
 namespace sinter::ops {
 namespace {
+
+int64_t after(const PoolOptions& options, size_t axis) {
+  return options.padding_after[axis] < 0 ? options.padding[axis] : options.padding_after[axis];
+}
+int64_t span_of(const PoolOptions& options, size_t axis) {
+  return options.dilation[axis] * (options.kernel[axis] - 1) + 1;
+}
 
 /// Extents of a call, counted out by brute force.
 struct Windows {
@@ -33,8 +40,10 @@ struct Windows {
         for (int64_t oy = 0; oy < out_height; ++oy) {
           for (int64_t ox = 0; ox < out_width; ++ox) {
             for (int64_t place = 0; place < options.kernel[0] * options.kernel[1]; ++place) {
-              const int64_t y = oy * options.stride[0] - options.padding[0] + place / options.kernel[1];
-              const int64_t x = ox * options.stride[1] - options.padding[1] + place % options.kernel[1];
+              const int64_t y = oy * options.stride[0] - options.padding[0] +
+                                place / options.kernel[1] * options.dilation[0];
+              const int64_t x = ox * options.stride[1] - options.padding[1] +
+                                place % options.kernel[1] * options.dilation[1];
               if (y < 0 || y >= height || x < 0 || x >= width) continue;
               visit(image(n, c, y, x), output(n, c, oy, ox), place);
             }
@@ -45,7 +54,9 @@ struct Windows {
   }
   /// What every output of an average is divided by.
   std::vector<double> divisors() const {
-    std::vector<double> counts(static_cast<size_t>(shape(out_height, out_width).numel()));
+    std::vector<double> counts(static_cast<size_t>(shape(out_height, out_width).numel()),
+                               static_cast<double>(options.divisor));
+    if (options.divisor != 0) return counts;
     if (!options.count_include_pad) {
       each([&](int64_t, int64_t out, int64_t) { counts[static_cast<size_t>(out)] += 1.0; });
       return counts;
@@ -53,8 +64,10 @@ struct Windows {
     for (int64_t nc = 0; nc < batch * channels; ++nc) {
       for (int64_t oy = 0; oy < out_height; ++oy) {
         for (int64_t ox = 0; ox < out_width; ++ox) {
-          const int64_t bottom = oy * options.stride[0] + options.kernel[0] - height - 2 * options.padding[0];
-          const int64_t right = ox * options.stride[1] + options.kernel[1] - width - 2 * options.padding[1];
+          const int64_t bottom =
+              oy * options.stride[0] + options.kernel[0] - height - options.padding[0] - after(options, 0);
+          const int64_t right =
+              ox * options.stride[1] + options.kernel[1] - width - options.padding[1] - after(options, 1);
           counts[static_cast<size_t>(output(nc / channels, nc % channels, oy, ox))] =
               static_cast<double>((options.kernel[0] - std::max<int64_t>(bottom, 0)) *
                                   (options.kernel[1] - std::max<int64_t>(right, 0)));
@@ -68,11 +81,12 @@ struct Windows {
 /// The number of windows that fit: with ceil_mode also one that overhangs, if it starts in the image or the
 /// padding before.
 int64_t count_windows(int64_t extent, const PoolOptions& options, size_t axis) {
-  const int64_t padded = extent + 2 * options.padding[axis];
+  const int64_t padded = extent + options.padding[axis] + after(options, axis);
+  const int64_t span = span_of(options, axis);
   int64_t count = 0;
   for (int64_t start = 0; start < extent + options.padding[axis]; start += options.stride[axis]) {
-    const bool fits = start + options.kernel[axis] <= padded;
-    const bool overhangs = options.ceil_mode && start - options.stride[axis] + options.kernel[axis] < padded;
+    const bool fits = start + span <= padded;
+    const bool overhangs = options.ceil_mode && start - options.stride[axis] + span < padded;
     count += fits || overhangs ? 1 : 0;
   }
   return count;
@@ -85,17 +99,24 @@ Windows windows_of(const PoolOptions& options, int64_t batch, int64_t channels, 
       options};
 }
 
-Windows random_windows(SampleMaker& maker) {
+Windows random_windows(SampleMaker& maker, bool is_max) {
   PoolOptions options{.layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
                       .ceil_mode = maker.chance(0.4),
-                      .count_include_pad = maker.chance(0.5)};
+                      .count_include_pad = maker.chance(0.5),
+                      .divisor = !is_max && maker.chance(0.2) ? maker.integer(1, 9) : 0};
+  const bool uneven = maker.chance(0.3), dilated = is_max && maker.chance(0.3);
   std::array<int64_t, 2> extent{};
   for (size_t axis = 0; axis < 2; ++axis) {
     options.kernel[axis] = maker.chance(0.05) ? 17 : maker.integer(1, 5);
     options.stride[axis] = maker.integer(1, 4);
-    options.padding[axis] = maker.integer(0, options.kernel[axis] / 2);
-    extent[axis] =
-        std::max<int64_t>(options.kernel[axis] - 2 * options.padding[axis], 1) + maker.integer(0, 9);
+    if (dilated) options.dilation[axis] = maker.integer(1, 3);
+    const int64_t span = span_of(options, axis);
+    options.padding[axis] = maker.integer(0, span / 2);
+    if (uneven) options.padding_after[axis] = maker.integer(0, span / 2);
+    // So that every window has an element in the image.
+    const int64_t least =
+        std::max(span - options.padding[axis] - after(options, axis), options.dilation[axis]);
+    extent[axis] = least + maker.integer(0, 9);
   }
   return windows_of(options, maker.chance(0.05) ? 0 : maker.integer(1, 2), maker.integer(1, 5), extent[0],
                     extent[1]);
@@ -115,7 +136,7 @@ Windows grad_windows_of(const OpSample& sample) {
 }
 
 OpSample make_max_pool(SampleMaker& maker) {
-  const Windows windows = random_windows(maker);
+  const Windows windows = random_windows(maker, true);
   return {{maker.distinct(windows.shape(windows.height, windows.width))}, windows.options};
 }
 
@@ -131,7 +152,7 @@ std::vector<ReferenceTensor> max_pool_reference(const OpSample& sample) {
 }
 
 OpSample make_max_pool_grad(SampleMaker& maker) {
-  const Windows windows = random_windows(maker);
+  const Windows windows = random_windows(maker, true);
   const Shape shape = windows.shape(windows.out_height, windows.out_width);
   std::vector<std::vector<int64_t>> inside(static_cast<size_t>(shape.numel()));
   windows.each(
@@ -159,7 +180,7 @@ std::vector<ReferenceTensor> max_pool_grad_reference(const OpSample& sample) {
 }
 
 OpSample make_avg_pool(SampleMaker& maker) {
-  const Windows windows = random_windows(maker);
+  const Windows windows = random_windows(maker, false);
   return {{maker.tensor(windows.shape(windows.height, windows.width))}, windows.options};
 }
 
@@ -174,7 +195,7 @@ std::vector<ReferenceTensor> avg_pool_reference(const OpSample& sample) {
 }
 
 OpSample make_avg_pool_grad(SampleMaker& maker) {
-  const Windows windows = random_windows(maker);
+  const Windows windows = random_windows(maker, false);
   return {{maker.tensor(windows.shape(windows.out_height, windows.out_width))},
           PoolGradOptions{windows.options, windows.height, windows.width}};
 }
@@ -242,14 +263,21 @@ void register_pool_samples(SampleRegistry& registry) {
   registry.add({.op = "max_pool2d_grad",
                 .make = make_max_pool_grad,
                 .reference = max_pool_grad_reference,
+                .term_size = product_terms<max_pool_grad_reference>,
                 .check_gradient = false});
-  registry.add({.op = "avg_pool2d", .make = make_avg_pool, .reference = avg_pool_reference});
+  registry.add({.op = "avg_pool2d",
+                .make = make_avg_pool,
+                .reference = avg_pool_reference,
+                .term_size = product_terms<avg_pool_reference>});
   registry.add({.op = "avg_pool2d_grad",
                 .make = make_avg_pool_grad,
                 .reference = avg_pool_grad_reference,
+                .term_size = product_terms<avg_pool_grad_reference>,
                 .check_gradient = false});
-  registry.add(
-      {.op = "global_avg_pool2d", .make = make_global_avg_pool, .reference = global_avg_pool_reference});
+  registry.add({.op = "global_avg_pool2d",
+                .make = make_global_avg_pool,
+                .reference = global_avg_pool_reference,
+                .term_size = product_terms<global_avg_pool_reference>});
   registry.add({.op = "global_avg_pool2d_grad",
                 .make = make_global_avg_pool_grad,
                 .reference = global_avg_pool_grad_reference,

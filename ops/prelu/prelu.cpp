@@ -7,7 +7,10 @@ namespace {
 /// Checks x and alpha (inputs 0 and 1).
 void check_inputs(const InferContext& context) {
   context.expect_float(0);
-  context.expect_same_dtype(1, 0);
+  const DType dtype = context.input(0).dtype, slope_dtype = context.input(1).dtype;
+  SINTER_CHECK(slope_dtype == dtype || slope_dtype == accumulate_dtype(dtype),
+               "[{}] expected alpha of x's dtype{} but got {} beside an x of {}", context.tag(),
+               is_half(dtype) ? " or float32" : "", slope_dtype, dtype);
   context.expect_rank(1, 1);
   const Shape& x = context.shape(0);
   SINTER_CHECK(x.rank() >= 1, "[{}] expected x of rank 1 or more but got shape {}", context.tag(), x);
@@ -66,7 +69,12 @@ void register_prelu(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_prelu,
                 .gradient = prelu_gradient,
-                .gradient_reads = {.inputs = reads_of({0, 1})}});
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.elementwise = true,
+                           .precision = Precision::kFollow,
+                           .float32_inputs = reads_of({1}),
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})},
+                           .role = Role::kPRelu}});
   registry.add({.name = "prelu_grad",
                 .inputs = {{"x"}, {"alpha"}, {"dy"}},
                 .outputs = {{"dx"}, {"dalpha"}},
@@ -74,7 +82,8 @@ void register_prelu(OpRegistry& registry) {
   registry.add({.name = "prelu_grad_x",
                 .inputs = {{"x"}, {"alpha"}, {"dy"}},
                 .outputs = {{"dx"}},
-                .infer = infer_prelu_grad_x});
+                .infer = infer_prelu_grad_x,
+                .traits = {.elementwise = true}});
 }
 
 }  // namespace sinter::ops

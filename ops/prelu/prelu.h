@@ -14,8 +14,10 @@ struct PReluAttributes {
 };
 
 /// y = x where x > 0, else alpha * x. x: rank >= 1, floating-point dtypes. alpha: (1), one slope for all, or
-/// (C), one per channel, of x's dtype. Channels are axis 1, or the last axis under kNHWC and for ranks 1
-/// and 2. Source: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", ICCV 2015.
+/// (C), one per channel, of x's dtype or, beside a float16 or bfloat16 x, float32: its gradient sums over all
+/// pixels of a batch and leaves float16's range soon. Channels are axis 1, or the last axis under kNHWC and
+/// for ranks 1 and 2. Throws InvalidArgument for other shapes and dtypes. Source: K. He, X. Zhang, S. Ren, J.
+/// Sun, "Delving deep into rectifiers", ICCV 2015.
 Tensor prelu(const Tensor& x, const Tensor& alpha, Layout layout = Layout::kNCHW);
 
 struct PReluGrads {

@@ -1,10 +1,11 @@
 // PReLU and its gradient of x: elementwise, one slope per channel. docs/kernels/prelu.md tells why they are
 // cut as they are.
-#include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
+#include <sinter/ops/prelu/prelu_dispatch.h>
 #include <sinter/ops/prelu/prelu_pack_cuda.h>
 #include <sinter/ops/prelu/prelu_plan.h>
 
@@ -16,15 +17,15 @@ constexpr int kThreads = 128;
 constexpr int64_t kMostElements = int64_t{1} << 30;
 
 /// Finds the slopes of packs of `pack` elements that follow each other.
-template <SlopeOrder order, int pack, class T>
+template <SlopeOrder order, int pack, class S>
 struct Slopes {
-  using Words = PReluWords<T, pack>;
+  using Words = PReluWords<S, pack>;
 
   FastDivide by_inner;     // kVectors: unused
   FastDivide by_channels;  // kVectors: by the packs of all channels
-  const T* alpha;
+  const S* alpha;
 
-  Slopes(const ChannelView& view, const T* slopes)
+  Slopes(const ChannelView& view, const S* slopes)
       : by_inner(static_cast<uint32_t>(view.inner)),
         by_channels(
             static_cast<uint32_t>(order == SlopeOrder::kVectors ? view.channels / pack : view.channels)),
@@ -42,32 +43,39 @@ struct Slopes {
     if constexpr (order == SlopeOrder::kRuns) {
       const uint32_t left = by_inner.divisor() - place;  // elements before the channel changes
       // Both without a condition: a load behind a condition would wait for the other.
-      const T first = alpha[channel], second = pack > 1 ? alpha[next()] : first;
+      const S first = alpha[channel], second = pack > 1 ? alpha[next()] : first;
       return Words::of([&](int lane) { return lane < left ? first : second; });
     } else {
       return Words::of([&](int) {
-        const T slope = alpha[channel];
+        const S slope = alpha[channel];
         if (++place == by_inner.divisor()) place = 0, channel = next();
         return slope;
       });
     }
   }
   /// Of one element behind the last whole pack; there is none with kVectors.
-  __device__ T at(uint32_t element) const {
+  __device__ S at(uint32_t element) const {
     uint32_t channel;
     by_channels.divide(by_inner.divide(element), channel);
     return alpha[channel];
   }
 };
 
+/// Blocks at once, by the registers that slopes take.
+template <class T, class S>
+constexpr int blocks_of_processor(SlopeOrder order) {
+  return order == SlopeOrder::kMixed || sizeof(S) > sizeof(T) ? 8 : 16;
+}
+
 /// y from x; or, if `backward`, dx from x and dy. A thread takes `packs` packs. The slopes are asked for
 /// before anything waits for what is loaded.
-template <bool backward, int pack, int packs, SlopeOrder order, class T>
-__global__ void __launch_bounds__(kThreads, order == SlopeOrder::kMixed ? 8 : 16)
-    prelu_kernel(uint32_t count, Slopes<order, pack, T> slopes, const T* x, const T* dy, T* out) {
+template <bool backward, int pack, int packs, SlopeOrder order, class S, class T>
+__global__ void __launch_bounds__(kThreads, blocks_of_processor<T, S>(order))
+    prelu_kernel(uint32_t count, Slopes<order, pack, S> slopes, const T* x, const T* dy, T* out) {
   using Words = PReluWords<T, pack>;
   const uint32_t whole = count / pack, first = blockIdx.x * (kThreads * packs) + threadIdx.x;
-  Words values[packs], gradients[packs], with[packs];
+  Words values[packs], gradients[packs];
+  PReluWords<S, pack> with[packs];
 #pragma unroll
   for (int k = 0; k < packs; ++k) {
     const uint32_t i = first + k * kThreads;
@@ -86,20 +94,20 @@ __global__ void __launch_bounds__(kThreads, order == SlopeOrder::kMixed ? 8 : 16
   if (blockIdx.x == 0 && behind < count) {
     using Element = PReluWords<T, 1>;
     const Element value{{x[behind]}};
-    prelu_pack(value, backward ? Element{{dy[behind]}} : value, Element{{slopes.at(behind)}})
+    prelu_pack(value, backward ? Element{{dy[behind]}} : value, PReluWords<S, 1>{{slopes.at(behind)}})
         .store(out, behind);
   }
 }
 
 // ---- host
 
-template <bool backward, int pack, SlopeOrder order, class T>
-void launch_order(const Stream& stream, const ChannelView& view, const T* alpha, const T* x, const T* dy,
+template <bool backward, int pack, SlopeOrder order, class S, class T>
+void launch_order(const Stream& stream, const ChannelView& view, const S* alpha, const T* x, const T* dy,
                   T* out) {
   const auto launch = [&]<int packs>() {
     const auto shape = cuda::grid_stride_shape(view.numel() / pack, kThreads * packs, kThreads);
-    cuda::launch(stream, shape, prelu_kernel<backward, pack, packs, order, T>,
-                 static_cast<uint32_t>(view.numel()), Slopes<order, pack, T>(view, alpha), x, dy, out);
+    cuda::launch(stream, shape, prelu_kernel<backward, pack, packs, order, S, T>,
+                 static_cast<uint32_t>(view.numel()), Slopes<order, pack, S>(view, alpha), x, dy, out);
   };
   if constexpr (!backward && pack > 1) {
     const int64_t bytes = view.numel() * static_cast<int64_t>(sizeof(T));
@@ -108,8 +116,8 @@ void launch_order(const Stream& stream, const ChannelView& view, const T* alpha,
   launch.template operator()<2>();
 }
 
-template <bool backward, class T>
-void launch_slab(const Stream& stream, const ChannelView& view, const T* alpha, const T* x, const T* dy,
+template <bool backward, class S, class T>
+void launch_slab(const Stream& stream, const ChannelView& view, const S* alpha, const T* x, const T* dy,
                  T* out) {
   constexpr int widest = cuda::kPackSize<T>;
   const bool aligned =
@@ -133,8 +141,9 @@ template <bool backward>
 void run_map(const KernelContext& context) {
   const ChannelView view = prelu_view(context.input(0).shape, context.input(1).shape,
                                       context.attributes<PReluAttributes>().layout);
-  dispatch_float(context.input(0).dtype, "prelu", [&]<class T> {
-    const T *x = context.input(0).as<const T>(), *alpha = context.input(1).as<const T>();
+  dispatch_prelu(context.input(0).dtype, context.input(1).dtype, "prelu", [&]<class T, class S> {
+    const T* x = context.input(0).as<const T>();
+    const S* alpha = context.input(1).as<const S>();
     const T* dy = backward ? context.input(2).as<const T>() : nullptr;
     for_each_slab(view, kMostElements, cuda::kPackSize<T>, [&](const ChannelSlab& slab) {
       launch_slab<backward>(context.stream(), slab.view, alpha + slab.channel, x + slab.first,

@@ -1,8 +1,8 @@
 // Both gradients of PReLU where a channel's elements can be given to one block, or to a cluster of blocks
 // that run at once: they add up dalpha between themselves.
-#include <sinter/core/cuda/cluster_inbox.h>
-#include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch_cluster.h>
+#include <sinter/core/cuda/device/cluster_inbox.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch_cluster.h>
 #include <sinter/ops/prelu/prelu_grad_kernels_cuda.h>
 
 namespace sinter::ops {
@@ -62,33 +62,33 @@ struct ClusterSums {
     if (gridDim.y > 1) inbox.all_open();
   }
   /// By one thread for each channel of the group.
-  template <class T>
-  __device__ __forceinline__ void give(int channel, int channels, C sum, T* dalpha) {
+  template <class S>
+  __device__ __forceinline__ void give(int channel, int channels, C sum, S* dalpha) {
     if (gridDim.y == 1) {
-      dalpha[channel] = cuda::round_to<T>(sum);
+      dalpha[channel] = cuda::round_to<S>(sum);
     } else {
       inbox.send(received + static_cast<int>(blockIdx.y) * channels + channel, sum);
     }
   }
   /// By all threads, when all have given.
-  template <class T>
-  __device__ __forceinline__ void finish(int channels, T* dalpha) {
+  template <class S>
+  __device__ __forceinline__ void finish(int channels, S* dalpha) {
     const auto channel = static_cast<int>(threadIdx.x);
     if (gridDim.y == 1 || blockIdx.y != 0 || channel >= channels) return;
     inbox.wait();
     C sum = 0;
     for (int block = 0; block < static_cast<int>(gridDim.y); ++block)
       sum += received[block * channels + channel];
-    dalpha[channel] = cuda::round_to<T>(sum);
+    dalpha[channel] = cuda::round_to<S>(sum);
   }
 };
 
 /// Block (group of one channel, rank): takes the channel's packs as they come.
-template <class T>
+template <class T, class S>
 __global__ void __launch_bounds__(kThreads)
-    prelu_grad_channel_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data) {
+    prelu_grad_channel_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T, S> data) {
   using C = compute_type<T>;
-  using Words = PReluWords<T, cuda::kPackSize<T>>;
+  using Slopes = PReluWords<S, cuda::kPackSize<T>>;
   __shared__ C shared[kWarp];
   __shared__ ClusterSums<C> cluster;
   const PReluClusterPlan& plan = walk.plan;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
         const uint32_t row = walk.by_span.divide(i, place);
         return row * columns + base + place;
       },
-      [&] { return Words::all(data.alpha[from_here(blockIdx.x)]); },
+      [&] { return Slopes::all(data.alpha[from_here(blockIdx.x)]); },
       [&](const C(&sums)[1]) { total += sums[0]; });
   cluster.all_open();
   const C sum = sum_of_block(total, shared);
@@ -114,9 +114,9 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Block (group of channels, rank): threads have fixed columns. A pack changes its channel at most once, so
 /// that a thread ends with two sums: of its first channel, and of the next one.
-template <class T>
+template <class T, class S>
 __global__ void __launch_bounds__(kThreads)
-    prelu_grad_group_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T> data) {
+    prelu_grad_group_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T, S> data) {
   using C = compute_type<T>;
   constexpr int pack = cuda::kPackSize<T>;
   __shared__ C firsts[kThreads], seconds[kThreads];
@@ -142,9 +142,9 @@ __global__ void __launch_bounds__(kThreads)
         data, begin, static_cast<uint32_t>(plan.rows) * columns, lanes * gridDim.y * columns,
         [](uint32_t i) { return i; },
         [&] {
-          const T* alpha = data.alpha + from_here(first);
-          const T own = alpha[0], next = alpha[more];
-          return PReluWords<T, pack>::of([&](int i) { return i < left ? own : next; });
+          const S* alpha = data.alpha + from_here(first);
+          const S own = alpha[0], next = alpha[more];
+          return PReluWords<S, pack>::of([&](int i) { return i < left ? own : next; });
         },
         [&](const C(&sums)[pack]) {
           C in_first = 0, in_second = 0;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   cluster.all_open();
   __syncthreads();
-  T* const dalpha = data.dalpha + int64_t{blockIdx.x} * channels;
+  S* const dalpha = data.dalpha + int64_t{blockIdx.x} * channels;
   // A group of threads for every channel, `across` columns side by side; both powers of two.
   const unsigned members = 1U << plan.log_members, across = 1U << plan.log_across;
   const unsigned member = threadIdx.x & (members - 1);
@@ -186,23 +186,29 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-template <class T>
+template <class T, class S>
 void launch_prelu_grad_channels(const Stream& stream, const PReluClusterPlan& plan,
-                                const PReluGradData<T>& data) {
+                                const PReluGradData<T, S>& data) {
   const PReluClusterWalk walk(plan);
   const cuda::LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(plan.groups), static_cast<unsigned>(plan.cluster)),
       .block = dim3(static_cast<unsigned>(plan.threads))};
   cuda::launch_column_clusters(
-      stream, shape, plan.lanes > 0 ? prelu_grad_group_kernel<T> : prelu_grad_channel_kernel<T>, walk, data);
+      stream, shape, plan.lanes > 0 ? prelu_grad_group_kernel<T, S> : prelu_grad_channel_kernel<T, S>, walk,
+      data);
 }
 
-template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&, const PReluGradData<float>&);
 template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
-                                         const PReluGradData<double>&);
+                                         const PReluGradData<float, float>&);
 template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
-                                         const PReluGradData<float16>&);
+                                         const PReluGradData<double, double>&);
 template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
-                                         const PReluGradData<bfloat16>&);
+                                         const PReluGradData<float16, float16>&);
+template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
+                                         const PReluGradData<bfloat16, bfloat16>&);
+template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
+                                         const PReluGradData<float16, float>&);
+template void launch_prelu_grad_channels(const Stream&, const PReluClusterPlan&,
+                                         const PReluGradData<bfloat16, float>&);
 
 }  // namespace sinter::ops

@@ -2,6 +2,7 @@
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
+#include <sinter/ops/prelu/prelu_dispatch.h>
 #include <sinter/ops/prelu/prelu_grad_kernels_cuda.h>
 
 namespace sinter::ops {
@@ -20,17 +21,17 @@ size_t prelu_grad_workspace(const KernelQuery& query) {
 void run_prelu_grad(const KernelContext& context) {
   const ChannelView view = prelu_view(context.input(0).shape, context.input(1).shape,
                                       context.attributes<PReluAttributes>().layout);
-  dispatch_float(context.input(0).dtype, "prelu_grad", [&]<class T> {
-    const PReluGradData<T> data{context.input(1).as<const T>(), context.input(0).as<const T>(),
-                                context.input(2).as<const T>(), context.output(0).as<T>(),
-                                context.output(1).as<T>()};
+  dispatch_prelu(context.input(0).dtype, context.input(1).dtype, "prelu_grad", [&]<class T, class S> {
+    const PReluGradData<T, S> data{context.input(1).as<const S>(), context.input(0).as<const T>(),
+                                   context.input(2).as<const T>(), context.output(0).as<T>(),
+                                   context.output(1).as<S>()};
     const bool wide =
         cuda::is_aligned(data.x, 16) && cuda::is_aligned(data.dy, 16) && cuda::is_aligned(data.dx, 16);
     if (wide && cuda::device_traits(context.stream().device.index).clusters) {
       const PReluClusterPlan plan = plan_prelu_clusters(view, cuda::kPackSize<T>);
-      if (plan.groups > 0) return launch_prelu_grad_channels<T>(context.stream(), plan, data);
+      if (plan.groups > 0) return launch_prelu_grad_channels(context.stream(), plan, data);
     }
-    launch_prelu_grad_parts<T>(context.stream(), view, wide, data, context.workspace<compute_type<T>>());
+    launch_prelu_grad_parts(context.stream(), view, wide, data, context.workspace<compute_type<T>>());
   });
 }
 

@@ -7,18 +7,21 @@
 
 namespace sinter::ops {
 
-template <class T>
+/// S: alpha's type, T or its compute type.
+template <class T, class S>
 struct PReluGradData {
-  const T *alpha, *x, *dy;
-  T *dx, *dalpha;
+  const S* alpha;
+  const T *x, *dy;
+  T* dx;
+  S* dalpha;
 };
 
 /// Takes in a thread's packs number begin, begin + step, ... below end, at(i) being the place of number i:
 /// writes dx by the slopes that slopes_of() has, and calls join(sums) with the terms of dalpha of every
 /// `unroll` packs, which are in flight together: `n` sums, one for each element of a pack or one for all.
 /// Registers are what limits `unroll`: neither slopes nor these sums are alive while packs are awaited.
-template <int unroll, int pack, int n, class T, class Index, class At, class Slopes, class Join>
-__device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, Index begin, Index end,
+template <int unroll, int pack, int n, class T, class S, class Index, class At, class Slopes, class Join>
+__device__ __forceinline__ void take_prelu_packs(const PReluGradData<T, S>& data, Index begin, Index end,
                                                  Index step, At at, Slopes slopes_of, Join join) {
   using Words = PReluWords<T, pack>;
   for (Index i = begin; i < end; i += unroll * step) {
@@ -29,7 +32,7 @@ __device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, I
       values[u] = Words::load(data.x, at(i + u * step));
       gradients[u] = Words::load(data.dy, at(i + u * step));
     }
-    const Words slopes = slopes_of();
+    const PReluWords<S, pack> slopes = slopes_of();
     compute_type<T> sums[n] = {};
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
@@ -43,13 +46,13 @@ __device__ __forceinline__ void take_prelu_packs(const PReluGradData<T>& data, I
 
 /// Whole channels to a cluster of blocks; the plan has groups. Packs are the widest: all addresses allow
 /// that.
-template <class T>
+template <class T, class S>
 void launch_prelu_grad_channels(const Stream& stream, const PReluClusterPlan& plan,
-                                const PReluGradData<T>& data);
+                                const PReluGradData<T, S>& data);
 
 /// Parts of all channels to a block; `wide`: addresses allow the widest packs. `table` has the plan's places.
-template <class T>
+template <class T, class S>
 void launch_prelu_grad_parts(const Stream& stream, const ChannelView& view, bool wide,
-                             const PReluGradData<T>& data, compute_type<T>* table);
+                             const PReluGradData<T, S>& data, compute_type<T>* table);
 
 }  // namespace sinter::ops

@@ -1,7 +1,7 @@
 // Both gradients of PReLU for any shape: blocks take parts of all channels and leave sums in a table, which a
 // second kernel adds up.
-#include <sinter/core/cuda/block_reduce.h>
-#include <sinter/core/cuda/launch_early.h>
+#include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/launch_early.h>
 #include <sinter/ops/prelu/prelu_grad_kernels_cuda.h>
 
 namespace sinter::ops {
@@ -42,13 +42,13 @@ struct PReluGradWalk {
     return channel;
   }
   /// The slopes of the pack at a column of a row.
-  template <int pack, bool flat, class T>
-  __device__ PReluWords<T, pack> slopes(const T* alpha, int64_t column) const {
+  template <int pack, bool flat, class S>
+  __device__ PReluWords<S, pack> slopes(const S* alpha, int64_t column) const {
     int64_t place = 0, channel;
     by_channels.divide(flat ? column * pack : by_inner.divide(column * pack, place), channel);
-    if (flat && vectors) return PReluWords<T, pack>::load(alpha, static_cast<uint64_t>(channel) / pack);
-    return PReluWords<T, pack>::of([&](int) {
-      const T slope = alpha[channel];
+    if (flat && vectors) return PReluWords<S, pack>::load(alpha, static_cast<uint64_t>(channel) / pack);
+    return PReluWords<S, pack>::of([&](int) {
+      const S slope = alpha[channel];
       if (flat || ++place == plan.inner) place = 0, channel = channel + 1 == plan.channels ? 0 : channel + 1;
       return slope;
     });
@@ -92,9 +92,10 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
 }
 
 /// Takes in the elements that a column has behind its last whole pack; `sums` has a place for each.
-template <class T, class C>
-__device__ __forceinline__ void take_elements_behind(const PReluGradWalk& walk, const PReluGradData<T>& data,
-                                                     int64_t column, C* sums) {
+template <class T, class S, class C>
+__device__ __forceinline__ void take_elements_behind(const PReluGradWalk& walk,
+                                                     const PReluGradData<T, S>& data, int64_t column,
+                                                     C* sums) {
   using Element = PReluWords<T, 1>;
   const PReluGradPlan& plan = walk.plan;
   const int64_t behind = plan.elements_behind(column);
@@ -102,7 +103,8 @@ __device__ __forceinline__ void take_elements_behind(const PReluGradWalk& walk, 
   for (int64_t i = 0; i < behind; ++i) {
     const int64_t in_row = column * plan.pack + i, offset = plan.rows * plan.columns * plan.pack + in_row;
     const Element value{{data.x[offset]}}, gradient{{data.dy[offset]}};
-    prelu_pack(value, gradient, Element{{data.alpha[walk.channel_of(in_row)]}}).store(data.dx, offset);
+    prelu_pack(value, gradient, PReluWords<S, 1>{{data.alpha[walk.channel_of(in_row)]}})
+        .store(data.dx, offset);
     C term[1] = {};
     add_prelu_terms(value, gradient, term);
     sums[i] += term[0];
@@ -110,9 +112,9 @@ __device__ __forceinline__ void take_elements_behind(const PReluGradWalk& walk, 
 }
 
 /// Block (tile, part) of the plan. `flat`: a run is one element. Index counts the tensor's packs.
-template <int pack, bool flat, class Index, class T>
+template <int pack, bool flat, class Index, class T, class S>
 __global__ void __launch_bounds__(kThreads, 2)
-    prelu_grad_parts_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T> data,
+    prelu_grad_parts_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradData<T, S> data,
                             compute_type<T>* table) {
   using C = compute_type<T>;
   __shared__ C shared[kThreads * pack];
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (lane < plan.lanes) {
     C sums[pack] = {};
     if (column < plan.columns) {
-      const PReluWords<T, pack> slopes = walk.template slopes<pack, flat>(data.alpha, column);
+      const PReluWords<S, pack> slopes = walk.template slopes<pack, flat>(data.alpha, column);
       // Packs are counted through all rows, so that a number is a place.
       const int64_t row = plan.first_row(blockIdx.y) + lane, end = plan.end_row(blockIdx.y, column);
       const auto columns = static_cast<Index>(plan.columns);
@@ -156,10 +158,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 /// Adds up the table's places of every channel: `side` channels of a block side by side, `lanes` threads to a
 /// channel, both powers of two.
-template <bool flat, class T>
+template <bool flat, class T, class S>
 __global__ void __launch_bounds__(PReluGradFold::kMostThreads)
     fold_slots_kernel(const __grid_constant__ PReluGradWalk walk, PReluGradFold fold,
-                      const compute_type<T>* table, T* dalpha) {
+                      const compute_type<T>* table, S* dalpha) {
   using C = compute_type<T>;
   __shared__ C sums[PReluGradFold::kMostThreads];
   const PReluGradPlan& plan = walk.plan;
@@ -188,53 +190,58 @@ __global__ void __launch_bounds__(PReluGradFold::kMostThreads)
   }
   sums[threadIdx.x] = sum;
   cuda::fold_lanes(sums, threadIdx.x, lane, fold.lanes, fold.side, [](C a, C b) { return a + b; });
-  if (lane == 0 && channel < plan.channels) dalpha[channel] = cuda::round_to<T>(sums[threadIdx.x]);
+  if (lane == 0 && channel < plan.channels) dalpha[channel] = cuda::round_to<S>(sums[threadIdx.x]);
 }
 
 // ---- host
 
-template <int pack, bool flat, class T>
-void launch_flat(const Stream& stream, const PReluGradPlan& plan, const PReluGradData<T>& data,
+template <int pack, bool flat, class T, class S>
+void launch_flat(const Stream& stream, const PReluGradPlan& plan, const PReluGradData<T, S>& data,
                  compute_type<T>* table) {
-  const PReluGradWalk walk(plan, cuda::is_aligned(data.alpha, pack * sizeof(T)));
+  const PReluGradWalk walk(plan, cuda::is_aligned(data.alpha, pack > 1 ? 16 : sizeof(S)));
   const cuda::LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(kThreads)};
   // With some steps of a block's threads beyond the end.
   const bool narrow = (plan.all_rows() + 8 * plan.lanes) * plan.columns < INT32_MAX;
   cuda::launch(stream, shape,
-               narrow ? prelu_grad_parts_kernel<pack, flat, uint32_t, T>
-                      : prelu_grad_parts_kernel<pack, flat, uint64_t, T>,
+               narrow ? prelu_grad_parts_kernel<pack, flat, uint32_t, T, S>
+                      : prelu_grad_parts_kernel<pack, flat, uint64_t, T, S>,
                walk, data, table);
   const PReluGradFold fold = plan_prelu_grad_fold(plan);
   const cuda::LaunchShape second{
       .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, fold.side))),
       .block = dim3(fold.side * fold.lanes)};
-  cuda::launch_early(stream, second, fold_slots_kernel<flat, T>, walk, fold, table, data.dalpha);
+  cuda::launch_early(stream, second, fold_slots_kernel<flat, T, S>, walk, fold, table, data.dalpha);
 }
 
-template <int pack, class T>
-void launch_parts(const Stream& stream, const ChannelView& view, const PReluGradData<T>& data,
+template <int pack, class T, class S>
+void launch_parts(const Stream& stream, const ChannelView& view, const PReluGradData<T, S>& data,
                   compute_type<T>* table) {
   const PReluGradPlan plan = plan_prelu_grad(view, pack);
-  (plan.inner == 1 ? launch_flat<pack, true, T> : launch_flat<pack, false, T>)(stream, plan, data, table);
+  (plan.inner == 1 ? launch_flat<pack, true, T, S> : launch_flat<pack, false, T, S>)(stream, plan, data,
+                                                                                     table);
 }
 
 }  // namespace
 
-template <class T>
+template <class T, class S>
 void launch_prelu_grad_parts(const Stream& stream, const ChannelView& view, bool wide,
-                             const PReluGradData<T>& data, compute_type<T>* table) {
-  (wide ? launch_parts<cuda::kPackSize<T>, T> : launch_parts<1, T>)(stream, view, data, table);
+                             const PReluGradData<T, S>& data, compute_type<T>* table) {
+  (wide ? launch_parts<cuda::kPackSize<T>, T, S> : launch_parts<1, T, S>)(stream, view, data, table);
 }
 
-template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool, const PReluGradData<float>&,
-                                      float*);
-template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool, const PReluGradData<double>&,
-                                      double*);
-template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool, const PReluGradData<float16>&,
-                                      float*);
-template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool, const PReluGradData<bfloat16>&,
-                                      float*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<float, float>&, float*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<double, double>&, double*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<float16, float16>&, float*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<bfloat16, bfloat16>&, float*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<float16, float>&, float*);
+template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
+                                      const PReluGradData<bfloat16, float>&, float*);
 
 }  // namespace sinter::ops

@@ -1,7 +1,7 @@
 // The arithmetic of PReLU, for every device: forward beside derivative.
 #pragma once
 
-#include <sinter/core/runtime/random.h>  // SINTER_HOST_DEVICE
+#include <sinter/core/base/host_device.h>
 
 namespace sinter::ops {
 

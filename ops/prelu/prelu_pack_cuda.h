@@ -2,13 +2,14 @@
 // For .cu files.
 //
 // The 16-bit types are computed two by two in their own arithmetic: it rounds a product once, so that the
-// result is that of a product in float32. Sums are always in the compute type.
+// result is that of a product in float32. Beside float32 slopes they are computed in float32. Sums are always
+// in the compute type.
 #pragma once
 
 #include <bit>
 #include <type_traits>
 
-#include <sinter/core/cuda/device_types.h>
+#include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/prelu/prelu_math.h>
 
 namespace sinter::ops {
@@ -58,7 +59,16 @@ struct PReluWords {
     if constexpr (pack == 1) {
       return {{from[i]}};
     } else {
-      return std::bit_cast<PReluWords>(reinterpret_cast<const uint4*>(from)[i]);
+      // One of 16 bytes, but for float32 slopes beside 16-bit elements: two.
+      constexpr int vectors = sizeof(PReluWords) / sizeof(uint4);
+      struct Loaded {
+        uint4 vector[vectors];
+      } loaded;
+#pragma unroll
+      for (int k = 0; k < vectors; ++k) {
+        loaded.vector[k] = reinterpret_cast<const uint4*>(from)[i * vectors + k];
+      }
+      return std::bit_cast<PReluWords>(loaded);
     }
   }
   __device__ __forceinline__ void store(T* to, int64_t i) const {
@@ -95,17 +105,30 @@ __device__ __forceinline__ uint32_t from_here(uint32_t index) {
   return index;
 }
 
-/// dx from x, dy and a slope per element; y, with x in dy's place.
-template <class T, int pack>
+/// Word k of dy times its slopes, for the 16-bit types.
+template <class T, int pack, class S>
+__device__ __forceinline__ uint32_t scaled_pair(const PReluWords<T, pack>& dy, int k,
+                                                const PReluWords<S, pack>& slopes) {
+  using Pair = PReluPair<T>;
+  if constexpr (std::is_same_v<S, T>) {
+    return Pair::product(slopes.words[k], dy.words[k]);
+  } else {
+    return Pair::of(cuda::round_to<T>(slopes.words[2 * k] * Pair::at(dy.words[k], 0)),
+                    cuda::round_to<T>(slopes.words[2 * k + 1] * Pair::at(dy.words[k], 1)));
+  }
+}
+
+/// dx from x, dy and a slope per element; y, with x in dy's place. S: T or its compute type.
+template <class T, int pack, class S>
 __device__ __forceinline__ PReluWords<T, pack> prelu_pack(const PReluWords<T, pack>& x,
                                                           const PReluWords<T, pack>& dy,
-                                                          const PReluWords<T, pack>& slopes) {
+                                                          const PReluWords<S, pack>& slopes) {
   PReluWords<T, pack> result;
 #pragma unroll
   for (int k = 0; k < result.kCount; ++k) {
     if constexpr (result.kPaired) {
       const uint32_t keep = PReluPair<T>::positive(x.words[k]);
-      result.words[k] = (dy.words[k] & keep) | (PReluPair<T>::product(slopes.words[k], dy.words[k]) & ~keep);
+      result.words[k] = (dy.words[k] & keep) | (scaled_pair(dy, k, slopes) & ~keep);
     } else {
       result.words[k] = cuda::round_to<T>(prelu_slope(cuda::load_as_compute(x.words[k]),
                                                       cuda::load_as_compute(slopes.words[k]),

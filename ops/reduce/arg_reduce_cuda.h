@@ -4,8 +4,8 @@
 
 #include <climits>
 
-#include <sinter/core/cuda/block_reduce.h>
-#include <sinter/core/cuda/device_types.h>
+#include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/reduce/reduce_walk_cuda.h>
 

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include <sinter/ops/common/broadcast_plan.h>
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 
 namespace sinter::ops {

@@ -1,5 +1,5 @@
 // broadcast_to: moves elements by their size alone.
-#include <sinter/ops/common/broadcast_cuda.h>
+#include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
 

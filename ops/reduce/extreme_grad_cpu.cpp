@@ -1,4 +1,5 @@
-#include <sinter/ops/common/elementwise_cpu.h>
+// The gradients of max and min: dy goes to the first extreme element.
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 #include <sinter/ops/reduce/reduce_math.h>

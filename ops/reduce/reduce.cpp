@@ -1,9 +1,9 @@
-#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reduce/reduce_attributes.h>
 #include <sinter/ops/reduce/reduce_plan.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::ops {
 namespace {
@@ -97,6 +97,22 @@ std::vector<Tensor> broadcast_to_gradient(const GradientContext& context) {
   return {sum_to(context.grad(), context.input_spec(0).shape)};
 }
 
+/// What is left of the axes must follow each other as before, unless all are kept.
+std::optional<Attributes> reorder_sum(const Attributes& attributes, std::span<const int64_t> order) {
+  ReduceAttributes reduce = attributes.as<ReduceAttributes>();
+  const AxisMask mask = reduced_axes(reduce.axes, static_cast<int>(order.size()), "reduce");
+  if (!reduce.keep_dims && !keeps_order(mask, false, order)) return std::nullopt;
+  for (int64_t& axis : reduce.axes) axis = reordered_axis(axis, order);
+  return reduce;
+}
+
+/// So must the reduced axes: the gradient goes to the first of equal elements.
+std::optional<Attributes> reorder_extreme(const Attributes& attributes, std::span<const int64_t> order) {
+  const auto& axes = attributes.as<ReduceAttributes>().axes;
+  const AxisMask mask = reduced_axes(axes, static_cast<int>(order.size()), "reduce");
+  return keeps_order(mask, true, order) ? reorder_sum(attributes, order) : std::nullopt;
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
@@ -143,21 +159,26 @@ Tensor min_grad(const Tensor& x, const Tensor& dy, const ReduceAttributes& attri
 
 void register_reduce(OpRegistry& registry);
 void register_reduce(OpRegistry& registry) {
-  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient,
-                          GradientReads reads) {
+  const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient, GradientReads reads,
+                          const OpTraits& traits) {
     registry.add({.name = name,
                   .inputs = {{"x"}},
                   .outputs = {{"y"}},
                   .infer = infer,
                   .gradient = gradient,
-                  .gradient_reads = reads});
+                  .gradient_reads = reads,
+                  .traits = traits});
   };
-  define("sum", infer_sum, sum_gradient, {});
-  define("mean", infer_mean, mean_gradient, {});
-  define("max", infer_extreme, extreme_gradient<max_grad>, {.inputs = reads_of({0})});
-  define("min", infer_extreme, extreme_gradient<min_grad>, {.inputs = reads_of({0})});
-  define("sum_to", infer_sum_to, sum_to_gradient, {});
-  define("broadcast_to", infer_broadcast_to, broadcast_to_gradient, {});
+  const OpTraits sums{.precision = Precision::kFloat32,
+                      .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_sum}};
+  const OpTraits extremes{.precision = Precision::kFollow,
+                          .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_extreme}};
+  define("sum", infer_sum, sum_gradient, {}, sums);
+  define("mean", infer_mean, mean_gradient, {}, sums);
+  define("max", infer_extreme, extreme_gradient<max_grad>, {.inputs = reads_of({0})}, extremes);
+  define("min", infer_extreme, extreme_gradient<min_grad>, {.inputs = reads_of({0})}, extremes);
+  define("sum_to", infer_sum_to, sum_to_gradient, {}, {.precision = Precision::kFloat32});
+  define("broadcast_to", infer_broadcast_to, broadcast_to_gradient, {}, {.precision = Precision::kFollow});
   for (const char* name : {"max_grad", "min_grad"}) {
     registry.add({.name = name, .inputs = {{"x"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_extreme_grad});
   }

@@ -21,6 +21,14 @@ struct ReduceAttributes {
   }
 };
 
+/// Of sum_to and broadcast_to.
+struct ShapeAttributes {
+  std::vector<int64_t> shape;
+
+  bool operator==(const ShapeAttributes&) const = default;
+  static constexpr auto fields() { return std::tuple(field("shape", &ShapeAttributes::shape)); }
+};
+
 /// Reductions over `axes` (none given: all of them), which disappear or, with keep_dims, stay with extent 1.
 /// The order of summation depends on the shape alone, never on threads. Throws InvalidArgument for an axis
 /// out of range or named twice.

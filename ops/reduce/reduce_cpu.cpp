@@ -2,7 +2,7 @@
 #include <limits>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/block_cpu.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
@@ -189,12 +189,22 @@ size_t sum_to_workspace(const KernelQuery& query) {
   return sum_to_workspace_cpu(query.input(0).shape, query.output(0).shape);
 }
 
+/// Sums of a floating-point dtype over `terms`: one function for sum, mean and sum_to.
+template <class T>
+void sum_floats(const TensorView& x, const TensorView& y, const AxisMask& mask, void* workspace,
+                double terms) {
+  reduce_view<SumReducer, T, T>(x, y, mask, workspace, [terms](double value) { return value / terms; });
+}
+
 void run_sum(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.shape.rank(), "sum");
   dispatch_all(x.dtype, "sum", [&]<class T> {
-    using Out = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
-    reduce_view<SumReducer, T, Out>(x, y, mask, context.workspace(), [](auto value) { return value; });
+    if constexpr (std::is_integral_v<T>) {
+      reduce_view<SumReducer, T, int64_t>(x, y, mask, context.workspace(), [](auto value) { return value; });
+    } else {
+      sum_floats<T>(x, y, mask, context.workspace(), 1.0);
+    }
   });
 }
 
@@ -206,10 +216,7 @@ void run_mean(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.shape.rank(), "mean");
   const double terms = static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(y.numel(), 1));
-  dispatch_float(x.dtype, "mean", [&]<class T> {
-    reduce_view<SumReducer, T, T>(x, y, mask, context.workspace(),
-                                  [terms](double value) { return value / terms; });
-  });
+  dispatch_float(x.dtype, "mean", [&]<class T> { sum_floats<T>(x, y, mask, context.workspace(), terms); });
 }
 
 template <class Reducer>
@@ -224,10 +231,8 @@ void run_extreme(const KernelContext& context) {
 }  // namespace
 
 void sum_to_cpu(const TensorView& x, const TensorView& y, void* workspace) {
-  dispatch_float(x.dtype, "sum_to", [&]<class T> {
-    reduce_view<SumReducer, T, T>(x, y, repeated_axes(x.shape, y.shape), workspace,
-                                  [](auto value) { return value; });
-  });
+  dispatch_float(x.dtype, "sum_to",
+                 [&]<class T> { sum_floats<T>(x, y, repeated_axes(x.shape, y.shape), workspace, 1.0); });
 }
 
 size_t sum_to_workspace_cpu(const Shape& x, const Shape& y) {

@@ -1,8 +1,8 @@
 // sum, mean, max, min and sum_to. Every block folds its part in a fixed order; where the outputs alone do not
 // fill a GPU, a second kernel combines the segments, sums of floats in double precision.
-#include <sinter/core/cuda/block_reduce.h>
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/ops/common/elementwise_cuda.h>
+#include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/ops/common/cuda/elementwise_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cuda.h>

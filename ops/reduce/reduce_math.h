@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 
 namespace sinter::ops {
 

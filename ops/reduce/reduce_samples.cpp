@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
-#include <sinter/ops/common/op_samples.h>
-#include <sinter/ops/common/reference_index.h>
+#include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/common/samples/reference_index.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reduce/reduce_attributes.h>
 
 namespace sinter::ops {
 namespace {
@@ -150,6 +150,15 @@ std::vector<ReferenceTensor> sum_to_reference(const OpSample& sample) {
   return {y};
 }
 
+/// The rounding of a sum of n values of about 1 grows as the root of n; `kMean`: and is divided by n.
+template <std::vector<ReferenceTensor> (*kReference)(const OpSample&), bool kMean = false>
+double sum_terms(const OpSample& sample, size_t) {
+  const int64_t results = kReference(sample)[0].shape.numel();
+  if (sample.inputs[0].numel() == 0 || results == 0) return 0.0;
+  const double terms = static_cast<double>(sample.inputs[0].numel()) / static_cast<double>(results);
+  return kMean ? 1.0 / std::sqrt(terms) : std::sqrt(terms);
+}
+
 OpSample make_broadcast_to(SampleMaker& maker) {
   const Shape shape = draw_shape(maker);
   return {{maker.tensor(thinned(maker, shape))}, attributes_of(shape)};
@@ -166,8 +175,14 @@ std::vector<ReferenceTensor> broadcast_to_reference(const OpSample& sample) {
 
 void register_reduce_samples(SampleRegistry& registry);
 void register_reduce_samples(SampleRegistry& registry) {
-  registry.add({.op = "sum", .make = make_sum, .reference = sum_reference<false>});
-  registry.add({.op = "mean", .make = make_sum, .reference = sum_reference<true>});
+  registry.add({.op = "sum",
+                .make = make_sum,
+                .reference = sum_reference<false>,
+                .term_size = sum_terms<sum_reference<false>>});
+  registry.add({.op = "mean",
+                .make = make_sum,
+                .reference = sum_reference<true>,
+                .term_size = sum_terms<sum_reference<true>, true>});
   registry.add({.op = "max", .make = make_extreme, .reference = extreme_reference<1>});
   registry.add({.op = "min", .make = make_extreme, .reference = extreme_reference<-1>});
   registry.add({.op = "max_grad",
@@ -178,7 +193,10 @@ void register_reduce_samples(SampleRegistry& registry) {
                 .make = make_extreme_grad,
                 .reference = extreme_grad_reference<-1>,
                 .check_gradient = false});
-  registry.add({.op = "sum_to", .make = make_sum_to, .reference = sum_to_reference});
+  registry.add({.op = "sum_to",
+                .make = make_sum_to,
+                .reference = sum_to_reference,
+                .term_size = sum_terms<sum_to_reference>});
   registry.add({.op = "broadcast_to", .make = make_broadcast_to, .reference = broadcast_to_reference});
 }
 

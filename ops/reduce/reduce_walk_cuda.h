@@ -1,8 +1,8 @@
 // Where a block of a reduction finds its outputs and terms. For .cu files.
 #pragma once
 
-#include <sinter/core/cuda/fast_divide.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/reduce/reduce_schedule.h>
 
 namespace sinter::ops {

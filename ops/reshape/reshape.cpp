@@ -76,7 +76,8 @@ void register_reshape(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_reshape,
                 .gradient = reshape_gradient,
-                .view = reshape_view});
+                .view = reshape_view,
+                .traits = {.precision = Precision::kFollow}});
 }
 
 }  // namespace sinter::ops

@@ -1,8 +1,8 @@
 // A block has a tile of output columns and rows; each of its warps takes one output row at a time. It blends
 // the input rows under it into shared memory, lanes along memory, then each lane sums up its columns there.
 // Pieces of fixed size make any scale fit. Warps share nothing, so none waits for another.
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/resize_images/resize_images.h>
 #include <sinter/ops/resize_images/resize_images_math.h>

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <sinter/core/runtime/random.h>  // SINTER_HOST_DEVICE
+#include <sinter/core/base/host_device.h>
 
 namespace sinter::ops {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include <sinter/ops/common/image_samples.h>
+#include <sinter/ops/common/samples/image_samples.h>
 #include <sinter/ops/resize_images/resize_images.h>
 
 namespace sinter::ops {
@@ -103,6 +103,7 @@ void register_resize_images_samples(SampleRegistry& registry) {
                 .make = make_resize_images,
                 .reference = resize_images_reference,
                 .dtypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16},
+                .term_size = image_terms<ResizeImagesAttributes>,
                 .check_gradient = false});
 }
 

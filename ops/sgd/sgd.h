@@ -14,12 +14,13 @@ struct SgdOptions {
   double dampening = 0.0;
   double weight_decay = 0.0;
   bool nesterov = false;  ///< needs momentum > 0 and dampening = 0
+  bool maximize = false;  ///< climb: the gradient counts with the opposite sign
 
   bool operator==(const SgdOptions&) const = default;
   static constexpr auto fields() {
     return std::tuple(field("momentum", &SgdOptions::momentum), field("dampening", &SgdOptions::dampening),
                       field("weight_decay", &SgdOptions::weight_decay),
-                      field("nesterov", &SgdOptions::nesterov));
+                      field("nesterov", &SgdOptions::nesterov), field("maximize", &SgdOptions::maximize));
   }
 };
 
@@ -35,7 +36,8 @@ struct SgdSlot {
 
 /// Changes parameters and momentum buffers in place, all slots in one call, exactly by PyTorch's
 /// torch.optim.SGD:
-///   g = gradient * gradient_factor + weight_decay * parameter
+///   g = gradient * gradient_factor, or the negative of it to maximize
+///   g = g + weight_decay * parameter
 ///   buffer = step == 1 ? g : momentum * buffer + (1 - dampening) * g
 ///   g = nesterov ? g + momentum * buffer : buffer        (without momentum g stays)
 ///   parameter = parameter - learning_rate * g

@@ -1,6 +1,6 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/multi_tensor_cpu.h>
+#include <sinter/ops/common/cpu/multi_tensor_cpu.h>
 #include <sinter/ops/common/parameter_update.h>
 #include <sinter/ops/sgd/sgd_math.h>
 

@@ -1,6 +1,6 @@
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/multi_tensor_cuda.h>
-#include <sinter/ops/common/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/multi_tensor_cuda.h>
+#include <sinter/ops/common/cuda/row_reduce_cuda.h>
 #include <sinter/ops/sgd/sgd_math.h>
 
 namespace sinter::ops {

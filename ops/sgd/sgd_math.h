@@ -1,7 +1,7 @@
 // One element of an SGD step, for every device.
 #pragma once
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/sgd/sgd.h>
 
 namespace sinter::ops {
@@ -17,10 +17,12 @@ struct SgdElement {
         weight_decay(static_cast<C>(options.weight_decay)),
         decays(options.weight_decay != 0),
         nesterov(options.nesterov),
+        maximizes(options.maximize),
         first_step(is_first) {}
 
   SINTER_HOST_DEVICE C decayed(C parameter, C gradient) const {
-    return decays ? gradient + weight_decay * parameter : gradient;
+    const C descent = maximizes ? -gradient : gradient;
+    return decays ? descent + weight_decay * parameter : descent;
   }
   /// The new parameter without momentum.
   SINTER_HOST_DEVICE C plain(C parameter, C gradient) const {
@@ -34,7 +36,7 @@ struct SgdElement {
   }
 
   C learning_rate, momentum, gradient_share, weight_decay;
-  bool decays, nesterov, first_step;
+  bool decays, nesterov, maximizes, first_step;
 };
 
 }  // namespace sinter::ops

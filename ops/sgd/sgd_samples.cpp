@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/sgd/sgd.h>
 
 namespace sinter::ops {
@@ -18,6 +18,7 @@ OpSample make_sgd_step(SampleMaker& maker) {
   options.nesterov = options.momentum > 0 && maker.chance(0.4);
   options.dampening = options.nesterov ? 0.0 : maker.pick({0.0, 0.3});
   options.weight_decay = maker.pick({0.0, 0.05});
+  options.maximize = maker.chance(0.2);
   const Tensor learning_rate = Tensor::scalar(maker.uniform(0.01, 0.5));
   const Tensor factor =
       maker.chance(0.5) ? Tensor::scalar(maker.pick({1.0f, 0.25f, -0.0f, INFINITY, NAN})) : Tensor();
@@ -49,7 +50,8 @@ std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
     const double rate = inputs[4].item(), factor = inputs[6].defined() ? inputs[6].item() : 1.0;
     const bool is_first = step_count.defined() && step_count.item() == 1.0;
     for (int64_t i = 0; i < parameter.shape.numel() && std::isfinite(factor); ++i) {
-      double step = factor * gradient[i] + options.weight_decay * parameter[i];
+      double step =
+          (options.maximize ? -1.0 : 1.0) * factor * gradient[i] + options.weight_decay * parameter[i];
       if (has_momentum) {
         if (is_first) {
           buffer[i] = step;
@@ -71,8 +73,12 @@ std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
 
 void register_sgd_samples(SampleRegistry& registry);
 void register_sgd_samples(SampleRegistry& registry) {
-  registry.add(
-      {.op = "sgd_step", .make = make_sgd_step, .reference = sgd_step_reference, .check_gradient = false});
+  // Momenta and updates add numbers of either sign.
+  registry.add({.op = "sgd_step",
+                .make = make_sgd_step,
+                .reference = sgd_step_reference,
+                .term_size = unit_terms,
+                .check_gradient = false});
 }
 
 }  // namespace sinter::ops

@@ -1,3 +1,4 @@
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pad/pad.h>
@@ -55,7 +56,9 @@ void register_slice(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_slice,
                 .gradient = slice_gradient,
-                .view = slice_view});
+                .view = slice_view,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
 }
 
 }  // namespace sinter::ops

@@ -1,7 +1,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/axis_split.h>
-#include <sinter/ops/common/copy_rows_cpu.h>
+#include <sinter/ops/common/cpu/copy_rows_cpu.h>
 #include <sinter/ops/slice/slice.h>
 
 namespace sinter::ops {

@@ -1,7 +1,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/axis_split.h>
-#include <sinter/ops/common/copy_units_cuda.h>
+#include <sinter/ops/common/cuda/copy_units_cuda.h>
 #include <sinter/ops/slice/slice.h>
 
 namespace sinter::ops {

@@ -1,3 +1,4 @@
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/softmax/softmax.h>
 
@@ -53,13 +54,17 @@ void register_softmax(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_softmax,
                 .gradient = softmax_gradient,
-                .gradient_reads = {.outputs = reads_of({0})}});
+                .gradient_reads = {.outputs = reads_of({0})},
+                .traits = {.precision = Precision::kFloat32,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
   registry.add({.name = "log_softmax",
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer_softmax,
                 .gradient = log_softmax_gradient,
-                .gradient_reads = {.outputs = reads_of({0})}});
+                .gradient_reads = {.outputs = reads_of({0})},
+                .traits = {.precision = Precision::kFloat32,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
   for (const char* name : {"softmax_grad", "log_softmax_grad"}) {
     registry.add({.name = name, .inputs = {{"y"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_softmax_grad});
   }

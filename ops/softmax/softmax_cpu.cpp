@@ -8,8 +8,8 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/cpu/row_math_cpu.h>
 #include <sinter/ops/common/lanes.h>
-#include <sinter/ops/common/row_math_cpu.h>
 #include <sinter/ops/softmax/softmax.h>
 
 namespace sinter::ops {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/softmax/softmax.h>
 
 namespace sinter::ops {
@@ -59,20 +59,41 @@ std::vector<ReferenceTensor> log_softmax_reference(const OpSample& sample) {
   return {x};
 }
 
-std::vector<ReferenceTensor> softmax_grad_reference(const OpSample& sample) {
-  const ReferenceTensor y = reference_of(sample.inputs[0]);
-  ReferenceTensor dy = reference_of(sample.inputs[1]);
+/// y (dy + sign * sum(y dy)): the gradient with sign -1, and the size of its terms with sign 1 and absolute
+/// values.
+ReferenceTensor softmax_gradient(const Tensor& saved, const Tensor& gradient, const OpSample& sample,
+                                 double sign) {
+  const ReferenceTensor y = reference_of(saved);
+  ReferenceTensor dy = reference_of(gradient);
   const auto sums = line_sums(y.shape, sample, [&](int64_t j) { return y[j] * dy[j]; });
-  for (size_t i = 0; i < sums.size(); ++i) dy.values[i] = y.values[i] * (dy.values[i] - sums[i]);
-  return {dy};
+  for (size_t i = 0; i < sums.size(); ++i) dy.values[i] = y.values[i] * (dy.values[i] + sign * sums[i]);
+  return dy;
+}
+
+std::vector<ReferenceTensor> softmax_grad_reference(const OpSample& sample) {
+  return {softmax_gradient(sample.inputs[0], sample.inputs[1], sample, -1.0)};
+}
+
+double softmax_grad_terms(const OpSample& sample, size_t) {
+  return largest_of(softmax_gradient(absolute(sample.inputs[0]), absolute(sample.inputs[1]), sample, 1.0));
+}
+
+/// dy + sign * exp(y) sum(dy), likewise.
+ReferenceTensor log_softmax_gradient(const Tensor& saved, const Tensor& gradient, const OpSample& sample,
+                                     double sign) {
+  const ReferenceTensor y = reference_of(saved);
+  ReferenceTensor dy = reference_of(gradient);
+  const auto sums = line_sums(y.shape, sample, [&](int64_t j) { return dy[j]; });
+  for (size_t i = 0; i < sums.size(); ++i) dy.values[i] += sign * std::exp(y.values[i]) * sums[i];
+  return dy;
 }
 
 std::vector<ReferenceTensor> log_softmax_grad_reference(const OpSample& sample) {
-  const ReferenceTensor y = reference_of(sample.inputs[0]);
-  ReferenceTensor dy = reference_of(sample.inputs[1]);
-  const auto sums = line_sums(y.shape, sample, [&](int64_t j) { return dy[j]; });
-  for (size_t i = 0; i < sums.size(); ++i) dy.values[i] -= std::exp(y.values[i]) * sums[i];
-  return {dy};
+  return {log_softmax_gradient(sample.inputs[0], sample.inputs[1], sample, -1.0)};
+}
+
+double log_softmax_grad_terms(const OpSample& sample, size_t) {
+  return largest_of(log_softmax_gradient(sample.inputs[0], absolute(sample.inputs[1]), sample, 1.0));
 }
 
 }  // namespace
@@ -80,14 +101,20 @@ std::vector<ReferenceTensor> log_softmax_grad_reference(const OpSample& sample) 
 void register_softmax_samples(SampleRegistry& registry);
 void register_softmax_samples(SampleRegistry& registry) {
   registry.add({.op = "softmax", .make = make_softmax, .reference = softmax_reference});
-  registry.add({.op = "log_softmax", .make = make_softmax, .reference = log_softmax_reference});
+  // The logarithm of a likely class is what is left of two numbers of a few units.
+  registry.add({.op = "log_softmax",
+                .make = make_softmax,
+                .reference = log_softmax_reference,
+                .term_size = unit_terms});
   registry.add({.op = "softmax_grad",
                 .make = make_softmax_grad,
                 .reference = softmax_grad_reference,
+                .term_size = softmax_grad_terms,
                 .check_gradient = false});
   registry.add({.op = "log_softmax_grad",
                 .make = make_softmax_grad,
                 .reference = log_softmax_grad_reference,
+                .term_size = log_softmax_grad_terms,
                 .check_gradient = false});
 }
 

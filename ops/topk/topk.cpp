@@ -1,3 +1,4 @@
+#include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/topk/topk.h>
 #include <sinter/ops/topk/topk_attributes.h>
@@ -55,7 +56,9 @@ void register_topk(OpRegistry& registry) {
                 .outputs = {{"values"}, {.name = "indices", .differentiable = false}},
                 .infer = infer_topk,
                 .gradient = topk_gradient,
-                .gradient_reads = {.outputs = reads_of({1})}});
+                .gradient_reads = {.outputs = reads_of({1})},
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
   registry.add(
       {.name = "topk_grad", .inputs = {{"indices"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_topk_grad});
 }

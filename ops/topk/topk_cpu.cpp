@@ -1,6 +1,6 @@
 #include <numeric>
 
-#include <sinter/ops/common/elementwise_cpu.h>
+#include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/topk/topk_attributes.h>

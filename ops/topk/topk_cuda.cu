@@ -2,10 +2,10 @@
 // are sorted by a bitonic network (K. Batcher, "Sorting networks and their applications", AFIPS 1968).
 #include <bit>
 
-#include <sinter/core/cuda/block_reduce.h>
 #include <sinter/core/cuda/cuda_check.h>
-#include <sinter/core/cuda/device_types.h>
-#include <sinter/core/cuda/launch.h>
+#include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/topk/topk_attributes.h>
 
 namespace sinter::ops {

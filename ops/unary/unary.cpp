@@ -1,115 +1,62 @@
-#include <sinter/ops/common/dispatch.h>
-#include <sinter/ops/common/op_support.h>
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/unary/unary_math.h>
 
 namespace sinter::ops {
-namespace {
-
-template <class F>
-Tensor apply(const Tensor& x) {
-  static const Op& op = builtin(F::kName);
-  return call_single(op, {x});
-}
-
-template <class F>
-std::vector<TensorSpec> infer_unary(const InferContext& context) {
-  if constexpr (F::kIntegers) {
-    expect_number(context, 0);
-  } else {
-    context.expect_float(0);
-  }
-  return {context.input(0)};
-}
-
-std::vector<TensorSpec> infer_unary_grad(const InferContext& context) {
-  context.expect_float(0);
-  context.expect_same_dtype(1, 0);
-  context.expect_shape(1, context.shape(0));
-  return {context.input(0)};
-}
-
-template <class F>
-std::vector<Tensor> unary_gradient(const GradientContext& context) {
-  if constexpr (F::kReads == UnaryReads::kNothing) {
-    return {apply<F>(context.grad())};
-  } else {
-    static const Op& op = builtin(std::string(F::kName) + "_grad");
-    return {call_single(
-        op, {F::kReads == UnaryReads::kInput ? context.input(0) : context.output(0), context.grad()})};
-  }
-}
-
-template <class F>
-constexpr GradientReads reads_of_unary() {
-  return {.inputs = F::kReads == UnaryReads::kInput ? reads_of({0}) : 0,
-          .outputs = F::kReads == UnaryReads::kOutput ? reads_of({0}) : 0};
-}
-
-}  // namespace
 
 Tensor neg(const Tensor& x) {
-  return apply<Neg>(x);
+  return call_elementwise(Neg<double>(), x);
 }
 Tensor abs(const Tensor& x) {
-  return apply<Abs>(x);
+  return call_elementwise(Abs<double>(), x);
 }
 Tensor square(const Tensor& x) {
-  return apply<Square>(x);
+  return call_elementwise(Square<double>(), x);
 }
 Tensor exp(const Tensor& x) {
-  return apply<Exp>(x);
+  return call_elementwise(Exp<double>(), x);
 }
 Tensor log(const Tensor& x) {
-  return apply<Log>(x);
+  return call_elementwise(Log<double>(), x);
 }
 Tensor sqrt(const Tensor& x) {
-  return apply<Sqrt>(x);
+  return call_elementwise(Sqrt<double>(), x);
 }
 Tensor rsqrt(const Tensor& x) {
-  return apply<Rsqrt>(x);
+  return call_elementwise(Rsqrt<double>(), x);
 }
 Tensor reciprocal(const Tensor& x) {
-  return apply<Reciprocal>(x);
+  return call_elementwise(Reciprocal<double>(), x);
 }
 Tensor sin(const Tensor& x) {
-  return apply<Sin>(x);
+  return call_elementwise(Sin<double>(), x);
 }
 Tensor cos(const Tensor& x) {
-  return apply<Cos>(x);
+  return call_elementwise(Cos<double>(), x);
 }
 Tensor tanh(const Tensor& x) {
-  return apply<Tanh>(x);
+  return call_elementwise(Tanh<double>(), x);
 }
 Tensor erf(const Tensor& x) {
-  return apply<Erf>(x);
+  return call_elementwise(Erf<double>(), x);
 }
-Tensor sigmoid(const Tensor& x) {
-  return apply<Sigmoid>(x);
+Tensor pow(const Tensor& x, double exponent) {
+  return call_elementwise(Pow<double>{exponent}, x);
 }
-Tensor silu(const Tensor& x) {
-  return apply<Silu>(x);
+Tensor pow_grad(const Tensor& x, const Tensor& dy, double exponent) {
+  return call_elementwise_grad(Pow<double>{exponent}, {x, dy});
 }
-Tensor gelu(const Tensor& x) {
-  return apply<Gelu>(x);
+Tensor clip(const Tensor& x, double low, double high) {
+  return call_elementwise(Clip<double>{low, high}, x);
 }
-
+Tensor clip_grad(const Tensor& x, const Tensor& dy, double low, double high) {
+  return call_elementwise_grad(Clip<double>{low, high}, {x, dy});
+}
+Tensor affine(const Tensor& x, double scale, double shift) {
+  return call_elementwise(Affine<double>{scale, shift}, x);
+}
 void register_unary(OpRegistry& registry);
 void register_unary(OpRegistry& registry) {
-  for_each_unary([&]<class F>(F) {
-    registry.add({.name = F::kName,
-                  .inputs = {{"x"}},
-                  .outputs = {{"y"}},
-                  .infer = infer_unary<F>,
-                  .gradient = unary_gradient<F>,
-                  .gradient_reads = reads_of_unary<F>()});
-    if constexpr (F::kReads != UnaryReads::kNothing) {
-      registry.add({.name = std::string(F::kName) + "_grad",
-                    .inputs = {{F::kReads == UnaryReads::kInput ? "x" : "y"}, {"dy"}},
-                    .outputs = {{"dx"}},
-                    .infer = infer_unary_grad});
-    }
-  });
+  add_elementwise_ops(registry, UnaryOps());
 }
 
 }  // namespace sinter::ops

@@ -1,4 +1,4 @@
-// Functions of one tensor, element by element.
+// Functions of one tensor, element by element, and arithmetic of a tensor with numbers.
 #pragma once
 
 #include <sinter/core/tensor/tensor.h>
@@ -25,14 +25,25 @@ Tensor cos(const Tensor& x);
 Tensor tanh(const Tensor& x);
 /// The error function 2 / sqrt(pi) * integral of exp(-t^2) from 0 to x.
 Tensor erf(const Tensor& x);
-/// 1 / (1 + exp(-x)).
-Tensor sigmoid(const Tensor& x);
-/// x * sigmoid(x). Source: S. Elfwing, E. Uchibe, K. Doya, "Sigmoid-weighted linear units for neural network
-/// function approximation in reinforcement learning", 2017.
-Tensor silu(const Tensor& x);
-/// x * Phi(x), Phi being the distribution function of the standard normal distribution; computed with erf,
-/// not with the tanh approximation. Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units (GELUs)",
-/// 2016.
-Tensor gelu(const Tensor& x);
+
+/// x to the power of `exponent`, as std::pow: NaN for a negative x with a fractional exponent. Floating-point
+/// dtypes.
+Tensor pow(const Tensor& x, double exponent);
+
+/// The gradient of pow: dy * exponent * x^(exponent - 1), and 0 everywhere for exponent 0.
+Tensor pow_grad(const Tensor& x, const Tensor& dy, double exponent);
+
+/// min(max(x, low), high); NaN stays NaN. Any dtype but bool; the bounds may be infinite, for integers they
+/// are narrowed to the whole numbers between them, and for 16 bits rounded to the dtype. Throws
+/// InvalidArgument unless low <= high, and for integers unless a whole number lies between them.
+Tensor clip(const Tensor& x, double low, double high);
+
+/// The gradient of clip: dy where low <= x <= high, else 0, also where x is NaN.
+Tensor clip_grad(const Tensor& x, const Tensor& dy, double low, double high);
+
+/// scale * x + shift; every operator between a tensor and a number is one of these. Floating-point dtypes,
+/// where scale and shift are rounded to the dtype's compute type first; and integers, which wrap around on
+/// overflow and need scale and shift to be whole numbers. Throws InvalidArgument for bool.
+Tensor affine(const Tensor& x, double scale, double shift);
 
 }  // namespace sinter::ops

@@ -1,8 +1,9 @@
+#include <cmath>
+#include <limits>
+
 #include <Eigen/Core>
 
-#include <sinter/ops/common/dispatch.h>
-#include <sinter/ops/common/elementwise_cpu.h>
-#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/cpu/elementwise_op_cpu.h>
 #include <sinter/ops/unary/unary_math.h>
 
 // GCC 12 takes the deliberately undefined operands inside its own AVX-512 intrinsics for a mistake (GCC bug
@@ -13,47 +14,48 @@ namespace sinter::ops {
 namespace {
 
 /// Eigen's logarithm of floats is vectorised and as accurate as std::log (both within 0.9 units in the last
-/// place).
-void log_block(const float* x, float* y, int64_t count) {
-  Eigen::Map<Eigen::ArrayXf>(y, count) = Eigen::Map<const Eigen::ArrayXf>(x, count).log();
-}
-
-template <class F>
-void run_unary(const KernelContext& context) {
-  const TensorView &x = context.input(0), &y = context.output(0);
-  const auto run = [&]<class T> {
-    if constexpr (std::is_same_v<F, Log> && std::is_same_v<compute_type<T>, float>) {
-      map_blocks<T, T>(x, y, log_block);
-    } else {
-      map_elements<T, T>(x, y, F());
+/// place), but takes subnormal numbers for the smallest normal one.
+struct LogBlock {
+  void operator()(const float* x, float* y, int64_t count) const {
+    Eigen::Map<Eigen::ArrayXf>(y, count) = Eigen::Map<const Eigen::ArrayXf>(x, count).log();
+    constexpr float kSmallestNormal = std::numeric_limits<float>::min();
+    const auto is_subnormal = [](float value) { return (value > 0.0f) & (value < kSmallestNormal); };
+    int any = 0;
+    for (int64_t i = 0; i < count; ++i) any |= is_subnormal(x[i]);
+    if (any == 0) return;
+    for (int64_t i = 0; i < count; ++i) {
+      if (is_subnormal(x[i])) y[i] = std::log(x[i]);
     }
-  };
-  if constexpr (F::kIntegers) {
-    dispatch_number(context.input(0).dtype, F::kName, run);
-  } else {
-    dispatch_float(context.input(0).dtype, F::kName, run);
   }
+};
+
+bool computes_in_float(const KernelQuery& query) {
+  return query.input(0).dtype != DType::kFloat64;
 }
 
-template <class F>
-void run_unary_grad(const KernelContext& context) {
-  dispatch_float(context.input(0).dtype, F::kName, [&]<class T> {
-    map_elements<T, T>(context.input(0), context.input(1), context.output(0),
-                       [](auto saved, auto dy) { return F::derivative(saved, dy); });
+void run_log(const KernelContext& context) {
+  const TensorView &x = context.input(0), &y = context.output(0);
+  dispatch_float(x.dtype, "log", [&]<class T> {
+    if constexpr (std::is_same_v<compute_type<T>, float>) map_blocks<T, T>(x, y, LogBlock());
   });
+}
+
+/// Kernels for some calls of an op, before its general one.
+void add_special_kernel(OpRegistry& registry, const char* op, const char* name,
+                        bool (*can_run)(const KernelQuery&), void (*run)(const KernelContext&)) {
+  registry.add_kernel(
+      op, {.device = DeviceType::kCpu, .name = name, .priority = 1, .can_run = can_run, .run = run});
 }
 
 }  // namespace
 
 void register_unary_cpu(OpRegistry& registry);
 void register_unary_cpu(OpRegistry& registry) {
-  for_each_unary([&]<class F>(F) {
-    registry.add_kernel(F::kName, {.device = DeviceType::kCpu, .run = run_unary<F>});
-    if constexpr (F::kReads != UnaryReads::kNothing) {
-      registry.add_kernel(std::string(F::kName) + "_grad",
-                          {.device = DeviceType::kCpu, .run = run_unary_grad<F>});
-    }
-  });
+  add_elementwise_cpu_kernels(registry, UnaryOps());
+  add_special_kernel(registry, "log", "vectorised", computes_in_float, run_log);
+  add_special_kernel(registry, "pow", "square", is_pow<2>, run_elementwise_cpu<Square>);
+  add_special_kernel(registry, "pow", "reciprocal", is_pow<-1>, run_elementwise_cpu<Reciprocal>);
+  add_special_kernel(registry, "pow_grad", "square", is_pow<2>, run_elementwise_grad_cpu<Square>);
 }
 
 }  // namespace sinter::ops

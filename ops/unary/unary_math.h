@@ -1,35 +1,24 @@
-// The maths of the unary ops, for every backend: forward beside derivative. A functor works on compute types.
+// The maths of the unary ops, for every backend: forward beside derivative.
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <tuple>
 #include <type_traits>
 
-#include <sinter/core/runtime/random.h>
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/common/elementary_math.h>
+#include <sinter/ops/common/elementwise_op.h>
 
 namespace sinter::ops {
 
-/// What the derivative of a unary op is computed from. A linear op that equals its own transpose reads
-/// nothing: its gradient is the op itself, applied to dy, and it has no derivative().
-enum class UnaryReads { kNothing, kInput, kOutput };
-
-namespace detail {
-
 template <class C>
-inline constexpr C kInverseSqrtTwo = C(0.70710678118654752440);  // 1 / sqrt(2)
-template <class C>
-inline constexpr C kInverseSqrtTwoPi = C(0.39894228040143267794);  // 1 / sqrt(2 pi)
-template <class C>
-inline constexpr C kTwoOverSqrtPi = C(1.12837916709551257390);  // 2 / sqrt(pi)
-
-}  // namespace detail
-
 struct Neg {
   static constexpr const char* kName = "neg";
   static constexpr bool kIntegers = true;
-  static constexpr UnaryReads kReads = UnaryReads::kNothing;
-  template <class C>
+  static constexpr auto kReads = DerivativeReads::kNothing;
+
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_integral_v<C>) {
       return static_cast<C>(std::make_unsigned_t<C>{0} - static_cast<std::make_unsigned_t<C>>(x));
@@ -39,31 +28,33 @@ struct Neg {
   }
 };
 
+template <class C>
 struct Abs {
   static constexpr const char* kName = "abs";
   static constexpr bool kIntegers = true;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
+  static constexpr auto kReads = DerivativeReads::kInput;
+
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_floating_point_v<C>) {
       return std::abs(x);
     } else if constexpr (std::is_signed_v<C>) {
-      return x < 0 ? Neg()(x) : x;
+      return x < 0 ? Neg<C>()(x) : x;
     } else {
       return x;
     }
   }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     return x > C{0} ? dy : x < C{0} ? -dy : x * C{0};  // x * 0: NaN stays NaN
   }
 };
 
+template <class C>
 struct Square {
   static constexpr const char* kName = "square";
+  static constexpr Precision kPrecision = Precision::kFloat32;
   static constexpr bool kIntegers = true;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
+  static constexpr auto kReads = DerivativeReads::kInput;
+
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_integral_v<C>) {
       return static_cast<C>(static_cast<std::make_unsigned_t<C>>(x) *
@@ -72,193 +63,207 @@ struct Square {
       return x * x;
     }
   }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return C{2} * x * dy;
-  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return C{2} * x * dy; }
 };
 
+template <class C>
 struct Exp {
   static constexpr const char* kName = "exp";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return math::exp(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return dy * y;
-  }
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::exp(x); }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * y; }
 };
 
+template <class C>
 struct Log {
   static constexpr const char* kName = "log";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::log(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return dy / x;
-  }
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::log(x); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy / x; }
 };
 
+template <class C>
 struct Sqrt {
   static constexpr const char* kName = "sqrt";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::sqrt(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return dy / (C{2} * y);
-  }
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::sqrt(x); }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy / (C{2} * y); }
 };
 
+template <class C>
 struct Rsqrt {
   static constexpr const char* kName = "rsqrt";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return C{1} / std::sqrt(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return C(-0.5) * dy * y * y * y;
-  }
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / std::sqrt(x); }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return C(-0.5) * dy * y * y * y; }
 };
 
+template <class C>
 struct Reciprocal {
   static constexpr const char* kName = "reciprocal";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return C{1} / x;
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return -dy * y * y;
-  }
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / x; }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return -dy * y * y; }
 };
 
+template <class C>
 struct Sin {
   static constexpr const char* kName = "sin";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::sin(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return dy * std::cos(x);
-  }
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::sin(x); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * std::cos(x); }
 };
 
+template <class C>
 struct Cos {
   static constexpr const char* kName = "cos";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::cos(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return -dy * std::sin(x);
-  }
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::cos(x); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return -dy * std::sin(x); }
 };
 
+template <class C>
 struct Tanh {
   static constexpr const char* kName = "tanh";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return math::tanh(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return dy * (C{1} - y * y);
-  }
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::tanh(x); }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * (C{1} - y * y); }
 };
 
+template <class C>
 struct Erf {
   static constexpr const char* kName = "erf";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return std::erf(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    return dy * detail::kTwoOverSqrtPi<C> * math::exp(-x * x);
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::erf(x); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    return dy * C(1.12837916709551257390) * math::exp(-x * x);  // 2 / sqrt(pi)
   }
 };
 
-struct Sigmoid {
-  static constexpr const char* kName = "sigmoid";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kOutput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return C{1} / (C{1} + math::exp(-x));
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C y, C dy) {
-    return dy * y * (C{1} - y);
+/// x to the power of `exponent`. The exponents that people write most often have kernels of their own,
+/// without the general function, which is slow and cannot be vectorised.
+template <class C>
+struct Pow {
+  static constexpr const char* kName = "pow";
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kInput;
+  C exponent = C{1};
+  bool operator==(const Pow&) const = default;
+  static constexpr auto fields() { return std::tuple(field("exponent", &Pow::exponent)); }
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    return exponent == C{0} ? C{0} : dy * exponent * std::pow(x, exponent - C{1});
   }
 };
 
-struct Silu {
-  static constexpr const char* kName = "silu";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return x / (C{1} + math::exp(-x));
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    const C s = Sigmoid()(x);
-    return dy * s * (C{1} + x * (C{1} - s));
-  }
-};
-
-struct Gelu {
-  static constexpr const char* kName = "gelu";
-  static constexpr bool kIntegers = false;
-  static constexpr UnaryReads kReads = UnaryReads::kInput;
-  template <class C>
-  SINTER_HOST_DEVICE static C distribution(C x) {  // Phi; erfc keeps its precision in the lower tail
-    return C(0.5) * std::erfc(-x * detail::kInverseSqrtTwo<C>);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE C operator()(C x) const {
-    return x * distribution(x);
-  }
-  template <class C>
-  SINTER_HOST_DEVICE static C derivative(C x, C dy) {
-    const C density = detail::kInverseSqrtTwoPi<C> * math::exp(C(-0.5) * x * x);
-    return dy * (distribution(x) + x * density);
-  }
-};
-
-using UnaryFunctors =
-    std::tuple<Neg, Abs, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Erf, Sigmoid, Silu, Gelu>;
-
-/// Calls `function(F())` for every unary functor.
-template <class Function>
-void for_each_unary(Function&& function) {
-  std::apply([&](auto... functor) { (function(functor), ...); }, UnaryFunctors());
+template <int exponent>
+bool is_pow(const KernelQuery& query) {
+  return query.attributes<Pow<double>>().exponent == exponent;
 }
+
+/// min(max(x, low), high).
+template <class C>
+struct Clip {
+  static constexpr const char* kName = "clip";
+  static constexpr bool kIntegers = true;
+  static constexpr auto kReads = DerivativeReads::kInput;
+  C low = C{0};
+  C high = C{0};
+  bool operator==(const Clip&) const = default;
+  static constexpr auto fields() { return std::tuple(field("low", &Clip::low), field("high", &Clip::high)); }
+
+  // One selection after the other: the CPU's compiler does not vectorise nested ones.
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    const C raised = x < low ? low : x;
+    return raised > high ? high : raised;
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C above = x >= low ? dy : C{0};
+    return x <= high ? above : C{0};
+  }
+
+  void check(const InferContext& context) const {
+    SINTER_CHECK(low <= high, "[{}] expected low <= high but got {} and {}", context.tag(), low, high);
+    SINTER_CHECK(is_float(context.input(0).dtype) || std::ceil(low) <= std::floor(high),
+                 "[{}] expected bounds with a whole number between them for {} but got {} and {}",
+                 context.tag(), context.input(0).dtype, low, high);
+  }
+  /// The bounds rounded to T, so that an element that was clipped equals them; for integers the whole numbers
+  /// between them, within T's range.
+  template <class T>
+  static Clip from(const Clip<double>& op) {
+    if constexpr (std::is_integral_v<T>) {
+      return {narrowed(std::ceil(op.low)), narrowed(std::floor(op.high))};
+    } else {
+      return {static_cast<C>(static_cast<T>(op.low)), static_cast<C>(static_cast<T>(op.high))};
+    }
+  }
+
+ private:
+  static C narrowed(double whole) {
+    using Limits = std::numeric_limits<C>;
+    if (whole <= static_cast<double>(Limits::lowest())) return Limits::lowest();
+    if (whole >= static_cast<double>(Limits::max())) return Limits::max();
+    return static_cast<C>(whole);
+  }
+};
+
+/// scale * x + shift. Integers compute modulo 2^n, which is wrapping around.
+template <class C>
+struct Affine {
+  static constexpr const char* kName = "affine";
+  static constexpr bool kIntegers = true;
+  static constexpr auto kReads = DerivativeReads::kNothing;
+  C scale = C{1};
+  C shift = C{0};
+  bool operator==(const Affine&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("scale", &Affine::scale), field("shift", &Affine::shift));
+  }
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    if constexpr (std::is_integral_v<C>) {
+      using Modular = std::make_unsigned_t<C>;
+      return static_cast<C>(static_cast<Modular>(scale) * static_cast<Modular>(x) +
+                            static_cast<Modular>(shift));
+    } else {
+      return scale * x + shift;
+    }
+  }
+  Affine derivative_op() const { return {scale, C{0}}; }
+
+  void check(const InferContext& context) const {
+    SINTER_CHECK(is_float(context.input(0).dtype) || (is_int64(scale) && is_int64(shift)),
+                 "[affine] expected whole numbers as scale and shift of an {} tensor but got {} and {}",
+                 context.input(0).dtype, scale, shift);
+  }
+  template <class T>
+  static Affine from(const Affine<double>& op) {
+    using Number = std::conditional_t<std::is_integral_v<C>, int64_t, C>;
+    return {static_cast<C>(static_cast<Number>(op.scale)), static_cast<C>(static_cast<Number>(op.shift))};
+  }
+
+ private:
+  static bool is_int64(double value) {
+    return value == std::trunc(value) && value >= -0x1p63 && value < 0x1p63;
+  }
+};
+
+using UnaryOps = ElementwiseOps<Neg, Abs, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Erf, Pow,
+                                Clip, Affine>;
 
 }  // namespace sinter::ops

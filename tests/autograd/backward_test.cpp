@@ -5,31 +5,26 @@
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/runtime/backend.h>
-#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/relu/relu.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/unary/unary.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
 
+using test::message_of;
+
 Tensor leaf(const std::vector<double>& values) {
   return Tensor::from_values(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
-}
-
-std::string message_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Backward, GivesTheGradientOfAProduct) {
@@ -163,9 +158,17 @@ TEST(Backward, AllowsChangesOfWhatNoGradientReads) {
 
 TEST(Backward, RefusesWhatWasNotRecorded) {
   const Tensor x = Tensor::full({}, 1.0);
-  EXPECT_EQ(message_of([&] { backward(x); }),
-            "[backward] the tensor was not computed from one that requires a gradient");
+  EXPECT_EQ(
+      message_of([&] { backward(x); }),
+      "[backward] the tensor has no history: either nothing that it was computed from requires a gradient, "
+      "or it was computed while a NoGrad was alive");
   const Tensor z = leaf({1, 2});
+  {
+    const NoGrad no_grad;
+    EXPECT_EQ(message_of([&] { backward(ops::sum(z)); }),
+              "[backward] the tensor has no history: either nothing that it was computed from requires a "
+              "gradient, or it was computed while a NoGrad was alive, as one is now");
+  }
   EXPECT_EQ(message_of([&] { backward(z * z); }),
             "[backward] a result of shape (2,) needs an explicit gradient");
   EXPECT_EQ(message_of([&] { backward(z * z, {.gradient = Tensor::full({3}, 1.0, DType::kFloat64)}); }),
@@ -249,11 +252,35 @@ TEST(Gradcheck, FindsAWrongGradientOfAnOpFromOutside) {
   EXPECT_TRUE(result.message.starts_with("input 0 element 0: the gradient is ")) << result.message;
 }
 
+TEST(Gradcheck, IsAsExactBesideLargeAndManyOutputs) {
+  // The sum of all outputs has no digits left for a difference of 1e-6.
+  const Tensor large = Tensor::full({1000}, 1e9, DType::kFloat64);
+  const auto result = gradcheck(
+      [&](const auto& in) {
+        return std::vector<Tensor>{large, ops::exp(in[0])};
+      },
+      {leaf({0.5, -0.25})});
+  EXPECT_TRUE(result.passed) << result.message;
+}
+
 TEST(Gradcheck, LeavesTheInputsAsTheyWere) {
   const Tensor x = leaf({0.1, 0.2});
   gradcheck([](const auto& in) { return std::vector<Tensor>{ops::exp(in[0])}; }, {x});
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0.1, 0.2}));
   EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Gradcheck, RefusesToPassWithNothingToCheck) {
+  const Tensor x = Tensor::full({2}, 0.5, DType::kFloat64);
+  const auto square = [](const auto& in) { return std::vector<Tensor>{ops::square(in[0])}; };
+  EXPECT_EQ(message_of([&] { gradcheck(square, {x}); }),
+            "[gradcheck] none of the 1 inputs requires a gradient, so there is nothing to check: "
+            "set_requires_grad(true) on those that should");
+  const Tensor leaf = x.detach().set_requires_grad(true);
+  EXPECT_TRUE(gradcheck(square, {leaf}));
+  const auto narrow = [](const auto& in) { return std::vector<Tensor>{ops::cast(in[0], DType::kFloat32)}; };
+  EXPECT_EQ(message_of([&] { gradcheck(narrow, {leaf}); }),
+            "[gradcheck] none of the 1 outputs is a float64 tensor, so there is nothing to check");
 }
 
 TEST(Gradcheck, RefusesOtherDtypes) {

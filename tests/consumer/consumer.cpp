@@ -1,15 +1,26 @@
-// A user's program: trains one step with the installed Sinter, then loads an op of its own and checks its
-// gradient.
+// A user's program: trains some steps with the installed Sinter, then checks values and gradient of an op of
+// its own, linked in and loaded at run time, on the CPU and, if it has a kernel there, on a GPU.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <vector>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/op/call.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/nn/nn.h>
+#include <sinter/ops/pool/pool.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/version.h>
 
-int main(int argc, char** argv) {
-  using namespace sinter;
+#include "cube_op.h"
+
+using namespace sinter;
+
+namespace {
+
+bool training_works() {
   const auto model = nn::resnet20({.classes = 4, .width = 4});
   nn::Sgd sgd(model.parameters(), {.momentum = 0.9});
   const Tensor images = Tensor::full({8, 3, 8, 8}, 0.5);
@@ -24,12 +35,113 @@ int main(int argc, char** argv) {
     sgd.step(0.05);
   }
   std::printf("Sinter %s: loss %.4f, after four steps %.4f\n", SINTER_VERSION, first, last);
+  return last < first;
+}
 
-  if (argc < 2) return 1;
-  load_library(argv[1]);
-  const Op& cube = OpRegistry::instance().get("cube");
+/// The op's values on `device`.
+std::vector<double> cubes(const Op& op, const std::vector<double>& x, Device device) {
+  const Tensor input = Tensor::from_values(x, {static_cast<int64_t>(x.size())}, device);
+  return call(op, {input}).front().to_vector<double>();
+}
+
+/// Values against arithmetic, and the gradient against central differences of the values on that device.
+bool op_is_right(const Op& op, Device device) {
+  std::vector<double> points(1001);  // an odd count: whole packs and a rest
+  for (size_t i = 0; i < points.size(); ++i) points[i] = -2.0 + 0.004 * static_cast<double>(i);
+
+  const Tensor x =
+      Tensor::from_values(points, {static_cast<int64_t>(points.size())}, device).set_requires_grad(true);
+  const Tensor y = call(op, {x}).front();
+  backward(ops::sum(y));
+  const std::vector<double> values = y.to_vector<double>();
+  const std::vector<double> slopes = x.grad().to_vector<double>();
+
+  constexpr double step = 1e-5;
+  std::vector<double> right = points, left = points;
+  for (double& value : right) value += step;
+  for (double& value : left) value -= step;
+  const std::vector<double> above = cubes(op, right, device), below = cubes(op, left, device);
+  double worst_value = 0.0, worst_slope = 0.0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double cube = points[i] * points[i] * points[i];
+    worst_value = std::max(worst_value, std::abs(values[i] - cube));
+    worst_slope = std::max(worst_slope, std::abs(slopes[i] - (above[i] - below[i]) / (2.0 * step)));
+  }
+  const bool passed = worst_value <= 1e-12 && worst_slope <= 1e-8;
+  std::printf("%s on %s: values off by %.1e, gradient by %.1e: %s\n", op.name().c_str(),
+              to_string(device).c_str(), worst_value, worst_slope, passed ? "right" : "WRONG");
+  return passed;
+}
+
+bool gradcheck_passes(const Op& op) {
   const Tensor x = Tensor::from_values(std::vector<double>{0.5, -1.5, 2.0}, {3}).set_requires_grad(true);
-  const auto result = gradcheck([&](const auto& inputs) { return call(cube, {inputs[0]}); }, {x});
-  std::printf("cube op: %s\n", result.passed ? "gradient right" : result.message.c_str());
-  return result.passed && last < first ? 0 : 1;
+  const auto result = gradcheck([&](const auto& inputs) { return call(op, {inputs[0]}); }, {x});
+  std::printf("%s: %s\n", op.name().c_str(), result.passed ? "gradcheck passed" : result.message.c_str());
+  return result.passed;
+}
+
+/// A network with the op in the middle, written channels-first in float32.
+struct CubeNet : nn::Module {
+  explicit CubeNet(const Op& op) : cube(op) {}
+  const Op& cube;
+  nn::Conv2d first = child("first", nn::Conv2d(3, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
+  nn::Conv2d second = child("second", nn::Conv2d(8, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
+  nn::Linear last = child("last", nn::Linear(8, 4));
+  Tensor forward(const Tensor& x) const override {
+    const Tensor cubes = call(cube, {first(x)}).front();
+    return last(ops::global_avg_pool2d(second(cubes), Layout::kNCHW));
+  }
+};
+
+/// A job in bfloat16 and channels-last: the op takes part in both, and the job trains as eager code does.
+bool takes_part_in_jobs(const Op& op) {
+  const CubeNet model(op), eager = nn::clone(model);
+  nn::Sgd sgd(model.parameters(), {.momentum = 0.9}), eager_sgd(eager.parameters(), {.momentum = 0.9});
+  nn::TrainJob job(model, nn::CrossEntropy{}, sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  std::vector<float> pixels(8 * 3 * 6 * 6);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
+  const Tensor images = Tensor::from_values(pixels, {8, 3, 6, 6});
+  const Tensor labels = Tensor::from_values(std::vector<int64_t>{0, 1, 2, 3, 0, 1, 2, 3}, {8});
+  double worst = 0.0;
+  for (int step = 0; step < 5; ++step) {
+    const Tensor loss = nn::CrossEntropy{}(eager(images), labels);
+    eager_sgd.zero_grad();
+    backward(loss);
+    eager_sgd.step(0.05);
+    worst = std::max(worst, std::abs(job.step(images, labels, 0.05).item() - loss.item()));
+  }
+  bool follows = false;
+  for (const GraphNode* node : job.program().graph().nodes()) {
+    if (node->op == &op) follows = node->outputs[0]->spec == TensorSpec({8, 6, 6, 8}, DType::kBFloat16, {});
+  }
+  const bool passed = follows && worst < 0.02;
+  std::printf("%s in a job: %s, losses off by %.1e: %s\n", op.name().c_str(),
+              follows ? "bfloat16 and channels-last" : "left as it was", worst, passed ? "right" : "WRONG");
+  return passed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: consumer cube_op.so\n");
+    return 2;
+  }
+  bool passed = training_works();
+  add_cube(OpRegistry::instance(), "linked_cube");
+  load_library(argv[1]);
+  for (const char* name : {"linked_cube", "cube"}) {
+    const Op& op = OpRegistry::instance().get(name);
+    passed = gradcheck_passes(op) && passed;
+    passed = op_is_right(op, Device::cpu()) && passed;
+    passed = takes_part_in_jobs(op) && passed;
+#if defined(CUBE_WITH_CUDA)
+    if (is_available(Device::cuda())) {
+      passed = op_is_right(op, Device::cuda()) && passed;
+    } else {
+      std::printf("%s: no GPU here, its kernel was compiled and not run\n", name);
+    }
+#endif
+  }
+  return passed ? 0 : 1;
 }

@@ -1,8 +1,9 @@
-// An op outside Sinter's tree: y = x^3 with its gradient, registered when the library is loaded.
-#include <sinter/core/op/registry.h>
+// The op's definition with its gradient, and its kernel for the CPU.
+#include "cube_op.h"
+
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/affine/affine.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace {
 
@@ -33,12 +34,25 @@ void run(const KernelContext& context) {
 
 }  // namespace
 
-extern "C" void sinter_register_ops(sinter::OpRegistry& registry) {
-  registry.add({.name = "cube",
+void add_cube(sinter::OpRegistry& registry, const std::string& name) {
+  registry.add({.name = name,
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
                 .infer = infer,
                 .gradient = gradient,
-                .gradient_reads = {.inputs = reads_of({0})}});
-  registry.add_kernel("cube", {.device = DeviceType::kCpu, .run = run});
+                .gradient_reads = {.inputs = reads_of({0})},
+                // What lets it take part in the rewrites of jobs: it maps element to element, in any order of
+                // axes, in place too, and in 16 bit where what it is given is.
+                .traits = {.elementwise = true,
+                           .precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAnyOrder}}});
+  registry.add_kernel(name, {.device = DeviceType::kCpu, .run = run});
+#if defined(CUBE_WITH_CUDA)
+  add_cube_cuda(registry, name);
+#endif
+}
+
+/// Called by sinter::load_library.
+extern "C" void sinter_register_ops(sinter::OpRegistry& registry) {
+  add_cube(registry, "cube");
 }

@@ -38,6 +38,22 @@ for part in model optimizer scaler epoch_loss epoch_ranks; do
     { echo "the resumed run in mixed precision ended with another $part"; exit 1; }
 done
 
+# --profile shows where steps spend their time, by op and by part of the model, and --trace keeps each call.
+echo "another file" >trace.json
+run --max-steps 20 --profile 3 --trace trace.json >profile.log
+for line in '^3 steps, op by op$' '^op  .*of copy +TFLOP/s$' '^conv2d  .*%  *[0-9.]+$' '^total ' '^the 10 longest by part of the model$' \
+  '^conv2d.* layer[123]\.[0-2]\.conv[12]$' '^[0-9]+ others ' '^trace written to trace.json$' \
+  '^a step as (a whole|one launch): [0-9]+ us; its calls one by one: [0-9]+ us$'; do
+  grep -Eq "$line" profile.log || { echo "the profile lacks $line:"; cat profile.log; exit 1; }
+done
+# Every one of the 3 steps begins with the convolution of the stem, and nothing of the other 17 is there.
+[ "$(grep -c '"name":"conv2d",.*"scope":"conv1"' trace.json)" = 3 ] || { echo "the trace is not of 3 steps"; exit 1; }
+run --max-steps 20 --eager --profile 3 >eager.log
+grep -q '^conv2d ' eager.log && ! grep -q 'part of the model' eager.log || { echo "the eager profile is wrong"; exit 1; }
+"$program" --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>&1 >/dev/null | grep -q 'did not reach: nothing was timed' ||
+  { echo "nobody was told that nothing was timed"; exit 1; }
+[ ! -e none.json ] || { echo "a trace of nothing was written"; exit 1; }
+
 expect_error() {
   local expected=$1 got
   shift
@@ -47,5 +63,11 @@ expect_error() {
 mkdir empty
 expect_error "error: [dataset] empty: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, \
 ... or train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/" --data empty
-expect_error "error: [resume] stopped/checkpoint-00000004 is of a run with --model resnet20 --epochs 2" \
-  --checkpoints stopped --resume --epochs 5
+expect_error "error: --data nowhere: there is no such folder" --data nowhere
+
+# A run may be extended; where the schedule does not depend on the number of epochs, it becomes the longer run bit for bit.
+constant="--schedule constant --warmup 0 --lr 0.02"
+run $constant --save-weights long.safetensors >/dev/null
+run $constant --epochs 1 --checkpoints extended >/dev/null
+run --checkpoints extended --resume --save-weights extended.safetensors | grep 'resumed .* at step 44' >/dev/null
+cmp long.safetensors extended.safetensors || { echo "the extended run ended with other weights"; exit 1; }

@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/relu/relu.h>
 
 #include "nn/device_test_support.h"
 #include "nn/nn_test_support.h"

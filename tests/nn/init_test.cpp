@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/init.h>
+#include <sinter/nn/init/init.h>
 
 #include "nn/nn_test_support.h"
 

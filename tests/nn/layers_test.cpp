@@ -1,7 +1,13 @@
 // Layers: shapes, modes and members; the maths is tested with the ops.
 #include <algorithm>
 
+#include <sinter/autograd/gradcheck.h>
 #include <sinter/nn/nn.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/pad/pad.h>
+#include <sinter/ops/permute/permute.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/unary/unary.h>
 
 #include "nn/nn_test_support.h"
 
@@ -26,6 +32,108 @@ TEST(LayersTest, ConvolutionShapesInBothLayouts) {
             "[conv2d] expected a kernel of positive size but got 0 x 0");
 }
 
+TEST(LayersTest, SamePaddingKeepsTheSizeOfImages) {
+  EXPECT_EQ(same_padding(3), Padding2d(1));
+  EXPECT_EQ(same_padding({1, 5}), Padding2d(0, 2));
+  EXPECT_EQ(same_padding(4), Padding2d(1, 2, 1, 2));
+  EXPECT_EQ(same_padding({2, 3}, {3, 2}), Padding2d(1, 2, 2, 2));
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const Shape shape = layout == Layout::kNCHW ? Shape{2, 3, 7, 6} : Shape{2, 7, 6, 3};
+    for (const Size2d kernel : {Size2d(1), Size2d(2), Size2d(4, 3), Size2d(5, 2)}) {
+      for (const Size2d dilation : {Size2d(1), Size2d(3, 2)}) {
+        const Conv2d conv(3, 3,
+                          {.kernel = kernel,
+                           .padding = same_padding(kernel, dilation),
+                           .dilation = dilation,
+                           .layout = layout});
+        EXPECT_EQ(conv(floats(shape, 0)).shape(), shape);
+      }
+    }
+    EXPECT_EQ(
+        MaxPool2d({.kernel = 2, .stride = 1, .padding = same_padding(2), .layout = layout})(floats(shape, 0))
+            .shape(),
+        shape);
+  }
+}
+
+TEST(LayersTest, ConvolutionPadsEverySideAsTold) {
+  const Tensor x = floats({2, 3, 5, 4}, 1);
+  manual_seed(5);
+  const Conv2d uneven(3, 2, {.kernel = 3, .stride = {2, 1}, .padding = {2, 1, 0, 3}});
+  manual_seed(5);
+  const Conv2d plain(3, 2, {.kernel = 3, .stride = {2, 1}});
+  const Tensor padded = ops::pad(x, {{0, 0}, {0, 0}, {2, 1}, {0, 3}});
+  EXPECT_EQ(uneven(x).shape(), (Shape{2, 2, 3, 5}));
+  expect_near<float>(uneven(x), plain(padded).to_vector<float>(), 1e-6);
+
+  const Conv2d last(3, 2, {.kernel = 3, .stride = {2, 1}, .padding = {2, 1, 0, 3}, .layout = Layout::kNHWC});
+  last.load_state(uneven.state());
+  const Tensor images = ops::permute(x, {0, 2, 3, 1});
+  expect_near<float>(ops::permute(last(images), {0, 3, 1, 2}), uneven(x).to_vector<float>(), 1e-5);
+
+  uneven.to(DType::kFloat64);
+  const Tensor exact = ops::cast(x, DType::kFloat64).set_requires_grad(true);
+  const GradcheckResult result = gradcheck(
+      [&](const std::vector<Tensor>& inputs) { return std::vector<Tensor>{uneven(inputs[0])}; }, {exact});
+  EXPECT_TRUE(result.passed) << result.message;
+  EXPECT_EQ(message_of([] {
+              Conv2d(4, 6, {.kernel = 3, .padding = {0, 0, -1, 0}});
+            }),
+            "[conv2d] expected no negative padding but got top 0 bottom 0 left -1 right 0");
+  EXPECT_NE(to_string(uneven).find("padding top 2 bottom 1 left 0 right 3"), std::string::npos);
+}
+
+TEST(LayersTest, AnImageWithoutABatchIsNoticed) {
+  const Tensor image = floats({3, 8, 8}, 0);
+  const std::string expected =
+      "] expected a batch of images (rank 4) but got shape (3, 8, 8); if that is one image, give it a batch "
+      "axis: ops::reshape(x, {1, 3, 8, 8})";
+  const AnyModule modules[] = {Conv2d(3, 4, {.kernel = 3}),
+                               ConvTranspose2d(3, 4, {.kernel = 3}),
+                               BatchNorm2d(3),
+                               MaxPool2d({.kernel = 2}),
+                               AvgPool2d({.kernel = 2}),
+                               AdaptiveAvgPool2d(2),
+                               GlobalAvgPool2d(),
+                               Upsample({.scale = 2.0}),
+                               resnet18(),
+                               resnet20({.layout = Layout::kNHWC}),
+                               Sequential(Conv2d(3, 4, {.kernel = 3}), ReLU())};
+  for (const AnyModule& module : modules) {
+    const std::string message = message_of([&] { module(image); });
+    EXPECT_TRUE(message.ends_with(expected)) << to_string(module) << ": " << message;
+  }
+  EXPECT_EQ(resnet20({.width = 2})(ops::reshape(image, {1, 3, 8, 8})).shape(), (Shape{1, 10}));
+}
+
+TEST(LayersTest, ParametersCanBeCheckedAgainstFiniteDifferences) {
+  const Sequential model(Conv2d(2, 3, {.kernel = 2}), BatchNorm2d(3), GlobalAvgPool2d(), Linear(3, 2));
+  model.to(DType::kFloat64);
+  const Tensor x = ops::cast(floats({3, 2, 4, 4}, 0), DType::kFloat64);
+  const std::vector<Parameter> parameters = model.parameters();
+  const State before = model.state();
+  parameters[0].tensor().set_grad(Tensor::full(parameters[0].shape(), 7.0, DType::kFloat64));
+  const auto run = [&] { return std::vector<Tensor>{model(x)}; };
+  const GradcheckResult result = gradcheck(run, {parameters.begin(), parameters.end()});
+  EXPECT_TRUE(result.passed) << result.message;
+  EXPECT_EQ(parameters[0].grad().to_vector<double>()[0], 7.0) << "gradients are as before";
+  EXPECT_FALSE(parameters[1].grad().defined());
+  for (const Parameter& parameter : parameters) {
+    EXPECT_EQ(parameter.canonical().to_vector<double>(), before.at(parameter.name()).to_vector<double>());
+  }
+
+  // A module reads its own parameters, whatever the function is given.
+  const auto ignores = [&](const std::vector<Tensor>&) { return run(); };
+  const GradcheckResult misled = gradcheck(ignores, {parameters[0]});
+  EXPECT_FALSE(misled.passed);
+  EXPECT_NE(misled.message.find("no gradient reached it but finite differences give"), std::string::npos)
+      << misled.message;
+  EXPECT_TRUE(misled.message.ends_with(
+      "for tensors that it reads by itself, such as a module's parameters, give gradcheck a function without "
+      "arguments"))
+      << misled.message;
+}
+
 TEST(LayersTest, TheSeedAloneDecidesWhateverTheLayout) {
   manual_seed(3);
   const Conv2d first(4, 6, {.kernel = 3});
@@ -44,6 +152,31 @@ TEST(LayersTest, LinearMultipliesByTheTransposedWeight) {
   const Linear plain(2, 1, {.bias = false});
   plain.weight.assign(Tensor::from_values<float>({1, 2}, {1, 2}));
   expect_near<float>(plain(Tensor::from_values<float>({3, 4}, {1, 2})), {11}, 1e-6);
+}
+
+TEST(LayersTest, LinearMayKeepFloat32) {
+  const Linear kept(3, 2, {.keep_float32 = true}), plain(3, 2, {.bias = false, .keep_float32 = true});
+  EXPECT_EQ(to_string(kept), "Linear(3, 2, float32)");
+  EXPECT_EQ(to_string(plain), "Linear(3, 2, no bias, float32)");
+  // What float16 cannot tell from 1 and 4.
+  kept.weight.assign(Tensor::from_values<float>({1.0001f, 0, 0, 0, 0, 0}, {2, 3}));
+  kept.bias.assign(Tensor::from_values<float>({0, 4.0001f}, {2}));
+  const auto expect_kept = [&](DType dtype) {
+    const Tensor x = Tensor::full({1, 3}, 1.0, dtype).set_requires_grad(true);
+    const Tensor y = kept(x);
+    EXPECT_EQ(y.dtype(), DType::kFloat32);
+    expect_near<float>(y, {1.0001f, 4.0001f}, 1e-7);
+    backward(y, {.gradient = Tensor::full({1, 2}, 1.0)});
+    EXPECT_EQ(x.grad().dtype(), dtype);
+    EXPECT_EQ(kept.weight.grad().dtype(), DType::kFloat32);
+  };
+  kept.to(DType::kFloat16);
+  expect_kept(DType::kFloat16);
+  kept.to_mixed(DType::kBFloat16);
+  EXPECT_FALSE(kept.weight.is_mixed());
+  expect_kept(DType::kBFloat16);
+  kept.to(DType::kFloat64);
+  EXPECT_EQ(kept(Tensor::zeros({1, 3}, DType::kFloat64)).dtype(), DType::kFloat64);
 }
 
 TEST(LayersTest, BatchNormTracksOnlyInTraining) {
@@ -82,6 +215,23 @@ TEST(LayersTest, PoolingUsesTheKernelAsStrideUnlessTold) {
   EXPECT_EQ(AvgPool2d({.kernel = {3, 2}, .ceil_mode = true})(x).shape(), (Shape{1, 2, 3, 3}));
   EXPECT_EQ(GlobalAvgPool2d()(x).shape(), (Shape{1, 2}));
   EXPECT_EQ(GlobalAvgPool2d(Layout::kNHWC)(floats({1, 7, 6, 2}, 0)).shape(), (Shape{1, 2}));
+}
+
+TEST(LayersTest, PoolingTakesWhatPyTorchsTakes) {
+  const Tensor x = floats({1, 2, 7, 6}, 0);
+  EXPECT_EQ(MaxPool2d({.kernel = 3, .stride = 1, .padding = {0, 1, 2, 1}, .dilation = 2})(x).shape(),
+            (Shape{1, 2, 4, 5}));
+  const Tensor mean = AvgPool2d({.kernel = 2})(x), sum = AvgPool2d({.kernel = 2, .divisor = 1})(x);
+  expect_near<float>(ops::affine(mean, 4.0, 0.0), sum.to_vector<float>(), 1e-6);
+  EXPECT_EQ(message_of([] { AvgPool2d({.kernel = 2, .dilation = 2}); }),
+            "[avg_pool2d] expected no dilation but got 2x2");
+  EXPECT_EQ(AdaptiveAvgPool2d({3, 5})(x).shape(), (Shape{1, 2, 3, 5}));
+  EXPECT_EQ(AdaptiveAvgPool2d(1)(x).shape(), (Shape{1, 2, 1, 1}));
+  EXPECT_EQ(AdaptiveAvgPool2d(4, Layout::kNHWC)(floats({1, 7, 6, 2}, 0)).shape(), (Shape{1, 4, 4, 2}));
+  EXPECT_EQ(message_of([] {
+              AdaptiveAvgPool2d({0, 1});
+            }),
+            "[adaptive_avg_pool2d] expected an output of positive size but got 0x1");
 }
 
 TEST(LayersTest, PReLUScalesWhatIsNegative) {

@@ -1,6 +1,12 @@
 // Losses: values by hand, and the options that reach the op.
+#include <functional>
+#include <random>
+
 #include <sinter/autograd/backward.h>
+#include <sinter/autograd/gradcheck.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/loss/loss.h>
+#include <sinter/ops/permute/permute.h>
 
 #include "nn/nn_test_support.h"
 
@@ -9,6 +15,248 @@ namespace {
 
 using testing::expect_near;
 using testing::message_of;
+
+Tensor random_tensor(const Shape& shape, uint64_t seed, double low, double high) {
+  Generator generator(seed);
+  const Tensor made = Tensor::empty(shape, DType::kFloat64);
+  for (int64_t i = 0; i < made.numel(); ++i) {
+    made.data<double>()[i] = low + (high - low) * double{generator.uniform()};
+  }
+  return made;
+}
+
+uint64_t fresh_seed() {
+  static const uint64_t seed = std::random_device()();
+  return seed;
+}
+
+using Loss = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+/// The gradient with respect to the first argument and, if asked for, the second.
+void expect_gradient(const Loss& loss, const Tensor& a, const Tensor& b, bool of_second = false) {
+  const Tensor first = a.detach().set_requires_grad(true);
+  const Tensor second = of_second ? b.detach().set_requires_grad(true) : b;
+  const GradcheckResult result =
+      gradcheck([&](const auto& in) { return std::vector<Tensor>{loss(in[0], in[1])}; }, {first, second});
+  EXPECT_TRUE(result) << result.message;
+}
+
+/// The terms of a loss of two tensors element by element, its mean and its sum.
+template <class L>
+void expect_elementwise(L loss, const Tensor& a, const Tensor& b,
+                        const std::function<double(double, double)>& term) {
+  std::vector<double> terms;
+  double sum = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    terms.push_back(term(a.data<double>()[i], b.data<double>()[i]));
+    sum += terms.back();
+  }
+  EXPECT_NEAR(loss(a, b).item(), sum / static_cast<double>(a.numel()), 1e-12);
+  loss.reduction = Reduction::kSum;
+  EXPECT_NEAR(loss(a, b).item(), sum, 1e-11);
+  loss.reduction = Reduction::kNone;
+  const Tensor each = loss(a, b);
+  EXPECT_EQ(each.shape(), a.shape());
+  expect_near<double>(each, terms, 1e-12);
+  EXPECT_THROW((void)loss(a, Tensor::zeros({1}, DType::kFloat64)), InvalidArgument);
+}
+
+TEST(LossTest, L1HuberAndSmoothL1) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const Tensor a = random_tensor({5, 7}, fresh_seed(), -3, 3),
+               b = random_tensor({5, 7}, fresh_seed() + 1, -3, 3);
+  const auto huber = [](double delta) {
+    return [delta](double x, double y) {
+      const double d = std::abs(x - y);
+      return d < delta ? d * d / 2 : delta * (d - delta / 2);
+    };
+  };
+  expect_elementwise(L1Loss{}, a, b, [](double x, double y) { return std::abs(x - y); });
+  expect_elementwise(HuberLoss{.delta = 1.3}, a, b, huber(1.3));
+  expect_elementwise(SmoothL1Loss{.beta = 0.7}, a, b,
+                     [&](double x, double y) { return huber(0.7)(x, y) / 0.7; });
+  expect_elementwise(SmoothL1Loss{.beta = 0.0}, a, b, [](double x, double y) { return std::abs(x - y); });
+  for (const Loss& loss : {Loss(L1Loss{}), Loss(HuberLoss{.delta = 1.3}), Loss(SmoothL1Loss{.beta = 0.7})}) {
+    expect_gradient(loss, a, b, true);
+  }
+  // At 0 all are flat, and beyond delta the slope is delta.
+  const Tensor zero = Tensor::zeros({1}, DType::kFloat64).set_requires_grad(true);
+  backward(L1Loss{}(zero, Tensor::zeros({1}, DType::kFloat64)));
+  EXPECT_EQ(zero.grad().item(), 0.0);
+  EXPECT_EQ(message_of([&] { HuberLoss{.delta = 0.0}(a, b); }), "[huber_loss] expected delta > 0 but got 0");
+}
+
+TEST(LossTest, BinaryCrossEntropyOfLogits) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const Tensor x = random_tensor({4, 6}, fresh_seed(), -4, 4),
+               t = random_tensor({4, 6}, fresh_seed() + 1, 0, 1);
+  const auto term = [](double weight) {
+    return [weight](double logit, double target) {
+      const double p = 1 / (1 + std::exp(-logit));
+      return -weight * target * std::log(p) - (1 - target) * std::log(1 - p);
+    };
+  };
+  expect_elementwise(BceWithLogits{}, x, t, term(1.0));
+  expect_elementwise(BceWithLogits{.positive_weight = 2.5}, x, t, term(2.5));
+  expect_gradient(BceWithLogits{.positive_weight = 2.5}, x, t, true);
+}
+
+TEST(LossTest, BinaryCrossEntropyIsExactAtItsEnds) {
+  const Tensor logits = Tensor::from_values<float>({0, 30, -30, 200, -200}, {5}).set_requires_grad(true);
+  const Tensor target = Tensor::from_values<float>({1, 1, 0, 0, 1}, {5});
+  const Tensor loss = BceWithLogits{.reduction = Reduction::kNone}(logits, target);
+  const float tiny = std::exp(-30.0f);
+  const std::vector<float> expected{std::log(2.0f), tiny, tiny, 200, 200};
+  const std::vector<float> got = loss.to_vector<float>();
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6f * expected[i]) << i;
+  backward(loss, {.gradient = Tensor::full({5}, 1.0)});
+  // sigmoid(x) - target; at 0 it is -1/2, whatever the kinks of a formula with max and abs would give.
+  expect_near<float>(logits.grad(), {-0.5f, -tiny, tiny, 1, -1}, 1e-7);
+}
+
+TEST(LossTest, SixteenBitsAreWidened) {
+  // A sum of squares beyond float16.
+  const Tensor x = Tensor::full({64}, 100.0, DType::kFloat16).set_requires_grad(true);
+  const Tensor loss = MseLoss{.reduction = Reduction::kSum}(x, Tensor::zeros({64}, DType::kFloat16));
+  EXPECT_EQ(loss.dtype(), DType::kFloat32);
+  EXPECT_EQ(loss.item(), 640000);
+  backward(loss);
+  EXPECT_EQ(x.grad().dtype(), DType::kFloat16);
+  const Tensor y = Tensor::full({2, 2}, 0.5, DType::kBFloat16);
+  EXPECT_EQ(BceWithLogits{}(y, y).dtype(), DType::kFloat32);
+  EXPECT_EQ(KlDivergence{}(y, y).dtype(), DType::kFloat32);
+  EXPECT_EQ(SmoothL1Loss{}(y, y).dtype(), DType::kFloat32);
+}
+
+TEST(LossTest, KullbackLeiblerDivergence) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const Tensor log_q = random_tensor({3, 4}, fresh_seed(), -3, -0.1);
+  const Tensor p = random_tensor({3, 4}, fresh_seed() + 1, 0.05, 0.9);
+  const auto term = [](double q, double t) { return t * (std::log(t) - q); };
+  double sum = 0;
+  std::vector<double> terms, logs;
+  for (int64_t i = 0; i < p.numel(); ++i) {
+    terms.push_back(term(log_q.data<double>()[i], p.data<double>()[i]));
+    logs.push_back(std::log(p.data<double>()[i]));
+    sum += terms.back();
+  }
+  const Tensor log_p = Tensor::from_values(logs, {3, 4});
+  EXPECT_NEAR(KlDivergence{}(log_q, p).item(), sum / 3, 1e-12) << "per sample, as torch's batchmean";
+  EXPECT_NEAR(KlDivergence{.reduction = Reduction::kSum}(log_q, p).item(), sum, 1e-12);
+  expect_near<double>(KlDivergence{.reduction = Reduction::kNone}(log_q, p), terms, 1e-12);
+  EXPECT_NEAR(KlDivergence{.log_target = true}(log_q, log_p).item(), sum / 3, 1e-12);
+  expect_gradient(KlDivergence{}, log_q, p, true);
+  expect_gradient(KlDivergence{.log_target = true}, log_q, log_p, true);
+  const Tensor certain = Tensor::from_values<float>({0, 1}, {1, 2});
+  EXPECT_FLOAT_EQ(
+      static_cast<float>(KlDivergence{}(Tensor::from_values<float>({-3, -2}, {1, 2}), certain).item()), 2.0f);
+}
+
+/// The loss of one row by the definition, and its weight in the mean.
+struct Row {
+  double loss, weight;
+};
+Row weighted_row(const double* logits, int64_t classes, int64_t target, const std::vector<double>& weight,
+                 double smoothing) {
+  double total = 0;
+  for (int64_t c = 0; c < classes; ++c) total += std::exp(logits[c]);
+  const auto nll = [&](int64_t c) { return std::log(total) - logits[c]; };
+  double spread = 0;
+  for (int64_t c = 0; c < classes; ++c) spread += weight[static_cast<size_t>(c)] * nll(c);
+  const double own = weight[static_cast<size_t>(target)];
+  return {(1 - smoothing) * own * nll(target) + smoothing / static_cast<double>(classes) * spread, own};
+}
+
+TEST(LossTest, ClassWeightsAsInPyTorch) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const int64_t rows = 9, classes = 4;
+  const Tensor logits = random_tensor({rows, classes}, fresh_seed(), -2, 2);
+  const std::vector<double> weight{0.2, 3.0, 1.0, 0.7};
+  const std::vector<int64_t> labels{0, 1, 2, 3, -100, 1, 0, 2, -100};
+  const Tensor target = Tensor::from_values(labels, {rows});
+  for (const double smoothing : {0.0, 0.3}) {
+    CrossEntropy loss{.label_smoothing = smoothing, .weight = Tensor::from_values(weight, {classes})};
+    std::vector<double> each;
+    double sum = 0, total = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t label = labels[static_cast<size_t>(i)];
+      const Row row =
+          label < 0 ? Row{0, 0}
+                    : weighted_row(logits.data<double>() + i * classes, classes, label, weight, smoothing);
+      each.push_back(row.loss);
+      sum += row.loss;
+      total += row.weight;
+    }
+    EXPECT_NEAR(loss(logits, target).item(), sum / total, 1e-12);
+    expect_gradient(loss, logits, target);
+    loss.reduction = Reduction::kSum;
+    EXPECT_NEAR(loss(logits, target).item(), sum, 1e-12);
+    loss.reduction = Reduction::kNone;
+    expect_near<double>(loss(logits, target), each, 1e-12);
+  }
+  EXPECT_EQ(
+      message_of([&] { CrossEntropy{.weight = Tensor::full({3}, 1.0, DType::kFloat64)}(logits, target); }),
+      "[cross_entropy] expected class weights float64 (4,) but got float64 (3,)");
+}
+
+TEST(LossTest, ClassWeightsOfProbabilities) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const int64_t rows = 5, classes = 3;
+  const Tensor logits = random_tensor({rows, classes}, fresh_seed(), -2, 2);
+  const Tensor p = random_tensor({rows, classes}, fresh_seed() + 1, 0, 1);
+  const std::vector<double> weight{0.5, 2.0, 1.0};
+  const CrossEntropy loss{.label_smoothing = 0.1, .weight = Tensor::from_values(weight, {classes})};
+  double sum = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const double* x = logits.data<double>() + i * classes;
+    double total = 0;
+    for (int64_t c = 0; c < classes; ++c) total += std::exp(x[c]);
+    for (int64_t c = 0; c < classes; ++c) {
+      const double q = 0.9 * p.data<double>()[i * classes + c] + 0.1 / classes;
+      sum += weight[static_cast<size_t>(c)] * q * (std::log(total) - x[c]);
+    }
+  }
+  EXPECT_NEAR(loss(logits, p).item(), sum / rows, 1e-12) << "the mean is over the rows";
+  expect_gradient(loss, logits, p, true);
+}
+
+TEST(LossTest, CrossEntropyOfOneSampleAndOfPixels) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const Tensor one = random_tensor({4}, fresh_seed(), -2, 2);
+  const Tensor row = Tensor::from_values(one.to_vector<double>(), {1, 4});
+  const double expected = CrossEntropy{}(row, Tensor::from_values<int64_t>({2}, {1})).item();
+  EXPECT_DOUBLE_EQ(CrossEntropy{}(one, Tensor::scalar(int64_t{2})).item(), expected);
+  const Tensor none = CrossEntropy{.reduction = Reduction::kNone}(one, Tensor::scalar(int64_t{2}));
+  EXPECT_EQ(none.shape(), Shape{});
+  EXPECT_DOUBLE_EQ(CrossEntropy{}(one, Tensor::from_values<double>({0, 0, 1, 0}, {4})).item(), expected);
+
+  const Tensor image = random_tensor({2, 4, 3, 5}, fresh_seed() + 1, -2, 2);
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 30; ++i) labels.push_back(i * 7 % 4);
+  const Tensor target = Tensor::from_values(labels, {2, 3, 5});
+  const Tensor last = ops::permute(image, {0, 2, 3, 1});
+  const Tensor flat = Tensor::from_values(last.to_vector<double>(), {30, 4});
+  const double mean = CrossEntropy{}(flat, Tensor::from_values(labels, {30})).item();
+  EXPECT_NEAR(CrossEntropy{}(image, target).item(), mean, 1e-14);
+  EXPECT_NEAR(CrossEntropy{.layout = Layout::kNHWC}(last, target).item(), mean, 1e-14);
+  EXPECT_EQ((CrossEntropy{.reduction = Reduction::kNone}(image, target).shape()), (Shape{2, 3, 5}));
+  expect_gradient(CrossEntropy{}, image, target);
+  const Tensor p = random_tensor({2, 4, 3, 5}, fresh_seed() + 2, 0, 1);
+  expect_gradient(CrossEntropy{}, image, p, true);
+  EXPECT_EQ(message_of([&] {
+              CrossEntropy{}(image, Tensor::zeros({2, 4}, DType::kInt64));
+            }),
+            "[cross_entropy] expected class indices of shape (2, 3, 5) but got (2, 4)");
+}
+
+TEST(LossTest, LabelsInAColumnAreNamed) {
+  EXPECT_EQ(
+      message_of([] {
+        CrossEntropy{}(Tensor::zeros({3, 2}), Tensor::zeros({3, 1}, DType::kInt64));
+      }),
+      "[cross_entropy] expected class indices of shape (3,), one for each row of the logits, but got shape "
+      "(3, 1); ops::squeeze(target, 1) gives it");
+}
 
 TEST(LossTest, CrossEntropyPassesItsOptions) {
   // Softmax of (0, ln 3) is (1/4, 3/4).

@@ -7,9 +7,10 @@
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/random.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
-#include <sinter/ops/relu/relu.h>
+#include <sinter/ops/reduce/reduce.h>
 
 #include "nn/device_test_support.h"
 #include "nn/nn_test_support.h"
@@ -160,6 +161,25 @@ TEST_P(MixedTest, SmallUpdatesAddUpInTheMaster) {
   EXPECT_NEAR(module.value.master().to_vector<float>()[5], 0.625 + 1000 * 5e-6, 1e-5);
   expect_rounded(module.value);
   EXPECT_NE(static_cast<float>(module.value.working().to_vector<float16>()[5]), 0.625f);
+}
+
+TEST_P(MixedTest, SlopesOfPReLUTakeGradientsBeyondFloat16) {
+  const PReLU model(2);
+  const auto before = bits_of(model.state());
+  model.to(device());
+  model.to_mixed(DType::kFloat16);
+  EXPECT_EQ(bits_of(model.state()), before);
+  EXPECT_EQ(model.weight.tensor().dtype(), DType::kFloat32);
+  Sgd sgd(model.parameters());
+  GradScaler scaler(GradScaler::options_for(DType::kFloat16));
+  ASSERT_EQ(scaler.scale(), 65536.0);
+  const Tensor x = Tensor::full({2, 2, 16, 32}, -3.0, DType::kFloat16, device());
+  backward(scaler.scale(ops::mean(ops::cast(model(x), DType::kFloat32))));
+  // dy is 65,536 / 2,048 at every element, and a channel has 1,024.
+  expect_near<float>(model.weight.grad(), {-98304, -98304}, 0.0);
+  scaler.step(sgd, 0.5);
+  EXPECT_EQ(scaler.skipped(), 0);
+  expect_near<float>(model.weight.tensor(), {0.25 + 0.5 * 1.5, 0.25 + 0.5 * 1.5}, 0.0);
 }
 
 // ---- networks

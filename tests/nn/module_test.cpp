@@ -1,9 +1,10 @@
 // Modules: the tree of names, modes, conversions, and states.
 #include <sinter/autograd/backward.h>
+#include <sinter/core/base/log.h>
 #include <sinter/nn/nn.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/relu/relu.h>
 
 #include "nn/nn_test_support.h"
 
@@ -112,12 +113,81 @@ TEST(ModuleTest, LoadStateReportsEverythingThatDoesNotFit) {
       message_of([&] { net.load_state(state); }),
       "[load_state] the state does not fit the module: 1 missing: first.bias; 1 unexpected: third.bias; 2 "
       "mismatched: "
-      "second.weight (expected shape (3, 4) but got (3, 5)), second.bias (expected float32 but got int64)");
+      "second.weight (expected shape (3, 4) but got (3, 5)), second.bias (expected float32 but got int64); "
+      "to "
+      "keep the module's own second.weight, second.bias, erase them from the state and load it with strict = "
+      "false");
   EXPECT_EQ(message_of([&] { net.load_state(state, {.strict = false}); }),
             "[load_state] the state does not fit the module: 2 mismatched: second.weight (expected shape (3, "
             "4) but got "
-            "(3, 5)), second.bias (expected float32 but got int64)");
+            "(3, 5)), second.bias (expected float32 but got int64); to keep the module's own second.weight, "
+            "second.bias, erase them from the state and load it with strict = false");
   EXPECT_EQ(net.first.weight.tensor().to_vector<float>(), before) << "a failed load changes nothing";
+}
+
+TEST(ModuleTest, AHeadOfAnotherSizeIsLeftOutAsTheErrorSays) {
+  const ResNet pretrained = resnet20({.classes = 10, .width = 2}),
+               model = resnet20({.classes = 3, .width = 2});
+  State state = pretrained.state();
+  const std::string message = message_of([&] { model.load_state(state, {.strict = false}); });
+  EXPECT_NE(
+      message.find("; to keep the module's own fc.weight, fc.bias, erase them from the state and load it "
+                   "with strict = false"),
+      std::string::npos)
+      << message;
+  state.erase("fc.weight");
+  state.erase("fc.bias");
+  const LoadReport report = model.load_state(state, {.strict = false});
+  EXPECT_EQ(report.missing, (std::vector<std::string>{"fc.weight", "fc.bias"}));
+  EXPECT_EQ(model.conv1.weight.tensor().to_vector<float>(),
+            pretrained.conv1.weight.tensor().to_vector<float>());
+}
+
+TEST(ModuleTest, NamesWithAPrefixAreNoticed) {
+  const Net net;
+  State parallel, part = net.state();
+  for (const auto& [name, value] : net.state()) parallel["module." + name] = value;
+  const std::string message = message_of([&] { net.load_state(parallel); });
+  EXPECT_NE(message.find("4 unexpected: module.first.bias, "), std::string::npos) << message;
+  EXPECT_TRUE(
+      message.ends_with("; the state's names begin with 'module.', as PyTorch's DataParallel writes "
+                        "them: nn::without_prefix(\"module.\", state) takes it off"))
+      << message;
+  EXPECT_NO_THROW(net.load_state(without_prefix("module.", parallel)));
+
+  // A part of a larger model, beside which there is more.
+  State larger = {{"model.head.weight", Tensor::zeros({1})}};
+  for (const auto& [name, value] : net.state()) larger["model.backbone." + name] = value;
+  EXPECT_EQ(message_of([&] { net.load_state(larger); }).find("names begin with"), std::string::npos)
+      << "not all of them do";
+  larger.erase("model.head.weight");
+  EXPECT_NE(message_of([&] {
+              net.load_state(larger);
+            }).find("names begin with 'model.backbone.': nn::without_prefix(\"model.backbone.\", state)"),
+            std::string::npos);
+  EXPECT_EQ(without_prefix("model.backbone.", larger).size(), 4u);
+  part["extra.bias"] = part["first.bias"];
+  EXPECT_EQ(message_of([&] { net.load_state(part); }).find("begin with"), std::string::npos)
+      << "no name is missing";
+}
+
+TEST(ModuleTest, LoadStateWarnsIfItFindsNothing) {
+  const Net net;
+  State parallel;
+  for (const auto& [name, value] : net.state()) parallel["module." + name] = value;
+  std::vector<std::string> warnings;
+  log::set_sink([&](log::Level level, std::string_view text) {
+    if (level == log::Level::kWarning) warnings.emplace_back(text);
+  });
+  const LoadReport report = net.load_state(parallel, {.strict = false});
+  net.load_state({{"first.bias", Tensor::zeros({4})}, {"module.x", Tensor::zeros({1})}}, {.strict = false});
+  log::set_sink(nullptr);
+  EXPECT_EQ(report.unexpected.size(), 4u);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("nothing was loaded: none of the state's 4 names is one of the module's; the "
+                             "state's names begin with 'module.'"),
+            std::string::npos)
+      << warnings[0];
 }
 
 TEST(ModuleTest, LoadStateUsesWhatFitsUnlessStrict) {

@@ -11,19 +11,11 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/tensor/tensor.h>
 
+#include "common/error_message.h"
+
 namespace sinter::nn::testing {
 
-/// The message of the InvalidArgument that `function` throws.
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected an InvalidArgument";
-  return {};
-}
+using test::message_of;
 
 /// Numbers in [-0.5, 0.5); the same as pattern() of tests/reference/nn_values.py.
 inline std::vector<double> pattern_values(int64_t count, int64_t seed) {

@@ -1,4 +1,5 @@
 // Optimisers against PyTorch's values, from tests/reference/nn_values.py, and their groups and states.
+#include <cmath>
 #include <functional>
 #include <memory>
 
@@ -88,8 +89,9 @@ TEST(OptimizerTest, ParametersWithoutGradientAreLeftAlone) {
   adamw.step(0.1);
   EXPECT_EQ(layer.bias.tensor().to_vector<float>(), before);
   const State state = adamw.state();
-  EXPECT_EQ(state.size(), 3u);
+  EXPECT_EQ(state.size(), 4u);
   EXPECT_EQ(state.at("step.weight").item(), 1);
+  EXPECT_EQ(state.at("step.bias").item(), 0);
   // A parameter that joins later starts with its own count, as in PyTorch: the first step of Adam has length
   // lr.
   layer.weight.tensor().set_grad({});
@@ -176,8 +178,56 @@ TEST(OptimizerTest, LoadStateReportsEverythingThatDoesNotFit) {
                        {"exp_avg.value", Tensor::zeros({6}, DType::kFloat64)},
                        {"exp_avg_sq.value", Tensor::zeros({6}, DType::kFloat64)}};
   EXPECT_EQ(message_of([&] { adamw.load_state(negative); }),
-            "[adamw] the state does not fit the optimiser: 1 mismatched: step.value (expected a count >= 1 "
+            "[adamw] the state does not fit the optimiser: 1 mismatched: step.value (expected a count >= 0 "
             "but got -1)");
+}
+
+TEST(OptimizerTest, StateOfAnotherModelIsRefused) {
+  const auto trained = [](const ResNet& model) {
+    Sgd sgd(model.parameters(), {.momentum = 0.9});
+    for (const Parameter& parameter : model.parameters())
+      parameter.tensor().set_grad(Tensor::zeros(parameter.shape()));
+    sgd.step(0.1);
+    return sgd.state();
+  };
+  const ResNet small = resnet20({.classes = 10}), large = resnet32({.classes = 10});
+  Sgd sgd(large.parameters(), {.momentum = 0.9});
+  const std::string message = message_of([&] { sgd.load_state(trained(small)); });
+  EXPECT_TRUE(message.starts_with("[sgd] the state does not fit the optimiser: 36 missing: step.layer1.3."))
+      << message;
+  EXPECT_TRUE(message.ends_with(" and 16 more")) << message;
+  EXPECT_TRUE(sgd.state().empty()) << "a failed load changes nothing";
+  sgd.load_state(trained(small), {.strict = false});
+  EXPECT_EQ(sgd.state().at("step.layer1.0.conv1.weight").item(), 1);
+  EXPECT_EQ(sgd.state().at("step.layer1.3.conv1.weight").item(), 0);
+
+  // The other way round, the larger model's state mentions too much.
+  Sgd other(small.parameters(), {.momentum = 0.9});
+  EXPECT_TRUE(message_of([&] { other.load_state(trained(large)); }).find("72 unexpected: ") !=
+              std::string::npos);
+  other.load_state(trained(large), {.strict = false});
+  EXPECT_EQ(other.state().size(), trained(small).size());
+}
+
+TEST(OptimizerTest, StateMentionsParametersThatWereNeverUpdated) {
+  const Linear layer(2, 2);
+  Sgd sgd(layer.parameters(), {.momentum = 0.9});
+  EXPECT_TRUE(sgd.state().empty());
+  layer.weight.tensor().set_grad(Tensor::full({2, 2}, 1.0));
+  sgd.step(0.1);
+  const State state = sgd.state();
+  EXPECT_EQ(state.at("step.weight").item(), 1);
+  EXPECT_EQ(state.at("step.bias").item(), 0);
+  EXPECT_FALSE(state.contains("momentum.bias"));
+  Sgd again(layer.parameters(), {.momentum = 0.9});
+  again.load_state(state);
+  again.load_state({});  // an optimiser that has not stepped yet
+  EXPECT_TRUE(again.state().empty());
+  again.load_state(state);
+  layer.bias.tensor().set_grad(Tensor::full({2}, 1.0));
+  again.step(0.1);
+  EXPECT_EQ(again.state().at("step.weight").item(), 2);
+  EXPECT_EQ(again.state().at("step.bias").item(), 1);
 }
 
 TEST(OptimizerTest, MistakesAreNamed) {
@@ -196,6 +246,19 @@ TEST(OptimizerTest, MistakesAreNamed) {
   EXPECT_EQ(
       message_of([&] { Sgd(parameters, {.nesterov = true}); }),
       "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum 0 and dampening 0");
+  const double nan = std::nan(""), infinity = HUGE_VAL;
+  for (const double momentum : {-0.1, 1.0, 2.0, nan, infinity}) {
+    EXPECT_EQ(message_of([&] { Sgd(parameters, {.momentum = momentum}); }),
+              fmt::format("[sgd] expected a momentum in [0, 1) but got {}", momentum));
+  }
+  for (const double bad : {nan, infinity}) {
+    EXPECT_EQ(message_of([&] { Sgd(parameters, {.weight_decay = bad}); }),
+              fmt::format("[sgd] expected a weight decay >= 0 but got {}", bad));
+    EXPECT_EQ(message_of([&] { AdamW(parameters, {.epsilon = bad}); }),
+              fmt::format("[adamw] expected an epsilon >= 0 but got {}", bad));
+    EXPECT_EQ(message_of([&] { Sgd({{.parameters = parameters, .lr_scale = bad}}); }),
+              fmt::format("[sgd] expected a learning rate scale >= 0 but got {}", bad));
+  }
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.beta1 = 1.0}); }),
             "[adamw] expected betas in [0, 1) but got 1 and 0.999");
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.weight_decay = -1}); }),

@@ -1,4 +1,5 @@
 // Schedules against PyTorch's values, from tests/reference/nn_values.py.
+#include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 
 #include "nn/nn_test_support.h"
@@ -59,6 +60,83 @@ TEST(ScheduleTest, OneCycleIsDefinedAtItsLimits) {
   EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 0.4, .steps = 1}(0)), 0.4 / 25 / 1e4);
   EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 0.4, .steps = 8, .rising = 1.0}(7)), 0.4);
   EXPECT_LT((OneCycleSchedule{.peak = 0.4, .steps = 8, .rising = 0.0}(0)), 0.4);
+}
+
+TEST(ScheduleTest, OneCycleReachesItsPeakAtAWholeStep) {
+  // rising * steps is 1 but for rounding, so that step 0 is the peak.
+  EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = 10, .rising = 0.1}(0)), 1.0);
+  for (int64_t steps = 1; steps <= 300; ++steps) {
+    for (int64_t top = 0; top < steps; ++top) {
+      const double share = static_cast<double>(top + 1) / static_cast<double>(steps);
+      ASSERT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = steps, .rising = share}(top)), 1.0)
+          << top << " of " << steps;
+    }
+  }
+}
+
+TEST(ScheduleTest, OneCycleMovesTheMomentumTheOtherWay) {
+  const OneCycleSchedule cycle{.peak = 0.4, .steps = 20, .base_momentum = 0.8, .max_momentum = 0.9};
+  EXPECT_DOUBLE_EQ(cycle.momentum(0), 0.9);
+  EXPECT_DOUBLE_EQ(cycle.momentum(5), 0.8);
+  EXPECT_DOUBLE_EQ(cycle.momentum(19), 0.9);
+  // Between two ends both follow one curve: torch anneals them by the same share.
+  for (int64_t step = 0; step <= 5; ++step) {
+    const double share = (cycle(step) - 0.4 / 25) / (0.4 - 0.4 / 25);
+    EXPECT_NEAR(cycle.momentum(step), 0.9 - 0.1 * share, 1e-12) << step;
+  }
+  for (int64_t step = 5; step < 20; ++step) {
+    const double end = 0.4 / 25 / 1e4, share = (0.4 - cycle(step)) / (0.4 - end);
+    EXPECT_NEAR(cycle.momentum(step), 0.8 + 0.1 * share, 1e-12) << step;
+  }
+}
+
+TEST(PlateauTest, ReducesAfterThePatience) {
+  ReduceOnPlateau plateau({.base = 1.0, .factor = 0.5, .patience = 2, .threshold = 0.1, .min_rate = 0.2});
+  std::vector<double> rates;
+  // An improvement is one of at least 10 %: 0.95 and 0.91 are none, 0.8 is.
+  for (const double loss : {1.0, 0.95, 0.91, 0.8, 0.8, 0.8, 0.8, double{NAN}, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8}) {
+    plateau.update(loss);
+    rates.push_back(plateau.rate());
+  }
+  EXPECT_EQ(rates, (std::vector<double>{1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.2, 0.2}));
+  EXPECT_DOUBLE_EQ(plateau.best(), 0.8);
+}
+
+TEST(PlateauTest, MayWaitForLargerValuesAndCoolDown) {
+  ReduceOnPlateau plateau({.base = 1.0,
+                           .factor = 0.1,
+                           .patience = 0,
+                           .threshold = 0.5,
+                           .threshold_is_absolute = true,
+                           .maximize = true,
+                           .cooldown = 2});
+  EXPECT_FALSE(plateau.update(10.0));
+  EXPECT_TRUE(plateau.update(10.4)) << "not half a point more";
+  EXPECT_FALSE(plateau.update(10.4)) << "cooling down";
+  EXPECT_FALSE(plateau.update(10.4)) << "cooling down";
+  EXPECT_TRUE(plateau.update(10.4));
+  EXPECT_NEAR(plateau.rate(), 0.01, 1e-15);
+}
+
+TEST(PlateauTest, ItsStateResumes) {
+  const PlateauOptions options{.base = 1.0, .factor = 0.5, .patience = 3, .cooldown = 1};
+  ReduceOnPlateau whole(options), first(options);
+  const auto loss = [](int i) { return i < 4 ? 5.0 - i : 1.0 + (i * 7 % 3); };
+  for (int i = 0; i < 7; ++i) {
+    whole.update(loss(i));
+    first.update(loss(i));
+  }
+  ReduceOnPlateau resumed(options);
+  resumed.load_state(first.state());
+  for (int i = 7; i < 30; ++i) {
+    EXPECT_EQ(resumed.update(loss(i)), whole.update(loss(i))) << i;
+    EXPECT_EQ(resumed.rate(), whole.rate()) << i;
+  }
+  EXPECT_LT(whole.rate(), 0.1);
+  EXPECT_EQ(message_of([&] { resumed.load_state({}); }),
+            "[plateau] expected a float64 scalar 'rate' in the state");
+  EXPECT_EQ(message_of([] { ReduceOnPlateau({.factor = 1.0}); }),
+            "[plateau] expected a factor in (0, 1) but got 1");
 }
 
 TEST(ScheduleTest, WarmupAgreesWithPyTorch) {

@@ -1,157 +1,30 @@
-// Batch normalisation on a GPU beyond its samples: tensors that fill it, hard statistics, the same bits in
-// every run. The CPU's results, or exact ones, are the reference.
+// Batch normalisation on a GPU beyond its samples: tensors that fill it, each kernel, the same bits in every
+// run. The CPU's results are the reference. Hard statistics are in batch_norm_statistics_cuda_test.cpp.
 #include <cmath>
 #include <cstring>
+#include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/op/call.h>
+#include <sinter/core/op/dispatch.h>
+#include <sinter/core/profile/profile.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm/batch_norm_act.h>
+#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/common/op_samples.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/samples/op_samples.h>
+
+#include "ops/batch_norm_cuda_support.h"
 
 namespace sinter::ops {
 namespace {
 
-const Device kGpu = Device::cuda();
-
-/// On the GPU; with an offset, one element into its memory, so that wide accesses are not aligned.
-Tensor on_gpu(const Tensor& tensor, bool offset = false) {
-  if (!tensor.defined() || !offset) return tensor.defined() ? tensor.to(kGpu) : tensor;
-  const TensorSpec spec{tensor.shape(), tensor.dtype(), kGpu};
-  const Tensor memory = Tensor::empty(Shape{tensor.numel() + 1}, spec.dtype, kGpu);
-  const Tensor view = Tensor::over(memory.storage(), size_of(spec.dtype), spec);
-  copy_bytes(view.raw_data(), kGpu, tensor.raw_data(), tensor.device(), spec.bytes());
-  return view;
-}
-
-Tensor normal(const Shape& shape, double mean, double deviation, uint64_t seed = 7) {
-  Generator generator(seed);
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (float& value : values) value = static_cast<float>(mean + deviation * generator.normal());
-  return Tensor::from_values(values, shape);
-}
-
-struct Case {
-  Shape shape;
-  Layout layout;
-};
-
-/// Every way through a tensor: columns in packs and one by one, planes likewise, images as rows, one channel.
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
-      {{16, 12, 24, 24}, Layout::kNCHW},  {{40, 16, 7, 7}, Layout::kNCHW},  {{40, 12, 14, 14}, Layout::kNCHW},
-      {{2, 3, 75, 77}, Layout::kNCHW},    {{9, 24, 24, 64}, Layout::kNHWC}, {{33, 5, 5, 96}, Layout::kNHWC},
-      {{7, 13, 11, 2056}, Layout::kNHWC}, {{16, 32, 32, 3}, Layout::kNHWC}, {{64, 5, 3, 3}, Layout::kNCHW},
-      {{4099, 3}, Layout::kNCHW},         {{4099, 40}, Layout::kNCHW},      {{100, 1, 20, 20}, Layout::kNCHW},
-      {{100, 20, 20, 1}, Layout::kNHWC},  {{2, 50000}, Layout::kNCHW},      {{3, 4000, 2, 2}, Layout::kNCHW}};
-  return all;
-}
-
-int axis_of(const Case& c) {
-  return c.layout == Layout::kNCHW ? 1 : 3;
-}
-
-/// Mean and biased variance of every channel.
-struct Exact {
-  std::vector<double> mean, variance;
-
-  Exact(const Tensor& x, const Case& c) {
-    const int64_t channels = c.shape[axis_of(c)], stride = c.shape.stride(axis_of(c));
-    const double count = static_cast<double>(c.shape.numel() / channels);
-    const ReferenceTensor values = reference_of(x);
-    mean.resize(static_cast<size_t>(channels));
-    variance.resize(mean.size());
-    const auto channel = [&](int64_t i) { return static_cast<size_t>(i / stride % channels); };
-    for (int64_t i = 0; i < x.numel(); ++i) mean[channel(i)] += values[i] / count;
-    for (int64_t i = 0; i < x.numel(); ++i)
-      variance[channel(i)] += std::pow(values[i] - mean[channel(i)], 2) / count;
-  }
-};
-
-class BatchNormOnCuda : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!is_available(kGpu)) GTEST_SKIP() << "no GPU";
-  }
-};
-
-TEST_F(BatchNormOnCuda, KeepsItsDigitsUnderALargeMean) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(to_string(c.shape));
-    const Tensor x = normal(c.shape, 1000.0, 0.01);
-    const Exact exact(x, c);
-    const BatchNormOptions options{.epsilon = 1e-12, .layout = c.layout};
-    const std::vector<Tensor> outputs = call(builtin("batch_norm"), {on_gpu(x), {}, {}, {}, {}}, options);
-    const auto mean = outputs[1].to_vector<float>(), inv_std = outputs[2].to_vector<float>();
-    const auto y = outputs[0].to_vector<float>();
-    const int64_t channels = c.shape[axis_of(c)], stride = c.shape.stride(axis_of(c));
-    for (size_t i = 0; i < mean.size(); ++i) {
-      EXPECT_NEAR(mean[i], exact.mean[i], 3.06e-5);  // half a unit in the last place
-      EXPECT_NEAR(double{inv_std[i]} * std::sqrt(exact.variance[i] + options.epsilon), 1.0, 1e-5);
-    }
-    for (int64_t i = 0; i < x.numel(); i += 7) {
-      const auto channel = static_cast<size_t>(i / stride % channels);
-      const double expected = (double{x.data<float>()[i]} - exact.mean[channel]) /
-                              std::sqrt(exact.variance[channel] + options.epsilon);
-      ASSERT_NEAR(y[static_cast<size_t>(i)], expected, 1e-4);
-    }
-  }
-}
-
-TEST_F(BatchNormOnCuda, SurvivesOutliersWhereverTheyLie) {
-  const Case c{{8, 2, 20, 20}, Layout::kNCHW};
-  for (const int64_t place : {0, 1, 399, 3 * 800 + 130, 7 * 800 + 399}) {
-    Tensor x = normal(c.shape, 0.0, 0.01);
-    x.data<float>()[place] = 1e4F;
-    const Exact exact(x, c);
-    const std::vector<Tensor> outputs =
-        call(builtin("batch_norm"), {on_gpu(x), {}, {}, {}, {}}, BatchNormOptions{});
-    EXPECT_NEAR(outputs[1].to_vector<float>()[0] / exact.mean[0], 1.0, 1e-6) << place;
-    EXPECT_NEAR(double{outputs[2].to_vector<float>()[0]} * std::sqrt(exact.variance[0]), 1.0, 1e-6) << place;
-  }
-}
-
-TEST_F(BatchNormOnCuda, GivesTheBiasForAConstantChannel) {
-  for (const Case& c : cases()) {
-    for (const double value : {0.1, -65504.0}) {
-      for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-        const int64_t channels = c.shape[axis_of(c)];
-        const Tensor x = Tensor::full(c.shape, value, dtype, kGpu);
-        const Tensor weight = Tensor::full({channels}, 2.0, DType::kFloat32, kGpu);
-        const Tensor bias = Tensor::full({channels}, 3.0, DType::kFloat32, kGpu);
-        const Tensor y = batch_norm(x, weight, bias, {}, {}, {.layout = c.layout});
-        for (const float result : cast(y, DType::kFloat32).to_vector<float>()) ASSERT_EQ(result, 3.0F);
-      }
-    }
-  }
-}
-
-TEST_F(BatchNormOnCuda, NormalizesTheExtremesOfFloat16) {
-  for (const Case& c : cases()) {
-    std::vector<float> values(static_cast<size_t>(c.shape.numel()));
-    const int64_t channels = c.shape[axis_of(c)], stride = c.shape.stride(axis_of(c));
-    for (int64_t i = 0; i < c.shape.numel(); ++i) {
-      // By turns within every channel, so that the mean of an even number of values is 0.
-      const int64_t within = i / (stride * channels) * stride + i % stride;
-      values[static_cast<size_t>(i)] = within % 2 == 0 ? 65504.0F : -65504.0F;
-    }
-    const Tensor x = cast(Tensor::from_values(values, c.shape), DType::kFloat16);
-    const Exact exact(x, c);
-    const std::vector<Tensor> outputs =
-        call(builtin("batch_norm"), {on_gpu(x), {}, {}, {}, {}}, BatchNormOptions{.layout = c.layout});
-    const auto inv_std = outputs[2].to_vector<float>();
-    for (size_t i = 0; i < inv_std.size(); ++i)
-      EXPECT_NEAR(inv_std[i] * std::sqrt(exact.variance[i]), 1.0, 1e-5);
-    for (const float y : cast(outputs[0], DType::kFloat32).to_vector<float>())
-      ASSERT_NEAR(std::abs(y), 1.0F, 2e-2F);
-  }
-}
+using namespace testing_batch_norm;
 
 /// All inputs of a fused call, on the CPU.
 struct Call {
@@ -204,7 +77,8 @@ struct Call {
     }
     saved.resize(6);
     const bool masked = options.activation != Activation::kNone, two = options.normalize_addend;
-    const BatchNormActGradOptions grad_options{.addend_grad = moved[7].defined(),
+    const BatchNormActGradOptions grad_options{.training = options.training,
+                                               .addend_grad = moved[7].defined(),
                                                .layout = options.layout,
                                                .activation = options.activation,
                                                .normalize_addend = two};
@@ -314,6 +188,8 @@ TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
       const Call call(c, DType::kFloat16, activation, adds, false, 5);
       SCOPED_TRACE(fmt::format("{} {}", to_string(activation), adds));
       const auto run = [&](NormBackend backend) {
+        const char* const kernel = backend == NormBackend::kCudnn ? "cudnn" : "resident";
+        const ForcedKernel forward("batch_norm_act", kernel), gradient("batch_norm_act_grad", kernel);
         const auto leaf = [&](size_t i) {
           return call.inputs[i].defined() ? on_gpu(call.inputs[i]).set_requires_grad(true) : Tensor();
         };
@@ -324,6 +200,8 @@ TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
         options.backend = backend;
         const Tensor y = batch_norm_act(x, {weight, bias, mean, var, {}}, options, {}, addend);
         backward(y, {.gradient = on_gpu(call.dy)});
+        EXPECT_EQ(forward.runs(), 1);
+        EXPECT_EQ(gradient.runs(), 1);
         std::vector<Tensor> results = {y, x.grad(), weight.grad(), bias.grad(), mean, var};
         if (adds) results.push_back(addend.grad());
         return results;
@@ -345,11 +223,167 @@ TEST_F(BatchNormOnCuda, AgreesWithCudnn) {
 }
 
 TEST_F(BatchNormOnCuda, RefusesWhatCudnnCannotDo) {
-  const Tensor x = Tensor::zeros({4, 3, 3, 8}, DType::kFloat32, kGpu),
-               ones = Tensor::full({8}, 1.0, DType::kFloat32, kGpu);
-  EXPECT_THROW(batch_norm_act(x, {.weight = ones, .bias = ones},
-                              {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn}),
-               Unsupported);
+  const Tensor ones = Tensor::full({8}, 1.0, DType::kFloat32, kGpu);
+  const auto run = [&](const Tensor& x) {
+    return batch_norm_act(x, {.weight = ones, .bias = ones},
+                          {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn});
+  };
+  const Tensor halves = normal({4, 3, 3, 8}, 0.0, 1.0);
+  EXPECT_THROW(run(on_gpu(halves)), Unsupported) << "float32";
+  EXPECT_THROW(run(on_gpu(cast(halves, DType::kFloat16), true)), Unsupported) << "not aligned";
+  EXPECT_NO_THROW(run(on_gpu(cast(halves, DType::kFloat16))));
+}
+
+TEST_F(BatchNormOnCuda, RefusesAReserveSpaceOfAnotherSize) {
+  std::vector<Tensor> inputs(13);
+  inputs[0] = on_gpu(cast(normal({4, 3, 3, 8}, 0.0, 1.0), DType::kFloat16));
+  inputs[1] = inputs[2] = Tensor::full({8}, 1.0, DType::kFloat32, kGpu);
+  std::vector<const TensorSpec*> specs;
+  for (const Tensor& input : inputs) specs.push_back(input.defined() ? &input.spec() : nullptr);
+  BatchNormActOptions options{.layout = Layout::kNHWC, .backend = NormBackend::kCudnn};
+  const int64_t needed = norm_reserve_bytes(specs, options);
+  RecordProperty("reserve_bytes", std::to_string(needed));
+  options.reserve_bytes = needed;
+  EXPECT_NO_THROW(call(builtin("batch_norm_act"), inputs, options));
+  if (needed == 0) GTEST_SKIP() << "this cuDNN needs no reserve space";
+  options.reserve_bytes = needed - 1;
+  EXPECT_THROW(call(builtin("batch_norm_act"), inputs, options), InvalidArgument);
+}
+
+/// The kernel that a call of an op runs on.
+std::string kernel_of(const char* op, const std::vector<Tensor>& inputs, const Attributes& attributes) {
+  OpProfile profile;
+  call(builtin(op), inputs, attributes);
+  profile.stop();
+  const std::vector<OpProfile::Row> rows = profile.rows();
+  return rows.size() == 1 && rows[0].op == op ? rows[0].kernel : "(none)";
+}
+
+TEST_F(BatchNormOnCuda, KeepsOnChipWhatFitsThere) {
+  const auto run = [&](const Shape& shape, Layout layout, DType dtype, bool offset = false) {
+    const Tensor x = on_gpu(cast(normal(shape, 0.0, 1.0), dtype), offset);
+    return kernel_of("batch_norm", {x, {}, {}, {}, {}}, BatchNormOptions{.layout = layout});
+  };
+  EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16), "resident");
+  EXPECT_EQ(run({16, 64, 28, 28}, Layout::kNCHW, DType::kFloat32), "resident");
+  EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16, true), "streaming") << "not aligned";
+  EXPECT_EQ(run({16, 28, 28, 63}, Layout::kNHWC, DType::kFloat16), "streaming") << "odd channels";
+  EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat64), "streaming");
+  const Tensor x = on_gpu(normal({16, 28, 28, 64}, 0.0, 1.0)), vector = Tensor::full({64}, 1.0).to(kGpu);
+  for (const bool training : {true, false}) {
+    const char* const expected = training ? "resident" : "streaming";
+    EXPECT_EQ(kernel_of("batch_norm", {x, {}, {}, vector, vector},
+                        BatchNormOptions{.training = training, .layout = Layout::kNHWC}),
+              expected);
+    EXPECT_EQ(kernel_of("batch_norm_grad", {x, x, {}, vector, vector},
+                        BatchNormGradOptions{.training = training, .layout = Layout::kNHWC}),
+              expected);
+  }
+}
+
+/// Each kernel on its own, wherever it can run, whichever would have been chosen.
+TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnEachKernel) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  for (const char* const kernel : {"resident", "streaming"}) {
+    int64_t runs = 0;
+    for (size_t k = 0; k < cases().size(); ++k) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+        const Activation activation = (seed + k) % 3 == 0 ? Activation::kNone : Activation::kRelu;
+        Call call(cases()[k], dtype, activation, (seed + k) % 2 == 0, false, seed % 1000 + k);
+        call.dy2 = {};
+        SCOPED_TRACE(fmt::format("{} {} {} {}", kernel, cases()[k].shape, dtype, to_string(activation)));
+        const Call::Results here = call.run(false, false);
+        Call::Results there;
+        const ForcedKernel forward("batch_norm_act", kernel), gradient("batch_norm_act_grad", kernel);
+        try {
+          there = call.run(true, false, &here.outputs);
+        } catch (const Unsupported&) {
+          ASSERT_STREQ(kernel, "resident") << "streaming runs any call";
+          continue;
+        }
+        ASSERT_EQ(forward.runs(), 1);
+        ASSERT_EQ(gradient.runs(), 1);
+        ++runs;
+        const std::vector<Tensor> got = there.all(), expected = here.all();
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+          expect_close(got[i], expected[i], "result " + std::to_string(i));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    EXPECT_GE(runs, 6) << kernel;
+  }
+}
+
+TEST_F(BatchNormOnCuda, RefusesToKeepOnChipWhatDoesNotFitThere) {
+  const Tensor x = on_gpu(normal({4, 3, 5, 7}, 0.0, 1.0)), ones = Tensor::full({3}, 1.0).to(kGpu);
+  const ForcedKernel forward("batch_norm", "resident"), gradient("batch_norm_grad", "resident");
+  EXPECT_THROW(batch_norm(x, {}, {}, {}, {}), Unsupported);
+  EXPECT_THROW(batch_norm_grad(x, x, {}, ones, ones), Unsupported);
+  EXPECT_EQ(forward.runs() + gradient.runs(), 0);
+}
+
+/// Where three of x's elements are NaN, in inference, so that they stay where they are.
+TEST_F(BatchNormOnCuda, SendsNanWhereTheCpuDoes) {
+  for (const Case& c : cases()) {
+    for (const Activation activation : {Activation::kRelu, Activation::kPRelu}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", c.shape, dtype, to_string(activation)));
+        Call call(c, dtype == DType::kFloat64 ? DType::kFloat32 : dtype, activation, false, false, 4);
+        const int64_t channels = c.shape[axis_of(c)];
+        Tensor x = cast(call.inputs[0], DType::kFloat32);
+        for (const int64_t i : {int64_t{0}, x.numel() / 2, x.numel() - 1}) x.data<float>()[i] = std::nanf("");
+        call.inputs[0] = cast(x, dtype);
+        call.inputs[3] = Tensor::zeros({channels});
+        call.inputs[4] = Tensor::full({channels}, 1.0);
+        call.dy = cast(call.dy, dtype), call.dy2 = {};
+        if (dtype == DType::kFloat64) {
+          for (size_t i = 1; i < call.inputs.size(); ++i) {
+            if (call.inputs[i].defined()) call.inputs[i] = cast(call.inputs[i], dtype);
+          }
+        }
+        call.options.training = false;
+        const Call::Results here = call.run(false, false);
+        const std::vector<Tensor> expected = here.all(), got = call.run(true, false, &here.outputs).all();
+        for (size_t k = 0; k < got.size(); ++k) {
+          const ReferenceTensor a = reference_of(got[k].to(Device::cpu())), b = reference_of(expected[k]);
+          for (int64_t i = 0; i < got[k].numel(); ++i)
+            ASSERT_EQ(std::isnan(a[i]), std::isnan(b[i])) << "result " << k << " element " << i;
+        }
+        const ReferenceTensor dx = reference_of(got[here.outputs.size()].to(Device::cpu()));
+        EXPECT_FALSE(std::isnan(dx[0])) << "dy, or alpha * dy";
+        if (expected[3].dtype() == DType::kUInt8) {
+          const auto mask = got[3].to(Device::cpu()).to_vector<uint8_t>();
+          EXPECT_EQ((mask[0] & 1) != 0, activation == Activation::kRelu);
+        }
+      }
+    }
+  }
+}
+
+/// Kernels that keep tensors of different sizes on chip need different amounts of shared memory.
+TEST_F(BatchNormOnCuda, KeepsItsSharedMemoryBesideAnotherThread) {
+  const BatchNormOptions options{.layout = Layout::kNHWC};
+  const Tensor inputs[] = {on_gpu(normal({32, 28, 28, 256}, 0.3, 1.0)),
+                           on_gpu(normal({2, 7, 7, 64}, 0.3, 1.0))};
+  std::string errors[2];
+  std::vector<std::thread> threads;
+  for (size_t k = 0; k < 2; ++k) {
+    threads.emplace_back([&, k] {
+      const StreamGuard guard(backend_of(kGpu).create_stream(0));
+      try {
+        for (int i = 0; i < 2000; ++i) batch_norm(inputs[k], {}, {}, {}, {}, options);
+        synchronize(kGpu);
+      } catch (const Error& error) {
+        errors[k] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors[0], "");
+  EXPECT_EQ(errors[1], "");
 }
 
 TEST_F(BatchNormOnCuda, GivesTheSameBitsInEveryRun) {

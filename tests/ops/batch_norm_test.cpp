@@ -10,17 +10,12 @@
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/common/op_support.h>
 
+#include "common/error_message.h"
+
 namespace sinter::ops {
 namespace {
 
-std::string error_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 /// y, mean and inv_std.
 std::vector<Tensor> run(const Tensor& x, const BatchNormOptions& options = {}) {
@@ -114,6 +109,15 @@ TEST(BatchNorm, MovesRunningStatisticsAsComputedByHand) {
   EXPECT_EQ(var.to_vector<double>(), before);
 }
 
+TEST(BatchNorm, TakesAnEpsilonOfZero) {
+  // Channel 0: mean 2, variance 4. Channel 1 has no variance, so that its values are 0 / 0.
+  const Tensor x = Tensor::from_values<double>({0, 3, 4, 3, 0, 3, 4, 3}, Shape{4, 2});
+  const std::vector<Tensor> outputs = run(x, {.epsilon = 0.0});
+  EXPECT_EQ(outputs[2].data<double>()[0], 0.5);
+  for (int64_t i = 0; i < 8; i += 2) EXPECT_EQ(outputs[0].data<double>()[i], i % 4 == 0 ? -1.0 : 1.0);
+  for (int64_t i = 1; i < 8; i += 2) EXPECT_TRUE(std::isnan(outputs[0].data<double>()[i]));
+}
+
 TEST(BatchNorm, KeepsFloat32StatisticsForHalves) {
   const Tensor x = Tensor::full({4, 3}, 300.0, DType::kFloat16);
   const Tensor mean = Tensor::zeros({3}), var = Tensor::full({3}, 1.0);
@@ -145,26 +149,28 @@ TEST(BatchNorm, DoesNotDependOnTheNumberOfThreads) {
 
 TEST(BatchNorm, SaysWhatIsWrong) {
   const Tensor x = Tensor::zeros({1, 3, 1, 1}), two = Tensor::zeros({2}), three = Tensor::zeros({3});
-  EXPECT_EQ(error_of([&] { batch_norm(x, {}, {}, {}, {}); }),
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, {}, {}); }),
             "[batch_norm] expected more than 1 value per channel in training but got shape (1, 3, 1, 1)");
-  EXPECT_EQ(error_of([&] { batch_norm(x, {}, {}, {}, {}, {.training = false}); }),
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, {}, {}, {.training = false}); }),
             "[batch_norm] expected running_mean and running_var in inference but got none");
-  EXPECT_EQ(error_of([&] { batch_norm(x, {}, {}, three, {}); }),
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, three, {}); }),
             "[batch_norm] expected both running_mean and running_var or neither but got only running_mean");
-  EXPECT_EQ(error_of([&] { batch_norm(x, two, {}, {}, {}); }),
+  EXPECT_EQ(message_of([&] { batch_norm(x, two, {}, {}, {}); }),
             "[batch_norm] expected weight of shape (3,) but got (2,)");
   EXPECT_EQ(
-      error_of([&] {
+      message_of([&] {
         batch_norm(Tensor::zeros({2, 3}, DType::kFloat16), Tensor::zeros({3}, DType::kFloat16), {}, {}, {});
       }),
       "[batch_norm] expected weight of dtype float32 but got float16");
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               batch_norm(Tensor::zeros({2, 3, 4}), {}, {}, {}, {});
             }),
             "[batch_norm] expected x of rank 2 or 4 but got shape (2, 3, 4)");
-  EXPECT_EQ(error_of([&] { batch_norm(x, {}, {}, three, three, {.epsilon = 0.0}); }),
-            "[batch_norm] expected epsilon > 0 but got 0");
-  EXPECT_EQ(error_of([&] { batch_norm(x, {}, {}, three, three, {.momentum = 1.5}); }),
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, three, three, {.epsilon = -0.5}); }),
+            "[batch_norm] expected epsilon >= 0 but got -0.5");
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, three, three, {.epsilon = std::nan("")}); }),
+            "[batch_norm] expected epsilon >= 0 but got nan");
+  EXPECT_EQ(message_of([&] { batch_norm(x, {}, {}, three, three, {.momentum = 1.5}); }),
             "[batch_norm] expected momentum in [0, 1] but got 1.5");
 }
 

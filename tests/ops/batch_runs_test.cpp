@@ -1,9 +1,10 @@
+// Runs of batched products whose operands are broadcast.
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <sinter/ops/matmul/batch.h>
-#include <sinter/ops/matmul/batch_runs.h>
+#include <sinter/ops/matvec/batch.h>
+#include <sinter/ops/matvec/batch_runs.h>
 
 namespace sinter::ops {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/ops/common/channel_plan.h>
+#include <sinter/ops/pool/channels/channel_plan.h>
 
 namespace sinter::ops {
 namespace {

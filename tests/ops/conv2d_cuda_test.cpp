@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include <sinter/autograd/backward.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
@@ -175,6 +178,85 @@ TEST_F(Conv2dCuda, IsRepeatableWhenDeterministic) {
   const std::vector<float> first = conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>();
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(conv2d_grad_weight(x, dy, {3, 3}, options).to_vector<float>(), first);
+  }
+}
+
+/// One problem whose outputs, taps or strides may pass the image by; the batch is one.
+struct SparseCase {
+  Shape x, weight;
+  Conv2dOptions options;
+};
+
+std::string to_string(const SparseCase& c) {
+  return fmt::format("x {} weight {} stride {},{} padding {},{} dilation {},{} {}", c.x, c.weight,
+                     c.options.stride[0], c.options.stride[1], c.options.padding[0], c.options.padding[1],
+                     c.options.dilation[0], c.options.dilation[1], to_string(c.options.layout));
+}
+
+/// The three ops and, through conv2d_grad_weight, the gradients of a gradient, against the CPU in float32.
+void check_gradients_of_gradients(const SparseCase& c, DType dtype, uint64_t seed) {
+  SCOPED_TRACE(fmt::format("seed {}: {} {}", seed, to_string(c), dtype));
+  SampleMaker maker(seed, dtype);
+  const Conv2dGeometry g = conv2d_geometry("test", c.x, c.weight, c.options);
+  const std::vector<Tensor> inputs = {maker.tensor(c.x, -1, 1), maker.tensor(c.weight, -1, 1),
+                                      maker.tensor(g.y_shape(), -1, 1)};
+  const auto run = [&](const std::function<Tensor(const Tensor&)>& place) {
+    const Tensor x = place(inputs[0]).set_requires_grad(true), weight = place(inputs[1]);
+    const Tensor dz = place(inputs[2]).set_requires_grad(true);
+    const Tensor dweight = conv2d_grad_weight(x, dz, {g.height.kernel, g.width.kernel}, c.options);
+    backward(dweight, {.gradient = weight});  // with the filters' values for a gradient
+    return std::vector<Tensor>{dweight.detach(), x.grad(), dz.grad(),
+                               conv2d(x.detach(), weight, {}, c.options)};
+  };
+  const auto got = run([](const Tensor& t) { return on_gpu(t); });
+  const auto expected = run([](const Tensor& t) { return cast(t, DType::kFloat32).detach(); });
+  const char* names[] = {"dweight", "the gradient of x", "the gradient of dz", "y"};
+  for (size_t i = 0; i < got.size(); ++i) {
+    expect_close(got[i], expected[i], default_tolerance(dtype), names[i]);
+  }
+}
+
+// cuDNN's heuristics divided by zero here, which ends the process.
+TEST_F(Conv2dCuda, OutputsThatLieInThePaddingAreNoFault) {
+  const SparseCase seen{
+      {1, 13, 14, 13}, {7, 13, 1, 3}, {.stride = {3, 4}, .padding = {3, 3}, .dilation = {3, 1}}};
+  for (const bool autotune : {false, true}) {
+    settings::set_autotune(autotune);
+    check_gradients_of_gradients(seen, DType::kFloat16, 1);
+  }
+  settings::set_autotune(false);
+  SparseCase channels_last = seen;
+  channels_last.x = {1, 14, 13, 13};
+  channels_last.weight = {7, 1, 3, 13};
+  channels_last.options.layout = Layout::kNHWC;
+  check_gradients_of_gradients(channels_last, DType::kFloat16, 2);
+}
+
+TEST_F(Conv2dCuda, NeighboursOfThatProblemAreNoFault) {
+  const char* text = std::getenv("SINTER_TEST_SEED");
+  const uint64_t first = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261122;
+  const char* cases = std::getenv("SINTER_TEST_CASES");
+  const uint64_t count = cases != nullptr ? std::strtoull(cases, nullptr, 10) : 100;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SampleMaker maker(seed, DType::kFloat32);
+    SparseCase c{{}, {}, {.layout = maker.pick({Layout::kNCHW, Layout::kNCHW, Layout::kNHWC})}};
+    std::array<int64_t, 2> size{}, kernel{};
+    for (size_t axis = 0; axis < 2; ++axis) {
+      kernel[axis] = maker.integer(1, 4);
+      c.options.stride[axis] = maker.integer(1, 5);
+      c.options.padding[axis] = maker.integer(0, 5);
+      c.options.dilation[axis] = maker.integer(1, 4);
+      const int64_t reach = c.options.dilation[axis] * (kernel[axis] - 1);
+      const int64_t least = std::max<int64_t>(1, reach + 1 - 2 * c.options.padding[axis]);
+      size[axis] = least + maker.integer(0, 14);
+    }
+    const int64_t batch = maker.integer(1, 2), in = maker.integer(1, 16), out = maker.integer(1, 9);
+    c.x = image_shape(c.options.layout, batch, in, size[0], size[1]);
+    c.weight = image_shape(c.options.layout, out, in, kernel[0], kernel[1]);
+    const DType dtype = maker.pick({DType::kFloat16, DType::kFloat16, DType::kBFloat16, DType::kFloat32});
+    fmt::print(stderr, "seed {}: {} {}\n", seed, to_string(c), dtype);  // a fault leaves no other trace
+    check_gradients_of_gradients(c, dtype, seed);
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -7,14 +7,20 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/core/op/call.h>
+#include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
+#include "common/error_message.h"
+
 namespace sinter::ops {
 namespace {
+
+using test::message_of;
 
 Tensor random_tensor(const Shape& shape, uint64_t seed) {
   Generator generator(seed);
@@ -27,16 +33,6 @@ Tensor counting(const Shape& shape) {
   std::vector<float> values(static_cast<size_t>(shape.numel()));
   std::iota(values.begin(), values.end(), 1.0F);
   return Tensor::from_values(values, shape);
-}
-
-template <class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 /// Restores the number of threads at the end of a test.
@@ -119,32 +115,13 @@ TEST(Conv2d, NothingReadsBeyondTheImage) {
 
 // ---- the kernel families against each other
 
-std::vector<float> run_kernel(const std::string& op_name, const std::string& kernel_name, const Tensor& a,
-                              const Tensor& b, const Tensor& c, const Tensor& out,
-                              const Attributes& attributes) {
-  const Op& op = builtin(op_name);
-  const auto kernel = std::find_if(op.kernels.begin(), op.kernels.end(),
-                                   [&](const Kernel& k) { return k.name == kernel_name; });
-  if (kernel == op.kernels.end()) throw_error<InternalError>("no kernel {}", kernel_name);
-  std::vector<const TensorSpec*> specs;
-  std::vector<TensorView> inputs;
-  for (const Tensor* input : {&a, &b, &c}) {
-    if (specs.size() == op.definition.inputs.size()) break;
-    specs.push_back(input->defined() ? &input->spec() : nullptr);
-    inputs.push_back(input->defined() ? TensorView{input->raw_data(), input->shape(), input->dtype(), true}
-                                      : TensorView{});
-  }
-  const InferContext infer(op.definition, specs, attributes);
-  const KernelQuery query(infer, std::span(&out.spec(), 1));
-  const size_t bytes = kernel->workspace_bytes(query);
-  const Tensor workspace =
-      Tensor::full({static_cast<int64_t>(bytes + 256)}, 255, DType::kUInt8);  // reads as NaN
-  auto address = reinterpret_cast<uintptr_t>(workspace.raw_data());
-  address = (address + 255) / 256 * 256;
-  const TensorView view{out.raw_data(), out.shape(), out.dtype(), true};
-  kernel->run(KernelContext(inputs, std::span(&view, 1), attributes, current_stream({}),
-                            reinterpret_cast<void*>(address), bytes));
-  return out.to_vector<float>();
+/// The result of an op on the kernel of that name.
+std::vector<float> on_kernel(const char* op, const char* kernel, const std::vector<Tensor>& inputs,
+                             const Attributes& attributes) {
+  const ForcedKernel forced(op, kernel);
+  const std::vector<float> result = call(builtin(op), inputs, attributes).front().to_vector<float>();
+  EXPECT_EQ(forced.runs(), 1) << op << " did not run on " << kernel;
+  return result;
 }
 
 void expect_close(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
@@ -190,11 +167,9 @@ TEST(Conv2dKernels, DirectAndIm2colAgree) {
       const Conv2dGradWeightAttributes weight_attributes{options, {c.kernel, c.kernel}};
       std::vector<std::vector<float>> results;
       for (const char* kernel : {"direct", "im2col"}) {
-        results.push_back(run_kernel("conv2d", kernel, x, weight, bias, Tensor::empty(dy.shape()), options));
-        results.push_back(run_kernel("conv2d_grad_input", kernel, dy, weight, {}, Tensor::empty(x.shape()),
-                                     input_attributes));
-        results.push_back(run_kernel("conv2d_grad_weight", kernel, x, dy, {}, Tensor::empty(weight.shape()),
-                                     weight_attributes));
+        results.push_back(on_kernel("conv2d", kernel, {x, weight, bias}, options));
+        results.push_back(on_kernel("conv2d_grad_input", kernel, {dy, weight}, input_attributes));
+        results.push_back(on_kernel("conv2d_grad_weight", kernel, {x, dy}, weight_attributes));
       }
       expect_close(results[0], results[3], 2e-4F);
       expect_close(results[1], results[4], 2e-4F);

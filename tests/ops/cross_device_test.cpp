@@ -7,18 +7,12 @@
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
 
+#include "common/error_message.h"
+
 namespace sinter::ops {
 namespace {
 
-template <class E, class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "the error was not thrown";
-}
+using test::message_of;
 
 class CrossDevice : public testing::Test {
  protected:

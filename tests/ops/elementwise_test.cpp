@@ -5,20 +5,26 @@
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
-#include <sinter/ops/affine/affine.h>
+#include <sinter/autograd/gradcheck.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/clip/clip.h>
 #include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/cpu/elementwise_op_cpu.h>
 #include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
-#include <sinter/ops/pow/pow.h>
 #include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/unary/unary.h>
+
+#include "common/error_message.h"
 
 namespace sinter::ops {
 namespace {
+
+using test::message_of;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -33,18 +39,16 @@ Tensor bool_row(std::initializer_list<int64_t> values) {
   return cast(row(std::vector<int64_t>(values)), DType::kBool);
 }
 
-template <class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument was thrown";
-}
-
 std::vector<int64_t> flags(const Tensor& x) {
   return cast(x, DType::kInt64).to_vector<int64_t>();
+}
+
+TEST(Softplus, NeitherOverflowsNorLosesSmallValues) {
+  const Tensor x = Tensor::from_values<float>({-200, -30, 0, 30, 200}, {5}).set_requires_grad(true);
+  const Tensor y = softplus(x);
+  const std::vector<float> got = y.to_vector<float>();
+  const std::vector<float> expected{std::exp(-200.0f), std::exp(-30.0f), std::log(2.0f), 30, 200};
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-6f * expected[i]) << i;
 }
 
 TEST(Binary, ErrorsNameOpAndInputs) {
@@ -155,6 +159,31 @@ TEST(Unary, SpecialValues) {
   EXPECT_TRUE(std::isnan(tanh(row<float>({kNaN})).item()));
 }
 
+TEST(Unary, LogTakesSubnormalsForWhatTheyAre) {
+  // Wherever they stand: in a vector, behind the last whole one, among others or alone.
+  for (const int64_t count : {1, 3, 8, 9, 16, 33, 700}) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float subnormals[] = {1e-40F, 0x1p-133F, 0x1.fffffcp-127F, 3e-39F};
+      values[i] = i % 3 == 1 ? 2.5F : subnormals[i % 4];
+    }
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const Tensor x = cast(row<float>(values), dtype);
+      for (const Device device : {Device::cpu(), Device::cuda()}) {
+        if (!is_available(device)) continue;
+        const auto y = cast(log(x.to(device)).to(Device::cpu()), DType::kFloat64).to_vector<double>();
+        const auto exact = cast(x, DType::kFloat64).to_vector<double>();
+        for (size_t i = 0; i < values.size(); ++i) {
+          const double expected = std::log(exact[i]);
+          const double rounding = dtype == DType::kFloat32 ? 0x1p-23 : 0x1p-8;
+          ASSERT_LE(std::abs(y[i] - expected), rounding * std::abs(expected))
+              << to_string(device) << ' ' << to_string(dtype) << " element " << i << " of " << count;
+        }
+      }
+    }
+  }
+}
+
 TEST(Unary, Integers) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   EXPECT_EQ(abs(row<int64_t>({-3, 4, kLeast})).to_vector<int64_t>(), (std::vector<int64_t>{3, 4, kLeast}));
@@ -224,6 +253,90 @@ TEST(Clip, BoundsAndIntegers) {
   EXPECT_EQ(message_of([&] { clip(x, kNaN, 1); }), "[clip] expected low <= high but got nan and 1");
 }
 
+TEST(Clip, OfIntegersNeedsAWholeNumberBetweenItsBounds) {
+  const Tensor x = row<int64_t>({-5, 0, 1, 5});
+  EXPECT_EQ(message_of([&] { clip(x, 0.2, 0.8); }),
+            "[clip] expected bounds with a whole number between them for int64 but got 0.2 and 0.8");
+  EXPECT_EQ(clip(x, 0.2, 1.8).to_vector<int64_t>(), (std::vector<int64_t>{1, 1, 1, 1}));
+  EXPECT_EQ(clip(x, -0.5, 1.0).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 1, 1}));
+  EXPECT_EQ(clip(row<float>({0, 1}), 0.25, 0.75).to_vector<float>(), (std::vector<float>{0.25F, 0.75F}));
+}
+
+TEST(Pow, ExponentsOftenWrittenHaveKernelsOfTheirOwn) {
+  const Tensor x = row<double>({-1.5, 0.7}).set_requires_grad(true);
+  EXPECT_EQ(pow(x, 2).to_vector<double>(), square(x).to_vector<double>());
+  EXPECT_EQ(pow(x, -1).to_vector<double>(), reciprocal(x).to_vector<double>());
+  EXPECT_EQ(pow_grad(x, x, 2).to_vector<double>(), (std::vector<double>{4.5, 2 * 0.7 * 0.7}));
+}
+
+TEST(Activation, SpecialValues) {
+  const Tensor x = row<float>({-kInf, -3, 0, 3, kInf});
+  EXPECT_EQ(relu(x).to_vector<float>(), (std::vector<float>{0, 0, 0, 3, kInf}));
+  EXPECT_EQ(hardsigmoid(x).to_vector<float>(), (std::vector<float>{0, 0, 0.5, 1, 1}));
+  EXPECT_EQ(hardswish(x).to_vector<float>(), (std::vector<float>{0, 0, 0, 3, kInf}));
+  for (const auto function : {relu, sigmoid, silu, gelu, hardsigmoid, hardswish}) {
+    EXPECT_TRUE(std::isnan(function(row<float>({kNaN})).item()));
+  }
+  EXPECT_EQ(message_of([] { hardswish(row<int32_t>({1})); }),
+            "[hardswish] expected x of a floating-point dtype but got int32");
+  EXPECT_EQ(softplus(row<float>({-kInf, 500, kInf}), 2.0).to_vector<float>(),
+            (std::vector<float>{0, 500, kInf}));
+  EXPECT_EQ(message_of([] { softplus(row<float>({1}), 0.0); }), "[softplus] expected beta > 0 but got 0");
+}
+
+TEST(Activation, GradientsAtCornersAndNaN) {
+  const auto gradient = [](Tensor (*function)(const Tensor&)) {
+    const Tensor x = row<float>({-3, 0, 3, kNaN}).set_requires_grad(true);
+    backward(sum(function(x)));
+    return x.grad().to_vector<float>();
+  };
+  EXPECT_EQ(gradient(relu), (std::vector<float>{0, 0, 1, 1}));
+  EXPECT_EQ(gradient(hardsigmoid), (std::vector<float>{0, static_cast<float>(1.0 / 6.0), 0, 0}));
+  const std::vector<float> hardswish_gradient = gradient(hardswish);
+  EXPECT_EQ(std::vector<float>(hardswish_gradient.begin(), hardswish_gradient.begin() + 3),
+            (std::vector<float>{0, 0.5, 1}));
+  EXPECT_TRUE(std::isnan(hardswish_gradient[3]));
+}
+
+/// x exp(rate x), as a program outside of the library defines an op; its gradient reads x and y.
+template <class C>
+struct Surge {
+  static constexpr const char* kName = "surge";
+  static constexpr auto kReads = DerivativeReads::kBoth;
+  C rate = C{1};
+  bool operator==(const Surge&) const = default;
+  static constexpr auto fields() { return std::tuple(field("rate", &Surge::rate)); }
+
+  C operator()(C x) const { return x * std::exp(rate * x); }
+  C derivative(C x, C y, C dy) const { return dy * (std::exp(rate * x) + rate * y); }
+  void check(const InferContext& context) const {
+    SINTER_CHECK(rate > 0, "[{}] expected a rate > 0 but got {}", context.tag(), rate);
+  }
+};
+
+TEST(ElementwiseOp, OneFunctorMakesAnOpWithItsGradient) {
+  OpRegistry& registry = OpRegistry::instance();
+  add_elementwise_op<Surge>(registry);
+  add_elementwise_cpu_kernels<Surge>(registry);
+  const auto run = [](const std::vector<Tensor>& x) {
+    return std::vector{call_elementwise(Surge<double>{0.5}, x[0])};
+  };
+  std::vector<double> values;
+  for (int i = 0; i < 700; ++i) values.push_back(-2.0 + 0.005 * i);  // more than one block of a loop
+  const Tensor x = row(values);
+  EXPECT_EQ(run({x})[0].to_vector<double>()[100], values[100] * std::exp(0.5 * values[100]));
+  const GradcheckResult result = gradcheck(run, {copy(x).set_requires_grad(true)});
+  EXPECT_TRUE(result.passed) << result.message;
+  const Tensor half = cast(x, DType::kFloat16).set_requires_grad(true);
+  backward(sum(cast(run({half})[0], DType::kFloat64)));
+  const double exact = std::exp(0.5 * values[100]) * (1 + 0.5 * values[100]);
+  EXPECT_NEAR(static_cast<double>(half.grad().to_vector<float16>()[100]), exact, 2e-3);
+  EXPECT_EQ(registry.get("surge_grad").definition.inputs.size(), 3u);
+  EXPECT_EQ(to_string(Attributes(Surge<double>{0.5})), "rate=0.5");
+  EXPECT_EQ(message_of([&] { call_elementwise(Surge<double>{-1.0}, x); }),
+            "[surge] expected a rate > 0 but got -1");
+}
+
 TEST(Cast, SaturatesAndCutsOff) {
   const Tensor x = row<float>({-1.9F, 300.7F, kNaN, kInf, -kInf, 1e10F});
   EXPECT_EQ(cast(x, DType::kUInt8).to_vector<uint8_t>(), (std::vector<uint8_t>{0, 255, 0, 255, 0, 255}));
@@ -268,11 +381,11 @@ TEST(Fill, RepresentsTheValueOrThrows) {
   EXPECT_EQ(zeros({0, 4}).shape(), (Shape{0, 4}));
   EXPECT_EQ(full_like(row<uint8_t>({1, 2}), 255).to_vector<uint8_t>(), (std::vector<uint8_t>{255, 255}));
   EXPECT_EQ(message_of([] { full({2}, 0.5, DType::kInt32); }),
-            "[fill_] expected a value that int32 can represent but got 0.5");
+            "[full] expected a value that int32 can represent but got 0.5");
   EXPECT_EQ(message_of([] { full({2}, 256, DType::kUInt8); }),
-            "[fill_] expected a value that uint8 can represent but got 256");
+            "[full] expected a value that uint8 can represent but got 256");
   EXPECT_EQ(message_of([] { full({2}, kNaN, DType::kInt64); }),
-            "[fill_] expected a value that int64 can represent but got nan");
+            "[full] expected a value that int64 can represent but got nan");
 }
 
 }  // namespace

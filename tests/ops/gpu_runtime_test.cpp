@@ -6,16 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
-#include <sinter/core/op/profile.h>
+#include <sinter/core/profile/profile.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/event.h>
 #include <sinter/core/tensor/transfer.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/relu/relu.h>
 #include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {

@@ -1,10 +1,12 @@
 // crop_images and resize_images: known answers, and calls that are refused.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <sinter/core/runtime/backend.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/resize_images/resize_images.h>
 
@@ -71,13 +73,24 @@ TEST(CropImages, WritesBothLayouts) {
 }
 
 TEST(CropImages, ReadsNothingOutsideWhateverTheWindow) {
-  const Tensor images = bytes({1, 3, 5, 3});
-  for (const PadMode border : {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate}) {
-    for (const int32_t at : {INT32_MIN, INT32_MIN + 1, -4, 0, 7, INT32_MAX - 1, INT32_MAX}) {
-      const auto values = crop_images(images, window(at, at, 1), plain(6, 7), border).to_vector<float>();
-      for (const float value : values) {
-        ASSERT_GE(value, 0.0f);
-        ASSERT_LE(value, 44.01f);
+  // What lies beside the images in their storage would show as 200.
+  const Shape shape{1, 3, 5, 3};
+  const Tensor room = Tensor::full({3 * shape.numel()}, 200, DType::kUInt8);
+  std::copy_n(bytes(shape).data<uint8_t>(), shape.numel(), room.data<uint8_t>() + shape.numel());
+  for (const Device device : {Device::cpu(), Device::cuda()}) {
+    if (!is_available(device)) continue;
+    const Tensor images = Tensor::over(room.to(device).storage(), static_cast<size_t>(shape.numel()),
+                                       {shape, DType::kUInt8, device});
+    for (const PadMode border : {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate}) {
+      for (const int32_t top : {INT32_MIN, INT32_MIN + 1, -4, 0, 7, INT32_MAX - 1, INT32_MAX}) {
+        for (const int32_t left : {INT32_MIN, -3, 2, INT32_MAX}) {
+          const Tensor batch =
+              crop_images(images, window(top, left, left & 1).to(device), plain(6, 7), border);
+          for (const float value : batch.to_vector<float>()) {
+            ASSERT_GE(value, 0.0f) << to_string(device) << " at " << top << ", " << left;
+            ASSERT_LE(value, 44.01f) << to_string(device) << " at " << top << ", " << left;
+          }
+        }
       }
     }
   }
@@ -116,17 +129,47 @@ TEST(ResizeImages, AveragesUnderTheTriangle) {
 }
 
 TEST(ResizeImages, ShowsImagesThatAreNotThereInBlack) {
-  const Tensor pixels = bytes({12});
-  const Tensor boxes = Tensor::from_values(std::vector<double>{0, 0, 2, 2, 0}, {1, 5});
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const std::vector<std::vector<int64_t>> wrong = {{-1, 2, 2},    {1, 2, 2},     {0, 3, 2}, {0, kMost, 2},
                                                    {0, 2, kMost}, {kMost, 2, 2}, {0, 0, 2}, {0, 2, -2}};
-  for (const auto& extent : wrong) {
-    const Tensor extents = Tensor::from_values(extent, {1, 3});
-    expect_values(resize_images(pixels, extents, boxes, plain(1, 2)), std::vector<float>(6, 0.0f));
+  for (const Device device : {Device::cpu(), Device::cuda()}) {
+    if (!is_available(device)) continue;
+    const Tensor pixels = bytes({12}).to(device);
+    const Tensor boxes = Tensor::from_values(std::vector<double>{0, 0, 2, 2, 0}, {1, 5}).to(device);
+    for (const auto& extent : wrong) {
+      const Tensor extents = Tensor::from_values(extent, {1, 3}).to(device);
+      expect_values(resize_images(pixels, extents, boxes, plain(1, 2)), std::vector<float>(6, 0.0f));
+    }
+    const Tensor right = Tensor::from_values(std::vector<int64_t>{0, 2, 2}, {1, 3}).to(device);
+    EXPECT_GT(resize_images(pixels, right, boxes, plain(1, 2)).to_vector<float>()[0], 0.0f);
   }
-  const Tensor right = Tensor::from_values(std::vector<int64_t>{0, 2, 2}, {1, 3});
-  EXPECT_GT(resize_images(pixels, right, boxes, plain(1, 2)).to_vector<float>()[0], 0.0f);
+}
+
+TEST(ResizeImages, ReadsNothingOutsideWhateverTheBox) {
+  // A picture of 0 to 35 in the middle of a storage that is 200 elsewhere.
+  const int64_t count = 3 * 4 * 3;
+  const Tensor room = Tensor::full({3 * count}, 200, DType::kUInt8);
+  std::copy_n(bytes({count}).data<uint8_t>(), count, room.data<uint8_t>() + count);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kHostile[] = {
+      -kInfinity, -1e300, -7.25, 0.0, 2.5, 3.0, 1e18, kInfinity, std::numeric_limits<double>::quiet_NaN()};
+  for (const Device device : {Device::cpu(), Device::cuda()}) {
+    if (!is_available(device)) continue;
+    const Tensor pixels =
+        Tensor::over(room.to(device).storage(), static_cast<size_t>(count), {{count}, DType::kUInt8, device});
+    const Tensor extents = Tensor::from_values(std::vector<int64_t>{0, 3, 4}, {1, 3}).to(device);
+    for (const double begin : kHostile) {
+      for (const double extent : kHostile) {
+        const std::vector<double> box = {begin, extent, extent, begin, 1};
+        const Tensor batch =
+            resize_images(pixels, extents, Tensor::from_values(box, {1, 5}).to(device), plain(3, 70));
+        for (const float value : batch.to_vector<float>()) {
+          ASSERT_GE(value, 0.0f) << to_string(device) << " box " << begin << ", " << extent;
+          ASSERT_LE(value, 35.01f) << to_string(device) << " box " << begin << ", " << extent;
+        }
+      }
+    }
+  }
 }
 
 TEST(ResizeImages, RefusesOtherNumbersOfChannels) {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include <sinter/core/op/node.h>
-#include <sinter/ops/affine/affine.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/dropout/dropout.h>
@@ -11,9 +11,9 @@
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/prelu/prelu.h>
-#include <sinter/ops/relu/relu.h>
 #include <sinter/ops/sgd/sgd.h>
 #include <sinter/ops/slice/slice.h>
+#include <sinter/ops/unary/unary.h>
 
 #include "ops/large_tensor_support.h"
 

@@ -6,7 +6,6 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/op/call.h>
 #include <sinter/core/runtime/settings.h>
-#include <sinter/ops/affine/affine.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/common/op_support.h>
@@ -16,6 +15,7 @@
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/unary/unary.h>
 
 #include "ops/large_tensor_support.h"
 

@@ -14,18 +14,12 @@
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
+#include "common/error_message.h"
+
 namespace sinter::ops {
 namespace {
 
-template <class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 Tensor random_tensor(const Shape& shape, uint64_t seed) {
   Generator generator(seed);

@@ -1,8 +1,12 @@
 // Views, and the special cases and errors of the ops that move elements or look them up.
 #include <sinter/autograd/backward.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/ops/concat/concat.h>
+#include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/gather/gather.h>
+#include <sinter/ops/one_hot/one_hot.h>
+#include <sinter/ops/operators.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
@@ -153,6 +157,50 @@ TEST(EmbeddingTest, LooksUpAnyDtypeAndChecksIndices) {
   EXPECT_EQ(message_of([&] { embedding(counting({2}), indices); }),
             "[embedding] expected weight of rank 2 but got shape (2,)");
   EXPECT_EQ(embedding(counting({0, 4}), Tensor::zeros({0}, DType::kInt64)).shape(), (Shape{0, 4}));
+}
+
+TEST(TakeRowsTest, TakesWholeRowsOfAnyRank) {
+  const Tensor x = counting({3, 2, 2});
+  const Tensor y = take_rows(x, Tensor::from_values(Ints{2, 0, 2, 1}, {2, 2}));
+  EXPECT_EQ(y.shape(), (Shape{2, 2, 2, 2}));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{8, 9, 10, 11, 0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7}));
+  EXPECT_EQ(take_rows(Tensor::from_values(Ints{7, 8, 9}, {3}), Tensor::from_values(Ints{1}, {})).item(), 8);
+  EXPECT_EQ(take_rows(counting({2, 0, 3}), Tensor::from_values(Ints{1, 1, 0}, {3})).shape(),
+            (Shape{3, 0, 3}));
+  EXPECT_EQ(message_of([&] { take_rows(Tensor::scalar(1.0F), Tensor::zeros({1}, DType::kInt64)); }),
+            "[take_rows] expected x of rank 1 or more but got shape ()");
+}
+
+TEST(TakeRowsTest, SendsGradientsBackToTheRows) {
+  const Tensor x = counting({3, 1, 2}).set_requires_grad(true);
+  backward(take_rows(x, Tensor::from_values(Ints{2, 0, 2}, {3})), {.gradient = counting({3, 1, 2})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{2, 3, 0, 0, 4, 6}));
+}
+
+TEST(OneHotTest, ChecksLabels) {
+  const Tensor labels = Tensor::from_values(Ints{2, 0}, {2});
+  EXPECT_EQ(one_hot(labels, 3).to_vector<float>(), (Floats{0, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(one_hot(labels, 3, DType::kInt64).to_vector<int64_t>(), (Ints{0, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(message_of([&] { one_hot(labels, 2); }),
+            "[one_hot] expected indices in [0, 2) but got 2 at position 0");
+  EXPECT_EQ(message_of([&] { one_hot(labels, 0); }), "[one_hot] expected at least 1 class but got 0");
+  EXPECT_EQ(message_of([&] { one_hot(counting({2}), 3); }),
+            "[one_hot] expected labels of dtype int64 but got float32");
+}
+
+TEST(OneHotTest, MixesABatchWithItself) {
+  // Mixup: the share of each image is that of its class, and cross_entropy takes such targets.
+  Generator generator(3);
+  const double share = generator.beta(0.4, 0.4);
+  const Tensor images = counting({4, 1, 2, 2}), labels = Tensor::from_values(Ints{0, 1, 2, 1}, {4});
+  const Tensor order = Tensor::from_values(Ints{3, 2, 1, 0}, {4});
+  const auto mix = [&](const Tensor& x) { return x * share + take_rows(x, order) * (1 - share); };
+  const Tensor mixed = mix(images), targets = mix(one_hot(labels, 3));
+  EXPECT_EQ(mixed.shape(), images.shape());
+  EXPECT_NEAR(mixed.data<float>()[0], (1 - share) * 12, 1e-5);
+  const Floats expected = {static_cast<float>(share), static_cast<float>(1 - share), 0};
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(targets.data<float>()[i], expected[i], 1e-6);
+  EXPECT_GT(cross_entropy(counting({4, 3}), targets).item(), 0.0);
 }
 
 TEST(EmbeddingTest, AddsRepeatedRowsOfHalfsInFloat32) {

@@ -1,26 +1,17 @@
 // What the tests of single ops share.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <sinter/core/base/error.h>
 #include <sinter/core/tensor/tensor.h>
+
+#include "common/error_message.h"
 
 namespace sinter::ops::testing {
 
-/// The text of the InvalidArgument that `action` throws; a note if it throws nothing.
-template <class F>
-std::string message_of(F action) {
-  try {
-    action();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "(nothing was thrown)";
-}
+using test::message_of;
 
 /// A float32 tensor with the values 0, 1, 2, ...
 inline Tensor counting(const Shape& shape) {

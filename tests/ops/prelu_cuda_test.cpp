@@ -9,7 +9,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/prelu/prelu.h>
 
 #include "ops/gpu_test_support.h"
@@ -31,12 +31,18 @@ struct Case {
   Layout layout = Layout::kNCHW;
   std::vector<double> y, dx, dalpha, magnitudes;  ///< the last: of dalpha's terms
 
-  Case(SampleMaker& maker, const Shape& shape, Layout order, bool one_slope) : layout(order) {
+  /// Slopes are of the maker's dtype or, if `wide`, of float32 beside 16 bits.
+  Case(SampleMaker& maker, const Shape& shape, Layout order, bool one_slope, bool wide = false)
+      : layout(order) {
     const bool last = shape.rank() <= 2 || layout == Layout::kNHWC;
     const int64_t channels = shape[last ? -1 : 1];
     x = maker.tensor(shape);
     dy = maker.tensor(shape);
     alpha = maker.tensor({one_slope ? 1 : channels}, -0.5, 0.5);
+    if (wide) {
+      SampleMaker single(maker.generator().word(), DType::kFloat32);
+      alpha = single.tensor(alpha.shape(), -0.5, 0.5);
+    }
     const int64_t inner = last ? 1 : shape.count(2, shape.rank());
     expect(one_slope ? 1 : channels, inner);
   }
@@ -116,12 +122,15 @@ TEST_F(PReluCuda, AgreesWithLoopsForEdgeSizes) {
     for (const Shape& shape : shapes) {
       for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
         for (const bool one_slope : {false, true}) {
-          const Case one(maker, shape, layout, one_slope);
-          for (const int64_t offset : {0, 1}) {
-            SCOPED_TRACE(fmt::format("{} {} {} one slope {} offset {}", shape, dtype, to_string(layout),
-                                     one_slope, offset));
-            check(one, offset);
-            if (HasFatalFailure()) return;
+          for (const bool wide : {false, true}) {
+            if (wide && !is_half(dtype)) continue;
+            const Case one(maker, shape, layout, one_slope, wide);
+            for (const int64_t offset : {0, 1}) {
+              SCOPED_TRACE(fmt::format("{} {} {} one slope {} wide {} offset {}", shape, dtype,
+                                       to_string(layout), one_slope, wide, offset));
+              check(one, offset);
+              if (HasFatalFailure()) return;
+            }
           }
         }
       }
@@ -139,7 +148,8 @@ TEST_F(PReluCuda, AgreesWithLoopsForRandomShapes) {
     }
     const Layout layout = maker.pick({Layout::kNCHW, Layout::kNHWC});
     SCOPED_TRACE(fmt::format("case {} {} {} {}", i, shape, maker.dtype(), to_string(layout)));
-    check(Case(maker, shape, layout, maker.chance(0.2)), maker.integer(0, 1));
+    const bool one_slope = maker.chance(0.2), wide = is_half(maker.dtype()) && maker.chance(0.5);
+    check(Case(maker, shape, layout, one_slope, wide), maker.integer(0, 1));
     if (HasFatalFailure()) return;
   }
 }
@@ -151,6 +161,8 @@ TEST_F(PReluCuda, BlocksOfAClusterAddUpBetweenThemselves) {
       SCOPED_TRACE(fmt::format("{} {}", shape, dtype));
       SampleMaker maker(22, dtype);
       check(Case(maker, shape, Layout::kNCHW, false), 0);
+      if (HasFatalFailure()) return;
+      check(Case(maker, shape, Layout::kNCHW, false, is_half(dtype)), 0);
       if (HasFatalFailure()) return;
     }
   }
@@ -188,6 +200,37 @@ TEST_F(PReluCuda, OneBadChannelDoesNotSpoilOthers) {
     } else {
       EXPECT_EQ(sums[c], -196.0F) << "channel " << c;
     }
+  }
+}
+
+TEST_F(PReluCuda, AgreesWithTheCpuBitForBitWithFloat32SlopesBesideHalves) {
+  // Products are rounded once, from slopes that are not; in planes, channels last and behind whole packs.
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    for (const Shape& shape : {Shape{5, 16, 9, 7}, Shape{3, 9, 4, 16}, Shape{37, 24}, Shape{513}}) {
+      for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", shape, dtype, to_string(layout)));
+        SampleMaker maker(23, dtype);
+        const Case one(maker, shape, layout, false, true);
+        const Tensor x = on_gpu(one.x), alpha = on_gpu(one.alpha), dy = on_gpu(one.dy);
+        EXPECT_TRUE(same_bytes(prelu(x, alpha, layout), prelu(one.x, one.alpha, layout)));
+        EXPECT_TRUE(
+            same_bytes(prelu_grad_x(x, alpha, dy, layout), prelu_grad_x(one.x, one.alpha, one.dy, layout)));
+        EXPECT_TRUE(
+            same_bytes(prelu_grad(x, alpha, dy, layout).dx, prelu_grad_x(one.x, one.alpha, one.dy, layout)));
+      }
+    }
+  }
+}
+
+TEST_F(PReluCuda, SumsBeyondFloat16GoIntoFloat32Slopes) {
+  // With clusters of blocks, and with parts.
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const Shape shape = layout == Layout::kNCHW ? Shape{16, 8, 64, 64} : Shape{16, 64, 64, 8};
+    const Tensor x = Tensor::full(shape, -1.0, DType::kFloat16, Device::cuda());
+    const Tensor alpha = Tensor::full({8}, 0.25, DType::kFloat32, Device::cuda());
+    const Tensor dalpha = prelu_grad(x, alpha, x, layout).dalpha;
+    EXPECT_EQ(dalpha.dtype(), DType::kFloat32);
+    for (const double sum : doubles(dalpha)) EXPECT_EQ(sum, 65536.0) << to_string(layout);
   }
 }
 

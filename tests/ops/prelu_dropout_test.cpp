@@ -1,25 +1,20 @@
 // PReLU and dropout beyond their samples: channel axes, kinks, keep rates, keys, errors.
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/prelu/prelu.h>
+
+#include "common/error_message.h"
 
 namespace sinter::ops {
 namespace {
 
-std::string error_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 TEST(PRelu, TakesChannelsFromTheRightAxis) {
   const Tensor x = Tensor::from_values<float>({-1, -1, -1, -1, -1, -1}, Shape{1, 2, 3});
@@ -29,8 +24,8 @@ TEST(PRelu, TakesChannelsFromTheRightAxis) {
   EXPECT_EQ(prelu(x, three, Layout::kNHWC).to_vector<float>(), (std::vector<float>{-4, -5, -6, -4, -5, -6}));
   EXPECT_EQ(prelu(Tensor::from_values<float>({-1, -1}, Shape{2}), two).to_vector<float>(),
             (std::vector<float>{-2, -3}));
-  EXPECT_EQ(error_of([&] { prelu(x, three); }), "[prelu] expected alpha of 1 or 2 elements but got 3");
-  EXPECT_EQ(error_of([&] { prelu(Tensor::scalar(1.0F), two); }),
+  EXPECT_EQ(message_of([&] { prelu(x, three); }), "[prelu] expected alpha of 1 or 2 elements but got 3");
+  EXPECT_EQ(message_of([&] { prelu(Tensor::scalar(1.0F), two); }),
             "[prelu] expected x of rank 1 or more but got shape ()");
 }
 
@@ -42,6 +37,46 @@ TEST(PRelu, GradientAtZeroAndNan) {
   EXPECT_TRUE(std::isnan(prelu(x, alpha).data<float>()[1]));
   const PReluGrads grads = prelu_grad(x, alpha, dy);
   EXPECT_EQ(grads.dx.to_vector<float>(), (std::vector<float>{0.5, 0.5, 1, 0.5}));
+}
+
+TEST(PRelu, TakesFloat32SlopesBesideHalvesAsTheyAre) {
+  const Tensor alpha = Tensor::from_values<float>({0.1F, 0.3F, -0.7F}, Shape{3});
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    std::vector<float> values;
+    for (int i = 0; i < 60; ++i) values.push_back(static_cast<float>(i % 7 == 6 ? i : -i) / 4);
+    const Tensor x = cast(Tensor::from_values(values, Shape{20, 3}), dtype);
+    const std::vector<float> slopes = alpha.to_vector<float>();
+    std::vector<float> products = values;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] < 0) products[i] *= slopes[i % 3];
+    }
+    const Tensor expected = cast(Tensor::from_values(products, x.shape()), dtype);
+    const Tensor y = prelu(x, alpha);
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_EQ(cast(y, DType::kFloat32).to_vector<float>(),
+              cast(expected, DType::kFloat32).to_vector<float>());
+    EXPECT_NE(cast(prelu(x, cast(alpha, dtype)), DType::kFloat32).to_vector<float>(),
+              cast(expected, DType::kFloat32).to_vector<float>())
+        << "these slopes do not tell rounded ones from others";
+
+    std::vector<float> sums(3);
+    for (size_t i = 0; i < values.size(); ++i) sums[i % 3] += values[i] < 0 ? 8192 * values[i] : 0;
+    const Tensor dy = Tensor::full({20, 3}, 8192.0, dtype);
+    const PReluGrads grads = prelu_grad(x, alpha, dy);
+    EXPECT_EQ(grads.dx.dtype(), dtype);
+    EXPECT_LT(sums[0], -65504.0F);
+    EXPECT_EQ(grads.dalpha.to_vector<float>(), sums) << "beyond float16";
+    EXPECT_EQ(cast(prelu_grad_x(x, alpha, dy), DType::kFloat32).to_vector<float>(),
+              cast(grads.dx, DType::kFloat32).to_vector<float>());
+  }
+}
+
+TEST(PRelu, SaysWhichSlopesItTakes) {
+  const Tensor x = Tensor::zeros({1, 2, 3}), half = cast(x, DType::kFloat16);
+  EXPECT_EQ(message_of([&] { prelu(half, Tensor::zeros({2}, DType::kFloat64)); }),
+            "[prelu] expected alpha of x's dtype or float32 but got float64 beside an x of float16");
+  EXPECT_EQ(message_of([&] { prelu(x, Tensor::zeros({2}, DType::kFloat16)); }),
+            "[prelu] expected alpha of x's dtype but got float16 beside an x of float32");
 }
 
 TEST(PRelu, SumsManyElementsExactlyEnoughOnAnyNumberOfThreads) {
@@ -97,9 +132,9 @@ TEST(Dropout, DoesNotDependOnTheNumberOfThreads) {
 
 TEST(Dropout, SaysWhatIsWrong) {
   const Tensor x = Tensor::full({5}, 3.0);
-  EXPECT_EQ(error_of([&] { dropout(x, 1.0); }), "[dropout] expected p in [0, 1) but got 1");
-  EXPECT_EQ(error_of([&] { dropout(x, std::nan("")); }), "[dropout] expected p in [0, 1) but got nan");
-  EXPECT_EQ(error_of([&] { dropout_with_key(x, Tensor::from_values<int64_t>({1}, Shape{1}), 0.5); }),
+  EXPECT_EQ(message_of([&] { dropout(x, 1.0); }), "[dropout] expected p in [0, 1) but got 1");
+  EXPECT_EQ(message_of([&] { dropout(x, std::nan("")); }), "[dropout] expected p in [0, 1) but got nan");
+  EXPECT_EQ(message_of([&] { dropout_with_key(x, Tensor::from_values<int64_t>({1}, Shape{1}), 0.5); }),
             "[dropout] expected key of shape (2,) but got (1,)");
 }
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/core/cuda/fast_divide.h>
+#include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/ops/reduce/reduce_schedule.h>
 
 namespace sinter::ops {

@@ -15,8 +15,12 @@
 #include <sinter/ops/reduce/reduce_plan.h>
 #include <sinter/ops/topk/topk.h>
 
+#include "common/error_message.h"
+
 namespace sinter::ops {
 namespace {
+
+using test::message_of;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -27,14 +31,13 @@ Tensor row(std::vector<T> values) {
   return Tensor::from_values(values, {count});
 }
 
-template <class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument was thrown";
+TEST(ArgmaxOfAll, IsThePlaceInRowMajorOrder) {
+  EXPECT_EQ(argmax(Tensor::from_values<float>({1, 7, 3, 7, 2, 0}, {2, 3})).to_vector<int64_t>(),
+            std::vector<int64_t>{1});
+  EXPECT_EQ(argmax(Tensor::from_values<float>({1, 2, 3, NAN}, {2, 2})).item(), 3);
+  EXPECT_EQ(argmax(Tensor::scalar(5.0f)).shape(), Shape{});
+  EXPECT_EQ(argmax(Tensor::scalar(5.0f)).item(), 0);
+  EXPECT_THROW(argmax(Tensor::zeros({0, 2})), InvalidArgument);
 }
 
 TEST(ReducePlan, BringsLayoutsToOneForm) {

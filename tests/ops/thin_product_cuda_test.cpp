@@ -9,7 +9,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/common/op_samples.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matvec/matvec.h>
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <system_error>
 
 #include <fcntl.h>
@@ -53,7 +54,7 @@ void read_file(const std::filesystem::path& path, uint64_t max_bytes, std::vecto
     throw_error<IoError>("[file] {}: expected at most {} bytes but it has {}", path.string(), max_bytes,
                          size);
   }
-  bytes.resize(size);
+  resize_for_file(bytes, size, path.string());
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t count = ::read(file.get(), bytes.data() + done, bytes.size() - done);
@@ -63,6 +64,14 @@ void read_file(const std::filesystem::path& path, uint64_t max_bytes, std::vecto
       throw_error<IoError>("[file] {}: expected {} bytes but it ended after {}", path.string(), size, done);
     }
     done += static_cast<size_t>(count);
+  }
+}
+
+void resize_for_file(std::vector<uint8_t>& bytes, uint64_t size, const std::string& name) {
+  try {
+    bytes.resize(size);
+  } catch (const std::bad_alloc&) {
+    throw_error<OutOfMemory>("[file] {}: no memory for {} bytes", name, size);
   }
 }
 
@@ -95,7 +104,7 @@ void GzipReader::read(uint64_t count, std::vector<uint8_t>& out) {
   while (done < count) {
     const uint64_t step = std::min(count - done, std::max(kFirstStep, done));  // doubles what is there
     const size_t before = out.size();
-    out.resize(before + step);
+    resize_for_file(out, before + step, name_);
     const size_t got = inflate_into(out.data() + before, step);
     done += got;
     if (got < step) {

@@ -11,9 +11,9 @@ namespace sinter::nn::data {
 namespace {
 
 constexpr size_t kMagicBytes = 4;
-constexpr uint64_t kMaxFileBytes = uint64_t{16} << 30;
 constexpr uint8_t kTypeUInt8 = 0x08;
 constexpr int kMaxDims = 8;
+constexpr uint64_t kMaxHeaderBytes = kMagicBytes + 4 * kMaxDims;
 
 // Checks the four bytes before the extents and returns the number of extents.
 size_t parse_magic(std::span<const uint8_t> magic, const std::string& name) {
@@ -34,21 +34,22 @@ size_t parse_magic(std::span<const uint8_t> magic, const std::string& name) {
 }
 
 // Reads the extents and returns how many values they promise.
-uint64_t parse_dims(std::span<const uint8_t> header, IdxArray& array, const std::string& name) {
+uint64_t parse_dims(std::span<const uint8_t> header, IdxArray& array, const std::string& name,
+                    uint64_t max_values) {
   uint64_t count = 1;
   for (size_t at = 0; at < header.size(); at += 4) {
     const uint32_t dim = uint32_t{header[at]} << 24 | uint32_t{header[at + 1]} << 16 |
                          uint32_t{header[at + 2]} << 8 | uint32_t{header[at + 3]};
-    if (__builtin_mul_overflow(count, uint64_t{dim}, &count) || count > kMaxFileBytes) {
-      throw_error<IoError>("[idx] {}: the extents at byte {} promise more than {} values", name, kMagicBytes,
-                           kMaxFileBytes);
+    if (__builtin_mul_overflow(count, uint64_t{dim}, &count) || count > max_values) {
+      throw_error<IoError>("[idx] {}: the extents at byte {} promise more than {} values (max_values)", name,
+                           kMagicBytes, max_values);
     }
     array.dims.push_back(dim);
   }
   return count;
 }
 
-IdxArray parse_gzip(std::span<const uint8_t> bytes, const std::string& name) {
+IdxArray parse_gzip(std::span<const uint8_t> bytes, const std::string& name, uint64_t max_values) {
   GzipReader gzip(bytes, name);
   std::vector<uint8_t> header;
   gzip.read(kMagicBytes, header);
@@ -56,7 +57,7 @@ IdxArray parse_gzip(std::span<const uint8_t> bytes, const std::string& name) {
   header.clear();
   gzip.read(4 * dims, header);
   IdxArray array;
-  const uint64_t count = parse_dims(header, array, name);
+  const uint64_t count = parse_dims(header, array, name, max_values);
   gzip.read(count, array.values);
   gzip.finish();
   return array;
@@ -68,8 +69,8 @@ std::string shape_text(const std::vector<int64_t>& dims) {
 
 }  // namespace
 
-IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& name) {
-  if (is_gzip(bytes)) return parse_gzip(bytes, name);
+IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& name, uint64_t max_values) {
+  if (is_gzip(bytes)) return parse_gzip(bytes, name, max_values);
   if (bytes.size() < kMagicBytes) {
     throw_error<IoError>("[idx] {}: expected a header of at least {} bytes but the file has {}", name,
                          kMagicBytes, bytes.size());
@@ -80,24 +81,28 @@ IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& name) {
                          bytes.size());
   }
   IdxArray array;
-  const uint64_t count = parse_dims(bytes.subspan(kMagicBytes, header_bytes - kMagicBytes), array, name);
+  const uint64_t count =
+      parse_dims(bytes.subspan(kMagicBytes, header_bytes - kMagicBytes), array, name, max_values);
   const std::span<const uint8_t> values = bytes.subspan(header_bytes);
   if (values.size() != count) {
     throw_error<IoError>("[idx] {}: expected {} values for shape {} from byte {} on but the file has {}",
                          name, count, shape_text(array.dims), header_bytes, values.size());
   }
-  array.values.assign(values.begin(), values.end());
+  resize_for_file(array.values, count, name);
+  std::copy(values.begin(), values.end(), array.values.begin());
   return array;
 }
 
-IdxArray read_idx(const std::filesystem::path& path) {
-  return parse_idx(read_file(path, kMaxFileBytes), path.string());
+IdxArray read_idx(const std::filesystem::path& path, uint64_t max_values) {
+  const uint64_t most = max_values + std::min(kMaxHeaderBytes, ~max_values);
+  return parse_idx(read_file(path, most), path.string(), max_values);
 }
 
 std::shared_ptr<const MemoryDataset> open_idx(const std::filesystem::path& images,
-                                              const std::filesystem::path& labels, int64_t num_classes) {
-  IdxArray pixels = read_idx(images);
-  const IdxArray classes = read_idx(labels);
+                                              const std::filesystem::path& labels, int64_t num_classes,
+                                              uint64_t max_values) {
+  IdxArray pixels = read_idx(images, max_values);
+  const IdxArray classes = read_idx(labels, max_values);
   if (pixels.dims.size() != 3 && pixels.dims.size() != 4) {
     throw_error<IoError>(
         "[idx] {}: expected images (N, height, width) or (N, height, width, channels) but got {}",

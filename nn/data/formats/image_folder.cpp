@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include <sinter/core/base/error.h>
@@ -47,7 +49,9 @@ class ImageFolder final : public Dataset {
                  "[image_folder] expected 1 or 3 channels but got {}", decode_.channels);
     const std::vector<std::string> folders = list_class_folders();
     if (class_names_.empty()) class_names_ = folders;
-    for (const std::string& name : folders) add_class(name);
+    std::unordered_map<std::string_view, size_t> labels;
+    for (size_t i = 0; i < class_names_.size(); ++i) labels.emplace(class_names_[i], i);
+    for (const std::string& name : folders) add_class(name, labels);
   }
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
@@ -76,8 +80,16 @@ class ImageFolder final : public Dataset {
     }
     std::vector<std::string> folders =
         list_names(root_, [](const fs::directory_entry& entry, const std::string&) {
-          std::error_code ignored;  // what cannot be looked at is no folder of ours
-          return entry.is_directory(ignored);
+          std::error_code reason;
+          if (entry.is_directory(reason)) return true;
+          // What is there and cannot be looked at may be a class: without it the others' labels would differ.
+          if (!reason && !entry.exists(reason))
+            reason = std::make_error_code(std::errc::no_such_file_or_directory);
+          if (reason) {
+            throw_error<IoError>("[image_folder] {}: cannot tell whether it is a folder of a class: {}",
+                                 entry.path().string(), reason.message());
+          }
+          return false;
         });
     if (folders.empty()) {
       throw_error<IoError>("[image_folder] {}: expected one folder per class but it has no sub-folder",
@@ -86,13 +98,13 @@ class ImageFolder final : public Dataset {
     return folders;
   }
 
-  void add_class(const std::string& name) {
-    const auto found = std::find(class_names_.begin(), class_names_.end(), name);
-    if (found == class_names_.end()) {
+  void add_class(const std::string& name, const std::unordered_map<std::string_view, size_t>& labels) {
+    const auto found = labels.find(name);
+    if (found == labels.end()) {
       throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
                            root_.string(), class_names_.size(), name);
     }
-    const auto label = static_cast<size_t>(found - class_names_.begin());
+    const size_t label = found->second;
     std::vector<std::string> images = list_names(
         root_ / name,
         [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });

@@ -22,7 +22,9 @@ struct ImageFolderOptions {
 /// Opens the folder: every sub-folder is a class and its files *.jpg, *.jpeg, *.pgm and *.ppm (in any case)
 /// are its images, in the order of their names. Names that start with a dot are passed over. Files are read
 /// when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no
-/// sub-folder, or one of them has no image or is no class of options.class_names.
+/// sub-folder, or one of them has no image or is no class of options.class_names, and for an entry that
+/// cannot be looked at, such as a link that leads nowhere: leaving a class out would change the labels of
+/// others.
 std::shared_ptr<const Dataset> open_image_folder(const std::filesystem::path& root,
                                                  const ImageFolderOptions& options = {});
 

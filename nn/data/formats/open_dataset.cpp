@@ -43,12 +43,12 @@ fs::path need_idx(const fs::path& folder, std::initializer_list<const char*> ste
   return *path;
 }
 
-DatasetPair open_idx_pair(const fs::path& folder) {
-  const auto train =
-      open_idx(need_idx(folder, {"train-images-idx3-ubyte"}), need_idx(folder, {"train-labels-idx1-ubyte"}));
-  const auto test =
-      open_idx(need_idx(folder, {"test-images-idx3-ubyte", "t10k-images-idx3-ubyte"}),
-               need_idx(folder, {"test-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"}), train->num_classes());
+DatasetPair open_idx_pair(const fs::path& folder, uint64_t max_values) {
+  const auto train = open_idx(need_idx(folder, {"train-images-idx3-ubyte"}),
+                              need_idx(folder, {"train-labels-idx1-ubyte"}), 0, max_values);
+  const auto test = open_idx(need_idx(folder, {"test-images-idx3-ubyte", "t10k-images-idx3-ubyte"}),
+                             need_idx(folder, {"test-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"}),
+                             train->num_classes(), max_values);
   return {train, test, "idx"};
 }
 
@@ -98,9 +98,9 @@ DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode
 
 }  // namespace
 
-DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode) {
+DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, uint64_t max_idx_values) {
   if (!is_folder(folder)) throw_error<IoError>("[dataset] {}: expected a folder", folder.string());
-  if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder);
+  if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, max_idx_values);
   if (is_file(folder / "data_batch_1.bin")) return open_cifar10_pair(folder);
   if (is_file(folder / "train.bin")) return open_cifar100_pair(folder);
   if (is_folder(folder / "train") && (is_folder(folder / "test") || is_folder(folder / "val"))) {

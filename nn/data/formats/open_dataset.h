@@ -6,6 +6,7 @@
 #include <string>
 
 #include <sinter/nn/data/dataset.h>
+#include <sinter/nn/data/formats/idx.h>
 #include <sinter/nn/data/image/jpeg.h>
 
 namespace sinter::nn::data {
@@ -21,7 +22,9 @@ struct DatasetPair {
 /// - CIFAR-10: data_batch_1.bin ... data_batch_5.bin, test_batch.bin, perhaps batches.meta.txt;
 /// - CIFAR-100: train.bin, test.bin, perhaps fine_label_names.txt;
 /// - image folders: train/<class>/ and test/<class>/ or val/<class>/.
-/// `decode` concerns image folders only. Throws IoError if it is none of these, or damaged.
-DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {});
+/// `decode` concerns image folders only, `max_idx_values` IDX files (see parse_idx). Throws IoError if it is
+/// none of these, or damaged.
+DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
+                         uint64_t max_idx_values = kIdxMaxValues);
 
 }  // namespace sinter::nn::data

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/image.h>
@@ -7,14 +8,13 @@
 namespace sinter::nn::data {
 namespace {
 
-int64_t checked_bytes(int64_t height, int64_t width, int64_t channels) {
+/// None if an extent is negative or the product beyond 64 bits.
+std::optional<uint64_t> bytes_of(int64_t height, int64_t width, int64_t channels) {
   int64_t bytes = 0;
   const bool fits = height >= 0 && width >= 0 && channels >= 0 &&
                     !__builtin_mul_overflow(height, width, &bytes) &&
                     !__builtin_mul_overflow(bytes, channels, &bytes);
-  SINTER_CHECK(fits, "[image] expected a size >= 0 that fits in memory but got {} x {} x {}", height, width,
-               channels);
-  return bytes;
+  return fits ? std::optional(static_cast<uint64_t>(bytes)) : std::nullopt;
 }
 
 // Orientations 5 to 8 are a transposition before, as 1 to 4 are without one.
@@ -31,10 +31,18 @@ bool starts_at_bottom(int orientation) {
 }  // namespace
 
 void Image::reshape(int64_t new_height, int64_t new_width, int64_t new_channels) {
-  pixels.resize(static_cast<size_t>(checked_bytes(new_height, new_width, new_channels)));
+  const std::optional<uint64_t> bytes = bytes_of(new_height, new_width, new_channels);
+  SINTER_CHECK(bytes.has_value(), "[image] expected a size >= 0 that fits in memory but got {} x {} x {}",
+               new_height, new_width, new_channels);
+  pixels.resize(*bytes);
   height = new_height;
   width = new_width;
   channels = new_channels;
+}
+
+bool Image::is_whole() const {
+  const std::optional<uint64_t> bytes = bytes_of(height, width, channels);
+  return bytes && *bytes > 0 && *bytes <= pixels.size();
 }
 
 void crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width, Image& out) {

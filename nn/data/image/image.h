@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace sinter::nn::data {
@@ -19,9 +20,18 @@ struct Image {
   /// unless all extents are >= 0 and their product fits.
   void reshape(int64_t new_height, int64_t new_width, int64_t new_channels);
 
+  /// True if the size is positive and there are pixels for all of it: what readers and transforms of others
+  /// must leave, and is checked before anything reads by the size.
+  bool is_whole() const;
+
   uint8_t* row(int64_t y) { return pixels.data() + static_cast<size_t>(y * width * channels); }
   const uint8_t* row(int64_t y) const { return pixels.data() + static_cast<size_t>(y * width * channels); }
 };
+
+/// Given the size of a stored image, the number 1, 2, 4 or 8 by which a decoder may divide both sides:
+/// transforms that shrink an image anyway say so, since a JPEG decodes much faster at a reduced size. Empty:
+/// full size.
+using ReductionChooser = std::function<int(int64_t height, int64_t width)>;
 
 /// Copies the window of `height` x `width` pixels at (top, left) into `out`; it must lie inside the image,
 /// else InvalidArgument. `out` must be another image.

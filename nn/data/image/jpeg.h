@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 
-#include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/image/image.h>
 
 namespace sinter::nn::data {

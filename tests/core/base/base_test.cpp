@@ -13,18 +13,12 @@
 #include <sinter/core/base/shape.h>
 #include <sinter/core/base/small_array.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
 
-template <class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 TEST(ShapeTest, CountsAndPrints) {
   const Shape shape{2, 3, 4};
@@ -47,8 +41,8 @@ TEST(ShapeTest, RefusesWhatCannotBe) {
   EXPECT_EQ(message_of([] { Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}; }),
             "[shape] expected at most 8 axes but got 9");
   const int64_t big = int64_t{1} << 40;
-  EXPECT_EQ(message_of([&] { Shape{big, big}; }), "[shape] the number of elements exceeds 2^62");
-  EXPECT_EQ(message_of([&] { Shape{big, big, 0}; }), "[shape] the number of elements exceeds 2^62");
+  EXPECT_EQ(message_of([&] { Shape{big, big}; }), "[shape] the number of elements exceeds 2^59");
+  EXPECT_EQ(message_of([&] { Shape{big, big, 0}; }), "[shape] the number of elements exceeds 2^59");
   EXPECT_EQ(message_of([] { normalize_axis(2, 2, "sum"); }),
             "[sum] axis 2 is out of range for a tensor of rank 2");
 }
@@ -146,6 +140,14 @@ TEST(LogTest, GoesToTheSinkAboveItsLevel) {
   log::set_level(before);
   log::set_sink({});
   EXPECT_EQ(lines, (std::vector<std::string>{"kept 2", "kept 3"}));
+}
+
+TEST(LogTest, WarnsOfAnUnknownLevelInTheEnvironment) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which reads the variable anew
+  ::setenv("SINTER_LOG", "loud", 1);
+  EXPECT_EXIT(std::exit(log::level() == log::Level::kWarning ? 0 : 1), ::testing::ExitedWithCode(0),
+              "SINTER_LOG must be trace, debug, info, warning, error or off but is 'loud'");
+  ::unsetenv("SINTER_LOG");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/core/cuda/conv_staging.h>
+#include <sinter/core/cuda/cudnn/conv_staging.h>
 #include <sinter/core/runtime/random.h>
 
 #include "core/cuda/pixel_fold_support.h"

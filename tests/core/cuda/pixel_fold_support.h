@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <sinter/core/cuda/conv_staging.h>
+#include <sinter/core/cuda/cudnn/conv_staging.h>
 
 namespace sinter::cuda {
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/core/cuda/fold_pixels.h>
-#include <sinter/core/cuda/staged_conv_plan.h>
+#include <sinter/core/cuda/cudnn/fold_pixels.h>
+#include <sinter/core/cuda/cudnn/staged_conv_plan.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/tensor/tensor.h>
 

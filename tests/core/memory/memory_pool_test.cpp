@@ -1,5 +1,6 @@
-// What the pool promises, one promise a test, on a fake device. Random operations and threads are in
-// memory_pool_stress_test.cpp, how much is held in memory_pool_footprint_test.cpp.
+// What the pool promises, one promise a test, on a fake device. Several streams are in
+// memory_pool_streams_test.cpp, random operations and threads in memory_pool_stress_test.cpp, how much is
+// held in memory_pool_footprint_test.cpp.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,56 +15,20 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/memory/memory_pool.h>
 
-#include "fake_memory.h"
+#include "common/error_message.h"
+#include "memory_pool_support.h"
 
 namespace sinter {
 namespace {
 
 using testing::FakeMemory;
+using testing::kKiB;
+using testing::kMiB;
+using testing::MemoryPoolTest;
 using Call = FakeMemory::Call;
 
-constexpr size_t kKiB = 1024;
-constexpr size_t kMiB = 1024 * kKiB;
-
-// A device and a pool on it; at the end nothing may be left and nothing may have been misused.
-class MemoryPoolTest : public ::testing::Test {
- protected:
-  MemoryPool& make(MemoryPoolOptions options = {}, size_t capacity = SIZE_MAX) {
-    check_and_end();
-    memory = std::make_unique<FakeMemory>(capacity);
-    pool.emplace(*memory, options);
-    return *pool;
-  }
-  void SetUp() override {
-    log::set_sink([this](log::Level, std::string_view line) { warnings.emplace_back(line); });
-  }
-  void TearDown() override {
-    check_and_end();
-    log::set_sink({});
-    EXPECT_EQ(warnings, std::vector<std::string>{});
-  }
-
-  void check_and_end() {
-    if (!pool) return;
-    EXPECT_EQ(pool->stats().live_blocks, 0u);
-    pool.reset();
-    EXPECT_EQ(memory->blocks_held(), 0u);
-    EXPECT_EQ(memory->events_held(), 0u);
-    EXPECT_EQ(memory->misuses(), std::vector<std::string>{});
-  }
-
-  std::vector<std::string> warnings;
-  std::unique_ptr<FakeMemory> memory;
-  std::optional<MemoryPool> pool;
-};
-
 std::string message_of(MemoryPool& pool, size_t bytes) {
-  try {
-    pool.deallocate(pool.allocate(bytes));
-  } catch (const OutOfMemory& error) {
-    return error.what();
-  }
-  return "no error";
+  return test::message_of<OutOfMemory>([&] { pool.deallocate(pool.allocate(bytes)); });
 }
 
 bool all_bytes_are(const void* block, size_t bytes, unsigned char byte) {
@@ -193,120 +158,6 @@ TEST_F(MemoryPoolTest, LiveBlocksGoBackWithThePool) {
   warnings.clear();
 }
 
-// ---- Several streams
-
-TEST_F(MemoryPoolTest, OtherStreamsWaitForTheEvent) {
-  for (const size_t bytes : {size_t{1000}, 3 * kMiB}) {
-    make();
-    pool->deallocate(pool->allocate(100, 2));  // the pool knows both streams
-    pool->trim();
-    void* const first = pool->allocate(bytes, 1);
-    memory->work(1);
-    pool->deallocate(first);
-    void* const other = pool->allocate(bytes, 2);
-    EXPECT_NE(other, first);
-    pool->deallocate(other);
-    void* const again = pool->allocate(bytes, 1);  // its own stream need not wait
-    EXPECT_EQ(again, first);
-    pool->deallocate(again);
-  }
-}
-
-TEST_F(MemoryPoolTest, AnotherStreamGetsTheBlockOnceItsEventHasPassed) {
-  make();
-  pool->deallocate(pool->allocate(100, 2));
-  void* const first = pool->allocate(3 * kMiB, 1);
-  const uint64_t mine = memory->work(1);
-  pool->deallocate(first);
-  memory->work(1);  // after the event: of no interest to others
-  memory->finish(1, mine);
-  void* const other = pool->allocate(3 * kMiB, 2);
-  EXPECT_EQ(other, first);
-  pool->deallocate(other);
-}
-
-TEST_F(MemoryPoolTest, RestOfASplitKeepsTheEvent) {
-  make();
-  pool->deallocate(pool->allocate(100, 2));
-  void* const first = pool->allocate(4 * kMiB, 1);
-  const uint64_t mine = memory->work(1);
-  pool->deallocate(first);
-  void* const part = pool->allocate(kMiB, 1);
-  memory->work(1);  // on the part alone
-  memory->finish(1, mine);
-  void* const rest = pool->allocate(3 * kMiB, 2);
-  EXPECT_EQ(rest, static_cast<std::byte*>(first) + kMiB);
-  pool->deallocate(part);
-  pool->deallocate(rest);
-}
-
-TEST_F(MemoryPoolTest, BlocksFreedBeforeASecondStreamCameAreSafeToo) {
-  make();
-  void* const first = pool->allocate(3 * kMiB, 1);
-  memory->work(1);
-  pool->deallocate(first);
-  void* const other = pool->allocate(3 * kMiB, 2);
-  EXPECT_NE(other, first);
-  memory->finish(1);
-  void* const another = pool->allocate(3 * kMiB, 2);
-  EXPECT_EQ(another, first);
-  pool->deallocate(other);
-  pool->deallocate(another);
-}
-
-TEST_F(MemoryPoolTest, PartsTakenByAnotherStreamJoinAgain) {
-  make();
-  pool->deallocate(pool->allocate(100, 2));
-  void* const first = pool->allocate(4 * kMiB, 1);
-  pool->deallocate(first);
-  void* const part = pool->allocate(kMiB, 2);
-  EXPECT_EQ(part, first);
-  memory->work(2);
-  pool->deallocate(part);
-  memory->finish(2);
-  const uint64_t taken = pool->stats().device_allocations;
-  void* const whole = pool->allocate(4 * kMiB, 1);
-  EXPECT_EQ(whole, first);
-  EXPECT_EQ(pool->stats().device_allocations, taken);
-  pool->deallocate(whole);
-}
-
-TEST_F(MemoryPoolTest, RecordedStreamsDelayReuse) {
-  make();
-  void* const block = pool->allocate(3 * kMiB, 1);
-  pool->record_stream(block, 2);
-  pool->record_stream(block, 2);
-  pool->record_stream(block, 1);  // its own: nothing to remember
-  memory->work(2);
-  pool->deallocate(block);
-  EXPECT_EQ(memory->events_held(), 1u);
-  EXPECT_EQ(pool->stats().live_bytes, 0u);
-  void* const other = pool->allocate(3 * kMiB, 1);
-  EXPECT_NE(other, block);
-  memory->finish(2);
-  void* const again = pool->allocate(3 * kMiB, 1);
-  EXPECT_EQ(again, block);
-  pool->deallocate(other);
-  pool->deallocate(again);
-}
-
-TEST_F(MemoryPoolTest, TrimWaitsForPendingWork) {
-  make();
-  void* const block = pool->allocate(3 * kMiB, 1);
-  pool->record_stream(block, 2);
-  const uint64_t own = memory->work(1);
-  const uint64_t others = memory->work(2);
-  pool->deallocate(block);
-  memory->on_deallocate = [&](void*, size_t) {
-    EXPECT_EQ(memory->finished(1), own);
-    EXPECT_EQ(memory->finished(2), others);
-  };
-  pool->trim();
-  memory->on_deallocate = nullptr;
-  EXPECT_EQ(memory->blocks_held(), 0u);
-  EXPECT_EQ(pool->stats().reserved_bytes, 0u);
-}
-
 // ---- Exhaustion
 
 TEST_F(MemoryPoolTest, GivesCachedSegmentsBackAndRetries) {
@@ -355,6 +206,25 @@ TEST_F(MemoryPoolTest, LimitBindsAndCanChange) {
   pool->deallocate(block);
   pool->trim();
   pool->deallocate(pool->allocate(kMiB));
+}
+
+TEST_F(MemoryPoolTest, ABarredStreamGetsNothingUntilItIsAdmitted) {
+  MemoryPool& made = make();
+  void* const block = made.allocate(kKiB, 1);
+  void* const kept = made.allocate(kKiB, 2);
+  made.bar_stream(2);
+  const std::string message = test::message_of<Unsupported>([&] { made.allocate(kKiB, 2); });
+  EXPECT_EQ(message.rfind("[memory] fake:0: a stream whose work is captured can neither allocate nor", 0), 0u)
+      << message;
+  EXPECT_THROW(made.record_stream(block, 2), Unsupported);
+  EXPECT_EQ(made.stats().live_blocks, 2u);
+  // Its own blocks come back, others go on, and nothing asks the device about it.
+  made.deallocate(kept);
+  made.deallocate(made.allocate(kKiB, 1));
+  made.admit_stream(2);
+  made.record_stream(block, 2);
+  made.deallocate(made.allocate(kKiB, 2));
+  made.deallocate(block);
 }
 
 TEST_F(MemoryPoolTest, FailsTheAllocationThatWasOrdered) {

@@ -1,8 +1,11 @@
+// Leases of scratch memory: reuse, nesting, threads, and failures of the device.
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -141,33 +144,21 @@ TEST_F(WorkspaceTest, TakesWhatIsNeededWhenTheLargestNeedCannotBeHad) {
   EXPECT_EQ(workspace->capacity(), 3 * kMiB);
 }
 
-TEST_F(WorkspaceTest, AtMostIsAsMuchAsThereIs) {
-  EXPECT_EQ(workspace->lease_at_most(0).bytes(), 0u);
-  EXPECT_EQ(workspace->lease_at_most(3 * kMiB).bytes(), 3 * kMiB);
-  workspace->release();
-  pool.set_byte_limit(5 * kMiB);
-  {
-    const Workspace::Lease lease = workspace->lease_at_most(16 * kMiB);
-    EXPECT_EQ(lease.bytes(), 4 * kMiB);
-    std::memset(lease.data(), 1, lease.bytes());
-  }
-  pool.trim();
-  workspace->release();
-  void* const all = pool.allocate(5 * kMiB);
-  const Workspace::Lease none = workspace->lease_at_most(16 * kMiB);
-  EXPECT_EQ(none.bytes(), 0u);
-  EXPECT_EQ(none.data(), nullptr);
-  pool.deallocate(all);
-}
-
-TEST_F(WorkspaceTest, AtMostIsNeverLessThanTheLeast) {
-  pool.set_byte_limit(5 * kMiB);
-  EXPECT_EQ(workspace->lease_at_most(16 * kMiB, 3 * kMiB).bytes(), 4 * kMiB);
-  workspace->release();
-  EXPECT_EQ(workspace->lease_at_most(12 * kMiB, 4 * kMiB).bytes(), 4 * kMiB);
-  workspace->release();
-  EXPECT_THROW(workspace->lease_at_most(16 * kMiB, 8 * kMiB), OutOfMemory);
-  EXPECT_EQ(workspace->lease_at_most(kMiB, kMiB).bytes(), kMiB);
+TEST_F(WorkspaceTest, NeverLeasesTheSameBytesToTwoThreads) {
+  // Two threads that share a stream share its workspace. Each fills its piece and finds it unchanged.
+  std::atomic<int> overlaps = 0;
+  const auto use = [&](unsigned char mark) {
+    for (size_t i = 0; i < 20000; ++i) {
+      const Workspace::Lease lease = workspace->lease(1 + i % 2000);
+      auto* const bytes = static_cast<volatile unsigned char*>(lease.data());
+      for (size_t j = 0; j < lease.bytes(); j += 61) bytes[j] = mark;
+      for (size_t j = 0; j < lease.bytes(); j += 61) overlaps += bytes[j] != mark;
+    }
+  };
+  std::thread other(use, static_cast<unsigned char>(1));
+  use(2);
+  other.join();
+  EXPECT_EQ(overlaps, 0);
 }
 
 TEST_F(WorkspaceTest, SurvivesAFailureOfEveryDeviceCall) {

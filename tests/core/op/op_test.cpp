@@ -7,25 +7,19 @@
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/op/registry.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
 
-template <class E = InvalidArgument, class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 struct TestAttributes {
   std::array<int64_t, 2> stride{1, 2};
   Layout layout = Layout::kNHWC;
   double factor = 0.5;
   bool flag = true;
-  std::optional<int64_t> limit;
+  std::optional<int64_t> limit = {};
 
   bool operator==(const TestAttributes&) const = default;
   static constexpr auto fields() {
@@ -46,6 +40,30 @@ TEST(AttributesTest, CompareHashAndPrintByTheirFields) {
   EXPECT_TRUE(Attributes() == Attributes());
   EXPECT_EQ(a.as<TestAttributes>().factor, 0.5);
   EXPECT_THROW(Attributes().as<TestAttributes>(), InternalError);
+}
+
+TEST(AttributesTest, HashEqualNumbersAlike) {
+  const Attributes plus = TestAttributes{.factor = 0.0}, minus = TestAttributes{.factor = -0.0};
+  ASSERT_TRUE(plus == minus);
+  EXPECT_EQ(plus.hash(), minus.hash());
+  EXPECT_NE(plus.hash(), Attributes(TestAttributes{.factor = 1.0}).hash());
+}
+
+TEST(AttributesTest, GiveAndChangeOneField) {
+  const Attributes a = TestAttributes{};
+  ASSERT_NE(a.find<Layout>("layout"), nullptr);
+  EXPECT_EQ(*a.find<Layout>("layout"), Layout::kNHWC);
+  EXPECT_EQ(a.find<double>("layout"), nullptr);
+  EXPECT_EQ(a.find<Layout>("order"), nullptr);
+  EXPECT_EQ(Attributes().find<Layout>("layout"), nullptr);
+  const Attributes b = a.with("layout", Layout::kNCHW);
+  EXPECT_EQ(b.as<TestAttributes>().layout, Layout::kNCHW);
+  EXPECT_EQ(a.as<TestAttributes>().layout, Layout::kNHWC) << "the first ones stay";
+  EXPECT_TRUE(b.with("layout", Layout::kNHWC) == a);
+  EXPECT_EQ(to_string(a.with("limit", std::optional<int64_t>(7))),
+            "stride=[1, 2], layout=NHWC, factor=0.5, flag=true, limit=7");
+  EXPECT_THROW(a.with("order", Layout::kNCHW), InvalidArgument);
+  EXPECT_THROW(a.with("factor", 1.0f), InvalidArgument) << "a float is no double";
 }
 
 std::vector<TensorSpec> infer_first(const InferContext& context) {
@@ -79,6 +97,17 @@ TEST(Call, ChecksInputsAgainstTheSchema) {
   EXPECT_EQ(message_of([&] { call(test_op(), {x}); }), "[test_op] expected 3 inputs but got 1");
   EXPECT_EQ(message_of([&] { call(test_op(), {Tensor(), x, x}); }), "[test_op] input 'x' is undefined");
   EXPECT_EQ(call(test_op(), {x, Tensor(), Tensor()}).front().to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
+TEST(Registry, HoldsTheBuiltInOpsFromTheFirstAccess) {
+  // No test of this program calls one of Sinter's op functions.
+  EXPECT_NE(OpRegistry::instance().find("relu"), nullptr);
+  EXPECT_GT(OpRegistry::instance().names().size(), 90u);
+  EXPECT_EQ(message_of([] {
+              OpRegistry::instance().add(
+                  {.name = "relu", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+            }),
+            "[registry] op 'relu' is registered already");
 }
 
 TEST(Call, SaysWhichKernelIsMissing) {

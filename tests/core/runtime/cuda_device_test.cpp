@@ -9,8 +9,13 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/event.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/ops/relu/relu.h>
+#include <sinter/ops/activation/activation.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/matmul/matmul.h>
+
+#include "common/error_message.h"
 
 namespace sinter {
 namespace {
@@ -18,14 +23,7 @@ namespace {
 /// The message of the DeviceError that `action` throws, or what happened instead.
 template <class F>
 std::string device_error_of(F action) {
-  try {
-    action();
-  } catch (const DeviceError& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("(not a DeviceError) ") + error.what();
-  }
-  return "(nothing was thrown)";
+  return test::message_of<DeviceError>(action);
 }
 
 bool cpu_works() {
@@ -67,7 +65,7 @@ TEST(CudaDevice, WithoutADriverOnlyAskingForItFails) {
   }
   // It stays so, and the CPU stays usable.
   EXPECT_EQ(device_error_of([] { Tensor::empty({1}, DType::kFloat32, Device::cuda()); }), message);
-  EXPECT_NE(device_error_of([] { synchronize(Device::cuda()); }), "(nothing was thrown)");
+  EXPECT_NE(device_error_of([] { synchronize(Device::cuda()); }), "no error");
   EXPECT_TRUE(cpu_works());
 }
 
@@ -129,6 +127,33 @@ TEST_F(CudaDeviceDeathTest, ALostGpuIsReportedOnceAndTheCpuWorksOn) {
               "^\\[cuda\\] .* failed: an illegal memory access was encountered .*The device is lost to this "
               "process: restart the program.* \\| (" +
                   lost + "; )+ \\| cpu works\n$");
+}
+
+// ---- one of several GPUs is lost
+
+/// How an event of cuda:1 looks after cuda:0 is lost: the work before it goes on for seconds.
+void run_beside_lost_device() {
+  const Tensor a = ops::full({8192, 8192}, 1e-4, DType::kFloat32, Device::cuda(1));
+  Tensor y = ops::matmul(a, a);
+  synchronize(Device::cuda(1));
+  for (int i = 0; i < 300; ++i) y = ops::matmul(a, a);
+  const Event event(current_stream(Device::cuda(1)));
+  const std::string lost = device_error_of(lose_device);
+  std::string state;
+  const std::string refused = device_error_of([&] { state = event.done() ? "passed" : "pending"; });
+  if (state.empty()) end_with(lost + " | refused: " + refused);
+  const std::string after = device_error_of([&] {
+    synchronize(Device::cuda(1));
+    state += event.done() ? ", then passed" : ", then pending";
+    state += ops::relu(a).spec().device == Device::cuda(1) ? ", cuda:1 works" : "";
+  });
+  end_with(lost + " | " + state + " | " + after);
+}
+
+TEST_F(CudaDeviceDeathTest, EventsOfOtherGpusDoNotPassWithALostOne) {
+  if (!is_available(Device::cuda(1))) GTEST_SKIP() << "needs two GPUs";
+  EXPECT_EXIT(run_beside_lost_device(), testing::ExitedWithCode(0),
+              "The device is lost .* \\| (pending, then passed, cuda:1 works|refused: .*lost)");
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
+// Measured plans on disk: what is kept, shared and refused, and how a plan is chosen.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/runtime/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
 
 namespace sinter {
@@ -173,6 +177,7 @@ class FakeCandidates final : public PlanCandidates {
     std::string name;
     bool builds = true;
     std::optional<double> time;
+    int failures = 0;  // of the first times that it runs
   };
 
   explicit FakeCandidates(std::vector<Plan> plans, bool can_time = true)
@@ -193,6 +198,7 @@ class FakeCandidates final : public PlanCandidates {
     EXPECT_EQ(preparations, 1);
     timed.push_back(i);
     if (plans_[i].time == kNoRoom) throw OutOfMemory("[fake] no room");
+    if (std::count(timed.begin(), timed.end(), i) <= plans_[i].failures) return std::nullopt;
     return plans_[i].time;
   }
 
@@ -212,15 +218,22 @@ const std::vector<FakeCandidates::Plan> kPlans = {{"refused", false, 1.0},
 
 using Indices = std::vector<size_t>;
 
+PlanChoice settled(std::optional<size_t> plan) {
+  return {.plan = plan, .settled = true};
+}
+PlanChoice for_now(std::optional<size_t> plan) {
+  return {.plan = plan, .settled = false};
+}
+
 TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
   PlanCache cache(std::nullopt, "gpu");
   FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, true, 10), 3u);
-  EXPECT_EQ(candidates.timed, Indices({1, 2, 3, 4}));
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(3));
+  EXPECT_EQ(candidates.timed, Indices({1, 2, 3, 4, 2}));
   EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0}));
 
   FakeCandidates again(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", again, true, 10), 3u);
+  EXPECT_EQ(choose_plan(cache, "p", again, Timing::kNow, 10), settled(3));
   EXPECT_EQ(again.built, Indices({3}));
   EXPECT_TRUE(again.timed.empty());
   EXPECT_EQ(again.preparations, 0) << "memory is not taken for nothing";
@@ -229,28 +242,36 @@ TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
 TEST(ChoosePlan, MeasuresNoMoreThanAsked) {
   PlanCache cache(std::nullopt, "gpu");
   FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, true, 2), 1u);
-  EXPECT_EQ(candidates.timed, Indices({1, 2})) << "a plan that cannot be built does not count";
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 2), settled(1));
+  EXPECT_EQ(candidates.timed, Indices({1, 2, 2})) << "a plan that cannot be built does not count";
 }
 
 TEST(ChoosePlan, WithoutMeasuringTakesTheFirstThatBuildsAndForgetsIt) {
   PlanCache cache(std::nullopt, "gpu");
   FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, false, 10), 1u);
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNever, 10), settled(1));
   EXPECT_TRUE(candidates.timed.empty());
   EXPECT_EQ(cache.find("p"), std::nullopt);
+}
 
+TEST(ChoosePlan, WhereTimingIsImpossibleNowTheChoiceIsForNow) {
+  PlanCache cache(std::nullopt, "gpu");
+  FakeCandidates captured(kPlans);
+  EXPECT_EQ(choose_plan(cache, "p", captured, Timing::kNotNow, 10), for_now(1));
+  EXPECT_EQ(captured.preparations, 0);
   FakeCandidates untimeable(kPlans, false);
-  EXPECT_EQ(choose_plan(cache, "p", untimeable, true, 10), 1u);
+  EXPECT_EQ(choose_plan(cache, "p", untimeable, Timing::kNow, 10), for_now(1));
   EXPECT_TRUE(untimeable.timed.empty());
   EXPECT_EQ(cache.find("p"), std::nullopt);
 }
 
 TEST(ChoosePlan, WithoutMeasuringTakesWhatTheCacheKnows) {
-  PlanCache cache(std::nullopt, "gpu");
-  cache.store("p", {"middling", 20.0});
-  FakeCandidates candidates(kPlans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, false, 10), 4u);
+  for (const Timing timing : {Timing::kNever, Timing::kNotNow}) {
+    PlanCache cache(std::nullopt, "gpu");
+    cache.store("p", {"middling", 20.0});
+    FakeCandidates candidates(kPlans);
+    EXPECT_EQ(choose_plan(cache, "p", candidates, timing, 10), settled(4));
+  }
 }
 
 TEST(ChoosePlan, MeasuresAnewWhenTheRememberedPlanIsGone) {
@@ -258,7 +279,7 @@ TEST(ChoosePlan, MeasuresAnewWhenTheRememberedPlanIsGone) {
     PlanCache cache(std::nullopt, "gpu");
     cache.store("p", {gone, 1.0});
     FakeCandidates candidates(kPlans);
-    EXPECT_EQ(choose_plan(cache, "p", candidates, true, 10), 3u);
+    EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(3));
     EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0}));
   }
 }
@@ -267,23 +288,69 @@ TEST(ChoosePlan, PassesOverPlansForWhichMemoryIsShort) {
   const double too_much = FakeCandidates::kNoRoom;
   PlanCache cache(std::nullopt, "gpu");
   FakeCandidates candidates({{"huge", true, too_much}, {"slow", true, 30.0}, {"fast", true, 10.0}});
-  EXPECT_EQ(choose_plan(cache, "p", candidates, true, 2), 2u) << "a plan that was not timed does not count";
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 2), for_now(2))
+      << "a plan that was not timed does not count";
   EXPECT_EQ(cache.find("p"), std::nullopt) << "with more memory another may win";
 
   FakeCandidates huge({{"refused", false, too_much}, {"huge", true, too_much}, {"as huge", true, too_much}});
-  EXPECT_EQ(choose_plan(cache, "p", huge, true, 10), 1u);
+  EXPECT_EQ(choose_plan(cache, "p", huge, Timing::kNow, 10), for_now(1));
   EXPECT_EQ(cache.find("p"), std::nullopt);
+}
+
+TEST(ChoosePlan, APlanThatFailedOnceMayStillWin) {
+  PlanCache cache(std::nullopt, "gpu");
+  FakeCandidates candidates({{"fast", true, 10.0, 1}, {"slow", true, 30.0}});
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10), settled(0));
+  EXPECT_EQ(candidates.timed, Indices({0, 1, 0}));
+  EXPECT_EQ(cache.find("p"), (TunedPlan{"fast", 10.0}));
+
+  PlanCache other(std::nullopt, "gpu");
+  FakeCandidates broken({{"fast", true, 10.0, 2}, {"slow", true, 30.0}});
+  EXPECT_EQ(choose_plan(other, "p", broken, Timing::kNow, 10), settled(1)) << "twice is no accident";
 }
 
 TEST(ChoosePlan, FindsNothingWhereNothingWorks) {
   PlanCache cache(std::nullopt, "gpu");
   FakeCandidates none({});
-  EXPECT_EQ(choose_plan(cache, "p", none, true, 10), std::nullopt);
+  EXPECT_EQ(choose_plan(cache, "p", none, Timing::kNow, 10), for_now(std::nullopt));
   FakeCandidates refused({{"a", false, {}}, {"b", false, {}}});
-  EXPECT_EQ(choose_plan(cache, "p", refused, true, 10), std::nullopt);
+  EXPECT_EQ(choose_plan(cache, "p", refused, Timing::kNow, 10), for_now(std::nullopt));
   FakeCandidates broken({{"a", true, {}}});
-  EXPECT_EQ(choose_plan(cache, "p", broken, true, 10), std::nullopt);
+  EXPECT_EQ(choose_plan(cache, "p", broken, Timing::kNow, 10), for_now(std::nullopt));
   EXPECT_EQ(cache.find("p"), std::nullopt);
+}
+
+// ---- median_time
+
+/// The times of consecutive runs; counts them.
+struct Samples {
+  std::vector<double> times;
+  mutable size_t runs = 0;
+
+  double operator()() const { return times.at(runs++); }
+};
+
+constexpr double kNeverHopeless = std::numeric_limits<double>::infinity();
+
+TEST(MedianTime, IsTheMiddleOfFiveRuns) {
+  const Samples samples{{5, 1, 4, 2, 3}};
+  EXPECT_EQ(median_time(samples, kNeverHopeless), 3);
+  EXPECT_EQ(samples.runs, 5u);
+}
+
+TEST(MedianTime, OneDisturbedRunDecidesNothing) {
+  for (size_t disturbed = 0; disturbed < 5; ++disturbed) {
+    Samples samples{{10, 10, 10, 10, 10}};
+    samples.times[disturbed] = 1000;
+    EXPECT_EQ(median_time(samples, 15), 10) << "run " << disturbed;
+    EXPECT_EQ(samples.runs, 5u);
+  }
+}
+
+TEST(MedianTime, TwoHopelessRunsAreEnough) {
+  const Samples samples{{40, 30, 1, 1, 1}};
+  EXPECT_EQ(median_time(samples, 15), 30);
+  EXPECT_EQ(samples.runs, 2u);
 }
 
 }  // namespace

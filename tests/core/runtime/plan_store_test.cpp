@@ -1,3 +1,4 @@
+// Plans in memory: which stay, which give way, and many threads at once.
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,6 +49,36 @@ TEST(PlanStore, TheFirstOfTwoStays) {
   EXPECT_EQ(store.add(1, make(11), 4)->number, 10);
   EXPECT_EQ((*store.find(1))->number, 10);
   EXPECT_EQ(store.size(), 1u);
+}
+
+TEST(PlanStore, APlanForNowServesItsTimeAndGivesWay) {
+  Store store;
+  EXPECT_EQ(store.add_for_now(1, make(10), 4)->number, 10);
+  for (uint64_t i = 0; i < Store::kFirstLease; ++i) {
+    const auto found = store.find(1);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ((*found)->number, 10);
+  }
+  EXPECT_FALSE(store.find(1).has_value());
+  EXPECT_EQ(store.add_for_now(1, make(11), 4)->number, 11) << "it takes the other's place";
+  for (uint64_t i = 0; i < 2 * Store::kFirstLease; ++i) {
+    const auto found = store.find(1);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ((*found)->number, 11);
+  }
+  EXPECT_FALSE(store.find(1).has_value());
+  EXPECT_EQ(store.add(1, make(12), 4)->number, 12);
+  for (uint64_t i = 0; i < 10 * Store::kFirstLease; ++i) ASSERT_TRUE(store.find(1).has_value());
+  EXPECT_EQ(store.add_for_now(1, make(13), 4)->number, 12) << "a plan that stays, stays";
+  EXPECT_EQ(store.size(), 1u);
+  EXPECT_EQ(Plan::alive, 1);
+}
+
+TEST(PlanStore, ThatThereIsNoneMayBeForNowToo) {
+  Store store;
+  store.add_for_now(1, nullptr, 4);
+  for (uint64_t i = 0; i < Store::kFirstLease; ++i) EXPECT_EQ(store.find(1), std::optional(Store::Shared()));
+  EXPECT_FALSE(store.find(1).has_value());
 }
 
 TEST(PlanStore, LetsGoWhatWasNotFoundForLongest) {

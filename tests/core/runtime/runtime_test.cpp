@@ -1,19 +1,37 @@
 // Philox, the thread pool, current streams, and asking for devices that are not there.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <random>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
+
+TEST(CaptureTest, TheCpuSaysThatItCannot) {
+  EXPECT_FALSE(backend_of({}).can_capture());
+  const Stream before = current_stream({});
+  EXPECT_EQ(test::message_of<Unsupported>([] { Capture capture({}); }),
+            "[device] work of a cpu cannot be captured");
+  EXPECT_EQ(current_stream({}).id, before.id);
+}
 
 // Known answers of Random123's distribution (kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, GivesTheKnownAnswers) {
@@ -62,6 +80,66 @@ TEST(GeneratorTest, HasTheMomentsOfItsDistributions) {
   EXPECT_THROW(generator.below(0), InvalidArgument);
 }
 
+/// Mean and variance within five deviations of what they should be.
+template <class Draw>
+void expect_moments(Draw draw, double mean, double variance) {
+  constexpr int kCount = 200'000;
+  std::vector<double> values;
+  double sum = 0, squares = 0, fourth = 0;
+  for (int i = 0; i < kCount; ++i) values.push_back(draw());
+  for (const double value : values) {
+    const double distance = value - mean;
+    sum += distance;
+    squares += distance * distance;
+    fourth += distance * distance * distance * distance;
+  }
+  const double spread = fourth / kCount - variance * variance;
+  EXPECT_NEAR(sum / kCount, 0.0, 5 * std::sqrt(variance / kCount));
+  EXPECT_NEAR(squares / kCount, variance, 5 * std::sqrt(spread / kCount));
+}
+
+TEST(GeneratorTest, DrawsGammaAndBetaWithTheirMoments) {
+  const uint64_t seed = std::random_device{}();
+  Generator generator(seed);
+  for (const double shape : {0.1, 0.5, 1.0, 1.7, 30.0, 1e6}) {
+    SCOPED_TRACE(fmt::format("seed {} gamma {}", seed, shape));
+    expect_moments([&] { return generator.gamma(shape); }, shape, shape);
+  }
+  using Pair = std::pair<double, double>;
+  for (const auto& [a, b] : {Pair{0.2, 0.2}, {0.4, 0.4}, {1, 1}, {2, 5}, {0.3, 8}, {50, 3}, {0.01, 0.02}}) {
+    SCOPED_TRACE(fmt::format("seed {} beta {} {}", seed, a, b));
+    const double mean = a / (a + b);
+    expect_moments([&] { return generator.beta(a, b); }, mean, mean * (1 - mean) / (a + b + 1));
+  }
+}
+
+TEST(GeneratorTest, DrawsBetaBetweenItsEnds) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  Generator generator(seed);
+  // Gamma draws of such a shape are below the smallest double, and their quotient is not.
+  int above = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const double share = generator.beta(1e-4, 1e-4);
+    ASSERT_TRUE(share >= 0.0 && share <= 1.0) << share;
+    above += share > 0.5 ? 1 : 0;
+  }
+  EXPECT_NEAR(above, 2000, 5 * std::sqrt(4000 * 0.25));
+  // beta(1, 1) is uniform: the largest distance of distribution functions (Kolmogorov, Smirnov).
+  constexpr int kCount = 20'000;
+  std::vector<double> draws;
+  for (int i = 0; i < kCount; ++i) draws.push_back(generator.beta(1, 1));
+  std::ranges::sort(draws);
+  double distance = 0.0;
+  for (int i = 0; i < kCount; ++i) {
+    distance = std::max(distance, std::abs(draws[static_cast<size_t>(i)] - (i + 0.5) / kCount));
+  }
+  EXPECT_LT(distance, 3.0 / std::sqrt(kCount));  // by chance once in 30 million
+  EXPECT_THROW(generator.beta(0, 1), InvalidArgument);
+  EXPECT_THROW(generator.beta(1, std::numeric_limits<double>::infinity()), InvalidArgument);
+  EXPECT_THROW(generator.gamma(std::nan("")), InvalidArgument);
+}
+
 TEST(ParallelFor, CoversEachItemOnce) {
   for (const int64_t count : {0, 1, 7, 1000, 100'003}) {
     std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
@@ -107,6 +185,36 @@ TEST(ThreadCount, RefusesNonsense) {
   EXPECT_EQ(sum, 300);
   set_num_threads(before);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which need more memory than is left here
+/// In a process without room for the stacks of so many threads.
+[[noreturn]] void count_with_too_many_threads() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_AS, &limit);
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  limit.rlim_cur = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20);
+  ::setrlimit(RLIMIT_AS, &limit);
+  set_num_threads(200);
+  std::atomic<int> ranges = 0;
+  std::atomic<int64_t> sum = 0;
+  for (int i = 0; i < 10; ++i) {
+    parallel_for(1000, 1, [&](int64_t begin, int64_t end) {
+      ++ranges;
+      for (int64_t j = begin; j < end; ++j) sum += j;
+    });
+  }
+  // As many ranges as were asked for: the results do not depend on how many threads there are.
+  std::_Exit(ranges == 10 * 200 && sum == 10 * 499'500 && num_threads() == 200 ? 0 : 1);
+}
+
+TEST(ThreadCount, GoesOnWithFewerWhereTheSystemGivesNoMore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(count_with_too_many_threads(), ::testing::ExitedWithCode(0),
+              "only [0-9]+ of 200 threads could be started .* the work is shared among them");
+}
+#endif
 
 TEST(Devices, SayWhyTheyAreMissing) {
   EXPECT_TRUE(is_available(Device::cpu()));

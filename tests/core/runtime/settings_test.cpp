@@ -1,26 +1,81 @@
+// Switches and the environment variables that they start from.
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/settings.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
 
-TEST(Settings, AreIndependentSwitches) {
-  const bool tf32 = settings::allow_tf32(), deterministic = settings::deterministic(),
-             autotune = settings::autotune();
-  settings::set_allow_tf32(!tf32);
-  EXPECT_EQ(settings::allow_tf32(), !tf32);
-  EXPECT_EQ(settings::deterministic(), deterministic);
-  EXPECT_EQ(settings::autotune(), autotune);
-  settings::set_deterministic(!deterministic);
-  EXPECT_EQ(settings::deterministic(), !deterministic);
-  EXPECT_EQ(settings::autotune(), autotune);
-  settings::set_autotune(!autotune);
-  EXPECT_EQ(settings::autotune(), !autotune);
-  settings::set_allow_tf32(tf32);
-  settings::set_deterministic(deterministic);
-  settings::set_autotune(autotune);
+/// All settings as a fresh process with this environment sees them.
+struct Seen {
+  bool tf32, deterministic, autotune;
+  size_t plans;
+  bool operator==(const Seen&) const = default;
+};
+
+Seen seen() {
+  return {settings::allow_tf32(), settings::deterministic(), settings::autotune(), settings::plan_limit()};
+}
+
+/// Sets environment variables, and unsets them when it ends.
+class Environment {
+ public:
+  Environment(std::initializer_list<std::pair<const char*, const char*>> variables) : variables_(variables) {
+    for (const auto& [name, value] : variables_) setenv(name, value, 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) unsetenv(name);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::vector<std::pair<const char*, const char*>> variables_;
+};
+
+/// Exits with 0 if a fresh process sees `expected`.
+void expect_seen(const Seen& expected) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // starts this program anew, for the same test
+  EXPECT_EXIT(std::exit(seen() == expected ? 0 : 1), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(SettingsDeathTest, StartFromTheirDefaults) {
+  expect_seen({.tf32 = false, .deterministic = false, .autotune = true, .plans = 1024});
+}
+TEST(SettingsDeathTest, Tf32StartsFromItsVariable) {
+  const Environment environment{{"SINTER_ALLOW_TF32", "1"}};
+  expect_seen({.tf32 = true, .deterministic = false, .autotune = true, .plans = 1024});
+}
+TEST(SettingsDeathTest, DeterministicStartsFromItsVariable) {
+  const Environment environment{{"SINTER_DETERMINISTIC", "1"}};
+  expect_seen({.tf32 = false, .deterministic = true, .autotune = true, .plans = 1024});
+}
+TEST(SettingsDeathTest, AutotuneAndPlansStartFromTheirVariables) {
+  const Environment environment{{"SINTER_AUTOTUNE", "0"}, {"SINTER_PLAN_LIMIT", "9"}};
+  expect_seen({.tf32 = false, .deterministic = false, .autotune = false, .plans = 9});
+}
+
+TEST(SettingsDeathTest, WrongVariablesAreNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto print_error = [](auto action) {
+    fmt::print(stderr, "{}", test::message_of(action));
+    std::exit(0);
+  };
+  const Environment environment{{"SINTER_DETERMINISTIC", "yes"}, {"SINTER_PLAN_LIMIT", "0"}};
+  EXPECT_EXIT(print_error([] { settings::deterministic(); }), ::testing::ExitedWithCode(0),
+              "SINTER_DETERMINISTIC: expected 0 or 1 but got 'yes'");
+  EXPECT_EXIT(print_error([] { settings::plan_limit(); }), ::testing::ExitedWithCode(0),
+              "SINTER_PLAN_LIMIT: expected a positive number but got '0'");
 }
 
 TEST(Settings, ThereIsRoomForOnePlanAtLeast) {

@@ -10,18 +10,12 @@
 #include <sinter/core/runtime/event.h>
 #include <sinter/core/tensor/transfer.h>
 
+#include "common/error_message.h"
+
 namespace sinter {
 namespace {
 
-template <class E, class F>
-std::string message_of(F function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "the error was not thrown";
-}
+using test::message_of;
 
 void fill(const Tensor& tensor, int32_t value) {
   std::fill_n(tensor.data<int32_t>(), tensor.numel(), value);

@@ -9,6 +9,8 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 
+#include "common/error_message.h"
+
 namespace sinter::testing {
 
 /// A tensor of random bytes (0 or 1 for bools), so that every bit pattern occurs, NaNs too.
@@ -55,17 +57,6 @@ inline nn::CheckpointData make_checkpoint(int64_t step) {
   return data;
 }
 
-/// The message of the E that `action` throws.
-template <class E, class F>
-std::string message_of(F&& action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another type of exception: ") + error.what();
-  }
-  return "no exception";
-}
+using test::message_of;
 
 }  // namespace sinter::testing

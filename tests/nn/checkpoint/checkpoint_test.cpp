@@ -1,5 +1,6 @@
 // Checkpoints: round trips, which are kept, and damage of every kind.
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -254,6 +255,27 @@ TEST(CheckpointManifest, RefusesEveryOtherText) {
   EXPECT_EQ(
       message(closed(title + line + line)),
       "[checkpoint] m: byte 45: expected \"<crc32> <size> <file>\" but got \"00000000 1 a.safetensors\"");
+}
+
+TEST(CheckpointManifest, ManyLinesAreReadInTheirTimeAndTooManyAreRefused) {
+  const auto text = [](size_t files) {
+    std::vector<ManifestEntry> entries(files);
+    for (size_t i = 0; i < files; ++i) entries[i].name = fmt::format("{}.safetensors", i);
+    return format_manifest(entries);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(parse_manifest(text(200'000), "m").size(), 200'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // else it takes minutes
+  const std::string message = message_of<IoError>([&] { parse_manifest(text(1'000'001), "m"); });
+  EXPECT_TRUE(message.ends_with("there are more than 1000000 files")) << message;
+}
+
+TEST(CheckpointValues, TooManyAreRefused) {
+  std::map<std::string, CheckpointValue> values;
+  for (int i = 0; i < 1'000'001; ++i) values[fmt::format("{}", i)] = true;
+  const std::string text = format_values(values),
+                    message = message_of<IoError>([&] { parse_values(text, "s"); });
+  EXPECT_TRUE(message.ends_with("there are more than 1000000 values")) << message;
 }
 
 TEST(CheckpointValues, RefusesEveryOtherText) {

@@ -10,6 +10,7 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
 namespace {
@@ -102,13 +103,15 @@ const std::vector<Hostile>& hostile_headers() {
       {"{" + entry("U8", "[18446744073709551616]", "[0,1]") + "}", 1,
        R"(byte 57: tensor "t": expected extents >= 0 below 2^64 in the shape but got the number "18446744073709551616")"},
       {"{" + entry("U8", "[18446744073709551615]", "[0,1]") + "}", 1,
-       R"(byte 79: tensor "t": the number of elements exceeds 2^62)"},
+       R"(byte 79: tensor "t": the number of elements exceeds 2^59)"},
       {"{" + entry("F32", "[4294967296,4294967296]", "[0,0]") + "}", 0,
-       R"(byte 81: tensor "t": the number of elements exceeds 2^62)"},
+       R"(byte 81: tensor "t": the number of elements exceeds 2^59)"},
       {"{" + entry("F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0,
-       R"(byte 83: tensor "t": the number of elements exceeds 2^62)"},
+       R"(byte 83: tensor "t": the number of elements exceeds 2^59)"},
       {"{" + entry("F64", "[2305843009213693952]", "[0,0]") + "}", 0,
-       R"(byte 79: tensor "t": 2305843009213693952 elements of dtype F64 do not take the 0 bytes [0, 0))"},
+       R"(byte 79: tensor "t": the number of elements exceeds 2^59)"},
+      {"{" + entry("F64", "[288230376151711744]", "[0,0]") + "}", 0,
+       R"(byte 78: tensor "t": 288230376151711744 elements of dtype F64 do not take the 0 bytes [0, 0))"},
       {"{" + entry("U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]") + "}", 1,
        R"(byte 70: tensor "t": the shape has more than 16 axes)"},
       {"{" + entry("F32", "[2]", "[0,4]") + "}", 4,
@@ -146,17 +149,37 @@ TEST(HostileSafetensors, EachHeaderIsRefusedWithItsText) {
   }
 }
 
+TEST(HostileSafetensors, OtherFormatsAreCalledByTheirNames) {
+  const auto message = [](std::string start) {
+    start.resize(200, '\0');
+    return message_of<IoError>([&] { parse(start); });
+  };
+  const std::string pickle = "[safetensors] x.safetensors: byte 0: this is a PyTorch pickle (.pth, .pt); ";
+  for (const char* start : {"PK\3\4\x14\1\x8\x8", "\x80\x2\x8a\xal\xfc\x9c\x46", "\x80\x4}q.abc"})
+    EXPECT_TRUE(message(start).starts_with(pickle + "convert it with Python: safetensors.torch.save_file("))
+        << message(start);
+  EXPECT_EQ(message("\x1f\x8b\x8\x1\x1\x1\x1\x1"),
+            "[safetensors] x.safetensors: byte 0: this file is compressed with gzip; unpack it first");
+}
+
 TEST(HostileSafetensors, LengthsAreCheckedBeforeMemoryIsTaken) {
   const auto message = [](uint64_t length, size_t bytes_behind) {
     std::string file(8 + bytes_behind, '{');
     std::memcpy(file.data(), &length, 8);
     return message_of<IoError>([&] { parse(file); });
   };
-  const std::string start = "[safetensors] x.safetensors: byte 0: a header of ";
-  EXPECT_EQ(message(100'000'001, 2), start + "100000001 bytes is longer than 100000000");
-  EXPECT_EQ(message(UINT64_MAX, 2), start + "18446744073709551615 bytes is longer than 100000000");
-  EXPECT_EQ(message(100'000'000, 2), start + "100000000 bytes does not fit into a file of 10 bytes");
-  EXPECT_EQ(message(3, 2), start + "3 bytes does not fit into a file of 10 bytes");
+  const auto expected = [](uint64_t most, uint64_t length) {
+    return fmt::format(
+        "[safetensors] x.safetensors: byte 0: expected the length of the header, at most {}, but got {}: "
+        "this "
+        "is no safetensors file, or it is damaged or cut off",
+        most, length);
+  };
+  EXPECT_EQ(message(100'000'001, 2), expected(2, 100'000'001));
+  EXPECT_EQ(message(UINT64_MAX, 2), expected(2, UINT64_MAX));
+  EXPECT_EQ(message(3, 2), expected(2, 3));
+  EXPECT_THROW(check_safetensors_header_length(100'000'001, 200'000'000, "x"), IoError);
+  EXPECT_NO_THROW(check_safetensors_header_length(100'000'000, 200'000'000, "x"));
   EXPECT_EQ(message_of<IoError>([] { parse("1234567"); }),
             "[safetensors] x.safetensors: byte 0: expected a length of 8 bytes but the file has 7");
   EXPECT_EQ(message_of<IoError>([] { parse(""); }),

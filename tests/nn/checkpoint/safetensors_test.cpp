@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nn/checkpoint/checkpoint_samples.h>
 #include <nn/checkpoint/safetensors_samples.h>
+#include <sys/stat.h>
 
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
@@ -16,6 +17,7 @@ namespace {
 
 using sinter::testing::expect_same;
 using sinter::testing::file_of;
+using sinter::testing::message_of;
 using sinter::testing::parse;
 using sinter::testing::random_tensor;
 using sinter::testing::read_file;
@@ -50,6 +52,18 @@ TEST(Safetensors, KeepsEveryDtypeBitForBit) {
   EXPECT_EQ(read.metadata, metadata);
   EXPECT_EQ(read_file(folder / "a.safetensors"), serialize(tensors, metadata));
   expect_same(parse(serialize(tensors)).tensors, tensors);
+}
+
+TEST(Safetensors, NamesWhatThereIsIfSomethingIsMissing) {
+  const Safetensors file{{{"fc.bias", Tensor::full({2}, 3.0)}}, {{"epoch", "7"}, {"format", "pt"}}};
+  EXPECT_EQ(file.tensor("fc.bias").to_vector<float>(), (std::vector<float>{3, 3}));
+  EXPECT_EQ(file.metadata_of("epoch"), "7");
+  EXPECT_EQ(message_of([&] { file.tensor("fc.weight"); }),
+            R"([safetensors] there is no tensor "fc.weight"; there is "fc.bias")");
+  EXPECT_EQ(message_of([&] { file.metadata_of("step"); }),
+            R"([safetensors] there is no metadata "step"; there are "epoch", "format")");
+  EXPECT_EQ(message_of([] { Safetensors().metadata_of("step"); }),
+            R"([safetensors] there is no metadata "step"; there are none)");
 }
 
 TEST(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
@@ -91,6 +105,30 @@ TEST(Safetensors, IgnoresUnknownFieldsOfAnEntry) {
   const std::string header =
       R"({"a":{"dtype":"U8","new":{"x":[1,null,true,-2,0.5,"s"]},"shape":[1],"data_offsets":[0,1]}})";
   EXPECT_EQ(parse(file_of(header, "\x09")).tensors.at("a").item(), 9);
+}
+
+TEST(Safetensors, AreWrittenToRegularFilesOnly) {
+  const TemporaryFolder folder;
+  const NamedTensors tensors = {{"w", Tensor::full({2}, 1.0)}};
+  EXPECT_EQ(message_of<IoError>([&] { write_safetensors(folder.path(), tensors); }),
+            fmt::format("[file] {}: expected a regular file or a new name but it is a folder",
+                        folder.path().string()));
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(message_of<IoError>([&] { write_safetensors(pipe, tensors); }),
+            fmt::format("[file] {}: expected a regular file or a new name but it is a device or a pipe",
+                        pipe.string()));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+
+  // A link stays one, and leads to the new file.
+  std::filesystem::create_directory(folder / "deep");
+  std::filesystem::create_symlink("deep/w.safetensors", folder / "link");
+  for (const double value : {1.0, 2.0}) {
+    write_safetensors(folder / "link", {{"w", Tensor::full({2}, value)}});
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+    EXPECT_EQ(read_safetensors(folder / "deep/w.safetensors").tensors.at("w").to_vector<float>()[1],
+              static_cast<float>(value));
+  }
 }
 
 }  // namespace

@@ -167,6 +167,73 @@ TEST(DataLoader, ResumesAnywhere) {
   }
 }
 
+TEST(DataLoader, ALoopAfterABreakIsAnEpochFromItsStart) {
+  for (const int workers : {0, 2}) {
+    DataLoader reference(std::make_shared<FakeDataset>(53), shuffled(workers));
+    const std::vector<Record> expected = records(reference, 3);
+    const auto per_epoch = static_cast<std::ptrdiff_t>(reference.batches_per_epoch());
+    const auto epoch_of = [&](std::ptrdiff_t epoch) {
+      return std::vector<Record>(expected.begin() + epoch * per_epoch,
+                                 expected.begin() + (epoch + 1) * per_epoch);
+    };
+    DataLoader loader(std::make_shared<FakeDataset>(53), shuffled(workers));
+    int64_t seen = 0;
+    for (const Batch& batch : loader) {
+      EXPECT_EQ(record(batch), expected[static_cast<size_t>(seen)]);
+      if (++seen == 3) break;
+    }
+    EXPECT_EQ(loader.epoch(), 0);
+    EXPECT_EQ(records(loader, 1), epoch_of(1)) << "the whole of the next epoch";
+    for (const Batch& batch : loader) {
+      EXPECT_EQ(record(batch), epoch_of(2).front());
+      break;
+    }
+    std::vector<Record> rest = {epoch_of(2).front()};
+    for (const Batch& batch : loader.rest()) rest.push_back(record(batch));
+    EXPECT_EQ(rest, epoch_of(2)) << "what was left of it";
+  }
+}
+
+TEST(DataLoader, TheFirstLoopAfterRestoreGoesOn) {
+  DataLoader reference(std::make_shared<FakeDataset>(53), shuffled(0));
+  const std::vector<Record> expected = records(reference, 2);
+  const auto per_epoch = static_cast<std::ptrdiff_t>(reference.batches_per_epoch());
+  DataLoader first(std::make_shared<FakeDataset>(53), shuffled(0));
+  for (int i = 0; i < 3; ++i) first.next();
+  DataLoader resumed(std::make_shared<FakeDataset>(53), shuffled(0));
+  resumed.restore(first.state());
+  std::vector<Record> got = records(resumed, 2);
+  EXPECT_EQ(got, std::vector<Record>(expected.begin() + 3, expected.end()));
+  // At the end of an epoch that nobody was told of, the loop is over the nothing that is left.
+  while (first.state().batch < per_epoch) first.next();
+  resumed.restore(first.state());
+  EXPECT_TRUE(records(resumed, 1).empty());
+  EXPECT_EQ(records(resumed, 1), std::vector<Record>(expected.begin() + per_epoch, expected.end()));
+}
+
+TEST(DataLoader, RefusesAWrongNormalizationAtOnce) {
+  const auto error = [](std::shared_ptr<const Dataset> dataset, const Normalization& normalization) {
+    return message_of<InvalidArgument>([&] { DataLoader loader(dataset, {.normalization = normalization}); });
+  };
+  const auto unknown = std::make_shared<FakeDataset>(5);
+  MemoryDataset::Content content{
+      .height = 1, .width = 1, .channels = 3, .pixels = {1, 2, 3}, .labels = {0}, .class_names = {"a"}};
+  const auto rgb = std::make_shared<MemoryDataset>(content);
+  EXPECT_EQ(
+      error(rgb, {{0.5f, 0.5f}, {1.0f}}),
+      "[data_loader] expected a normalization with 1 or 3 means, one for each channel of the images, but "
+      "got 2");
+  EXPECT_EQ(
+      error(unknown, {{0.5f, 0.5f, 0.5f}, {1.0f, 1.0f}}),
+      "[data_loader] expected a normalization with 1 or 3 deviations, one for each channel of the images, "
+      "but got 2");
+  EXPECT_EQ(
+      error(unknown, {{}, {1.0f}}),
+      "[data_loader] expected a normalization with 1 or 1 means, one for each channel of the images, but "
+      "got 0");
+  EXPECT_EQ(error(unknown, {{0.0f}, {0.0f}}), "[data_loader] expected deviations > 0 but got 0");
+}
+
 TEST(DataLoader, SkipsWithoutReading) {
   const auto dataset = std::make_shared<FakeDataset>(10'000);
   DataLoader loader(dataset, shuffled(0));
@@ -282,6 +349,24 @@ TEST(DataLoader, RecoversFromAPassingError) {
   }
   EXPECT_EQ(errors, 1);
   EXPECT_EQ(seen, records(alone, 1));
+}
+
+TEST(DataLoader, TellsAnErrorThatCameBetweenTwoCalls) {
+  std::atomic<int> failures = 1;
+  std::atomic<bool> go = false, failed = false;
+  const auto flaky = std::make_shared<FakeDataset>(8, [&](int64_t i) {
+    if (i != 5 || failures-- <= 0) return;
+    while (!go) std::this_thread::sleep_for(1ms);
+    failed = true;
+    throw std::runtime_error("once");
+  });
+  DataLoader loader(flaky, {.batch_size = 4, .workers = 1});
+  EXPECT_EQ(loader.next()->size(), 4);
+  go = true;
+  while (!failed) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);  // in which the worker stops
+  EXPECT_EQ(message_of<std::runtime_error>([&] { loader.next(); }), "once");
+  EXPECT_EQ(record(*loader.next()).labels, (std::vector<int64_t>{4, 5, 6, 7}));
 }
 
 TEST(DataLoader, CanBeDestroyedAnywhere) {

@@ -12,6 +12,8 @@
 
 #include <sinter/nn/data/dataset.h>
 
+#include "common/error_message.h"
+
 namespace sinter::nn::data::testing {
 
 using Bytes = std::vector<uint8_t>;
@@ -55,17 +57,6 @@ inline Bytes load_picture(const std::string& name) {
   return load(std::filesystem::path(SINTER_TEST_DATA) / "images" / name);
 }
 
-/// The message of the error of exactly type E that `function` throws; says what happened if it does not.
-template <class E, class F>
-std::string message_of(F&& function) {
-  try {
-    function();
-  } catch (const E& error) {
-    return typeid(error) == typeid(E) ? error.what() : std::string("a derived error: ") + error.what();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
+using test::message_of;
 
 }  // namespace sinter::nn::data::testing

@@ -1,9 +1,13 @@
 // The readers of data sets: what they give, and the exact words with which they refuse damage.
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/formats/cifar.h>
@@ -34,7 +38,7 @@ Bytes bomb() {
   Bytes bytes = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xed, 0xc1, 0x31,
                  0x11, 0x00, 0x30, 0x08, 0x00, 0xb1, 0x67, 0xeb, 0xe1, 0x5f, 0x30, 0x36, 0x3a,
                  0x24, 0xa9, 0x37, 0xd5, 0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
-  bytes.resize(126, 0);
+  bytes.insert(bytes.end(), 126 - bytes.size(), 0);
   const Bytes end = {0x7c, 0xeb, 0x00, 0x7f, 0x8e, 0x3f, 0xf1, 0xa8, 0x86, 0x01, 0x00};
   bytes.insert(bytes.end(), end.begin(), end.end());
   return bytes;
@@ -80,11 +84,15 @@ TEST(Idx, RefusesSizesThatDoNotFit) {
             "[idx] file: expected 12 values for shape (2, 2, 3) from byte 16 on but the file has 13");
   Bytes huge = kPlain;
   std::fill(huge.begin() + 4, huge.begin() + 16, uint8_t{0xff});
-  EXPECT_EQ(idx_error(huge), "[idx] file: the extents at byte 4 promise more than 17179869184 values");
-  // 2^32 - 1 values promised: refused by the size of the file, before any memory is taken.
+  EXPECT_EQ(idx_error(huge),
+            "[idx] file: the extents at byte 4 promise more than 2147483648 values (max_values)");
+  EXPECT_EQ(message_of<IoError>([] { parse_idx(kPlain, "file", 11); }),
+            "[idx] file: the extents at byte 4 promise more than 11 values (max_values)");
+  EXPECT_EQ(parse_idx(kPlain, "file", 12).values.size(), 12u);
+  // 2^31 - 1 values promised: refused by the size of the file, before any memory is taken.
   EXPECT_EQ(
-      idx_error({0, 0, 8, 1, 0xff, 0xff, 0xff, 0xff, 1}),
-      "[idx] file: expected 4294967295 values for shape (4294967295) from byte 8 on but the file has 1");
+      idx_error({0, 0, 8, 1, 0x7f, 0xff, 0xff, 0xff, 1}),
+      "[idx] file: expected 2147483647 values for shape (2147483647) from byte 8 on but the file has 1");
 }
 
 TEST(Idx, RefusesDamagedGzip) {
@@ -142,6 +150,24 @@ TEST(Files, NameTheReason) {
   EXPECT_EQ(message_of<IoError>([&] { read_file(file, 2); }),
             "[file] " + file.string() + ": expected at most 2 bytes but it has 3");
   EXPECT_EQ(read_file(file, 3), (Bytes{1, 2, 3}));
+}
+
+TEST(Files, TellWhenThereIsNoMemoryForThem) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need the address space";
+#endif
+  // 64 GiB without a single block on the disk, of which this process may have no more than 2 GiB.
+  const TemporaryFolder folder;
+  const fs::path file = folder.write("sparse", {});
+  fs::resize_file(file, uint64_t{64} << 30);
+  const auto report = [&] {
+    const rlimit limit{rlim_t{2} << 30, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(1);
+    std::fputs(message_of<OutOfMemory>([&] { read_file(file, uint64_t{1} << 40); }).c_str(), stderr);
+    std::exit(0);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(report(), ::testing::ExitedWithCode(0), "sparse: no memory for 68719476736 bytes");
 }
 
 // A record with a label and planes 10 + i, 100 + i, 200 + i (mod 256).
@@ -229,6 +255,48 @@ TEST(ImageFolder, NamesWhatIsWrong) {
   EXPECT_EQ(message_of<IoError>([&] { open_image_folder(root)->get(0); }),
             "[image] " + root +
                 "/cat/1.jpg: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+}
+
+TEST(ImageFolder, TellsOfClassesThatCannotBeLookedAt) {
+  const TemporaryFolder folder;
+  const std::string root = folder.path().string();
+  folder.write("ant/1.ppm", load_picture("rgb.ppm"));
+  folder.write("far/1.ppm", load_picture("rgb.ppm"));
+  fs::create_directory_symlink(folder.path() / "far", folder.path() / "bee");
+  EXPECT_EQ(open_image_folder(root)->class_names(), (std::vector<std::string>{"ant", "bee", "far"}));
+
+  const fs::path broken = folder.path() / "cow", loop = folder.path() / "dog";
+  const auto error = [&] { return message_of<IoError>([&] { open_image_folder(root); }); };
+  fs::create_directory_symlink("nowhere", broken);
+  EXPECT_EQ(error(), "[image_folder] " + broken.string() +
+                         ": cannot tell whether it is a folder of a class: No such file or directory");
+  fs::remove(broken);
+  fs::create_directory_symlink("dog", loop);
+  EXPECT_EQ(error(),
+            "[image_folder] " + loop.string() +
+                ": cannot tell whether it is a folder of a class: Too many levels of symbolic links");
+  fs::rename(loop, folder.path() / ".dog");  // passed over, as all that begins with a dot
+  EXPECT_EQ(open_image_folder(root)->num_classes(), 3);
+}
+
+TEST(ImageFolder, FindsEachOfManyClassesAtOnce) {
+  // Many names to choose from, and few or many folders that each have to find theirs.
+  ImageFolderOptions options;
+  for (int i = 0; i < 1'000'000; ++i)
+    options.class_names.push_back("a_class_with_a_long_name_" + std::to_string(i));
+  const auto seconds_for = [&](int folders) {
+    const TemporaryFolder folder;
+    const auto image = load_picture("half.ppm");
+    for (int i = 0; i < folders; ++i) {
+      folder.write(options.class_names[options.class_names.size() - 1 - static_cast<size_t>(i)] + "/1.ppm",
+                   image);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(open_image_folder(folder.path(), options)->size(), folders);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const double few = seconds_for(3);
+  EXPECT_LT(seconds_for(1'500), 3 * few + 1.0);  // a search among all names for each takes a few ms a folder
 }
 
 TEST(OpenDataset, KnowsTheShippedDigits) {

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Reads the includes between the project's folders and fails on an upward one, a cycle, or a room that is too full.
+
+usage: .ci/check_includes.py [--list] [ROOT]
+
+A folder with sources is a room. The floors are core, ops, autograd, passes, nn from the bottom to the top; an include
+may lead to the same floor or to a lower one. Between rooms no path of includes may lead back to where it began. A room
+holds at most ROOM files. --list prints every room with what it includes.
+"""
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+FLOORS = ["core", "ops", "autograd", "passes", "nn"]
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+ROOM = 16
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:sinter/)?([^>"]+)[>"]')
+
+
+def read_includes(root):
+    """{room: {room that it includes: [(file, line number, included file)]}} and {room: number of files}."""
+    edges, sizes = defaultdict(lambda: defaultdict(list)), defaultdict(int)
+    for floor in FLOORS:
+        for path in sorted((root / floor).rglob("*")):
+            if path.suffix not in SOURCES:
+                continue
+            file = path.relative_to(root)
+            room = str(file.parent)
+            sizes[room] += 1
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = INCLUDE.match(line)
+                target = match and Path(match.group(1))
+                if not target or target.parts[0] not in FLOORS:
+                    continue
+                if not (root / target).exists():
+                    sys.exit(f"{file}:{number}: there is no {target}")
+                if str(target.parent) != room:
+                    edges[room][str(target.parent)].append((file, number, target))
+    return edges, sizes
+
+
+def cycles(edges):
+    """The groups of rooms that include each other in a circle: Tarjan's strongly connected components."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(room):
+        index[room] = low[room] = len(index)
+        stack.append(room)
+        for target in edges.get(room, {}):
+            if target not in index:
+                visit(target)
+                low[room] = min(low[room], low[target])
+            elif target in stack:
+                low[room] = min(low[room], index[target])
+        if low[room] == index[room]:
+            group = []
+            while not group or group[-1] != room:
+                group.append(stack.pop())
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for room in sorted(edges):
+        if room not in index:
+            visit(room)
+    return found
+
+
+def floor_of(room):
+    return FLOORS.index(room.split("/")[0])
+
+
+def main(arguments):
+    listing = "--list" in arguments
+    places = [a for a in arguments if not a.startswith("--")]
+    root = Path(places[0] if places else Path(__file__).parent.parent).resolve()
+    edges, sizes = read_includes(root)
+    if listing:
+        for room in sorted(sizes):
+            print(f"{room} ({sizes[room]}): {' '.join(sorted(edges.get(room, {})))}")
+    wrong = 0
+    for room in sorted(edges):
+        for target, places in sorted(edges[room].items()):
+            if floor_of(target) > floor_of(room):
+                for file, number, included in places:
+                    print(f"upward: {file}:{number} includes {included}")
+                    wrong += 1
+    for group in cycles(edges):
+        wrong += 1
+        print(f"cycle: {' <-> '.join(group)}")
+        for room in group:
+            for target in group:
+                for file, number, included in edges.get(room, {}).get(target, [])[:3]:
+                    print(f"    {file}:{number} includes {included}")
+    for room, size in sorted(sizes.items()):
+        if size > ROOM:
+            wrong += 1
+            print(f"full: {room} holds {size} files, more than {ROOM}")
+    print(f"{len(sizes)} rooms, {sum(sizes.values())} files, {wrong} findings")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

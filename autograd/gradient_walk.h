@@ -1,0 +1,53 @@
+// The walk of reverse-mode differentiation, whatever it walks on: recorded calls or the nodes of a job's
+// graph.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/ops/binary/binary.h>
+
+namespace sinter {
+
+/// The gradients that have arrived at calls whose turn has not come yet. `Call` is a handle of a call.
+template <class Call>
+class GradientWalk {
+ public:
+  /// A gradient of output `output` of the call, one of `outputs`; it is added to those that came before.
+  /// `order` is a topological order of calls: whatever reads a call's outputs has a higher one.
+  void arrive(uint64_t order, const Call& call, size_t outputs, size_t output, Tensor grad) {
+    auto [place, is_new] = pending_.try_emplace(order);
+    Pending& pending = place->second;
+    if (is_new) {
+      pending.call = call;
+      pending.grads.resize(outputs);
+    }
+    Tensor& sum = pending.grads[output];
+    sum = sum.defined() ? ops::add(sum, grad) : std::move(grad);
+  }
+
+  /// Visits the calls from the last to the first: `visit(call, grads)` may let more gradients arrive.
+  template <class Visit>
+  void run(Visit&& visit) {
+    while (!pending_.empty()) {
+      const auto last = std::prev(pending_.end());
+      const Pending pending = std::move(last->second);
+      pending_.erase(last);
+      visit(pending.call, std::span<const Tensor>(pending.grads));
+    }
+  }
+
+ private:
+  struct Pending {
+    Call call;
+    std::vector<Tensor> grads;
+  };
+  std::map<uint64_t, Pending> pending_;
+};
+
+}  // namespace sinter

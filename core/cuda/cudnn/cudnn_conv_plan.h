@@ -1,0 +1,63 @@
+// cuDNN's convolutions behind one small interface: a problem in, a plan out. How plans are found:
+// docs/cudnn.md.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <sinter/core/base/dtype.h>
+#include <sinter/core/base/layout.h>
+#include <sinter/core/runtime/backend.h>
+
+namespace sinter::cuda {
+
+/// Which tensor of y = conv(x, weight) is computed from the other two.
+enum class ConvPass : uint8_t { kForward, kGradInput, kGradWeight };
+
+/// Bytes by which the address of every tensor must divide.
+inline constexpr size_t kConvAlignment = 16;
+
+/// The most scratch that a plan may ask for unless a problem says otherwise.
+inline constexpr size_t kConvWorkspaceLimit = size_t{1} << 30;
+
+/// A convolution, up to the values. Extents do not depend on the layout; groups follow from the channels.
+struct ConvProblem {
+  int device = 0;
+  ConvPass pass = ConvPass::kForward;
+  DType dtype = DType::kFloat32;
+  Layout layout = Layout::kNCHW;
+  std::array<int64_t, 4> x{};       ///< images, channels, height, width
+  std::array<int64_t, 4> weight{};  ///< output channels, channels / groups, height, width
+  std::array<int64_t, 4> y{};       ///< images, output channels, height, width
+  std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  size_t workspace_limit = kConvWorkspaceLimit;
+
+  bool operator==(const ConvProblem&) const = default;
+};
+
+/// "forward float16 NHWC x(32,64,56,56) w(64,64,3,3) y(32,64,56,56) s1,1 p1,1 d1,1": all but device and
+/// limit.
+std::string to_string(const ConvProblem& problem);
+
+/// An algorithm that is ready to run. Safe to use from several threads.
+class ConvPlan {
+ public:
+  virtual ~ConvPlan() = default;
+  virtual size_t workspace_bytes() const = 0;
+  /// cuDNN's engine and its knobs, and the staging if there is one (core/cuda/conv_staging.h), for logs.
+  virtual const std::string& name() const = 0;
+  /// Queues the convolution; the pass says which of the three tensors is written. The stream's
+  /// device is the current one. Throws DeviceError.
+  virtual void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const = 0;
+};
+
+/// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and
+/// then remembered, up to settings::plan_limit() of them; nullptr if cuDNN has none. Does not time plans
+/// while any thread captures work (Capture in core/runtime/backend.h); what is captured needs its plans as
+/// long as it is launched. Throws DeviceError if cuDNN is not usable.
+std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem);
+
+}  // namespace sinter::cuda

@@ -1,0 +1,348 @@
+#include <algorithm>
+#include <set>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/executor/program.h>
+#include <sinter/core/op/call_observer.h>
+#include <sinter/core/plan/memory_plan.h>
+#include <sinter/core/runtime/backend.h>
+
+namespace sinter {
+namespace {
+
+constexpr size_t kAlignment = 64;  // of inputs on the CPU, for kernels that were chosen for aligned ones
+
+constexpr size_t kSmallConstant = 64 << 10;  // bytes of what is computed from nothing and then kept
+constexpr size_t kMostOutputSets = 16;       // that are watched for being let go of
+
+bool is_aligned(const Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.raw_data()) % kAlignment == 0;
+}
+
+/// Which roots live in the arena: results that are no views of inputs, leaves or constants.
+bool is_planned(const GraphValue& value) {
+  return value.base == nullptr && value.kind == GraphValue::Kind::kResult;
+}
+
+}  // namespace
+
+/// A node with everything that its kernel is given. Never moves: the parts refer to each other.
+struct Program::Call {
+  Call(const GraphNode& given, std::vector<const TensorSpec*> specs, std::vector<TensorSpec> output_specs,
+       std::vector<TensorView> all)
+      : node(given),
+        input_specs(std::move(specs)),
+        outputs(std::move(output_specs)),
+        views(std::move(all)),
+        infer(given.definition(), input_specs, given.attributes),
+        query(infer, outputs, std::span<const TensorView>(views).first(input_specs.size())) {}
+
+  std::span<const TensorView> input_views() const {
+    return std::span<const TensorView>(views).first(input_specs.size());
+  }
+  std::span<const TensorView> output_views() const {
+    return std::span<const TensorView>(views).subspan(input_specs.size());
+  }
+
+  const GraphNode& node;
+  const std::vector<const TensorSpec*> input_specs;
+  const std::vector<TensorSpec> outputs;
+  std::vector<TensorView> views;  // inputs, then outputs
+  const InferContext infer;
+  const KernelQuery query;
+  KernelChoice choice;
+};
+
+/// Where an input of the graph lies in a run, and who must be told.
+struct Program::InputPlace {
+  struct Reader {
+    Call* call = nullptr;
+    size_t input = 0;
+    size_t offset = 0;
+  };
+  size_t index = 0;
+  std::byte* data = nullptr;
+  Tensor own = {};  // a copy, for inputs that cannot be read where they are
+  std::vector<Reader> readers = {};
+};
+
+Program::Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options)
+    : graph_(std::move(graph)), device_(device) {
+  for (size_t i = 0; i < graph_->inputs().size(); ++i) {
+    const GraphValue* const value = graph_->inputs()[i];
+    InputPlace& place = input_places_[value];
+    place.index = i;
+    place.own = Tensor::empty(value->spec);
+    place.data = static_cast<std::byte*>(place.own.raw_data());
+  }
+  find_preparation();
+  plan(options);
+  make_calls();
+  choose_kernels();
+  may_capture_ = options.capture && backend_of(device_).can_capture();
+  if (device_.is_cpu()) {
+    for (auto& [value, place] : input_places_) place.own = {};
+  }
+}
+
+Program::~Program() = default;
+
+void Program::find_preparation() {
+  std::set<const Storage*> mutated;
+  const std::vector<GraphNode*> nodes = graph_->nodes();
+  for (const GraphNode* node : nodes) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->input(i) != nullptr && node->definition().input_def(i).mutated) {
+        mutated.insert(node->input(i)->root().tensor.storage().get());
+      }
+    }
+  }
+  // Unchanging, and worth room that is its own for as long as the program lives.
+  const auto is_unchanging = [&](const GraphUse& use) {
+    if (use.value == nullptr) return true;
+    const GraphValue& root = use.value->root();
+    return root.is_memory() ? !mutated.contains(root.tensor.storage().get())
+                            : root.kind == GraphValue::Kind::kResult && preparation_.contains(root.producer);
+  };
+  for (const GraphNode* node : nodes) {
+    if (node->definition().mutates() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
+    const auto is_small = [](const GraphValue* value) { return value->spec.bytes() <= kSmallConstant; };
+    // In training, what does not depend on the inputs is mostly made of numbers: not worth much room.
+    if ((node->inputs.empty() || !mutated.empty()) && !std::ranges::all_of(node->outputs, is_small)) continue;
+    preparation_.insert(node);
+  }
+}
+
+void Program::plan(const ProgramOptions& options) {
+  const std::vector<GraphNode*> nodes = graph_->nodes();
+  struct Lifetime {
+    int first = 0;
+    int last = 0;
+  };
+  std::map<const GraphValue*, Lifetime> lifetimes;
+  const int end = static_cast<int>(nodes.size());
+  for (int step = 0; step < end; ++step) {
+    for (const GraphUse& use : nodes[static_cast<size_t>(step)]->inputs) {
+      if (use.value != nullptr && is_planned(use.value->root())) lifetimes[&use.value->root()].last = step;
+    }
+    for (const GraphValue* value : nodes[static_cast<size_t>(step)]->outputs) {
+      if (!is_planned(*value)) continue;
+      lifetimes[value] = {step, step};
+    }
+  }
+  for (auto& [value, lifetime] : lifetimes) {
+    if (preparation_.contains(value->producer)) lifetime = {0, end};
+  }
+  for (const GraphUse& use : graph_->outputs()) {
+    if (is_planned(use.value->root())) lifetimes[&use.value->root()].last = end;
+  }
+  // Which value's buffer a value shares because it is written over it.
+  std::map<const GraphValue*, const GraphValue*> over;
+  const auto buffer_of = [&](const GraphValue* value) {
+    const auto found = over.find(value);
+    return found != over.end() ? found->second : value;
+  };
+  for (int step = 0; options.write_in_place && step < end; ++step) {
+    const GraphNode& node = *nodes[static_cast<size_t>(step)];
+    if (preparation_.contains(&node) || !node.traits().elementwise || node.outputs.size() != 1 ||
+        !is_planned(*node.outputs[0]))
+      continue;
+    const GraphValue& output = *node.outputs[0];
+    for (const GraphUse& use : node.inputs) {
+      if (use.value == nullptr || use.value->spec != output.spec || !is_planned(use.value->root())) continue;
+      const GraphValue* const buffer = buffer_of(&use.value->root());
+      if (use.value->root().spec.bytes() != output.spec.bytes() || lifetimes.at(buffer).last != step)
+        continue;
+      // Another input in that buffer may be read at other places: a part of it that is broadcast.
+      const bool is_read_apart = std::ranges::any_of(node.inputs, [&](const GraphUse& other) {
+        return other.value != nullptr && other.value->spec != output.spec &&
+               buffer_of(&other.value->root()) == buffer;
+      });
+      if (is_read_apart) continue;
+      lifetimes.at(buffer).last = lifetimes.at(&output).last;
+      lifetimes.erase(&output);
+      over[&output] = buffer;
+      break;
+    }
+  }
+  std::vector<const GraphValue*> roots;
+  std::vector<BufferLifetime> buffers;
+  for (const auto& [value, lifetime] : lifetimes) {
+    roots.push_back(value);
+    buffers.push_back(options.reuse_memory
+                          ? BufferLifetime{value->spec.bytes(), lifetime.first, lifetime.last}
+                          : BufferLifetime{value->spec.bytes(), 0, end});
+  }
+  const MemoryPlan plan = plan_memory(buffers);
+  for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
+  for (const auto& [value, buffer] : over) offsets_[value] = offsets_.at(buffer);
+  stats_.arena_bytes = plan.bytes;
+  stats_.least_arena_bytes = plan.lower_bound;
+  arena_ = Storage::allocate(plan.bytes, device_);
+}
+
+std::byte* Program::address_of(const GraphValue& value) const {
+  size_t offset = 0;
+  const GraphValue* root = &value;
+  for (; root->base != nullptr; root = root->base) offset += root->base_offset;
+  if (root->kind == GraphValue::Kind::kInput) return input_places_.at(root).data + offset;
+  if (root->is_memory()) return static_cast<std::byte*>(root->tensor.raw_data()) + offset;
+  return static_cast<std::byte*>(arena_->data()) + offsets_.at(root) + offset;
+}
+
+void Program::make_calls() {
+  std::set<const Storage*> mutated;
+  for (const GraphNode* node : graph_->nodes()) {
+    if (node->is_view()) continue;
+    std::vector<const TensorSpec*> specs;
+    std::vector<TensorSpec> outputs;
+    std::vector<TensorView> views;
+    for (const GraphUse& use : node->inputs) {
+      specs.push_back(use.value != nullptr ? &use.value->spec : nullptr);
+      views.push_back(use.value != nullptr ? TensorView{address_of(*use.value), use.value->spec.shape,
+                                                        use.value->spec.dtype, true}
+                                           : TensorView{});
+    }
+    for (const GraphValue* value : node->outputs) {
+      outputs.push_back(value->spec);
+      views.push_back({address_of(*value), value->spec.shape, value->spec.dtype, true});
+    }
+    auto& calls = preparation_.contains(node) ? preparation_calls_ : calls_;
+    calls.push_back(std::make_unique<Call>(*node, std::move(specs), std::move(outputs), std::move(views)));
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      const GraphValue* const value = node->input(i);
+      if (value == nullptr) continue;
+      const GraphValue& root = value->root();
+      if (preparation_.contains(node) && root.kind == GraphValue::Kind::kLeaf) {
+        prepared_versions_[root.tensor.storage()] = 0;
+      }
+      if (root.kind == GraphValue::Kind::kInput) {
+        InputPlace& place = input_places_.at(&root);
+        place.readers.push_back(
+            {calls.back().get(), i, static_cast<size_t>(address_of(*value) - place.data)});
+      }
+      if (node->definition().input_def(i).mutated && mutated.insert(root.tensor.storage().get()).second) {
+        mutated_.push_back(root.tensor.storage());
+      }
+    }
+  }
+  stats_.calls = calls_.size();
+  stats_.preparation_calls = preparation_calls_.size();
+}
+
+void Program::choose_kernels() {
+  Backend& backend = backend_of(device_);
+  backend.make_current(device_.index);
+  for (const auto* calls : {&preparation_calls_, &calls_}) {
+    for (const auto& call : *calls) {
+      call->choice = choose_kernel(*call->node.op, device_, call->query);
+      stats_.workspace_bytes = std::max(stats_.workspace_bytes, call->choice.workspace_bytes);
+    }
+  }
+  workspace_ = Storage::allocate(stats_.workspace_bytes, device_);
+}
+
+std::vector<ProgramCall> Program::calls() const {
+  std::vector<ProgramCall> all;
+  for (const auto& call : calls_) {
+    all.push_back({&call->node, call->choice.kernel->name,
+                   call->choice.prepared != nullptr ? call->choice.prepared->detail() : std::string()});
+  }
+  return all;
+}
+
+void Program::bind_inputs(std::span<const Tensor> inputs) {
+  SINTER_CHECK(inputs.size() == input_places_.size(), "[job] expected {} inputs but got {}",
+               input_places_.size(), inputs.size());
+  for (auto& [value, place] : input_places_) {
+    const Tensor& input = inputs[place.index];
+    SINTER_CHECK(input.defined() && input.spec() == value->spec, "[job] expected input '{}' of {} but got {}",
+                 value->name, value->spec, input.defined() ? sinter::to_string(input.spec()) : "none");
+    const bool in_place = device_.is_cpu() && is_aligned(input);
+    if (!in_place) {
+      if (!place.own.defined()) place.own = Tensor::empty(value->spec);
+      copy_bytes(place.own.raw_data(), device_, input.raw_data(), device_, value->spec.bytes());
+    }
+    auto* const data = static_cast<std::byte*>(in_place ? input.raw_data() : place.own.raw_data());
+    if (data == place.data) continue;
+    place.data = data;
+    for (const auto& [call, i, offset] : place.readers) call->views[i].data = data + offset;
+  }
+}
+
+void Program::run_call(const Call& call, const Stream& stream) const {
+  const NamedRange range(backend_of(device_), call.node.op->name().c_str());
+  const CallScope scope(call.node.scope);
+  run_kernel(*call.node.op, call.choice, call.query,
+             KernelContext(call.input_views(), call.output_views(), call.node.attributes, stream,
+                           workspace_->data(), call.choice.workspace_bytes, call.choice.prepared.get()));
+}
+
+void Program::prepare_leaves() {
+  const auto is_current = [](const auto& entry) { return entry.first->version() == entry.second; };
+  if (runs_ > 0 && std::ranges::all_of(prepared_versions_, is_current)) return;
+  const Stream stream = current_stream(device_);
+  for (const auto& call : preparation_calls_) run_call(*call, stream);
+  for (auto& [storage, version] : prepared_versions_) version = storage->version();
+}
+
+void Program::run_calls() {
+  const Stream stream = current_stream(device_);
+  for (const auto& call : calls_) run_call(*call, stream);
+}
+
+void Program::try_capture() {
+  may_capture_ = false;  // once
+  try {
+    Capture capture(device_);
+    run_calls();
+    captured_ = capture.end();
+  } catch (const Error& error) {
+    log::warning("[job] the step cannot be captured and runs call by call: {}", error.what());
+    return;
+  }
+  for (const auto& call : calls_) captured_->keep(call->choice.prepared);
+  stats_.captured = true;
+}
+
+std::vector<Tensor> Program::take_outputs() {
+  // Tensors that were given out and let go of since are given out again.
+  const auto is_free = [](const std::vector<Tensor>& set) {
+    return std::ranges::all_of(set, [](const Tensor& tensor) { return tensor.storage().use_count() == 1; });
+  };
+  auto set = std::ranges::find_if(output_sets_, is_free);
+  if (set == output_sets_.end()) {
+    if (output_sets_.size() == kMostOutputSets)
+      output_sets_.erase(output_sets_.begin());  // its holders keep it
+    std::vector<Tensor> made;
+    for (const GraphUse& use : graph_->outputs()) made.push_back(Tensor::empty(use.value->spec));
+    set = output_sets_.insert(output_sets_.end(), std::move(made));
+  }
+  std::vector<Tensor> given;
+  for (size_t i = 0; i < set->size(); ++i) {
+    const GraphValue& value = *graph_->outputs()[i].value;
+    copy_bytes((*set)[i].raw_data(), device_, address_of(value), device_, value.spec.bytes());
+    given.push_back((*set)[i].detach());  // a handle of its own, so that the set's can be told apart
+  }
+  return given;
+}
+
+std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
+  Backend& backend = backend_of(device_);
+  backend.make_current(device_.index);
+  bind_inputs(inputs);
+  // The first run loads the code of all kernels, which a capture had better not do.
+  prepare_leaves();
+  const bool observed = call_observer() != nullptr;
+  if (may_capture_ && runs_ > 0 && !observed) try_capture();
+  if (captured_ != nullptr && !observed) {
+    captured_->launch(current_stream(device_));
+  } else {
+    run_calls();
+  }
+  ++runs_;
+  for (const auto& storage : mutated_) storage->bump_version();
+  return take_outputs();
+}
+
+}  // namespace sinter

@@ -1,0 +1,101 @@
+// Program: a graph made ready to run any number of times. Kernels, their plans, scratch and the place of
+// every intermediate tensor are decided when it is made; a run allocates nothing and looks nothing up.
+//
+// Calls that depend on nothing but leaves which no call changes, such as weights folded for inference, are
+// the *preparation*: they run when such a leaf has changed since (Storage::version), not at every run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sinter/core/graph/graph.h>
+#include <sinter/core/op/dispatch.h>
+
+namespace sinter {
+
+struct ProgramOptions {
+  /// Intermediate tensors that do not live at once share memory.
+  bool reuse_memory = true;
+  /// Outputs of elementwise ops are written over inputs that nobody needs afterwards.
+  bool write_in_place = true;
+  /// On devices that can, the second run captures all calls, and from then on a run is one launch; but for
+  /// runs in which a CallObserver is installed, which wants to see each call.
+  bool capture = true;
+};
+
+/// What a program needs.
+struct ProgramStats {
+  size_t preparation_calls = 0;  ///< calls that run only when leaves have changed
+  size_t calls = 0;              ///< kernels that a run starts, at least
+  size_t arena_bytes = 0;        ///< for intermediate tensors
+  size_t least_arena_bytes = 0;  ///< the largest sum of intermediate tensors that live at once
+  size_t workspace_bytes = 0;    ///< scratch, shared by all calls
+  bool captured = false;         ///< a run is one launch
+};
+
+/// One call of a program, for reports.
+struct ProgramCall {
+  const GraphNode* node = nullptr;
+  std::string kernel;  ///< its name
+  std::string detail;  ///< what it prepared, in a few words
+};
+
+class Program {
+ public:
+  /// Prepares `graph`, whose tensors are all on `device`, for the calling thread's current stream. Throws
+  /// Unsupported where an op has no kernel, and OutOfMemory.
+  Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options = {});
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// Runs on inputs of the specs that the graph says, in its order, and gives its outputs, whose memory is
+  /// reused by a later run once nobody else holds them. Does not wait for the device. Throws InvalidArgument
+  /// for other inputs. Not to be called from two threads at once.
+  std::vector<Tensor> run(std::span<const Tensor> inputs);
+
+  const Graph& graph() const { return *graph_; }
+  const ProgramStats& stats() const { return stats_; }
+  /// All calls in the order in which they run, views left out.
+  std::vector<ProgramCall> calls() const;
+
+ private:
+  struct Call;
+  struct InputPlace;
+
+  void plan(const ProgramOptions& options);
+  void make_calls();
+  void choose_kernels();
+  std::byte* address_of(const GraphValue& value) const;
+  void bind_inputs(std::span<const Tensor> inputs);
+  void find_preparation();
+  void prepare_leaves();
+  void run_calls();
+  void run_call(const Call& call, const Stream& stream) const;
+  void try_capture();
+  std::vector<Tensor> take_outputs();
+
+  std::unique_ptr<const Graph> graph_;
+  Device device_;
+  ProgramStats stats_;
+  std::shared_ptr<Storage> arena_;
+  std::shared_ptr<Storage> workspace_;
+  std::map<const GraphValue*, size_t> offsets_;  // in the arena, of roots
+  std::map<const GraphValue*, InputPlace> input_places_;
+  std::vector<std::unique_ptr<Call>> calls_;
+  std::set<const GraphNode*> preparation_;
+  std::vector<std::unique_ptr<Call>> preparation_calls_;
+  std::map<std::shared_ptr<Storage>, uint64_t> prepared_versions_;  // of the leaves that it reads
+  std::vector<std::shared_ptr<Storage>> mutated_;                   // leaves that a run changes
+  bool may_capture_ = false;
+  int64_t runs_ = 0;
+  std::shared_ptr<CapturedWork> captured_;
+  std::vector<std::vector<Tensor>> output_sets_;  // of earlier runs, to be used again
+};
+
+}  // namespace sinter

@@ -1,0 +1,34 @@
+// Effects on the host: what a forward pass changes there besides computing tensors.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+namespace sinter {
+
+/// Takes the effects of a forward pass that is recorded, to repeat them whenever the pass is repeated without
+/// its code being run.
+class HostEffectRecorder {
+ public:
+  virtual ~HostEffectRecorder() = default;
+  virtual void record(std::function<void()> effect) = 0;
+};
+
+/// Makes `recorder` take the effects of this thread instead of their being run, nullptr ends that; gives the
+/// one before. It is not owned.
+HostEffectRecorder* set_host_effect_recorder(HostEffectRecorder* recorder);
+HostEffectRecorder* host_effect_recorder();
+
+/// Runs `effect` now, or hands it to the thread's recorder. Modules change counters in this way and in no
+/// other, so that whoever replays a forward pass can do so too:
+/// `host_effect([count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });`
+template <class Effect>
+void host_effect(Effect&& effect) {
+  if (HostEffectRecorder* const recorder = host_effect_recorder()) [[unlikely]] {
+    recorder->record(std::forward<Effect>(effect));
+  } else {
+    effect();
+  }
+}
+
+}  // namespace sinter

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include <sinter/core/graph/tracer.h>
+#include <sinter/core/op/node.h>
+#include <sinter/core/tensor/trace_access.h>
+
+namespace sinter {
+
+Tracer::Tracer(Graph& graph, GraphNode* before)
+    : graph_(graph),
+      before_(before),
+      previous_(set_call_tracer(this)),
+      previous_recorder_(set_host_effect_recorder(this)) {}
+
+Tracer::~Tracer() {
+  set_call_tracer(previous_);
+  set_host_effect_recorder(previous_recorder_);
+}
+
+Tensor Tracer::tensor(const GraphUse& use) const {
+  if (use.value == nullptr) return {};
+  return TraceAccess::make(use.value->spec, use.value->shared_from_this(), use.differentiable);
+}
+
+GraphUse Tracer::use_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  if (tensor.is_traced()) {
+    auto& value = static_cast<GraphValue&>(*TraceAccess::value(tensor));
+    SINTER_CHECK(value.graph == &graph_, "[trace] {}, {}, came into another trace", value.description(),
+                 tensor.spec());
+    return {&value, tensor.requires_grad()};
+  }
+  SINTER_CHECK(
+      tensor.is_leaf(),
+      "[trace] a tensor of {} that eager code computed with a gradient came into a job, which cannot "
+      "differentiate through it; detach() it",
+      tensor.spec());
+  const auto kind = tensor.requires_grad() || graph_.is_leaf(tensor) ? GraphValue::Kind::kLeaf
+                                                                     : GraphValue::Kind::kConstant;
+  return {&graph_.memory(tensor, kind), tensor.requires_grad()};
+}
+
+bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs) const {
+  bool any = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = inputs[i];
+    if (!input.defined()) continue;
+    any = true;
+    if (input.is_traced() || input.requires_grad() || graph_.is_leaf(input) ||
+        op.definition.input_def(i).mutated) {
+      return true;
+    }
+  }
+  return !any;
+}
+
+void Tracer::check_mutated(const Op& op, size_t i, const Tensor& input) const {
+  const char* const name = op.definition.input_def(i).name.c_str();
+  SINTER_CHECK(
+      !input.is_traced() || static_cast<const GraphValue&>(*TraceAccess::value(input)).root().is_memory(),
+      "[trace] {} cannot change '{}' in place: it is {}, which only exists while the job runs; use an op "
+      "that gives a new tensor",
+      op.name(), name, TraceAccess::value(input)->description());
+  SINTER_CHECK(
+      input.is_traced() || !folded_.contains(input.storage().get()),
+      "[trace] {} cannot change '{}' in place: the job took its earlier contents for a constant; register "
+      "it as a buffer of the model",
+      op.name(), name);
+}
+
+std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Tensor> inputs,
+                                                const Attributes& attributes, std::span<const TensorSpec>) {
+  if (!belongs(op, inputs)) {
+    for (const Tensor& input : inputs) {
+      if (input.defined() && folded_.insert(input.storage().get()).second)
+        folded_alive_.push_back(input.storage());
+    }
+    return std::nullopt;
+  }
+  const OpDef& def = op.definition;
+  std::vector<GraphUse> uses;
+  bool differentiable = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined() && def.input_def(i).mutated) {
+      check_mutated(op, i, inputs[i]);
+      if (!inputs[i].is_traced()) graph_.memory(inputs[i], GraphValue::Kind::kLeaf);
+    }
+    uses.push_back(use_of(inputs[i]));
+    differentiable = differentiable || uses.back().differentiable;
+  }
+  const GraphNode& node = graph_.insert(before_, op, std::move(uses), attributes, scope_);
+  const bool records = differentiable && grad_enabled() && def.gradient != nullptr;
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    outputs.push_back(tensor({node.outputs[i], records && def.outputs[i].differentiable &&
+                                                   is_float(node.outputs[i]->spec.dtype)}));
+  }
+  return outputs;
+}
+
+}  // namespace sinter

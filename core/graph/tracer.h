@@ -1,0 +1,63 @@
+// Tracer: turns the calls of ops that a thread makes into nodes of a graph.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sinter/core/graph/graph.h>
+#include <sinter/core/graph/host_effect.h>
+#include <sinter/core/op/call_tracer.h>
+
+namespace sinter {
+
+/// As long as it lives, calls of ops on this thread become nodes of `graph` where they depend on what a run
+/// of the job decides: where an input is traced, or is or lies in a leaf, where the op changes an input, and
+/// where it has none. All other calls run at once, and their results are constants of the job: masks that a
+/// model makes from nothing but its options.
+///
+/// Whatever changes on the host (core/graph/host_effect.h) is collected.
+///
+/// Rewrites use it too: replacements are written with the op functions that users call.
+class Tracer final : public CallTracer, public HostEffectRecorder {
+ public:
+  /// New nodes stand before `before`, or at the end for nullptr.
+  explicit Tracer(Graph& graph, GraphNode* before = nullptr);
+  ~Tracer() override;
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  /// A traced tensor for a value of the graph.
+  Tensor tensor(const GraphUse& use) const;
+  Tensor tensor(GraphValue& value) const { return tensor({&value, false}); }
+  /// What stands for a tensor in the graph: undefined tensors stand for none. A tensor that has an array
+  /// becomes a constant of the job unless it is known as a leaf.
+  GraphUse use_of(const Tensor& tensor);
+
+  /// Where new nodes are said to come from; the one before.
+  std::string set_scope(std::string scope) { return std::exchange(scope_, std::move(scope)); }
+  void set_place(GraphNode* before) { before_ = before; }
+  Graph& graph() const { return graph_; }
+  /// What the traced code wanted to do on the host, in order.
+  const std::vector<std::function<void()>>& host_effects() const { return effects_; }
+
+  std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
+                                          const Attributes& attributes,
+                                          std::span<const TensorSpec> specs) override;
+  void record(std::function<void()> effect) override { effects_.push_back(std::move(effect)); }
+
+ private:
+  bool belongs(const Op& op, std::span<const Tensor> inputs) const;
+  void check_mutated(const Op& op, size_t i, const Tensor& input) const;
+
+  Graph& graph_;
+  GraphNode* before_;
+  std::string scope_;
+  std::vector<std::function<void()>> effects_;
+  std::set<const Storage*> folded_;                     // read by calls that ran at once
+  std::vector<std::shared_ptr<Storage>> folded_alive_;  // so that none of their addresses is used again
+  CallTracer* previous_;
+  HostEffectRecorder* previous_recorder_;
+};
+
+}  // namespace sinter

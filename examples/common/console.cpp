@@ -1,0 +1,39 @@
+#include "common/console.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace sinter::examples {
+namespace {
+
+int first_failure = 0;
+
+void note_failure(bool good) {
+  if (!good && first_failure == 0) first_failure = errno != 0 ? errno : EIO;
+}
+
+}  // namespace
+
+void set_up_console() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
+}
+
+void say(std::string_view text) {
+  errno = 0;
+  note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+}
+
+void complain(std::string_view line) {
+  const std::string text = std::string(line) + '\n';
+  std::fflush(stdout);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+std::string output_failure() {
+  errno = 0;
+  note_failure(std::fflush(stdout) == 0);
+  return first_failure == 0 ? "" : std::generic_category().message(first_failure);
+}
+
+}  // namespace sinter::examples

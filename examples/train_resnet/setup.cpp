@@ -1,0 +1,199 @@
+#include "setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/nn/data/formats/open_dataset.h>
+#include <sinter/nn/optim/adam.h>
+#include <sinter/nn/optim/sgd.h>
+
+namespace train_resnet {
+
+using namespace sinter;
+using nn::data::Dataset;
+
+namespace {
+
+/// The digits lie at the same place beside the program where it is built and where it is installed.
+std::string digits_folder() {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  return (program.parent_path() / SINTER_DIGITS).lexically_normal();
+}
+
+std::string size_text(const nn::data::Image& image) {
+  return fmt::format("{}x{}", image.width, image.height);
+}
+
+/// Throws unless the images that are looked at, at most 1,000 of them, have the size of the first.
+void check_one_size(const Dataset& dataset) {
+  const std::string first = size_text(dataset.get(0).image);
+  const int64_t count = std::min<int64_t>(dataset.size(), 1000);
+  for (int64_t i = 1; i < count; ++i) {
+    const int64_t index = i * dataset.size() / count;
+    const std::string size = size_text(dataset.get(index).image);
+    if (size == first) continue;
+    throw InvalidArgument(
+        fmt::format("the images differ in size: image 0 has {} pixels, image {} {}; --image-size 224 (say) "
+                    "trains on crops "
+                    "of one size",
+                    first, index, size));
+  }
+}
+
+}  // namespace
+
+Data open_data(const Options& options) {
+  namespace fs = std::filesystem;
+  const std::string folder = options.data.empty() ? digits_folder() : options.data;
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) throw IoError(fmt::format("--data {}: there is no such folder", folder));
+  if (!fs::is_directory(folder, ignored))
+    throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
+  auto [train, test, kind] = nn::data::open_dataset(folder);
+  if (options.image_size == 0) {  // small images are decoded once and kept
+    if (train->size() > 0) check_one_size(*train);
+    train = nn::data::preload(*train);
+    test = nn::data::preload(*test);
+  }
+  return {std::move(train), std::move(test), options.data.empty() ? "handwritten digits" : folder,
+          std::move(kind)};
+}
+
+// Sums of whole numbers, so that threads do not change them.
+nn::data::Normalization measure_normalization(const Dataset& dataset) {
+  const int64_t count = std::min<int64_t>(dataset.size(), 5000);
+  const auto channels = static_cast<size_t>(dataset.get(0).image.channels);
+  std::vector<uint64_t> sum(channels), squares(channels);
+  uint64_t pixels = 0;
+  std::mutex mutex;
+  parallel_for(count, 16, [&](int64_t begin, int64_t end) {
+    std::vector<uint64_t> own_sum(channels), own_squares(channels);
+    uint64_t own_pixels = 0;
+    nn::data::Sample sample;
+    for (int64_t i = begin; i < end; ++i) {
+      dataset.read(i * dataset.size() / count, sample, {});
+      const auto& bytes = sample.image.pixels;
+      for (size_t j = 0; j < bytes.size(); ++j) {
+        own_sum[j % channels] += bytes[j];
+        own_squares[j % channels] += uint64_t{bytes[j]} * bytes[j];
+      }
+      own_pixels += bytes.size() / channels;
+    }
+    const std::lock_guard lock(mutex);
+    for (size_t c = 0; c < channels; ++c) {
+      sum[c] += own_sum[c];
+      squares[c] += own_squares[c];
+    }
+    pixels += own_pixels;
+  });
+  nn::data::Normalization normalization{{}, {}};
+  for (size_t c = 0; c < channels; ++c) {
+    const double mean = static_cast<double>(sum[c]) / static_cast<double>(pixels) / 255.0;
+    const double square = static_cast<double>(squares[c]) / static_cast<double>(pixels) / (255.0 * 255.0);
+    normalization.mean.push_back(static_cast<float>(mean));
+    normalization.std.push_back(static_cast<float>(std::sqrt(std::max(square - mean * mean, 1e-6))));
+  }
+  return normalization;
+}
+
+nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
+                                                 const nn::data::Normalization& normalization) {
+  nn::data::Transforms transforms;
+  if (options.image_size > 0) {
+    transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
+  } else if (*options.crop_padding > 0) {
+    const bool reflect = *options.crop_mode == "reflect";
+    transforms.push_back(nn::data::pad_crop(
+        *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
+  }
+  if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
+  return {.batch_size = std::min(*options.batch, train.size()),
+          .shuffle = true,
+          .drop_last = true,
+          .seed = options.seed,
+          .workers = options.workers,
+          .device = device,
+          .dtype = compute_dtype(options),
+          .layout = *options.layout,
+          .normalization = normalization,
+          .transforms = transforms,
+          .read_timeout = options.read_timeout};
+}
+
+nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
+                                                const nn::data::Normalization& normalization) {
+  nn::data::Transforms transforms;
+  if (options.image_size > 0) {
+    transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
+  }
+  return {.batch_size = 250,
+          .workers = options.workers,
+          .device = device,
+          .dtype = compute_dtype(options),
+          .layout = *options.layout,
+          .normalization = normalization,
+          .transforms = transforms,
+          .read_timeout = options.read_timeout};
+}
+
+nn::ResNet make_model(const Options& options, const Dataset& train) {
+  const nn::data::Image image = train.get(0).image;
+  const int64_t size = options.image_size > 0 ? options.image_size : image.height;
+  const nn::CifarResNetOptions cifar{
+      .classes = train.num_classes(), .in_channels = image.channels, .layout = *options.layout};
+  const nn::ResNetOptions imagenet{.classes = train.num_classes(),
+                                   .in_channels = image.channels,
+                                   .layout = *options.layout,
+                                   .small_stem = size <= 64};
+  if (options.model == "resnet20") return nn::resnet20(cifar);
+  if (options.model == "resnet32") return nn::resnet32(cifar);
+  if (options.model == "resnet44") return nn::resnet44(cifar);
+  if (options.model == "resnet56") return nn::resnet56(cifar);
+  if (options.model == "resnet110") return nn::resnet110(cifar);
+  if (options.model == "resnet18") return nn::resnet18(imagenet);
+  if (options.model == "resnet34") return nn::resnet34(imagenet);
+  if (options.model == "resnet50") return nn::resnet50(imagenet);
+  if (options.model == "resnet101") return nn::resnet101(imagenet);
+  return nn::resnet152(imagenet);
+}
+
+std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {
+  const std::vector<nn::Parameter> all = model.parameters();
+  const std::vector<nn::ParameterGroup> groups =
+      options.decay_norms ? std::vector<nn::ParameterGroup>{{.parameters = all}} : nn::decay_groups(all);
+  if (options.optimizer == "adamw") {
+    return std::make_unique<nn::AdamW>(
+        groups, nn::AdamWOptions{
+                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
+  }
+  return std::make_unique<nn::Sgd>(groups,
+                                   nn::SgdOptions{.momentum = options.momentum,
+                                                  .weight_decay = *options.weight_decay,
+                                                  .nesterov = options.nesterov && options.momentum > 0});
+}
+
+nn::Schedule make_schedule(const Options& options, int64_t steps) {
+  const double lr = *options.lr;
+  const auto warmup = static_cast<int64_t>(options.warmup * static_cast<double>(steps));
+  const int64_t rest = std::max<int64_t>(steps - warmup, 1);
+  if (options.schedule == "one-cycle") {
+    return nn::OneCycleSchedule{.peak = lr,
+                                .steps = std::max<int64_t>(steps, 2),
+                                .rising = options.warmup,
+                                .anneal = nn::Anneal::kLinear};
+  }
+  if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
+  if (options.schedule == "polynomial")
+    return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
+  if (options.schedule == "step") {
+    return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
+  }
+  return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
+}
+
+}  // namespace train_resnet

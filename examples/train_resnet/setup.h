@@ -1,0 +1,40 @@
+// What a run is made of, as its options say: data, loaders, model, optimiser, schedule.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/models/resnet.h>
+#include <sinter/nn/optim/optimizer.h>
+#include <sinter/nn/schedule/schedule.h>
+
+#include "options.h"
+
+namespace train_resnet {
+
+struct Data {
+  std::shared_ptr<const sinter::nn::data::Dataset> train, test;
+  std::string name, kind;
+};
+
+/// Opens --data; images of one size are decoded and kept. Throws Error that names the option to change.
+Data open_data(const Options& options);
+
+/// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
+sinter::nn::data::Normalization measure_normalization(const sinter::nn::data::Dataset& dataset);
+
+sinter::nn::data::DataLoaderOptions train_loader_options(
+    const Options& options, sinter::Device device, const sinter::nn::data::Dataset& train,
+    const sinter::nn::data::Normalization& normalization);
+sinter::nn::data::DataLoaderOptions test_loader_options(const Options& options, sinter::Device device,
+                                                        const sinter::nn::data::Normalization& normalization);
+
+/// A model with fresh weights, on the CPU.
+sinter::nn::ResNet make_model(const Options& options, const sinter::nn::data::Dataset& train);
+std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options,
+                                                      const sinter::nn::ResNet& model);
+/// The learning rate over `steps` steps.
+sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
+
+}  // namespace train_resnet

@@ -1,0 +1,37 @@
+// How long a device works on training steps, apart from the waiting in between.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include <sinter/core/runtime/backend.h>
+
+namespace train_resnet {
+
+/// Adds up the time from begin() to end() as the device's stream passes these points: work that is queued on
+/// a GPU counts when it runs, whenever the host had queued it. A gap in which the device has nothing to do,
+/// since no batch was there, lies between end() and the next begin().
+class StepTimer {
+ public:
+  explicit StepTimer(sinter::Device device) : device_(device) {}
+
+  void begin();
+  void end();
+
+  /// Seconds of all steps that were timed since the last call. Waits for the device.
+  double take_seconds();
+
+ private:
+  using Mark = std::unique_ptr<sinter::TimeMark>;
+
+  Mark mark() const;
+  void read(size_t keep);
+
+  sinter::Device device_;
+  Mark begun_;
+  std::deque<std::pair<Mark, Mark>> unread_;
+  double seconds_ = 0.0;
+};
+
+}  // namespace train_resnet

@@ -1,0 +1,94 @@
+// What a run tells of itself: a line per epoch, the CSV log and the JSON report.
+#include <algorithm>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <sinter/core/runtime/backend.h>
+
+#include "common/console.h"
+#include "outputs.h"
+#include "trainer.h"
+
+namespace train_resnet {
+
+using namespace sinter;
+
+namespace {
+
+constexpr const char* kLogHeader =
+    "epoch,steps,learning_rate,loss,train_accuracy,test_accuracy,test_top5,img_s,compute_img_s,seconds,"
+    "peak_bytes,skipped_steps";
+
+/// "12 MB" or "3.45 GB".
+std::string format_bytes(size_t bytes) {
+  const double count = static_cast<double>(bytes);
+  return count < 1e9 ? fmt::format("{:.0f} MB", count / 1e6) : fmt::format("{:.2f} GB", count / 1e9);
+}
+
+double rate(int64_t images, double seconds) {
+  return static_cast<double>(images) / std::max(seconds, 1e-9);
+}
+
+}  // namespace
+
+void Trainer::report_epoch(const TestResult& test) const {
+  const double images = static_cast<double>(stats_.images), loss = stats_.loss.read().mean;
+  const double train_accuracy = static_cast<double>(stats_.ranks.read()[0]) / images;
+  const double img_s = rate(stats_.images, stats_.seconds);
+  const double compute_img_s = rate(stats_.images, stats_.compute_seconds);
+  const double idle = std::clamp(1.0 - stats_.compute_seconds / std::max(stats_.seconds, 1e-9), 0.0, 1.0);
+  const auto left = static_cast<int64_t>(stats_.seconds * static_cast<double>(*options_.epochs - epoch_ - 1));
+  const size_t peak = backend_of(device_).memory_pool(device_.index).stats().peak_live_bytes;
+  const int64_t skipped = scaler_.skipped() - stats_.skipped_before;
+
+  std::string line =
+      fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %", epoch_ + 1,
+                  *options_.epochs, loss, 100.0 * train_accuracy, 100.0 * test.confusion.accuracy());
+  if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
+  line += fmt::format("  {:.0f} img/s (computing {:.0f}, {:.0f} % idle)  peak {}  {}:{:02} left", img_s,
+                      compute_img_s, 100.0 * idle, format_bytes(peak), left / 60, left % 60);
+  if (skipped > 0) line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
+  examples::say("{}\n", line);
+
+  if (options_.log.empty()) return;
+  const std::string row =
+      fmt::format("{},{},{:.6g},{:.6g},{:.6g},{:.6g},{},{:.6g},{:.6g},{:.6g},{},{}", epoch_ + 1, step_,
+                  schedule_(std::max<int64_t>(step_ - 1, 0)), loss, train_accuracy, test.confusion.accuracy(),
+                  test.top5 ? fmt::format("{:.6g}", *test.top5) : "", img_s, compute_img_s, stats_.seconds,
+                  peak, skipped);
+  try {
+    append_line(options_.log, kLogHeader, row);
+  } catch (const IoError& error) {
+    examples::complain("warning: --log {}; training goes on", error.what());
+  }
+}
+
+void Trainer::write_report(const TestResult* test) const {
+  if (options_.report.empty()) return;
+  nlohmann::ordered_json report = {{"model", options_.model},
+                                   {"precision", *options_.precision},
+                                   {"layout", to_string(*options_.layout)},
+                                   {"device", fmt::format("{}", device_)},
+                                   {"optimizer", options_.optimizer},
+                                   {"epochs", *options_.epochs},
+                                   {"batch", *options_.batch},
+                                   {"seed", options_.seed},
+                                   {"complete", test != nullptr},
+                                   {"steps", total_.steps},
+                                   {"skipped_steps", scaler_.skipped()},
+                                   {"seconds", total_.seconds},
+                                   {"compute_seconds", total_.compute_seconds},
+                                   {"prepare_seconds", total_.prepare_seconds},
+                                   {"wait_seconds", total_.wait_seconds},
+                                   {"img_s", nullptr},
+                                   {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
+                                   {"accuracy", nullptr},
+                                   {"top5", nullptr}};
+  if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
+  if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
+  if (test != nullptr && test->top5) report["top5"] = *test->top5;
+  write_text(options_.report, report.dump(2) + "\n");
+}
+
+}  // namespace train_resnet

@@ -1,0 +1,153 @@
+// How a run is saved, and gone on with.
+#include <filesystem>
+
+#include <fmt/core.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/safetensors_header.h>
+
+#include "common/console.h"
+#include "recipe.h"
+#include "trainer.h"
+
+namespace train_resnet {
+
+using namespace sinter;
+using examples::complain;
+using examples::say;
+
+nn::CheckpointData Trainer::checkpoint() const {
+  const nn::data::DataLoaderState loader = train_loader_.state();
+  const RandomKey key = default_generator().key();
+  nn::CheckpointData data;
+  data.tensors["model"] = model_.state();
+  data.tensors["optimizer"] = optimizer_->state();
+  data.tensors["scaler"] = scaler_.state();
+  data.tensors["epoch_loss"] = stats_.loss.state();
+  data.tensors["epoch_ranks"] = stats_.ranks.state();
+  data.values = {{"model", options_.model},
+                 {"precision", *options_.precision},
+                 {"epochs", *options_.epochs},
+                 {"epoch", epoch_},
+                 {"step", step_},
+                 {"loader_epoch", loader.epoch},
+                 {"loader_batch", loader.batch},
+                 {"loader_seed", loader.seed},
+                 {"loader_batch_size", loader.batch_size},
+                 {"loader_dataset_size", loader.dataset_size},
+                 {"random_seed", key.seed},
+                 {"random_offset", key.offset},
+                 {"epoch_images", stats_.images},
+                 {"epoch_skipped_before", stats_.skipped_before},
+                 {"epoch_seconds", stats_.seconds},
+                 {"epoch_compute_seconds", stats_.compute_seconds},
+                 {"epoch_wait_seconds", stats_.wait_seconds}};
+  write_recipe(recipe_of(options_), data);
+  if (!options_.data.empty()) {
+    // Values are UTF-8; a folder whose name is not has to be named again.
+    const std::string folder = std::filesystem::absolute(options_.data).string();
+    if (nn::valid_utf8_prefix(folder) == folder.size()) data.values["data"] = folder;
+  }
+  return data;
+}
+
+void Trainer::save() {
+  const std::pair present = {epoch_, step_};
+  if (checkpoints_ == nullptr || saved_ == present) return;
+  try {
+    checkpoints_->save(checkpoint());
+    saved_ = present;
+    save_failure_.clear();
+  } catch (const Error& error) {  // no room on the disk, or for copies of the weights in memory
+    save_failure_ = error.what();
+    complain("warning: step {} is not saved: {}", step_, error.what());
+  }
+}
+
+void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
+  model_.load_state(checkpoint.data.part("model"));
+  say("model of {} at step {}\n", checkpoint.folder.string(), checkpoint.data.value<int64_t>("step"));
+}
+
+bool Trainer::restore_optimizer(const nn::CheckpointData& data) {
+  try {
+    optimizer_->load_state(data.part("optimizer"));
+    return true;
+  } catch (const InvalidArgument&) {
+    if (!options_.change_recipe) throw;
+    return false;
+  }
+}
+
+bool Trainer::restore_place(const nn::CheckpointData& data) {
+  const nn::data::DataLoaderState saved = {.epoch = data.value<int64_t>("loader_epoch"),
+                                           .batch = data.value<int64_t>("loader_batch"),
+                                           .seed = data.value<uint64_t>("loader_seed"),
+                                           .batch_size = data.value<int64_t>("loader_batch_size"),
+                                           .dataset_size = data.value<int64_t>("loader_dataset_size")};
+  nn::data::DataLoaderState own = train_loader_.state();
+  own.epoch = saved.epoch;
+  own.batch = saved.batch;
+  stats_ = {};
+  if (own != saved) {
+    if (!options_.change_recipe) {
+      throw InvalidArgument(fmt::format(
+          "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
+          "{} "
+          "with seed {}; --change-recipe goes on with them",
+          saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed));
+    }
+    train_loader_.start_epoch(epoch_);
+    step_ = epoch_ * train_loader_.batches_per_epoch();
+    stats_.skipped_before = scaler_.skipped();
+    return false;
+  }
+  train_loader_.restore(saved);
+  default_generator() =
+      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  stats_.images = data.value<int64_t>("epoch_images");
+  stats_.seconds = data.value<double>("epoch_seconds");
+  stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
+  // Checkpoints of earlier versions do not have it.
+  stats_.compute_seconds = data.values.contains("epoch_compute_seconds")
+                               ? data.value<double>("epoch_compute_seconds")
+                               : stats_.seconds - stats_.wait_seconds;
+  stats_.loss.load_state(data.part("epoch_loss"));
+  stats_.ranks.load_state(data.part("epoch_ranks"));
+  return true;
+}
+
+void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
+  const nn::CheckpointData& data = checkpoint.data;
+  epoch_ = data.value<int64_t>("epoch");
+  step_ = data.value<int64_t>("step");
+  if (*options_.epochs < epoch_)
+    throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
+  model_.load_state(data.part("model"));
+  const bool same_optimizer = restore_optimizer(data);
+  // The scale of the loss belongs to one precision.
+  const bool same_precision = data.value<std::string>("precision") == *options_.precision;
+  if (same_precision) scaler_.load_state(data.part("scaler"));
+  const bool same_place = restore_place(data);
+  if (same_precision && same_place) stats_.skipped_before = data.value<int64_t>("epoch_skipped_before");
+
+  // What is on the disk already need not push an older checkpoint out.
+  if (checkpoint.damaged.empty() && same_optimizer && same_place && read_recipe(data) == recipe_of(options_))
+    saved_ = {epoch_, step_};
+
+  say("resumed {} at step {}\n", checkpoint.folder.string(), data.value<int64_t>("step"));
+  for (const std::filesystem::path& damaged : checkpoint.damaged)
+    say("  {} is damaged and was passed over\n", damaged.filename().string());
+  if (!has_recipe(data)) say("  the checkpoint does not hold its recipe; that of the command line is used\n");
+  if (!same_optimizer) say("  the optimiser starts afresh, as its state is another's\n");
+  if (!same_place) say("  epoch {} is begun anew, as its batches are others\n", epoch_ + 1);
+  if (!options_.load_weights.empty()) say("  --load-weights is passed over: the checkpoint has weights\n");
+  const auto before = data.value<int64_t>("epochs");
+  if (before != *options_.epochs)
+    say("  the schedule is drawn over {} epochs in place of {}; the next learning rate is {:.4g}\n",
+        *options_.epochs, before, schedule_(step_));
+  if (epoch_ == *options_.epochs)
+    say("  all {} epochs are done; --epochs <more> trains on\n", *options_.epochs);
+}
+
+}  // namespace train_resnet

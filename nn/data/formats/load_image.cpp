@@ -1,0 +1,44 @@
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/load_image.h>
+#include <sinter/nn/data/image/netpbm.h>
+
+namespace sinter::nn::data {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+
+/// A data set of one file.
+class OneImage final : public Dataset {
+ public:
+  OneImage(std::filesystem::path path, const DecodeOptions& decode)
+      : path_(std::move(path)), decode_(decode) {}
+
+  int64_t size() const override { return 1; }
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+    checked_index(index);
+    decode_image(read_file(path_, kMaxFileBytes), path_.string(), decode_, reduction, sample.image);
+    sample.label = 0;
+  }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+
+ private:
+  std::filesystem::path path_;
+  DecodeOptions decode_;
+  std::vector<std::string> class_names_{"picture"};
+};
+
+}  // namespace
+
+Tensor load_image(const std::filesystem::path& path, const LoadImageOptions& options) {
+  DataLoader loader(std::make_shared<OneImage>(path, options.decode), {.batch_size = 1,
+                                                                       .device = options.device,
+                                                                       .dtype = options.dtype,
+                                                                       .layout = options.layout,
+                                                                       .normalization = options.normalization,
+                                                                       .transforms = options.transforms});
+  return loader.next()->images;
+}
+
+}  // namespace sinter::nn::data

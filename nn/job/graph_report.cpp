@@ -1,0 +1,51 @@
+#include <map>
+
+#include <sinter/nn/job/graph_report.h>
+
+namespace sinter::nn {
+namespace {
+
+double megabytes(size_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+std::string list(const std::vector<std::string>& lines, const char* prefix) {
+  std::string text;
+  for (const std::string& line : lines) text += fmt::format("      {}{}\n", prefix, line);
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const GraphReport& report, const Program& program) {
+  const ProgramStats& stats = program.stats();
+  std::string inputs;
+  for (const TensorSpec& spec : report.inputs) {
+    inputs += fmt::format("{}{} {}", inputs.empty() ? "" : ", ", spec.dtype, spec.shape);
+  }
+  std::string text = fmt::format("graph for {}, made because of {}\n", inputs, report.reason);
+  text += fmt::format(
+      "  {} calls{}; {:.1f} MB for what lies between them, of which {:.1f} MB live at once; {:.1f} MB of "
+      "scratch\n",
+      stats.calls, stats.captured ? ", one launch a step" : "", megabytes(stats.arena_bytes),
+      megabytes(stats.least_arena_bytes), megabytes(stats.workspace_bytes));
+  text += "  made in";
+  for (const auto& [phase, milliseconds] : report.phases)
+    text += fmt::format(" {} {:.1f} ms;", phase, milliseconds);
+  text.back() = '\n';
+  text += "  passes\n";
+  for (const passes::PassReport& pass : report.passes) {
+    text += fmt::format("    {:<28} {:7.2f} ms  {:5} -> {} calls{}\n", pass.name, pass.milliseconds,
+                        pass.nodes_before, pass.nodes_after, pass.verified ? ", verified" : "");
+    text += list(pass.done, "") + list(pass.missed, "not: ");
+  }
+  text += "  kernels\n";
+  std::map<std::string, int> kernels;
+  for (const ProgramCall& call : program.calls()) {
+    ++kernels[fmt::format("{:<28} {} {}", call.node->op->name(), call.kernel, call.detail)];
+  }
+  for (const auto& [kernel, count] : kernels) text += fmt::format("    {:4} x {}\n", count, kernel);
+  return text;
+}
+
+}  // namespace sinter::nn

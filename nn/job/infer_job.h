@@ -1,0 +1,73 @@
+// InferJob: a model that is traced once in evaluation mode, rewritten, planned, and then repeated.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <sinter/core/executor/program.h>
+#include <sinter/nn/job/job_trace.h>
+#include <sinter/nn/module/module.h>
+#include <sinter/passes/pipeline.h>
+
+namespace sinter::nn {
+
+struct InferJobOptions {
+  /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
+  passes::PipelineOptions passes = {};
+  ProgramOptions program = {};
+  /// How many graphs are kept: one for each set of input shapes. The one that was not used for longest goes.
+  int max_graphs = 8;
+};
+
+/// What `model(x)` gives in evaluation mode, without gradients, as one program. As TrainJob, it runs the
+/// model's code once for inputs of each spec, and always computes with the present values of the model's
+/// variables, so that it may stand beside training.
+///
+///   nn::InferJob infer(model);
+///   Tensor logits = infer(images);
+///
+/// The model must outlive the job. One thread at a time.
+class InferJob {
+ public:
+  template <class Model>
+  requires std::derived_from<Model, ModuleBase> && std::is_invocable_r_v<Tensor, const Model&, Tensor>
+  explicit InferJob(const Model& model, const InferJobOptions& options = {})
+      : InferJob(static_cast<const ModuleBase&>(model), JobFunction([&model](std::span<const Tensor> inputs) {
+                   SINTER_CHECK(inputs.size() == 1, "[infer_job] expected 1 input but got {}", inputs.size());
+                   return std::vector<Tensor>{model(inputs[0])};
+                 }),
+                 options) {}
+  /// Any function of any inputs; `model` is that whose variables it computes with.
+  InferJob(const ModuleBase& model, JobFunction function, const InferJobOptions& options = {});
+  ~InferJob();
+  InferJob(const InferJob&) = delete;
+  InferJob& operator=(const InferJob&) = delete;
+
+  /// The first result. It stays as it is for as long as it is held. Throws InvalidArgument as eager code
+  /// does, and for what cannot be traced.
+  Tensor operator()(const Tensor& x) { return run({&x, 1}).front(); }
+  /// All results.
+  std::vector<Tensor> run(std::span<const Tensor> inputs);
+
+  /// As of TrainJob.
+  std::string report() const;
+  const Program& program() const;
+  int64_t compilations() const { return compilations_; }
+
+ private:
+  struct Compiled;
+
+  std::unique_ptr<Compiled> compile(std::span<const Tensor> inputs);
+
+  const ModuleBase model_;
+  JobFunction function_;
+  InferJobOptions options_;
+  std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
+  int64_t compilations_ = 0;
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,104 @@
+#include <utility>
+
+#include <sinter/core/op/dispatch.h>
+#include <sinter/nn/job/job_trace.h>
+#include <sinter/ops/random_key/random_key.h>
+#include <sinter/passes/random_base.h>
+
+namespace sinter::nn {
+namespace {
+
+/// Tells the tracer which module is being called.
+class ScopeObserver final : public ModuleObserver {
+ public:
+  ScopeObserver(Tracer& tracer, const ModuleBase& model, const std::string& elsewhere)
+      : tracer_(tracer), outer_(tracer.set_scope(elsewhere)), previous_(set_module_observer(this)) {
+    for (const ModuleInfo& module : model.modules()) paths_.emplace(module.id, module.path);
+  }
+  ~ScopeObserver() override {
+    set_module_observer(previous_);
+    tracer_.set_scope(outer_);
+  }
+  ScopeObserver(const ScopeObserver&) = delete;
+  ScopeObserver& operator=(const ScopeObserver&) = delete;
+
+  void enter(const void* id) override {
+    const auto found = paths_.find(id);
+    scopes_.push_back(tracer_.set_scope(found != paths_.end() ? found->second : "(borrowed)"));
+    if (previous_ != nullptr) previous_->enter(id);
+  }
+  void leave(const void* id, const Tensor* output) override {
+    tracer_.set_scope(std::move(scopes_.back()));
+    scopes_.pop_back();
+    if (previous_ != nullptr) previous_->leave(id, output);
+  }
+
+ private:
+  Tracer& tracer_;
+  std::string outer_;
+  ModuleObserver* previous_;
+  std::map<const void*, std::string> paths_;
+  std::vector<std::string> scopes_;
+};
+
+}  // namespace
+
+void declare_leaves(Graph& graph, const ModuleBase& model) {
+  for (const Parameter& parameter : model.parameters()) {
+    graph.memory(parameter.tensor(), GraphValue::Kind::kLeaf, parameter.name());
+    if (parameter.is_mixed()) {
+      graph.memory(parameter.master(), GraphValue::Kind::kLeaf, parameter.name() + ".master");
+    }
+  }
+  for (const Buffer& buffer : model.buffers()) {
+    // Counters on the host are no part of the device's job: host effects change them.
+    if (buffer.options().on_host && !buffer.tensor().device().is_cpu()) continue;
+    graph.memory(buffer.tensor(), GraphValue::Kind::kLeaf, buffer.name());
+  }
+}
+
+void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
+                    std::span<const TensorSpec> specs, std::span<const std::string> names,
+                    const std::string& elsewhere) {
+  Graph& graph = tracer.graph();
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    inputs.push_back(
+        tracer.tensor(graph.add_input(specs[i], i < names.size() ? names[i] : fmt::format("input{}", i))));
+  }
+  std::vector<Tensor> results;
+  {
+    const ScopeObserver observer(tracer, model, elsewhere);
+    results = function(inputs);
+  }
+  for (const Tensor& result : results) {
+    SINTER_CHECK(result.defined(), "[trace] the job gave an undefined tensor");
+    graph.add_output(tracer.use_of(result));
+  }
+}
+
+void JobRandom::finish_trace(Graph& graph, Device device) {
+  blocks_ = default_generator().key().offset - start_.offset;
+  default_generator() = Generator(start_);
+  const Untraced untraced;
+  const Tensor base = ops::random_key(start_, device);
+  if (passes::rebase_random_keys(graph, base, start_) > 0) base_ = base;
+}
+
+void JobRandom::begin_run() {
+  RandomKey key = default_generator().key();
+  if (blocks_ > 0) default_generator() = Generator(RandomKey{key.seed, key.offset + blocks_});
+  if (!base_.defined()) return;
+  // The op that makes keys, into the tensor that is there.
+  static const Op& op = OpRegistry::instance().get("random_key");
+  const Attributes attributes(
+      ops::RandomKeyAttributes{.seed = key.seed, .offset = key.offset, .device = base_.device()});
+  const TensorSpec* const no_base = nullptr;
+  const InferContext infer(op.definition, {&no_base, 1}, attributes);
+  const TensorView absent;
+  const TensorView view{base_.raw_data(), base_.shape(), base_.dtype(), true};
+  dispatch(op, base_.device(), infer, {&base_.spec(), 1}, {&absent, 1}, {&view, 1});
+  base_.storage()->bump_version();
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,326 @@
+#include <algorithm>
+
+#include <sinter/autograd/differentiate.h>
+#include <sinter/core/base/log.h>
+#include <sinter/core/op/node.h>
+#include <sinter/nn/job/graph_report.h>
+#include <sinter/nn/job/job_clock.h>
+#include <sinter/nn/job/module_snapshot.h>
+#include <sinter/nn/job/settings_snapshot.h>
+#include <sinter/nn/job/train_job.h>
+#include <sinter/nn/module/stand_ins.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/unary/unary.h>
+
+namespace sinter::nn {
+namespace {
+
+/// Lends gradients to parameters while the optimiser's step is traced.
+class LentGradients {
+ public:
+  explicit LentGradients(const std::vector<Parameter>& parameters) : parameters_(parameters) {
+    for (const Parameter& parameter : parameters) {
+      before_.push_back(parameter.grad());
+      parameter.tensor().set_grad({});
+    }
+  }
+  ~LentGradients() {
+    for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].tensor().set_grad(before_[i]);
+  }
+  LentGradients(const LentGradients&) = delete;
+  LentGradients& operator=(const LentGradients&) = delete;
+
+ private:
+  const std::vector<Parameter>& parameters_;
+  std::vector<Tensor> before_;
+};
+
+}  // namespace
+
+struct TrainJob::Compiled {
+  explicit Compiled(const ModuleBase& watched) : model(watched) {}
+
+  ModuleSnapshot model;
+  SettingsSnapshot settings;
+  Part part;
+  std::vector<bool> sums;  // which parameters have a sum of gradients behind it
+  uint64_t optimizer_revision = 0;
+  std::vector<Tensor> scaler_tensors;
+  GraphReport report;
+  JobRandom random;
+  std::vector<std::function<void()>> host_effects;
+  std::unique_ptr<Program> program;
+  bool wants_data = false;  // its passes are to be checked, which prepare() has no data for
+};
+
+TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
+                   const TrainJobOptions& options)
+    : model_(model), function_(std::move(function)), optimizer_(optimizer), options_(options) {
+  SINTER_CHECK(options.clip >= 0.0, "[train_job] expected a clip >= 0 but got {}", options.clip);
+  SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
+  SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
+  if (!options.precision) return;
+  SINTER_CHECK(is_half(*options.precision),
+               "[train_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
+  make_mixed();
+  if (*options.precision == DType::kFloat16 && options.scaler == nullptr) {
+    own_scaler_ = std::make_unique<GradScaler>(GradScaler::options_for(DType::kFloat16));
+    options_.scaler = own_scaler_.get();
+  }
+}
+
+TrainJob::~TrainJob() = default;
+
+TrainJob::Part TrainJob::next_part() const {
+  Part part{.first = calls_of_series_ == 0, .last = calls_of_series_ + 1 == options_.accumulate};
+  if (!part.first) part.summed = summed_;
+  return part;
+}
+
+const Tensor& TrainJob::sum_of(size_t parameter) {
+  const TensorSpec& spec = optimizer_.parameters()[parameter].tensor().spec();
+  sums_.resize(std::max(sums_.size(), parameter + 1));
+  Tensor& sum = sums_[parameter];
+  if (!sum.defined() || sum.spec() != spec) {
+    const Untraced untraced;
+    sum = ops::zeros(spec.shape, spec.dtype, spec.device);
+  }
+  return sum;
+}
+
+void TrainJob::make_mixed() const {
+  const std::vector<Parameter> parameters = model_.parameters();
+  const bool is_mixed = std::ranges::all_of(parameters, [this](const Parameter& parameter) {
+    return parameter.is_mixed()
+               ? parameter.working().dtype() == *options_.precision
+               : !is_float(parameter.tensor().dtype()) ||
+                     (parameter.options().keep_float32 && parameter.tensor().dtype() == DType::kFloat32);
+  });
+  if (!is_mixed) model_.to_mixed(*options_.precision);
+}
+
+void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs) const {
+  const std::string xy[] = {"x", "y"};
+  const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
+  if (!options_.precision) return trace_function(tracer, model_, function_, inputs, names, "(loss)");
+  // The model's code sees float32; the casts that show it are taken out again by the pass.
+  VariableStandIns stand_ins;
+  for (const Parameter& parameter : model_.parameters()) {
+    if (parameter.is_mixed()) stand_ins.set(parameter, ops::cast(parameter.working(), DType::kFloat32));
+  }
+  const JobFunction function = [this](std::span<const Tensor> given) {
+    std::vector<Tensor> wide;
+    for (const Tensor& input : given) {
+      wide.push_back(is_half(input.dtype()) ? ops::cast(input, DType::kFloat32) : input);
+    }
+    return function_(wide);
+  };
+  trace_function(tracer, model_, function, inputs, names, "(loss)");
+}
+
+void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled) {
+  Graph& graph = tracer.graph();
+  const Part& part = compiled.part;
+  const std::string outer = tracer.set_scope("(loss)");
+  Tensor scaled = options_.accumulate > 1 ? ops::affine(loss, 1.0 / options_.accumulate, 0.0) : loss;
+  if (options_.scaler != nullptr) scaled = options_.scaler->scale(scaled);
+  const std::vector<Parameter> parameters = optimizer_.parameters();
+  const auto has_sum = [&part](size_t i) { return !part.first && part.summed[i]; };
+  // Gradients are added to the sums of the calls before one by one, as backward() does.
+  std::map<const GraphValue*, Tensor> sums;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!has_sum(i)) continue;
+    graph.memory(sum_of(i), GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
+    sums[&graph.memory(parameters[i].tensor(), GraphValue::Kind::kLeaf, parameters[i].name())] = sum_of(i);
+  }
+  const std::vector<LeafGradient> gradients = differentiate(tracer, scaled, {}, std::move(sums));
+  const NoGrad no_grad;
+  tracer.set_scope("(update)");
+  const LentGradients lent(parameters);
+  compiled.sums.assign(parameters.size(), false);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& tensor = parameters[i].tensor();
+    const GraphValue& leaf = graph.memory(tensor, GraphValue::Kind::kLeaf, parameters[i].name());
+    const auto found = std::ranges::find(gradients, &leaf, [](const LeafGradient& g) { return g.leaf; });
+    const bool arrived = found != gradients.end();
+    if (!arrived && !has_sum(i)) continue;
+    compiled.sums[i] = !part.last;
+    if (part.last) {
+      tensor.set_grad(arrived ? found->gradient : sum_of(i));
+    } else if (arrived) {
+      graph.memory(sum_of(i), GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
+      ops::copy_(sum_of(i), found->gradient);
+    }
+  }
+  if (part.last) trace_update(tracer, learning_rate);
+  tracer.set_scope(outer);
+}
+
+void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
+  if (options_.scaler != nullptr) {
+    options_.scaler->step(optimizer_, learning_rate, {.clip = options_.clip});
+  } else if (options_.clip > 0.0) {
+    optimizer_.step(learning_rate, clip_grad_norm(optimizer_.parameters(), options_.clip).factor);
+  } else {
+    optimizer_.step(learning_rate);
+  }
+  if (options_.ema != nullptr) {
+    tracer.set_scope("(average)");
+    options_.ema->update();
+  }
+  for (const auto& [name, tensor] : optimizer_.tensors()) {
+    tracer.graph().memory(tensor, GraphValue::Kind::kLeaf, name);
+  }
+}
+
+std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
+                                                      double learning_rate, std::span<const Tensor> data) {
+  if (options_.precision) make_mixed();
+  auto compiled = std::make_unique<Compiled>(model_);
+  compiled->report.inputs.assign(inputs.begin(), inputs.end());
+  compiled->part = next_part();
+  const std::vector<Parameter> parameters = optimizer_.parameters();
+  const Device device = parameters.front().tensor().device();
+
+  auto graph = std::make_unique<Graph>();
+  passes::Pipeline pipeline(options_.passes);
+  passes::PassContext context{.precision = options_.precision, .layout = options_.layout};
+  PhaseClock clock(compiled->report.phases);
+  declare_leaves(*graph, model_);
+  if (options_.scaler != nullptr) {
+    compiled->scaler_tensors = options_.scaler->tensors_on(device);
+    graph->memory(compiled->scaler_tensors[0], GraphValue::Kind::kLeaf, "loss_scale");
+    graph->memory(compiled->scaler_tensors[1], GraphValue::Kind::kLeaf, "loss_scale.counts");
+  }
+  if (options_.ema != nullptr) {
+    for (const auto& [name, tensor] : options_.ema->tensors())
+      graph->memory(tensor, GraphValue::Kind::kLeaf, name);
+  }
+  {
+    Tracer tracer(*graph);
+    trace_forward(tracer, inputs);
+    compiled->host_effects = tracer.host_effects();
+  }
+  SINTER_CHECK(!graph->outputs().empty() && graph->outputs()[0].value->spec.shape.numel() == 1,
+               "[train_job] expected a loss of one element but got {}",
+               graph->outputs().empty() ? "none" : sinter::to_string(graph->outputs()[0].value->spec));
+  graph->verify();
+  pipeline.dump(*graph, "traced");
+  clock.finish("trace");
+
+  compiled->wants_data = pipeline.verifies() && data.empty();
+  if (!data.empty()) pipeline.verify_on(data, device);
+  pipeline.run(passes::forward_passes(), *graph, context);
+  clock.finish("forward passes");
+  {
+    Tracer tracer(*graph);
+    trace_gradients(tracer, tracer.tensor(graph->outputs()[0]), learning_rate, *compiled);
+    const auto& effects = tracer.host_effects();
+    compiled->host_effects.insert(compiled->host_effects.end(), effects.begin(), effects.end());
+  }
+  graph->verify();
+  pipeline.dump(*graph, "differentiated");
+  clock.finish("differentiation");
+
+  compiled->random.finish_trace(*graph, device);
+  context.differentiated = true;
+  pipeline.run(passes::step_passes(), *graph, context);
+  clock.finish("step passes");
+  compiled->report.passes = pipeline.reports();
+  compiled->optimizer_revision = optimizer_.revision();
+
+  compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
+  clock.finish("kernels and memory");
+  ++compilations_;
+  return compiled;
+}
+
+TrainJob::Compiled* TrainJob::find_compiled(std::span<const TensorSpec> inputs,
+                                            std::span<const Tensor> data) {
+  const Part part = next_part();
+  const auto fits = [&](const std::unique_ptr<Compiled>& c) {
+    return std::ranges::equal(inputs, c->report.inputs) && c->part == part &&
+           c->settings == SettingsSnapshot() && (data.empty() || !c->wants_data) &&
+           (!part.last || c->optimizer_revision == optimizer_.revision()) &&
+           (options_.scaler == nullptr || options_.scaler->owns(c->scaler_tensors)) && c->model.holds();
+  };
+  const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), fits);
+  if (found == compiled_.rend()) return nullptr;
+  std::rotate(found.base() - 1, found.base(), compiled_.end());  // the one used last comes last
+  return compiled_.back().get();
+}
+
+std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) const {
+  if (compiled_.empty()) return "the first step";
+  const Compiled& last = *compiled_.back();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i < last.report.inputs.size() && inputs[i] == last.report.inputs[i]) continue;
+    return fmt::format(
+        "input {} is {} and was {}", i, inputs[i],
+        i < last.report.inputs.size() ? sinter::to_string(last.report.inputs[i]) : "not there");
+  }
+  if (!(last.part == next_part())) return "another part of the calls that make one update";
+  if (!last.model.modes_hold()) return "a mode of the model was switched";
+  if (!last.model.variables_hold()) return "a parameter of the model was frozen, thawed, moved or converted";
+  if (last.optimizer_revision != optimizer_.revision())
+    return "an option or the state of the optimiser was exchanged";
+  if (!(last.settings == SettingsSnapshot())) return "a setting (TF32, deterministic, autotune) was switched";
+  if (last.wants_data) return "its passes had not been checked on data";
+  return "the state of the scaler was exchanged";
+}
+
+TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
+                                           std::span<const Tensor> data) {
+  if (Compiled* const found = find_compiled(inputs, data)) return *found;
+  const std::string reason = reason_to_compile(inputs);
+  if (!compiled_.empty()) log::info("[train_job] another graph is made: {}", reason);
+  const RandomKey before = default_generator().key();
+  try {
+    std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data);
+    made->report.reason = reason;
+    if (static_cast<int>(compiled_.size()) == options_.max_graphs) compiled_.erase(compiled_.begin());
+    compiled_.push_back(std::move(made));
+  } catch (...) {
+    default_generator() = Generator(before);
+    throw;
+  }
+  return *compiled_.back();
+}
+
+void TrainJob::prepare(std::span<const TensorSpec> inputs) {
+  compiled_for(inputs, 0.0, {});
+}
+
+Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
+  std::vector<TensorSpec> specs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    SINTER_CHECK(inputs[i].defined(), "[train_job] input {} is undefined", i);
+    specs.push_back(inputs[i].spec());
+  }
+  Compiled& compiled = compiled_for(specs, learning_rate, inputs);
+  optimizer_.set_learning_rate(learning_rate);
+  if (options_.ema != nullptr) options_.ema->set_decay();
+  compiled.random.begin_run();
+  std::vector<Tensor> results = compiled.program->run(inputs);
+  for (const auto& effect : compiled.host_effects) effect();
+  summed_ = compiled.sums;
+  calls_of_series_ = (calls_of_series_ + 1) % options_.accumulate;
+  outputs_.assign(results.begin() + 1, results.end());
+  return results.front();
+}
+
+const Program& TrainJob::program() const {
+  SINTER_CHECK(!compiled_.empty(), "[train_job] there is no program before the first step");
+  return *compiled_.back()->program;
+}
+
+std::string TrainJob::report() const {
+  std::string text;
+  for (const auto& compiled : compiled_) text += to_string(compiled->report, *compiled->program);
+  return text.empty() ? "no step yet\n" : text;
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,156 @@
+// TrainJob: a training step that is traced once, rewritten, differentiated, planned, and then repeated.
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <sinter/core/executor/program.h>
+#include <sinter/nn/job/job_trace.h>
+#include <sinter/nn/module/module.h>
+#include <sinter/nn/optim/ema.h>
+#include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/optim/optimizer.h>
+#include <sinter/passes/pipeline.h>
+
+namespace sinter::nn {
+
+struct TrainJobOptions {
+  /// Compute in this 16-bit type wherever ops allow it (passes/mixed_precision.cpp). The job makes the model
+  /// mixed, as model.to_mixed(precision) does, and traces it as if it were float32: its code need not think
+  /// of 16-bit types. Results are float32 where the model's were.
+  std::optional<DType> precision = {};
+  /// Turn images to this layout (passes/channels_last.cpp), whatever layout the model is written for. Inputs,
+  /// results, parameters and files stay as they are.
+  std::optional<Layout> layout = {};
+  /// Largest norm of all gradients together, as of clip_grad_norm; 0: no limit.
+  double clip = 0.0;
+  /// Scales the loss and skips steps whose gradients are not finite, as GradScaler says. Not owned. A job of
+  /// float16 that is given none has one of its own: TrainJob::scaler().
+  GradScaler* scaler = nullptr;
+  /// Is updated after every update of the parameters. Not owned.
+  Ema* ema = nullptr;
+  /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
+  /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
+  /// checkpoint.
+  int accumulate = 1;
+  /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
+  passes::PipelineOptions passes = {};
+  ProgramOptions program = {};
+  /// How many graphs are kept: one for each set of input shapes and modes that was met. The one that was not
+  /// used for longest goes.
+  int max_graphs = 8;
+};
+
+/// Repeats what
+///
+///   optimizer.zero_grad();
+///   Tensor loss = loss_function(model(x), y);
+///   backward(loss);
+///   optimizer.step(lr);
+///
+/// does, as one program. The code of model and loss runs once, when step() first sees inputs of their specs,
+/// on tensors without values (core/graph/tracer.h): what it decides on the host then is decided for all
+/// steps. What reads a value there, as item() does, throws InvalidArgument.
+///
+///   nn::TrainJob job(model, nn::CrossEntropy{.label_smoothing = 0.1}, sgd);
+///   for (const auto& [images, labels] : loader) Tensor loss = job.step(images, labels, schedule(i++));
+///
+/// Parameters, buffers, momenta, counters, scaler and averages stay the tensors that the user's objects hold:
+/// eager steps and steps of the job may alternate, and checkpoints do not know which made them. Gradients are
+/// not kept in grad(). A job follows what changes between steps: modes (train and eval), frozen parameters, a
+/// model that was moved, options of the optimiser, other shapes of inputs. Each needs another graph; report()
+/// says why there are how many.
+///
+/// Model, optimiser, scaler and average must outlive the job. One thread at a time.
+class TrainJob {
+ public:
+  /// A step of `loss(model(x), y)`, with inputs x and y. Behind the loss, outputs() has what the model gave.
+  template <class Model, class Loss>
+  requires std::derived_from<Model, ModuleBase> && std::is_invocable_r_v<Tensor, const Loss&, Tensor, Tensor>
+  TrainJob(const Model& model, Loss loss, Optimizer& optimizer, const TrainJobOptions& options = {})
+      : TrainJob(static_cast<const ModuleBase&>(model),
+                 JobFunction([&model, loss = std::move(loss)](std::span<const Tensor> inputs) {
+                   SINTER_CHECK(inputs.size() == 2, "[train_job] expected 2 inputs but got {}",
+                                inputs.size());
+                   const Tensor output = model(inputs[0]);
+                   return std::vector<Tensor>{loss(output, inputs[1]), output};
+                 }),
+                 optimizer, options) {}
+  /// A step of any function of any inputs. Its first result is the loss, a tensor of one element; outputs()
+  /// gives the others. `model` is that whose modes are watched and whose parts name the calls in dumps.
+  TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
+           const TrainJobOptions& options = {});
+  ~TrainJob();
+  TrainJob(const TrainJob&) = delete;
+  TrainJob& operator=(const TrainJob&) = delete;
+
+  /// One step with this learning rate; gives the loss, on the device, and does not wait for it. Throws
+  /// InvalidArgument as eager code does, for what cannot be traced, and Unsupported and OutOfMemory.
+  Tensor step(const Tensor& x, const Tensor& y, double learning_rate) { return step({x, y}, learning_rate); }
+  Tensor step(std::initializer_list<Tensor> inputs, double learning_rate) {
+    return step(std::span<const Tensor>(inputs.begin(), inputs.size()), learning_rate);
+  }
+  Tensor step(std::span<const Tensor> inputs, double learning_rate);
+
+  /// Makes the graph for inputs of these specs, if it is not there, so that the first step() need not.
+  /// Changes nothing that training depends on.
+  void prepare(std::span<const TensorSpec> inputs);
+
+  /// The scaler of the loss, the given one or the job's own, whose state belongs into checkpoints; nullptr if
+  /// there is none.
+  GradScaler* scaler() const { return options_.scaler; }
+
+  /// What the function gave behind the loss in the last step. They stay as they are for as long as they are
+  /// held.
+  const std::vector<Tensor>& outputs() const { return outputs_; }
+
+  /// The passes and what each did, what was almost done and why it was not, kernels, memory, compile times,
+  /// and why there are several graphs.
+  std::string report() const;
+  /// The program of the last step; throws InvalidArgument before the first.
+  const Program& program() const;
+  int64_t compilations() const { return compilations_; }
+
+ private:
+  struct Compiled;
+
+  /// Of a series of calls that make one update.
+  struct Part {
+    bool first = true;
+    bool last = true;
+    std::vector<bool> summed = {};  // which parameters have a sum of gradients from the calls before
+    bool operator==(const Part&) const = default;
+  };
+  Part next_part() const;
+  const Tensor& sum_of(size_t parameter);
+  Compiled* find_compiled(std::span<const TensorSpec> inputs, std::span<const Tensor> data);
+  std::string reason_to_compile(std::span<const TensorSpec> inputs) const;
+  /// `data` are inputs of a step that passes can be checked on, or none.
+  Compiled& compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
+                         std::span<const Tensor> data);
+  std::unique_ptr<Compiled> compile(std::span<const TensorSpec> inputs, double learning_rate,
+                                    std::span<const Tensor> data);
+  void trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled);
+  void trace_update(Tracer& tracer, double learning_rate) const;
+  void make_mixed() const;
+  void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs) const;
+
+  const ModuleBase model_;
+  JobFunction function_;
+  Optimizer& optimizer_;
+  TrainJobOptions options_;
+  std::unique_ptr<GradScaler> own_scaler_;
+  std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
+  std::vector<Tensor> outputs_;
+  std::vector<Tensor> sums_;  // of gradients, by parameter of the optimiser; undefined where never needed
+  std::vector<bool> summed_;  // which of them the present series has
+  int calls_of_series_ = 0;
+  int64_t compilations_ = 0;
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,52 @@
+#include <sinter/core/graph/host_effect.h>
+#include <sinter/core/op/call_tracer.h>
+#include <sinter/nn/layers/norm/batch_norm.h>
+#include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
+
+namespace sinter::nn {
+
+BatchNorm::BatchNorm(const char* tag, int rank, int64_t channels, const BatchNormOptions& options)
+    : tag_(tag), rank_(rank), options_(options) {
+  SINTER_CHECK(channels > 0, "[{}] expected a positive number of channels but got {}", tag, channels);
+  const VariableOptions norm{.keep_float32 = true};
+  weight = parameter("weight", Tensor::full({channels}, 1.0), norm);
+  bias = parameter("bias", Tensor::zeros({channels}), norm);
+  running_mean = buffer("running_mean", Tensor::zeros({channels}), norm);
+  running_var = buffer("running_var", Tensor::full({channels}, 1.0), norm);
+  num_batches_tracked =
+      buffer("num_batches_tracked", Tensor::scalar(int64_t{0}), {.on_host = true, .optional = true});
+  if (rank == 4) works_in(options.layout);
+  describe(fmt::format("{}", channels));
+}
+
+Tensor BatchNorm::forward(const Tensor& x) const {
+  if (rank_ == 4) check_batch(tag_, x);
+  SINTER_CHECK(x.rank() == rank_, "[{}] expected input of rank {} but got shape {}", tag_, rank_, x.shape());
+  if (rank_ == 4) check_channels(tag_, x, weight.shape()[0], options_.layout);
+  const bool is_training = training();
+  SINTER_CHECK(
+      !is_training || options_.momentum || call_tracer() == nullptr,
+      "[{}] a cumulative average (without momentum) weighs each batch by a number that the host counts, "
+      "which a job cannot repeat; give a momentum, or train eagerly",
+      tag_);
+  const int64_t batches = is_training ? *num_batches_tracked.tensor().data<int64_t>() : 0;
+  const Tensor y =
+      ops::batch_norm(x, weight, bias, running_mean, running_var,
+                      {.epsilon = options_.epsilon,
+                       .momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1)),
+                       .training = is_training,
+                       .layout = options_.layout});
+  if (is_training) {
+    host_effect([count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
+  }
+  return y;
+}
+
+BatchNorm1d::BatchNorm1d(int64_t channels, const BatchNormOptions& options)
+    : BatchNorm("batch_norm1d", 2, channels, options) {}
+
+BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options)
+    : BatchNorm("batch_norm2d", 4, channels, options) {}
+
+}  // namespace sinter::nn

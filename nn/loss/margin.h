@@ -1,0 +1,61 @@
+// Losses for embeddings that are compared by their angles: margins between the classes' directions.
+#pragma once
+
+#include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/loss/loss.h>
+#include <sinter/nn/module/module.h>
+#include <sinter/ops/margin/margin.h>
+
+namespace sinter::nn {
+
+using ops::kNoPositive;
+using ops::MarginGradient;
+
+/// Logits (N, C) from cosines (N, C) between embeddings and the centres of classes, with a margin for each
+/// row's own class, as ops::combined_margin. `labels` (N), int64: the own class, or kNoPositive (-1).
+/// CrossEntropy{.ignore_index = kNoPositive} of the logits is the loss. The default is ArcFace; CosFace is
+/// CombinedMargin{.m2 = 0, .m3 = 0.4}.
+struct CombinedMargin {
+  double scale = 64.0;
+  double m1 = 1.0;                 ///< factor of the angle
+  double m2 = 0.5;                 ///< radians, added to the angle
+  double m3 = 0.0;                 ///< taken from the cosine
+  double interclass_filter = 0.0;  ///< cosines of other classes above it count as 0; 0: none do
+  MarginGradient gradient = MarginGradient::kStraightThrough;
+
+  Tensor operator()(const Tensor& cosine, const Tensor& labels) const;
+};
+
+struct MarginHeadOptions {
+  CombinedMargin margin = {};
+  Reduction reduction = Reduction::kMean;
+  double deviation = 0.01;  ///< of the centres at the start, which are normal around 0
+};
+
+/// Classification of embeddings by the angle to a centre per class, for training only: what is used later is
+/// the backbone that gives the embeddings.
+///
+///   nn::IResNet backbone = nn::iresnet50();
+///   nn::MarginHead head(512, identities);
+///   Tensor loss = head(backbone(images), labels);
+///
+/// Embeddings (N, dimensions) of any floating-point dtype and any length, labels (N), int64, each a class or
+/// kNoPositive; gives the cross-entropy of the margin's logits in float32 (float64 in a float64 model). Rows
+/// without a positive have no loss; the mean over nothing but such rows is NaN, as of CrossEntropy. Wrong
+/// labels: see ops::combined_margin. Member: `weight` (classes, dimensions), whose rows count by their
+/// direction only. In mixed precision cosines are 16-bit products of normalised vectors, logits float32.
+class MarginHead : public ModuleOf<Tensor(const Tensor&, const Tensor&)> {
+ public:
+  MarginHead(int64_t dimensions, int64_t classes, const MarginHeadOptions& options = {});
+
+  Tensor forward(const Tensor& embeddings, const Tensor& labels) const override;
+  /// (N, classes), without margins: what a prediction goes by.
+  Tensor cosine(const Tensor& embeddings) const;
+
+  Parameter weight;
+
+ private:
+  MarginHeadOptions options_;
+};
+
+}  // namespace sinter::nn

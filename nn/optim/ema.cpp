@@ -1,0 +1,126 @@
+#include <algorithm>
+
+#include <sinter/core/graph/host_effect.h>
+#include <sinter/core/op/call_tracer.h>
+#include <sinter/core/op/node.h>
+#include <sinter/nn/optim/ema.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/sgd/sgd.h>
+
+namespace sinter::nn {
+namespace {
+
+DType average_dtype(const Tensor& parameter) {
+  return accumulate_dtype(parameter.dtype());
+}
+
+}  // namespace
+
+Ema::Ema(const ModuleBase& model, const EmaOptions& options) : model_(model), options_(options) {
+  SINTER_CHECK(options.decay >= 0.0 && options.decay < 1.0, "[ema] expected a decay in [0, 1) but got {}",
+               options.decay);
+  const NoGrad no_grad;
+  for (const Parameter& parameter : model.parameters()) {
+    const Tensor& value = parameter.master();
+    const Tensor average = ops::cast(value.detach(), average_dtype(value));
+    slots_.push_back({parameter, average.storage() == value.storage() ? ops::copy(average) : average});
+  }
+  SINTER_CHECK(!slots_.empty(), "[ema] expected a model with parameters");
+}
+
+double Ema::decay_at(int64_t update) const {
+  const auto n = static_cast<double>(update);
+  return options_.warm_up ? std::min(options_.decay, (1.0 + n) / (10.0 + n)) : options_.decay;
+}
+
+void Ema::update() {
+  const NoGrad no_grad;
+  for (const Slot& slot : slots_) {
+    const TensorSpec& spec = slot.parameter.master().spec();
+    SINTER_CHECK(spec.device == slot.average.device() &&
+                     average_dtype(slot.parameter.master()) == slot.average.dtype(),
+                 "[ema] parameter '{}' is {} but its average {}; make the Ema after the model has been moved",
+                 slot.parameter.name(), spec, slot.average.spec());
+  }
+  // A step of gradient descent on half the squared distance: average - (1 - decay) (average - parameter),
+  // with -parameter as the gradient and the average itself as what weight decay adds.
+  std::vector<ops::SgdSlot> updates;
+  updates.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    updates.push_back({.parameter = slot.average,
+                       .gradient = ops::cast(slot.parameter.master().detach(), slot.average.dtype()),
+                       .momentum = {}});
+  }
+  set_decay();
+  ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
+  host_effect([this] { ++updates_; });
+}
+
+void Ema::set_decay() {
+  const Untraced untraced;
+  const NoGrad no_grad;
+  const Device device = slots_.front().average.device();
+  const double value = 1.0 - decay_at(updates_ + 1);
+  if (!rate_.defined() || rate_.device() != device) {
+    rate_ = ops::full({}, value, DType::kFloat64, device);
+    minus_one_ = ops::full({}, -1.0, DType::kFloat32, device);
+  } else if (rate_value_ != value) {
+    ops::fill_(rate_, value);
+  }
+  rate_value_ = value;
+}
+
+std::vector<std::pair<std::string, Tensor>> Ema::tensors() {
+  set_decay();
+  std::vector<std::pair<std::string, Tensor>> all{{"average.rate", rate_}};
+  for (const Slot& slot : slots_) all.emplace_back("average." + slot.parameter.name(), slot.average);
+  return all;
+}
+
+State Ema::averaged() const {
+  State state = model_.state();
+  // By way of the modules, since a shared parameter stands under several names.
+  for (const ModuleInfo& module : model_.modules()) {
+    for (const Parameter& parameter : module.parameters) {
+      const auto slot = std::ranges::find_if(
+          slots_, [&](const Slot& candidate) { return candidate.parameter.is_same(parameter); });
+      if (slot == slots_.end()) continue;  // a member that came after the Ema
+      const std::string prefix = module.path.empty() ? "" : module.path + ".";
+      state[prefix + parameter.name()] = parameter.to_canonical(slot->average);
+    }
+  }
+  return state;
+}
+
+void Ema::load_state(const State& state) {
+  const auto count = state.find("updates");
+  SINTER_CHECK(count != state.end() && count->second.defined() &&
+                   count->second.spec() == TensorSpec({}, DType::kInt64, {}),
+               "[ema] expected an int64 scalar 'updates' in the state");
+  SINTER_CHECK(state.size() == slots_.size() + 1, "[ema] expected a state of {} averages but got {}",
+               slots_.size(), state.size() - 1);
+  std::vector<Tensor> averages;
+  for (const Slot& slot : slots_) {
+    const auto found = state.find("average." + slot.parameter.name());
+    const Shape shape = slot.parameter.canonical_shape();
+    SINTER_CHECK(found != state.end() && found->second.defined() && found->second.shape() == shape &&
+                     found->second.dtype() == slot.average.dtype(),
+                 "[ema] expected an average '{}' of {} {} in the state", slot.parameter.name(),
+                 slot.average.dtype(), shape);
+    averages.push_back(slot.parameter.from_canonical(found->second.to(slot.average.device())));
+  }
+  updates_ = static_cast<int64_t>(count->second.item());
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].average = averages[i];
+}
+
+State Ema::state() const {
+  State state{{"updates", Tensor::scalar(updates_)}};
+  for (const Slot& slot : slots_) {
+    state["average." + slot.parameter.name()] = slot.parameter.to_canonical(slot.average);
+  }
+  return state;
+}
+
+}  // namespace sinter::nn

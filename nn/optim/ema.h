@@ -1,0 +1,73 @@
+// Ema: a moving average of a model's parameters.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sinter/nn/module/module.h>
+
+namespace sinter::nn {
+
+struct EmaOptions {
+  double decay = 0.999;  ///< in [0, 1): the share of the average that an update keeps
+  /// The average starts fast: update n, from 1, keeps min(decay, (1 + n) / (10 + n)).
+  bool warm_up = false;
+};
+
+/// The exponential moving average of a model's parameters, which often tests better than the parameters
+/// themselves:
+///
+///   nn::Ema ema(model, {.decay = 0.9995});
+///   ... optimizer.step(lr); ema.update();
+///   nn::ResNet averaged = nn::clone(model);
+///   ema.copy_to(averaged);
+///
+/// It begins as a copy of the parameters. The average of a 16-bit parameter is kept in float32. Buffers
+/// (running statistics) are not averaged: those of the model are taken as they are. Source: B. Polyak,
+/// A. Juditsky, "Acceleration of stochastic approximation by averaging", SIAM Journal on Control and
+/// Optimization 1992.
+class Ema {
+ public:
+  /// Throws InvalidArgument for a decay out of range or a model without parameters.
+  explicit Ema(const ModuleBase& model, const EmaOptions& options = {});
+
+  /// average = decay * average + (1 - decay) * parameter, in one call for all parameters; does not wait for
+  /// the device. Call it after the optimiser's step. Throws InvalidArgument if a parameter has changed its
+  /// dtype or device since the start: make the Ema of a model that is where it trains.
+  void update();
+  /// For jobs, which repeat an update() that was traced: sets the share that the repeated update keeps; and
+  /// all tensors of its own that an update reads or changes, with names.
+  void set_decay();
+  std::vector<std::pair<std::string, Tensor>> tensors();
+  /// Updates so far.
+  int64_t updates() const { return updates_; }
+
+  /// The averages and the model's present buffers under the names and in the layout of Module::state(): to
+  /// be saved, or loaded into another model.
+  State averaged() const;
+  /// Loads averaged() into a model of the same kind, usually a clone.
+  void copy_to(const ModuleBase& target) const { target.load_state(averaged()); }
+
+  /// For checkpoints: "updates" and "average.<name>" for every parameter, and the inverse, which throws
+  /// InvalidArgument, and changes nothing, if names or shapes are others.
+  State state() const;
+  void load_state(const State& state);
+
+ private:
+  struct Slot {
+    Parameter parameter;
+    Tensor average;  // in the layout of the parameter
+  };
+  double decay_at(int64_t update) const;
+
+  ModuleBase model_;
+  EmaOptions options_;
+  std::vector<Slot> slots_;
+  int64_t updates_ = 0;
+  Tensor rate_;  // 1 - decay, a float64 scalar on the device
+  double rate_value_ = 0.0;
+  Tensor minus_one_;  // the factor on "gradients"
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,30 @@
+// RMSprop.
+#pragma once
+
+#include <sinter/nn/optim/optimizer.h>
+
+namespace sinter::nn {
+
+struct RmsPropOptions {
+  double alpha = 0.99;  ///< the share of the average of squares that a step keeps
+  double epsilon = 1e-8;
+  double momentum = 0.0;
+  double weight_decay = 0.0;  ///< added to the gradient, times the parameter
+  bool centered = false;      ///< divide by the deviation of the gradient rather than by its norm
+  bool maximize = false;      ///< climb instead of descend
+};
+
+/// The same numbers as torch.optim.RMSprop; the formulas and sources stand at ops::rmsprop_step.
+class RmsProp : public Optimizer {
+ public:
+  explicit RmsProp(std::vector<Parameter> parameters, const RmsPropOptions& options = {});
+  explicit RmsProp(std::vector<ParameterGroup> groups, const RmsPropOptions& options = {});
+
+ protected:
+  void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
+
+ private:
+  RmsPropOptions options_;
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,113 @@
+// The maths of the activations, for every backend: forward beside derivative.
+#pragma once
+
+#include <cmath>
+#include <tuple>
+
+#include <sinter/core/base/host_device.h>
+#include <sinter/ops/common/elementary_math.h>
+#include <sinter/ops/common/elementwise_op.h>
+
+namespace sinter::ops {
+
+template <class C>
+struct Relu {
+  static constexpr const char* kName = "relu";
+  static constexpr Role kRole = Role::kRelu;
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return x > C{0} || x != x ? x : C{0}; }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return y <= C{0} ? C{0} : dy; }  // dy where y is NaN
+};
+
+template <class C>
+struct Sigmoid {
+  static constexpr const char* kName = "sigmoid";
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / (C{1} + math::exp(-x)); }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * y * (C{1} - y); }
+};
+
+template <class C>
+struct Silu {
+  static constexpr const char* kName = "silu";
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return x / (C{1} + math::exp(-x)); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C s = Sigmoid<C>()(x);
+    return dy * s * (C{1} + x * (C{1} - s));
+  }
+};
+
+template <class C>
+struct Gelu {
+  static constexpr const char* kName = "gelu";
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE static C distribution(C x) {  // Phi; erfc keeps its precision in the lower tail
+    return C(0.5) * std::erfc(-x * C(0.70710678118654752440));  // x / sqrt(2)
+  }
+  SINTER_HOST_DEVICE C operator()(C x) const { return x * distribution(x); }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C density = C(0.39894228040143267794) * math::exp(C(-0.5) * x * x);  // 1 / sqrt(2 pi)
+    return dy * (distribution(x) + x * density);
+  }
+};
+
+// Here one selection follows the other: the CPU's compiler does not vectorise nested ones.
+template <class C>
+struct Hardsigmoid {
+  static constexpr const char* kName = "hardsigmoid";
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    const C line = x * C(1.0 / 6.0) + C(0.5);
+    const C raised = x <= C{-3} ? C{0} : line;
+    return x >= C{3} ? C{1} : raised;
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C raised = x > C{-3} ? dy * C(1.0 / 6.0) : C{0};
+    return x < C{3} ? raised : C{0};
+  }
+};
+
+template <class C>
+struct Hardswish {
+  static constexpr const char* kName = "hardswish";
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    const C curve = x * (x * C(1.0 / 6.0) + C(0.5));
+    const C raised = x <= C{-3} ? C{0} : curve;
+    return x >= C{3} ? x : raised;
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C slope = dy * (x * C(1.0 / 3.0) + C(0.5));
+    const C raised = x <= C{-3} ? C{0} : slope;
+    return x >= C{3} ? dy : raised;
+  }
+};
+
+template <class C>
+struct Softplus {
+  static constexpr const char* kName = "softplus";
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kInput;
+  C beta = C{1};
+  bool operator==(const Softplus&) const = default;
+  static constexpr auto fields() { return std::tuple(field("beta", &Softplus::beta)); }
+
+  SINTER_HOST_DEVICE C operator()(C x) const {  // exp of what is never positive cannot overflow
+    return (x > C{0} ? x : C{0}) + std::log1p(math::exp(-std::abs(beta * x))) / beta;
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * Sigmoid<C>()(beta * x); }
+  void check(const InferContext& context) const {
+    SINTER_CHECK(beta > 0, "[{}] expected beta > 0 but got {}", context.tag(), beta);
+  }
+};
+
+using ActivationOps = ElementwiseOps<Relu, Sigmoid, Silu, Gelu, Hardsigmoid, Hardswish, Softplus>;
+
+}  // namespace sinter::ops

@@ -1,0 +1,92 @@
+// adaptive_avg_pool2d and its gradient as ops. Sizes that have a kernel of their own go there.
+#include <sinter/core/base/checked.h>
+#include <sinter/ops/adaptive_pool/adaptive_pool.h>
+#include <sinter/ops/common/op_support.h>
+#include <sinter/ops/pool/pool.h>
+#include <sinter/ops/reshape/reshape.h>
+
+namespace sinter::ops {
+namespace {
+
+int height_axis(Layout layout) {
+  return layout == Layout::kNCHW ? 2 : 1;
+}
+
+/// Input 0 with `size` in place of its height and width; from either to the other.
+std::vector<TensorSpec> infer_resized(const InferContext& context) {
+  const auto& [size, layout] = context.attributes<AdaptivePoolAttributes>();
+  context.expect_float(0);
+  context.expect_rank(0, 4);
+  const Shape& shape = context.shape(0);
+  const int axis = height_axis(layout);
+  SINTER_CHECK(shape[axis] >= 1 && shape[axis + 1] >= 1,
+               "[{}] expected height and width of at least 1 but got shape {}", context.tag(), shape);
+  for (const int64_t extent : size) {
+    SINTER_CHECK(extent >= 1 && extent <= int64_t{1} << 30,
+                 "[{}] expected a size in [1, 2^30] but got {} x {}", context.tag(), size[0], size[1]);
+  }
+  // Where windows begin and end is a quotient of such products.
+  for (const int i : {0, 1})
+    checked_multiply(context.tag(), shape[axis + i], size[static_cast<size_t>(i)] + 1);
+  return {
+      {shape.with(axis, size[0]).with(axis + 1, size[1]), context.input(0).dtype, context.input(0).device}};
+}
+
+std::array<int64_t, 2> size_of_input(const GradientContext& context, Layout layout) {
+  const Shape& shape = context.input_spec(0).shape;
+  return {shape[height_axis(layout)], shape[height_axis(layout) + 1]};
+}
+
+std::vector<Tensor> adaptive_avg_pool_gradient(const GradientContext& context) {
+  const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
+  return {adaptive_avg_pool2d_grad(context.grad(), size_of_input(context, layout), layout)};
+}
+
+std::vector<Tensor> adaptive_avg_pool_grad_gradient(const GradientContext& context) {
+  const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
+  return {adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), layout)};
+}
+
+}  // namespace
+
+Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout) {
+  static const Op& op = builtin("adaptive_avg_pool2d");
+  if (x.rank() == 4 && size[0] >= 1 && size[1] >= 1) {
+    const int axis = height_axis(layout);
+    const int64_t height = x.size(axis), width = x.size(axis + 1);
+    if (size == (std::array<int64_t, 2>{1, 1}) && height >= 1 && width >= 1) {
+      return reshape(global_avg_pool2d(x, layout), layout == Layout::kNCHW
+                                                       ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
+                                                       : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
+    }
+    if (height >= size[0] && width >= size[1] && height % size[0] == 0 && width % size[1] == 0) {
+      return avg_pool2d(x, {.kernel = {height / size[0], width / size[1]}, .layout = layout});
+    }
+  }
+  return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
+}
+
+Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
+  static const Op& op = builtin("adaptive_avg_pool2d_grad");
+  return call_single(op, {dy}, AdaptivePoolAttributes{size, layout});
+}
+
+void register_adaptive_pool(OpRegistry& registry);
+void register_adaptive_pool(OpRegistry& registry) {
+  registry.add({.name = "adaptive_avg_pool2d",
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_resized,
+                .gradient = adaptive_avg_pool_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
+  registry.add({.name = "adaptive_avg_pool2d_grad",
+                .inputs = {{"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_resized,
+                .gradient = adaptive_avg_pool_grad_gradient,
+                .traits = {.precision = Precision::kFollow,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
+}
+
+}  // namespace sinter::ops

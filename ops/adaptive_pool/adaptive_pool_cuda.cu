@@ -1,0 +1,104 @@
+// A thread per element of the result.
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/launch.h>
+#include <sinter/core/op/kernel.h>
+#include <sinter/core/op/registry.h>
+#include <sinter/ops/adaptive_pool/adaptive_pool_math.h>
+#include <sinter/ops/common/cuda/index_divide_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+/// The mean of window (oy, ox) in channel c of an image; load(i) is its element i as C.
+template <class C, class Load>
+__device__ C adaptive_mean(const Load& load, const AdaptivePoolProblem& problem, int64_t oy, int64_t ox,
+                           int64_t c) {
+  const auto rows = problem.rows.pixels_of(oy), columns = problem.columns.pixels_of(ox);
+  C sum{0};
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (int64_t column = columns.begin; column < columns.end; ++column) {
+      sum += load((row * problem.columns.pixels + column) * problem.depth + c);
+    }
+  }
+  return sum / static_cast<C>(rows.count() * columns.count());
+}
+
+/// What pixel (iy, ix) of channel c has of the gradients of its windows; load(i) is element i of an image of
+/// dy.
+template <class C, class Load>
+__device__ C adaptive_mean_gradient(const Load& load, const AdaptivePoolProblem& problem, int64_t iy,
+                                    int64_t ix, int64_t c) {
+  const auto rows = problem.rows.windows_of(iy), columns = problem.columns.windows_of(ix);
+  C sum{0};
+  for (int64_t oy = rows.begin; oy < rows.end; ++oy) {
+    const int64_t height = problem.rows.pixels_of(oy).count();
+    for (int64_t ox = columns.begin; ox < columns.end; ++ox) {
+      const int64_t count = height * problem.columns.pixels_of(ox).count();
+      sum += load((oy * problem.columns.windows + ox) * problem.depth + c) / static_cast<C>(count);
+    }
+  }
+  return sum;
+}
+
+template <class T>
+struct Loader {
+  __device__ compute_type<T> operator()(int64_t i) const { return cuda::load_as_compute(image[i]); }
+  const T* image;
+};
+
+/// `count` elements of images of by_rows x by_columns pixels, from images of `source_elements` each.
+template <bool gradient, class Index, class T>
+__global__ void __launch_bounds__(kThreads)
+    adaptive_avg_pool_kernel(Index count, __grid_constant__ const AdaptivePoolProblem problem,
+                             IndexDivide<Index> by_depth, IndexDivide<Index> by_columns,
+                             IndexDivide<Index> by_rows, int64_t source_elements, const T* source,
+                             T* result) {
+  using C = compute_type<T>;
+  const Index step = static_cast<Index>(gridDim.x) * kThreads;
+  for (Index i = static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    Index channel, column, row;
+    const Index pixel = by_depth.divide(i, channel);
+    const Index image = by_rows.divide(by_columns.divide(pixel, column), row);
+    const Loader<T> load{source + static_cast<int64_t>(image) * source_elements};
+    const auto y = static_cast<int64_t>(row), x = static_cast<int64_t>(column),
+               c = static_cast<int64_t>(channel);
+    if constexpr (gradient) {
+      result[i] = cuda::round_to<T>(adaptive_mean_gradient<C>(load, problem, y, x, c));
+    } else {
+      result[i] = cuda::round_to<T>(adaptive_mean<C>(load, problem, y, x, c));
+    }
+  }
+}
+
+/// `source` to `result`: x to y, or dy to dx.
+template <bool gradient>
+void run(const KernelContext& context) {
+  const TensorView &source = context.input(0), &result = context.output(0);
+  if (result.numel() == 0) return;
+  const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
+  const AdaptivePoolProblem problem = gradient ? AdaptivePoolProblem(result.shape, source.shape, layout)
+                                               : AdaptivePoolProblem(source.shape, result.shape, layout);
+  const int64_t rows = gradient ? problem.rows.pixels : problem.rows.windows;
+  const int64_t columns = gradient ? problem.columns.pixels : problem.columns.windows;
+  const auto shape = cuda::grid_stride_shape(result.numel(), kThreads, kThreads);
+  dispatch_float(source.dtype, gradient ? "adaptive_avg_pool2d_grad" : "adaptive_avg_pool2d", [&]<class T> {
+    dispatch_index(result.numel(), [&]<class Index> {
+      cuda::launch(context.stream(), shape, adaptive_avg_pool_kernel<gradient, Index, T>,
+                   static_cast<Index>(result.numel()), problem, IndexDivide<Index>(problem.depth),
+                   IndexDivide<Index>(columns), IndexDivide<Index>(rows), source.numel() / problem.images,
+                   source.as<const T>(), result.as<T>());
+    });
+  });
+}
+
+}  // namespace
+
+void register_adaptive_pool_cuda(OpRegistry& registry);
+void register_adaptive_pool_cuda(OpRegistry& registry) {
+  registry.add_kernel("adaptive_avg_pool2d", {.device = DeviceType::kCuda, .run = run<false>});
+  registry.add_kernel("adaptive_avg_pool2d_grad", {.device = DeviceType::kCuda, .run = run<true>});
+}
+
+}  // namespace sinter::ops

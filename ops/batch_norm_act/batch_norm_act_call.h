@@ -1,0 +1,80 @@
+// Calls of batch_norm_act and its gradient, as the kernels of ops/norm see them.
+#pragma once
+
+#include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/norm/norm_call.h>
+
+namespace sinter::ops {
+
+/// Where the inputs and outputs of the ops stand.
+struct NormActInput {
+  enum : size_t {
+    kX,
+    kWeight,
+    kBias,
+    kRunningMean,
+    kRunningVar,
+    kSums,
+    kAlpha,
+    kAddend,
+    kAddendWeight,
+    kAddendBias,
+    kAddendRunningMean,
+    kAddendRunningVar,
+    kAddendSums,
+    kCount
+  };
+};
+struct NormActOutput {
+  enum : size_t { kY, kMean, kInvStd, kMask, kAddendMean, kAddendInvStd };
+};
+struct NormActGradInput {
+  enum : size_t {
+    kX,
+    kDy,
+    kDy2,
+    kMask,
+    kWeight,
+    kBias,
+    kMean,
+    kInvStd,
+    kAlpha,
+    kAddend,
+    kAddendWeight,
+    kAddendBias,
+    kAddendMean,
+    kAddendInvStd
+  };
+};
+struct NormActGradOutput {
+  enum : size_t { kDx, kDweight, kDbias, kDaddend, kDalpha, kDaddendWeight, kDaddendBias };
+};
+
+NormProblem batch_norm_act_problem(const KernelQuery& query);
+NormCall batch_norm_act_call(const KernelContext& context);
+
+NormGradProblem batch_norm_act_grad_problem(const KernelQuery& query);
+NormGradCall batch_norm_act_grad_call(const KernelContext& context);
+
+/// What the kernel "cudnn" finds out about a call of batch_norm_act.
+class CudnnNorm : public Prepared {
+ public:
+  CudnnNorm(size_t workspace_bytes, int64_t reserve_bytes)
+      : workspace_bytes_(workspace_bytes), reserve_bytes_(reserve_bytes) {}
+
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+  /// That the call's attributes must have.
+  int64_t reserve_bytes() const { return reserve_bytes_; }
+
+ private:
+  size_t workspace_bytes_;
+  int64_t reserve_bytes_;
+};
+
+/// The call is for Sinter's own kernels, not for cuDNN's.
+template <class Options>
+bool wants_own_kernel(const KernelQuery& query) {
+  return query.attributes<Options>().backend == NormBackend::kSinter;
+}
+
+}  // namespace sinter::ops

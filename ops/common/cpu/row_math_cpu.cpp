@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <limits>
+
+#include <Eigen/Core>
+
+#include <sinter/ops/common/cpu/block_cpu.h>
+#include <sinter/ops/common/cpu/row_math_cpu.h>
+#include <sinter/ops/common/lanes.h>
+
+namespace sinter::ops {
+namespace {
+
+// Rows are worked on in aligned pieces: a register-friendly place for converted elements, and sums that do
+// not depend on how the row itself is aligned.
+constexpr int64_t kPiece = 256;
+static_assert(kPiece <= kBlock);
+
+/// Calls body(values, first, count) for the pieces of exp(x - shift).
+template <class T, class F>
+void for_each_piece(const T* x, int64_t count, compute_type<T> shift, F body) {
+  using C = compute_type<T>;
+  BlockBuffer<T> buffer;
+  alignas(64) C piece[kPiece];
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t width = std::min(kPiece, count - first);
+    const C* loaded = load_block(x + first, width, buffer.values);
+    for (int64_t i = 0; i < width; ++i) piece[i] = loaded[i] - shift;
+    exp_in_place(piece, width);
+    body(piece, first, width);
+  }
+}
+
+}  // namespace
+
+template <class C>
+void exp_in_place(C* values, int64_t count) {
+  Eigen::Map<Eigen::Array<C, Eigen::Dynamic, 1>> mapped(values, count);
+  mapped = mapped.exp();
+}
+
+template <class T>
+compute_type<T> row_max(const T* x, int64_t count) {
+  using C = compute_type<T>;
+  BlockBuffer<T> buffer;
+  C largest = -std::numeric_limits<C>::infinity();
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t width = std::min(kPiece, count - first);
+    const C* piece = load_block(x + first, width, buffer.values);
+    const C found = Eigen::Map<const Eigen::Array<C, Eigen::Dynamic, 1>>(piece, width).maxCoeff();
+    largest = found > largest ? found : largest;
+  }
+  return largest;
+}
+
+template <class T>
+compute_type<T> row_sum_exp(const T* x, int64_t count, compute_type<T> shift) {
+  using C = compute_type<T>;
+  C sum = 0;
+  for_each_piece(x, count, shift, [&](const C* piece, int64_t, int64_t width) {
+    sum += lane_sum<C>(width, [=](int64_t i) { return piece[i]; });
+  });
+  return sum;
+}
+
+template <class T>
+void row_exp(const T* x, int64_t count, compute_type<T> shift, compute_type<T> scale, T* y) {
+  for_each_piece(x, count, shift, [&](const compute_type<T>* piece, int64_t first, int64_t width) {
+    for (int64_t i = 0; i < width; ++i) y[first + i] = static_cast<T>(piece[i] * scale);
+  });
+}
+
+#define SINTER_INSTANTIATE(T)                                               \
+  template compute_type<T> row_max(const T*, int64_t);                      \
+  template compute_type<T> row_sum_exp(const T*, int64_t, compute_type<T>); \
+  template void row_exp(const T*, int64_t, compute_type<T>, compute_type<T>, T*);
+
+SINTER_INSTANTIATE(float)
+SINTER_INSTANTIATE(double)
+SINTER_INSTANTIATE(float16)
+SINTER_INSTANTIATE(bfloat16)
+#undef SINTER_INSTANTIATE
+
+template void exp_in_place(float*, int64_t);
+template void exp_in_place(double*, int64_t);
+
+}  // namespace sinter::ops

@@ -1,0 +1,202 @@
+// The gradient of normalisation in passes over memory: sums, finish, map.
+#include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
+#include <sinter/ops/norm/cuda/norm_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+template <class C, GradKind kind>
+struct FinishGradient {
+  ChannelGradient<C> main, addend;
+  C* dalpha;            // null: not wanted, or one for all channels
+  double* dalpha_sums;  // by channel, of one alpha for all; else null
+  double count;
+  bool constant;
+
+  __device__ void operator()(int64_t c, const double* sums) const {
+    constexpr bool has_alpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
+    constexpr bool has_addend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
+    main.finish(c, count, constant, sums[0], sums[1]);
+    if constexpr (has_addend) {
+      if (addend.source.mean != nullptr) addend.finish(c, count, constant, sums[0], sums[2]);
+    }
+    if constexpr (has_alpha) {
+      const double of_alpha = sums[has_addend ? 3 : 2];
+      if (dalpha != nullptr) dalpha[c] = static_cast<C>(of_alpha);
+      if (dalpha_sums != nullptr) dalpha_sums[c] = of_alpha;
+    }
+  }
+};
+
+/// Where statistics are constants and no sums are wanted, parameters come without them.
+template <class C>
+__global__ void constant_parameters_kernel(int64_t channels, ChannelGradient<C> main,
+                                           ChannelGradient<C> addend) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  main.finish(c, 0.0, true, 0.0, 0.0);
+  if (addend.source.mean != nullptr) addend.finish(c, 0.0, true, 0.0, 0.0);
+}
+
+/// One block: the sum of `count` values in a fixed order.
+template <class C>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    sum_values_kernel(int64_t count, const double* values, C* sum) {
+  __shared__ double shared[NormPlan::kThreads];
+  const int id = static_cast<int>(threadIdx.x);
+  double own = 0.0;
+  for (int64_t i = id; i < count; i += NormPlan::kThreads) own += values[i];
+  shared[id] = own;
+  for (int half = NormPlan::kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (id < half) shared[id] += shared[id + half];
+  }
+  if (id == 0) *sum = static_cast<C>(shared[0]);
+}
+
+/// One gradient call over tensors of type T. Workspace: the map's parameters of both tensors, alpha's sums by
+/// channel, then the table of the sums.
+template <class T>
+class Backward {
+ public:
+  using C = compute_type<T>;
+
+  Backward(const NormGradCall& call, const Stream& stream, void* workspace)
+      : call_(call),
+        stream_(stream),
+        view_(call.view),
+        two_(call.options.normalize_addend),
+        slopes_{call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
+                pointer_or_null<const uint8_t>(call.mask)} {
+    NormScratch scratch(workspace);
+    auto* parameters = scratch.take<NormalizeGrad<C>>(view_.channels);
+    auto* addend_parameters = scratch.take<NormalizeGrad<C>>(two_ ? view_.channels : 0);
+    dalpha_sums_ = scratch.take<double>(call.alpha.present ? view_.channels : 0);
+    table_ = static_cast<C*>(scratch.rest());
+    main_ = {source_of<C>(call.main), pointer_or_null<C>(call.main.dweight),
+             pointer_or_null<C>(call.main.dbias), parameters};
+    addend_ = {two_ ? source_of<C>(call.addend) : NormSource<C>{}, pointer_or_null<C>(call.addend.dweight),
+               pointer_or_null<C>(call.addend.dbias), addend_parameters};
+  }
+
+  void run() {
+    if (view_.channels == 0) {
+      if (sums_alphas()) sum_alphas();
+      return;
+    }
+    if (!call_.reduces()) {
+      cuda::launch(stream_, cuda::grid_stride_shape(view_.channels, 256), constant_parameters_kernel<C>,
+                   view_.channels, main_, addend_);
+    } else if (call_.alpha.present && call_.addend.x.present) {
+      reduce<GradKind::kPReluAddend>();
+    } else if (call_.alpha.present) {
+      reduce<GradKind::kPRelu>();
+    } else if (two_) {
+      reduce<GradKind::kNormalizedAddend>();
+    } else {
+      reduce<GradKind::kPlain>();
+    }
+    // Where g has been written, the activation's gradient is in it.
+    const bool has_alpha = call_.alpha.present && dz() == nullptr;
+    if (two_) {
+      has_alpha ? map<true, true>() : map<true, false>();
+    } else {
+      has_alpha ? map<false, true>() : map<false, false>();
+    }
+    if (sums_alphas()) sum_alphas();
+  }
+
+ private:
+  /// The gradient of an addend that is not normalised, or null.
+  T* dz() const { return two_ ? nullptr : pointer_or_null<T>(call_.addend.dx); }
+  int64_t alpha_step() const { return call_.alpha.present && call_.alpha.numel() != 1 ? 1 : 0; }
+  bool sums_alphas() const { return call_.dalpha.present && alpha_step() == 0; }
+
+  template <GradKind kind>
+  GradientTerms<T, kind> terms_of() const {
+    return {.slopes = slopes_,
+            .x = call_.main.x.as<const T>(),
+            .addend = pointer_or_null<const T>(call_.addend.x),
+            .dz = dz(),
+            .main_source = main_.source,
+            .addend_source = addend_.source,
+            .alpha = pointer_or_null<const C>(call_.alpha),
+            .alpha_step = alpha_step()};
+  }
+
+  template <bool two, bool has_alpha>
+  GradientMap<T, two, has_alpha> map_of(const Slopes<T>& slopes) const {
+    return {.slopes = slopes,
+            .x = call_.options.training ? call_.main.x.as<const T>() : nullptr,
+            .addend = call_.options.training ? pointer_or_null<const T>(call_.addend.x) : nullptr,
+            .dx = call_.main.dx.as<T>(),
+            .daddend = two ? pointer_or_null<T>(call_.addend.dx) : nullptr,
+            .channels = {main_.parameters, addend_.parameters, pointer_or_null<const C>(call_.alpha),
+                         alpha_step()}};
+  }
+
+  template <GradKind kind>
+  void reduce() {
+    const auto terms = terms_of<kind>();
+    const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
+                                       terms.main_source.mean, terms.addend_source.mean});
+    const NormPlan plan =
+        plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1, wide ? NormPlan::kGroup : 1,
+                       norm_blocks(stream_.device.index, kGradientBlocks));
+    constexpr int packs = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
+    sum_channels<T, packs, packs, NormPlan::kGroup>(stream_, plan, terms, table_);
+    const FinishGradient<C, kind> finish{
+        .main = main_,
+        .addend = addend_,
+        .dalpha = alpha_step() == 1 ? pointer_or_null<C>(call_.dalpha) : nullptr,
+        .dalpha_sums = sums_alphas() ? dalpha_sums_ : nullptr,
+        .count = static_cast<double>(view_.per_channel()),
+        .constant = !call_.options.training};
+    finish_channels<GradientTerms<T, kind>::kValues>(stream_, plan, static_cast<const C*>(table_), finish);
+  }
+
+  template <bool two, bool has_alpha>
+  void map() {
+    Slopes<T> slopes = slopes_;
+    if (dz() != nullptr) slopes = {dz(), nullptr, nullptr};
+    const auto map = map_of<two, has_alpha>(slopes);
+    const bool wide =
+        allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
+    map_channels_of<T, two ? 1 : 2, 1, NormPlan::kGroup>(stream_, simplified_norm_view(view_), wide, map);
+  }
+
+  void sum_alphas() {
+    cuda::launch(stream_, {dim3(1), dim3(NormPlan::kThreads)}, sum_values_kernel<C>, view_.channels,
+                 dalpha_sums_, call_.dalpha.as<C>());
+  }
+
+  const NormGradCall& call_;
+  Stream stream_;
+  ChannelView view_;
+  bool two_;
+  Slopes<T> slopes_;
+  ChannelGradient<C> main_{}, addend_{};
+  double* dalpha_sums_ = nullptr;
+  C* table_ = nullptr;
+};
+
+}  // namespace
+
+size_t norm_streaming_bytes(const NormGradProblem& problem) {
+  const auto channels = static_cast<size_t>(problem.view.channels);
+  const bool two = problem.options.normalize_addend,
+             has_alpha = problem.options.activation == Activation::kPRelu;
+  const size_t parameters =
+      NormScratch::bytes(channels * (problem.dtype == DType::kFloat64 ? sizeof(NormalizeGrad<double>)
+                                                                      : sizeof(NormalizeGrad<float>)));
+  const int values = has_alpha ? 4 : two ? 3 : 2;
+  return parameters * (two ? 2 : 1) + (has_alpha ? NormScratch::bytes(channels * sizeof(double)) : 0) +
+         norm_table_bytes(problem.view, problem.dtype, problem.device, kGradientBlocks, values);
+}
+
+void norm_streaming(const NormGradCall& call, const Stream& stream, void* workspace) {
+  dispatch_float(call.main.x.dtype, "batch_norm_grad",
+                 [&]<class T> { Backward<T>(call, stream, workspace).run(); });
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,268 @@
+// What the gradient of normalisation sums up per channel, and how it maps a tensor afterwards. For .cu files.
+#pragma once
+
+#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_map_parameters_cuda.h>
+#include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
+#include <sinter/ops/norm/norm_call.h>
+#include <sinter/ops/norm/norm_math.h>
+
+namespace sinter::ops {
+
+/// What the gradient's sums have to read. kPRelu finds the activation's argument again, and needs no addend;
+/// kPReluAddend has one, normalised or not.
+enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend };
+
+/// dy, or dy + dy2.
+template <class T, int pack>
+struct LoadedSlopes {
+  cuda::Pack<T, pack> dy, dy2;
+};
+
+/// The gradient that comes in, and the mask of the activation.
+template <class T>
+struct Slopes {
+  using C = compute_type<T>;
+
+  const T *dy, *dy2;    // dy2 may be null
+  const uint8_t* mask;  // null: no activation
+
+  template <int pack, bool whole>
+  __device__ LoadedSlopes<T, pack> load(int64_t offset, int valid) const {
+    LoadedSlopes<T, pack> result;
+    result.dy = load_pack<pack, whole>(dy, offset, valid);
+    if (dy2 != nullptr) result.dy2 = load_pack<pack, whole>(dy2, offset, valid);
+    return result;
+  }
+  template <int pack>
+  __device__ unsigned bits(int64_t offset) const {
+    return mask == nullptr ? ~0u : load_mask<pack>(mask, offset);
+  }
+  template <int pack>
+  __device__ C at(const LoadedSlopes<T, pack>& loaded, int i) const {
+    const C first = cuda::load_as_compute(loaded.dy.values[i]);
+    return dy2 == nullptr ? first : first + cuda::load_as_compute(loaded.dy2.values[i]);
+  }
+};
+
+/// One normalised tensor's parameters, for the activation's argument under PReLU.
+template <class C>
+struct NormSource {
+  const C *weight, *bias, *mean, *inv_std;
+
+  __device__ Normalize<C> at(int64_t c) const {
+    return make_normalize<C>(static_cast<double>(mean[c]), static_cast<double>(inv_std[c]),
+                             weight == nullptr ? 1.0 : static_cast<double>(weight[c]),
+                             bias == nullptr ? 0.0 : static_cast<double>(bias[c]));
+  }
+};
+
+template <class C>
+NormSource<C> source_of(const NormGradTensor& tensor) {
+  return {pointer_or_null<const C>(tensor.weight), pointer_or_null<const C>(tensor.bias),
+          pointer_or_null<const C>(tensor.mean), pointer_or_null<const C>(tensor.inv_std)};
+}
+
+/// The sums of g, the gradient of the activation's argument, of g * (x - mean), of the same with the addend,
+/// and of alpha's gradient: so many of them as the kind needs. Writes g on the way where it is the addend's
+/// gradient.
+template <class T, GradKind kind>
+struct GradientTerms {
+  using C = compute_type<T>;
+  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
+  static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
+  static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
+
+  struct Nothing {};
+  struct Parameter {
+    std::conditional_t<kAlpha, Normalize<C>, C> main;  // or the mean alone
+    std::conditional_t<!kAddend, Nothing, std::conditional_t<kAlpha, Normalize<C>, C>> addend;
+    std::conditional_t<kAlpha, C, Nothing> alpha;
+  };
+  template <int pack>
+  struct Loaded {
+    LoadedSlopes<T, pack> slopes;
+    cuda::Pack<T, pack> x;
+    std::conditional_t<kAddend, cuda::Pack<T, pack>, Nothing> addend;
+    unsigned bits;
+  };
+
+  Slopes<T> slopes;
+  const T *x, *addend;
+  T* dz;  // null: not wanted
+  NormSource<C> main_source, addend_source;
+  const C* alpha;
+  int64_t alpha_step;
+
+  __device__ Parameter parameter(int64_t channel) const {
+    Parameter result;
+    if constexpr (kAlpha) {
+      result.main = main_source.at(channel);
+      if constexpr (kAddend) {
+        result.addend = {C{0}, C{1}, C{0}};
+        if (addend_source.mean != nullptr) result.addend = addend_source.at(channel);
+      }
+      result.alpha = alpha[channel * alpha_step];
+    } else {
+      result.main = main_source.mean[channel];
+      if constexpr (kAddend) result.addend = addend_source.mean[channel];
+    }
+    return result;
+  }
+  template <int pack>
+  __device__ void neighbours(int64_t channel, Parameter (&result)[pack]) const {
+    if constexpr (kAlpha) {
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i] = parameter(channel + i);
+    } else {
+      const auto means = load_neighbours<pack>(main_source.mean + channel);
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i].main = means.values[i];
+      if constexpr (kAddend) {
+        const auto added = load_neighbours<pack>(addend_source.mean + channel);
+#pragma unroll
+        for (int i = 0; i < pack; ++i) result[i].addend = added.values[i];
+      }
+    }
+  }
+  template <int pack>
+  __device__ Loaded<pack> load(int64_t offset) const {
+    Loaded<pack> result;
+    result.slopes = slopes.template load<pack, true>(offset, pack);
+    result.x = load_pack<pack>(x, offset);
+    if constexpr (kAddend) result.addend = load_pack<pack>(addend, offset);
+    result.bits = slopes.template bits<pack>(offset);
+    return result;
+  }
+  /// Returns g.
+  template <int pack>
+  __device__ cuda::Pack<T, pack> add(int64_t offset, const Loaded<pack>& loaded,
+                                     const Parameter (&parameters)[pack], C (&sums)[kValues][pack]) const {
+    cuda::Pack<T, pack> out;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      const Parameter& p = parameters[i];
+      const bool on = (loaded.bits >> i & 1) != 0;
+      C g = slopes.at(loaded.slopes, i);
+      const C value = cuda::load_as_compute(loaded.x.values[i]);
+      C added = 0;
+      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend.values[i]);
+      if constexpr (kAlpha) {
+        C z = p.main(value);
+        if constexpr (kAddend) z += p.addend(added);
+        sums[kValues - 1][i] += on ? C{0} : g * z;
+        g = on ? g : p.alpha * g;
+        sums[1][i] += g * (value - p.main.mean);
+        if constexpr (kAddend) sums[2][i] += g * (added - p.addend.mean);
+      } else {
+        g = on ? g : C{0};
+        sums[1][i] += g * (value - p.main);
+        if constexpr (kAddend) sums[2][i] += g * (added - p.addend);
+      }
+      sums[0][i] += g;
+      out.values[i] = cuda::round_to<T>(g);
+    }
+    if (dz != nullptr) store_pack<pack>(dz, offset, out);
+    return out;
+  }
+};
+
+/// Turns a channel's sums into its parameters' gradients and what the map needs of one normalised tensor.
+template <class C>
+struct ChannelGradient {
+  NormSource<C> source;
+  C *dweight, *dbias;            // null: not wanted
+  NormalizeGrad<C>* parameters;  // null: not wanted
+
+  /// What belongs to a channel beside its elements.
+  struct Known {
+    C mean, inv_std, weight;
+  };
+  __device__ Known known(int64_t c) const {
+    return {source.mean[c], source.inv_std[c], source.weight == nullptr ? C{1} : source.weight[c]};
+  }
+  /// The map where the statistics depend on the elements.
+  static __device__ NormalizeGrad<C> map_of(const Known& known, double inverse_count, double sum,
+                                            double sum_deviation) {
+    return make_normalize_grad<C>(known.mean, static_cast<double>(known.inv_std),
+                                  static_cast<double>(known.weight), inverse_count, sum, sum_deviation);
+  }
+  __device__ void keep(int64_t c, const Known& known, double sum, double sum_deviation) const {
+    if (dweight == nullptr) return;
+    dweight[c] = static_cast<C>(sum_deviation * static_cast<double>(known.inv_std));
+    dbias[c] = static_cast<C>(sum);
+  }
+
+  __device__ void finish(int64_t c, double count, bool constant, double sum, double sum_deviation) const {
+    const Known all = known(c);
+    keep(c, all, sum, sum_deviation);
+    if (parameters == nullptr) return;
+    parameters[c] = constant ? NormalizeGrad<C>{C{0},
+                                                static_cast<C>(static_cast<double>(all.weight) *
+                                                               static_cast<double>(all.inv_std)),
+                                                C{0}, C{0}}
+                             : map_of(all, 1.0 / count, sum, sum_deviation);
+  }
+};
+
+/// dx, and the addend's gradient if that is normalised too.
+template <class T, bool two, bool has_alpha>
+struct GradientMap {
+  using C = compute_type<T>;
+
+  using Channels = MapParameters<NormalizeGrad<C>, C, two, has_alpha>;
+  using Parameter = typename Channels::Parameter;
+  struct Nothing {};
+  template <int pack>
+  struct Loaded {
+    LoadedSlopes<T, pack> slopes;
+    cuda::Pack<T, pack> x;
+    std::conditional_t<two, cuda::Pack<T, pack>, Nothing> addend;
+    unsigned bits;
+  };
+
+  Slopes<T> slopes;
+  const T *x, *addend;  // null where statistics are constants: then the parameters do not need them
+  T *dx, *daddend;      // daddend: null if not wanted
+  Channels channels;
+
+  template <int pack, bool whole>
+  __device__ Loaded<pack> load(int64_t offset, int valid) const {
+    Loaded<pack> result;
+    result.slopes = slopes.template load<pack, whole>(offset, valid);
+    if (x != nullptr) result.x = load_pack<pack, whole>(x, offset, valid);
+    if constexpr (two) {
+      if (addend != nullptr) result.addend = load_pack<pack, whole>(addend, offset, valid);
+    }
+    result.bits = slopes.template bits<pack>(offset);
+    return result;
+  }
+  template <bool whole, int pack>
+  __device__ void apply(int64_t offset, int valid, const Parameter (&parameters)[pack],
+                        const Loaded<pack>& loaded) const {
+    cuda::Pack<T, pack> out, addend_out;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      const Parameter& p = parameters[i];
+      C g = slopes.at(loaded.slopes, i);
+      const bool on = (loaded.bits >> i & 1) != 0;
+      if constexpr (has_alpha) {
+        g = on ? g : p.alpha * g;
+      } else {
+        g = on ? g : C{0};
+      }
+      const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x.values[i]);
+      out.values[i] = cuda::round_to<T>(p.main(value, g));
+      if constexpr (two) {
+        const C added = addend == nullptr ? p.addend.mean : cuda::load_as_compute(loaded.addend.values[i]);
+        addend_out.values[i] = cuda::round_to<T>(p.addend(added, g));
+      }
+    }
+    store_pack<pack, whole>(dx, offset, out, valid);
+    if constexpr (two) {
+      if (daddend != nullptr) store_pack<pack, whole>(daddend, offset, addend_out, valid);
+    }
+  }
+};
+
+}  // namespace sinter::ops

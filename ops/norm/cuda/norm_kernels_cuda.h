@@ -1,0 +1,454 @@
+// The passes of batch normalisation over a tensor on a GPU: sums per channel in two deterministic stages, and
+// maps with parameters per channel. For .cu files. NormPlan says how a tensor is cut.
+//
+// Terms, what is summed:
+//   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
+//   Loaded<pack>                    the elements of a pack, in registers
+//   parameter(channel), and neighbours(channel, parameters), those of a pack of channels
+//   load<pack>(offset)              Loaded of the pack at element `offset`
+//   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
+// Map, what is mapped, likewise:
+//   Parameter, channels             its MapParameters
+//   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
+//   apply<whole>(offset, valid, parameters, loaded)
+// Finish is called on the device as finish(channel, sums) with the double sums of a channel.
+#pragma once
+
+#include <bit>
+
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch_early.h>
+#include <sinter/ops/norm/cuda/norm_plan.h>
+
+namespace sinter::ops {
+
+/// Elements of an access, 16 bytes of them; float64 is accessed one by one.
+template <class T>
+inline constexpr int kNormPack = sizeof(T) == sizeof(double) ? 1 : cuda::kPackSize<T>;
+
+/// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
+/// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
+template <class T, int pack>
+struct PackWords {
+  static constexpr int kCount = static_cast<int>(sizeof(cuda::Pack<T, pack>) / sizeof(uint4));
+  uint4 words[kCount];
+};
+
+/// `pack` elements from `offset` on; where they may not be aligned, or all there, one by one.
+template <int pack, bool whole = true, class T>
+__device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t offset, int valid = pack) {
+  if constexpr (whole && pack > 1) {
+    PackWords<T, pack> result;
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      result.words[i] = reinterpret_cast<const uint4*>(from + offset)[i];
+    }
+    return std::bit_cast<cuda::Pack<T, pack>>(result);
+  } else {
+    cuda::Pack<T, pack> result{};
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      if (whole || i < valid) result.values[i] = from[offset + i];
+    }
+    return result;
+  }
+}
+
+template <int pack, bool whole = true, class T>
+__device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
+                                           int valid = pack) {
+  if constexpr (whole && pack > 1) {
+    const auto result = std::bit_cast<PackWords<T, pack>>(values);
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      const uint4& w = result.words[i];
+      asm volatile(
+          "st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
+          "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+          : "memory");
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      if (whole || i < valid) to[offset + i] = values.values[i];
+    }
+  }
+}
+
+/// What neighbouring channels have, `count` of them from `from` on, which is aligned to 16 bytes.
+template <int count, class P>
+struct Neighbours {
+  P values[count];
+};
+template <int count, class P>
+__device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
+  struct Words {
+    uint4 words[sizeof(Neighbours<count, P>) / sizeof(uint4)];
+  } result;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(Words) / sizeof(uint4); ++i) {
+    result.words[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return std::bit_cast<Neighbours<count, P>>(result);
+}
+
+/// The mask's bits of a pack: a byte, or one bit of one.
+template <int pack>
+__device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
+  const unsigned byte = mask[offset >> 3];
+  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
+}
+
+/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
+/// has at the same time.
+template <int pack>
+__device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
+  if constexpr (pack == 4) {
+    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
+    const unsigned other = __shfl_xor_sync(pair, bits, 1);
+    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
+  } else {
+    mask[offset >> 3] = static_cast<uint8_t>(bits);
+  }
+}
+
+namespace detail {
+
+constexpr int kWarp = 32;
+constexpr int kWarps = NormPlan::kThreads / kWarp;
+
+/// Sums over the lanes of each of a block's columns, which one part has found: to the table, in which the
+/// parts' lines of value k follow each other. To be called by all threads.
+template <int values, int pack, class C>
+__device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t tile, int64_t part,
+                                                  C (&sums)[values][pack], C* table) {
+  __shared__ C shared[kWarps][values * pack][kWarp + 1];
+  const int id = static_cast<int>(threadIdx.x), columns = plan.columns;
+  for (int step = kWarp / 2; step >= columns; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < values * pack; ++i) {
+      C& sum = sums[i / pack][i % pack];
+      sum += __shfl_xor_sync(~0u, sum, step);
+    }
+  }
+  if (id % kWarp < columns) {
+#pragma unroll
+    for (int i = 0; i < values * pack; ++i) shared[id / kWarp][i][id % kWarp] = sums[i / pack][i % pack];
+  }
+  __syncthreads();
+  const int side = columns * pack;
+  const int64_t first = tile * side;
+  for (int i = id; i < values * side; i += NormPlan::kThreads) {
+    const int value = i / side, place = i % side, column = place / pack;
+    if (first + place >= plan.width) continue;
+    C sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][value * pack + place % pack][column];
+    table[(value * plan.parts + part) * plan.width + first + place] = sum;
+  }
+}
+
+/// Block (tile, part) of a plan by columns.
+template <int pack, int unroll, class Terms>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    sum_columns_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_inner, typename Terms::C* table) {
+  using C = typename Terms::C;
+  cuda::let_next_begin();
+  const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
+  const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
+  const int64_t column = (tile * plan.columns + id % plan.columns) * pack;
+  C sums[Terms::kValues][pack] = {};
+  if (column < plan.width) {
+    typename Terms::Parameter parameters[pack];
+    if (pack > 1 && plan.inner == 1) {
+      if constexpr (pack > 1) terms.neighbours(column, parameters);
+    } else {
+#pragma unroll
+      for (int i = 0; i < pack; ++i) {
+        int64_t place;
+        parameters[i] = terms.parameter(plan.inner == 1 ? column + i : by_inner.divide(column + i, place));
+      }
+    }
+    const int64_t step = plan.parts * lanes;
+    int64_t row = part * lanes + id / plan.columns;
+    for (; row + (unroll - 1) * step < plan.items; row += unroll * step) {
+      typename Terms::template Loaded<pack> loaded[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        loaded[u] = terms.template load<pack>((row + u * step) * plan.width + column);
+      }
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+        terms.add((row + u * step) * plan.width + column, loaded[u], parameters, sums);
+      }
+    }
+    for (; row < plan.items; row += step) {
+      const int64_t offset = row * plan.width + column;
+      terms.add(offset, terms.template load<pack>(offset), parameters, sums);
+    }
+  }
+  store_column_sums(plan, tile, part, sums, table);
+}
+
+/// Block (channel, part) of a plan by planes; `by_plane` divides by the packs of a plane.
+template <int pack, int unroll, class Terms>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    sum_planes_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_plane, typename Terms::C* table) {
+  using C = typename Terms::C;
+  __shared__ C shared[Terms::kValues][kWarps];
+  cuda::let_next_begin();
+  const int id = static_cast<int>(threadIdx.x);
+  const int64_t part = blockIdx.x / plan.channels, channel = blockIdx.x - part * plan.channels;
+  const int64_t packs = plan.inner / pack, step = plan.parts * NormPlan::kThreads;
+  const auto offset_of = [&](int64_t item) {
+    int64_t place;
+    const int64_t outer = by_plane.divide(item, place);
+    return ((outer * plan.channels + channel) * packs + place) * pack;
+  };
+  typename Terms::Parameter parameters[pack];
+  parameters[0] = terms.parameter(channel);
+#pragma unroll
+  for (int i = 1; i < pack; ++i) parameters[i] = parameters[0];
+  C lanes[Terms::kValues][pack] = {};
+  int64_t item = part * NormPlan::kThreads + id;
+  for (; item + (unroll - 1) * step < plan.items; item += unroll * step) {
+    typename Terms::template Loaded<pack> loaded[unroll];
+    int64_t offsets[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      offsets[u] = offset_of(item + u * step);
+      loaded[u] = terms.template load<pack>(offsets[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) terms.add(offsets[u], loaded[u], parameters, lanes);
+  }
+  for (; item < plan.items; item += step) {
+    const int64_t offset = offset_of(item);
+    terms.add(offset, terms.template load<pack>(offset), parameters, lanes);
+  }
+#pragma unroll
+  for (int value = 0; value < Terms::kValues; ++value) {
+    C sum = lanes[value][0];
+#pragma unroll
+    for (int i = 1; i < pack; ++i) sum += lanes[value][i];
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+    if (id % kWarp == 0) shared[value][id / kWarp] = sum;
+  }
+  __syncthreads();
+  if (id >= Terms::kValues) return;
+  C sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += shared[id][warp];
+  table[(id * plan.parts + part) * plan.width + channel] = sum;
+}
+
+constexpr int kFinishThreads = 1024;
+
+/// Adds up the partial results of `side` (a power of two up to 32) neighbouring channels per block and
+/// finishes them. `by_columns` divides by the columns of a channel.
+template <int values, class C, class Finish>
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_channels_kernel(NormPlan plan, int side, cuda::WideDivide by_columns, const C* table,
+                           Finish finish) {
+  constexpr int warps = kFinishThreads / kWarp;
+  __shared__ double shared[values][warps][kWarp];
+  cuda::let_next_begin();
+  const int id = static_cast<int>(threadIdx.x), lanes = kFinishThreads / side;
+  const int64_t channel = int64_t{blockIdx.x} * side + id % side, columns = plan.columns_per_channel();
+  double sums[values] = {};
+  cuda::wait_for_previous();
+  if (channel < plan.channels) {
+    const C* own = table + channel * columns;
+#pragma unroll 4
+    for (int64_t i = id / side; i < plan.parts * columns; i += lanes) {
+      int64_t column = 0;
+      const int64_t part = columns == 1 ? i : by_columns.divide(i, column);
+#pragma unroll
+      for (int value = 0; value < values; ++value) {
+        sums[value] += static_cast<double>(own[(value * plan.parts + part) * plan.width + column]);
+      }
+    }
+  }
+#pragma unroll
+  for (int value = 0; value < values; ++value) {
+    for (int step = kWarp / 2; step >= side; step /= 2) {
+      sums[value] += __shfl_xor_sync(~0u, sums[value], step);
+    }
+    shared[value][id / kWarp][id % kWarp] = sums[value];
+  }
+  __syncthreads();
+  if (id >= kWarp * values) return;
+  // Warp k adds value k of all warps up, in groups of lanes for the channels; then its sums go to warp 0.
+  const int value = id / kWarp, place = id % kWarp % side;
+  double sum = 0.0;
+  for (int warp = id % kWarp / side; warp < warps; warp += kWarp / side) sum += shared[value][warp][place];
+  for (int step = kWarp / 2; step >= side; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  __syncwarp();
+  shared[value][0][id % kWarp] = sum;
+  asm volatile("bar.sync 1, %0;" ::"n"(kWarp * values) : "memory");
+  if (id >= side || channel >= plan.channels) return;
+#pragma unroll
+  for (int k = 0; k < values; ++k) sums[k] = shared[k][0][id];
+  finish(channel, static_cast<const double*>(sums));
+}
+
+/// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
+/// pass before has left in the cache.
+template <int pack, int unroll, class Map>
+__global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map, NormPlan plan) {
+  cuda::let_next_begin();
+  const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
+  const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
+  const int64_t column = (tile * plan.columns + id % plan.columns) * pack;
+  if (column >= plan.width) return;
+  cuda::wait_for_previous();
+  typename Map::Parameter parameters[pack];
+  map.channels.neighbours(column, parameters);
+  const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
+  int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
+  int64_t offset = (first + (left - 1) * step) * plan.width + column;
+  const int64_t stride = -step * plan.width;
+  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
+    typename Map::template Loaded<pack> loaded[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
+    }
+  }
+  for (; left > 0; --left, offset += stride) {
+    map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
+  }
+}
+
+/// How map_flat_kernel finds the channels of a pack.
+enum class FlatWalk {
+  kOneChannel,    ///< planes come in whole packs
+  kManyChannels,  ///< elements are counted on from the pack's first
+  kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
+};
+
+/// Any view, `unroll` packs per thread, from the last to the first.
+template <FlatWalk walk, int pack, int unroll, class Map>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
+                    int64_t inner, int64_t channels) {
+  constexpr bool whole = walk != FlatWalk::kAnything;
+  cuda::let_next_begin();
+  const int64_t block = gridDim.x - 1 - blockIdx.x;
+  const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
+  cuda::wait_for_previous();
+  typename Map::template Loaded<pack> loaded[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    const int64_t offset = first + u * NormPlan::kThreads * pack;
+    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
+    if (offset < count) loaded[u] = map.template load<pack, whole>(offset, valid);
+  }
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    const int64_t offset = first + u * NormPlan::kThreads * pack;
+    if (offset >= count) break;
+    int64_t place, channel;
+    by_channels.divide(by_inner.divide(offset, place), channel);
+    typename Map::Parameter parameters[pack];
+    parameters[0] = map.channels.at(channel);
+#pragma unroll
+    for (int i = 1; i < pack; ++i) {
+      parameters[i] = parameters[i - 1];
+      if constexpr (walk != FlatWalk::kOneChannel) {
+        if (++place == inner) {
+          place = 0;
+          if (++channel == channels) channel = 0;
+          parameters[i] = map.channels.at(channel);
+        }
+      }
+    }
+    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
+    map.template apply<whole>(offset, valid, parameters, loaded[u]);
+  }
+}
+
+}  // namespace detail
+
+/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
+/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes.
+template <class T, int column_packs, int plane_packs, int plane_pack, class Terms>
+void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
+  if (plan.blocks() == 0) return;
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
+  const auto run = [&](auto* kernel) {
+    const cuda::WideDivide divide(
+        std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / plan.pack, 1));
+    cuda::launch(stream, shape, kernel, terms, plan, divide, table);
+  };
+  if constexpr (sizeof(T) < sizeof(double)) {
+    if (plan.pack > 1) {
+      return plan.by_columns ? run(detail::sum_columns_kernel<kNormPack<T>, column_packs, Terms>)
+                             : run(detail::sum_planes_kernel<plane_pack, plane_packs, Terms>);
+    }
+  }
+  plan.by_columns ? run(detail::sum_columns_kernel<1, column_packs, Terms>)
+                  : run(detail::sum_planes_kernel<1, plane_packs, Terms>);
+}
+
+/// Adds the partial results in `table` up and finishes every channel.
+template <int values, class C, class Finish>
+void finish_channels(const Stream& stream, const NormPlan& plan, const C* table, const Finish& finish) {
+  const int side = plan.columns_per_channel() == 1 ? 8 : 1;
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
+                                dim3(detail::kFinishThreads)};
+  cuda::launch_early(stream, shape, detail::finish_channels_kernel<values, C, Finish>, plan, side,
+                     cuda::WideDivide(std::max<int64_t>(plan.columns_per_channel(), 1)), table, finish);
+}
+
+/// Blocks of `kernel` that all processors of the device can hold at a time.
+template <class... Parameters>
+int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
+  int per_processor = 0;
+  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, NormPlan::kThreads, 0),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return int64_t{cuda::device_traits(device).processors} * std::max(per_processor, 1);
+}
+
+/// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
+/// planes come in whole packs, which are of `plane_pack` elements.
+template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
+void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
+  using detail::FlatWalk;
+  const int64_t count = view.numel();
+  if (count == 0) return;
+  const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
+    const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
+                                  dim3(NormPlan::kThreads)};
+    cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, pack, packs, Map>, map, count,
+                       cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
+                       view.channels);
+  };
+  if constexpr (sizeof(T) < sizeof(double)) {
+    constexpr int pack = kNormPack<T>, packs = NormPlan::kGroup / pack;
+    if (wide && count % NormPlan::kGroup == 0) {
+      if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
+        const auto kernel = detail::map_columns_kernel<pack, column_groups * packs, Map>;
+        static const int64_t blocks = resident_blocks(stream.device.index, kernel);
+        const NormPlan plan = plan_norm_map(view, pack, blocks);
+        const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
+        cuda::launch_early(stream, shape, kernel, map, plan);
+      } else if (view.inner % plane_pack == 0) {
+        flat.template
+        operator()<FlatWalk::kOneChannel, plane_pack, plane_groups * NormPlan::kGroup / plane_pack>();
+      } else {
+        flat.template operator()<FlatWalk::kManyChannels, plane_pack, 1>();
+      }
+      return;
+    }
+  }
+  flat.template operator()<FlatWalk::kAnything, NormPlan::kGroup, 1>();
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,458 @@
+// Batch normalisation in one kernel that keeps a tensor in shared memory between the sums and the map. For
+// .cu files. NormResidentPlan says how the tensor is cut.
+//
+// Pass, what is computed; elements of type T come in packs of kPack, those of kTensors tensors:
+//   source(i)                    tensor i, as const T*
+//   Center, center(channel)      what a channel's terms need
+//   centers(channel, centers)    the same of the kPack channels from a multiple of it on
+//   Beside, beside(offset)       what else the sums read of a pack
+//   add(offset, packs, beside, centers, sums)
+//                                adds to sums[kValues][kPack]; if kChanges, it changes pack kChanged
+//   Known, known(channel, keeps) what finishing a channel reads; keeps: it will be kept, too
+//   Finished, finish(known, sums)
+//                                what the map needs of a channel: the `main` of a Parameter
+//   keep(channel, known, sums)   writes what the op gives of the channel
+//   Added, added(offset)         what else the map reads of a pack
+//   map(offset, packs, parameters, added)
+#pragma once
+
+#include <atomic>
+
+#include <cooperative_groups.h>
+
+#include <sinter/core/cuda/device/launch_cooperative.h>
+#include <sinter/core/cuda/device_traits.h>
+#include <sinter/ops/norm/cuda/norm_cuda.h>
+#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_resident_plan.h>
+
+namespace sinter::ops {
+namespace detail {
+
+// ---- copies into shared memory, which run on while the thread does (before compute capability 8.0 it waits)
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+      "l"(from)
+      : "memory");
+}
+__device__ __forceinline__ void end_copy_batch() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until all but the last `pending` batches of this thread's copies are there.
+__device__ __forceinline__ void wait_for_copies(int pending) {
+#define SINTER_WAIT(n)                                           \
+  case n:                                                        \
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); \
+    break;
+  switch (pending) {
+    SINTER_WAIT(7)
+    SINTER_WAIT(6)
+    SINTER_WAIT(5)
+    SINTER_WAIT(4)
+    SINTER_WAIT(3)
+    SINTER_WAIT(2)
+    SINTER_WAIT(1)
+    default:
+      asm volatile("cp.async.wait_all;" ::: "memory");
+  }
+#undef SINTER_WAIT
+}
+#else
+__device__ __forceinline__ void copy_to_shared(uint4* to, const void* from) {
+  *to = *static_cast<const uint4*>(from);
+}
+__device__ __forceinline__ void end_copy_batch() {}
+__device__ __forceinline__ void wait_for_copies(int) {}
+#endif
+
+// ---- sums that blocks exchange: each comes with the number of its turn, so that its reader knows it is
+// there
+
+__device__ __forceinline__ void post_sum(uint64_t* entry, float sum, uint32_t turn) {
+  const uint64_t word = uint64_t{turn} << 32 | __float_as_uint(sum);
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(entry), "l"(word) : "memory");
+}
+__device__ __forceinline__ uint64_t look_at_sum(const uint64_t* entry) {
+  uint64_t word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(entry) : "memory");
+  return word;
+}
+
+/// The sum of entries from[i * step], first <= i < count in steps of `stride`, once they are those of `turn`.
+__device__ __forceinline__ double collect_sums(const uint64_t* from, int first, int count, int stride,
+                                               int64_t step, uint32_t turn) {
+  constexpr int in_flight = 18;  // of 132 members with 32 channels, a thread collects 17
+  double sum = 0.0;
+  for (int i = first; i < count; i += in_flight * stride) {
+    uint64_t words[in_flight];
+    bool all = false;
+    while (!all) {
+      all = true;
+#pragma unroll
+      for (int k = 0; k < in_flight; ++k) {
+        const int at = i + k * stride;
+        words[k] = at < count ? look_at_sum(from + at * step) : uint64_t{turn} << 32;
+      }
+#pragma unroll
+      for (int k = 0; k < in_flight; ++k) all &= static_cast<uint32_t>(words[k] >> 32) == turn;
+    }
+#pragma unroll
+    for (int k = 0; k < in_flight; ++k) {
+      sum += static_cast<double>(__uint_as_float(static_cast<uint32_t>(words[k])));
+    }
+  }
+  return sum;
+}
+
+// ---- the kernel
+
+/// Adds a block's sums up: thread k * channels + c < kValues * channels gets value k of the panel's channel
+/// c.
+template <int pack, int threads>
+__device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
+                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
+                                           float* totals) {
+  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
+  const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
+  if (plan.inner == 1) {
+    const int columns = plan.columns;
+    for (int step = kWarp / 2; step >= columns; step /= 2) {
+#pragma unroll
+      for (int i = 0; i < values * pack; ++i) {
+        sums[i / pack][i % pack] += __shfl_xor_sync(~0u, sums[i / pack][i % pack], step);
+      }
+    }
+    if (id % kWarp < columns) {
+      float* own = scratch + warp * values * pack * columns + id % kWarp;
+#pragma unroll
+      for (int i = 0; i < values * pack; ++i) own[i * columns] = sums[i / pack][i % pack];
+    }
+    __syncthreads();
+    float sum = 0.0F;
+    if (id < entries) {
+      const int value = id / plan.channels, channel = id - value * plan.channels;
+      const float* own = scratch + (value * pack + channel % pack) * columns + channel / pack;
+#pragma unroll 8
+      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * columns];
+    }
+    return sum;
+  }
+  // A pack has elements of one channel or of two: their sums lie in two lines of a value.
+#pragma unroll
+  for (int value = 0; value < values; ++value) {
+    float first = 0.0F, second = 0.0F;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) (i < place.split ? first : second) += sums[value][i];
+    scratch[2 * value * threads + id] = first;
+    scratch[(2 * value + 1) * threads + id] = second;
+  }
+  __syncthreads();
+  const int inner = plan.channels == 1 ? plan.columns * pack : static_cast<int>(plan.inner);
+  for (int entry = warp; entry < entries; entry += warps) {
+    const int value = entry / plan.channels, channel = entry - value * plan.channels;
+    const int begin = channel * inner / pack, end = ((channel + 1) * inner + pack - 1) / pack;
+    float sum = 0.0F;
+    for (int column = begin + id % kWarp; column < end; column += kWarp) {
+      const bool starts_before = column * pack < channel * inner;
+      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * threads + column;
+#pragma unroll 4
+      for (int lane = 0; lane < plan.lanes; ++lane) sum += own[lane * plan.columns];
+    }
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+    if (id % kWarp == 0) totals[entry] = sum;
+  }
+  __syncthreads();
+  return id < entries ? totals[id] : 0.0F;
+}
+
+/// Leaves the panel's totals in `parts`: entry i, value i / channels of channel i % channels, in as many
+/// lines of entries as the function returns, to be added up. `sum` is this block's, of entry threadIdx.x;
+/// `table` is the team's, for this turn.
+__device__ __forceinline__ int exchange_sums(const NormResidentPlan& plan, int member, float sum,
+                                             uint64_t* table, uint32_t turn, double* parts) {
+  const int id = static_cast<int>(threadIdx.x), entries = NormResidentPlan::kValues * plan.channels;
+  if (plan.members == 1) {
+    __syncthreads();
+    if (id < entries) parts[id] = static_cast<double>(sum);
+    __syncthreads();
+    return 1;
+  }
+  if (id < entries) post_sum(table + member * entries + id, sum, turn);
+  const int groups = min(plan.threads / entries, plan.members), group = id / entries;
+  double part = 0.0;
+  if (group < groups) {
+    part = collect_sums(table + id - group * entries, group, plan.members, groups, entries, turn);
+  }
+  __syncthreads();
+  if (group < groups) parts[id] = part;
+  __syncthreads();
+  return groups;
+}
+
+/// What one block does.
+template <class Pass, int threads>
+class ResidentBlock {
+ public:
+  __device__ ResidentBlock(const Pass& pass, const NormResidentPlan& plan, uint64_t* table, uint4* shared)
+      : pass_(pass),
+        plan_(plan),
+        team_(static_cast<int>(blockIdx.x) / plan.members),
+        member_(static_cast<int>(blockIdx.x) - team_ * plan.members),
+        entries_(kValues * plan.channels),
+        batches_((plan.slots + kBatch - 1) / kBatch),
+        panel_step_(plan.channels * plan.inner),
+        place_(plan, kPack, member_, id_),
+        begin_(plan, place_, kPack),
+        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.members * entries_),
+        finished_(reinterpret_cast<Finished*>(shared)),
+        totals_(reinterpret_cast<float*>(shared + plan.channels)),
+        scratch_(totals_ + plan.total_floats()),
+        kept_(shared + plan.fixed_bytes / sizeof(uint4) + id_) {}
+
+  __device__ __forceinline__ void run() {
+    clear_table();
+    take_first_in();
+    for (int64_t panel = team_; panel < plan_.panels; panel += plan_.teams, ++turn_) {
+      typename Pass::Known known;
+      if (id_ < plan_.channels) known = pass_.known(panel * plan_.channels + id_, member_ == 0);
+      float sums[kValues][kPack] = {};
+      sum_up(panel, sums);
+      finish(panel, known, sums);
+      map_and_take_next(panel);
+    }
+  }
+
+ private:
+  using T = typename Pass::T;
+  using Finished = typename Pass::Finished;
+  using Values = cuda::Pack<T, Pass::kPack>;
+  static constexpr int kPack = Pass::kPack, kTensors = Pass::kTensors, kValues = NormResidentPlan::kValues,
+                       kBatch = NormResidentPlan::kBatch;
+  static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
+
+  /// Nobody may look at the table before all have cleared their entries of it.
+  __device__ __forceinline__ void clear_table() {
+    if (plan_.members == 1) return;
+#pragma unroll 1
+    for (int i = id_; i < NormResidentPlan::kTurns * entries_; i += threads) {
+      const int side = i / entries_;
+      table_[(side * plan_.members + member_) * entries_ + i - side * entries_] = 0;
+    }
+    arrival_ = cooperative_groups::this_grid().barrier_arrive();
+  }
+
+  /// Calls body<whole>(batch, slots left, their memory) for every batch of slots; all are there if `whole`.
+  template <class Body>
+  __device__ __forceinline__ void for_batches(const Body& body) const {
+    for (int batch = 0; batch < batches_; ++batch) {
+      const int slot = batch * kBatch;
+      uint4* memory = kept_ + slot * kTensors * threads;
+      if (slot + kBatch <= place_.slots) {
+        body.template operator()<true>(batch, place_.slots - slot, memory);
+      } else {
+        body.template operator()<false>(batch, place_.slots - slot, memory);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void take_in(uint4* to, int64_t offset) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) copy_to_shared(to + i * threads, pass_.source(i) + offset);
+  }
+  __device__ __forceinline__ void read(const uint4* from, Values (&packs)[kTensors]) const {
+#pragma unroll
+    for (int i = 0; i < kTensors; ++i) packs[i] = std::bit_cast<Values>(from[i * threads]);
+  }
+
+  __device__ __forceinline__ void take_first_in() const {
+    NormResidentWalk walk = begin_;
+    const int64_t start = team_ * panel_step_;
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        const int64_t offset = start + walk.next();
+        if (whole || u < left) take_in(memory + u * kTensors * threads, offset);
+      }
+      end_copy_batch();
+    });
+  }
+
+  __device__ __forceinline__ void find_centers(int64_t channel,
+                                               typename Pass::Center (&centers)[kPack]) const {
+    if (plan_.inner == 1) return pass_.centers(channel, centers);
+    const auto first = pass_.center(channel);
+    const auto second = place_.split < kPack ? pass_.center(channel + 1) : first;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) centers[i] = i < place_.split ? first : second;
+  }
+
+  /// This thread's sums.
+  __device__ __forceinline__ void sum_up(int64_t panel, float (&sums)[kValues][kPack]) const {
+    const int64_t start = panel * panel_step_;
+    typename Pass::Center centers[kPack];
+    find_centers(panel * plan_.channels + place_.first_channel, centers);
+    NormResidentWalk walk = begin_;
+    for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
+      typename Pass::Beside beside[kBatch];
+      int64_t offsets[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = start + walk.next();
+        if (whole || u < left) beside[u] = pass_.beside(offsets[u]);
+      }
+      wait_for_copies(batches_ - 1 - batch);
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (!whole && u >= left) continue;
+        uint4* own = memory + u * kTensors * threads;
+        Values packs[kTensors];
+        read(own, packs);
+        pass_.add(offsets[u], packs, beside[u], centers, sums);
+        if constexpr (Pass::kChanges) {
+          own[Pass::kChanged * threads] = std::bit_cast<uint4>(packs[Pass::kChanged]);
+        }
+      }
+    });
+  }
+
+  /// Finishes the panel's channels from the sums of all threads of the team.
+  __device__ __forceinline__ void finish(int64_t panel, const typename Pass::Known& known,
+                                         float (&sums)[kValues][kPack]) {
+    const float sum = sum_block<kPack, threads>(plan_, place_, sums, scratch_, totals_);
+    if (turn_ == 1 && plan_.members > 1) {
+      cooperative_groups::this_grid().barrier_wait(std::move(arrival_));
+    }
+    auto* parts = reinterpret_cast<double*>(scratch_);
+    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.members * entries_;
+    const int lines = exchange_sums(plan_, member_, sum, now, turn_, parts);
+    if (id_ < plan_.channels) {
+      double all[kValues] = {};
+#pragma unroll
+      for (int value = 0; value < kValues; ++value) {
+#pragma unroll 4
+        for (int line = 0; line < lines; ++line) {
+          all[value] += parts[line * entries_ + value * plan_.channels + id_];
+        }
+      }
+      finished_[id_] = pass_.finish(known, all);
+      if (member_ == 0) pass_.keep(panel * plan_.channels + id_, known, all);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void map_and_take_next(int64_t panel) const {
+    typename Pass::Parameter parameters[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const int own = plan_.inner == 1 ? i : i < place_.split ? 0 : 1;
+      parameters[i].main = finished_[place_.first_channel + own];
+    }
+    const int64_t start = panel * panel_step_, further = plan_.teams * panel_step_;
+    const bool goes_on = panel + plan_.teams < plan_.panels;
+    NormResidentWalk walk = begin_;
+    for_batches([&]<bool whole>(int, int left, uint4* memory) {
+      typename Pass::Added added[kBatch];
+      int64_t offsets[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = start + walk.next();
+        if (whole || u < left) added[u] = pass_.added(offsets[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (!whole && u >= left) continue;
+        Values packs[kTensors];
+        read(memory + u * kTensors * threads, packs);
+        pass_.map(offsets[u], packs, parameters, added[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        if (goes_on && (whole || u < left)) take_in(memory + u * kTensors * threads, offsets[u] + further);
+      }
+      end_copy_batch();
+    });
+  }
+
+  const Pass& pass_;
+  const NormResidentPlan& plan_;
+  const int id_ = static_cast<int>(threadIdx.x);
+  int team_, member_;
+  int entries_;  ///< sums of a panel
+  int batches_;
+  int64_t panel_step_;
+  NormResidentPlace place_;
+  NormResidentWalk begin_;
+  uint64_t* table_;     ///< the team's
+  Finished* finished_;  ///< by channel of the panel
+  float *totals_, *scratch_;
+  uint4* kept_;  ///< this thread's first slot
+  uint32_t turn_ = 1;
+  unsigned arrival_ = 0;
+};
+
+template <class Pass, int threads>
+__global__ void __launch_bounds__(threads, NormResidentPlan::kThreads / threads)
+    resident_kernel(Pass pass, NormResidentPlan plan, uint64_t* table) {
+  extern __shared__ uint4 shared[];
+  ResidentBlock<Pass, threads>(pass, plan, table, shared).run();
+}
+
+}  // namespace detail
+
+/// What a GPU leaves room for; no blocks where they cannot wait for each other.
+inline NormRoom norm_room(int device, int tensors, size_t element_bytes) {
+  const cuda::DeviceTraits& traits = cuda::device_traits(device);
+  return {.processors = traits.cooperative ? traits.processors : 0,
+          .shared_bytes = traits.shared_of_block(1),
+          .shared_of_half = traits.shared_of_block(2),
+          .tensors = tensors,
+          .element_bytes = static_cast<int>(element_bytes)};
+}
+
+/// Keeps `tensors` tensors of `view` on chip, if they fit there.
+inline NormResidentPlan plan_resident_tensors(const ChannelView& view, DType dtype, int device, int tensors) {
+  if (dtype == DType::kFloat64) return {};
+  return plan_norm_resident(simplified_norm_view(view), norm_room(device, tensors, size_of(dtype)));
+}
+
+namespace detail {
+
+template <class Pass, int threads>
+void launch_resident(const Stream& stream, const NormResidentPlan& plan, const Pass& pass, uint64_t* table) {
+  const auto kernel = resident_kernel<Pass, threads>;
+  // The device's most for every plan: a thread must not take away what another is about to launch with.
+  static std::atomic<uint64_t> allowed = 0;  // bit i: on device i
+  const int device = stream.device.index;
+  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+  if ((allowed.load(std::memory_order_acquire) & bit) == 0) {
+    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(cuda::device_traits(device).most_shared_bytes)),
+                "cudaFuncSetAttribute");
+    allowed.fetch_or(bit, std::memory_order_release);
+  }
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
+  if (plan.members == 1) {
+    cuda::launch(stream, shape, kernel, pass, plan, table);
+  } else {
+    cuda::launch_cooperative(stream, shape, kernel, pass, plan, table);
+  }
+}
+
+}  // namespace detail
+
+/// Runs `pass` over the tensors that `plan`, of plan_resident_tensors, keeps. Workspace: the plan's table.
+template <class Pass>
+void run_resident(const Stream& stream, const NormResidentPlan& plan, const Pass& pass, void* workspace) {
+  auto* table = static_cast<uint64_t*>(workspace);
+  if (plan.threads == NormResidentPlan::kThreads) {
+    detail::launch_resident<Pass, NormResidentPlan::kThreads>(stream, plan, pass, table);
+  } else {
+    detail::launch_resident<Pass, NormResidentPlan::kHalfThreads>(stream, plan, pass, table);
+  }
+}
+
+}  // namespace sinter::ops

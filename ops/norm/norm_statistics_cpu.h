@@ -1,0 +1,31 @@
+// What forward and gradient of batch normalisation on the CPU share: the values of parameters, and
+// statistics.
+#pragma once
+
+#include <sinter/ops/common/cpu/channel_loops_cpu.h>
+#include <sinter/ops/norm/norm_call.h>
+
+namespace sinter::ops {
+
+/// The value of an optional parameter.
+template <class C>
+double value_or(const TensorView& parameter, int64_t channel, double otherwise) {
+  return parameter.present ? double{parameter.as<const C>()[channel]} : otherwise;
+}
+
+/// PReLU's slope of a channel.
+template <class C>
+C slope_of(const TensorView& alpha, int64_t channel) {
+  return alpha.as<const C>()[alpha.numel() == 1 ? 0 : channel];
+}
+
+/// Bytes of scratch that the statistics of a batch take; `element`: of the compute type.
+size_t moments_bytes(const ChannelLoop& loop, size_t element);
+
+/// mean and 1 / sqrt(variance + epsilon) to normalise `tensor` with, per channel, also stored as the call's
+/// outputs; moves the running statistics in training. For float, double, float16 and bfloat16.
+template <class T>
+void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
+                     double* mean, double* inv_std, void* scratch);
+
+}  // namespace sinter::ops

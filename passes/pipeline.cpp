@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <sinter/passes/passes.h>
+#include <sinter/passes/pipeline.h>
+#include <sinter/passes/verify.h>
+
+namespace sinter::passes {
+namespace {
+
+const Pass kForwardPasses[] = {
+    {"dead_code", "calls whose results nobody uses go", true, remove_dead_code},
+    {"common_subexpressions", "equal calls on equal values are made once", true, merge_common_subexpressions},
+    {"mixed_precision", "ops that allow it compute in 16 bit", false, make_mixed},
+    {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
+    {"fold_normalization", "norms with known statistics go into the convolution before (inference)", false,
+     fold_normalization},
+    {"fuse_normalization", "normalisations take in sums and activations behind them", false,
+     fuse_normalization},
+};
+
+const Pass kStepPasses[] = {
+    {"step_common_subexpressions", "equal calls of the whole step are made once", true,
+     merge_common_subexpressions},
+    {"step_dead_code", "gradients that nobody asks for go", true, remove_dead_code},
+    {"sum_gradients", "sums of gradients are taken by those who read them", false, sum_gradients},
+    {"choose_norm_backend", "fused normalisations go to cuDNN where it is faster", false,
+     choose_norm_backend},
+};
+
+std::vector<std::string> names_of_all() {
+  std::vector<std::string> names;
+  for (const Pass& pass : kForwardPasses) names.emplace_back(pass.name);
+  for (const Pass& pass : kStepPasses) names.emplace_back(pass.name);
+  return names;
+}
+
+void check_name(const std::string& name) {
+  const std::vector<std::string> known = names_of_all();
+  if (name == "all" || std::ranges::find(known, name) != known.end()) return;
+  std::string list;
+  for (const std::string& each : known) list += (list.empty() ? "" : ", ") + each;
+  throw_error<InvalidArgument>("[passes] there is no pass '{}' to leave out; there are {} and all", name,
+                               list);
+}
+
+}  // namespace
+
+std::span<const Pass> forward_passes() {
+  return kForwardPasses;
+}
+std::span<const Pass> step_passes() {
+  return kStepPasses;
+}
+
+Pipeline::Pipeline(const PipelineOptions& options)
+    : without_(options.without), dump_folder_(options.dump_folder), verifies_(options.verify) {
+  if (const char* const given = std::getenv("SINTER_PASSES"); given != nullptr) {
+    std::string text(given);
+    std::ranges::replace(text, ',', ' ');
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+      SINTER_CHECK(
+          word.size() > 1 && word[0] == '-',
+          "[passes] expected names of passes to leave out, each behind a '-', in SINTER_PASSES but got '{}'",
+          word);
+      without_.push_back(word.substr(1));
+    }
+  }
+  for (const std::string& name : without_) check_name(name);
+  if (const char* const folder = std::getenv("SINTER_DUMP"); folder != nullptr && dump_folder_.empty()) {
+    dump_folder_ = folder;
+  }
+  if (const char* const given = std::getenv("SINTER_VERIFY"); given != nullptr) {
+    const std::string text(given);
+    SINTER_CHECK(text == "0" || text == "1" || text.empty(),
+                 "[passes] expected SINTER_VERIFY=0 or 1 but got '{}'", text);
+    verifies_ = verifies_ || text == "1";
+  }
+}
+
+Pipeline::~Pipeline() = default;
+
+void Pipeline::verify_on(std::span<const Tensor> inputs, Device device) {
+  if (verifies_) verifier_ = std::make_unique<Verifier>(std::vector(inputs.begin(), inputs.end()), device);
+}
+
+bool Pipeline::is_on(const Pass& pass) const {
+  return std::ranges::none_of(without_,
+                              [&](const std::string& name) { return name == "all" || name == pass.name; });
+}
+
+void Pipeline::run(std::span<const Pass> passes, Graph& graph, PassContext& context) {
+  if (verifier_ != nullptr) verifier_->start(graph, context);
+  for (const Pass& pass : passes) {
+    if (!is_on(pass)) continue;
+    const auto start = std::chrono::steady_clock::now();
+    context.report = {};
+    context.report.name = pass.name;
+    context.report.nodes_before = graph.node_count();
+    try {
+      pass.run(graph, context);
+      graph.verify();
+      context.report.milliseconds =
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      if (verifier_ != nullptr) verifier_->check(pass, graph, context);
+    } catch (const InternalError& error) {
+      throw_error<InternalError>("[passes] {}: {}", pass.name, error.what());
+    }
+    context.report.nodes_after = graph.node_count();
+    context.report.verified = verifier_ != nullptr;
+    reports_.push_back(context.report);
+    dump(graph, pass.name);
+  }
+}
+
+void Pipeline::dump(const Graph& graph, const std::string& name) {
+  if (dump_folder_.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(dump_folder_, error);
+  const std::string stem = fmt::format("{:02}_{}", dumps_++, name);
+  for (const auto& [suffix, text] :
+       {std::pair{".txt", graph.to_string()}, std::pair{".dot", graph.to_dot()}}) {
+    const std::filesystem::path path = std::filesystem::path(dump_folder_) / (stem + suffix);
+    std::ofstream file(path);
+    file << text;
+    if (!file.flush()) throw_error<IoError>("[passes] {} cannot be written", path.string());
+  }
+}
+
+}  // namespace sinter::passes

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <sinter/autograd/differentiate.h>
+#include <sinter/core/executor/program.h>
+#include <sinter/core/op/call_tracer.h>
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/settings.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/passes/verify.h>
+
+namespace sinter::passes {
+namespace {
+
+/// Copies of storages, each made once, so that what shared memory still does.
+class StorageCopies {
+ public:
+  Tensor operator()(const Tensor& tensor) {
+    std::shared_ptr<Storage>& copy = copies_[tensor.storage().get()];
+    if (copy == nullptr) {
+      const Storage& storage = *tensor.storage();
+      copy = Storage::allocate(storage.bytes(), storage.device());
+      copy_bytes(copy->data(), copy->device(), storage.data(), storage.device(), storage.bytes());
+    }
+    return Tensor::over(copy, tensor.offset_bytes(), tensor.spec());
+  }
+
+ private:
+  std::map<const Storage*, std::shared_ptr<Storage>> copies_;
+};
+
+constexpr const char* kAfterTheStep = " after the step";
+
+/// Names of leaves, those without one by their order.
+std::map<const GraphValue*, std::string> leaf_names(const Graph& graph) {
+  std::map<const GraphValue*, std::string> names;
+  int unnamed = 0;
+  for (const GraphValue* leaf : graph.memories()) {
+    if (leaf->kind == GraphValue::Kind::kLeaf)
+      names[leaf] = leaf->name.empty() ? fmt::format("leaf #{}", unnamed++) : leaf->name;
+  }
+  return names;
+}
+
+std::set<const Storage*> changed_storages(const Graph& graph) {
+  std::set<const Storage*> changed;
+  for (const GraphNode* node : graph.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->input(i) != nullptr && node->definition().input_def(i).mutated)
+        changed.insert(node->input(i)->root().tensor.storage().get());
+    }
+  }
+  return changed;
+}
+
+/// How far apart equal computations in `dtype` may come after as many roundings as a network has. In 16 bit,
+/// gradients of badly conditioned networks come far apart: only what is grossly wrong shows, and numbers that
+/// the loss has not been scaled for may vanish.
+Verifier::Tolerance tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return {1e-9, 1e-10, 0.0};
+    case DType::kFloat32:
+      return {2e-3, 2e-4, 0.0};
+    case DType::kFloat16:
+      return {0.5, 0.05, 1e-6};
+    case DType::kBFloat16:
+      return {0.9, 0.1, 1e-6};
+    default:
+      return {};
+  }
+}
+
+/// That of the narrowest dtype in which anything is computed.
+Verifier::Tolerance tolerance_of(const Graph& graph) {
+  Verifier::Tolerance tolerance;
+  for (const GraphNode* node : graph.nodes()) {
+    for (const GraphValue* value : node->outputs) {
+      tolerance = std::max(tolerance, tolerance_of(value->spec.dtype));
+    }
+  }
+  return tolerance;
+}
+
+std::vector<double> doubles(const Tensor& tensor) {
+  return tensor.dtype() == DType::kFloat64 ? tensor.to_vector<double>()
+                                           : ops::cast(tensor, DType::kFloat64).to_vector<double>();
+}
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
+/// "(1, 0, 2)": the place of an element.
+std::string place_of(const Shape& shape, size_t element) {
+  std::string text;
+  auto rest = static_cast<int64_t>(element);
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    text = std::to_string(rest % shape[axis]) + (text.empty() ? "" : ", ") + text;
+    rest /= shape[axis];
+  }
+  return "(" + text + ")";
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return std::memcmp(a.raw_data(), b.raw_data(), a.spec().bytes()) == 0;
+}
+
+/// An element with all of its digits.
+std::string digits_of(const Tensor& tensor, size_t element) {
+  const double value = doubles(tensor)[element];
+  return tensor.dtype() == DType::kFloat64 ? fmt::format("{}", value) : fmt::format("{:.9g}", value);
+}
+
+/// Throws; `allowed` is how far apart the elements may be, or 0 if they must be the same.
+[[noreturn]] void fail(const std::string& name, const Tensor& before, const Tensor& after, size_t element,
+                       double allowed) {
+  throw_error<InternalError>("[verify] {} is {} at {} with the pass and {} without it{}", name,
+                             digits_of(after, element), place_of(before.shape(), element),
+                             digits_of(before, element),
+                             allowed > 0.0 ? fmt::format(", further apart than {:.3g}", allowed)
+                                           : std::string(", but the pass says that it keeps all bits"));
+}
+
+void compare_bits(const std::string& name, const Tensor& before, const Tensor& after) {
+  if (same_bits(before, after)) return;
+  const size_t size = size_of(before.dtype());
+  const auto *a = static_cast<const std::byte*>(before.raw_data()),
+             *b = static_cast<const std::byte*>(after.raw_data());
+  const auto differs = std::mismatch(a, a + before.spec().bytes(), b).first - a;
+  fail(name, before, after, static_cast<size_t>(differs) / size, 0.0);
+}
+
+void compare_values(const std::string& name, const Tensor& before, const Tensor& after, double relative,
+                    double least) {
+  const std::vector<double> a = doubles(before), b = doubles(after);
+  const double allowed = std::max({relative * largest_of(a), least, 1e-300});
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    if (!(std::abs(a[i] - b[i]) <= allowed)) fail(name, before, after, i, allowed);
+  }
+}
+
+}  // namespace
+
+Verifier::Verifier(std::vector<Tensor> inputs, Device device) : inputs_(std::move(inputs)), device_(device) {}
+
+Verifier::Run Verifier::run(const Graph& graph, const PassContext& context) const {
+  const Untraced untraced;
+  const NoGrad no_grad;
+  StorageCopies copies;
+  std::unique_ptr<Graph> twin = graph.clone([&](const Tensor& tensor) { return copies(tensor); });
+  const std::map<const GraphValue*, std::string> names = leaf_names(*twin);
+  std::map<std::string, Tensor> own;  // the user's tensors
+  for (const auto& [leaf, name] : leaf_names(graph)) own[name] = leaf->tensor;
+  Run run;
+  const size_t outputs = twin->outputs().size();
+  for (size_t i = 0; i < outputs; ++i) {
+    run.results.push_back({context.training && i == 0 ? "the loss" : fmt::format("output {}", i), {}});
+  }
+  if (context.training && !context.differentiated && outputs > 0 && twin->outputs()[0].differentiable) {
+    Tracer tracer(*twin);
+    const Tensor loss = tracer.tensor(twin->outputs()[0]);
+    for (const auto& [leaf, gradient] :
+         differentiate(tracer, loss, ops::full(loss.shape(), 1.0, loss.dtype(), loss.device()))) {
+      run.results.push_back({"the gradient of " + names.at(leaf), {}, true});
+      twin->add_output({tracer.use_of(gradient).value, false});
+    }
+  }
+  twin->erase_dead();
+  run.tolerance = tolerance_of(*twin);
+  const std::set<const Storage*> changed = changed_storages(*twin);
+  Program program(std::move(twin), device_, {.capture = false});
+  const std::vector<Tensor> values = program.run(inputs_);
+  for (size_t i = 0; i < values.size(); ++i) run.results[i].value = values[i].to(Device::cpu());
+  for (const auto& [leaf, name] : names) {
+    if (changed.contains(leaf->tensor.storage().get()))
+      run.results.push_back({name + kAfterTheStep, leaf->tensor.to(Device::cpu()), false, own.at(name)});
+  }
+  synchronize(device_);
+  return run;
+}
+
+/// A leaf that only the other graph changes stays as it is in this one.
+void Verifier::complete(std::vector<Result>& results, const std::vector<Result>& others) {
+  for (const Result& other : others) {
+    if (other.leaf.defined() && std::ranges::find(results, other.name, &Result::name) == results.end())
+      results.push_back({other.name, other.leaf.detach().to(Device::cpu()), false, other.leaf});
+  }
+}
+
+void Verifier::start(const Graph& graph, const PassContext& context) {
+  before_ = run(graph, context);
+}
+
+void Verifier::check(const Pass& pass, const Graph& graph, const PassContext& context) {
+  Run after;
+  try {
+    after = run(graph, context);
+  } catch (const InvalidArgument& error) {
+    throw_error<InternalError>("[verify] what the pass leaves cannot be run: {}", error.what());
+  } catch (const Unsupported& error) {
+    throw_error<InternalError>("[verify] what the pass leaves cannot be run: {}", error.what());
+  }
+  complete(after.results, before_.results);
+  complete(before_.results, after.results);
+  const bool bits = pass.keeps_bits && (device_.is_cpu() || settings::deterministic());
+  const Tolerance tolerance = std::max(before_.tolerance, after.tolerance);
+  double largest_gradient = 0.0;
+  for (const Result& result : before_.results) {
+    if (result.is_gradient) largest_gradient = std::max(largest_gradient, largest_of(doubles(result.value)));
+  }
+  for (const Result& before : before_.results) {
+    const auto found = std::ranges::find(after.results, before.name, &Result::name);
+    if (found == after.results.end()) throw_error<InternalError>("[verify] {} is gone", before.name);
+    SINTER_ASSERT(found->value.shape() == before.value.shape(), "[verify] {} is {} and was {}", before.name,
+                  found->value.spec(), before.value.spec());
+    if (bits && found->value.dtype() == before.value.dtype()) {
+      compare_bits(before.name, before.value, found->value);
+    } else {
+      compare_values(
+          before.name, before.value, found->value, tolerance.relative,
+          before.is_gradient ? tolerance.of_all_gradients * largest_gradient : tolerance.relative * 1e-3);
+    }
+  }
+  before_ = std::move(after);
+}
+
+}  // namespace sinter::passes

@@ -1,0 +1,240 @@
+// Choosing, preparing and running kernels below call(): preparation, forced kernels, scratch when memory is
+// short, ops without inputs.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/graph/host_effect.h>
+#include <sinter/core/op/call.h>
+#include <sinter/core/op/dispatch.h>
+#include <sinter/core/runtime/backend.h>
+
+#include "common/error_message.h"
+
+namespace sinter {
+namespace {
+
+using test::message_of;
+
+std::vector<TensorSpec> infer_first(const InferContext& context) {
+  return {context.input(0)};
+}
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+int preparations = 0;
+std::vector<std::string> ran;
+
+struct Doubled final : Prepared {
+  explicit Doubled(size_t needed) : bytes(needed) {}
+  size_t workspace_bytes() const override { return bytes; }
+  std::string detail() const override { return fmt::format("{} bytes", bytes); }
+  size_t bytes;
+};
+
+/// Prepares what needs 64 MiB of scratch, or what there is if that is at least 16 MiB; declines empty inputs.
+std::shared_ptr<const Prepared> prepare_large(const KernelQuery& query) {
+  ++preparations;
+  if (query.input(0).shape.numel() == 0) return nullptr;
+  const size_t bytes = std::min(64 * kMiB, query.workspace_limit());
+  if (bytes < 16 * kMiB) return nullptr;
+  return std::make_shared<Doubled>(bytes);
+}
+
+const Op& scratch_op() {
+  static const Op* const op = [] {
+    OpRegistry& registry = OpRegistry::instance();
+    const Op& added =
+        registry.add({.name = "test_scratch", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+    registry.add_kernel("test_scratch", {.name = "plain", .run = [](const KernelContext& context) {
+                                           ran.push_back("plain");
+                                           EXPECT_EQ(context.workspace_bytes(), 0u);
+                                         }});
+    registry.add_kernel("test_scratch", {.name = "prepared",
+                                         .priority = 1,
+                                         .prepare = prepare_large,
+                                         .run = [](const KernelContext& context) {
+                                           const auto& prepared = context.prepared<Doubled>();
+                                           EXPECT_EQ(context.workspace_bytes(), prepared.bytes);
+                                           ran.push_back("prepared " + prepared.detail());
+                                         }});
+    return &added;
+  }();
+  return *op;
+}
+
+TEST(Dispatch, PreparesOnceForEachCall) {
+  ran.clear();
+  preparations = 0;
+  call(scratch_op(), {Tensor::zeros({3})});
+  EXPECT_EQ(preparations, 1);
+  EXPECT_EQ(ran, (std::vector<std::string>{"prepared 67108864 bytes"}));
+}
+
+TEST(Dispatch, PassesOnToTheNextKernelWhereOneDeclines) {
+  ran.clear();
+  call(scratch_op(), {Tensor::zeros({0})});
+  EXPECT_EQ(ran, (std::vector<std::string>{"plain"}));
+}
+
+TEST(Dispatch, ServesManyRunsFromOneChoice) {
+  ran.clear();
+  preparations = 0;
+  const Tensor x = Tensor::zeros({3}), y = Tensor::zeros({3});
+  const Attributes none;
+  const TensorSpec* const specs[] = {&x.spec()};
+  const InferContext infer(scratch_op().definition, specs, none);
+  const KernelQuery query(infer, std::span(&y.spec(), 1));
+  const KernelChoice choice = choose_kernel(scratch_op(), Device::cpu(), query);
+  ASSERT_EQ(choice.kernel->name, "prepared");
+  std::vector<std::byte> scratch(choice.workspace_bytes);
+  const TensorView in{x.raw_data(), x.shape(), x.dtype(), true};
+  const TensorView out{y.raw_data(), y.shape(), y.dtype(), true};
+  for (int i = 0; i < 3; ++i) {
+    run_kernel(scratch_op(), choice, query,
+               KernelContext(std::span(&in, 1), std::span(&out, 1), none, current_stream({}), scratch.data(),
+                             scratch.size(), choice.prepared.get()));
+  }
+  EXPECT_EQ(preparations, 1);
+  EXPECT_EQ(ran, (std::vector<std::string>(3, "prepared 67108864 bytes")));
+}
+
+/// Limits the CPU's pool for a test.
+class CpuLimit {
+ public:
+  explicit CpuLimit(size_t bytes) : pool_(backend_of({}).memory_pool(0)) {
+    backend_of({}).workspace(current_stream({})).release();
+    pool_.trim();
+    pool_.set_byte_limit(pool_.stats().reserved_bytes + bytes);
+  }
+  ~CpuLimit() { pool_.set_byte_limit(std::nullopt); }
+
+ private:
+  MemoryPool& pool_;
+};
+
+TEST(Dispatch, ChoosesWhatNeedsLessWhereMemoryIsShort) {
+  const Tensor x = Tensor::zeros({3});
+  ran.clear();
+  {
+    const CpuLimit limit(40 * kMiB);
+    call(scratch_op(), {x});
+  }
+  {
+    const CpuLimit limit(8 * kMiB);
+    call(scratch_op(), {x});
+  }
+  EXPECT_EQ(ran, (std::vector<std::string>{"prepared 16777216 bytes", "plain"}));
+  const CpuLimit limit(8 * kMiB);
+  const ForcedKernel forced("test_scratch", "prepared");
+  EXPECT_THROW(call(scratch_op(), {x}), OutOfMemory) << "no kernel that is allowed needs less";
+}
+
+TEST(ForcedKernelTest, RunsTheNamedKernelOnly) {
+  scratch_op();
+  const Tensor x = Tensor::zeros({3});
+  ran.clear();
+  {
+    const ForcedKernel forced("test_scratch", "plain");
+    call(scratch_op(), {x});
+    EXPECT_EQ(forced.runs(), 1);
+    {
+      const ForcedKernel inner("test_scratch", "prepared");
+      call(scratch_op(), {x});
+      EXPECT_EQ(inner.runs(), 1);
+    }
+    call(scratch_op(), {x});
+    EXPECT_EQ(forced.runs(), 2);
+  }
+  call(scratch_op(), {x});
+  EXPECT_EQ(ran, (std::vector<std::string>{"plain", "prepared 67108864 bytes", "plain",
+                                           "prepared 67108864 bytes"}));
+}
+
+TEST(ForcedKernelTest, FailsWhereTheKernelCannotRun) {
+  scratch_op();
+  EXPECT_EQ(message_of([] { const ForcedKernel forced("test_scratch", "fast"); }),
+            "[test_scratch] there is no kernel 'fast' to force; there are 'prepared' on cpu, 'plain' on cpu");
+  const ForcedKernel forced("test_scratch", "prepared");
+  EXPECT_EQ(message_of<Unsupported>([] { call(scratch_op(), {Tensor::zeros({0})}); }),
+            "[test_scratch] no kernel 'prepared', which is forced, on cpu for inputs (float32 (0,))");
+  EXPECT_EQ(forced.runs(), 0);
+}
+
+TEST(ForcedKernelTest, RunsAKernelThatDoesNotPay) {
+  OpRegistry& registry = OpRegistry::instance();
+  const Op& op =
+      registry.add({.name = "test_pays", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+  registry.add_kernel("test_pays", {.name = "other", .run = [](const KernelContext&) {}});
+  registry.add_kernel("test_pays", {.name = "special",
+                                    .priority = 1,
+                                    .pays = [](const KernelQuery&) { return false; },
+                                    .run = [](const KernelContext&) { ran.push_back("special"); }});
+  ran.clear();
+  call(op, {Tensor::zeros({3})});
+  EXPECT_EQ(ran, std::vector<std::string>());
+  const ForcedKernel forced("test_pays", "special");
+  call(op, {Tensor::zeros({3})});
+  EXPECT_EQ(ran, std::vector<std::string>{"special"});
+}
+
+struct PlaceAttributes {
+  int64_t count = 0;
+  Device device = {};
+  bool operator==(const PlaceAttributes&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("count", &PlaceAttributes::count), field("device", &PlaceAttributes::device));
+  }
+};
+
+TEST(Call, RunsOpsWithoutInputsWhereTheirOutputLies) {
+  OpRegistry& registry = OpRegistry::instance();
+  const Op& op = registry.add(
+      {.name = "test_source", .inputs = {}, .outputs = {{"y"}}, .infer = [](const InferContext& context) {
+         const auto& a = context.attributes<PlaceAttributes>();
+         return std::vector<TensorSpec>{{Shape{a.count}, DType::kInt64, a.device}};
+       }});
+  registry.add_kernel("test_source", {.run = [](const KernelContext& context) {
+                        for (int64_t i = 0; i < context.output(0).numel(); ++i) {
+                          context.output(0).as<int64_t>()[i] = i;
+                        }
+                      }});
+  EXPECT_EQ(call(op, {}, PlaceAttributes{.count = 3}).front().to_vector<int64_t>(),
+            (std::vector<int64_t>{0, 1, 2}));
+}
+
+class Effects final : public HostEffectRecorder {
+ public:
+  Effects() : previous_(set_host_effect_recorder(this)) {}
+  ~Effects() override { set_host_effect_recorder(previous_); }
+  void record(std::function<void()> effect) override { recorded.push_back(std::move(effect)); }
+
+  std::vector<std::function<void()>> recorded;
+
+ private:
+  HostEffectRecorder* previous_;
+};
+
+TEST(HostEffects, RunAtOnceUnlessTheyAreRecorded) {
+  int count = 0;
+  host_effect([&count] { ++count; });
+  EXPECT_EQ(count, 1);
+  std::vector<std::function<void()>> recorded;
+  {
+    Effects effects;
+    host_effect([&count] { ++count; });
+    recorded = effects.recorded;
+  }
+  EXPECT_EQ(count, 1);
+  ASSERT_EQ(recorded.size(), 1u);
+  recorded[0]();
+  recorded[0]();
+  EXPECT_EQ(count, 3);
+  host_effect([&count] { ++count; });
+  EXPECT_EQ(count, 4);
+}
+
+}  // namespace
+}  // namespace sinter

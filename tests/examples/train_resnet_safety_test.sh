@@ -1,0 +1,287 @@
+#!/usr/bin/env bash
+# train_resnet must not lose its user's work: what cannot be saved is refused before training, what is there is not overwritten, and
+# a run that is stopped has saved what was asked for. Usage: train_resnet_safety_test.sh <program> <folder>
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=  # of the command line, which is the same on a GPU, where each start takes longer
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
+# run CODE ARGUMENTS...: runs the program with a small recipe; its output is then in `out` and `err`.
+run() {
+  local expected=$1 code=0
+  shift
+  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
+  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
+}
+says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
+complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+quiet() { ! grep -qF -- "$1" out || fail "standard output has: $1"; }
+# The names and contents of a folder, to see that nothing in it has changed.
+contents() { (cd "$1" && find . -type f -exec cksum {} + | sort -k3); }
+# What an option was in the newest checkpoint of a folder.
+recipe_of() { sed -n "s/^ *\"recipe.$2\": \"\(.*\)\",*$/\1/p" "$(find "$1" -name state.json | sort | tail -n 1)"; }
+refused_before_training() { run 1 "$@"; quiet "resnet20, f32"; quiet "epoch "; }
+
+mistakes_are_told_apart_and_exit_2() {
+  run 2 --chekpoints run && complains "error: there is no option --chekpoints; did you mean --checkpoints?"
+  run 2 --epoch 3 && complains "did you mean --epochs?"
+  run 2 --xyzzy && complains "there is no option --xyzzy" && ! grep -q "did you mean" err || fail "a far-fetched guess"
+  run 2 digits && complains "'digits' belongs to no option"
+  run 2 --lr nan && complains "--lr: expected a number from 1e-09 to 1000 but got 'nan'"
+  local option
+  for option in --warmup --momentum --weight-decay --label-smoothing --clip --beta1; do
+    run 2 $option nan && complains "$option: expected a number"
+  done
+  run 2 --weight-decay inf
+  run 2 --momentum 2
+  run 2 --epochs 1.5 && complains "--epochs: expected a whole number from 1 to 1000000 but got '1.5'"
+  run 2 --lr && complains "error: --lr needs a value"
+  run 2 --seed -1
+  run 2 --batch 0
+  run 2 --checkpoints "" && complains "--checkpoints: expected a name but got nothing"
+  run 2 --optimizer adamw --momentum 0.9 && complains "--momentum is of --optimizer sgd"
+  run 2 --beta1 0.9 && complains "--beta1 is of --optimizer adamw"
+  run 2 --report same --log same && complains "cannot both be same"
+  run 2 --trace same --profile 1 --report same && complains "cannot both be same"
+  run 2 --trace x && complains "--trace needs --profile <steps>"
+  run 2 --resume && complains "--resume requires --checkpoints"
+  run 2 --checkpoints run --change-recipe && complains "--change-recipe requires --resume"
+  [ ! -e run ] || fail "a mistake made a folder"
+  run 0 --version && says "train_resnet of Sinter "
+  run 0 --help && says "--change-recipe" && says "130 (Ctrl-C)"
+}
+
+evaluating_needs_weights() {
+  run 2 --evaluate && complains "--evaluate needs weights: --load-weights <file>, or --checkpoints <folder> --resume"
+  run 2 --evaluate --checkpoints first && complains "add --resume for the newest checkpoint in first"
+  run 1 --evaluate --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
+  [ ! -e nowhere ] || fail "evaluating made a folder"
+}
+
+a_used_folder_is_not_begun_anew_in() {
+  run 0 --epochs 3 --lr 0.05 --checkpoints first --max-steps 2
+  local before
+  before=$(contents first)
+  refused_before_training --epochs 3 --checkpoints first
+  complains "--checkpoints first holds a run already, up to checkpoint-00000001; add --resume to go on with it"
+  [ "$(contents first)" = "$before" ] || fail "the folder has changed"
+}
+
+outputs_are_probed_before_training() {
+  touch file
+  echo "epoch,of,another" >old.csv
+  mkdir -p folder
+  refused_before_training --checkpoints file && complains "--checkpoints file is no folder"
+  refused_before_training --checkpoints file/run && complains "--checkpoints file/run cannot be written"
+  local option
+  for option in --save-weights --report --log "--profile 1 --trace"; do
+    refused_before_training $option nowhere/x && complains "${option##* } nowhere/x: there is no folder nowhere"
+    refused_before_training $option folder && complains "${option##* } folder is a folder"
+    refused_before_training $option /dev/full && complains "${option##* } /dev/full is a device or a pipe"
+  done
+  refused_before_training --log old.csv && complains "--log old.csv holds another run's lines"
+  [ "$(cat old.csv)" = "epoch,of,another" ] || fail "the log has changed"
+  [ -z "$(ls folder)" ] || fail "a probe was left"
+  [ "$(id -u)" = 0 ] && return  # to whom everything is writable
+  chmod a-w folder
+  refused_before_training --checkpoints folder/run && complains "Permission denied"
+  refused_before_training --report folder/x && complains "Permission denied"
+  chmod u+w folder
+  touch readonly && chmod a-w readonly
+  refused_before_training --save-weights readonly && complains "readonly cannot be written: Permission denied"
+}
+
+a_run_goes_on_with_its_own_recipe() {
+  run 0 --checkpoints first --resume --max-steps 3
+  says "resumed first/checkpoint-00000001 at step 2"
+  [ "$(recipe_of first lr) $(recipe_of first epochs)" = "0.05 3" ] || fail "not the run's own recipe"
+  local before
+  before=$(contents first)
+  run 0 --checkpoints first --resume --max-steps 3
+  [ "$(contents first)" = "$before" ] || fail "a run without a step has saved another checkpoint"
+  run 1 --checkpoints first --resume --max-steps 4 --lr 0.2 --weight-decay 0.01 --epochs 2
+  complains "the run in first has another recipe:"
+  complains "--lr               0.05 -> 0.2"
+  complains "--weight-decay     0.0005 -> 0.01"
+  complains "--epochs           3 -> 2"
+  complains "add --change-recipe"
+  run 1 --checkpoints first --resume --max-steps 4 --model resnet32 --change-recipe
+  complains "is of a resnet20; it cannot go on as a resnet32"
+  [ "$(contents first)" = "$before" ] || fail "a refused run has changed the folder"
+
+  run 0 --checkpoints first --resume --max-steps 4 --epochs 4
+  says "the schedule is drawn over 4 epochs in place of 3"
+  run 0 --checkpoints first --resume --max-steps 5 --lr 0.2 --change-recipe
+  says "--lr               0.05 -> 0.2"
+  [ "$(recipe_of first lr) $(recipe_of first epochs)" = "0.2 4" ] || fail "not the changed recipe"
+  run 0 --checkpoints first --resume --max-steps 6 --optimizer adamw --batch 16 --change-recipe
+  says "the optimiser starts afresh"
+  says "epoch 1 is begun anew"
+  [ "$(recipe_of first optimizer) $(recipe_of first lr)" = "adamw 0.003" ] || fail "not the other optimiser's rate"
+}
+
+# Takes the recipe out of a checkpoint, as those of earlier versions have none.
+make_old() {
+  local size crc body end
+  crc_of() { gzip -c | tail -c 8 | od -An -tx4 -N4 | tr -d ' '; }
+  sed -i '/"recipe\./d; /"data"/d; /"epoch_compute_seconds"/d' "$1/state.json"
+  size=$(wc -c <"$1/state.json") crc=$(crc_of <"$1/state.json")
+  sed -i "s/^[0-9a-f]* [0-9]* state.json$/$crc $size state.json/" "$1/manifest.txt"
+  sed -i '$d' "$1/manifest.txt"
+  end=$(crc_of <"$1/manifest.txt")
+  echo "$end end" >>"$1/manifest.txt"
+}
+
+checkpoints_of_earlier_versions_go_on() {
+  run 0 --epochs 2 --lr 0.05 --checkpoints old --max-steps 2
+  make_old old/checkpoint-00000001
+  run 0 --checkpoints old --resume --max-steps 3 --lr 0.05
+  says "resumed old/checkpoint-00000001 at step 2"
+  says "the checkpoint does not hold its recipe"
+  [ "$(recipe_of old lr) $(recipe_of old epochs)" = "0.05 2" ] || fail "not the recipe of the command line"
+}
+
+stopped_by() {  # SIGNAL CODE FOLDER
+  local code=0 i
+  "$program" --threads 1 --epochs 1000 --checkpoints "$3" --save-weights "$3.safetensors" --report "$3.json" --log "$3.csv" >out 2>err &
+  for ((i = 0; i < 3000; ++i)); do
+    grep -qs "^epoch   1/1000" out && break
+    sleep 0.1
+  done
+  kill -"$1" $!
+  wait $! || code=$?
+  [ "$code" = "$2" ] || fail "exit code $code in place of $2 after SIG$1"
+  [ "$(tail -n 1 out)" = "stopped; go on with --resume" ] || fail "the last line is another"
+  grep -q '"complete": false' "$3.json" || fail "no report"
+  local step
+  step=$(sed -n 's/^ *"step": \([0-9]*\),*$/\1/p' "$(find "$3" -name state.json | sort | tail -n 1)")
+  [ "$step" -ge 44 ] || fail "step $step in the checkpoint"
+  run 0 --checkpoints "$3" --resume --max-steps $((step + 1))
+  says "at step $step"
+  run 0 --evaluate --load-weights "$3.safetensors"
+}
+
+a_stopped_run_has_saved_everything() {
+  stopped_by INT 130 interrupted
+  stopped_by TERM 143 terminated
+  stopped_by HUP 129 hung_up
+  [ "$(head -n 1 interrupted.csv | cut -d, -f1-4)" = "epoch,steps,learning_rate,loss" ] || fail "the log has no header"
+  [ "$(sed -n 2p interrupted.csv | cut -d, -f1-2)" = "1,44" ] || fail "the log lacks epoch 1"
+}
+
+a_damaged_checkpoint_is_passed_over() {
+  run 0 --checkpoints damaged --checkpoint-every 1 --max-steps 3
+  printf x | dd of=damaged/checkpoint-00000003/model.safetensors bs=1 seek=5000 conv=notrunc 2>dd.log
+  run 0 --checkpoints damaged --resume --max-steps 3
+  says "resumed damaged/checkpoint-00000002 at step 2"
+  says "checkpoint-00000003 is damaged and was passed over"
+  complains "damaged/checkpoint-00000003/model.safetensors: the manifest says crc32"
+  local i
+  for i in damaged/checkpoint-*; do printf x | dd of="$i/manifest.txt" bs=1 seek=30 conv=notrunc 2>dd.log; done
+  run 1 --checkpoints damaged --resume
+  complains "damaged/checkpoint-00000004/manifest.txt"
+}
+
+removing_old_checkpoints_takes_nothing_else() {
+  run 0 --checkpoints strays --checkpoint-every 1 --max-steps 2
+  mkdir strays/checkpoint-00000001/plots
+  echo mine >strays/checkpoint-00000001/plots/loss.txt
+  echo mine >strays/checkpoint-00000002/notes.txt
+  run 0 --checkpoints strays --resume --checkpoint-every 1 --max-steps 8
+  complains 'strays/checkpoint-00000001 is not removed: it holds "plots"'
+  complains 'strays/checkpoint-00000002 is not removed: it holds "notes.txt"'
+  [ "$(grep -c "is not removed" err)" = 2 ] || fail "a warning stands more than once"
+  [ "$(cat strays/checkpoint-00000001/plots/loss.txt strays/checkpoint-00000002/notes.txt)" = $'mine\nmine' ] || fail "notes are lost"
+  [ "$(ls strays)" = "$(printf 'checkpoint-%08d\n' 1 2 6 7 8)" ] || fail "other checkpoints stay: $(ls strays)"
+  run 0 --evaluate --checkpoints strays --resume
+}
+
+one_process_trains_in_a_folder() {
+  "$program" --threads 1 --epochs 1000 --checkpoints shared >first_out 2>first_err &
+  local first=$! i
+  for ((i = 0; i < 3000; ++i)); do
+    [ -e shared/checkpoint-00000001 ] && break
+    sleep 0.1
+  done
+  run 1 --checkpoints shared --resume --epochs 1000
+  kill -TERM $first
+  wait $first || true
+  complains "--checkpoints shared: another process is training there"
+}
+
+output_that_does_not_arrive_is_an_error() {
+  local code=0
+  "$program" --max-steps 1 >/dev/full 2>err || code=$?
+  [ $code = 1 ] || fail "exit code $code with a full device"
+  complains "error: standard output: No space left on device"
+  code=0
+  "$program" --help >/dev/full 2>err || code=$?
+  [ $code = 1 ] || fail "exit code $code of --help with a full device"
+  # A reader who leaves does not end a run that saves something, and ends one that does not.
+  set +o pipefail
+  (until [ -e left ]; do sleep 0.05; done; exec "$program" --max-steps 30 --checkpoints piped --checkpoint-every 10 2>err) | (exec <&-; touch left)
+  code=${PIPESTATUS[0]}
+  [ "$code" = 1 ] || fail "exit code $code with a closed pipe"
+  (until [ -e left ]; do sleep 0.05; done; exec "$program" --max-steps 30 2>other_err) | (exec <&-)
+  code=${PIPESTATUS[0]}
+  [ "$code" = 141 ] || fail "exit code $code with a closed pipe and nothing to save"
+  set -o pipefail
+  [ -e piped/checkpoint-00000003 ] || fail "the run did not go on"
+  complains "error: standard output: Broken pipe"
+}
+
+a_disk_without_room_does_not_end_the_run() {
+  (
+    ulimit -f 200  # less than a checkpoint
+    run 1 --epochs 1 --checkpoints small
+    complains "warning: step 44 is not saved:"
+    complains "File too large"
+    complains "error: the last steps are in no checkpoint"
+    says "test accuracy:"
+    run 1 --epochs 1 --save-weights small.safetensors --report small.json
+    says "test accuracy:"
+    grep -q '"complete": true' small.json || fail "no report"
+  )
+}
+
+messages_say_what_to_do() {
+  run 1 --data nowhere && complains "error: --data nowhere: there is no such folder"
+  touch a_file
+  run 1 --data a_file && complains "--data a_file is a file; give the folder that holds the data"
+  printf 'PK\3\4\0\0\10\10 archive/data.pkl' >weights.pth
+  run 1 --load-weights weights.pth && complains "this is a PyTorch pickle (.pth, .pt); convert it with Python: safetensors.torch.save_file"
+  ("$program" --load-weights weights.pth 2>&1 || true) | cat >out
+  head -n 1 out | grep -q "^handwritten digits" || fail "the error came before the banner"
+  tail -n 1 out | grep -q "^error: " || fail "the error is not the last line"
+  mkdir -p photos/{train,test}/{cat,dog}
+  local kind
+  for kind in train test; do
+    { printf 'P6 3 2 255\n' && head -c 18 /dev/zero; } >photos/$kind/cat/a.ppm
+    { printf 'P6 4 5 255\n' && head -c 60 /dev/zero; } >photos/$kind/dog/a.ppm
+  done
+  run 1 --data photos && complains "--image-size 224 (say) trains on crops of one size"
+  SINTER_LOG=loud run 0 --max-steps 1
+  complains "SINTER_LOG must be trace, debug, info, warning, error or off but is 'loud'"
+  run 1 --lr 1000 --schedule constant --warmup 0 --clip 0
+  complains "--lr"
+  ! grep -q "grad_scaler" err || fail "an inner name is told"
+}
+
+adamw_trains() {
+  run 0 --optimizer adamw --epochs 4 --save-weights adamw.safetensors
+  says "learning rate 0.003"
+  awk '/^test accuracy/ { exit !($3 > 90) }' out || fail "it does not learn"
+}
+
+for test in mistakes_are_told_apart_and_exit_2 a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
+  a_run_goes_on_with_its_own_recipe checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
+  a_damaged_checkpoint_is_passed_over removing_old_checkpoints_takes_nothing_else one_process_trains_in_a_folder \
+  output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run messages_say_what_to_do adamw_trains; do
+  [ -z "${3:-}" ] || [ "$3" = "$test" ] || continue
+  rm -f out err
+  $test
+  echo "$test: passed"
+done

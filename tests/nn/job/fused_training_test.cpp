@@ -1,0 +1,235 @@
+// Jobs with the rewrites of normalisations train as those without.
+#include <cmath>
+#include <functional>
+
+#include <sinter/ops/activation/activation.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/pool/pool.h>
+
+#include "nn/job/job_test_support.h"
+
+namespace sinter::nn {
+namespace {
+
+using namespace testing;
+
+const std::vector<std::string> kRewrites = {"fuse_normalization", "sum_gradients", "choose_norm_backend"};
+
+std::vector<double> values_of(const Tensor& tensor) {
+  return ops::cast(tensor.detach().to(Device::cpu()), DType::kFloat64).to_vector<double>();
+}
+
+/// The largest |a - b| / (1 + |b|) of two tensors.
+double distance(const Tensor& a, const Tensor& b) {
+  const std::vector<double> of_a = values_of(a), of_b = values_of(b);
+  double largest = of_a.size() == of_b.size() ? 0.0 : INFINITY;
+  for (size_t i = 0; i < of_a.size() && i < of_b.size(); ++i) {
+    const double each = std::abs(of_a[i] - of_b[i]) / (1.0 + std::abs(of_b[i]));
+    largest = each <= largest ? largest : each;  // NaN too
+    if (std::isnan(each)) return each;
+  }
+  return largest;
+}
+
+struct Tolerance {
+  double first = 0.0;   ///< of the first loss, and of the state behind the first step
+  double losses = 0.0;  ///< of all losses
+};
+
+/// On a CPU fused kernels round as the single ones do, but for PReLU; other devices need not.
+Tolerance float32_on(Device device) {
+  return device.is_cpu() ? Tolerance{1e-6, 1e-4} : Tolerance{1e-4, 1e-2};
+}
+constexpr Tolerance kFloat64{1e-13, 1e-10};
+
+/// Trains two copies of a model by jobs, one of them without rewrites.
+template <class Model>
+void expect_same_training(const Model& model, const Shape& image, int64_t classes, int steps,
+                          Tolerance tolerance, DType dtype = DType::kFloat32, size_t fused_at_least = 1) {
+  const Model plain = clone(model), fused = clone(model);
+  Sgd plain_sgd(plain.parameters(), {.momentum = 0.9}), fused_sgd(fused.parameters(), {.momentum = 0.9});
+  const CrossEntropy loss;
+  TrainJob plain_job(plain, loss, plain_sgd, {.passes = {.without = kRewrites}});
+  TrainJob fused_job(fused, loss, fused_sgd);
+  const Device device = model.parameters().front().tensor().device();
+  double largest = 0.0;
+  for (int i = 0; i < steps; ++i) {
+    const Tensor x = ops::cast(pattern(image, 100 + i % 5), dtype).to(device),
+                 y = labels(image[0], classes, i % 5).to(device);
+    const Tensor expected = plain_job.step(x, y, 0.02), actual = fused_job.step(x, y, 0.02);
+    const double apart = distance(actual, expected);
+    ASSERT_LE(apart, i == 0 ? tolerance.first : tolerance.losses) << "loss of step " << i;
+    largest = std::max(largest, apart);
+    if (i > 0) continue;
+    // Parameters show the gradients, with buffers and momenta beside them.
+    const State expected_state = plain.state(), actual_state = fused.state();
+    for (const auto& [name, value] : expected_state)
+      EXPECT_LE(distance(actual_state.at(name), value), tolerance.first) << name;
+    const auto momenta = plain_sgd.tensors(), fused_momenta = fused_sgd.tensors();
+    ASSERT_EQ(momenta.size(), fused_momenta.size());
+    for (size_t k = 0; k < momenta.size(); ++k)
+      EXPECT_LE(distance(fused_momenta[k].second, momenta[k].second), 10 * tolerance.first)
+          << momenta[k].first;
+  }
+  ::testing::Test::RecordProperty("largest_distance", fmt::format("{:g}", largest));
+  size_t fused_norms = 0;
+  for (const ProgramCall& call : fused_job.program().calls())
+    fused_norms += call.node->op->name() == "batch_norm_act";
+  EXPECT_GE(fused_norms, fused_at_least) << fused_job.report();
+}
+
+Shape images(Layout layout, int64_t count, int64_t size) {
+  return layout == Layout::kNCHW ? Shape{count, 3, size, size} : Shape{count, size, size, 3};
+}
+
+TEST(FusedTraining, IsThatOfAResNetWithoutFusion) {
+  for (const Device device : devices_here()) {
+    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+      const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 4, .layout = layout});
+      model.to(device);
+      expect_same_training(model, images(layout, 6, 8), 10, 50, float32_on(device), DType::kFloat32, 19);
+    }
+  }
+}
+
+TEST(FusedTraining, IsThatOfBottlenecksWithoutFusion) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const ResNet model({.bottleneck = true, .blocks = {1, 1, 1}},
+                       {.classes = 7, .width = 4, .layout = layout, .small_stem = true});
+    expect_same_training(model, images(layout, 6, 8), 7, 50, float32_on(Device::cpu()), DType::kFloat32, 10);
+  }
+}
+
+TEST(FusedTraining, AgreesToTheLastDigitsInFloat64) {
+  const ResNet basic = resnet20({.classes = 5, .in_channels = 3, .width = 4});
+  basic.to(DType::kFloat64);
+  expect_same_training(basic, images(Layout::kNCHW, 4, 8), 5, 50, kFloat64, DType::kFloat64, 19);
+  const ResNet bottlenecks({.bottleneck = true, .blocks = {1, 1}},
+                           {.classes = 5, .width = 4, .small_stem = true});
+  bottlenecks.to(DType::kFloat64);
+  expect_same_training(bottlenecks, images(Layout::kNCHW, 4, 8), 5, 50, kFloat64, DType::kFloat64, 7);
+}
+
+TEST(FusedTraining, KeepsFrozenAndEvaluatedNorms) {
+  const ResNet model({.bottleneck = true, .blocks = {1, 1}}, {.classes = 5, .width = 4, .small_stem = true});
+  size_t norms = 0;
+  for (const Parameter& parameter : model.parameters()) {
+    // Of every second normalisation the parameters are frozen.
+    if (parameter.tensor().rank() == 1 && parameter.name().find("bn") != std::string::npos && norms++ % 4 < 2)
+      parameter.tensor().set_requires_grad(false);
+  }
+  ASSERT_GT(norms, 8U);
+  expect_same_training(model, images(Layout::kNCHW, 6, 8), 5, 20, float32_on(Device::cpu()));
+  model.stages[0].eval();
+  expect_same_training(model, images(Layout::kNCHW, 6, 8), 5, 20, float32_on(Device::cpu()));
+}
+
+/// An iResNet block as in J. Deng et al., "ArcFace", CVPR 2019, with one normalisation called twice.
+struct PReluNet : Module {
+  Conv2d stem = child("stem", Conv2d(3, 6, {.kernel = 3, .padding = 1}));
+  BatchNorm2d bn1 = child("bn1", BatchNorm2d(6));
+  Conv2d conv1 = child("conv1", Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  BatchNorm2d bn2 = child("bn2", BatchNorm2d(6));
+  PReLU prelu = child("prelu", PReLU(6));
+  Conv2d conv2 = child("conv2", Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  BatchNorm2d bn3 = child("bn3", BatchNorm2d(6));
+  PReLU slope = child("slope", PReLU(1));
+  Linear fc = child("fc", Linear(6, 4));
+  bool twice;
+  explicit PReluNet(bool shares) : twice(shares) {}
+  Tensor forward(const Tensor& images) const override {
+    const Tensor x = stem(images);
+    const Tensor y = bn3(conv2(prelu(bn2(conv1(bn1(x))))));
+    const Tensor shortcut = (twice ? bn3 : bn1)(x);
+    return fc(ops::global_avg_pool2d(slope(y + shortcut), Layout::kNCHW));
+  }
+};
+
+TEST(FusedTraining, KeepsPRelusAndNormsThatAreCalledTwice) {
+  for (const bool twice : {false, true}) {
+    const PReluNet model(twice);
+    expect_same_training(model, images(Layout::kNCHW, 6, 8), 4, 50, float32_on(Device::cpu()),
+                         DType::kFloat32, 2);
+    model.to(DType::kFloat64);
+    expect_same_training(model, images(Layout::kNCHW, 6, 8), 4, 50, kFloat64, DType::kFloat64, 2);
+  }
+}
+
+TEST(FusedTraining, PassesTheChecksOfPassesOnData) {
+  for (const bool twice : {false, true}) {
+    const PReluNet model(twice);
+    Sgd sgd(model.parameters(), {.momentum = 0.9});
+    TrainJob job(model, CrossEntropy(), sgd, {.passes = {.verify = true}});
+    EXPECT_NO_THROW(job.step(floats({4, 3, 8, 8}, 1), labels(4, 4, 1), 0.01));
+  }
+}
+
+/// The gradients of one step, behind each other, as the momenta show them.
+std::vector<double> gradients_of(const ResNet& model, DType dtype, const std::vector<std::string>& without) {
+  const ResNet copy = clone(model);
+  copy.to(dtype);
+  Sgd sgd(copy.parameters(), {.momentum = 0.9});
+  TrainJob job(copy, CrossEntropy(), sgd, {.passes = {.without = without}});
+  const Device device = copy.parameters().front().tensor().device();
+  job.step(ops::cast(floats({6, 3, 8, 8}, 1), dtype).to(device), labels(6, 10, 1).to(device), 0.02);
+  std::vector<double> all;
+  for (const auto& [name, momentum] : sgd.tensors()) {
+    const std::vector<double> values = values_of(momentum);
+    if (name.find("momentum") != std::string::npos) all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+double root_mean_square_of_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+// What is fused is rounded once, and not after each of its parts: over several models it is as near to
+// float32 as what is not, and it is not the same.
+TEST(FusedTraining, RoundsNoMoreThanSingleCallsIn16Bit) {
+  constexpr uint64_t kModels = 12;
+  for (const Device device : devices_here()) {
+    for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+      double of_plain = 0.0, of_fused = 0.0;
+      for (uint64_t seed = 0; seed < kModels; ++seed) {
+        manual_seed(seed);
+        const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 4});
+        model.to(dtype);  // so that all begin with the same values
+        model.to(device);
+        const std::vector<double> exact = gradients_of(model, DType::kFloat32, kRewrites);
+        const std::vector<double> plain = gradients_of(model, dtype, kRewrites);
+        const std::vector<double> fused = gradients_of(model, dtype, {});
+        ASSERT_GT(exact.size(), 10000U);
+        of_plain += root_mean_square_of_difference(plain, exact);
+        of_fused += root_mean_square_of_difference(fused, exact);
+        EXPECT_GT(root_mean_square_of_difference(fused, plain), 0.0) << "nothing was fused";
+      }
+      EXPECT_GT(of_fused, 0.0);
+      EXPECT_LE(of_fused, 1.25 * of_plain) << fmt::format("{} on {}", dtype, device);
+      RecordProperty(fmt::format("{}_rms", dtype), fmt::format("{:g} and {:g}", of_fused, of_plain));
+    }
+  }
+}
+
+TEST(FusedTraining, FusesWhatBecameMixedAndChannelsLast) {
+  const ResNet model({.bottleneck = true, .blocks = {1, 1}}, {.classes = 5, .width = 4, .small_stem = true});
+  Sgd sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  job.step(floats({4, 3, 8, 8}, 1), labels(4, 5, 1), 0.01);
+  int fused = 0;
+  for (const ProgramCall& call : job.program().calls()) {
+    EXPECT_NE(call.node->traits().role, Role::kNormalization) << job.report();
+    if (call.node->op->name() != "batch_norm_act") continue;
+    ++fused;
+    EXPECT_EQ(call.node->input(0)->spec.dtype, DType::kBFloat16);
+    EXPECT_EQ(*call.node->attributes.find<Layout>("layout"), Layout::kNHWC);
+  }
+  EXPECT_EQ(fused, 7) << job.report();
+}
+
+}  // namespace
+}  // namespace sinter::nn

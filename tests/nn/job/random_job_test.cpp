@@ -1,0 +1,409 @@
+// Random networks, trained eagerly and by jobs: without passes bit for bit alike, and with each pass.
+// SINTER_TEST_CASES and SINTER_TEST_SEED say how many and from which seed on.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/job/infer_job.h>
+#include <sinter/passes/pipeline.h>
+
+#include "nn/job/job_test_support.h"
+#include "nn/job/random_network.h"
+
+namespace sinter::nn {
+namespace {
+
+using namespace testing;
+
+/// How a network is trained.
+struct Training {
+  int steps = 2;
+  double learning_rate = 0.05;
+  double clip = 0.0;
+  bool averages = false;
+  int accumulate = 1;
+  std::function<std::unique_ptr<Optimizer>(const std::vector<Parameter>&)> make_optimizer;
+};
+
+/// What came of it.
+struct Outcome {
+  std::vector<Tensor> results;  // of all steps
+  State model, optimizer, average;
+  uint64_t random_offset = 0;
+  std::string report, graph;
+};
+
+Training any_training(uint64_t seed) {
+  ops::SampleMaker maker(seed + 77, DType::kFloat64);
+  Training training;
+  training.clip = maker.chance(0.3) ? 0.5 : 0.0;
+  training.averages = maker.chance(0.2);
+  if (maker.chance(0.2)) training.accumulate = 2, training.steps = 4;
+  switch (maker.integer(0, 3)) {
+    case 0:
+      training.make_optimizer = [](const auto& parameters) {
+        return std::make_unique<AdamW>(decay_groups(parameters), AdamWOptions{.amsgrad = true});
+      };
+      break;
+    case 1:
+      training.make_optimizer = [](const auto& parameters) { return std::make_unique<RmsProp>(parameters); };
+      break;
+    default:
+      training.make_optimizer = [](const auto& parameters) {
+        return std::make_unique<Sgd>(decay_groups(parameters),
+                                     SgdOptions{.momentum = 0.9, .weight_decay = 1e-3});
+      };
+  }
+  return training;
+}
+
+/// Gradients are what the weights lose in one such step.
+Training plain_training() {
+  return {.steps = 1, .learning_rate = 1.0, .make_optimizer = [](const auto& parameters) {
+            return std::make_unique<Sgd>(parameters);
+          }};
+}
+
+Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, const Ema* average,
+               Outcome outcome) {
+  outcome.model = network.state();
+  outcome.optimizer = optimizer.state();
+  if (average != nullptr) outcome.average = average->state();
+  outcome.random_offset = default_generator().key().offset;
+  return outcome;
+}
+
+/// `change` is by how much the elements of the images are moved at most, relatively.
+Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training, double change = 0.0) {
+  const RandomNetwork network(seed, dtype);
+  const auto optimizer = training.make_optimizer(network.parameters());
+  std::unique_ptr<Ema> average;
+  if (training.averages) average = std::make_unique<Ema>(network);
+  Outcome outcome;
+  manual_seed(seed);
+  for (int i = 0; i < training.steps; ++i) {
+    std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
+    if (change != 0.0) {
+      ops::SampleMaker maker(seed, dtype);
+      batch[0] = batch[0] * (maker.tensor(batch[0].shape(), -change, change) + 1.0);
+    }
+    if (i % training.accumulate == 0) optimizer->zero_grad();
+    const std::vector<Tensor> results = network(batch[0], batch[1]);
+    for (const Tensor& result : results) outcome.results.push_back(clone(result.detach()));
+    backward(training.accumulate > 1 ? results[0] * (1.0 / training.accumulate) : results[0]);
+    if (i % training.accumulate + 1 < training.accumulate) continue;
+    const double rate = training.learning_rate / (1 + i);
+    if (training.clip > 0.0) {
+      optimizer->step(rate, clip_grad_norm(optimizer->parameters(), training.clip).factor);
+    } else {
+      optimizer->step(rate);
+    }
+    if (average != nullptr) average->update();
+  }
+  return finish(network, *optimizer, average.get(), std::move(outcome));
+}
+
+Outcome train_by_job(uint64_t seed, DType dtype, const Training& training, TrainJobOptions options) {
+  const RandomNetwork network(seed, dtype);
+  const auto optimizer = training.make_optimizer(network.parameters());
+  std::unique_ptr<Ema> average;
+  if (training.averages) average = std::make_unique<Ema>(network);
+  options.clip = training.clip;
+  options.ema = average.get();
+  options.accumulate = training.accumulate;
+  TrainJob job(
+      network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); }, *optimizer,
+      options);
+  Outcome outcome;
+  manual_seed(seed);
+  for (int i = 0; i < training.steps; ++i) {
+    const std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
+    outcome.results.push_back(job.step(batch, training.learning_rate / (1 + i)));
+    outcome.results.insert(outcome.results.end(), job.outputs().begin(), job.outputs().end());
+  }
+  outcome.report = job.report();
+  outcome.graph = job.program().graph().to_string();
+  return finish(network, *optimizer, average.get(), std::move(outcome));
+}
+
+std::string bit_differences(const Outcome& a, const Outcome& b) {
+  std::string text;
+  if (a.results.size() != b.results.size()) return "the number of results";
+  for (size_t i = 0; i < a.results.size(); ++i) {
+    if (!same_bits(a.results[i], b.results[i])) text += fmt::format("result {} ", i);
+  }
+  text += differences(a.model, b.model) + differences(a.optimizer, b.optimizer) +
+          differences(a.average, b.average);
+  if (a.random_offset != b.random_offset) text += "random numbers";
+  return text;
+}
+
+// ---- within tolerance
+
+std::vector<double> doubles(const Tensor& tensor) {
+  return ops::reference_of(tensor.detach()).values;
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0.0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+/// Where two arrays differ by more than `allowed`; NaN equals NaN.
+std::string far_apart(const std::string& name, const std::vector<double>& a, const std::vector<double>& b,
+                      double allowed) {
+  if (a.size() != b.size()) return name + " has another size; ";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::abs(a[i] - b[i]) <= allowed || a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    return fmt::format("{} [{}]: {} and {}, allowed {}; ", name, i, a[i], b[i], allowed);
+  }
+  return {};
+}
+
+/// What a step changed in each variable: gradients, and the movement of buffers.
+std::map<std::string, std::vector<double>> changes(const State& before, const State& after) {
+  std::map<std::string, std::vector<double>> all;
+  for (const auto& [name, value] : after) {
+    std::vector<double> change = doubles(value);
+    const std::vector<double> start = doubles(before.at(name));
+    for (size_t i = 0; i < change.size(); ++i) change[i] -= start[i];
+    all[name] = std::move(change);
+  }
+  return all;
+}
+
+/// Values and gradients that differ by more than `tolerance` times the largest of the same tensor. A
+/// gradient that is small beside the others may be what is left of large terms, as of biases before a norm: a
+/// tenth of the tolerance is allowed on the largest of all.
+std::string value_differences(const State& start, const Outcome& a, const Outcome& b, double tolerance) {
+  std::string text;
+  for (size_t i = 0; i < a.results.size(); ++i) {
+    const std::vector<double> expected = doubles(a.results[i]);
+    text += far_apart(fmt::format("result {}", i), expected, doubles(b.results[i]),
+                      tolerance * std::max(largest(expected), 1e-3));
+  }
+  const auto expected = changes(start, a.model), got = changes(start, b.model);
+  double all = 1e-3;
+  for (const auto& [name, values] : expected) all = std::max(all, largest(values));
+  for (const auto& [name, values] : expected) {
+    text += far_apart(name, values, got.at(name), tolerance * (largest(values) + 0.1 * all));
+  }
+  return text;
+}
+
+// ---- tests
+
+std::string describe(uint64_t seed, DType dtype, const std::string& graph) {
+  std::string text = fmt::format("SINTER_TEST_SEED={}, {}\n", seed, dtype);
+  try {
+    text += RandomNetwork(seed, dtype).text();
+  } catch (const Error& error) {
+    text += error.what();
+  }
+  return text + graph;
+}
+
+DType dtype_of_case(uint64_t seed) {
+  return seed % 4 == 3 ? DType::kFloat32 : DType::kFloat64;
+}
+
+/// Calls `check(seed)` for a row of seeds; a failure ends the row.
+template <class Check>
+void for_seeds(int count, Check&& check) {
+  const uint64_t first = random_seed();
+  for (int i = 0; i < count; ++i) {
+    const uint64_t seed = first + static_cast<uint64_t>(i);
+    try {
+      check(seed);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what() << "\n" << describe(seed, dtype_of_case(seed), {});
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(RandomJob, WithoutPassesHasTheBitsOfEagerCode) {
+  int finite = 0;
+  const int count = random_cases(60);
+  for_seeds(count, [&](uint64_t seed) {
+    const DType dtype = dtype_of_case(seed);
+    const Training training = any_training(seed);
+    const Outcome eager = train_eagerly(seed, dtype, training);
+    const Outcome job = train_by_job(seed, dtype, training, {.passes = {.without = {"all"}}});
+    EXPECT_EQ(bit_differences(eager, job), "") << describe(seed, dtype, job.graph);
+    finite += std::isfinite(job.results[0].item());
+  });
+  if (HasFailure()) return;
+  EXPECT_GE(finite, count * 9 / 10);
+}
+
+std::vector<passes::Pass> all_passes() {
+  std::vector<passes::Pass> all(passes::forward_passes().begin(), passes::forward_passes().end());
+  all.insert(all.end(), passes::step_passes().begin(), passes::step_passes().end());
+  return all;
+}
+
+/// Leaves out all passes but one.
+passes::PipelineOptions only(const std::string& name) {
+  passes::PipelineOptions options;
+  for (const passes::Pass& pass : all_passes()) {
+    if (pass.name != name) options.without.emplace_back(pass.name);
+  }
+  return options;
+}
+
+/// Whether a report says that the pass did something: that stands indented below its line.
+bool has_done_something(const std::string& report, const std::string& pass) {
+  const size_t at = report.find("\n    " + pass + " ");
+  if (at == std::string::npos) return false;
+  const std::string next = report.substr(report.find('\n', at + 1) + 1, 10);
+  return next.starts_with("      ") && !next.starts_with("      not:");
+}
+
+/// Every pass must have done something in so many networks; some cannot here.
+void expect_all_at_work(const std::map<std::string, int>& rewrites, const std::vector<std::string>& idle) {
+  for (const passes::Pass& pass : all_passes()) {
+    const auto found = rewrites.find(pass.name);
+    const bool may_idle = std::ranges::find(idle, pass.name) != idle.end();
+    EXPECT_TRUE(may_idle || (found != rewrites.end() && found->second > 0)) << pass.name;
+  }
+}
+
+/// The layout that the job turns a network to, if any.
+std::optional<Layout> layout_of_case(uint64_t seed) {
+  if (seed % 3 == 0) return std::nullopt;
+  return seed % 3 == 1 ? Layout::kNHWC : Layout::kNCHW;
+}
+
+double tolerance_of_case(DType dtype) {
+  return dtype == DType::kFloat32 ? 2e-3 : 1e-9;
+}
+
+TEST(RandomJob, EveryPassKeepsTheMeaning) {
+  std::map<std::string, int> rewrites;
+  int passed_over = 0;
+  const int count = random_cases(25);
+  for_seeds(count, [&](uint64_t seed) {
+    const DType dtype = dtype_of_case(seed);
+    const Training training = plain_training();
+    const State start = RandomNetwork(seed, dtype).state();
+    const Outcome eager = train_eagerly(seed, dtype, training);
+    // Of a few networks, stacks of norms of next to nothing, every rounding is seen: those tell nothing.
+    const auto is_badly_conditioned = [&] {
+      const double rounding = dtype == DType::kFloat32 ? 1e-6 : 1e-14;
+      const Outcome changed = train_eagerly(seed, dtype, training, rounding);
+      return !value_differences(start, eager, changed, tolerance_of_case(dtype)).empty();
+    };
+    const auto compare = [&](const std::string& name, bool keeps_bits, const Outcome& job) {
+      const std::string found = keeps_bits ? bit_differences(eager, job)
+                                           : value_differences(start, eager, job, tolerance_of_case(dtype));
+      if (!keeps_bits && !found.empty() && is_badly_conditioned()) {
+        ++passed_over;
+        return;
+      }
+      EXPECT_EQ(found, "") << "with " << name << "\n" << describe(seed, dtype, job.graph);
+    };
+    const Outcome together = train_by_job(
+        seed, dtype, training, {.layout = layout_of_case(seed), .passes = {.verify = seed % 4 == 0}});
+    compare("all passes", false, together);
+    for (const passes::Pass& pass : all_passes())
+      rewrites[pass.name] += has_done_something(together.report, pass.name);
+    for (const passes::Pass& pass : all_passes()) {
+      const Outcome job =
+          train_by_job(seed, dtype, training,
+                       {.layout = seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW, .passes = only(pass.name)});
+      compare(pass.name, pass.keeps_bits, job);
+      rewrites[pass.name] += has_done_something(job.report, pass.name);
+    }
+  });
+  EXPECT_LE(passed_over, 2 + count / 100);
+  if (HasFailure() || count < 25) return;
+  // The others are asked for 16 bit, have a choice on a GPU only, or see no graphs with gradients.
+  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "fold_normalization"});
+}
+
+/// The relative error of all changes together.
+double distance(const State& start, const Outcome& a, const Outcome& b) {
+  double error = 0.0, size = 0.0;
+  const auto expected = changes(start, a.model), got = changes(start, b.model);
+  for (const auto& [name, values] : expected) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      error += std::pow(values[i] - got.at(name)[i], 2);
+      size += std::pow(values[i], 2);
+    }
+  }
+  return std::sqrt(error / std::max(size, 1e-12));
+}
+
+TEST(RandomJob, MixedPrecisionStaysNear) {
+  // Single networks may be badly conditioned; a pass that is wrong shows in most.
+  std::vector<double> losses, distances;
+  std::map<std::string, int> rewrites;
+  const int count = random_cases(25);
+  for_seeds(count, [&](uint64_t seed) {
+    const Training training = plain_training();
+    const State start = RandomNetwork(seed, DType::kFloat32).state();
+    const Outcome eager = train_eagerly(seed, DType::kFloat32, training);
+    GradScaler scaler({.initial_scale = 64.0});
+    const Outcome job =
+        train_by_job(seed, DType::kFloat32, training,
+                     {.precision = DType::kFloat16, .layout = layout_of_case(seed), .scaler = &scaler});
+    const double loss = eager.results[0].item();
+    losses.push_back(std::abs(loss - job.results[0].item()) / (1.0 + std::abs(loss)));
+    distances.push_back(distance(start, eager, job));
+    rewrites["mixed_precision"] += has_done_something(job.report, "mixed_precision");
+  });
+  if (HasFailure()) return;
+  std::ranges::sort(losses);
+  std::ranges::sort(distances);
+  EXPECT_LT(losses[losses.size() / 2], 0.002);
+  EXPECT_LT(losses[losses.size() * 9 / 10], 0.02);
+  EXPECT_LT(distances[distances.size() / 2], 0.01);
+  EXPECT_LT(distances[distances.size() * 9 / 10], 0.1);
+  EXPECT_EQ(rewrites["mixed_precision"], count);
+}
+
+TEST(RandomJob, EveryPassKeepsTheMeaningOfInference) {
+  std::map<std::string, int> rewrites;
+  const int count = random_cases(25);
+  for_seeds(count, [&](uint64_t seed) {
+    const DType dtype = dtype_of_case(seed);
+    const std::vector<Tensor> batch = RandomNetwork(seed, dtype).batch(seed);
+    Outcome eager;
+    {
+      const RandomNetwork network(seed, dtype);
+      const EvalMode eval(network);
+      const NoGrad no_grad;
+      for (const Tensor& result : network(batch[0], batch[1])) eager.results.push_back(result.detach());
+    }
+    const auto compare = [&](const std::string& name, bool keeps_bits, const InferJobOptions& options) {
+      const RandomNetwork network(seed, dtype);
+      InferJob job(
+          network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); }, options);
+      Outcome outcome;
+      outcome.results = job.run(batch);
+      const std::string found = keeps_bits ? bit_differences(eager, outcome)
+                                           : value_differences({}, eager, outcome, tolerance_of_case(dtype));
+      EXPECT_EQ(found, "") << "with " << name << "\n"
+                           << describe(seed, dtype, job.program().graph().to_string());
+      for (const passes::Pass& pass : all_passes())
+        rewrites[pass.name] += has_done_something(job.report(), pass.name);
+    };
+    compare("no passes", true, {.passes = {.without = {"all"}}});
+    compare("all passes", false, {.passes = {.verify = true}});
+    for (const passes::Pass& pass : all_passes())
+      compare(pass.name, pass.keeps_bits, {.passes = only(pass.name)});
+  });
+  if (HasFailure() || count < 25) return;
+  // The others turn to a layout or precision, which inference is not asked for here, or need gradients.
+  expect_all_at_work(rewrites, {"mixed_precision", "channels_last", "choose_norm_backend", "sum_gradients",
+                                "step_dead_code", "step_common_subexpressions"});
+}
+
+}  // namespace
+}  // namespace sinter::nn

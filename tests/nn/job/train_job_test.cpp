@@ -1,0 +1,151 @@
+// Jobs without rewrites give the bits of eager code.
+#include <functional>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/runtime/settings.h>
+#include <sinter/ops/activation/activation.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/unary/unary.h>
+
+#include "nn/job/job_test_support.h"
+
+namespace sinter::nn {
+namespace {
+
+using namespace testing;
+
+const TrainJobOptions kWithoutPasses{.passes = {.without = {"all"}}};
+
+/// Trains two copies of a model, one eagerly and one by a job, and compares all losses and states.
+template <class Model, class MakeOptimizer>
+void expect_equal_training(const Model& model, MakeOptimizer make_optimizer, const Shape& image,
+                           int64_t classes, int steps, const TrainJobOptions& options,
+                           DType dtype = DType::kFloat32) {
+  const Model eager = clone(model);
+  const Model traced = clone(model);
+  const auto eager_optimizer = make_optimizer(eager);
+  const auto job_optimizer = make_optimizer(traced);
+  const CrossEntropy loss_function{.label_smoothing = 0.1};
+  TrainJob job(traced, loss_function, *job_optimizer, options);
+  const Device device = model.parameters().front().tensor().device();
+  RandomKey eager_key{7, 0}, job_key{7, 0};
+  for (int i = 0; i < steps; ++i) {
+    const Tensor x = ops::cast(floats(image, i + 1).to(device), dtype);
+    const Tensor y = labels(image[0], classes, i).to(device);
+    const double rate = 0.05 / (1 + i);
+    default_generator() = Generator(eager_key);
+    eager_optimizer->zero_grad();
+    const Tensor loss = loss_function(eager(x), y);
+    backward(loss);
+    eager_optimizer->step(rate);
+    eager_key = default_generator().key();
+
+    default_generator() = Generator(job_key);
+    const Tensor job_loss = job.step(x, y, rate);
+    job_key = default_generator().key();
+    ASSERT_TRUE(same_bits(loss, job_loss))
+        << "step " << i << ": " << loss.item() << " and " << job_loss.item();
+    ASSERT_EQ(eager_key.offset, job_key.offset);
+  }
+  EXPECT_EQ(differences(eager.state(), traced.state()), "");
+  EXPECT_EQ(differences(eager_optimizer->state(), job_optimizer->state()), "");
+  EXPECT_EQ(job.compilations(), 1);
+}
+
+auto sgd_of(const SgdOptions& options = {.momentum = 0.9, .weight_decay = 5e-4}) {
+  return [options](const auto& model) { return std::make_unique<Sgd>(model.parameters(), options); };
+}
+
+TEST(TrainJob, TrainsAResNetLikeEagerCode) {
+  for (const Device device : devices_here()) {
+    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+      const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 8, .layout = layout});
+      model.to(device);
+      const Shape image = layout == Layout::kNCHW ? Shape{4, 3, 16, 16} : Shape{4, 16, 16, 3};
+      settings::set_deterministic(true);
+      expect_equal_training(model, sgd_of(), image, 10, 20, kWithoutPasses);
+      settings::set_deterministic(false);
+    }
+  }
+}
+
+TEST(TrainJob, TrainsBottlenecksLikeEagerCode) {
+  const ResNet model = resnet50({.classes = 7, .width = 8});
+  expect_equal_training(model, sgd_of(), {2, 3, 64, 64}, 7, 20, kWithoutPasses);
+}
+
+struct Wide : Module {
+  Linear first = child("first", Linear(12, 40));
+  Dropout drop = child("drop", Dropout(0.3));
+  LayerNorm norm = child("norm", LayerNorm({40}));
+  Linear second = child("second", Linear(40, 5));
+  Tensor forward(const Tensor& x) const override { return second(drop(norm(ops::relu(drop(first(x)))))); }
+};
+
+TEST(TrainJob, DrawsTheRandomNumbersOfEagerCode) {
+  expect_equal_training(Wide(), sgd_of(), {6, 12}, 5, 20, kWithoutPasses);
+}
+
+TEST(TrainJob, UpdatesLikeEveryOptimizer) {
+  const auto adamw = [](const auto& model) {
+    return std::make_unique<AdamW>(decay_groups(model.parameters()), AdamWOptions{.amsgrad = true});
+  };
+  expect_equal_training(Wide(), adamw, {6, 12}, 5, 10, kWithoutPasses);
+  const auto rmsprop = [](const auto& model) { return std::make_unique<RmsProp>(model.parameters()); };
+  expect_equal_training(Wide(), rmsprop, {6, 12}, 5, 10, kWithoutPasses);
+  expect_equal_training(Wide(), sgd_of({.momentum = 0.0}), {6, 12}, 5, 10, kWithoutPasses);
+}
+
+/// Sums of gradients over several calls: the bits of eager code that divides the loss and lets gradients add
+/// up.
+TEST(TrainJob, AccumulatesLikeEagerCode) {
+  const Wide eager;
+  const Wide traced = clone(eager);
+  Sgd eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
+  const CrossEntropy loss_function;
+  TrainJobOptions options = kWithoutPasses;
+  options.accumulate = 3;
+  TrainJob job(traced, loss_function, job_sgd, options);
+  RandomKey eager_key{7, 0}, job_key{7, 0};
+  for (int update = 0; update < 4; ++update) {
+    const double rate = 0.1 / (1 + update);
+    eager_sgd.zero_grad();
+    for (int part = 0; part < 3; ++part) {
+      const Tensor x = floats({6, 12}, 3 * update + part), y = labels(6, 5, part);
+      default_generator() = Generator(eager_key);
+      const Tensor loss = loss_function(eager(x), y);
+      backward(ops::affine(loss, 1.0 / 3.0, 0.0));
+      eager_key = default_generator().key();
+      default_generator() = Generator(job_key);
+      const State before = traced.state();
+      EXPECT_TRUE(same_bits(job.step(x, y, rate), loss));
+      if (part < 2) {
+        EXPECT_EQ(differences(before, traced.state()), "") << "updated too early";
+      }
+      job_key = default_generator().key();
+    }
+    eager_sgd.step(rate);
+    ASSERT_EQ(differences(eager.state(), traced.state()), "") << "update " << update;
+  }
+  EXPECT_EQ(job.compilations(), 3);  // the first call of a series, those between, the last
+}
+
+TEST(TrainJob, RefusesWhatItCannotRepeat) {
+  struct Net : Module {
+    BatchNorm1d norm = child("norm", BatchNorm1d(4, {.momentum = std::nullopt}));
+    Linear last = child("last", Linear(4, 2));
+    Tensor forward(const Tensor& x) const override { return last(norm(x)); }
+  };
+  const Net model;
+  Sgd sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropy(), sgd);
+  EXPECT_EQ(message_of([&] {
+              job.step(floats({3, 4}, 1), labels(3, 2, 1), 0.1);
+            }),
+            "[batch_norm1d] a cumulative average (without momentum) weighs each batch by a number that the "
+            "host counts, "
+            "which a job cannot repeat; give a momentum, or train eagerly");
+}
+
+}  // namespace
+}  // namespace sinter::nn

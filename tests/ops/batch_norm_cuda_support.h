@@ -1,0 +1,61 @@
+// What the tests of batch normalisation on a GPU share.
+#pragma once
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops::testing_batch_norm {
+
+inline const Device kGpu = Device::cuda();
+
+/// On the GPU; with an offset, one element into its memory, so that wide accesses are not aligned.
+inline Tensor on_gpu(const Tensor& tensor, bool offset = false) {
+  if (!tensor.defined() || !offset) return tensor.defined() ? tensor.to(kGpu) : tensor;
+  const TensorSpec spec{tensor.shape(), tensor.dtype(), kGpu};
+  const Tensor memory = Tensor::empty(Shape{tensor.numel() + 1}, spec.dtype, kGpu);
+  const Tensor view = Tensor::over(memory.storage(), size_of(spec.dtype), spec);
+  copy_bytes(view.raw_data(), kGpu, tensor.raw_data(), tensor.device(), spec.bytes());
+  return view;
+}
+
+inline Tensor normal(const Shape& shape, double mean, double deviation, uint64_t seed = 7) {
+  Generator generator(seed);
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = static_cast<float>(mean + deviation * generator.normal());
+  return Tensor::from_values(values, shape);
+}
+
+struct Case {
+  Shape shape;
+  Layout layout;
+};
+
+/// Every way through a tensor: columns in packs and one by one, planes likewise, images as rows, one channel.
+inline const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {{16, 12, 24, 24}, Layout::kNCHW},  {{40, 16, 7, 7}, Layout::kNCHW},  {{40, 12, 14, 14}, Layout::kNCHW},
+      {{2, 3, 75, 77}, Layout::kNCHW},    {{9, 24, 24, 64}, Layout::kNHWC}, {{33, 5, 5, 96}, Layout::kNHWC},
+      {{7, 13, 11, 2056}, Layout::kNHWC}, {{16, 32, 32, 3}, Layout::kNHWC}, {{64, 5, 3, 3}, Layout::kNCHW},
+      {{4099, 3}, Layout::kNCHW},         {{4099, 40}, Layout::kNCHW},      {{100, 1, 20, 20}, Layout::kNCHW},
+      {{100, 20, 20, 1}, Layout::kNHWC},  {{2, 50000}, Layout::kNCHW},      {{3, 4000, 2, 2}, Layout::kNCHW}};
+  return all;
+}
+
+inline int axis_of(const Case& c) {
+  return c.layout == Layout::kNCHW ? 1 : 3;
+}
+
+class BatchNormOnCuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_available(kGpu)) GTEST_SKIP() << "no GPU";
+  }
+};
+
+}  // namespace sinter::ops::testing_batch_norm
