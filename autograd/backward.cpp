@@ -5,7 +5,6 @@
 #include <sinter/autograd/gradient_walk.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/copy/copy.h>
-#include <sinter/ops/fill/fill.h>
 
 namespace sinter {
 namespace {
@@ -114,15 +113,7 @@ void backward(const Tensor& result, const BackwardOptions& options) {
                "[backward] the tensor has no history: either nothing that it was computed from requires a "
                "gradient, or it was computed while a NoGrad was alive{}",
                grad_enabled() ? "" : ", as one is now");
-  Tensor start = options.gradient;
-  if (start.defined()) {
-    SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
-                 result.spec(), start.spec());
-  } else {
-    SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
-                 result.shape());
-    start = ops::full(result.shape(), 1.0, result.dtype(), result.device());
-  }
+  const Tensor start = first_gradient(result, options.gradient);
   const NoGrad no_grad;
   Backward walk(options.retain_graph);
   const auto& node = AutogradAccess::node(result);

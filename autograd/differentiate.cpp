@@ -7,7 +7,6 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/tensor/trace_access.h>
 #include <sinter/ops/binary/binary.h>
-#include <sinter/ops/fill/fill.h>
 
 namespace sinter {
 namespace {
@@ -129,23 +128,15 @@ class Differentiation {
 
 }  // namespace
 
-std::vector<LeafGradient> differentiate(Tracer& tracer, const Tensor& result, Tensor start,
+std::vector<LeafGradient> differentiate(Tracer& tracer, const Tensor& result, const Tensor& start,
                                         std::map<const GraphValue*, Tensor> sums) {
   SINTER_CHECK(
       result.is_traced() && result.requires_grad(),
       "[backward] the result of the job has no gradient: nothing that it was computed from requires one, or "
       "it was computed while a NoGrad was alive");
   const NoGrad no_grad;
-  if (start.defined()) {
-    SINTER_CHECK(start.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
-                 result.spec(), start.spec());
-  } else {
-    SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
-                 result.shape());
-    start = ops::full(result.shape(), 1.0, result.dtype(), result.device());
-  }
   Differentiation run(tracer, std::move(sums));
-  run.arrive(static_cast<GraphValue&>(*TraceAccess::value(result)), std::move(start));
+  run.arrive(static_cast<GraphValue&>(*TraceAccess::value(result)), first_gradient(result, start));
   run.run();
   return run.gradients();
 }

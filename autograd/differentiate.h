@@ -22,7 +22,7 @@ struct LeafGradient {
 /// one, as backward() adds them to grad(). Throws InvalidArgument if nothing that `result` was computed from
 /// requires a gradient, and where backward() would refuse because a leaf that a gradient reads was changed in
 /// place after it was read.
-std::vector<LeafGradient> differentiate(Tracer& tracer, const Tensor& result, Tensor start = {},
+std::vector<LeafGradient> differentiate(Tracer& tracer, const Tensor& result, const Tensor& start = {},
                                         std::map<const GraphValue*, Tensor> sums = {});
 
 }  // namespace sinter

@@ -9,10 +9,25 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/base/error.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/fill/fill.h>
 
 namespace sinter {
+
+/// The gradient that a walk starts with: `given`, which must have the spec of `result`; undefined: 1, and
+/// `result` must have one element.
+inline Tensor first_gradient(const Tensor& result, const Tensor& given) {
+  if (given.defined()) {
+    SINTER_CHECK(given.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
+                 result.spec(), given.spec());
+    return given;
+  }
+  SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
+               result.shape());
+  return ops::full(result.shape(), 1.0, result.dtype(), result.device());
+}
 
 /// The gradients that have arrived at calls whose turn has not come yet. `Call` is a handle of a call.
 template <class Call>

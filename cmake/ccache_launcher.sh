@@ -5,11 +5,16 @@ ccache=$1
 shift
 # What ccache must overlook for it. https://ccache.dev/manual/latest.html, "Precompiled headers"
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-# A precompiled header that is made anew must not depend on the one before, which ccache would take for its input.
+# A precompiled header that is made anew must not depend on the one before, which ccache would take for its input. And it
+# must be made anew when only a comment of a header has changed: the compiler tells a header that it has read already by
+# its contents. So it is looked up by its files, never by what the preprocessor makes of them.
 previous=
 for argument; do
   case "$previous $argument" in
-    "-o "*.gch) rm -f "$argument" ;;
+    "-o "*.gch)
+      rm -f "$argument"
+      export CCACHE_DEPEND=1
+      ;;
   esac
   previous=$argument
 done

@@ -126,8 +126,7 @@ void Program::plan(const ProgramOptions& options) {
       if (use.value != nullptr && is_planned(use.value->root())) lifetimes[&use.value->root()].last = step;
     }
     for (const GraphValue* value : nodes[static_cast<size_t>(step)]->outputs) {
-      if (!is_planned(*value)) continue;
-      lifetimes[value] = {step, step};
+      if (is_planned(*value)) lifetimes[value] = {step, step};
     }
   }
   for (auto& [value, lifetime] : lifetimes) {
@@ -331,9 +330,9 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   Backend& backend = backend_of(device_);
   backend.make_current(device_.index);
   bind_inputs(inputs);
-  // The first run loads the code of all kernels, which a capture had better not do.
   prepare_leaves();
   const bool observed = call_observer() != nullptr;
+  // The first run loads the code of all kernels, which a capture had better not do.
   if (may_capture_ && runs_ > 0 && !observed) try_capture();
   if (captured_ != nullptr && !observed) {
     captured_->launch(current_stream(device_));

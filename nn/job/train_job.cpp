@@ -80,8 +80,7 @@ TrainJob::Part TrainJob::next_part() const {
   return part;
 }
 
-const Tensor& TrainJob::sum_of(size_t parameter) {
-  const TensorSpec& spec = optimizer_.parameters()[parameter].tensor().spec();
+const Tensor& TrainJob::sum_of(size_t parameter, const TensorSpec& spec) {
   sums_.resize(std::max(sums_.size(), parameter + 1));
   Tensor& sum = sums_[parameter];
   if (!sum.defined() || sum.spec() != spec) {
@@ -133,8 +132,10 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   std::map<const GraphValue*, Tensor> sums;
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!has_sum(i)) continue;
-    graph.memory(sum_of(i), GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
-    sums[&graph.memory(parameters[i].tensor(), GraphValue::Kind::kLeaf, parameters[i].name())] = sum_of(i);
+    const Tensor& tensor = parameters[i].tensor();
+    const Tensor& sum = sum_of(i, tensor.spec());
+    graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
+    sums[&graph.memory(tensor, GraphValue::Kind::kLeaf, parameters[i].name())] = sum;
   }
   const std::vector<LeafGradient> gradients = differentiate(tracer, scaled, {}, std::move(sums));
   const NoGrad no_grad;
@@ -149,10 +150,11 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     if (!arrived && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      tensor.set_grad(arrived ? found->gradient : sum_of(i));
+      tensor.set_grad(arrived ? found->gradient : sum_of(i, tensor.spec()));
     } else if (arrived) {
-      graph.memory(sum_of(i), GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
-      ops::copy_(sum_of(i), found->gradient);
+      const Tensor& sum = sum_of(i, tensor.spec());
+      graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
+      ops::copy_(sum, found->gradient);
     }
   }
   if (part.last) trace_update(tracer, learning_rate);

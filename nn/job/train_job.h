@@ -127,7 +127,7 @@ class TrainJob {
     bool operator==(const Part&) const = default;
   };
   Part next_part() const;
-  const Tensor& sum_of(size_t parameter);
+  const Tensor& sum_of(size_t parameter, const TensorSpec& spec);
   Compiled* find_compiled(std::span<const TensorSpec> inputs, std::span<const Tensor> data);
   std::string reason_to_compile(std::span<const TensorSpec> inputs) const;
   /// `data` are inputs of a step that passes can be checked on, or none.

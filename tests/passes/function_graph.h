@@ -12,6 +12,7 @@
 
 #include <sinter/core/executor/program.h>
 #include <sinter/core/graph/tracer.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/passes/passes.h>
 
 namespace sinter::passes::testing {
@@ -32,6 +33,14 @@ inline std::unique_ptr<Graph> graph_of(const std::vector<TensorSpec>& inputs,
   for (const Tensor& result : function(given)) graph->add_output(tracer.use_of(result));
   graph->verify();
   return graph;
+}
+
+/// Numbers between -1 and 1, float32.
+inline Tensor random(const Shape& shape) {
+  static Generator generator(20261122);
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = static_cast<float>(2.0 * generator.uniform() - 1.0);
+  return Tensor::from_values(values, shape);
 }
 
 /// Nodes whose op has this role, or this name.

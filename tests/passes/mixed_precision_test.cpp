@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include <sinter/core/op/call.h>
-#include <sinter/core/runtime/random.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
@@ -19,13 +18,6 @@ namespace {
 
 using namespace testing;
 using namespace ops;
-
-Tensor random(const Shape& shape) {
-  static Generator generator(20261122);
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  for (float& value : values) value = static_cast<float>(2.0 * generator.uniform() - 1.0);
-  return Tensor::from_values(values, shape);
-}
 
 Tensor parameter(const Shape& shape, DType dtype = DType::kFloat32) {
   Tensor tensor = cast(random(shape), dtype);

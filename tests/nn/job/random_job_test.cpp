@@ -77,8 +77,7 @@ Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, const E
   return outcome;
 }
 
-/// `change` is by how much the elements of the images are moved at most, relatively.
-Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training, double change = 0.0) {
+Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training) {
   const RandomNetwork network(seed, dtype);
   const auto optimizer = training.make_optimizer(network.parameters());
   std::unique_ptr<Ema> average;
@@ -86,11 +85,7 @@ Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training, doub
   Outcome outcome;
   manual_seed(seed);
   for (int i = 0; i < training.steps; ++i) {
-    std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
-    if (change != 0.0) {
-      ops::SampleMaker maker(seed, dtype);
-      batch[0] = batch[0] * (maker.tensor(batch[0].shape(), -change, change) + 1.0);
-    }
+    const std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
     if (i % training.accumulate == 0) optimizer->zero_grad();
     const std::vector<Tensor> results = network(batch[0], batch[1]);
     for (const Tensor& result : results) outcome.results.push_back(clone(result.detach()));
@@ -179,7 +174,7 @@ std::map<std::string, std::vector<double>> changes(const State& before, const St
 
 /// Values and gradients that differ by more than `tolerance` times the largest of the same tensor. A
 /// gradient that is small beside the others may be what is left of large terms, as of biases before a norm: a
-/// tenth of the tolerance is allowed on the largest of all.
+/// hundredth of the tolerance is allowed on the largest of all.
 std::string value_differences(const State& start, const Outcome& a, const Outcome& b, double tolerance) {
   std::string text;
   for (size_t i = 0; i < a.results.size(); ++i) {
@@ -191,7 +186,7 @@ std::string value_differences(const State& start, const Outcome& a, const Outcom
   double all = 1e-3;
   for (const auto& [name, values] : expected) all = std::max(all, largest(values));
   for (const auto& [name, values] : expected) {
-    text += far_apart(name, values, got.at(name), tolerance * (largest(values) + 0.1 * all));
+    text += far_apart(name, values, got.at(name), tolerance * (largest(values) + 0.01 * all));
   }
   return text;
 }
@@ -286,26 +281,15 @@ double tolerance_of_case(DType dtype) {
 
 TEST(RandomJob, EveryPassKeepsTheMeaning) {
   std::map<std::string, int> rewrites;
-  int passed_over = 0;
   const int count = random_cases(25);
   for_seeds(count, [&](uint64_t seed) {
     const DType dtype = dtype_of_case(seed);
     const Training training = plain_training();
     const State start = RandomNetwork(seed, dtype).state();
     const Outcome eager = train_eagerly(seed, dtype, training);
-    // Of a few networks, stacks of norms of next to nothing, every rounding is seen: those tell nothing.
-    const auto is_badly_conditioned = [&] {
-      const double rounding = dtype == DType::kFloat32 ? 1e-6 : 1e-14;
-      const Outcome changed = train_eagerly(seed, dtype, training, rounding);
-      return !value_differences(start, eager, changed, tolerance_of_case(dtype)).empty();
-    };
     const auto compare = [&](const std::string& name, bool keeps_bits, const Outcome& job) {
       const std::string found = keeps_bits ? bit_differences(eager, job)
                                            : value_differences(start, eager, job, tolerance_of_case(dtype));
-      if (!keeps_bits && !found.empty() && is_badly_conditioned()) {
-        ++passed_over;
-        return;
-      }
       EXPECT_EQ(found, "") << "with " << name << "\n" << describe(seed, dtype, job.graph);
     };
     const Outcome together = train_by_job(
@@ -321,7 +305,6 @@ TEST(RandomJob, EveryPassKeepsTheMeaning) {
       rewrites[pass.name] += has_done_something(job.report, pass.name);
     }
   });
-  EXPECT_LE(passed_over, 2 + count / 100);
   if (HasFailure() || count < 25) return;
   // The others are asked for 16 bit, have a choice on a GPU only, or see no graphs with gradients.
   expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "fold_normalization"});
