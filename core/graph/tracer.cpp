@@ -68,6 +68,26 @@ void Tracer::check_mutated(const Op& op, size_t i, const Tensor& input) const {
       op.name(), name);
 }
 
+void Tracer::check_changed_are_held() const {
+  for (const GraphNode* node : graph_.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->input(i) == nullptr || !node->definition().input_def(i).mutated) continue;
+      const std::shared_ptr<Storage>& storage = node->input(i)->root().tensor.storage();
+      // The graph holds one handle of each tensor over the storage.
+      long others = storage.use_count();
+      for (const GraphValue* memory : graph_.memories()) {
+        if (memory->tensor.storage() == storage) others += TraceAccess::handles(memory->tensor) - 2;
+      }
+      SINTER_CHECK(
+          others > 0,
+          "[trace] {} changes '{}' in place, a tensor of {} that the traced code made itself: a job "
+          "makes it once, and every run would find what the last one left in it; use an op that gives "
+          "a new tensor, or make it a buffer of the model",
+          node->op->name(), node->definition().input_def(i).name, node->input(i)->spec);
+    }
+  }
+}
+
 std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Tensor> inputs,
                                                 const Attributes& attributes, std::span<const TensorSpec>) {
   if (!belongs(op, inputs)) {

@@ -41,6 +41,11 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   /// What the traced code wanted to do on the host, in order.
   const std::vector<std::function<void()>>& host_effects() const { return effects_; }
 
+  /// To be called when the traced code has returned. Throws InvalidArgument if it changed a tensor in place
+  /// that nobody holds any more: one that it had made itself, anew in every call. The job would go on with
+  /// what its last run left there.
+  void check_changed_are_held() const;
+
   std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
                                           const Attributes& attributes,
                                           std::span<const TensorSpec> specs) override;

@@ -19,6 +19,8 @@ struct TraceAccess {
   }
   /// Null for a tensor that has an array.
   static const std::shared_ptr<TracedValue>& value(const Tensor& tensor) { return tensor.impl_->traced; }
+  /// How many handles of this very tensor there are.
+  static long handles(const Tensor& tensor) { return tensor.impl_.use_count(); }
 };
 
 }  // namespace sinter

@@ -75,6 +75,8 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
     SINTER_CHECK(result.defined(), "[trace] the job gave an undefined tensor");
     graph.add_output(tracer.use_of(result));
   }
+  results.clear();
+  tracer.check_changed_are_held();
 }
 
 void JobRandom::finish_trace(Graph& graph, Device device) {

@@ -55,7 +55,7 @@ void Adam::set_beta1(double beta1) {
   SINTER_CHECK(is_beta(beta1), "[adam] expected beta1 in [0, 1) but got {}", beta1);
   if (options_.beta1 == beta1) return;
   options_.beta1 = beta1;
-  options_changed();
+  set_moving(beta1);
 }
 
 void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
@@ -78,7 +78,8 @@ void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
                    .weight_decay = options.weight_decay,
                    .decoupled = decoupled_,
                    .amsgrad = options_.amsgrad,
-                   .maximize = options_.maximize},
+                   .maximize = options_.maximize,
+                   .moving_beta1 = has_moving()},
                   options.gradient_factor);
 }
 

@@ -30,7 +30,8 @@ class Adam : public Optimizer {
   explicit Adam(std::vector<Parameter> parameters, const AdamOptions& options = {});
   explicit Adam(std::vector<ParameterGroup> groups, const AdamOptions& options = {});
 
-  /// Another beta1 from the next step on, for schedules that move it: OneCycleSchedule::momentum. Throws
+  /// Another beta1 from the next step on, for schedules that move it: OneCycleSchedule::momentum. A job reads
+  /// it as it reads the learning rate: only the first call makes another graph. Throws
   /// InvalidArgument unless it is in [0, 1).
   void set_beta1(double beta1);
 

@@ -146,16 +146,27 @@ void Optimizer::place_mask() {
 const Tensor& Optimizer::rate_on_device(double scale, double learning_rate, Device device) {
   auto found = std::ranges::find(rates_, scale, &Rate::scale);
   if (found == rates_.end()) found = rates_.insert(found, {.scale = scale});
-  const double value = learning_rate * scale;
-  if (!found->tensor.defined() || found->tensor.device() != device) {
+  std::vector<double> values = {learning_rate * scale};
+  if (moving_) values.push_back(*moving_);
+  if (!found->tensor.defined() || found->tensor.device() != device || found->values.size() != values.size()) {
     ++revision_;
-    found->tensor = ops::full({}, value, DType::kFloat64, device);
-  } else if (found->value != value) {
-    // A kernel fills it in: a copy from the host would have to wait.
-    ops::fill_(found->tensor, value);
+    found->tensor = ops::full(moving_ ? Shape{2} : Shape{}, values[0], DType::kFloat64, device);
+    found->values.assign(values.size(), values[0]);
   }
-  found->value = value;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (found->values[i] == values[i]) continue;
+    // A kernel fills it in: a copy from the host would have to wait.
+    ops::fill_(Tensor::over(found->tensor.storage(), found->tensor.offset_bytes() + i * sizeof(double),
+                            {Shape{}, DType::kFloat64, device}),
+               values[i]);
+    found->values[i] = values[i];
+  }
   return found->tensor;
+}
+
+void Optimizer::set_moving(double value) {
+  if (!moving_) options_changed();
+  moving_ = value;
 }
 
 void Optimizer::check_learning_rate(double learning_rate) const {

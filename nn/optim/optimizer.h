@@ -78,7 +78,7 @@ class Optimizer {
     Tensor step = {};                  // int64 scalar on the device: the number of this update, from 1
   };
   struct UpdateOptions {
-    Tensor learning_rate;  // float64 scalar on the device of the slots
+    Tensor learning_rate;  // float64 scalar on the device of the slots; (2) if something moves beside it
     double weight_decay = 0.0;
     Tensor gradient_factor;  // float32 scalar there, or undefined: as of step()
   };
@@ -93,6 +93,10 @@ class Optimizer {
   virtual void update(std::span<Slot* const> slots, const UpdateOptions& options) = 0;
   /// To be called when an option of the optimiser has changed that its updates read.
   void options_changed() { ++revision_; }
+  /// Moves a number that updates read beside the learning rate, such as a momentum, so that jobs can follow
+  /// it: from the first call on, `UpdateOptions::learning_rate` has two elements, the rate and this.
+  void set_moving(double value);
+  bool has_moving() const { return moving_.has_value(); }
 
  private:
   friend class GradScaler;
@@ -107,7 +111,8 @@ class Optimizer {
   void place_mask();
   std::vector<int64_t> read_counts() const;
   void check_learning_rate(double learning_rate) const;
-  /// The rate of the groups with this scale, in the tensor that all steps share: only its value changes.
+  /// The rate of the groups with this scale, and what moves beside it, in the tensor that all steps share:
+  /// only its values change.
   const Tensor& rate_on_device(double scale, double learning_rate, Device device);
 
   std::string tag_;
@@ -123,10 +128,11 @@ class Optimizer {
   Tensor mask_tensor_;
   struct Rate {
     double scale = 1.0;
-    double value = 0.0;
-    Tensor tensor = {};  // float64 scalar
+    std::vector<double> values = {};  // the rate and, if something moves, that
+    Tensor tensor = {};               // the same on the device
   };
   std::vector<Rate> rates_;
+  std::optional<double> moving_;
   uint64_t revision_ = 0;
 };
 

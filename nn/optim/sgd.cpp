@@ -34,7 +34,7 @@ void Sgd::set_momentum(double momentum) {
                options_.momentum);
   if (options_.momentum == momentum) return;
   options_.momentum = momentum;
-  options_changed();
+  set_moving(momentum);
 }
 
 void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
@@ -53,7 +53,8 @@ void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
                  .dampening = options_.dampening,
                  .weight_decay = options.weight_decay,
                  .nesterov = options_.nesterov,
-                 .maximize = options_.maximize},
+                 .maximize = options_.maximize,
+                 .moving_momentum = has_moving()},
                 options.gradient_factor);
 }
 

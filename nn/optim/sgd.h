@@ -21,7 +21,8 @@ class Sgd : public Optimizer {
   explicit Sgd(std::vector<Parameter> parameters, const SgdOptions& options = {});
   explicit Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options = {});
 
-  /// Another momentum from the next step on, for schedules that move it: OneCycleSchedule::momentum. Throws
+  /// Another momentum from the next step on, for schedules that move it: OneCycleSchedule::momentum. A job
+  /// reads it as it reads the learning rate: only the first call makes another graph. Throws
   /// InvalidArgument unless it is in (0, 1) and so was that of the options, which decides whether there are
   /// buffers.
   void set_momentum(double momentum);

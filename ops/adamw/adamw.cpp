@@ -22,7 +22,7 @@ std::vector<TensorSpec> infer_adamw_step(const InferContext& context) {
   const auto& options = context.attributes<AdamWOptions>();
   check_options(options);
   for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
-    expect_update_inputs(context, slot, kArrays);
+    expect_update_inputs(context, slot, kArrays, options.moving_beta1);
     SINTER_CHECK(context.has(slot + 4) == options.amsgrad,
                  "[adamw_step] expected {} max_exp_avg_sq in slot {} {} amsgrad",
                  options.amsgrad ? "a" : "no", slot / kSlotInputs, options.amsgrad ? "for" : "without");

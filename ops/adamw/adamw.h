@@ -14,17 +14,18 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 1e-2;
-  bool decoupled = true;  ///< AdamW; false: Adam, whose weight decay is added to the gradient
-  bool amsgrad = false;   ///< divide by the largest exp_avg_sq so far
-  bool maximize = false;  ///< climb: the gradient counts with the opposite sign
+  bool decoupled = true;      ///< AdamW; false: Adam, whose weight decay is added to the gradient
+  bool amsgrad = false;       ///< divide by the largest exp_avg_sq so far
+  bool maximize = false;      ///< climb: the gradient counts with the opposite sign
+  bool moving_beta1 = false;  ///< the beta1 of this call stands behind the learning rate
 
   bool operator==(const AdamWOptions&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("beta1", &AdamWOptions::beta1), field("beta2", &AdamWOptions::beta2),
-                      field("epsilon", &AdamWOptions::epsilon),
-                      field("weight_decay", &AdamWOptions::weight_decay),
-                      field("decoupled", &AdamWOptions::decoupled), field("amsgrad", &AdamWOptions::amsgrad),
-                      field("maximize", &AdamWOptions::maximize));
+    return std::tuple(
+        field("beta1", &AdamWOptions::beta1), field("beta2", &AdamWOptions::beta2),
+        field("epsilon", &AdamWOptions::epsilon), field("weight_decay", &AdamWOptions::weight_decay),
+        field("decoupled", &AdamWOptions::decoupled), field("amsgrad", &AdamWOptions::amsgrad),
+        field("maximize", &AdamWOptions::maximize), field("moving_beta1", &AdamWOptions::moving_beta1));
   }
 };
 
@@ -52,7 +53,8 @@ struct AdamWSlot {
 ///   working = parameter
 /// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end).
 ///
-/// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters. `gradient_factor`, if given,
+/// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters; with `moving_beta1` it has
+/// the shape (2), and its second element is beta1. `gradient_factor`, if given,
 /// is a float32 scalar there; if it is infinite or NaN, nothing is changed. Steps are not changed. Call it
 /// under NoGrad: parameters that require a gradient cannot be changed while calls are recorded. Throws
 /// InvalidArgument for mismatched slots or options out of range; on the CPU also for step < 1, unless the

@@ -25,7 +25,7 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   const C factor = static_cast<C>(factor_of(context, slot));
   // A copy, so that the compiler knows that no store changes it.
   const AdamWElement<C> element(context.attributes<AdamWOptions>(),
-                                *context.input(slot + kArrays + kLearningRate).as<const double>(),
+                                context.input(slot + kArrays + kLearningRate).as<const double>(),
                                 static_cast<double>(step_of(context, slot)));
   T* parameter = context.input(slot).as<T>();
   const G* gradient = context.input(slot + 1).as<const G>();

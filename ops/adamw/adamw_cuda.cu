@@ -28,7 +28,7 @@ __global__ void adamw_kernel(__grid_constant__ const SlotTable<kWidth> table, Ad
   alignas(AdamWElement<C>) __shared__ unsigned char shared[sizeof(AdamWElement<C>)];
   if (threadIdx.x == 0) {
     new (shared)
-        AdamWElement<C>(options, *static_cast<const double*>(inputs[kArrays + kLearningRate]),
+        AdamWElement<C>(options, static_cast<const double*>(inputs[kArrays + kLearningRate]),
                         static_cast<double>(*static_cast<const int64_t*>(inputs[kArrays + kStepCount])));
   }
   __syncthreads();

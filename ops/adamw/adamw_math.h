@@ -11,12 +11,15 @@ namespace sinter::ops {
 /// C: the compute type. What is the same for all elements is worked out in double precision, as PyTorch does.
 template <class C>
 struct AdamWElement {
-  SINTER_HOST_DEVICE AdamWElement(const AdamWOptions& options, double rate, double step)
+  /// `rates`: the learning rate and, if it moves, beta1.
+  SINTER_HOST_DEVICE AdamWElement(const AdamWOptions& options, const double* rates, double step)
+      : AdamWElement(options, rates[0], options.moving_beta1 ? rates[1] : options.beta1, step) {}
+  SINTER_HOST_DEVICE AdamWElement(const AdamWOptions& options, double rate, double beta1, double step)
       : decay(static_cast<C>(options.decoupled ? 1.0 - rate * options.weight_decay : options.weight_decay)),
         beta2(static_cast<C>(options.beta2)),
-        share1(static_cast<C>(1.0 - options.beta1)),
+        share1(static_cast<C>(1.0 - beta1)),
         share2(static_cast<C>(1.0 - options.beta2)),
-        step_size(static_cast<C>(rate / (1.0 - std::pow(options.beta1, step)))),
+        step_size(static_cast<C>(rate / (1.0 - std::pow(beta1, step)))),
         correction2(static_cast<C>(std::sqrt(1.0 - std::pow(options.beta2, step)))),
         epsilon(static_cast<C>(options.epsilon)),
         decays(options.weight_decay != 0),

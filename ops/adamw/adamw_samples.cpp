@@ -17,7 +17,11 @@ OpSample make_adamw_step(SampleMaker& maker) {
   options.decoupled = maker.chance(0.6);
   options.amsgrad = maker.chance(0.4);
   options.maximize = maker.chance(0.2);
-  const Tensor learning_rate = Tensor::scalar(maker.uniform(0.01, 0.2));
+  options.moving_beta1 = maker.chance(0.3);
+  const double rate = maker.uniform(0.01, 0.2);
+  const Tensor learning_rate = options.moving_beta1
+                                   ? Tensor::from_values({rate, maker.uniform(0.5, 0.95)}, {2})
+                                   : Tensor::scalar(rate);
   const Tensor factor =
       maker.chance(0.5) ? Tensor::scalar(maker.pick({1.0f, 0.25f, -0.0f, INFINITY, NAN})) : Tensor();
   OpSample sample{{}, options};
@@ -48,7 +52,9 @@ std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
     ReferenceTensor mean = reference_of(inputs[2]);
     ReferenceTensor square = reference_of(inputs[3]);
     ReferenceTensor largest = options.amsgrad ? reference_of(inputs[4]) : square;
-    const double rate = inputs[6].item(), step = inputs[7].item();
+    const std::vector<double> rates = inputs[6].to_vector<double>();
+    const double rate = rates[0], beta1 = options.moving_beta1 ? rates[1] : options.beta1;
+    const double step = inputs[7].item();
     const double factor = inputs[8].defined() ? inputs[8].item() : 1.0;
     for (int64_t i = 0; i < parameter.shape.numel() && std::isfinite(factor); ++i) {
       double g = (options.maximize ? -factor : factor) * gradient[i];
@@ -57,9 +63,9 @@ std::vector<ReferenceTensor> adamw_step_reference(const OpSample& sample) {
       } else {
         g += options.weight_decay * parameter[i];
       }
-      mean[i] = options.beta1 * mean[i] + (1 - options.beta1) * g;
+      mean[i] = beta1 * mean[i] + (1 - beta1) * g;
       square[i] = options.beta2 * square[i] + (1 - options.beta2) * g * g;
-      const double mean_hat = mean[i] / (1 - std::pow(options.beta1, step));
+      const double mean_hat = mean[i] / (1 - std::pow(beta1, step));
       largest[i] = options.amsgrad ? std::max(largest[i], square[i]) : square[i];
       const double square_hat = largest[i] / (1 - std::pow(options.beta2, step));
       parameter[i] -= rate * mean_hat / (std::sqrt(square_hat) + options.epsilon);

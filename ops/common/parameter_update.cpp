@@ -2,7 +2,7 @@
 
 namespace sinter::ops {
 
-void expect_update_inputs(const InferContext& context, size_t slot, size_t arrays) {
+void expect_update_inputs(const InferContext& context, size_t slot, size_t arrays, bool has_moving) {
   const size_t parameter = slot, gradient = slot + 1, tail = slot + arrays;
   context.expect_float(parameter);
   context.expect_shape(gradient, context.shape(parameter));
@@ -17,7 +17,7 @@ void expect_update_inputs(const InferContext& context, size_t slot, size_t array
     context.expect_same_dtype(gradient, parameter);
   }
   context.expect_dtype(tail + kLearningRate, DType::kFloat64);
-  context.expect_shape(tail + kLearningRate, {});
+  context.expect_shape(tail + kLearningRate, has_moving ? Shape{2} : Shape{});
   if (context.has(tail + kStepCount)) {
     context.expect_dtype(tail + kStepCount, DType::kInt64);
     context.expect_shape(tail + kStepCount, {});

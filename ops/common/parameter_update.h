@@ -14,8 +14,8 @@ namespace sinter::ops {
 enum UpdateInput : size_t { kWorkingCopy, kLearningRate, kStepCount, kGradientFactor, kUpdateInputs };
 
 /// Checks parameter, gradient and the last inputs of the slot that begins at input `slot` and has `arrays`
-/// arrays.
-void expect_update_inputs(const InferContext& context, size_t slot, size_t arrays);
+/// arrays. `has_moving`: behind the learning rate stands another number that moves from step to step.
+void expect_update_inputs(const InferContext& context, size_t slot, size_t arrays, bool has_moving = false);
 
 /// Calls `function.operator()<T, G>()` with the types of a parameter and of its gradient and working copy: T
 /// = G without a working copy, else T = float and G a 16-bit type.

@@ -15,6 +15,9 @@ void check_options(const SgdOptions& options) {
   SINTER_CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
                "[sgd_step] Nesterov's step needs momentum > 0 and dampening = 0 but got {} and {}",
                options.momentum, options.dampening);
+  SINTER_CHECK(!options.moving_momentum || options.momentum > 0,
+               "[sgd_step] a momentum that moves needs momentum > 0 in the options too but got {}",
+               options.momentum);
 }
 
 std::vector<TensorSpec> infer_sgd_step(const InferContext& context) {
@@ -22,7 +25,7 @@ std::vector<TensorSpec> infer_sgd_step(const InferContext& context) {
   check_options(options);
   const bool wanted = options.momentum != 0;
   for (size_t slot = 0; slot < context.input_count(); slot += kSlotInputs) {
-    expect_update_inputs(context, slot, kArrays);
+    expect_update_inputs(context, slot, kArrays, options.moving_momentum);
     SINTER_CHECK(context.has(slot + 2) == wanted,
                  "[sgd_step] expected {} momentum buffer in slot {} for momentum {}", wanted ? "a" : "no",
                  slot / kSlotInputs, options.momentum);

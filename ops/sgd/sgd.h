@@ -15,12 +15,15 @@ struct SgdOptions {
   double weight_decay = 0.0;
   bool nesterov = false;  ///< needs momentum > 0 and dampening = 0
   bool maximize = false;  ///< climb: the gradient counts with the opposite sign
+  bool moving_momentum =
+      false;  ///< the momentum of this call stands behind the learning rate; `momentum` > 0
 
   bool operator==(const SgdOptions&) const = default;
   static constexpr auto fields() {
     return std::tuple(field("momentum", &SgdOptions::momentum), field("dampening", &SgdOptions::dampening),
                       field("weight_decay", &SgdOptions::weight_decay),
-                      field("nesterov", &SgdOptions::nesterov), field("maximize", &SgdOptions::maximize));
+                      field("nesterov", &SgdOptions::nesterov), field("maximize", &SgdOptions::maximize),
+                      field("moving_momentum", &SgdOptions::moving_momentum));
   }
 };
 
@@ -46,10 +49,10 @@ struct SgdSlot {
 /// step the buffer is written without being read.
 ///
 /// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters, so that it can change
-/// without a new call. `gradient_factor`, if given, is a float32 scalar there; if it is infinite or NaN,
-/// nothing is changed. Call it under NoGrad: parameters that require a gradient cannot be changed while calls
-/// are recorded. Throws InvalidArgument for mismatched slots or options out of range. No slots: nothing
-/// happens.
+/// without a new call; with `moving_momentum` it has the shape (2), and its second element is the momentum.
+/// `gradient_factor`, if given, is a float32 scalar there; if it is infinite or NaN, nothing is changed. Call
+/// it under NoGrad: parameters that require a gradient cannot be changed while calls are recorded. Throws
+/// InvalidArgument for mismatched slots or options out of range. No slots: nothing happens.
 void sgd_step(std::span<const SgdSlot> slots, const Tensor& learning_rate, const SgdOptions& options,
               const Tensor& gradient_factor = {});
 

@@ -19,7 +19,7 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   const auto* step = context.input(tail + kStepCount).as<const int64_t>();
   // A copy, so that the compiler knows that no store changes it.
   const SgdElement<C> element(context.attributes<SgdOptions>(),
-                              *context.input(tail + kLearningRate).as<const double>(),
+                              context.input(tail + kLearningRate).as<const double>(),
                               step != nullptr && *step == 1);
   T* parameter = context.input(slot).as<T>();
   const G* gradient = context.input(slot + 1).as<const G>();

@@ -21,7 +21,7 @@ __global__ void sgd_kernel(__grid_constant__ const SlotTable<kWidth> table, SgdO
   T* momentum = static_cast<T*>(inputs[2]);
   [[maybe_unused]] G* working = static_cast<G*>(inputs[kArrays + kWorkingCopy]);
   const auto* step = static_cast<const int64_t*>(inputs[kArrays + kStepCount]);
-  const SgdElement<C> element(options, *static_cast<const double*>(inputs[kArrays + kLearningRate]),
+  const SgdElement<C> element(options, static_cast<const double*>(inputs[kArrays + kLearningRate]),
                               step != nullptr && *step == 1);
   for_each_element<T>(table, slot, [&]<int pack>(int64_t i) {
     C p[pack], g[pack], m[pack];

@@ -10,9 +10,10 @@ namespace sinter::ops {
 /// NaN.
 template <class C>
 struct SgdElement {
-  SINTER_HOST_DEVICE SgdElement(const SgdOptions& options, double rate, bool is_first)
-      : learning_rate(static_cast<C>(rate)),
-        momentum(static_cast<C>(options.momentum)),
+  /// `rates`: the learning rate and, if it moves, the momentum.
+  SINTER_HOST_DEVICE SgdElement(const SgdOptions& options, const double* rates, bool is_first)
+      : learning_rate(static_cast<C>(rates[0])),
+        momentum(static_cast<C>(options.moving_momentum ? rates[1] : options.momentum)),
         gradient_share(static_cast<C>(1.0 - options.dampening)),
         weight_decay(static_cast<C>(options.weight_decay)),
         decays(options.weight_decay != 0),

@@ -19,7 +19,11 @@ OpSample make_sgd_step(SampleMaker& maker) {
   options.dampening = options.nesterov ? 0.0 : maker.pick({0.0, 0.3});
   options.weight_decay = maker.pick({0.0, 0.05});
   options.maximize = maker.chance(0.2);
-  const Tensor learning_rate = Tensor::scalar(maker.uniform(0.01, 0.5));
+  options.moving_momentum = options.momentum > 0 && maker.chance(0.3);
+  const double rate = maker.uniform(0.01, 0.5);
+  const Tensor learning_rate = options.moving_momentum
+                                   ? Tensor::from_values({rate, maker.uniform(0.5, 0.99)}, {2})
+                                   : Tensor::scalar(rate);
   const Tensor factor =
       maker.chance(0.5) ? Tensor::scalar(maker.pick({1.0f, 0.25f, -0.0f, INFINITY, NAN})) : Tensor();
   OpSample sample{{}, options};
@@ -47,7 +51,9 @@ std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
     const ReferenceTensor gradient = reference_of(inputs[1]);
     const bool has_momentum = options.momentum != 0;
     ReferenceTensor buffer = has_momentum ? reference_of(inputs[2]) : parameter;
-    const double rate = inputs[4].item(), factor = inputs[6].defined() ? inputs[6].item() : 1.0;
+    const std::vector<double> rates = inputs[4].to_vector<double>();
+    const double rate = rates[0], momentum = options.moving_momentum ? rates[1] : options.momentum;
+    const double factor = inputs[6].defined() ? inputs[6].item() : 1.0;
     const bool is_first = step_count.defined() && step_count.item() == 1.0;
     for (int64_t i = 0; i < parameter.shape.numel() && std::isfinite(factor); ++i) {
       double step =
@@ -56,9 +62,9 @@ std::vector<ReferenceTensor> sgd_step_reference(const OpSample& sample) {
         if (is_first) {
           buffer[i] = step;
         } else {
-          buffer[i] = options.momentum * buffer[i] + (1 - options.dampening) * step;
+          buffer[i] = momentum * buffer[i] + (1 - options.dampening) * step;
         }
-        step = options.nesterov ? step + options.momentum * buffer[i] : buffer[i];
+        step = options.nesterov ? step + momentum * buffer[i] : buffer[i];
       }
       parameter[i] -= rate * step;
     }

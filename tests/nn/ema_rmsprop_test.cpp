@@ -145,6 +145,21 @@ TEST(SgdTest, TheMomentumMayFollowASchedule) {
             "[sgd] expected a momentum in (0, 1) in place of one but got 0.5 in place of 0");
 }
 
+TEST(AdamTest, Beta1MayFollowASchedule) {
+  const Six module;
+  Adam optimizer(module.parameters(), {.beta1 = 0.9});
+  const auto beta1 = [](int step) { return step < 3 ? 0.9 : 1.0 - 0.1 * step; };
+  Doubles mean(6), square(6);
+  expect_steps(optimizer, module, [&](size_t i, double p, double gradient, int step) {
+    const double beta = beta1(step);
+    mean[i] = beta * mean[i] + (1 - beta) * gradient;
+    square[i] = 0.999 * square[i] + 0.001 * gradient * gradient;
+    if (i == 5) optimizer.set_beta1(beta1(step + 1));
+    const double root = std::sqrt(square[i] / (1 - std::pow(0.999, step)));
+    return p - 0.1 * mean[i] / (1 - std::pow(beta, step)) / (root + 1e-8);
+  });
+}
+
 // ---- Ema
 
 TEST(EmaTest, AveragesParameters) {

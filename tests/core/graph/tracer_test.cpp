@@ -257,6 +257,29 @@ TEST_F(TracerTest, RefusesToChangeWhatWasTakenForAConstant) {
   EXPECT_EQ(mask.to_vector<float>(), (std::vector<float>{2, 2, 2}));
 }
 
+TEST_F(TracerTest, RefusesToChangeWhatTheTracedCodeMade) {
+  const Tensor count = Tensor::zeros({3});
+  const Tensor part = count.detach();
+  {
+    Tracer tracer(graph_);
+    ops::fill_(count, 1.0);
+    tracer.check_changed_are_held();
+    ops::fill_(Tensor::over(part.storage(), 4, {Shape{2}, DType::kFloat32, Device::cpu()}), 2.0);
+    tracer.check_changed_are_held();  // the storage is held, though not this view of it
+  }
+  Tracer tracer(graph_);
+  {
+    const Tensor sum = Tensor::zeros({2, 3});
+    ops::copy_(sum, tracer.tensor(input_));
+    tracer.check_changed_are_held();
+  }
+  EXPECT_EQ(
+      message_of([&] { tracer.check_changed_are_held(); }),
+      "[trace] copy_ changes 'target' in place, a tensor of float32 (2, 3) on cpu that the traced code "
+      "made itself: a job makes it once, and every run would find what the last one left in it; use an op "
+      "that gives a new tensor, or make it a buffer of the model");
+}
+
 TEST_F(TracerTest, RefusesToChangeWhatNeedsAGradient) {
   const Tensor weight = parameter({3});
   Tracer tracer(graph_);

@@ -215,6 +215,19 @@ TEST(JobLife, OtherReasonsForAnotherGraphAreTold) {
             std::string::npos);
 }
 
+TEST(JobLife, AMomentumThatMovesMakesNoMoreGraphs) {
+  Trainer eager, with_job;
+  for (int i = 0; i < 6; ++i) {
+    const Batch data = batch(3, i);
+    for (Trainer* trainer : {&eager, &with_job}) {
+      if (i > 0) trainer->sgd->set_momentum(0.9 - 0.1 * i);
+      trainer->step(data, trainer == &with_job);
+    }
+  }
+  EXPECT_EQ(differences(eager, with_job), "");
+  EXPECT_EQ(with_job.job->compilations(), 2) << with_job.job->report();
+}
+
 TEST(JobLife, VerifiesPassesOnTheFirstStepOnly) {
   Trainer plain({.job = {}}), verified({.job = {.passes = {.verify = true}}});
   for (int i = 0; i < 3; ++i) {

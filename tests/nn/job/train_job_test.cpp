@@ -147,5 +147,23 @@ TEST(TrainJob, RefusesWhatItCannotRepeat) {
             "which a job cannot repeat; give a momentum, or train eagerly");
 }
 
+TEST(TrainJob, RefusesATensorThatForwardMakesAndChanges) {
+  struct Net : Module {
+    Linear last = child("last", Linear(4, 2));
+    Tensor forward(const Tensor& x) const override {
+      const Tensor sum = Tensor::zeros(x.shape());
+      ops::copy_(sum, x);
+      return last(sum);
+    }
+  };
+  const Net model;
+  Sgd sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropy(), sgd);
+  const std::string message = message_of([&] { job.step(floats({3, 4}, 1), labels(3, 2, 1), 0.1); });
+  EXPECT_TRUE(
+      message.starts_with("[trace] copy_ changes 'target' in place, a tensor of float32 (3, 4) on cpu"))
+      << message;
+}
+
 }  // namespace
 }  // namespace sinter::nn
