@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <sinter/core/base/layout.h>
+#include <sinter/nn/layers/norm/batch_norm.h>
 
 #include "nn/job/random_network.h"
 
@@ -81,6 +82,7 @@ class NetworkBuilder {
   size_t convolution(size_t v, int64_t channels, bool keeps_size);
   void plain_convolution();
   void convolution_norm();
+  BatchNormOptions batch_norm_options(const Image& image);
   size_t batch_norm(size_t v);
   void norm();
   size_t activate(size_t v);
