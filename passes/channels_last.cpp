@@ -95,8 +95,9 @@ class LayoutTurn {
     }
     graph_.erase_dead();
     if (turned_nodes_ == 0) return;
-    context_.done(fmt::format("{} calls in {}, {} more carry it on; {} filters are permuted at every step",
-                              turned_nodes_, to_string(layout_), carrying_nodes_, filters_.size()));
+    context_.done(fmt::format("{} calls in {}, {} more carry it on; {} filters are permuted{}", turned_nodes_,
+                              to_string(layout_), carrying_nodes_, filters_.size(),
+                              context_.training ? " at every step" : ""));
   }
 
  private:

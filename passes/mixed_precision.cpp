@@ -186,7 +186,7 @@ class MixedPrecision {
       if (node->traits().role != Role::kCast) continue;
       ++casts;
       const GraphValue& root = node->input(0)->root();
-      if (root.kind != GraphValue::Kind::kLeaf) continue;
+      if (root.kind != GraphValue::Kind::kLeaf || !context_.training) continue;
       context_.missed(
           fmt::format("'{}' is cast to {} at every step", root.name, node->outputs[0]->spec.dtype));
     }

@@ -15,10 +15,10 @@ namespace {
 const Pass kForwardPasses[] = {
     {"dead_code", "calls whose results nobody uses go", true, remove_dead_code},
     {"common_subexpressions", "equal calls on equal values are made once", true, merge_common_subexpressions},
-    {"mixed_precision", "ops that allow it compute in 16 bit", false, make_mixed},
-    {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
     {"fold_normalization", "norms with known statistics go into the convolution before (inference)", false,
      fold_normalization},
+    {"mixed_precision", "ops that allow it compute in 16 bit", false, make_mixed},
+    {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
     {"fuse_normalization", "normalisations take in sums and activations behind them", false,
      fuse_normalization},
 };

@@ -7,6 +7,7 @@
 #include <sinter/nn/job/job_clock.h>
 #include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/job/settings_snapshot.h>
+#include <sinter/nn/module/stand_ins.h>
 
 namespace sinter::nn {
 
@@ -21,6 +22,8 @@ struct InferJob::Compiled {
 InferJob::InferJob(const ModuleBase& model, JobFunction function, const InferJobOptions& options)
     : model_(model), function_(std::move(function)), options_(options) {
   SINTER_CHECK(options.max_graphs > 0, "[infer_job] expected max_graphs > 0 but got {}", options.max_graphs);
+  SINTER_CHECK(!options.precision || is_half(*options.precision),
+               "[infer_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
 }
 
 InferJob::~InferJob() = default;
@@ -34,15 +37,20 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
 
   auto graph = std::make_unique<Graph>();
   passes::Pipeline pipeline(options_.passes);
-  passes::PassContext context;
-  context.training = false;
+  passes::PassContext context{.training = false, .precision = options_.precision, .layout = options_.layout};
   PhaseClock clock(report.phases);
   declare_leaves(*graph, model_);
   {
     Tracer tracer(*graph);
+    VariableStandIns stand_ins;
+    if (options_.precision) {
+      for (const Parameter& parameter : model_.parameters()) {
+        if (parameter.is_mixed()) stand_ins.set(parameter, parameter.master());
+      }
+    }
     const std::string name = "x";
     trace_function(
-        tracer, model_, function_, report.inputs,
+        tracer, model_, options_.precision ? given_float32(function_) : function_, report.inputs,
         inputs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
         "(outside)");
     SINTER_CHECK(tracer.host_effects().empty(),

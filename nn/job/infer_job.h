@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -16,6 +17,12 @@
 namespace sinter::nn {
 
 struct InferJobOptions {
+  /// Compute in this 16-bit type wherever ops allow it (passes/mixed_precision.cpp), from the model's float32
+  /// weights, which stay as they are. Results are float32 where the model's are.
+  std::optional<DType> precision = {};
+  /// Turn images to this layout (passes/channels_last.cpp), whatever layout the model is written for. Inputs,
+  /// results and weights stay as they are.
+  std::optional<Layout> layout = {};
   /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
   passes::PipelineOptions passes = {};
   ProgramOptions program = {};
@@ -29,6 +36,9 @@ struct InferJobOptions {
 ///
 ///   nn::InferJob infer(model);
 ///   Tensor logits = infer(images);
+///
+/// Norms go into the convolutions before them, and weights that passes change are made again when the model's
+/// change, not at every call.
 ///
 /// The model must outlive the job. One thread at a time.
 class InferJob {

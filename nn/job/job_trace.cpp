@@ -2,6 +2,7 @@
 
 #include <sinter/core/op/dispatch.h>
 #include <sinter/nn/job/job_trace.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/random_key/random_key.h>
 #include <sinter/passes/random_base.h>
 
@@ -42,6 +43,16 @@ class ScopeObserver final : public ModuleObserver {
 };
 
 }  // namespace
+
+JobFunction given_float32(JobFunction function) {
+  return [function = std::move(function)](std::span<const Tensor> inputs) {
+    std::vector<Tensor> wide;
+    for (const Tensor& input : inputs) {
+      wide.push_back(is_half(input.dtype()) ? ops::cast(input, DType::kFloat32) : input);
+    }
+    return function(wide);
+  };
+}
 
 void declare_leaves(Graph& graph, const ModuleBase& model) {
   for (const Parameter& parameter : model.parameters()) {

@@ -17,6 +17,10 @@ namespace sinter::nn {
 /// What a job computes: tensors from tensors.
 using JobFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
+/// `function`, given float32 in place of 16-bit inputs: for code that is traced as if all were float32,
+/// before the pass for mixed precision.
+JobFunction given_float32(JobFunction function);
+
 /// Makes the variables of `model` leaves of the graph, under their names.
 void declare_leaves(Graph& graph, const ModuleBase& model);
 

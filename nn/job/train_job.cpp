@@ -110,14 +110,7 @@ void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs)
   for (const Parameter& parameter : model_.parameters()) {
     if (parameter.is_mixed()) stand_ins.set(parameter, ops::cast(parameter.working(), DType::kFloat32));
   }
-  const JobFunction function = [this](std::span<const Tensor> given) {
-    std::vector<Tensor> wide;
-    for (const Tensor& input : given) {
-      wide.push_back(is_half(input.dtype()) ? ops::cast(input, DType::kFloat32) : input);
-    }
-    return function_(wide);
-  };
-  trace_function(tracer, model_, function, inputs, names, "(loss)");
+  trace_function(tracer, model_, given_float32(function_), inputs, names, "(loss)");
 }
 
 void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled) {

@@ -8,6 +8,10 @@
 #include <cstring>
 #include <type_traits>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/norm/norm_call.h>
 
@@ -52,13 +56,45 @@ constexpr uint64_t signs_of(uint8_t bits) {
   return ((apart + 0x7F * kLowBits) >> 7 & kLowBits) * 0xFF;
 }
 
-/// Calls body(byte, elements) for every byte of a mask, in parallel, with the number of its elements.
-template <class Body>
-void for_mask_bytes(int64_t count, Body body) {
+#if defined(__AVX2__)
+/// Bytes of a mask that are worked on in one vector, a byte for each bit.
+inline constexpr int64_t kVectorOfMask = 4;
+
+inline void pack_vector(const Sign* signs, uint8_t* mask) {
+  const int bits = _mm256_movemask_epi8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(signs)));
+  std::memcpy(mask, &bits, kVectorOfMask);
+}
+inline void unpack_vector(const uint8_t* mask, Sign* signs) {
+  int bits = 0;
+  std::memcpy(&bits, mask, kVectorOfMask);
+  const __m256i eight_each = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+  const __m256i own = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i spread = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), eight_each), own);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(signs), _mm256_cmpeq_epi8(spread, own));
+}
+#else
+inline constexpr int64_t kVectorOfMask = 1;
+
+inline void pack_vector(const Sign* signs, uint8_t* mask) {
+  uint64_t word = 0;
+  std::memcpy(&word, signs, sizeof(word));
+  *mask = bits_of(word);
+}
+inline void unpack_vector(const uint8_t* mask, Sign* signs) {
+  const uint64_t word = signs_of(*mask);
+  std::memcpy(signs, &word, sizeof(word));
+}
+#endif
+
+/// In parallel: of_vector(byte) for every kVectorOfMask bytes, of_byte(byte, elements) for those that are
+/// left over, with the number of their elements.
+template <class OfVector, class OfByte>
+void for_mask_bytes(int64_t count, OfVector of_vector, OfByte of_byte) {
   parallel_for(mask_bytes(count), 4096, [=](int64_t begin, int64_t end) {
     const int64_t whole = std::min(end, count / 8);
-    for (int64_t byte = begin; byte < whole; ++byte) body(byte, std::integral_constant<size_t, 8>());
-    if (end > whole) body(whole, static_cast<size_t>(count % 8));
+    int64_t byte = begin;
+    for (; byte + kVectorOfMask <= whole; byte += kVectorOfMask) of_vector(byte);
+    for (; byte < end; ++byte) of_byte(byte, static_cast<size_t>(std::min<int64_t>(count - byte * 8, 8)));
   });
 }
 
@@ -66,19 +102,23 @@ void for_mask_bytes(int64_t count, Body body) {
 
 /// Sets bit i % 8 of byte i / 8 of the mask where signs[i] is kOn. The last bits, of no element, are 0.
 inline void pack_signs(const Sign* signs, int64_t count, uint8_t* mask) {
-  detail::for_mask_bytes(count, [=](int64_t byte, auto elements) {
-    uint64_t word = 0;
-    std::memcpy(&word, signs + byte * 8, elements);
-    mask[byte] = detail::bits_of(word);
-  });
+  detail::for_mask_bytes(
+      count, [=](int64_t byte) { detail::pack_vector(signs + byte * 8, mask + byte); },
+      [=](int64_t byte, size_t elements) {
+        uint64_t word = 0;
+        std::memcpy(&word, signs + byte * 8, elements);
+        mask[byte] = detail::bits_of(word);
+      });
 }
 
 /// The signs that `mask` was packed from.
 inline void unpack_signs(const uint8_t* mask, int64_t count, Sign* signs) {
-  detail::for_mask_bytes(count, [=](int64_t byte, auto elements) {
-    const uint64_t word = detail::signs_of(mask[byte]);
-    std::memcpy(signs + byte * 8, &word, elements);
-  });
+  detail::for_mask_bytes(
+      count, [=](int64_t byte) { detail::unpack_vector(mask + byte, signs + byte * 8); },
+      [=](int64_t byte, size_t elements) {
+        const uint64_t word = detail::signs_of(mask[byte]);
+        std::memcpy(signs + byte * 8, &word, elements);
+      });
 }
 
 }  // namespace sinter::ops

@@ -1,5 +1,6 @@
 // Inference by jobs: the values of eager code in evaluation mode, with the present weights.
 #include <sinter/nn/job/infer_job.h>
+#include <sinter/ops/cast/cast.h>
 
 #include "nn/job/job_test_support.h"
 
@@ -61,6 +62,57 @@ TEST(InferJob, FoldsNormsIntoConvolutionsAndFollowsTheWeights) {
       EXPECT_EQ(infer.compilations(), 1);
     }
   }
+}
+
+TEST(InferJob, ComputesIn16BitAndInAnotherLayout) {
+  for (const Device device : devices_here()) {
+    for (const DType precision : {DType::kFloat16, DType::kBFloat16}) {
+      const ResNet model = trained(Layout::kNCHW, device);
+      InferJob infer(model, {.precision = precision, .layout = Layout::kNHWC});
+      const Tensor x = floats({5, 3, 12, 12}, 3).to(device);
+      const double tolerance = precision == DType::kFloat16 ? 0.01 : 0.08;
+      const auto check = [&] {
+        const Tensor result = infer(x);
+        EXPECT_EQ(result.dtype(), DType::kFloat32);
+        expect_near(result, eager_result(model, x).to_vector<float>(), tolerance);
+      };
+      check();
+      int casts = 0, permutations = 0;
+      for (const ProgramCall& call : infer.program().calls()) {
+        const GraphNode& node = *call.node;
+        if (node.traits().role == Role::kConvolution) {
+          EXPECT_EQ(node.outputs[0]->spec.dtype, precision);
+          EXPECT_EQ(*node.attributes.find<Layout>("layout"), Layout::kNHWC);
+        }
+        casts += node.traits().role == Role::kCast ? 1 : 0;
+        permutations += node.traits().role == Role::kPermutation ? 1 : 0;
+      }
+      EXPECT_EQ(casts, 2) << "the images and the result; weights only when they change";
+      EXPECT_EQ(permutations, 1) << "the images";
+      ops::copy_(model.conv1.weight.tensor().detach(), floats(model.conv1.weight.shape(), 9).to(device));
+      check();
+      EXPECT_EQ(infer.compilations(), 1);
+    }
+  }
+}
+
+TEST(InferJob, TakesTheFloat32WeightsOfMixedModels) {
+  for (const Device device : devices_here()) {
+    const ResNet model = trained(Layout::kNHWC, device);
+    const Tensor x = floats({5, 12, 12, 3}, 3).to(device);
+    const InferJobOptions options{.precision = DType::kFloat16};
+    const Tensor expected = InferJob(model, options)(x);
+    model.to_mixed(DType::kFloat16);
+    EXPECT_TRUE(same_bits(InferJob(model, options)(x), expected));
+    const Tensor narrow = ops::cast(x, DType::kFloat16);
+    EXPECT_TRUE(same_bits(InferJob(model, options)(narrow), expected)) << "images may have 16 bits";
+  }
+}
+
+TEST(InferJob, RefusesAPrecisionThatIsNone) {
+  const ResNet model = trained(Layout::kNCHW, {});
+  EXPECT_EQ(message_of([&] { InferJob(model, {.precision = DType::kFloat64}); }),
+            "[infer_job] expected a precision of float16 or bfloat16 but got float64");
 }
 
 TEST(InferJob, KeepsItsResultsWhileTheyAreHeld) {
