@@ -15,7 +15,7 @@ say "running the tests"
 report=$build/test-report.xml
 rm -f "$report"
 status=0
-ctest --test-dir "$build" -j "$(nproc)" --output-on-failure --output-junit "$report" "$@" || status=$?
+ctest --test-dir "$build" -j "$(nproc)" --timeout 600 --output-on-failure --output-junit "$report" "$@" || status=$?
 
 count() { sed -n "s/^.*<testsuite[^>]*[^a-z]$1=\"\([0-9]*\)\".*$/\1/p; s/^[[:space:]]*$1=\"\([0-9]*\)\".*$/\1/p" "$report" | head -n 1; }
 total=$(count tests) failed=$(count failures) skipped=$(($(count skipped) + $(count disabled)))

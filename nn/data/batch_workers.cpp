@@ -93,7 +93,8 @@ struct BatchWorkers::Shared {
     for (;;) {
       if (stop) return std::nullopt;
       for (const std::shared_ptr<Flight>& flight : flights) {
-        if (!flight->begun || flight->next_row == flight->task.rows) continue;
+        if (!flight->begun) break;  // in a moment it is; what comes behind is not wanted before
+        if (flight->next_row == flight->task.rows) continue;
         const int64_t begin = flight->next_row;
         flight->next_row = std::min(begin + piece_rows, flight->task.rows);
         return Piece{flight, begin, flight->next_row};

@@ -151,6 +151,16 @@ void scale_slopes(const NormGradCall& call, const ChannelLoop& loop, const Slope
                 [=](int64_t i, const Parameters& p) { to[i] = static_cast<T>(slopes(i, p.back()) * p[0]); });
 }
 
+/// to = g, whatever the channels are.
+template <class T, Way way, bool two_dys>
+void store_slopes(const Slopes<T, way, two_dys>& slopes, T* to, int64_t count) {
+  static_assert(way != Way::kPRelu);
+  parallel_for(count, 16384, [=](int64_t begin, int64_t end) {
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(slopes(i, compute_type<T>{0}));
+  });
+}
+
 /// The pass over one normalised tensor behind the sums: dx from g and, in training, x.
 template <class T, Way way, bool two_dys>
 void map_tensor(const NormGradCall& call, const NormGradTensor& tensor, const ChannelLoop& loop,
@@ -212,14 +222,16 @@ void backward(const NormGradCall& call, const Sign* signs, void* workspace) {
   const int64_t channels = loop.view().channels;
   const bool adds = reads_addend(call);
   double* sums = static_cast<double*>(workspace);
-  if constexpr (way != Way::kPRelu && (!two_dys || std::is_same_v<T, C>)) {
-    if (call.gives_dz()) {
-      // g once, as the addend's gradient, for all that reads it afterwards: where that does not round it.
-      scale_slopes(call, loop, slopes, call.addend.dx.as<T>(), reinterpret_cast<C*>(sums),
-                   [](int64_t) { return C{1}; });
+  if constexpr (way == Way::kMasked && (!two_dys || std::is_same_v<T, C>)) {
+    // g once, for all that reads it afterwards, where that does not round it: as the addend's gradient; or,
+    // because signs and floats side by side are slow in short runs, where dx will be.
+    const bool is_short = !loop.by_rows() && call.view.inner < kShortOfSigns && !adds;
+    if (call.gives_dz() || is_short) {
+      const TensorView& g = call.gives_dz() ? call.addend.dx : call.main.dx;
+      store_slopes(slopes, g.as<T>(), call.view.numel());
       NormGradCall direct = call;
       direct.options.activation = Activation::kNone;
-      direct.dy = call.addend.dx;
+      direct.dy = g;
       direct.dy2 = direct.mask = {};
       direct.addend = {};
       return backward<T, Way::kDirect, false>(direct, nullptr, workspace);

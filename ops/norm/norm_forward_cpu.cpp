@@ -48,7 +48,8 @@ Normalize<C> normalizer(const NormTensor& tensor, const double* mean, const doub
 }
 
 /// The pass behind the statistics: y and the signs of the activation's arguments.
-template <class T, AddendKind kind, Activation activation>
+template <class T, AddendKind kind, Activation activation,
+          bool stores_signs = activation != Activation::kNone>
 void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& scratch) {
   using C = compute_type<T>;
   constexpr bool two = kind == AddendKind::kNormalized;
@@ -76,12 +77,18 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
     }
     if constexpr (activation != Activation::kNone) {
       const auto on = widen<C>(passes<activation>(z));
-      signs[i] = static_cast<Sign>(on);
+      if constexpr (stores_signs) signs[i] = static_cast<Sign>(on);
       z = activation == Activation::kRelu ? select(on, z, C{0}) : z * select(on, C{1}, p.back());
     }
     y[i] = static_cast<T>(z);
   });
-  if (call.mask.present) pack_signs(signs, loop.view().numel(), call.mask.as<uint8_t>());
+  if (!call.mask.present) return;
+  const int64_t elements = loop.view().numel();
+  if constexpr (stores_signs) {
+    pack_signs(signs, elements, call.mask.as<uint8_t>());
+  } else if constexpr (activation == Activation::kRelu) {
+    pack_relu(y, elements, call.mask.as<uint8_t>());
+  }
 }
 
 template <class T, AddendKind kind>
@@ -90,6 +97,11 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
     case Activation::kNone:
       return map_tensor<T, kind, Activation::kNone>(call, loop, scratch);
     case Activation::kRelu:
+      if constexpr (std::is_same_v<T,
+                                   compute_type<T>>) {  // else y, from which the signs would come, is rounded
+        if (!loop.by_rows() && loop.view().inner < kShortOfSigns)
+          return map_tensor<T, kind, Activation::kRelu, false>(call, loop, scratch);
+      }
       return map_tensor<T, kind, Activation::kRelu>(call, loop, scratch);
     case Activation::kPRelu:
       return map_tensor<T, kind, Activation::kPRelu>(call, loop, scratch);

@@ -21,6 +21,10 @@ namespace sinter::ops {
 /// which keeps loops from being vectorised.
 enum class Sign : int8_t { kOff = 0, kOn = -1 };
 
+/// Runs of one channel that are shorter than this are not worked on beside signs, of which a vector holds so
+/// many that it would not be filled.
+inline constexpr int64_t kShortOfSigns = 64;
+
 /// Bytes of scratch for the signs of `count` elements.
 inline size_t signs_bytes(int64_t count) {
   return (static_cast<size_t>(count) + 15) / 16 * 16;
@@ -86,6 +90,26 @@ inline void unpack_vector(const uint8_t* mask, Sign* signs) {
 }
 #endif
 
+/// Which of eight results of ReLU are not 0.
+template <class C>
+uint8_t passing_bits(const C* y) {
+#if defined(__AVX2__)
+  if constexpr (sizeof(C) == 4) {
+    const __m256 passes = _mm256_cmp_ps(_mm256_loadu_ps(y), _mm256_setzero_ps(), _CMP_NLE_UQ);
+    return static_cast<uint8_t>(_mm256_movemask_ps(passes));
+  } else {
+    const auto four = [](const double* from) {
+      return _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(from), _mm256_setzero_pd(), _CMP_NLE_UQ));
+    };
+    return static_cast<uint8_t>(four(y) | four(y + 4) << 4);
+  }
+#else
+  uint8_t bits = 0;
+  for (int k = 0; k < 8; ++k) bits = static_cast<uint8_t>(bits | (!(y[k] <= C{0}) ? 1 << k : 0));
+  return bits;
+#endif
+}
+
 /// In parallel: of_vector(byte) for every kVectorOfMask bytes, of_byte(byte, elements) for those that are
 /// left over, with the number of their elements.
 template <class OfVector, class OfByte>
@@ -108,6 +132,22 @@ inline void pack_signs(const Sign* signs, int64_t count, uint8_t* mask) {
         uint64_t word = 0;
         std::memcpy(&word, signs + byte * 8, elements);
         mask[byte] = detail::bits_of(word);
+      });
+}
+
+/// The mask of ReLU, from its results: bit i % 8 of byte i / 8 is set where the argument passed.
+template <class C>
+void pack_relu(const C* y, int64_t count, uint8_t* mask) {
+  detail::for_mask_bytes(
+      count,
+      [=](int64_t byte) {
+        for (int64_t k = byte; k < byte + detail::kVectorOfMask; ++k)
+          mask[k] = detail::passing_bits(y + k * 8);
+      },
+      [=](int64_t byte, size_t elements) {
+        C last[8] = {};
+        std::copy_n(y + byte * 8, elements, last);
+        mask[byte] = detail::passing_bits(last);
       });
 }
 

@@ -68,7 +68,7 @@ class ChannelLoop {
     } else {
       width_ = view.channels;
       chunks_ = (view.inner + kBlockElements - 1) / kBlockElements;
-      parts_ = std::min<int64_t>(view.outer * chunks_, kMostParts);
+      parts_ = std::min({view.outer * chunks_, kMostParts, view.per_channel() / kLeastPart + 1});
     }
   }
 
@@ -195,10 +195,12 @@ class ChannelLoop {
   }
 
  private:
-  static constexpr int64_t kShortRun = 32;         // shorter runs do not fill the vector units
+  static constexpr int64_t kShortRun = 16;         // shorter runs do not fill the vector units
   static constexpr int64_t kRowElements = 256;     // enough independent sums to hide their latency
   static constexpr int64_t kBlockElements = 8192;  // 32 KiB of float32
   static constexpr int64_t kMostParts = 16;
+  static constexpr int64_t kLeastPart =
+      1024;  // elements of a channel: beginning and folding a sum takes time
   static constexpr int64_t kGrain = 16384;
 
   ChannelView view_;

@@ -320,15 +320,19 @@ TEST(DataLoader, BringsAWorkersErrorAtOnce) {
 }
 
 TEST(DataLoader, DoesNotWaitForASleeperToTellAnError) {
-  std::atomic<bool> wake = false;
-  const auto dataset = std::make_shared<FakeDataset>(8, [&](int64_t i) {
-    if (i == 5) throw std::runtime_error("broken");
-    while (i == 0 && !wake) std::this_thread::sleep_for(1ms);
-  });
-  DataLoader loader(dataset, {.batch_size = 8, .workers = 2});
-  EXPECT_EQ(message_of<std::runtime_error>([&] { loader.next(); }),
-            "broken");  // while sample 0 is still read
-  wake = true;
+  // Time and again: the worker that does not sleep must go on with the same batch, never with the next one,
+  // whichever of the two is made first.
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> wake = false;
+    const auto dataset = std::make_shared<FakeDataset>(8, [&](int64_t i) {
+      if (i == 5) throw std::runtime_error("broken");
+      while (i == 0 && !wake) std::this_thread::sleep_for(1ms);
+    });
+    DataLoader loader(dataset, {.batch_size = 8, .workers = 2});
+    EXPECT_EQ(message_of<std::runtime_error>([&] { loader.next(); }),
+              "broken");  // while sample 0 is still read
+    wake = true;
+  }
 }
 
 TEST(DataLoader, RecoversFromAPassingError) {
