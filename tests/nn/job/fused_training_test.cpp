@@ -1,4 +1,5 @@
 // Jobs with the rewrites of normalisations train as those without.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -191,10 +192,11 @@ double root_mean_square_of_difference(const std::vector<double>& a, const std::v
 // What is fused is rounded once, and not after each of its parts: over several models it is as near to
 // float32 as what is not, and it is not the same.
 TEST(FusedTraining, RoundsNoMoreThanSingleCallsIn16Bit) {
-  constexpr uint64_t kModels = 12;
+  constexpr uint64_t kModels = 41;
   for (const Device device : devices_here()) {
     for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-      double of_plain = 0.0, of_fused = 0.0;
+      // A single model's errors are chance: from 0.2 to 8 times as large.
+      std::vector<double> ratios;
       for (uint64_t seed = 0; seed < kModels; ++seed) {
         manual_seed(seed);
         const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 4});
@@ -204,13 +206,14 @@ TEST(FusedTraining, RoundsNoMoreThanSingleCallsIn16Bit) {
         const std::vector<double> plain = gradients_of(model, dtype, kRewrites);
         const std::vector<double> fused = gradients_of(model, dtype, {});
         ASSERT_GT(exact.size(), 10000U);
-        of_plain += root_mean_square_of_difference(plain, exact);
-        of_fused += root_mean_square_of_difference(fused, exact);
         EXPECT_GT(root_mean_square_of_difference(fused, plain), 0.0) << "nothing was fused";
+        ratios.push_back(root_mean_square_of_difference(fused, exact) /
+                         root_mean_square_of_difference(plain, exact));
       }
-      EXPECT_GT(of_fused, 0.0);
-      EXPECT_LE(of_fused, 1.25 * of_plain) << fmt::format("{} on {}", dtype, device);
-      RecordProperty(fmt::format("{}_rms", dtype), fmt::format("{:g} and {:g}", of_fused, of_plain));
+      std::ranges::sort(ratios);
+      EXPECT_GT(ratios.front(), 0.0);
+      EXPECT_LE(ratios[kModels / 2], 1.15) << fmt::format("{} on {}", dtype, device);
+      RecordProperty(fmt::format("{}_ratio", dtype), fmt::format("{:g}", ratios[kModels / 2]));
     }
   }
 }
