@@ -107,14 +107,10 @@ void NetworkBuilder::convolution_norm() {
   activate(batch_norm(convolution(any(), maker_.integer(1, 7), maker_.chance(0.5))));
 }
 
-/// Epsilons that keep rows of norms well conditioned: with 1e-5, each may make a rounding 300 times as large.
-BatchNormOptions NetworkBuilder::batch_norm_options(const Image& image) {
-  return {.epsilon = maker_.pick({1e-3, 1e-2, 1e-1}), .layout = image.layout};
-}
-
 size_t NetworkBuilder::batch_norm(size_t v) {
   const Image image = images_[v];
-  return apply(v, image, "BatchNorm2d", BatchNorm2d(image.channels, batch_norm_options(image)));
+  return apply(v, image, "BatchNorm2d",
+               BatchNorm2d(image.channels, {.epsilon = norm_epsilon(), .layout = image.layout}));
 }
 
 void NetworkBuilder::norm() {
@@ -283,7 +279,8 @@ void NetworkBuilder::twice() {
     call_twice("Conv2d",
                Conv2d(image.channels, image.channels, {.kernel = 3, .padding = 1, .layout = image.layout}));
   } else {
-    call_twice("BatchNorm2d", BatchNorm2d(image.channels, batch_norm_options(image)));
+    call_twice("BatchNorm2d",
+               BatchNorm2d(image.channels, {.epsilon = norm_epsilon(), .layout = image.layout}));
   }
 }
 
@@ -397,7 +394,8 @@ void NetworkBuilder::other_norm() {
   const size_t v = any();
   const Image image = images_[v];
   apply(v, image, "GroupNorm",
-        GroupNorm(maker_.chance(0.5) ? 1 : image.channels, image.channels, {.layout = image.layout}));
+        GroupNorm(maker_.chance(0.5) ? 1 : image.channels, image.channels,
+                  {.epsilon = norm_epsilon(), .layout = image.layout}));
 }
 
 void NetworkBuilder::transposed() {

@@ -61,7 +61,7 @@ void NetworkBuilder::classify(size_t v) {
   std::vector<AnyModule> before;
   if (hidden) {
     before.emplace_back(network_.child(name + "_hidden", Linear(features, width)));
-    before.emplace_back(network_.child(name + "_norm", LayerNorm(width)));
+    before.emplace_back(network_.child(name + "_norm", LayerNorm(width, {.epsilon = norm_epsilon()})));
     if (maker_.chance(0.5)) before.emplace_back(network_.child(name + "_drop", Dropout(0.3)));
   }
   const double smoothing = maker_.pick({0.0, 0.1});
