@@ -25,6 +25,12 @@ def key_of(row):
     return tuple(row[name] for name in KEY)
 
 
+def problem_of(row):
+    """What a peer has to solve too: "resnet50 batch 256, as a job" is "resnet50 batch 256" for it."""
+    suite, case, *rest = key_of(row)
+    return suite, case.split(", as a job")[0], *rest
+
+
 def figure_of(row):
     return next(name for name in FIGURES if name in row)
 
@@ -52,17 +58,20 @@ def judge(row):
 
 def join(ours, peers):
     """Adds the peers' figures to our rows; gives the peer rows that have none of ours."""
-    by_key = {key_of(row): row for row in ours}
+    by_problem = {}
+    for row in ours:
+        by_problem.setdefault(problem_of(row), []).append(row)
     alone = []
     for peer in peers:
-        row, figure = by_key.get(key_of(peer)), figure_of(peer)
-        if row is None or figure not in row:
+        figure = figure_of(peer)
+        rows = [row for row in by_problem.get(key_of(peer), []) if figure in row]
+        if not rows:
             alone.append(peer)
-            continue
-        row.setdefault("peers_" + figure, {})[peer["peer"]] = float(f"{peer[figure]:.5g}")
         rest = {k: float(f"{v:.5g}") for k, v in peer.items() if k not in (*KEY, "peer", figure)}
-        if rest:
-            row.setdefault("peers", {})[peer["peer"]] = rest
+        for row in rows:
+            row.setdefault("peers_" + figure, {})[peer["peer"]] = float(f"{peer[figure]:.5g}")
+            if rest:
+                row.setdefault("peers", {})[peer["peer"]] = rest
     for row in ours:
         row.pop("met", None)
         met = judge(row)

@@ -1,7 +1,7 @@
 // Training steps on synthetic data: forward, loss, backward and SGD with momentum of ResNet-18 for 32x32
-// images (batch 512) and of ResNet-50 (batch 256). With --profile also where the GPU time of a step goes;
-// with
-// --loader the same steps on batches from a loader with four workers, which copies them beside the steps.
+// images (batch 512) and of ResNet-50 (batch 256), eagerly and as a job. With --profile also where the GPU
+// time of a step goes; with --loader the eager steps on batches from a loader with four workers, which copies
+// them beside the steps.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/job/train_job.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/grad_scaler.h>
@@ -46,24 +47,36 @@ constexpr Precision kPrecisions[] = {{"mixed_f16", DType::kFloat16, false},
                                      {"tf32", DType::kFloat32, true},
                                      {"float32", DType::kFloat32, false}};
 
-/// One model in training.
+nn::ResNet make_model(const Problem& problem, Layout layout) {
+  const nn::ResNet model =
+      problem.make({.classes = problem.classes, .layout = layout, .small_stem = problem.size <= 64});
+  model.to(bench::gpu());
+  return model;
+}
+
+Tensor make_images(const Problem& problem, DType dtype, Layout layout) {
+  return bench::normal_tensor(layout == Layout::kNCHW ? Shape{problem.batch, 3, problem.size, problem.size}
+                                                      : Shape{problem.batch, problem.size, problem.size, 3},
+                              dtype);
+}
+
+Tensor make_labels(const Problem& problem) {
+  Generator generator(7);
+  std::vector<int64_t> labels(static_cast<size_t>(problem.batch));
+  for (int64_t& label : labels)
+    label = static_cast<int64_t>(generator.below(static_cast<uint64_t>(problem.classes)));
+  return Tensor::from_values(labels, {problem.batch}, bench::gpu());
+}
+
+/// One model in training, eagerly.
 class Training {
  public:
   Training(const Problem& problem, const Precision& precision, Layout layout)
-      : model_(
-            problem.make({.classes = problem.classes, .layout = layout, .small_stem = problem.size <= 64})),
+      : model_(make_model(problem, layout)),
         sgd_(groups(model_, precision), {.momentum = 0.9, .weight_decay = 5e-5}),
         has_scaler_(precision.dtype == DType::kFloat16),
-        images_(bench::normal_tensor(layout == Layout::kNCHW
-                                         ? Shape{problem.batch, 3, problem.size, problem.size}
-                                         : Shape{problem.batch, problem.size, problem.size, 3},
-                                     precision.dtype)) {
-    Generator generator(7);
-    std::vector<int64_t> labels(static_cast<size_t>(problem.batch));
-    for (int64_t& label : labels)
-      label = static_cast<int64_t>(generator.below(static_cast<uint64_t>(problem.classes)));
-    labels_ = Tensor::from_values(labels, {problem.batch}, bench::gpu());
-  }
+        images_(make_images(problem, precision.dtype, layout)),
+        labels_(make_labels(problem)) {}
 
   Tensor step() { return step(images_, labels_); }
 
@@ -82,7 +95,6 @@ class Training {
 
  private:
   static std::vector<nn::ParameterGroup> groups(const nn::ResNet& model, const Precision& precision) {
-    model.to(bench::gpu());
     if (precision.dtype != DType::kFloat32) model.to_mixed(precision.dtype);
     return nn::decay_groups(model.parameters());
   }
@@ -94,17 +106,48 @@ class Training {
   Tensor images_, labels_;
 };
 
-void measure(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
-             bool profile) {
+/// The same as a job, which brings precision and layout to a model that is written for `written_in`.
+class JobTraining {
+ public:
+  JobTraining(const Problem& problem, const Precision& precision, Layout layout, Layout written_in)
+      : model_(make_model(problem, written_in)),
+        sgd_(nn::decay_groups(model_.parameters()), {.momentum = 0.9, .weight_decay = 5e-5}),
+        job_(model_, nn::CrossEntropy{}, sgd_, options(precision, layout)),
+        images_(make_images(problem, precision.dtype, written_in)),
+        labels_(make_labels(problem)) {}
+
+  Tensor step() { return job_.step(images_, labels_, 0.01); }
+  const nn::TrainJob& job() const { return job_; }
+
+ private:
+  static nn::TrainJobOptions options(const Precision& precision, Layout layout) {
+    nn::TrainJobOptions options{.layout = layout};
+    if (precision.dtype != DType::kFloat32) options.precision = precision.dtype;
+    return options;
+  }
+
+  nn::ResNet model_;
+  nn::Sgd sgd_;
+  nn::TrainJob job_;
+  Tensor images_, labels_;
+};
+
+/// Makes a training with `make()` and measures its steps; `add_figures(training, row)` adds what belongs to
+/// it.
+template <class Make, class AddFigures>
+void measure(bench::Report& report, const std::string& name, const Problem& problem,
+             const Precision& precision, Layout layout, bool profile, Make make, AddFigures add_figures) {
   const std::string layout_name(to_string(layout));
-  if (!report.wants("train_step", problem.name, precision.name, layout_name)) return;
+  if (!report.wants("train_step", name, precision.name, layout_name)) return;
   settings::set_allow_tf32(precision.tf32);
   manual_seed(1);
   MemoryPool& pool = backend_of(bench::gpu()).memory_pool(bench::gpu().index);
   pool.trim();
-  Training training(problem, precision, layout);
+  const auto start = std::chrono::steady_clock::now();
+  auto training = make();
   for (int i = 0; i < 3; ++i) training.step();  // chooses plans
   synchronize(bench::gpu());
+  const std::chrono::duration<double> until_third = std::chrono::steady_clock::now() - start;
   pool.reset_peaks();
   const double one_us = bench::time_stream([&] { training.step(); }, 1, 1);
   const int calls = std::clamp(static_cast<int>(kRunUs / one_us), 3, report.quick() ? 5 : 20);
@@ -114,18 +157,45 @@ void measure(bench::Report& report, const Problem& problem, const Precision& pre
   const bool is_half = precision.dtype != DType::kFloat32;
   const std::string peer = is_half && layout == Layout::kNHWC ? "torch_compile" : "torch_eager";
   const PoolStats stats = pool.stats();
-  report.add({.suite = "train_step",
-              .name = problem.name,
-              .dtype = precision.name,
-              .layout = layout_name,
-              .target_speedup = {{peer, 1.0}},
-              .img_s = static_cast<double>(problem.batch) / us * 1e6,
-              .figures = {{"ms", us / 1e3},
-                          {"host_ms", host_us / 1e3},
-                          {"peak_gib", static_cast<double>(stats.peak_live_bytes) / 0x1p30},
-                          {"reserved_gib", static_cast<double>(stats.peak_reserved_bytes) / 0x1p30},
-                          {"loss", training.step().item()}}});
+  bench::Row row{.suite = "train_step",
+                 .name = name,
+                 .dtype = precision.name,
+                 .layout = layout_name,
+                 .target_speedup = {{peer, 1.0}},
+                 .img_s = static_cast<double>(problem.batch) / us * 1e6,
+                 .figures = {{"ms", us / 1e3},
+                             {"host_ms", host_us / 1e3},
+                             {"until_third_step_s", until_third.count()},
+                             {"peak_gib", static_cast<double>(stats.peak_live_bytes) / 0x1p30},
+                             {"reserved_gib", static_cast<double>(stats.peak_reserved_bytes) / 0x1p30},
+                             {"loss", training.step().item()}}};
+  add_figures(training, row);
+  report.add(row);
   if (profile) fmt::print("{}\n", bench::profile_ops([&] { training.step(); }));
+}
+
+void measure_eager(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
+                   bool profile) {
+  measure(
+      report, problem.name, problem, precision, layout, profile,
+      [&] { return Training(problem, precision, layout); }, [](const Training&, bench::Row&) {});
+}
+
+void measure_job(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
+                 Layout written_in, bool profile) {
+  const std::string name =
+      problem.name + std::string(written_in == layout ? ", as a job" : ", as a job that turns the layout");
+  measure(
+      report, name, problem, precision, layout, profile,
+      [&] { return JobTraining(problem, precision, layout, written_in); },
+      [&](const JobTraining& training, bench::Row& row) {
+        const ProgramStats& stats = training.job().program().stats();
+        row.figures["calls"] = static_cast<double>(stats.calls);
+        row.figures["captured"] = stats.captured ? 1.0 : 0.0;
+        row.figures["arena_over_least"] =
+            static_cast<double>(stats.arena_bytes) / static_cast<double>(stats.least_arena_bytes);
+        if (profile) fmt::print("{}", training.job().report());
+      });
 }
 
 // ---- beside a loader
@@ -215,7 +285,11 @@ void run(bench::Report& report, bool profile) {
     for (const Precision& precision : kPrecisions) {
       for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
         if (precision.dtype == DType::kBFloat16 && layout == Layout::kNCHW) continue;  // as float16 there
-        measure(report, problem, precision, layout, profile);
+        measure_eager(report, problem, precision, layout, profile);
+        measure_job(report, problem, precision, layout, layout, profile);
+        if (layout == Layout::kNHWC && precision.dtype == DType::kFloat16) {
+          measure_job(report, problem, precision, layout, Layout::kNCHW, profile);
+        }
       }
     }
   }
