@@ -25,12 +25,6 @@ def key_of(row):
     return tuple(row[name] for name in KEY)
 
 
-def problem_of(row):
-    """What a peer has to solve too: "resnet50 batch 256, as a job" is "resnet50 batch 256" for it."""
-    suite, case, *rest = key_of(row)
-    return suite, case.split(", as a job")[0], *rest
-
-
 def figure_of(row):
     return next(name for name in FIGURES if name in row)
 
@@ -58,13 +52,13 @@ def judge(row):
 
 def join(ours, peers):
     """Adds the peers' figures to our rows; gives the peer rows that have none of ours."""
-    by_problem = {}
+    by_key = {}
     for row in ours:
-        by_problem.setdefault(problem_of(row), []).append(row)
+        by_key.setdefault(key_of(row), []).append(row)  # several, of different modes
     alone = []
     for peer in peers:
         figure = figure_of(peer)
-        rows = [row for row in by_problem.get(key_of(peer), []) if figure in row]
+        rows = [row for row in by_key.get(key_of(peer), []) if figure in row]
         if not rows:
             alone.append(peer)
         rest = {k: float(f"{v:.5g}") for k, v in peer.items() if k not in (*KEY, "peer", figure)}
@@ -87,7 +81,7 @@ def table(rows):
             suite = row["suite"]
             lines.append(f"\n{suite}")
         figure = figure_of(row)
-        line = f"  {row['case']:38} {row['dtype']:9} {row['layout']:4} {row[figure]:10.2f} {figure:7}"
+        line = f"  {row['case']:38} {row['dtype']:9} {row['layout']:4} {row.get('mode', ''):5} {row[figure]:10.2f} {figure:7}"
         line += f" {100 * row['share_of_copy']:5.1f} % of copy" if "share_of_copy" in row else " " * 16
         ratios = {peer: speedup(row, peer) for peer in row.get("peers_" + figure, {})}
         line += "".join(f"  {ratio:.2f}x {peer}" for peer, ratio in ratios.items())

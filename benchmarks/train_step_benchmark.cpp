@@ -135,10 +135,10 @@ class JobTraining {
 /// Makes a training with `make()` and measures its steps; `add_figures(training, row)` adds what belongs to
 /// it.
 template <class Make, class AddFigures>
-void measure(bench::Report& report, const std::string& name, const Problem& problem,
+void measure(bench::Report& report, const std::string& mode, const Problem& problem,
              const Precision& precision, Layout layout, bool profile, Make make, AddFigures add_figures) {
   const std::string layout_name(to_string(layout));
-  if (!report.wants("train_step", name, precision.name, layout_name)) return;
+  if (!report.wants("train_step", problem.name, precision.name, layout_name, mode)) return;
   settings::set_allow_tf32(precision.tf32);
   manual_seed(1);
   MemoryPool& pool = backend_of(bench::gpu()).memory_pool(bench::gpu().index);
@@ -158,9 +158,10 @@ void measure(bench::Report& report, const std::string& name, const Problem& prob
   const std::string peer = is_half && layout == Layout::kNHWC ? "torch_compile" : "torch_eager";
   const PoolStats stats = pool.stats();
   bench::Row row{.suite = "train_step",
-                 .name = name,
+                 .name = problem.name,
                  .dtype = precision.name,
                  .layout = layout_name,
+                 .mode = mode,
                  .target_speedup = {{peer, 1.0}},
                  .img_s = static_cast<double>(problem.batch) / us * 1e6,
                  .figures = {{"ms", us / 1e3},
@@ -177,16 +178,14 @@ void measure(bench::Report& report, const std::string& name, const Problem& prob
 void measure_eager(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
                    bool profile) {
   measure(
-      report, problem.name, problem, precision, layout, profile,
+      report, "eager", problem, precision, layout, profile,
       [&] { return Training(problem, precision, layout); }, [](const Training&, bench::Row&) {});
 }
 
 void measure_job(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
                  Layout written_in, bool profile) {
-  const std::string name =
-      problem.name + std::string(written_in == layout ? ", as a job" : ", as a job that turns the layout");
   measure(
-      report, name, problem, precision, layout, profile,
+      report, written_in == layout ? "job" : "job that turns the layout", problem, precision, layout, profile,
       [&] { return JobTraining(problem, precision, layout, written_in); },
       [&](const JobTraining& training, bench::Row& row) {
         const ProgramStats& stats = training.job().program().stats();

@@ -54,6 +54,7 @@ struct Row {
   std::string name = {};    ///< "forward (96,64,112,112)"
   std::string dtype = {};   ///< "float32", "float16", "bfloat16", "tf32", "mixed_f16"
   std::string layout = {};  ///< "NCHW", "NHWC" or empty
+  std::string mode = {};    ///< "eager", "job": ways to do the same, which have the same peers; or empty
   double us = 0;
   /// Read and written by the op at least, both together; 0 where a copy says nothing about the op.
   double minimum_bytes = 0;
@@ -69,7 +70,7 @@ struct Row {
 /// What the command line of every program asks for.
 struct Options {
   std::string json;    ///< --json FILE: where to write the rows
-  std::string filter;  ///< --filter TEXT: only rows whose "suite name dtype layout" contains TEXT
+  std::string filter;  ///< --filter TEXT: only rows whose "suite name dtype layout mode" contains TEXT
   bool quick = false;  ///< --quick: fewer cases, for a first look
 };
 
@@ -81,7 +82,7 @@ class Report {
   bool quick() const { return options_.quick; }
   /// False if --filter leaves this row out: skip measuring it.
   bool wants(std::string_view suite, std::string_view name, std::string_view dtype = "",
-             std::string_view layout = "") const;
+             std::string_view layout = "", std::string_view mode = "") const;
   /// Keeps the row and prints a line: its figure, the share of copy, peers, whether the target is met. The
   /// JSON file, if one is asked for, is written anew, so that a program that is stopped leaves what it
   /// measured.

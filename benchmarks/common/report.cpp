@@ -70,6 +70,7 @@ Json to_json(const std::map<std::string, double>& values) {
 Json to_json(const Row& row) {
   const Figure figure = figure_of(row);
   Json json = {{"suite", row.suite}, {"case", row.name}, {"dtype", row.dtype}, {"layout", row.layout}};
+  if (!row.mode.empty()) json["mode"] = row.mode;
   json[figure.key] = rounded(figure.value);
   const double share = share_of_copy(row);
   if (share > 0) {
@@ -107,7 +108,7 @@ Json versions() {
 constexpr const char* kUsage =
     "Options:\n"
     "  --json FILE    write the rows to FILE\n"
-    "  --filter TEXT  only rows whose \"suite case dtype layout\" contains TEXT\n"
+    "  --filter TEXT  only rows whose \"suite case dtype layout mode\" contains TEXT\n"
     "  --quick        fewer cases\n";
 
 std::optional<Options> read_options(int argc, char** argv) {
@@ -129,16 +130,18 @@ std::optional<Options> read_options(int argc, char** argv) {
 }  // namespace
 
 bool Report::wants(std::string_view suite, std::string_view name, std::string_view dtype,
-                   std::string_view layout) const {
-  return fmt::format("{} {} {} {}", suite, name, dtype, layout).find(options_.filter) != std::string::npos;
+                   std::string_view layout, std::string_view mode) const {
+  return fmt::format("{} {} {} {} {}", suite, name, dtype, layout, mode).find(options_.filter) !=
+         std::string::npos;
 }
 
 void Report::add(Row row) {
   SINTER_CHECK((row.us > 0) + (row.img_s > 0) + (row.host_us > 0) == 1,
                "[bench] row '{} {}' has not exactly one of us, img_s and host_us", row.suite, row.name);
   const Figure figure = figure_of(row);
-  std::string line = fmt::format("{:14} {:36} {:9} {:4} {:10.2f} {:7}", row.suite, row.name, row.dtype,
-                                 row.layout, figure.value, figure.key);
+  std::string line =
+      fmt::format("{:14} {:36} {:9} {:9} {:10.2f} {:7}", row.suite, row.name, row.dtype,
+                  row.layout + (row.mode.empty() ? "" : " " + row.mode), figure.value, figure.key);
   const double share = share_of_copy(row);
   if (share > 0) line += fmt::format(" {:5.1f} % of copy", share * 100);
   for (const auto& [peer, value] : row.peers_us)
