@@ -9,7 +9,9 @@
 #include <sinter/core/op/call_tracer.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/passes/verify.h>
@@ -59,21 +61,36 @@ std::set<const Storage*> changed_storages(const Graph& graph) {
 }
 
 /// How far apart equal computations in `dtype` may come after as many roundings as a network has. In 16 bit,
-/// gradients of badly conditioned networks come far apart: only what is grossly wrong shows, and numbers that
-/// the loss has not been scaled for may vanish.
+/// numbers that the loss has not been scaled for may vanish.
 Verifier::Tolerance tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
-      return {1e-9, 1e-10, 0.0};
+      return {1e-9, 1e-10, 0.0, 0x1p-52};
     case DType::kFloat32:
-      return {2e-3, 2e-4, 0.0};
+      return {2e-3, 2e-4, 0.0, 0x1p-23};
     case DType::kFloat16:
-      return {0.5, 0.05, 1e-6};
+      return {0.25, 0.025, 1e-6, 0x1p-10};
     case DType::kBFloat16:
-      return {0.9, 0.1, 1e-6};
+      return {0.5, 0.05, 1e-6, 0x1p-7};
     default:
       return {};
   }
+}
+
+/// In badly conditioned networks, as of batches of two or of norms over next to nothing, every rounding
+/// shows: so many times the largest difference to runs that round otherwise is allowed.
+constexpr double kRoundingFactor = 8.0;
+constexpr size_t kRoundingRuns = 3;
+
+/// `tensor`, each element moved by at most `shake` of itself.
+Tensor shaken(const Tensor& tensor, double shake, uint64_t seed) {
+  if (!is_float(tensor.dtype())) return tensor;
+  Generator generator(seed);
+  std::vector<double> factors(static_cast<size_t>(tensor.numel()));
+  for (double& factor : factors) factor = 1.0 + shake * (2.0 * generator.uniform() - 1.0);
+  const Tensor wide = ops::cast(tensor, DType::kFloat64);
+  return ops::cast(ops::mul(wide, Tensor::from_values(factors, tensor.shape(), tensor.device())),
+                   tensor.dtype());
 }
 
 /// That of the narrowest dtype in which anything is computed.
@@ -140,21 +157,37 @@ void compare_bits(const std::string& name, const Tensor& before, const Tensor& a
   fail(name, before, after, static_cast<size_t>(differs) / size, 0.0);
 }
 
-void compare_values(const std::string& name, const Tensor& before, const Tensor& after, double relative,
-                    double least) {
+bool is_near(double a, double b, double allowed) {
+  return a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= allowed;
+}
+
+bool is_within(const Tensor& before, const Tensor& after, double allowed) {
+  return std::ranges::equal(doubles(before), doubles(after),
+                            [&](double a, double b) { return is_near(a, b, allowed); });
+}
+
+void compare_values(const std::string& name, const Tensor& before, const Tensor& after, double allowed) {
   const std::vector<double> a = doubles(before), b = doubles(after);
-  const double allowed = std::max({relative * largest_of(a), least, 1e-300});
   for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
-    if (!(std::abs(a[i] - b[i]) <= allowed)) fail(name, before, after, i, allowed);
+    if (!is_near(a[i], b[i], allowed)) fail(name, before, after, i, allowed);
   }
+}
+
+/// Of those elements that are finite in both.
+double largest_difference(const Tensor& x, const Tensor& y) {
+  const std::vector<double> a = doubles(x), b = doubles(y);
+  double largest = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isfinite(a[i]) && std::isfinite(b[i])) largest = std::max(largest, std::abs(a[i] - b[i]));
+  }
+  return largest;
 }
 
 }  // namespace
 
 Verifier::Verifier(std::vector<Tensor> inputs, Device device) : inputs_(std::move(inputs)), device_(device) {}
 
-Verifier::Run Verifier::run(const Graph& graph, const PassContext& context) const {
+Verifier::Run Verifier::run(const Graph& graph, const PassContext& context, Shake shake) const {
   const Untraced untraced;
   const NoGrad no_grad;
   StorageCopies copies;
@@ -180,7 +213,11 @@ Verifier::Run Verifier::run(const Graph& graph, const PassContext& context) cons
   run.tolerance = tolerance_of(*twin);
   const std::set<const Storage*> changed = changed_storages(*twin);
   Program program(std::move(twin), device_, {.capture = false});
-  const std::vector<Tensor> values = program.run(inputs_);
+  std::vector<Tensor> inputs = inputs_;
+  for (Tensor& input : inputs) {
+    if (shake.relative > 0.0) input = shaken(input, shake.relative, shake.seed);
+  }
+  const std::vector<Tensor> values = program.run(inputs);
   for (size_t i = 0; i < values.size(); ++i) run.results[i].value = values[i].to(Device::cpu());
   for (const auto& [leaf, name] : names) {
     if (changed.contains(leaf->tensor.storage().get()))
@@ -199,13 +236,13 @@ void Verifier::complete(std::vector<Result>& results, const std::vector<Result>&
 }
 
 void Verifier::start(const Graph& graph, const PassContext& context) {
-  before_ = run(graph, context);
+  before_ = run(graph, context, {});
 }
 
 void Verifier::check(const Pass& pass, const Graph& graph, const PassContext& context) {
   Run after;
   try {
-    after = run(graph, context);
+    after = run(graph, context, {});
   } catch (const InvalidArgument& error) {
     throw_error<InternalError>("[verify] what the pass leaves cannot be run: {}", error.what());
   } catch (const Unsupported& error) {
@@ -219,6 +256,20 @@ void Verifier::check(const Pass& pass, const Graph& graph, const PassContext& co
   for (const Result& result : before_.results) {
     if (result.is_gradient) largest_gradient = std::max(largest_gradient, largest_of(doubles(result.value)));
   }
+  std::vector<Run> rounded_otherwise;  // `after`, run again: only if it takes that to tell
+  const auto rounding_of = [&](const Result& result) {
+    while (rounded_otherwise.size() < kRoundingRuns) {
+      rounded_otherwise.push_back(
+          run(graph, context, Shake{4.0 * tolerance.rounding, rounded_otherwise.size()}));
+    }
+    double largest = 0.0;
+    for (const Run& run : rounded_otherwise) {
+      const auto other = std::ranges::find(run.results, result.name, &Result::name);
+      if (other != run.results.end())
+        largest = std::max(largest, largest_difference(result.value, other->value));
+    }
+    return largest;
+  };
   for (const Result& before : before_.results) {
     const auto found = std::ranges::find(after.results, before.name, &Result::name);
     if (found == after.results.end()) throw_error<InternalError>("[verify] {} is gone", before.name);
@@ -227,9 +278,15 @@ void Verifier::check(const Pass& pass, const Graph& graph, const PassContext& co
     if (bits && found->value.dtype() == before.value.dtype()) {
       compare_bits(before.name, before.value, found->value);
     } else {
-      compare_values(
-          before.name, before.value, found->value, tolerance.relative,
-          before.is_gradient ? tolerance.of_all_gradients * largest_gradient : tolerance.relative * 1e-3);
+      const double least = before.is_gradient
+                               ? std::max(tolerance.of_all_gradients * largest_gradient, tolerance.absolute)
+                               : tolerance.relative * 1e-3;
+      const double allowed =
+          std::max({tolerance.relative * largest_of(doubles(before.value)), least, 1e-300});
+      if (!is_within(before.value, found->value, allowed)) {
+        compare_values(before.name, before.value, found->value,
+                       std::max(allowed, kRoundingFactor * rounding_of(*found)));
+      }
     }
   }
   before_ = std::move(after);

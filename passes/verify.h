@@ -20,6 +20,7 @@ class Verifier {
     /// as of biases before a norm.
     double of_all_gradients = 0.0;
     double absolute = 0.0;  ///< of gradients
+    double rounding = 0.0;  ///< the relative distance of neighbouring numbers
     auto operator<=>(const Tolerance&) const = default;
   };
 
@@ -31,7 +32,8 @@ class Verifier {
   /// Runs the graph as `pass` has left it. Throws InternalError unless it gives what it gave before: the same
   /// bits if the pass keeps them (on a GPU only if settings::deterministic() asks for it), else within a
   /// tolerance for the narrowest floating-point dtype that either graph computes in, scaled by the largest
-  /// element of the same tensor. The message says what differs first, where, and both values.
+  /// element of the same tensor, or within what rounding makes of that tensor: by how much it moves when the
+  /// inputs move by a rounding each. The message says what differs first, where, and both values.
   void check(const Pass& pass, const Graph& graph, const PassContext& context);
 
  private:
@@ -46,7 +48,13 @@ class Verifier {
     Tolerance tolerance;
   };
 
-  Run run(const Graph& graph, const PassContext& context) const;
+  /// How far the elements of the inputs are moved at most, relatively.
+  struct Shake {
+    double relative = 0.0;
+    uint64_t seed = 0;
+  };
+  /// Runs a copy of the graph.
+  Run run(const Graph& graph, const PassContext& context, Shake shake) const;
   static void complete(std::vector<Result>& results, const std::vector<Result>& others);
 
   std::vector<Tensor> inputs_;

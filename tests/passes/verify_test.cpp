@@ -1,6 +1,7 @@
 // Checks of passes on the data of a step: passes that are wrong on purpose, and what is said of them.
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/unary/unary.h>
@@ -220,17 +222,59 @@ TEST_F(VerifyTest, ChecksDifferentiatedGraphsWithoutTheirGradients) {
             std::string::npos);
 }
 
+/// As a pass for mixed precision does: the square is computed in 16 bit.
+void square_in_16_bit(Graph& graph, const std::function<Tensor(const Tensor&)>& behind) {
+  for (GraphNode* const node : graph.nodes()) {
+    if (node->op->name() != "square") continue;
+    Tracer tracer(graph, node);
+    const Tensor x = ops::cast(tracer.tensor({node->input(0), true}), DType::kFloat16);
+    const Tensor y = ops::cast(behind(ops::square(x)), DType::kFloat32);
+    graph.replace_uses(*node->outputs[0], *tracer.use_of(y).value);
+    return;
+  }
+}
+
 TEST_F(VerifyTest, ToleratesWhatTheNarrowestDTypeRoundsAway) {
-  // As a pass for mixed precision does: the square is computed in 16 bit.
-  EXPECT_EQ(error_of(false,
-                     [](Graph& graph, PassContext&) {
-                       GraphNode& node = find(graph, "square");
-                       Tracer tracer(graph, &node);
-                       const Tensor x = ops::cast(tracer.tensor({node.input(0), true}), DType::kFloat16);
-                       const Tensor y = ops::cast(ops::square(x), DType::kFloat32);
-                       graph.replace_uses(*node.outputs[0], *tracer.use_of(y).value);
-                     }),
+  EXPECT_EQ(error_of(false, [](Graph& graph,
+                               PassContext&) { square_in_16_bit(graph, [](const Tensor& y) { return y; }); }),
             "no error");
+  EXPECT_NE(error_of(false,
+                     [](Graph& graph, PassContext&) {
+                       square_in_16_bit(graph, [](const Tensor& y) { return ops::affine(y, 1.5, 0.0); });
+                     })
+                .find("the loss is"),
+            std::string::npos);
+}
+
+TEST_F(VerifyTest, ToleratesWhatRoundingMakesOfBadlyConditionedValues) {
+  // What is left of 0.01 y is chance, in float32 already.
+  Graph graph;
+  {
+    Tracer tracer(graph);
+    const Tensor x = tracer.tensor(graph.add_input({Shape{2, 3}, DType::kFloat32, Device::cpu()}, "x"));
+    const Tensor y = ops::sigmoid(x);
+    graph.add_output(tracer.use_of((y * 1e5 + y * 0.01) - y * 1e5));
+  }
+  const Pass narrows = {
+      "narrows", "for this test", false, [](Graph& g, PassContext&) {
+        GraphNode& node = find(g, "sigmoid");
+        Tracer tracer(g, &node);
+        const Tensor narrow = ops::cast(tracer.tensor({node.input(0), false}), DType::kFloat16);
+        const Tensor y = ops::cast(ops::sigmoid(narrow), DType::kFloat32);
+        g.replace_uses(*node.outputs[0], *tracer.use_of(y).value);
+      }};
+  const Pass shifts = {"shifts", "for this test", false, [](Graph& g, PassContext&) {
+                         Tracer tracer(g);
+                         g.set_output(0, tracer.use_of(tracer.tensor(g.outputs()[0]) + 1.0));
+                       }};
+  const auto run = [&](const std::vector<Pass>& passes) {
+    Pipeline pipeline({.verify = true});
+    pipeline.verify_on({&x_, 1}, Device::cpu());
+    PassContext context{.training = false};
+    return message_of<InternalError>([&] { pipeline.run(passes, *graph.clone(), context); });
+  };
+  EXPECT_EQ(run({narrows}), "no error");
+  EXPECT_NE(run({narrows, shifts}).find("shifts"), std::string::npos);
 }
 
 TEST_F(VerifyTest, IsAskedForByOptionOrEnvironment) {
