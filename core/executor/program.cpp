@@ -6,6 +6,7 @@
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/plan/memory_plan.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/event.h>
 
 namespace sinter {
 namespace {
@@ -67,7 +68,7 @@ struct Program::InputPlace {
 };
 
 Program::Program(std::unique_ptr<const Graph> graph, Device device, const ProgramOptions& options)
-    : graph_(std::move(graph)), device_(device) {
+    : graph_(std::move(graph)), device_(device), stream_(current_stream(device)) {
   for (size_t i = 0; i < graph_->inputs().size(); ++i) {
     const GraphValue* const value = graph_->inputs()[i];
     InputPlace& place = input_places_[value];
@@ -291,15 +292,19 @@ void Program::run_calls() {
 }
 
 void Program::try_capture() {
-  may_capture_ = false;  // once
+  constexpr int kMostAttempts = 3;
+  may_capture_ = ++capture_attempts_ < kMostAttempts;
   try {
     Capture capture(device_);
     run_calls();
     captured_ = capture.end();
   } catch (const Error& error) {
-    log::warning("[job] the step cannot be captured and runs call by call: {}", error.what());
+    // For once perhaps: for want of memory, or because somebody began to watch calls meanwhile.
+    log::warning("[job] the step cannot be captured and runs call by call{}: {}",
+                 may_capture_ ? " for now" : "", error.what());
     return;
   }
+  may_capture_ = false;
   for (const auto& call : calls_) captured_->keep(call->choice.prepared);
   stats_.captured = true;
 }
@@ -309,6 +314,12 @@ std::vector<Tensor> Program::take_outputs() {
   const auto is_free = [](const std::vector<Tensor>& set) {
     return std::ranges::all_of(set, [](const Tensor& tensor) { return tensor.storage().use_count() == 1; });
   };
+  // What other streams were told of goes back by way of the pool, which waits for them.
+  std::erase_if(output_sets_, [&](const std::vector<Tensor>& given) {
+    return is_free(given) && std::ranges::any_of(given, [](const Tensor& tensor) {
+             return tensor.storage()->is_used_elsewhere();
+           });
+  });
   auto set = std::ranges::find_if(output_sets_, is_free);
   if (set == output_sets_.end()) {
     if (output_sets_.size() == kMostOutputSets)
@@ -326,9 +337,24 @@ std::vector<Tensor> Program::take_outputs() {
   return given;
 }
 
+void Program::follow_stream() {
+  const Stream stream = current_stream(device_);
+  if (stream.id != stream_.id) {
+    Event(stream_).make_wait(stream);
+    arena_->record_stream(stream);
+    workspace_->record_stream(stream);
+    for (const auto& [value, place] : input_places_) {
+      if (place.own.defined()) place.own.storage()->record_stream(stream);
+    }
+    output_sets_.clear();  // they belong to the stream on which they were made
+  }
+  stream_ = stream;
+}
+
 std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   Backend& backend = backend_of(device_);
   backend.make_current(device_.index);
+  follow_stream();
   bind_inputs(inputs);
   prepare_leaves();
   const bool observed = call_observer() != nullptr;

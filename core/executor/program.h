@@ -72,6 +72,7 @@ class Program {
   void make_calls();
   void choose_kernels();
   std::byte* address_of(const GraphValue& value) const;
+  void follow_stream();
   void bind_inputs(std::span<const Tensor> inputs);
   void find_preparation();
   void prepare_leaves();
@@ -93,7 +94,9 @@ class Program {
   std::map<std::shared_ptr<Storage>, uint64_t> prepared_versions_;  // of the leaves that it reads
   std::vector<std::shared_ptr<Storage>> mutated_;                   // leaves that a run changes
   bool may_capture_ = false;
+  int capture_attempts_ = 0;
   int64_t runs_ = 0;
+  Stream stream_;  // of the last run, or on which the memory was allocated
   std::shared_ptr<CapturedWork> captured_;
   std::vector<std::vector<Tensor>> output_sets_;  // of earlier runs, to be used again
 };

@@ -35,7 +35,9 @@ Storage::~Storage() {
 }
 
 void Storage::record_stream(const Stream& stream) {
-  if (pool_ != nullptr && (pinned_ || !device_.is_cpu())) pool_->record_stream(data_, stream.id);
+  if (pool_ == nullptr || (!pinned_ && device_.is_cpu())) return;
+  used_elsewhere_.store(true, std::memory_order_relaxed);
+  pool_->record_stream(data_, stream.id);
 }
 
 }  // namespace sinter

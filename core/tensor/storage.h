@@ -45,6 +45,8 @@ class Storage {
   /// with which every call is finished when it returns, has no need of it and wrapped memory is its owner's
   /// care: nothing happens.
   void record_stream(const Stream& stream);
+  /// Whether record_stream() ever did: other work than that of its own stream may still use the memory.
+  bool is_used_elsewhere() const { return used_elsewhere_.load(std::memory_order_relaxed); }
 
   /// Counts the in-place changes; autograd compares it to refuse stale saved tensors.
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
@@ -58,6 +60,7 @@ class Storage {
   MemoryPool* pool_ = nullptr;  // null for wrapped memory
   std::function<void()> release_;
   std::atomic<uint64_t> version_ = 0;
+  std::atomic<bool> used_elsewhere_ = false;
 };
 
 }  // namespace sinter

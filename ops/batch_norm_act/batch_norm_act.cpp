@@ -210,7 +210,9 @@ int64_t norm_reserve_bytes(std::span<const TensorSpec* const> inputs, const Batc
   const std::vector<TensorSpec> outputs = op.definition.infer(infer);
   const KernelQuery query(infer, outputs);
   check_backend(options.backend, cudnn_norm_forward_case(query), "batch_norm_act");
-  const KernelChoice choice = choose_kernel(op, outputs[0].device, query);
+  const Device device = outputs[0].device;
+  backend_of(device).make_current(device.index);  // it asks cuDNN, whose handles belong to a GPU
+  const KernelChoice choice = choose_kernel(op, device, query);
   const auto* prepared = dynamic_cast<const CudnnNorm*>(choice.prepared.get());
   return prepared != nullptr ? prepared->reserve_bytes() : 0;
 }

@@ -300,6 +300,7 @@ inline PoolStrips plan_strips(const PoolGeometry& geometry, Layout layout, int64
   const auto fits = [](const PoolAxis& axis) { return axis.extent < INT32_MAX / 4; };
   PoolStrips strips{};
   if (!fits(geometry.y) || !fits(geometry.x)) return strips;
+  if (images * vectors * rows * columns == 0) return strips;  // nothing to do, and nothing to divide by
   const int64_t largest =
       std::max(geometry.y.extent * geometry.x.extent, geometry.y.out * geometry.x.out) * depth;
   if (geometry.y.extent * geometry.x.extent >= INT32_MAX || largest >= INT32_MAX) return strips;

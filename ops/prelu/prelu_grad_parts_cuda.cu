@@ -212,7 +212,12 @@ void launch_flat(const Stream& stream, const PReluGradPlan& plan, const PReluGra
   const cuda::LaunchShape second{
       .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, fold.side))),
       .block = dim3(fold.side * fold.lanes)};
-  cuda::launch_early(stream, second, fold_slots_kernel<flat, T, S>, walk, fold, table, data.dalpha);
+  const auto kernel = fold_slots_kernel<flat, T, S>;
+  if (plan.tiles * plan.parts == 0) {  // no kernel of parts comes before it
+    cuda::launch(stream, second, kernel, walk, fold, table, data.dalpha);
+  } else {
+    cuda::launch_early(stream, second, kernel, walk, fold, table, data.dalpha);
+  }
 }
 
 template <int pack, class T, class S>

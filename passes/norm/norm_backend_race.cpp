@@ -74,7 +74,9 @@ class NormCandidates final : public PlanCandidates {
                  time);
       times_[i] = time;
       return time;
-    } catch (const Unsupported& error) {
+    } catch (const Error& error) {
+      // cuDNN may refuse what its constraints allow, at any of its calls; the kernel is out then, not the job.
+      synchronize(pair_.forward->outputs[0]->spec.device);  // throws if it is the GPU that is lost
       log::debug("[norm] {}: {}", name(i), error.what());
       return std::nullopt;
     }
@@ -154,7 +156,14 @@ NormBackendJudge::Verdict NormBackendRace::judge(const NormPair& pair) {
   static std::mutex mutex;  // one race at a time: others would disturb its times
   const std::lock_guard lock(mutex);
   const Device device = pair.forward->outputs[0]->spec.device;
-  NormCandidates candidates(pair, reserve_bytes(*pair.forward));
+  int64_t reserve = 0;
+  try {
+    reserve = reserve_bytes(*pair.forward);
+  } catch (const Error& error) {
+    synchronize(device);  // throws if it is the GPU that is lost
+    return {false, fmt::format("cuDNN refuses it: {}", error.what())};
+  }
+  NormCandidates candidates(pair, reserve);
   const PlanChoice choice =
       choose_plan(cache_of(device), problem_text(pair), candidates,
                   settings::autotune() ? Timing::kNow : Timing::kNever, candidates.count());

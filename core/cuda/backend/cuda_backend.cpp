@@ -73,6 +73,7 @@ class CudaTimeMark final : public TimeMark {
 
   double microseconds_since(const TimeMark& earlier) const override {
     const auto& start = static_cast<const CudaTimeMark&>(earlier);
+    const cuda::UncapturedCalls uncaptured;
     float milliseconds = 0;
     SINTER_CUDA_CHECK_ON(device_, cudaEventSynchronize(start.event_.get()));
     SINTER_CUDA_CHECK_ON(device_, cudaEventSynchronize(event_.get()));

@@ -401,8 +401,13 @@ void finish_channels(const Stream& stream, const NormPlan& plan, const C* table,
   const int side = plan.columns_per_channel() == 1 ? 8 : 1;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
                                 dim3(detail::kFinishThreads)};
-  cuda::launch_early(stream, shape, detail::finish_channels_kernel<values, C, Finish>, plan, side,
-                     cuda::WideDivide(std::max<int64_t>(plan.columns_per_channel(), 1)), table, finish);
+  const auto kernel = detail::finish_channels_kernel<values, C, Finish>;
+  const cuda::WideDivide by_columns(std::max<int64_t>(plan.columns_per_channel(), 1));
+  if (plan.blocks() == 0) {  // no kernel of sums comes before it
+    cuda::launch(stream, shape, kernel, plan, side, by_columns, table, finish);
+  } else {
+    cuda::launch_early(stream, shape, kernel, plan, side, by_columns, table, finish);
+  }
 }
 
 /// Blocks of `kernel` that all processors of the device can hold at a time.

@@ -40,6 +40,7 @@ Batch batch(int64_t size, int64_t seed, DType dtype = DType::kFloat32) {
 }
 
 struct TrainerOptions {
+  Device device = {};
   DType working = DType::kFloat32;  ///< another one: mixed, with a scaler
   double initial_scale = 1024.0;
   double clip = 0.0;
@@ -52,6 +53,7 @@ struct Trainer {
   explicit Trainer(const TrainerOptions& given = {}) : options(given) {
     manual_seed(11);
     model = std::make_unique<SmallNet>();
+    model->to(given.device);
     if (given.working != DType::kFloat32) {
       model->to_mixed(given.working);
       scaler = std::make_unique<GradScaler>(
@@ -70,7 +72,8 @@ struct Trainer {
 
   Tensor step(const Batch& batch, bool by_job, double rate = 0.05) {
     default_generator() = Generator(key);
-    const Tensor result = by_job ? job->step(batch.x, batch.y, rate) : eager_step(batch, rate);
+    const Batch here{batch.x.to(options.device), batch.y.to(options.device)};
+    const Tensor result = by_job ? job->step(here.x, here.y, rate) : eager_step(here, rate);
     key = default_generator().key();
     return result;
   }
@@ -130,16 +133,21 @@ std::string differences(const Trainer& a, const Trainer& b) {
   return text + (first.values == second.values ? "" : "random numbers");
 }
 
-/// Trains one eagerly and one by `by_job(step)` and compares every loss and all that is left.
-void expect_alike(const TrainerOptions& options, int steps, const std::function<bool(int)>& by_job,
+/// Trains one eagerly and one by `by_job(step)`, on every device, and compares every loss and all that is left.
+void expect_alike(TrainerOptions options, int steps, const std::function<bool(int)>& by_job,
                   const std::function<Batch(int)>& batch_of) {
-  Trainer eager(options), other(options);
-  for (int i = 0; i < steps; ++i) {
-    const double rate = 0.1 / (1 + i);
-    const Batch data = batch_of(i);
-    const Tensor expected = eager.step(data, false, rate), got = other.step(data, by_job(i), rate);
-    ASSERT_TRUE(same_bits(expected, got)) << "step " << i << ": " << expected.item() << " and " << got.item();
-    ASSERT_EQ(differences(eager, other), "") << "behind step " << i;
+  const Deterministic deterministic;
+  for (const Device device : devices_here()) {
+    options.device = device;
+    Trainer eager(options), other(options);
+    for (int i = 0; i < steps; ++i) {
+      const double rate = 0.1 / (1 + i);
+      const Batch data = batch_of(i);
+      const Tensor expected = eager.step(data, false, rate), got = other.step(data, by_job(i), rate);
+      ASSERT_TRUE(same_bits(expected, got))
+          << "step " << i << " on " << device << ": " << expected.item() << " and " << got.item();
+      ASSERT_EQ(differences(eager, other), "") << "behind step " << i << " on " << device;
+    }
   }
 }
 
@@ -216,16 +224,19 @@ TEST(JobLife, OtherReasonsForAnotherGraphAreTold) {
 }
 
 TEST(JobLife, AMomentumThatMovesMakesNoMoreGraphs) {
-  Trainer eager, with_job;
-  for (int i = 0; i < 6; ++i) {
-    const Batch data = batch(3, i);
-    for (Trainer* trainer : {&eager, &with_job}) {
-      if (i > 0) trainer->sgd->set_momentum(0.9 - 0.1 * i);
-      trainer->step(data, trainer == &with_job);
+  const Deterministic deterministic;
+  for (const Device device : devices_here()) {
+    Trainer eager({.device = device}), with_job({.device = device});
+    for (int i = 0; i < 6; ++i) {
+      const Batch data = batch(3, i);
+      for (Trainer* trainer : {&eager, &with_job}) {
+        if (i > 0) trainer->sgd->set_momentum(0.9 - 0.1 * i);
+        trainer->step(data, trainer == &with_job);
+      }
     }
+    EXPECT_EQ(differences(eager, with_job), "") << device;
+    EXPECT_EQ(with_job.job->compilations(), 2) << with_job.job->report();
   }
-  EXPECT_EQ(differences(eager, with_job), "");
-  EXPECT_EQ(with_job.job->compilations(), 2) << with_job.job->report();
 }
 
 TEST(JobLife, VerifiesPassesOnTheFirstStepOnly) {

@@ -9,6 +9,7 @@
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/settings.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/nn.h>
@@ -19,12 +20,28 @@
 
 namespace sinter::nn::testing {
 
-/// Devices that are here: the CPU, and the first GPU if there is one.
+/// Devices that are here: the CPU, and the first GPU if there is one. Plans are not timed from then on: tests
+/// meet hundreds of shapes once each.
 inline std::vector<Device> devices_here() {
   std::vector<Device> devices{Device::cpu()};
-  if (is_available(Device::cuda())) devices.push_back(Device::cuda());
+  if (is_available(Device::cuda())) {
+    devices.push_back(Device::cuda());
+    settings::set_autotune(false);
+  }
   return devices;
 }
+
+/// As long as it lives, equal calls give equal bits, on a GPU too.
+class Deterministic {
+ public:
+  Deterministic() { settings::set_deterministic(true); }
+  ~Deterministic() { settings::set_deterministic(before_); }
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+
+ private:
+  bool before_ = settings::deterministic();
+};
 
 inline Tensor labels(int64_t count, int64_t classes, int64_t seed) {
   std::vector<int64_t> values;

@@ -62,9 +62,8 @@ TEST(TrainJob, TrainsAResNetLikeEagerCode) {
       const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 8, .layout = layout});
       model.to(device);
       const Shape image = layout == Layout::kNCHW ? Shape{4, 3, 16, 16} : Shape{4, 16, 16, 3};
-      settings::set_deterministic(true);
+      const Deterministic deterministic;
       expect_equal_training(model, sgd_of(), image, 10, 20, kWithoutPasses);
-      settings::set_deterministic(false);
     }
   }
 }
