@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
 
 #include <sinter/passes/passes.h>
@@ -48,6 +50,15 @@ void check_name(const std::string& name) {
                                list);
 }
 
+/// "dumps/train3" for the third graph of this kind that this process dumps there.
+std::string numbered_folder(const std::string& folder, const std::string& kind) {
+  static std::mutex mutex;
+  static auto& numbers = *new std::map<std::string, int>;
+  const std::lock_guard lock(mutex);
+  const std::string path = (std::filesystem::path(folder) / kind).string();
+  return path + std::to_string(++numbers[path]);
+}
+
 }  // namespace
 
 std::span<const Pass> forward_passes() {
@@ -57,8 +68,11 @@ std::span<const Pass> step_passes() {
   return kStepPasses;
 }
 
-Pipeline::Pipeline(const PipelineOptions& options)
-    : without_(options.without), dump_folder_(options.dump_folder), verifies_(options.verify) {
+Pipeline::Pipeline(const PipelineOptions& options, std::string kind)
+    : without_(options.without),
+      dump_folder_(options.dump_folder),
+      kind_(std::move(kind)),
+      verifies_(options.verify) {
   if (const char* const given = std::getenv("SINTER_PASSES"); given != nullptr) {
     std::string text(given);
     std::ranges::replace(text, ',', ' ');
@@ -120,6 +134,7 @@ void Pipeline::run(std::span<const Pass> passes, Graph& graph, PassContext& cont
 
 void Pipeline::dump(const Graph& graph, const std::string& name) {
   if (dump_folder_.empty()) return;
+  if (dumps_ == 0) dump_folder_ = numbered_folder(dump_folder_, kind_);
   std::error_code error;
   std::filesystem::create_directories(dump_folder_, error);
   const std::string stem = fmt::format("{:02}_{}", dumps_++, name);

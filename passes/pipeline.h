@@ -19,8 +19,10 @@ struct PipelineOptions {
   /// Passes that are left out, by name. The environment variable SINTER_PASSES adds to them:
   /// "-fuse_normalization -channels_last"; "-all" leaves all out.
   std::vector<std::string> without = {};
-  /// A folder that gets the graph after every pass, as text and for Graphviz: "02_channels_last.txt" and
-  /// ".dot". The environment variable SINTER_DUMP names one too.
+  /// A folder that gets the graph after every pass, as text and for Graphviz: "train1/02_channels_last.txt"
+  /// and
+  /// ".dot", "train2/..." for the next graph of a TrainJob in this process, "infer1/..." for those of
+  /// InferJobs. The environment variable SINTER_DUMP names one too.
   std::string dump_folder = {};
   /// Every pass is checked on the data of the first step that a graph is made for (passes/verify.h): slow,
   /// for whoever suspects a pass. The environment variable SINTER_VERIFY=1 asks for it too.
@@ -32,8 +34,9 @@ class Verifier;
 /// Runs passes on the graphs of one job.
 class Pipeline {
  public:
-  /// Throws InvalidArgument for a name that no pass has.
-  explicit Pipeline(const PipelineOptions& options = {});
+  /// `kind`: of the jobs whose graphs these are, for dumps. Throws InvalidArgument for a name that no pass
+  /// has.
+  explicit Pipeline(const PipelineOptions& options = {}, std::string kind = "graph");
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -54,6 +57,7 @@ class Pipeline {
  private:
   std::vector<std::string> without_;
   std::string dump_folder_;
+  std::string kind_;
   int dumps_ = 0;
   bool verifies_ = false;
   std::unique_ptr<Verifier> verifier_;

@@ -2,7 +2,7 @@
 
 namespace sinter::passes {
 
-size_t rebase_random_keys(Graph& graph, const Tensor& base, RandomKey start) {
+size_t rebase_random_keys(Graph& graph, const Tensor& base, RandomKey start, uint64_t blocks) {
   size_t keys = 0;
   for (GraphNode* const node : graph.nodes()) {
     if (node->traits().role != Role::kRandomKey || node->input(0) != nullptr) continue;
@@ -10,10 +10,9 @@ size_t rebase_random_keys(Graph& graph, const Tensor& base, RandomKey start) {
     const uint64_t* const offset = node->attributes.find<uint64_t>("offset");
     SINTER_ASSERT(seed != nullptr && offset != nullptr, "[trace] '{}' has no seed and offset",
                   node->op->name());
-    SINTER_CHECK(*seed == start.seed && *offset >= start.offset,
+    SINTER_CHECK(*seed == start.seed && *offset >= start.offset && *offset - start.offset < blocks,
                  "[trace] {} draws random numbers from a generator of its own, which a job cannot advance "
-                 "from step to "
-                 "step; use the thread's (manual_seed)",
+                 "from step to step; use the thread's (manual_seed)",
                  node->scope.empty() ? "the model" : node->scope);
     GraphValue& leaf = graph.memory(base, GraphValue::Kind::kLeaf, "(random base)");
     graph.set_attributes(*node,

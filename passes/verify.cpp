@@ -11,7 +11,6 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
-#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/passes/verify.h>
@@ -82,15 +81,20 @@ Verifier::Tolerance tolerance_of(DType dtype) {
 constexpr double kRoundingFactor = 8.0;
 constexpr size_t kRoundingRuns = 3;
 
-/// `tensor`, each element moved by at most `shake` of itself.
+std::vector<double> doubles(const Tensor& tensor) {
+  return tensor.dtype() == DType::kFloat64 ? tensor.to_vector<double>()
+                                           : ops::cast(tensor, DType::kFloat64).to_vector<double>();
+}
+
+/// `tensor`, each element moved by at most `shake` of itself, or of 1 where it is 0.
 Tensor shaken(const Tensor& tensor, double shake, uint64_t seed) {
   if (!is_float(tensor.dtype())) return tensor;
   Generator generator(seed);
-  std::vector<double> factors(static_cast<size_t>(tensor.numel()));
-  for (double& factor : factors) factor = 1.0 + shake * (2.0 * generator.uniform() - 1.0);
-  const Tensor wide = ops::cast(tensor, DType::kFloat64);
-  return ops::cast(ops::mul(wide, Tensor::from_values(factors, tensor.shape(), tensor.device())),
-                   tensor.dtype());
+  std::vector<double> values = doubles(tensor);
+  for (double& value : values) {
+    value += shake * (2.0 * generator.uniform() - 1.0) * (value != 0.0 ? value : 1.0);
+  }
+  return ops::cast(Tensor::from_values(values, tensor.shape(), tensor.device()), tensor.dtype());
 }
 
 /// That of the narrowest dtype in which anything is computed.
@@ -102,11 +106,6 @@ Verifier::Tolerance tolerance_of(const Graph& graph) {
     }
   }
   return tolerance;
-}
-
-std::vector<double> doubles(const Tensor& tensor) {
-  return tensor.dtype() == DType::kFloat64 ? tensor.to_vector<double>()
-                                           : ops::cast(tensor, DType::kFloat64).to_vector<double>();
 }
 
 double largest_of(const std::vector<double>& values) {

@@ -213,7 +213,7 @@ void Program::make_calls() {
       const GraphValue* const value = node->input(i);
       if (value == nullptr) continue;
       const GraphValue& root = value->root();
-      if (preparation_.contains(node) && root.kind == GraphValue::Kind::kLeaf) {
+      if (preparation_.contains(node) && root.is_memory()) {
         prepared_versions_[root.tensor.storage()] = 0;
       }
       if (root.kind == GraphValue::Kind::kInput) {
@@ -358,6 +358,13 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   bind_inputs(inputs);
   prepare_leaves();
   const bool observed = call_observer() != nullptr;
+  // Also where a call fails: those before it have changed what they change.
+  struct Changes {
+    const std::vector<std::shared_ptr<Storage>>& storages;
+    ~Changes() {
+      for (const auto& storage : storages) storage->bump_version();
+    }
+  } const changes{mutated_};
   // The first run loads the code of all kernels, which a capture had better not do.
   if (may_capture_ && runs_ > 0 && !observed) try_capture();
   if (captured_ != nullptr && !observed) {
@@ -366,7 +373,6 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
     run_calls();
   }
   ++runs_;
-  for (const auto& storage : mutated_) storage->bump_version();
   return take_outputs();
 }
 

@@ -88,12 +88,29 @@ void Tracer::check_changed_are_held() const {
   }
 }
 
+void Tracer::check_nothing_is_kept() const {
+  const auto check = [](const GraphValue* value) {
+    if (value == nullptr || value->weak_from_this().use_count() <= 1) return;  // the graph's own
+    throw_error<InvalidArgument>(
+        "[trace] {}, {}, is still held by the code that was traced, such as a member that it assigned: the "
+        "job "
+        "computes it anew in every run and would never assign it again. Return it as another result, or make "
+        "it "
+        "a buffer of the model and change it in place",
+        value->description(), value->spec);
+  };
+  for (const GraphValue* input : graph_.inputs()) check(input);
+  for (const GraphNode* node : graph_.nodes()) {
+    for (const GraphValue* output : node->outputs) check(output);
+  }
+}
+
 std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Tensor> inputs,
                                                 const Attributes& attributes, std::span<const TensorSpec>) {
   if (!belongs(op, inputs)) {
     for (const Tensor& input : inputs) {
       if (input.defined() && folded_.insert(input.storage().get()).second)
-        folded_alive_.push_back(input.storage());
+        constants_.emplace_back(input.storage(), input.storage()->version());
     }
     return std::nullopt;
   }

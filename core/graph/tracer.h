@@ -1,8 +1,10 @@
 // Tracer: turns the calls of ops that a thread makes into nodes of a graph.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/graph/graph.h>
@@ -45,10 +47,18 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   /// that nobody holds any more: one that it had made itself, anew in every call. The job would go on with
   /// what its last run left there.
   void check_changed_are_held() const;
+  /// Likewise. Throws InvalidArgument if somebody still holds a tensor that the job computes: a member that
+  /// the traced code assigned, which no run will assign again.
+  void check_nothing_is_kept() const;
+  /// What calls that ran at once have read, with the version of its contents: the job takes it for constant.
+  const std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>>& constants() const { return constants_; }
 
   std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
                                           const Attributes& attributes,
                                           std::span<const TensorSpec> specs) override;
+  void keep(const Tensor& tensor, const std::string& name) override {
+    graph_.memory(tensor, GraphValue::Kind::kLeaf, name);
+  }
   void record(std::function<void()> effect) override { effects_.push_back(std::move(effect)); }
 
  private:
@@ -59,8 +69,9 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   GraphNode* before_;
   std::string scope_;
   std::vector<std::function<void()>> effects_;
-  std::set<const Storage*> folded_;                     // read by calls that ran at once
-  std::vector<std::shared_ptr<Storage>> folded_alive_;  // so that none of their addresses is used again
+  std::set<const Storage*> folded_;  // read by calls that ran at once
+  // The same, so that none of their addresses is used again.
+  std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> constants_;
   CallTracer* previous_;
   HostEffectRecorder* previous_recorder_;
 };

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <sinter/core/op/registry.h>
@@ -18,6 +19,9 @@ class CallTracer {
   virtual std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
                                                   const Attributes& attributes,
                                                   std::span<const TensorSpec> specs) = 0;
+  /// `tensor` is state that outlives the trace: what it holds when the job runs counts, not what it holds
+  /// now.
+  virtual void keep(const Tensor& tensor, const std::string& name) = 0;
 };
 
 /// Makes `tracer` take this thread's calls, nullptr for none, and gives the one before. It is not owned.

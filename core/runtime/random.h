@@ -59,6 +59,8 @@ class Generator {
     return key;
   }
   RandomKey key() const { return key_; }
+  /// How many pieces the functions below have taken, since this generator was made.
+  uint64_t host_draws() const { return host_draws_; }
 
   /// One word, float in [0, 1), integer in [0, bound), or draw of the standard normal distribution, for host
   /// code.
@@ -75,8 +77,13 @@ class Generator {
 
  private:
   double log_gamma_draw(double shape);
+  RandomKey next_on_host() {
+    ++host_draws_;
+    return next(1);
+  }
 
   RandomKey key_;
+  uint64_t host_draws_ = 0;
 };
 
 /// The calling thread's generator, used where none is given. Starts from seed 0.

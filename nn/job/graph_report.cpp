@@ -5,8 +5,10 @@
 namespace sinter::nn {
 namespace {
 
-double megabytes(size_t bytes) {
-  return static_cast<double>(bytes) / 1e6;
+/// "12.3 MB", "45.6 kB"
+std::string size_text(size_t bytes) {
+  const auto number = static_cast<double>(bytes);
+  return number < 1e6 ? fmt::format("{:.1f} kB", number / 1e3) : fmt::format("{:.1f} MB", number / 1e6);
 }
 
 std::string list(const std::vector<std::string>& lines, const char* prefix) {
@@ -25,10 +27,12 @@ std::string to_string(const GraphReport& report, const Program& program) {
   }
   std::string text = fmt::format("graph for {}, made because of {}\n", inputs, report.reason);
   text += fmt::format(
-      "  {} calls{}; {:.1f} MB for what lies between them, of which {:.1f} MB live at once; {:.1f} MB of "
-      "scratch\n",
-      stats.calls, stats.captured ? ", one launch a step" : "", megabytes(stats.arena_bytes),
-      megabytes(stats.least_arena_bytes), megabytes(stats.workspace_bytes));
+      "  {} calls{}{}; {} for what lies between them, of which {} live at once; {} of scratch\n", stats.calls,
+      stats.preparation_calls > 0
+          ? fmt::format(" and {} more when variables have changed", stats.preparation_calls)
+          : "",
+      stats.captured ? ", one launch a step" : "", size_text(stats.arena_bytes),
+      size_text(stats.least_arena_bytes), size_text(stats.workspace_bytes));
   text += "  made in";
   for (const auto& [phase, milliseconds] : report.phases)
     text += fmt::format(" {} {:.1f} ms;", phase, milliseconds);

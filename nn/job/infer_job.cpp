@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 
 #include <sinter/core/op/node.h>
 #include <sinter/nn/job/graph_report.h>
@@ -12,7 +11,16 @@
 namespace sinter::nn {
 
 struct InferJob::Compiled {
-  std::optional<ModuleSnapshot> model;  // as it is in evaluation mode
+  explicit Compiled(const ModuleBase& watched) : model(watched) {}
+
+  /// Whether it computes what the model's code would, in evaluation mode.
+  bool holds() const {
+    return settings == SettingsSnapshot() && constants.hold() && model.variables_hold() &&
+           model.called_modes_hold();
+  }
+
+  ModuleSnapshot model;
+  TracedConstants constants;
   SettingsSnapshot settings;
   GraphReport report;
   JobRandom random;
@@ -24,19 +32,20 @@ InferJob::InferJob(const ModuleBase& model, JobFunction function, const InferJob
   SINTER_CHECK(options.max_graphs > 0, "[infer_job] expected max_graphs > 0 but got {}", options.max_graphs);
   SINTER_CHECK(!options.precision || is_half(*options.precision),
                "[infer_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
+  const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a call
 }
 
 InferJob::~InferJob() = default;
 
 std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> inputs) {
-  auto compiled = std::make_unique<Compiled>();
+  auto compiled = std::make_unique<Compiled>(model_);
   GraphReport& report = compiled->report;
   for (const Tensor& input : inputs) report.inputs.push_back(input.spec());
   SINTER_CHECK(!inputs.empty(), "[infer_job] expected at least one input");
   const Device device = inputs[0].device();
 
   auto graph = std::make_unique<Graph>();
-  passes::Pipeline pipeline(options_.passes);
+  passes::Pipeline pipeline(options_.passes, "infer");
   passes::PassContext context{.training = false, .precision = options_.precision, .layout = options_.layout};
   PhaseClock clock(report.phases);
   declare_leaves(*graph, model_);
@@ -52,10 +61,12 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
     trace_function(
         tracer, model_, options_.precision ? given_float32(function_) : function_, report.inputs,
         inputs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
-        "(outside)");
+        "(outside)", compiled->model);
     SINTER_CHECK(tracer.host_effects().empty(),
                  "[infer_job] the model counts something although it is evaluated");
+    compiled->constants = TracedConstants(tracer);
   }
+  Tracer(*graph).check_nothing_is_kept();
   compiled->random.finish_trace(*graph, device);
   graph->verify();
   pipeline.dump(*graph, "traced");
@@ -72,21 +83,37 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
   return compiled;
 }
 
+std::string InferJob::reason_to_compile(std::span<const Tensor> inputs) const {
+  if (compilations_ == 0) return "the first call";
+  const auto has_them = [&](const std::unique_ptr<Compiled>& c) {
+    return same_specs(inputs, c->report.inputs);
+  };
+  const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), has_them);
+  if (found == compiled_.rend()) return "other inputs";
+  if (!(*found)->constants.hold()) return "a tensor was changed that had been taken for a constant";
+  if (!(*found)->model.variables_hold())
+    return "a variable of the model was frozen, thawed, moved, converted or added";
+  if (!(*found)->model.called_modes_hold()) return "a mode of a module outside of the model was switched";
+  return "a setting (TF32, deterministic, autotune) was switched";
+}
+
 std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
+  check_not_traced("infer_job");
   for (size_t i = 0; i < inputs.size(); ++i) {
     SINTER_CHECK(inputs[i].defined(), "[infer_job] input {} is undefined", i);
   }
   const NoGrad no_grad;
   const auto fits = [&](const std::unique_ptr<Compiled>& c) {
-    return same_specs(inputs, c->report.inputs) && c->settings == SettingsSnapshot() &&
-           c->model->variables_hold();
+    return same_specs(inputs, c->report.inputs) && c->holds();
   };
   const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), fits);
   if (found == compiled_.rend()) {
     const EvalMode eval(model_);
+    const std::string reason = reason_to_compile(inputs);
     std::unique_ptr<Compiled> made = compile(inputs);
-    made->model.emplace(model_);
-    made->report.reason = compiled_.empty() ? "the first call" : "other inputs, settings or variables";
+    made->report.reason = reason;
+    // Those whose tensors are gone will never fit again.
+    std::erase_if(compiled_, [](const auto& compiled) { return !compiled->model.tensors_hold(); });
     if (static_cast<int>(compiled_.size()) == options_.max_graphs) compiled_.erase(compiled_.begin());
     compiled_.push_back(std::move(made));
   } else {

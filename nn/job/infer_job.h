@@ -51,6 +51,11 @@ class InferJob {
                    return std::vector<Tensor>{model(inputs[0])};
                  }),
                  options) {}
+  /// The job calls the model for as long as it lives: a temporary one would be gone.
+  template <class Model>
+  requires std::derived_from<Model, ModuleBase> &&
+      (!std::is_lvalue_reference_v<Model>)explicit InferJob(Model&& model,
+                                                            const InferJobOptions& options = {}) = delete;
   /// Any function of any inputs; `model` is that whose variables it computes with.
   InferJob(const ModuleBase& model, JobFunction function, const InferJobOptions& options = {});
   ~InferJob();
@@ -72,6 +77,7 @@ class InferJob {
   struct Compiled;
 
   std::unique_ptr<Compiled> compile(std::span<const Tensor> inputs);
+  std::string reason_to_compile(std::span<const Tensor> inputs) const;
 
   const ModuleBase model_;
   JobFunction function_;

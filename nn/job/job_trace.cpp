@@ -2,6 +2,7 @@
 
 #include <sinter/core/op/dispatch.h>
 #include <sinter/nn/job/job_trace.h>
+#include <sinter/nn/job/module_snapshot.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/random_key/random_key.h>
 #include <sinter/passes/random_base.h>
@@ -9,11 +10,22 @@
 namespace sinter::nn {
 namespace {
 
+void declare_leaf(Graph& graph, const Variable& variable, const std::string& name) {
+  // Counters on the host are no part of the device's job: host effects change them.
+  if (variable.options().on_host && !variable.tensor().device().is_cpu()) return;
+  graph.memory(variable.tensor(), GraphValue::Kind::kLeaf, name);
+  if (variable.is_mixed()) graph.memory(variable.master(), GraphValue::Kind::kLeaf, name + ".master");
+}
+
 /// Tells the tracer which module is being called.
 class ScopeObserver final : public ModuleObserver {
  public:
-  ScopeObserver(Tracer& tracer, const ModuleBase& model, const std::string& elsewhere)
-      : tracer_(tracer), outer_(tracer.set_scope(elsewhere)), previous_(set_module_observer(this)) {
+  ScopeObserver(Tracer& tracer, const ModuleBase& model, const std::string& elsewhere,
+                ModuleSnapshot& snapshot)
+      : tracer_(tracer),
+        snapshot_(snapshot),
+        outer_(tracer.set_scope(elsewhere)),
+        previous_(set_module_observer(this)) {
     for (const ModuleInfo& module : model.modules()) paths_.emplace(module.id, module.path);
   }
   ~ScopeObserver() override {
@@ -25,6 +37,11 @@ class ScopeObserver final : public ModuleObserver {
 
   void enter(const void* id) override {
     const auto found = paths_.find(id);
+    if (found == paths_.end()) {
+      for (const Variable& variable : snapshot_.add_called(id)) {
+        declare_leaf(tracer_.graph(), variable, "(borrowed)." + variable.name());
+      }
+    }
     scopes_.push_back(tracer_.set_scope(found != paths_.end() ? found->second : "(borrowed)"));
     if (previous_ != nullptr) previous_->enter(id);
   }
@@ -36,6 +53,7 @@ class ScopeObserver final : public ModuleObserver {
 
  private:
   Tracer& tracer_;
+  ModuleSnapshot& snapshot_;
   std::string outer_;
   ModuleObserver* previous_;
   std::map<const void*, std::string> paths_;
@@ -55,22 +73,13 @@ JobFunction given_float32(JobFunction function) {
 }
 
 void declare_leaves(Graph& graph, const ModuleBase& model) {
-  for (const Parameter& parameter : model.parameters()) {
-    graph.memory(parameter.tensor(), GraphValue::Kind::kLeaf, parameter.name());
-    if (parameter.is_mixed()) {
-      graph.memory(parameter.master(), GraphValue::Kind::kLeaf, parameter.name() + ".master");
-    }
-  }
-  for (const Buffer& buffer : model.buffers()) {
-    // Counters on the host are no part of the device's job: host effects change them.
-    if (buffer.options().on_host && !buffer.tensor().device().is_cpu()) continue;
-    graph.memory(buffer.tensor(), GraphValue::Kind::kLeaf, buffer.name());
-  }
+  for (const Parameter& parameter : model.parameters()) declare_leaf(graph, parameter, parameter.name());
+  for (const Buffer& buffer : model.buffers()) declare_leaf(graph, buffer, buffer.name());
 }
 
 void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
                     std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere) {
+                    const std::string& elsewhere, ModuleSnapshot& snapshot) {
   Graph& graph = tracer.graph();
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -79,7 +88,7 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
   }
   std::vector<Tensor> results;
   {
-    const ScopeObserver observer(tracer, model, elsewhere);
+    const ScopeObserver observer(tracer, model, elsewhere, snapshot);
     results = function(inputs);
   }
   for (const Tensor& result : results) {
@@ -90,12 +99,21 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
   tracer.check_changed_are_held();
 }
 
+void check_not_traced(const char* job) {
+  SINTER_CHECK(call_tracer() == nullptr,
+               "[{}] a job cannot run while another job is traced: call the model itself there", job);
+}
+
 void JobRandom::finish_trace(Graph& graph, Device device) {
   blocks_ = default_generator().key().offset - start_.offset;
+  SINTER_CHECK(
+      default_generator().host_draws() == host_draws_,
+      "[trace] the traced code drew random numbers on the host, which would be the same in every run; "
+      "draw them with ops, such as dropout, or outside of the job and give them to it as an input");
   default_generator() = Generator(start_);
   const Untraced untraced;
   const Tensor base = ops::random_key(start_, device);
-  if (passes::rebase_random_keys(graph, base, start_) > 0) base_ = base;
+  if (passes::rebase_random_keys(graph, base, start_, blocks_) > 0) base_ = base;
 }
 
 void JobRandom::begin_run() {

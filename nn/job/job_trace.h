@@ -2,10 +2,13 @@
 // generator.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/graph/tracer.h>
@@ -13,6 +16,8 @@
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
+
+class ModuleSnapshot;
 
 /// What a job computes: tensors from tensors.
 using JobFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -26,10 +31,29 @@ void declare_leaves(Graph& graph, const ModuleBase& model);
 
 /// Calls `function` on traced inputs of `specs`, called `names`, and makes its results the outputs of the
 /// graph. Nodes are said to come from the module in whose call they were made, "layer1.0.conv1", or from
-/// `elsewhere` outside of modules.
+/// `elsewhere` outside of modules. Modules that are called but are not the model's go to `snapshot`, and
+/// their variables become leaves. Throws InvalidArgument, beside what the code throws, for tensors that are
+/// changed in place although they are made anew in every call.
 void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& function,
                     std::span<const TensorSpec> specs, std::span<const std::string> names,
-                    const std::string& elsewhere);
+                    const std::string& elsewhere, ModuleSnapshot& snapshot);
+
+/// Throws InvalidArgument, which names `job`, while this thread traces another job.
+void check_not_traced(const char* job);
+
+/// What calls of a trace read that ran at once, and whether it is still what they read.
+class TracedConstants {
+ public:
+  TracedConstants() = default;
+  explicit TracedConstants(const Tracer& tracer) : read_(tracer.constants()) {}
+  bool hold() const {
+    return std::ranges::all_of(read_,
+                               [](const auto& entry) { return entry.first->version() == entry.second; });
+  }
+
+ private:
+  std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> read_;
+};
 
 /// The keys of a job's random numbers, which the thread's generator gives anew at every run.
 class JobRandom {
@@ -38,13 +62,15 @@ class JobRandom {
   JobRandom() : start_(default_generator().key()) {}
 
   /// Sets the generator back to where it stood, since a trace is no run, and lets the keys in `graph` follow
-  /// a tensor of this object.
+  /// a tensor of this object. Throws InvalidArgument for numbers that no run could draw anew: those that host
+  /// code drew, and those of another generator.
   void finish_trace(Graph& graph, Device device);
   /// Writes the generator's key for one run and moves the generator on as eager code would have done.
   void begin_run();
 
  private:
   RandomKey start_;
+  uint64_t host_draws_ = default_generator().host_draws();
   uint64_t blocks_ = 0;  // that a run uses up
   Tensor base_;          // undefined: nothing is drawn
 };

@@ -4,24 +4,60 @@
 #include <sinter/nn/module/module_node_internal.h>
 
 namespace sinter::nn {
+namespace {
 
-ModuleSnapshot::ModuleSnapshot(const ModuleBase& model) {
-  ModuleBase::Node::walk(model.node_, [this](const std::shared_ptr<ModuleBase::Node>& node) {
-    modes_.emplace_back(node, node->training);
-    for (const auto& [variable, is_parameter] : node->entries) {
-      entries_.push_back({variable, variable.tensor(), variable.master(), variable.tensor().requires_grad()});
-    }
-  });
+size_t members_of(const auto& node) {
+  return node.entries.size() + node.children.size() + node.borrowed.size();
 }
 
-bool ModuleSnapshot::modes_hold() const {
-  return std::ranges::all_of(modes_, [](const auto& mode) { return mode.first->training == mode.second; });
+}  // namespace
+
+ModuleSnapshot::Part ModuleSnapshot::part_of(const std::shared_ptr<ModuleBase::Node>& node) {
+  return {node, node->training, members_of(*node)};
+}
+
+ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters) {
+  ModuleBase::Node::walk(model.node_, [this](const std::shared_ptr<ModuleBase::Node>& node) {
+    own_.push_back(part_of(node));
+    for (const auto& [variable, is_parameter] : node->entries) add(variable);
+  });
+  for (const Parameter& parameter : parameters) add(parameter);
+}
+
+std::vector<Variable> ModuleSnapshot::add_called(const void* id) {
+  const auto is_it = [id](const Part& part) { return part.node.get() == id; };
+  if (std::ranges::any_of(own_, is_it) || std::ranges::any_of(called_, is_it)) return {};
+  // Nobody but its handles changes it, and they are not constant.
+  auto* const node = const_cast<ModuleBase::Node*>(static_cast<const ModuleBase::Node*>(id));
+  called_.push_back(part_of(node->shared_from_this()));
+  std::vector<Variable> variables;
+  for (const auto& [variable, is_parameter] : node->entries) {
+    add(variable);
+    variables.push_back(variable);
+  }
+  return variables;
+}
+
+void ModuleSnapshot::add(const Variable& variable) {
+  entries_.push_back({variable, variable.tensor(), variable.master(), variable.tensor().requires_grad()});
+}
+
+bool ModuleSnapshot::modes_hold(const std::vector<Part>& parts) {
+  return std::ranges::all_of(parts, [](const Part& part) { return part.node->training == part.training; });
 }
 
 bool ModuleSnapshot::variables_hold() const {
+  const auto has_same_members = [](const Part& part) { return members_of(*part.node) == part.members; };
+  return tensors_hold() && std::ranges::all_of(own_, has_same_members) &&
+         std::ranges::all_of(called_, has_same_members) &&
+         std::ranges::all_of(entries_, [](const Entry& entry) {
+           return entry.tensor.requires_grad() == entry.requires_grad;
+         });
+}
+
+bool ModuleSnapshot::tensors_hold() const {
   return std::ranges::all_of(entries_, [](const Entry& entry) {
-    return entry.variable.tensor().is_same(entry.tensor) && entry.variable.master().is_same(entry.master) &&
-           entry.tensor.requires_grad() == entry.requires_grad;
+    return entry.variable.tensor().is_same(entry.tensor) && entry.variable.master().is_same(entry.master);
   });
 }
 

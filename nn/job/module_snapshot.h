@@ -2,31 +2,48 @@
 #pragma once
 
 #include <memory>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
 
-/// The modes of a model and of all modules in it, and which tensors its variables hold, at one moment.
+/// The modes of modules, what they are made of, and which tensors their variables hold, at one moment.
 class ModuleSnapshot {
  public:
-  explicit ModuleSnapshot(const ModuleBase& model);
+  /// Of a model and all modules in it, and of parameters that need not be among theirs.
+  explicit ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters = {});
+  /// Also of a module outside of the model that the traced code called; `id` is that of ModuleInfo. Gives its
+  /// variables, none if it is known already.
+  std::vector<Variable> add_called(const void* id);
 
-  /// Whether all of it is still so: no mode was switched, nothing frozen or thawed, moved or converted.
-  /// Values may have changed.
+  /// Whether all of it is still so: no mode was switched, no member added, nothing frozen or thawed, moved or
+  /// converted. Values may have changed.
   bool holds() const { return modes_hold() && variables_hold(); }
-  bool modes_hold() const;
+  bool modes_hold() const { return modes_hold(own_) && called_modes_hold(); }
+  /// Of the modules outside of the model only.
+  bool called_modes_hold() const { return modes_hold(called_); }
   bool variables_hold() const;
+  /// Whether the tensors are still those: once exchanged, they do not come back.
+  bool tensors_hold() const;
 
  private:
+  struct Part {
+    std::shared_ptr<ModuleBase::Node> node;
+    bool training;
+    size_t members;
+  };
   struct Entry {
     Variable variable;
     Tensor tensor, master;
     bool requires_grad;
   };
-  std::vector<std::pair<std::shared_ptr<ModuleBase::Node>, bool>> modes_;
+  static bool modes_hold(const std::vector<Part>& parts);
+  static Part part_of(const std::shared_ptr<ModuleBase::Node>& node);
+  void add(const Variable& variable);
+
+  std::vector<Part> own_, called_;
   std::vector<Entry> entries_;
 };
 

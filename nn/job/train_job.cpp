@@ -41,13 +41,15 @@ class LentGradients {
 }  // namespace
 
 struct TrainJob::Compiled {
-  explicit Compiled(const ModuleBase& watched) : model(watched) {}
+  Compiled(const ModuleBase& watched, const std::vector<Parameter>& parameters)
+      : model(watched, parameters) {}
 
   ModuleSnapshot model;
   SettingsSnapshot settings;
   Part part;
   std::vector<bool> sums;  // which parameters have a sum of gradients behind it
-  uint64_t optimizer_revision = 0;
+  TracedConstants constants;
+  uint64_t optimizer_revision = 0, ema_revision = 0;
   std::vector<Tensor> scaler_tensors;
   GraphReport report;
   JobRandom random;
@@ -62,6 +64,7 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
   SINTER_CHECK(options.clip >= 0.0, "[train_job] expected a clip >= 0 but got {}", options.clip);
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
+  const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
                "[train_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
@@ -83,6 +86,10 @@ TrainJob::Part TrainJob::next_part() const {
 const Tensor& TrainJob::sum_of(size_t parameter, const TensorSpec& spec) {
   sums_.resize(std::max(sums_.size(), parameter + 1));
   Tensor& sum = sums_[parameter];
+  SINTER_CHECK(calls_of_series_ == 0 || !sum.defined() || sum.spec() == spec,
+               "[train_job] a parameter that was {} is {} now, in the middle of the {} calls that make one "
+               "update; convert or move the model between updates, or call restart_series()",
+               sum.spec(), spec, options_.accumulate);
   if (!sum.defined() || sum.spec() != spec) {
     const Untraced untraced;
     sum = ops::zeros(spec.shape, spec.dtype, spec.device);
@@ -101,16 +108,19 @@ void TrainJob::make_mixed() const {
   if (!is_mixed) model_.to_mixed(*options_.precision);
 }
 
-void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs) const {
+void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
+                             ModuleSnapshot& snapshot) const {
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
-  if (!options_.precision) return trace_function(tracer, model_, function_, inputs, names, "(loss)");
+  if (!options_.precision) {
+    return trace_function(tracer, model_, function_, inputs, names, "(loss)", snapshot);
+  }
   // The model's code sees float32; the casts that show it are taken out again by the pass.
   VariableStandIns stand_ins;
   for (const Parameter& parameter : model_.parameters()) {
     if (parameter.is_mixed()) stand_ins.set(parameter, ops::cast(parameter.working(), DType::kFloat32));
   }
-  trace_function(tracer, model_, given_float32(function_), inputs, names, "(loss)");
+  trace_function(tracer, model_, given_float32(function_), inputs, names, "(loss)", snapshot);
 }
 
 void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled) {
@@ -131,6 +141,14 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     sums[&graph.memory(tensor, GraphValue::Kind::kLeaf, parameters[i].name())] = sum;
   }
   const std::vector<LeafGradient> gradients = differentiate(tracer, scaled, {}, std::move(sums));
+  const auto belongs_here = [&](const LeafGradient& gradient) {
+    return std::ranges::any_of(parameters, [&](const Parameter& parameter) {
+      return parameter.tensor().storage() == gradient.leaf->tensor.storage();
+    });
+  };
+  SINTER_CHECK(
+      std::ranges::any_of(gradients, belongs_here),
+      "[train_job] the loss depends on none of the optimiser's parameters: a step would train nothing");
   const NoGrad no_grad;
   tracer.set_scope("(update)");
   const LentGradients lent(parameters);
@@ -166,22 +184,19 @@ void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
     tracer.set_scope("(average)");
     options_.ema->update();
   }
-  for (const auto& [name, tensor] : optimizer_.tensors()) {
-    tracer.graph().memory(tensor, GraphValue::Kind::kLeaf, name);
-  }
 }
 
 std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec> inputs,
                                                       double learning_rate, std::span<const Tensor> data) {
   if (options_.precision) make_mixed();
-  auto compiled = std::make_unique<Compiled>(model_);
+  auto compiled = std::make_unique<Compiled>(model_, optimizer_.parameters());
   compiled->report.inputs.assign(inputs.begin(), inputs.end());
   compiled->part = next_part();
   const std::vector<Parameter> parameters = optimizer_.parameters();
   const Device device = parameters.front().tensor().device();
 
   auto graph = std::make_unique<Graph>();
-  passes::Pipeline pipeline(options_.passes);
+  passes::Pipeline pipeline(options_.passes, "train");
   passes::PassContext context{.precision = options_.precision, .layout = options_.layout};
   PhaseClock clock(compiled->report.phases);
   declare_leaves(*graph, model_);
@@ -196,8 +211,10 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   }
   {
     Tracer tracer(*graph);
-    trace_forward(tracer, inputs);
+    trace_forward(tracer, inputs, compiled->model);
+    tracer.check_nothing_is_kept();
     compiled->host_effects = tracer.host_effects();
+    compiled->constants = TracedConstants(tracer);
   }
   SINTER_CHECK(!graph->outputs().empty() && graph->outputs()[0].value->spec.shape.numel() == 1,
                "[train_job] expected a loss of one element but got {}",
@@ -226,6 +243,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   clock.finish("step passes");
   compiled->report.passes = pipeline.reports();
   compiled->optimizer_revision = optimizer_.revision();
+  if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
 
   compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
   clock.finish("kernels and memory");
@@ -233,14 +251,19 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   return compiled;
 }
 
+bool TrainJob::owners_hold(const Compiled& compiled) const {
+  return (!compiled.part.last || compiled.optimizer_revision == optimizer_.revision()) &&
+         (options_.scaler == nullptr || options_.scaler->owns(compiled.scaler_tensors)) &&
+         (options_.ema == nullptr || compiled.ema_revision == options_.ema->revision());
+}
+
 TrainJob::Compiled* TrainJob::find_compiled(std::span<const TensorSpec> inputs,
                                             std::span<const Tensor> data) {
   const Part part = next_part();
   const auto fits = [&](const std::unique_ptr<Compiled>& c) {
     return std::ranges::equal(inputs, c->report.inputs) && c->part == part &&
-           c->settings == SettingsSnapshot() && (data.empty() || !c->wants_data) &&
-           (!part.last || c->optimizer_revision == optimizer_.revision()) &&
-           (options_.scaler == nullptr || options_.scaler->owns(c->scaler_tensors)) && c->model.holds();
+           c->settings == SettingsSnapshot() && (data.empty() || !c->wants_data) && owners_hold(*c) &&
+           c->constants.hold() && c->model.holds();
   };
   const auto found = std::find_if(compiled_.rbegin(), compiled_.rend(), fits);
   if (found == compiled_.rend()) return nullptr;
@@ -249,22 +272,24 @@ TrainJob::Compiled* TrainJob::find_compiled(std::span<const TensorSpec> inputs,
 }
 
 std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) const {
-  if (compiled_.empty()) return "the first step";
+  if (compiled_.empty()) return compilations_ == 0 ? "the first step" : "the ones before fitted no more";
   const Compiled& last = *compiled_.back();
+  if (inputs.size() != last.report.inputs.size())
+    return fmt::format("it has {} inputs and had {}", inputs.size(), last.report.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (i < last.report.inputs.size() && inputs[i] == last.report.inputs[i]) continue;
-    return fmt::format(
-        "input {} is {} and was {}", i, inputs[i],
-        i < last.report.inputs.size() ? sinter::to_string(last.report.inputs[i]) : "not there");
+    if (inputs[i] != last.report.inputs[i])
+      return fmt::format("input {} is {} and was {}", i, inputs[i], last.report.inputs[i]);
   }
   if (!(last.part == next_part())) return "another part of the calls that make one update";
   if (!last.model.modes_hold()) return "a mode of the model was switched";
-  if (!last.model.variables_hold()) return "a parameter of the model was frozen, thawed, moved or converted";
+  if (!last.model.variables_hold())
+    return "a variable of the model was frozen, thawed, moved, converted or added";
+  if (!last.constants.hold()) return "a tensor was changed that had been taken for a constant";
   if (last.optimizer_revision != optimizer_.revision())
     return "an option or the state of the optimiser was exchanged";
   if (!(last.settings == SettingsSnapshot())) return "a setting (TF32, deterministic, autotune) was switched";
   if (last.wants_data) return "its passes had not been checked on data";
-  return "the state of the scaler was exchanged";
+  return "the state of the scaler or of the average was exchanged";
 }
 
 TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, double learning_rate,
@@ -276,8 +301,7 @@ TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, d
   try {
     std::unique_ptr<Compiled> made = compile(inputs, learning_rate, data);
     made->report.reason = reason;
-    if (static_cast<int>(compiled_.size()) == options_.max_graphs) compiled_.erase(compiled_.begin());
-    compiled_.push_back(std::move(made));
+    keep(std::move(made));
   } catch (...) {
     default_generator() = Generator(before);
     throw;
@@ -285,14 +309,38 @@ TrainJob::Compiled& TrainJob::compiled_for(std::span<const TensorSpec> inputs, d
   return *compiled_.back();
 }
 
+void TrainJob::keep(std::unique_ptr<Compiled> made) {
+  // Those whose tensors are gone will never fit again.
+  std::erase_if(compiled_, [this](const std::unique_ptr<Compiled>& compiled) {
+    return !owners_hold(*compiled) || !compiled->model.tensors_hold();
+  });
+  const int parts = std::min(options_.accumulate, 3);  // the first calls of series, those between, the last
+  const int most = options_.max_graphs * parts;
+  if (static_cast<int>(compiled_.size()) >= most) {
+    compiled_.erase(compiled_.begin());
+    if (++thrown_out_ == 2 * most) {
+      log::warning(
+          "[train_job] graphs are made again and again, since more than {} sets of shapes and modes come in "
+          "turn; give steps fewer shapes, or raise max_graphs",
+          options_.max_graphs);
+    }
+  }
+  compiled_.push_back(std::move(made));
+}
+
 void TrainJob::prepare(std::span<const TensorSpec> inputs) {
   compiled_for(inputs, 0.0, {});
 }
 
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
+  check_not_traced("train_job");
   std::vector<TensorSpec> specs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     SINTER_CHECK(inputs[i].defined(), "[train_job] input {} is undefined", i);
+    SINTER_CHECK(!inputs[i].requires_grad(),
+                 "[train_job] input {} asks for a gradient, which no job gives: detach() it, or compute it "
+                 "within the job",
+                 i);
     specs.push_back(inputs[i].spec());
   }
   Compiled& compiled = compiled_for(specs, learning_rate, inputs);

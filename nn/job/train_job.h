@@ -41,8 +41,8 @@ struct TrainJobOptions {
   /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
   passes::PipelineOptions passes = {};
   ProgramOptions program = {};
-  /// How many graphs are kept: one for each set of input shapes and modes that was met. The one that was not
-  /// used for longest goes.
+  /// How many graphs are kept, or with `accumulate` how many sets of them: one for each set of input shapes
+  /// and modes that was met. The one that was not used for longest goes.
   int max_graphs = 8;
 };
 
@@ -81,6 +81,11 @@ class TrainJob {
                    return std::vector<Tensor>{loss(output, inputs[1]), output};
                  }),
                  optimizer, options) {}
+  /// The job calls the model for as long as it lives: a temporary one would be gone.
+  template <class Model, class Loss>
+  requires std::derived_from<Model, ModuleBase> &&
+      (!std::is_lvalue_reference_v<Model>)TrainJob(Model&& model, Loss loss, Optimizer& optimizer,
+                                                   const TrainJobOptions& options = {}) = delete;
   /// A step of any function of any inputs. Its first result is the loss, a tensor of one element; outputs()
   /// gives the others. `model` is that whose modes are watched and whose parts name the calls in dumps.
   TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
@@ -96,6 +101,9 @@ class TrainJob {
     return step(std::span<const Tensor>(inputs.begin(), inputs.size()), learning_rate);
   }
   Tensor step(std::span<const Tensor> inputs, double learning_rate);
+  /// Forgets the gradients of a series of calls that is not complete (TrainJobOptions::accumulate): the next
+  /// call is the first of a series. After an epoch whose last series was short, or where a state was loaded.
+  void restart_series() { calls_of_series_ = 0; }
 
   /// Makes the graph for inputs of these specs, if it is not there, so that the first step() need not.
   /// Changes nothing that training depends on.
@@ -112,7 +120,7 @@ class TrainJob {
   /// The passes and what each did, what was almost done and why it was not, kernels, memory, compile times,
   /// and why there are several graphs.
   std::string report() const;
-  /// The program of the last step; throws InvalidArgument before the first.
+  /// The program of the last step or prepare(); throws InvalidArgument before the first.
   const Program& program() const;
   int64_t compilations() const { return compilations_; }
 
@@ -128,6 +136,9 @@ class TrainJob {
   };
   Part next_part() const;
   const Tensor& sum_of(size_t parameter, const TensorSpec& spec);
+  /// Whether the optimiser, the scaler and the average still have the tensors that a graph was made for.
+  bool owners_hold(const Compiled& compiled) const;
+  void keep(std::unique_ptr<Compiled> made);
   Compiled* find_compiled(std::span<const TensorSpec> inputs, std::span<const Tensor> data);
   std::string reason_to_compile(std::span<const TensorSpec> inputs) const;
   /// `data` are inputs of a step that passes can be checked on, or none.
@@ -138,7 +149,7 @@ class TrainJob {
   void trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled);
   void trace_update(Tracer& tracer, double learning_rate) const;
   void make_mixed() const;
-  void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs) const;
+  void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, ModuleSnapshot& snapshot) const;
 
   const ModuleBase model_;
   JobFunction function_;
@@ -151,6 +162,7 @@ class TrainJob {
   std::vector<bool> summed_;  // which of them the present series has
   int calls_of_series_ = 0;
   int64_t compilations_ = 0;
+  int thrown_out_ = 0;  // graphs, for want of room
 };
 
 }  // namespace sinter::nn

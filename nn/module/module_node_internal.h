@@ -17,7 +17,7 @@ namespace sinter::nn {
 /// The name of a class without its namespaces: "Conv2d".
 std::string type_name(const std::type_info& type);
 
-struct ModuleBase::Node {
+struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   struct Entry {
     Variable variable;
     bool is_parameter;

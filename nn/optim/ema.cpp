@@ -113,6 +113,7 @@ void Ema::load_state(const State& state) {
   }
   updates_ = static_cast<int64_t>(count->second.item());
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].average = averages[i];
+  ++revision_;
 }
 
 State Ema::state() const {

@@ -36,9 +36,11 @@ class Ema {
   /// the device. Call it after the optimiser's step. Throws InvalidArgument if a parameter has changed its
   /// dtype or device since the start: make the Ema of a model that is where it trains.
   void update();
-  /// For jobs, which repeat an update() that was traced: sets the share that the repeated update keeps; and
-  /// all tensors of its own that an update reads or changes, with names.
+  /// For jobs, which repeat an update() that was traced: sets the share that the repeated update keeps; all
+  /// tensors of its own that an update reads or changes, with names.
   void set_decay();
+  /// Another number whenever load_state() has exchanged them.
+  uint64_t revision() const { return revision_; }
   std::vector<std::pair<std::string, Tensor>> tensors();
   /// Updates so far.
   int64_t updates() const { return updates_; }
@@ -68,6 +70,7 @@ class Ema {
   Tensor rate_;  // 1 - decay, a float64 scalar on the device
   double rate_value_ = 0.0;
   Tensor minus_one_;  // the factor on "gradients"
+  uint64_t revision_ = 0;
 };
 
 }  // namespace sinter::nn

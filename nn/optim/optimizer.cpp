@@ -238,6 +238,9 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
   place_counts(*device);
   place_mask();
   untraced.reset();
+  if (CallTracer* const tracer = call_tracer()) {
+    for (const auto& [name, tensor] : this->tensors()) tracer->keep(tensor, name);
+  }
   const Tensor factor = make_factor();
   ops::advance_steps(counts_, mask_tensor_, factor);
   for (auto& [slots, options] : updates) {

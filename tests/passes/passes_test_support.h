@@ -10,6 +10,7 @@
 
 #include <sinter/core/graph/tracer.h>
 #include <sinter/nn/job/job_trace.h>
+#include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/nn.h>
 #include <sinter/passes/passes.h>
 
@@ -27,7 +28,8 @@ inline std::unique_ptr<Graph> traced(const nn::ModuleBase& model, const nn::JobF
     specs.push_back({shape, dtype, Device::cpu()});
     names.push_back(std::string(1, static_cast<char>('x' + names.size())));
   }
-  nn::trace_function(tracer, model, function, specs, names, "");
+  nn::ModuleSnapshot snapshot(model);
+  nn::trace_function(tracer, model, function, specs, names, "", snapshot);
   return graph;
 }
 

@@ -215,7 +215,7 @@ TEST_F(SimplePassTest, KeysFollowTheirBase) {
     graph_->add_output(tracer.use_of(ops::dropout(x, 0.5, generator)));
   }
   const Tensor base = ops::random_key(start, Device::cpu());
-  EXPECT_EQ(rebase_random_keys(*graph_, base, start), 2u);
+  EXPECT_EQ(rebase_random_keys(*graph_, base, start, 4), 2u);
   graph_->verify();
   Program program(std::move(graph_), Device::cpu());
   const Tensor x = Tensor::full({2, 3}, 1.0);
@@ -230,7 +230,9 @@ TEST_F(SimplePassTest, KeysFollowTheirBase) {
 }
 
 TEST_F(SimplePassTest, KeysOfOtherGeneratorsAreRefused) {
-  for (Generator generator : {Generator(RandomKey{43, 1000}), Generator(RandomKey{42, 999})}) {
+  // The last is that of a generator which has the thread's seed, while the thread's draws nothing.
+  for (Generator generator :
+       {Generator(RandomKey{43, 1000}), Generator(RandomKey{42, 999}), Generator(RandomKey{42, 1000})}) {
     Graph graph;
     {
       Tracer tracer(graph);
@@ -238,7 +240,7 @@ TEST_F(SimplePassTest, KeysOfOtherGeneratorsAreRefused) {
       ops::dropout(tracer.tensor(graph.add_input(input_.spec, "x")), 0.5, generator);
     }
     const RandomKey start{42, 1000};
-    EXPECT_EQ(message_of([&] { rebase_random_keys(graph, ops::random_key(start, Device::cpu()), start); }),
+    EXPECT_EQ(message_of([&] { rebase_random_keys(graph, ops::random_key(start, Device::cpu()), start, 0); }),
               "[trace] drop1 draws random numbers from a generator of its own, which a job cannot advance "
               "from step "
               "to step; use the thread's (manual_seed)");
@@ -247,7 +249,7 @@ TEST_F(SimplePassTest, KeysOfOtherGeneratorsAreRefused) {
 
 TEST_F(SimplePassTest, AGraphWithoutKeysGetsNoBase) {
   const RandomKey start{42, 1000};
-  EXPECT_EQ(rebase_random_keys(*graph_, ops::random_key(start, Device::cpu()), start), 0u);
+  EXPECT_EQ(rebase_random_keys(*graph_, ops::random_key(start, Device::cpu()), start, 0), 0u);
   EXPECT_TRUE(graph_->memories().empty());
 }
 
