@@ -133,7 +133,8 @@ std::string differences(const Trainer& a, const Trainer& b) {
   return text + (first.values == second.values ? "" : "random numbers");
 }
 
-/// Trains one eagerly and one by `by_job(step)`, on every device, and compares every loss and all that is left.
+/// Trains one eagerly and one by `by_job(step)`, on every device, and compares every loss and all that is
+/// left.
 void expect_alike(TrainerOptions options, int steps, const std::function<bool(int)>& by_job,
                   const std::function<Batch(int)>& batch_of) {
   const Deterministic deterministic;
@@ -145,8 +146,8 @@ void expect_alike(TrainerOptions options, int steps, const std::function<bool(in
       const Batch data = batch_of(i);
       const Tensor expected = eager.step(data, false, rate), got = other.step(data, by_job(i), rate);
       ASSERT_TRUE(same_bits(expected, got))
-          << "step " << i << " on " << device << ": " << expected.item() << " and " << got.item();
-      ASSERT_EQ(differences(eager, other), "") << "behind step " << i << " on " << device;
+          << "step " << i << " on " << to_string(device) << ": " << expected.item() << " and " << got.item();
+      ASSERT_EQ(differences(eager, other), "") << "behind step " << i << " on " << to_string(device);
     }
   }
 }
@@ -234,7 +235,7 @@ TEST(JobLife, AMomentumThatMovesMakesNoMoreGraphs) {
         trainer->step(data, trainer == &with_job);
       }
     }
-    EXPECT_EQ(differences(eager, with_job), "") << device;
+    EXPECT_EQ(differences(eager, with_job), "") << to_string(device);
     EXPECT_EQ(with_job.job->compilations(), 2) << with_job.job->report();
   }
 }
