@@ -7,7 +7,7 @@
 namespace sinter {
 
 uint32_t Generator::word() {
-  const RandomKey key = next_on_host();
+  const RandomKey key = next_on_host(1);
   return philox(key.seed, key.offset).words[0];
 }
 
@@ -17,7 +17,7 @@ uint64_t Generator::below(uint64_t bound) {
   // favoured.
   const uint64_t threshold = (0 - bound) % bound;
   for (;;) {
-    const RandomKey key = next_on_host();
+    const RandomKey key = next_on_host(1);
     const PhiloxBlock block = philox(key.seed, key.offset);
     const uint64_t value = (uint64_t{block.words[0]} << 32) | block.words[1];
     if (value >= threshold) return value % bound;
@@ -26,7 +26,7 @@ uint64_t Generator::below(uint64_t bound) {
 
 double Generator::normal() {
   // Box and Muller (1958), with 53-bit uniforms so that the tails reach beyond 8 deviations.
-  const RandomKey key = next_on_host();
+  const RandomKey key = next_on_host(1);
   const PhiloxBlock block = philox(key.seed, key.offset);
   const uint64_t first = (uint64_t{block.words[0]} << 32) | block.words[1];
   const uint64_t second = (uint64_t{block.words[2]} << 32) | block.words[3];
@@ -39,7 +39,7 @@ double Generator::log_gamma_draw(double shape) {
   SINTER_CHECK(shape > 0 && std::isfinite(shape), "[random] expected a positive, finite shape but got {}",
                shape);
   const auto log_uniform = [this] {
-    const RandomKey key = next_on_host();
+    const RandomKey key = next_on_host(1);
     const PhiloxBlock block = philox(key.seed, key.offset);
     const uint64_t bits = (uint64_t{block.words[0]} << 32) | block.words[1];
     return std::log((static_cast<double>(bits >> 11) + 1.0) * 0x1p-53);  // of a number in (0, 1]

@@ -58,9 +58,14 @@ class Generator {
     key_.offset += (static_cast<uint64_t>(count) + 3) / 4;
     return key;
   }
-  RandomKey key() const { return key_; }
-  /// How many pieces the functions below have taken, since this generator was made.
+  /// The same, for elements that host code computes.
+  RandomKey next_on_host(int64_t count) {
+    ++host_draws_;
+    return next(count);
+  }
+  /// How often that was asked for, by the functions below too, since this generator was made.
   uint64_t host_draws() const { return host_draws_; }
+  RandomKey key() const { return key_; }
 
   /// One word, float in [0, 1), integer in [0, bound), or draw of the standard normal distribution, for host
   /// code.
@@ -77,10 +82,6 @@ class Generator {
 
  private:
   double log_gamma_draw(double shape);
-  RandomKey next_on_host() {
-    ++host_draws_;
-    return next(1);
-  }
 
   RandomKey key_;
   uint64_t host_draws_ = 0;

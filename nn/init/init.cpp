@@ -30,7 +30,7 @@ Tensor fill_pairs(const Shape& shape, Generator& generator, const Draw& draw) {
   float* const values = made.data<float>();
   const int64_t count = shape.numel();
   const int64_t blocks = (count + 1) / 2;
-  const RandomKey key = generator.next(4 * blocks);
+  const RandomKey key = generator.next_on_host(4 * blocks);
   parallel_for(blocks, kBlocksPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const auto [even, odd] = draw(uniform_pair(philox(key.seed, key.offset + static_cast<uint64_t>(b))));

@@ -93,7 +93,7 @@ void Optimizer::prepare(Slot& slot) {
         "[{}] parameter '{}' is {} but was {} in an earlier step; move the model before the first step", tag_,
         slot.parameter.name(), spec, buffer.spec());
   }
-  if (!slot.buffers.empty()) return;
+  if (slot.buffers.size() == buffer_names_.size()) return;
   std::vector<Tensor> buffers;  // all of them or, when memory runs out, none
   for (size_t i = 0; i < buffer_names_.size(); ++i) {
     buffers.push_back(ops::zeros(spec.shape, spec.dtype, spec.device));

@@ -144,9 +144,8 @@ TEST(JobWatch, ModulesOutsideOfTheModelAreWatched) {
   const auto loss = [&](const Tensor& x) { return ops::mean(ops::square(student(x) - teacher(x))); };
   const auto expect_eager_loss = [&](TrainJob& job, int seed) {
     const Tensor x = images(seed);
-    const NoGrad no_grad;
     const State before = student.state(), teachers = teacher.state();
-    const Tensor expected = loss(x);
+    const Tensor expected = loss(x).detach();
     student.load_state(before);
     teacher.load_state(teachers);
     EXPECT_TRUE(same_bits(job.step({x}, 0.1), expected)) << seed;
@@ -329,7 +328,7 @@ TEST(JobWatch, AccumulationHasRoomForAllPartsOfItsSeries) {
     const int64_t size = 3 + i / 4 % 3;
     job.step(floats({size, 4}, i), labels(size, 3, i), 0.1);
   }
-  EXPECT_EQ(job.compilations(), 9);
+  EXPECT_EQ(job.compilations(), 9) << job.report();
 }
 
 }  // namespace
