@@ -243,6 +243,10 @@ class Machine {
     push_number(static_cast<int64_t>(value));
   }
 
+  void global() {
+    const std::string_view module = line();
+    push_global(module, line());
+  }
   void stack_global() {
     const PickleValue name = pop(), module = pop();
     if (!is_string(name) || !is_string(module)) fail("expected a module and a name");
@@ -282,128 +286,64 @@ class Machine {
 };
 
 // The names of opcodes are pickletools'.
+// clang-format off
 bool Machine::step_strings(uint8_t opcode) {
   switch (opcode) {
-    case 'T':
-      push_signed_bytes(number<int32_t>());
-      return true;  // BINSTRING
-    case 'U':
-      push_bytes(Kind::kBytes, number<uint8_t>());
-      return true;  // SHORT_BINSTRING
-    case 'B':
-      push_bytes(Kind::kBytes, number<uint32_t>());
-      return true;  // BINBYTES
-    case 'C':
-      push_bytes(Kind::kBytes, number<uint8_t>());
-      return true;  // SHORT_BINBYTES
-    case 0x8e:
-      push_bytes(Kind::kBytes, number<uint64_t>());
-      return true;  // BINBYTES8
-    case 0x96:
-      push_bytes(Kind::kBytes, number<uint64_t>());
-      return true;  // BYTEARRAY8
-    case 'X':
-      push_bytes(Kind::kText, number<uint32_t>());
-      return true;  // BINUNICODE
-    case 0x8c:
-      push_bytes(Kind::kText, number<uint8_t>());
-      return true;  // SHORT_BINUNICODE
-    case 0x8d:
-      push_bytes(Kind::kText, number<uint64_t>());
-      return true;  // BINUNICODE8
-    default:
-      return false;
+    case 'T': push_signed_bytes(number<int32_t>()); return true;           // BINSTRING
+    case 'U': push_bytes(Kind::kBytes, number<uint8_t>()); return true;    // SHORT_BINSTRING
+    case 'B': push_bytes(Kind::kBytes, number<uint32_t>()); return true;   // BINBYTES
+    case 'C': push_bytes(Kind::kBytes, number<uint8_t>()); return true;    // SHORT_BINBYTES
+    case 0x8e: push_bytes(Kind::kBytes, number<uint64_t>()); return true;  // BINBYTES8
+    case 0x96: push_bytes(Kind::kBytes, number<uint64_t>()); return true;  // BYTEARRAY8
+    case 'X': push_bytes(Kind::kText, number<uint32_t>()); return true;    // BINUNICODE
+    case 0x8c: push_bytes(Kind::kText, number<uint8_t>()); return true;    // SHORT_BINUNICODE
+    case 0x8d: push_bytes(Kind::kText, number<uint64_t>()); return true;   // BINUNICODE8
+    default: return false;
   }
 }
 
 bool Machine::step_values(uint8_t opcode) {
   switch (opcode) {
-    case 'N':
-      push({.kind = Kind::kNone});
-      return true;  // NONE
-    case 0x88:
-      push_number(1);
-      return true;  // NEWTRUE
-    case 0x89:
-      push_number(0);
-      return true;  // NEWFALSE
-    case 'J':
-      push_number(number<int32_t>());
-      return true;  // BININT
-    case 'K':
-      push_number(number<uint8_t>());
-      return true;  // BININT1
-    case 'M':
-      push_number(number<uint16_t>());
-      return true;  // BININT2
-    case 0x8a:
-      push_long();
-      return true;  // LONG1
-    case ']':
-      push_sequence({});
-      return true;  // EMPTY_LIST
-    case ')':
-      push_sequence({});
-      return true;  // EMPTY_TUPLE
-    case 'l':       // LIST
-    case 't':
-      push_sequence(pop_to_mark());
-      return true;  // TUPLE
-    case 0x85:
-      push_sequence(pop_many(1));
-      return true;  // TUPLE1
-    case 0x86:
-      push_sequence(pop_many(2));
-      return true;  // TUPLE2
-    case 0x87:
-      push_sequence(pop_many(3));
-      return true;  // TUPLE3
-    case 'a':
-      append({pop()});
-      return true;  // APPEND
-    case 'e':
-      append(pop_to_mark());
-      return true;  // APPENDS
-    default:
-      return false;
+    case 'N': push({.kind = Kind::kNone}); return true;     // NONE
+    case 0x88: push_number(1); return true;                 // NEWTRUE
+    case 0x89: push_number(0); return true;                 // NEWFALSE
+    case 'J': push_number(number<int32_t>()); return true;  // BININT
+    case 'K': push_number(number<uint8_t>()); return true;  // BININT1
+    case 'M': push_number(number<uint16_t>()); return true; // BININT2
+    case 0x8a: push_long(); return true;                    // LONG1
+    case ']':                                               // EMPTY_LIST
+    case ')': push_sequence({}); return true;               // EMPTY_TUPLE
+    case 'l':                                               // LIST
+    case 't': push_sequence(pop_to_mark()); return true;    // TUPLE
+    case 0x85: push_sequence(pop_many(1)); return true;     // TUPLE1
+    case 0x86: push_sequence(pop_many(2)); return true;     // TUPLE2
+    case 0x87: push_sequence(pop_many(3)); return true;     // TUPLE3
+    case 'a': append({pop()}); return true;                 // APPEND
+    case 'e': append(pop_to_mark()); return true;           // APPENDS
+    default: return false;
   }
 }
 
 void Machine::step(uint8_t opcode) {
   if (step_strings(opcode) || step_values(opcode)) return;
   switch (opcode) {
-    case 0x80:
-      return check_protocol();  // PROTO
-    case 0x95:
-      return check_frame();  // FRAME
-    case '(':
-      return mark();  // MARK
-    case 'q':
-      return remember(number<uint8_t>());  // BINPUT
-    case 'r':
-      return remember(number<uint32_t>());  // LONG_BINPUT
-    case 0x94:
-      return remember(memo_count_);  // MEMOIZE
-    case 'h':
-      return recall(number<uint8_t>());  // BINGET
-    case 'j':
-      return recall(number<uint32_t>());  // LONG_BINGET
-    case 'c': {                           // GLOBAL
-      const std::string_view module = line();
-      return push_global(module, line());
-    }
-    case 0x93:
-      return stack_global();  // STACK_GLOBAL
-    case 'R':
-      return reduce();  // REDUCE
-    case 'b':
-      return build();  // BUILD
-    case '.':
-      return stop();  // STOP
-    default:
-      fail("refuses the opcode 0x{:02x}", opcode);
+    case 0x80: return check_protocol();              // PROTO
+    case 0x95: return check_frame();                 // FRAME
+    case '(': return mark();                         // MARK
+    case 'q': return remember(number<uint8_t>());    // BINPUT
+    case 'r': return remember(number<uint32_t>());   // LONG_BINPUT
+    case 0x94: return remember(memo_count_);         // MEMOIZE
+    case 'h': return recall(number<uint8_t>());      // BINGET
+    case 'j': return recall(number<uint32_t>());     // LONG_BINGET
+    case 'c': return global();                       // GLOBAL
+    case 0x93: return stack_global();                // STACK_GLOBAL
+    case 'R': return reduce();                       // REDUCE
+    case 'b': return build();                        // BUILD
+    case '.': return stop();                         // STOP
+    default: fail("refuses the opcode 0x{:02x}", opcode);
   }
 }
+// clang-format on
 
 }  // namespace
 
