@@ -117,6 +117,15 @@ RecordProperty parse_record_property(std::span<const uint8_t> text, const std::s
   return {static_cast<int64_t>(classes), static_cast<int64_t>(height), static_cast<int64_t>(width)};
 }
 
+uint64_t find_first_identity(float bound, const std::function<bool(uint64_t key)>& has_image) {
+  constexpr float kExact = 1 << 24;
+  if (bound < kExact) return static_cast<uint64_t>(bound);
+  auto key = static_cast<uint64_t>(std::nextafter(bound, 0.0f));
+  const auto last = static_cast<uint64_t>(std::nextafter(bound, std::numeric_limits<float>::max()));
+  while (key < last && has_image(key)) ++key;
+  return key;
+}
+
 RecordTable::RecordTable(std::span<const uint8_t> file, std::string file_name, std::span<const uint8_t> index,
                          const std::string& index_name)
     : file_name_(std::move(file_name)), images_(parse_record_index(index, index_name)) {
@@ -167,21 +176,16 @@ void RecordTable::drop_identities(std::span<const uint8_t> file, const std::stri
         place(0).text(), header.extra_labels(),
         header.extra_labels() < 2 ? "" : fmt::format(", {} and {}", bound, header.extra_label(1)));
   }
-  constexpr float kExact = 1 << 24;
-  const bool exact = bound < kExact;
-  const auto low = static_cast<uint64_t>(exact ? bound : std::nextafter(bound, 0.0f));
-  const auto high =
-      static_cast<uint64_t>(exact ? bound : std::nextafter(bound, std::numeric_limits<float>::max()));
   // Keys are unique and sorted: if entry i has key i, so have all before it.
   const auto is_listed = [&](uint64_t end) {
     return end <= images_.size() && images_[end - 1].key == end - 1;
   };
-  if (!is_listed(low)) {
+  const uint64_t end =
+      find_first_identity(bound, [&](uint64_t key) { return is_listed(key + 1) && has_image(key, file); });
+  if (!is_listed(end)) {
     throw_error<IoError>("[records] {}: expected the keys 0 to {} but some of them are missing", index_name,
-                         low - 1);
+                         end - 1);
   }
-  size_t end = low;
-  while (end < high && is_listed(end + 1) && has_image(end, file)) ++end;
   const bool more = end < images_.size() && has_image(end, file);
   if (more || (end > 1 && !has_image(end - 1, file))) {
     throw_error<IoError>("[records] {}: expected images up to key {}, as record 0 says, but this {}",

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,10 @@ struct RecordProperty {
 
 /// Throws IoError unless the line is there and the numbers are in range, with at least one class.
 RecordProperty parse_record_property(std::span<const uint8_t> text, const std::string& name);
+
+/// The first key that is no image, where `bound` is that key, 1 or more, rounded to float32: past 2^24 one of
+/// several, which the records tell apart.
+uint64_t find_first_identity(float bound, const std::function<bool(uint64_t key)>& has_image);
 
 /// The images of a record file, in the order of their keys.
 class RecordTable {
