@@ -47,9 +47,9 @@ struct Pickle {
   const std::vector<PickleValue>* items(const PickleValue& value) const;
 };
 
-/// Runs a pickle of protocol 2 to 5. Memory is at most 32 bytes for each opcode that pushes something, of
-/// which there may be 4,194,304, and never more than the file's size for strings. `name` is the file's, for
-/// messages. Throws IoError with the byte for damage, and for everything that this machine does not know.
+/// Runs a pickle of protocol 2 to 5. At most 4,194,304 values may be pushed, which keeps memory below 512 MB,
+/// and strings that are not views take no more bytes than the file has. `name` is the file's, for messages.
+/// Throws IoError with the byte for damage, and for everything that this machine does not know.
 Pickle parse_pickle(std::span<const uint8_t> bytes, const std::string& name);
 
 }  // namespace sinter::nn::data

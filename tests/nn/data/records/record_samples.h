@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstring>
+#include <ctime>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +75,20 @@ inline RecordFiles face_files(uint64_t count) {
   files.add(count + 2, payload({end / 2, end}, {}, true));
   files.add(0, payload({end, end + 2}, {}, true));
   return files;
+}
+
+/// What an attack may cost; sanitizers make everything slower and larger.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double kMostSeconds = 30;
+inline constexpr int64_t kMostMemory = int64_t{8} << 30;
+#else
+inline constexpr double kMostSeconds = 1;
+inline constexpr int64_t kMostMemory = int64_t{512} << 20;
+#endif
+
+/// Seconds of processor time so far: what else the machine does is no part of it.
+inline double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
 /// The most memory that this process has had, in bytes.
