@@ -67,11 +67,15 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/formats/image_folder.h
   nn/data/formats/load_image.h
   nn/data/formats/open_dataset.h
+  nn/data/image/encode_jpeg.h
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h
   nn/data/image/resize.h
   nn/data/normalize.h
+  nn/data/records/record_dataset.h
+  nn/data/records/record_writer.h
+  nn/data/records/verification_set.h
   nn/data/sample_random.h
   nn/data/transforms.h
   nn/init/init.h

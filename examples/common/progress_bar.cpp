@@ -16,6 +16,8 @@ namespace {
 constexpr auto kPlainInterval = std::chrono::seconds(1);
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr size_t kDetails = 5;  // percent, loss, learning rate, speed, ETA
+constexpr size_t kLoss = 1;
+constexpr size_t kLearningRate = 2;
 constexpr size_t kShortestBar = 8;
 constexpr size_t kLongestBar = 40;
 constexpr const char* kClearLine = "\r\x1b[K";
@@ -103,7 +105,9 @@ std::string ProgressBar::details(const Progress& progress, size_t parts, double 
                                      fmt::format("  lr {:.4g}", progress.learning_rate),
                                      fmt::format("  {:.0f} img/s", rate), "  ETA " + format_duration(left)};
   std::string text;
-  for (size_t i = 0; i < parts; ++i) text += all[i];
+  for (size_t i = 0; i < parts; ++i) {
+    if (progress.training || (i != kLoss && i != kLearningRate)) text += all[i];
+  }
   return text;
 }
 

@@ -15,6 +15,7 @@ struct Progress {
   int64_t items = 0;  ///< images seen so far
   double loss = 0;
   double learning_rate = 0;
+  bool training = true;  ///< false: there are no loss and learning rate to show
 };
 
 /// On a terminal: "epoch 3/30 [=====>    ]  52%  loss 1.2345  lr 0.1000  1234 img/s  ETA 0:12", at most ten

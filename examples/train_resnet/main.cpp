@@ -29,18 +29,21 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
+#include "common/stop.h"
 #include "options.h"
 #include "outputs.h"
 #include "recipe.h"
-#include "stop.h"
 #include "trainer.h"
 
 namespace {
 
 using namespace train_resnet;
 using sinter::Error;
+using sinter::examples::catch_stop_signals;
 using sinter::examples::complain;
+using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
+using sinter::examples::stop_signal;
 using sinter::nn::LoadedCheckpoint;
 
 sinter::Device choose_device(const std::string& name) {

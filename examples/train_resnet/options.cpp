@@ -56,7 +56,8 @@ constexpr uint64_t kMany = 1'000'000'000'000'000;  // steps and the like
 void add_model_options(CLI::App& app, Options& options) {
   app.add_option(
          "--data", options.data,
-         "Folder with the data: IDX files, CIFAR binaries, or train/<class>/*.jpg and test/<class>/*.jpg. "
+         "Folder with the data: IDX files, CIFAR binaries, train.rec and val.rec, or train/<class>/*.jpg and "
+         "test/<class>/*.jpg. "
          "Default: the handwritten digits that ship with Sinter")
       ->check(name());
   app.add_option("--model", options.model, "Network")

@@ -55,6 +55,11 @@ Data open_data(const Options& options) {
   if (!fs::is_directory(folder, ignored))
     throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
   auto [train, test, kind] = nn::data::open_dataset(folder);
+  if (test == nullptr) {
+    throw IoError(fmt::format(
+        "--data {} has no images to test with, only train.rec; sinter_pack --name val packs some beside it",
+        folder));
+  }
   if (options.image_size == 0) {  // small images are decoded once and kept
     if (train->size() > 0) check_one_size(*train);
     train = nn::data::preload(*train);

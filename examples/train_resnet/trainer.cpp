@@ -14,13 +14,14 @@
 
 #include "common/console.h"
 #include "common/progress_bar.h"
-#include "stop.h"
+#include "common/stop.h"
 
 namespace train_resnet {
 
 using namespace sinter;
 using examples::complain;
 using examples::say;
+using examples::stop_signal;
 using nn::data::Dataset;
 
 namespace {

@@ -36,6 +36,15 @@ TEST(ProgressBar, FillsTheTerminal) {
             "\repoch 3/30 [=========>        ]   50%  loss 1.2346  lr 0.1  320 img/s  ETA 0:02\x1b[K");
 }
 
+TEST(ProgressBar, LeavesOutWhatOnlyTrainingHas) {
+  FakeTerminal terminal{.columns = 80, .time = {}, .written = {}};
+  ProgressBar bar("packing", 10, terminal.output());
+  terminal.pass(2);
+  bar.update({.step = 5, .items = 640, .training = false});
+  ASSERT_EQ(terminal.written.size(), 1u);
+  EXPECT_TRUE(terminal.written[0].ends_with("]   50%  320 img/s  ETA 0:02\x1b[K")) << terminal.written[0];
+}
+
 TEST(ProgressBar, NeverWraps) {
   for (int columns = 2; columns < 200; ++columns) {
     FakeTerminal terminal{.columns = columns, .time = {}, .written = {}};

@@ -41,25 +41,66 @@ std::vector<std::string> list_names(const fs::path& folder, Keep keep) {
   return names;
 }
 
+std::vector<std::string> list_class_folders(const fs::path& root) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    throw_error<IoError>("[image_folder] {}: expected a folder of class folders but {}", root.string(),
+                         fs::exists(root, error) ? "it is a file" : "it does not exist");
+  }
+  std::vector<std::string> folders =
+      list_names(root, [](const fs::directory_entry& entry, const std::string&) {
+        std::error_code reason;
+        if (entry.is_directory(reason)) return true;
+        // What is there and cannot be looked at may be a class: without it the others' labels would differ.
+        if (!reason && !entry.exists(reason))
+          reason = std::make_error_code(std::errc::no_such_file_or_directory);
+        if (reason) {
+          throw_error<IoError>("[image_folder] {}: cannot tell whether it is a folder of a class: {}",
+                               entry.path().string(), reason.message());
+        }
+        return false;
+      });
+  if (folders.empty()) {
+    throw_error<IoError>("[image_folder] {}: expected one folder per class but it has no sub-folder",
+                         root.string());
+  }
+  return folders;
+}
+
+void add_class(const fs::path& root, const std::string& name,
+               const std::unordered_map<std::string_view, size_t>& labels, ImageFolderFiles& all) {
+  const auto found = labels.find(name);
+  if (found == labels.end()) {
+    throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
+                         root.string(), all.class_names.size(), name);
+  }
+  const size_t label = found->second;
+  std::vector<std::string> images = list_names(
+      root / name,
+      [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
+  if (images.empty()) {
+    throw_error<IoError>(
+        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none",
+        (root / name).string());
+  }
+  for (std::string& image : images) all.files.push_back({label, std::move(image)});
+}
+
 class ImageFolder final : public Dataset {
  public:
   ImageFolder(const fs::path& root, const ImageFolderOptions& options)
-      : root_(root), decode_(options.decode), class_names_(options.class_names) {
+      : root_(root), decode_(options.decode) {
     SINTER_CHECK(decode_.channels == 1 || decode_.channels == 3,
                  "[image_folder] expected 1 or 3 channels but got {}", decode_.channels);
-    const std::vector<std::string> folders = list_class_folders();
-    if (class_names_.empty()) class_names_ = folders;
-    std::unordered_map<std::string_view, size_t> labels;
-    for (size_t i = 0; i < class_names_.size(); ++i) labels.emplace(class_names_[i], i);
-    for (const std::string& name : folders) add_class(name, labels);
+    all_ = list_image_folder(root, options.class_names);
   }
 
-  int64_t size() const override { return static_cast<int64_t>(files_.size()); }
-  const std::vector<std::string>& class_names() const override { return class_names_; }
+  int64_t size() const override { return static_cast<int64_t>(all_.files.size()); }
+  const std::vector<std::string>& class_names() const override { return all_.class_names; }
 
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
-    const File& file = files_[checked_index(index)];
-    const fs::path path = root_ / class_names_[file.label] / file.name;
+    const ImageFolderFiles::File& file = all_.files[checked_index(index)];
+    const fs::path path = all_.path(root_, file);
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader, as files come by the million
     read_file(path, kMaxFileBytes, bytes);
     decode_image(bytes, path.string(), decode_, reduction, sample.image);
@@ -67,62 +108,21 @@ class ImageFolder final : public Dataset {
   }
 
  private:
-  struct File {
-    size_t label;
-    std::string name;
-  };
-
-  std::vector<std::string> list_class_folders() const {
-    std::error_code error;
-    if (!fs::is_directory(root_, error)) {
-      throw_error<IoError>("[image_folder] {}: expected a folder of class folders but {}", root_.string(),
-                           fs::exists(root_, error) ? "it is a file" : "it does not exist");
-    }
-    std::vector<std::string> folders =
-        list_names(root_, [](const fs::directory_entry& entry, const std::string&) {
-          std::error_code reason;
-          if (entry.is_directory(reason)) return true;
-          // What is there and cannot be looked at may be a class: without it the others' labels would differ.
-          if (!reason && !entry.exists(reason))
-            reason = std::make_error_code(std::errc::no_such_file_or_directory);
-          if (reason) {
-            throw_error<IoError>("[image_folder] {}: cannot tell whether it is a folder of a class: {}",
-                                 entry.path().string(), reason.message());
-          }
-          return false;
-        });
-    if (folders.empty()) {
-      throw_error<IoError>("[image_folder] {}: expected one folder per class but it has no sub-folder",
-                           root_.string());
-    }
-    return folders;
-  }
-
-  void add_class(const std::string& name, const std::unordered_map<std::string_view, size_t>& labels) {
-    const auto found = labels.find(name);
-    if (found == labels.end()) {
-      throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
-                           root_.string(), class_names_.size(), name);
-    }
-    const size_t label = found->second;
-    std::vector<std::string> images = list_names(
-        root_ / name,
-        [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
-    if (images.empty()) {
-      throw_error<IoError>(
-          "[image_folder] {}: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none",
-          (root_ / name).string());
-    }
-    for (std::string& image : images) files_.push_back({label, std::move(image)});
-  }
-
   fs::path root_;
   DecodeOptions decode_;
-  std::vector<std::string> class_names_;
-  std::vector<File> files_;
+  ImageFolderFiles all_;
 };
 
 }  // namespace
+
+ImageFolderFiles list_image_folder(const fs::path& root, const std::vector<std::string>& class_names) {
+  const std::vector<std::string> folders = list_class_folders(root);
+  ImageFolderFiles all{.class_names = class_names.empty() ? folders : class_names, .files = {}};
+  std::unordered_map<std::string_view, size_t> labels;
+  for (size_t i = 0; i < all.class_names.size(); ++i) labels.emplace(all.class_names[i], i);
+  for (const std::string& name : folders) add_class(root, name, labels, all);
+  return all;
+}
 
 std::shared_ptr<const Dataset> open_image_folder(const fs::path& root, const ImageFolderOptions& options) {
   return std::make_shared<ImageFolder>(root, options);

@@ -19,6 +19,24 @@ struct ImageFolderOptions {
   std::vector<std::string> class_names = {};
 };
 
+/// The images of a folder of classes, in the order of the data set.
+struct ImageFolderFiles {
+  struct File {
+    size_t label = 0;
+    std::string name;  ///< below <root>/<class>/
+  };
+  std::vector<std::string> class_names;
+  std::vector<File> files;
+
+  std::filesystem::path path(const std::filesystem::path& root, const File& file) const {
+    return root / class_names[file.label] / file.name;
+  }
+};
+
+/// Lists what open_image_folder would open, and throws as it does. `class_names` as in ImageFolderOptions.
+ImageFolderFiles list_image_folder(const std::filesystem::path& root,
+                                   const std::vector<std::string>& class_names = {});
+
 /// Opens the folder: every sub-folder is a class and its files *.jpg, *.jpeg, *.pgm and *.ppm (in any case)
 /// are its images, in the order of their names. Names that start with a dot are passed over. Files are read
 /// when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no

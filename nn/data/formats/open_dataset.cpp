@@ -9,6 +9,7 @@
 #include <sinter/nn/data/formats/idx.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/open_dataset.h>
+#include <sinter/nn/data/records/record_dataset.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -87,6 +88,16 @@ DatasetPair open_cifar100_pair(const fs::path& folder) {
           open_cifar({folder / "test.bin"}, CifarKind::kCifar100, names), "cifar100"};
 }
 
+DatasetPair open_record_pair(const fs::path& folder, const DecodeOptions& decode) {
+  RecordDatasetOptions options{.decode = decode, .class_names = {}};
+  const auto train = open_records(folder / "train.rec", options);
+  options.class_names = train->class_names();
+  std::shared_ptr<const Dataset> test;
+  if (is_file(folder / "val.rec") || is_file(folder / "val.idx"))
+    test = open_records(folder / "val.rec", options);
+  return {train, test, "records"};
+}
+
 DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode) {
   ImageFolderOptions options;
   options.decode = decode;
@@ -103,13 +114,14 @@ DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, ui
   if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, max_idx_values);
   if (is_file(folder / "data_batch_1.bin")) return open_cifar10_pair(folder);
   if (is_file(folder / "train.bin")) return open_cifar100_pair(folder);
+  if (is_file(folder / "train.rec")) return open_record_pair(folder, decode);
   if (is_folder(folder / "train") && (is_folder(folder / "test") || is_folder(folder / "val"))) {
     return open_folder_pair(folder, decode);
   }
   throw_error<IoError>(
       "[dataset] {}: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, "
-      "... or "
-      "train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/",
+      "... or train.bin, test.bin), records (train.rec, train.idx, property), or folders train/<class>/ and "
+      "test/<class>/ or val/<class>/",
       folder.string());
 }
 

@@ -13,17 +13,20 @@ namespace sinter::nn::data {
 
 struct DatasetPair {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> test;
-  std::string kind;  ///< "idx", "cifar10", "cifar100" or "image folder"
+  std::shared_ptr<const Dataset> test;  ///< null where there is none, which records alone may lack
+  std::string kind;                     ///< "idx", "cifar10", "cifar100", "records" or "image folder"
 };
 
 /// Opens a folder that holds one of
 /// - IDX files {train,test|t10k}-images-idx3-ubyte[.gz] and {train,test|t10k}-labels-idx1-ubyte[.gz];
 /// - CIFAR-10: data_batch_1.bin ... data_batch_5.bin, test_batch.bin, perhaps batches.meta.txt;
 /// - CIFAR-100: train.bin, test.bin, perhaps fine_label_names.txt;
+/// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
+///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
+///   of whom was seen (load_verification_set);
 /// - image folders: train/<class>/ and test/<class>/ or val/<class>/.
-/// `decode` concerns image folders only, `max_idx_values` IDX files (see parse_idx). Throws IoError if it is
-/// none of these, or damaged.
+/// `decode` concerns records and image folders only, `max_idx_values` IDX files (see parse_idx). Throws
+/// IoError if it is none of these, or damaged.
 DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
                          uint64_t max_idx_values = kIdxMaxValues);
 

@@ -357,7 +357,8 @@ TEST(OpenDataset, KnowsCifarAndFolders) {
       message_of<IoError>([&] { open_dataset(other); }),
       "[dataset] " + other +
           ": expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, ... or "
-          "train.bin, test.bin), or folders train/<class>/ and test/<class>/ or val/<class>/");
+          "train.bin, test.bin), records (train.rec, train.idx, property), or folders train/<class>/ and "
+          "test/<class>/ or val/<class>/");
   EXPECT_EQ(message_of<IoError>([&] { open_dataset(other + "x"); }),
             "[dataset] " + other + "x: expected a folder");
 }

@@ -1,7 +1,7 @@
 // How a run is stopped from outside.
 #pragma once
 
-namespace train_resnet {
+namespace sinter::examples {
 
 /// Makes Ctrl-C (SIGINT), SIGTERM and a closed terminal (SIGHUP) a request to stop, which stop_signal()
 /// tells; the same signal again ends the program at once. A hang-up that is ignored, as under nohup, stays
@@ -15,4 +15,4 @@ int stop_signal();
 /// reader who closes the pipe on standard output does not end it either.
 void ignore_write_signals(bool leaves_files);
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

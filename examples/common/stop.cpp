@@ -1,8 +1,8 @@
-#include "stop.h"
+#include "common/stop.h"
 
 #include <csignal>
 
-namespace train_resnet {
+namespace sinter::examples {
 namespace {
 
 volatile std::sig_atomic_t caught = 0;
@@ -29,4 +29,4 @@ void ignore_write_signals(bool leaves_files) {
   if (leaves_files) std::signal(SIGPIPE, SIG_IGN);
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

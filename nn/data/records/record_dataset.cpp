@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/records/mapped_file.h>
+#include <sinter/nn/data/records/record_dataset.h>
+#include <sinter/nn/data/records/record_table.h>
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RecordDataset final : public Dataset {
+ public:
+  RecordDataset(const fs::path& rec, const fs::path& index, const RecordDatasetOptions& options)
+      : file_(rec),
+        table_(file_.bytes(), rec.string(), MappedFile(index).bytes(), index.string()),
+        decode_(options.decode),
+        class_names_(options.class_names) {
+    SINTER_CHECK(decode_.channels == 1 || decode_.channels == 3,
+                 "[records] expected 1 or 3 channels but got {}", decode_.channels);
+    if (class_names_.empty()) class_names_ = read_classes(rec.parent_path());
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(table_.size()); }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+    const size_t i = checked_index(index);
+    file_.check_whole();
+    thread_local std::vector<uint8_t> joined;  // one buffer a reader, for the few records of several parts
+    const ImageRecord record = table_.read(i, file_.bytes(), joined);
+    const std::string name = table_.place(i).text();
+    sample.label = label_of(record, name);
+    decode_image(record.image, name, decode_, reduction, sample.image);
+  }
+
+ private:
+  int64_t label_of(const ImageRecord& record, const std::string& name) const {
+    const float label = record.label;
+    if (!(label >= 0 && label < static_cast<float>(num_classes()) && label == std::floor(label))) {
+      throw_error<IoError>("[records] {}: expected a class from 0 to {} but got {}", name, num_classes() - 1,
+                           label);
+    }
+    return static_cast<int64_t>(label);
+  }
+
+  std::vector<std::string> read_classes(const fs::path& folder) const {
+    const fs::path property_path = folder / "property";
+    const MappedFile property(property_path);
+    const int64_t classes = parse_record_property(property.bytes(), property_path.string()).classes;
+    // A few bytes must not ask for gigabytes of names; a face data set has many images of each person.
+    const int64_t most = std::max<int64_t>(size(), int64_t{1} << 22);
+    if (classes > most) {
+      throw_error<IoError>("[records] {}: expected at most {} classes for {} images but got {}",
+                           property_path.string(), most, size(), classes);
+    }
+    std::error_code ignored;
+    const fs::path names = folder / "classes.txt";
+    if (fs::is_regular_file(names, ignored)) return read_names(names, static_cast<size_t>(classes));
+    std::vector<std::string> numbers;
+    numbers.reserve(static_cast<size_t>(classes));
+    for (int64_t i = 0; i < classes; ++i) numbers.push_back(std::to_string(i));
+    return numbers;
+  }
+
+  static std::vector<std::string> read_names(const fs::path& path, size_t count) {
+    const MappedFile file(path);
+    std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    if (lines != count) {
+      throw_error<IoError>("[records] {}: expected {} class names, as property says, but got {}",
+                           path.string(), count, lines);
+    }
+    std::vector<std::string> names;
+    names.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      std::string_view name = text.substr(0, end);
+      if (name.ends_with('\r')) name.remove_suffix(1);
+      names.emplace_back(name);
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return names;
+  }
+
+  MappedFile file_;
+  RecordTable table_;
+  DecodeOptions decode_;
+  std::vector<std::string> class_names_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_records(const fs::path& rec, const RecordDatasetOptions& options) {
+  fs::path file = rec;
+  if (file.extension() != ".rec") file += ".rec";
+  fs::path index = file;
+  index.replace_extension(".idx");
+  return std::make_shared<RecordDataset>(file, index, options);
+}
+
+}  // namespace sinter::nn::data
