@@ -1,0 +1,28 @@
+// Curves as a picture: an SVG that a browser shows, on light and dark backgrounds alike.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sinter::nn {
+
+struct Curve {
+  std::string name;                               ///< in the legend
+  std::vector<std::pair<double, double>> points;  ///< (x, y) from left to right
+};
+
+struct Chart {
+  std::string title;
+  std::string x_label;
+  std::vector<Curve> curves;
+  bool percent = false;  ///< y is a share: 0.25 is written as 25 %
+};
+
+/// The charts, one below the other, with axes, grid and legend, as the text of an SVG file. Points that are
+/// not finite are left out, and their curve is broken there. Write it with AtomicOutputFile, so that whoever
+/// looks sees a whole picture.
+std::string draw_charts(std::span<const Chart> charts);
+
+}  // namespace sinter::nn
