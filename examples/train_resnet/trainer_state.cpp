@@ -30,6 +30,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epochs", *options_.epochs},
                  {"epoch", epoch_},
                  {"step", step_},
+                 {"trained_steps", trained_},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
                  {"loader_seed", loader.seed},
@@ -121,6 +122,8 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   const nn::CheckpointData& data = checkpoint.data;
   epoch_ = data.value<int64_t>("epoch");
   step_ = data.value<int64_t>("step");
+  // Checkpoints of earlier versions do not have it.
+  trained_ = data.values.contains("trained_steps") ? data.value<int64_t>("trained_steps") : step_;
   if (*options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
   model_.load_state(data.part("model"));
