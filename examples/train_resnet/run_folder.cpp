@@ -153,7 +153,18 @@ void RunFolder::add_epoch(int64_t step, std::vector<std::pair<std::string, doubl
 
 void RunFolder::finish(const std::string& report) {
   write_text(folder_ / "report.json", report);
-  log_.close();
+  try {
+    log_.close();
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("the log is not complete: {}", error.what()));
+  }
+}
+
+void RunFolder::flush() {
+  try {
+    log_.flush();
+  } catch (const IoError&) {  // what could not be written is tried again, with a warning
+  }
 }
 
 }  // namespace train_resnet

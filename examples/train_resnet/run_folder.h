@@ -38,6 +38,10 @@ class RunFolder {
   /// What cannot be written is a warning.
   void add_epoch(int64_t step, std::vector<std::pair<std::string, double>> values);
 
+  /// Writes what was logged so far, as before a checkpoint: a run that is killed and goes on from there would
+  /// lack it.
+  void flush();
+
   /// Writes report.json and what is left of the log. Throws IoError.
   void finish(const std::string& report);
 

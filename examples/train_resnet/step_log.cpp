@@ -1,6 +1,7 @@
 #include "step_log.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace train_resnet {
 
@@ -20,6 +21,13 @@ double mean_between(const DeviceMean::Totals& before, const DeviceMean::Totals& 
 
 StepLog::StepLog(sinter::nn::RunLog& log, int64_t every, const StepSums& sums, const DeviceMean& loss)
     : log_(log), every_(every), sums_(sums), first_loss_(loss.snapshot()) {}
+
+StepLog::~StepLog() {
+  try {
+    finish();
+  } catch (const std::exception&) {  // the device is lost, or there is no memory; the first error is told
+  }
+}
 
 void StepLog::after_step(int64_t step, double learning_rate, const StepSums& sums, const DeviceMean& loss) {
   while (!waiting_.empty() && waiting_.front().loss.ready()) {

@@ -26,6 +26,10 @@ class StepLog {
   /// Of the epoch whose sums so far are these; a record at every step that `every` > 0 divides. `log` must
   /// live as long.
   StepLog(sinter::nn::RunLog& log, int64_t every, const StepSums& sums, const sinter::nn::DeviceMean& loss);
+  /// Where training ends by an error, what led to it is logged too.
+  ~StepLog();
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
 
   /// Call it after each step, `step` being how many the run has done.
   void after_step(int64_t step, double learning_rate, const StepSums& sums,

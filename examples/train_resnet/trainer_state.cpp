@@ -55,6 +55,7 @@ nn::CheckpointData Trainer::checkpoint() const {
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
   if (checkpoints_ == nullptr || saved_ == present) return;
+  if (run_folder_ != nullptr) run_folder_->flush();
   try {
     checkpoints_->save(checkpoint());
     saved_ = present;

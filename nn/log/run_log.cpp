@@ -237,6 +237,7 @@ void RunLog::close() {
   writer_->stop();
   writer_->write();
   writer_->sync();
+  if (const std::string failure = writer_->failure(); !failure.empty()) throw IoError(failure);
 }
 
 std::string RunLog::failure() const {

@@ -33,8 +33,9 @@ struct RunLogOptions {
 ///   }
 ///   log.close();
 ///
-/// A disk that is full does not end a run: the log (core/base/log.h) warns once, naming the file, what could
-/// not be written waits (up to 16 MiB) and is tried again, and failure() tells whether any of it still waits.
+/// Call flush() before a checkpoint is saved, so that a run which goes on from it lacks nothing. A disk that
+/// is full does not end a run: the log (core/base/log.h) warns once, naming the file, what could not be
+/// written waits (up to 16 MiB) and is tried again, and failure() tells whether any of it still waits.
 ///
 /// A step is how many had been done. After a resume from a checkpoint at step s, give `.resume_at = s`: in
 /// scalars.jsonl the lines of later steps are cut out, and TensorBoard is told to forget them. Any thread may
@@ -57,9 +58,11 @@ class RunLog {
   /// Several at once: one line of scalars.jsonl. No tag may come twice.
   void scalars(int64_t step, std::vector<std::pair<std::string, double>> values);
 
-  /// Returns when all that was logged is in its files. Throws IoError if it cannot be written.
+  /// Returns when all that was logged is in its files. Throws IoError if it cannot be written; it is then
+  /// tried again later.
   void flush();
-  /// flush(), and puts the files on the disk; nothing may be logged afterwards. A second call does nothing.
+  /// flush(), and puts the files on the disk; nothing may be logged afterwards. Throws IoError if not all
+  /// that was logged is there.
   void close();
 
   /// Why not all of what was logged is in its files, as of the last write; empty if it is.

@@ -296,6 +296,7 @@ TEST(RunLog, WhatWaitsForAFullDiskIsBounded) {
     files.full = false;
     log.flush();
     EXPECT_NE(log.failure().find("records were lost"), std::string::npos);
+    EXPECT_NE(message_of<IoError>([&] { log.close(); }).find("records were lost"), std::string::npos);
   }
   const std::vector<int64_t> steps = json_steps(folder.path());
   EXPECT_GT(steps.size(), 10'000u);
