@@ -22,6 +22,7 @@ using nlohmann::ordered_json;
 using sinter::Error;
 using sinter::IoError;
 using sinter::nn::RunLog;
+using sinter::nn::ScalarRecord;
 
 namespace {
 
@@ -53,6 +54,20 @@ std::string to_text(const ordered_json& json) {
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+auto find_value(const std::vector<std::pair<std::string, double>>& values, const char* tag) {
+  return std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == tag; });
+}
+
+/// What was logged after so many steps, but for the values of an epoch.
+std::vector<ScalarRecord> step_records(const fs::path& path, int64_t step) {
+  if (!fs::exists(path)) return {};
+  std::vector<ScalarRecord> records = sinter::nn::read_scalars(path);
+  std::erase_if(records, [&](const ScalarRecord& record) {
+    return record.step != step || find_value(record.values, "epoch") != record.values.end();
+  });
+  return records;
+}
+
 const char* option_of(const Options& options) {
   return options.log_dir.empty() ? "--checkpoints" : "--log-dir";
 }
@@ -82,12 +97,25 @@ void RunFolder::check(const Options& options) {
   }
 }
 
-RunFolder::RunFolder(const Options& options, const RunFacts& facts, std::optional<int64_t> resume_at)
-    : folder_(options.log_folder()), log_(folder_, {.resume_at = resume_at}) {
-  if (resume_at) {
-    for (const auto& record : sinter::nn::read_scalars(folder_ / RunLog::kJsonName)) keep(record.values);
+RunFolder::RunFolder(const Options& options, const RunFacts& facts, const std::optional<LogPlace>& place)
+    : folder_(options.log_folder()) {
+  const fs::path scalars = folder_ / RunLog::kJsonName;
+  std::optional<int64_t> resume_at;
+  std::vector<ScalarRecord> again;
+  if (place) {
+    resume_at = place->steps;
+    if (place->test_follows) {
+      // The epoch's values come again, those of its last step do not.
+      again = step_records(scalars, place->steps);
+      --*resume_at;
+    }
   }
-  write_description(options, facts, resume_at.value_or(0));
+  log_ = std::make_unique<RunLog>(folder_, sinter::nn::RunLogOptions{.resume_at = resume_at});
+  for (ScalarRecord& record : again) log_->scalars(record.step, std::move(record.values));
+  if (place) {
+    for (const ScalarRecord& record : sinter::nn::read_scalars(scalars)) keep(record.values);
+  }
+  write_description(options, facts, place ? place->steps : 0);
 }
 
 void RunFolder::write_description(const Options& options, const RunFacts& facts, int64_t step) const {
@@ -116,13 +144,10 @@ void RunFolder::write_description(const Options& options, const RunFacts& facts,
 }
 
 void RunFolder::keep(const std::vector<std::pair<std::string, double>>& values) {
-  const auto find = [&](const char* tag) {
-    return std::find_if(values.begin(), values.end(), [&](const auto& value) { return value.first == tag; });
-  };
-  const auto epoch = find("epoch");
+  const auto epoch = find_value(values, "epoch");
   if (epoch == values.end()) return;
   const auto add = [&](const char* tag, std::vector<std::pair<double, double>>& points) {
-    if (const auto value = find(tag); value != values.end())
+    if (const auto value = find_value(values, tag); value != values.end())
       points.emplace_back(epoch->second, value->second);
   };
   add("train/epoch_loss", train_loss_);
@@ -143,7 +168,7 @@ void RunFolder::draw() const {
 
 void RunFolder::add_epoch(int64_t step, std::vector<std::pair<std::string, double>> values) {
   keep(values);
-  log_.scalars(step, std::move(values));
+  log_->scalars(step, std::move(values));
   try {
     draw();
   } catch (const IoError& error) {
@@ -154,7 +179,7 @@ void RunFolder::add_epoch(int64_t step, std::vector<std::pair<std::string, doubl
 void RunFolder::finish(const std::string& report) {
   write_text(folder_ / "report.json", report);
   try {
-    log_.close();
+    log_->close();
   } catch (const IoError& error) {
     throw IoError(fmt::format("the log is not complete: {}", error.what()));
   }
@@ -162,7 +187,7 @@ void RunFolder::finish(const std::string& report) {
 
 void RunFolder::flush() {
   try {
-    log_.flush();
+    log_->flush();
   } catch (const IoError&) {  // what could not be written is tried again, with a warning
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,16 +24,22 @@ struct RunFacts {
   int64_t steps_per_epoch = 0;
 };
 
+/// Where a run goes on.
+struct LogPlace {
+  int64_t steps = 0;          // that were taken
+  bool test_follows = false;  // an epoch ends there, whose values are logged again
+};
+
 class RunFolder {
  public:
   /// Throws Error that names the option unless everything can be written to --log-dir (or where it goes
   /// without that option), and the folder holds no other run's log.
   static void check(const Options& options);
 
-  /// Begins the log, or goes on with it: `resume_at`, as of RunLogOptions. Throws IoError.
-  RunFolder(const Options& options, const RunFacts& facts, std::optional<int64_t> resume_at);
+  /// Begins the log, or goes on with it at a place. Throws IoError.
+  RunFolder(const Options& options, const RunFacts& facts, const std::optional<LogPlace>& place);
 
-  sinter::nn::RunLog& log() { return log_; }
+  sinter::nn::RunLog& log() { return *log_; }
 
   /// Logs the values of an epoch after so many steps, one of which is "epoch", and draws curves.svg anew.
   /// What cannot be written is a warning.
@@ -51,7 +58,7 @@ class RunFolder {
   void draw() const;
 
   std::filesystem::path folder_;
-  sinter::nn::RunLog log_;
+  std::unique_ptr<sinter::nn::RunLog> log_;
   std::vector<std::pair<double, double>> train_loss_, test_loss_, train_accuracy_, test_accuracy_;
 };
 

@@ -22,14 +22,13 @@ constexpr int64_t kMostSteps = 50;
 void Trainer::open_log() {
   // A run without a step to take leaves its folder as it is.
   if (options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
-  std::optional<int64_t> resume_at;
+  std::optional<LogPlace> place;
   if (options_.resume) {
-    // A checkpoint that was saved behind the last step of an epoch, but before its test: what was logged at
-    // that step comes again.
-    const bool test_follows =
-        stats_.images > 0 &&
-        (train_loader_.epoch() > epoch_ || train_loader_.state().batch == train_loader_.batches_per_epoch());
-    resume_at = std::max<int64_t>(trained_ - (test_follows ? 1 : 0), 0);
+    // A checkpoint may have been saved behind the last step of an epoch, but before its test.
+    const int64_t batches = train_loader_.batches_per_epoch();
+    place = {.steps = trained_,
+             .test_follows = stats_.images > 0 &&
+                             (train_loader_.epoch() > epoch_ || train_loader_.state().batch == batches)};
   }
   const nn::data::Dataset& train = train_loader_.dataset();
   run_folder_ =
@@ -43,7 +42,7 @@ void Trainer::open_log() {
                                            .device_name = backend_of(device_).describe(device_.index),
                                            .parameters = model_.parameter_count(),
                                            .steps_per_epoch = train_loader_.batches_per_epoch()},
-                                  resume_at);
+                                  place);
 }
 
 void Trainer::begin_step_log() {
