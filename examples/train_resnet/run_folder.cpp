@@ -163,7 +163,7 @@ void RunFolder::draw() const {
        .x_label = "epoch",
        .curves = {{"train", train_accuracy_}, {"test", test_accuracy_}},
        .percent = true}};
-  write_text(folder_ / "curves.svg", sinter::nn::draw_charts(charts));
+  sinter::nn::write_charts(folder_ / "curves.svg", charts);
 }
 
 void RunFolder::add_epoch(int64_t step, std::vector<std::pair<std::string, double>> values) {

@@ -197,4 +197,11 @@ std::string draw_charts(std::span<const Chart> charts) {
   return text + "</svg>\n";
 }
 
+void write_charts(const std::filesystem::path& path, std::span<const Chart> charts, FileSystem& files) {
+  const std::string text = draw_charts(charts);
+  AtomicOutputFile file(path, files);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
 }  // namespace sinter::nn

@@ -79,7 +79,7 @@ a_killed_run_lacks_nothing() {
 other_batches_go_on_behind_the_last_step() {
   run 0 --epochs 2 --checkpoints other --max-steps 44
   run 0 --checkpoints other --resume --batch 16 --change-recipe
-  [ "$(epochs other)" = "2" ] || [ "$(epochs other)" = "1 2" ] || fail "other epochs: $(epochs other)"
+  [ "$(epochs other)" = "1 2" ] || fail "other epochs: $(epochs other)"
   steps other | sort -nc || fail "steps are not in order"
 }
 

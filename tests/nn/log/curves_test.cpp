@@ -6,6 +6,9 @@
 
 #include <sinter/nn/log/curves.h>
 
+#include "common/failing_file_system.h"
+#include "common/temporary_folder.h"
+
 namespace sinter::nn {
 namespace {
 
@@ -37,6 +40,19 @@ TEST(Curves, PointsLieWhereTheAxesSay) {
        {">0.0</text>", ">0.2</text>", ">1.0</text>", ">1</text>", ">2</text>", ">3</text>"})
     EXPECT_TRUE(has(svg, mark)) << mark;
   EXPECT_TRUE(has(svg, "20 %</text>"));
+}
+
+TEST(Curves, AFileIsReplacedAsAWhole) {
+  const sinter::testing::TemporaryFolder folder;
+  const Chart chart{.title = "Loss", .x_label = "epoch", .curves = {{"train", {{1, 0.0}, {2, 1.0}}}}};
+  write_charts(folder / "curves.svg", {&chart, 1});
+  EXPECT_EQ(sinter::testing::read_file(folder / "curves.svg"), draw_charts({&chart, 1}));
+  for (int64_t call = 1; call <= 4; ++call) {
+    sinter::testing::FailingFileSystem files(sinter::testing::FailingFileSystem::Failure::kDiskFull, call);
+    EXPECT_THROW(write_charts(folder / "curves.svg", {}, files), IoError) << "call " << call;
+    EXPECT_EQ(sinter::testing::read_file(folder / "curves.svg"), draw_charts({&chart, 1}));
+  }
+  EXPECT_THROW(write_charts(folder / "none" / "curves.svg", {}), IoError);
 }
 
 TEST(Curves, WhatIsNotFiniteBreaksACurve) {
