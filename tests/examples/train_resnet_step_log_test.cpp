@@ -12,7 +12,7 @@
 namespace {
 
 using namespace sinter;
-using testing::TemporaryFolder;
+using sinter::testing::TemporaryFolder;
 using train_resnet::StepLog;
 using train_resnet::StepSums;
 
