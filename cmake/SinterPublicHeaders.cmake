@@ -92,6 +92,9 @@ set(SINTER_PUBLIC_HEADERS
   nn/layers/sequential.h
   nn/layers/simple.h
   nn/layers/upsample.h
+  nn/log/curves.h
+  nn/log/run_log.h
+  nn/log/scalars.h
   nn/loss/loss.h
   nn/loss/margin.h
   nn/metrics/metrics.h

@@ -25,6 +25,8 @@
 #include <sinter/nn/layers/sequential.h>
 #include <sinter/nn/layers/simple.h>
 #include <sinter/nn/layers/upsample.h>
+#include <sinter/nn/log/curves.h>
+#include <sinter/nn/log/run_log.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/loss/margin.h>
 #include <sinter/nn/metrics/metrics.h>

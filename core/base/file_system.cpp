@@ -30,6 +30,7 @@ class NativeFileSystem final : public FileSystem {
     int flags =
         O_CLOEXEC | O_RDONLY | O_NONBLOCK;  // a pipe under the name must not hang us; size() refuses it
     if (mode == Mode::kCreate) flags = O_CLOEXEC | O_WRONLY | O_CREAT | O_TRUNC;
+    if (mode == Mode::kAppend) flags = O_CLOEXEC | O_WRONLY | O_CREAT | O_APPEND;
     if (mode == Mode::kFolder) flags = O_CLOEXEC | O_RDONLY | O_DIRECTORY;
     return retry([&] { return ::open(path.c_str(), flags, 0666); });
   }

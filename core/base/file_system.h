@@ -21,6 +21,7 @@ class FileSystem {
   enum class Mode {
     kRead,    ///< an existing file, for reading
     kCreate,  ///< for writing; the file is made, or emptied if it exists
+    kAppend,  ///< for writing at its end; the file is made if it is missing
     kFolder,  ///< a folder, for sync
   };
 

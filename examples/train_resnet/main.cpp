@@ -10,6 +10,8 @@
 //   train_resnet --checkpoints run1 --resume                       # goes on where it stopped, bit for bit
 //   train_resnet --checkpoints run1 --resume --epochs 60           # ... and further
 //   train_resnet --checkpoints run1 --resume --evaluate            # tests the newest checkpoint
+//   tensorboard --logdir run1                                      # shows how it went, as run1/curves.svg
+//   does
 //
 // A run goes on with the options that it began with; one that is given another value is refused unless
 // --change-recipe insists. On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes
@@ -123,7 +125,9 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   }
   std::optional<TestResult> result;
   if (complete) ending.attempt([&] { result = trainer.evaluate(); });
-  ending.attempt([&] { trainer.write_report(result ? &*result : nullptr); });
+  const std::string report = trainer.report(result ? &*result : nullptr);
+  if (!options.report.empty()) ending.attempt([&] { write_text(options.report, report); });
+  if (RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
   if (result) {

@@ -198,6 +198,15 @@ void add_file_options(CLI::App& app, Options& options) {
                  "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
       ->check(name());
   app.add_option("--log", options.log, "Add a line per epoch to a CSV file")->check(name());
+  app.add_option("--log-dir", options.log_dir,
+                 "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
+                 "curves.svg, options and result as run.json and report.json (that of --checkpoints)")
+      ->check(name());
+  app.add_option(
+         "--log-every", options.log_every,
+         "Steps between training losses in that log; 0: twenty times an epoch, but at least every 50 steps")
+      ->capture_default_str()
+      ->check(whole(0, kMany));
 }
 
 void add_options(CLI::App& app, Options& options) {
@@ -265,6 +274,8 @@ std::string check_together(const Options& options) {
     return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
   }
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
+  if (options.is_given("--log-every") && options.log_folder().empty())
+    return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
   const bool adamw = options.optimizer == "adamw";
   for (const char* option : {"--momentum", "--nesterov"}) {
     if (adamw && options.is_given(option)) return fmt::format("{} is of --optimizer sgd", option);
@@ -315,6 +326,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0) options.given.insert("--" + option->get_lnames().front());
   }
+  options.words.assign(argv + 1, argv + argc);
   if (const std::string mistake = check_together(options); !mistake.empty()) return refuse(mistake);
   return std::nullopt;
 }

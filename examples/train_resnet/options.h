@@ -58,11 +58,16 @@ struct Options {
   std::string load_weights, save_weights;  // safetensors files
   std::string report;                      // a JSON file
   std::string log;                         // a CSV file
+  std::string log_dir;                     // folder; empty: that of checkpoints, if there is one
+  int64_t log_every = 0;                   // steps; 0: twenty times an epoch, but at least every 50
 
-  std::set<std::string> given;  // the options that stood on the command line, as "--lr"
+  std::set<std::string> given;     // the options that stood on the command line, as "--lr"
+  std::vector<std::string> words;  // the command line behind the program's name
 
   bool is_given(const char* option) const { return given.contains(option); }
-  bool leaves_files() const { return !(checkpoints + save_weights + report + log + trace).empty(); }
+  bool leaves_files() const { return !(checkpoints + save_weights + report + log + log_dir + trace).empty(); }
+  /// Where the run tells of itself; empty: nowhere.
+  const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
 };
 
 /// Reads the command line. For --help, --version and mistakes it prints what there is to say and gives the

@@ -15,6 +15,8 @@
 #include <sinter/core/base/file_system.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 
+#include "run_folder.h"
+
 namespace train_resnet {
 namespace {
 
@@ -23,29 +25,6 @@ using sinter::Error;
 
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
-}
-
-/// Throws unless a file beside `path` can be made and filled, and `path` be replaced by it.
-void check_file(const char* option, const fs::path& path) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::is_directory(status)) throw Error(fmt::format("{} {} is a folder", option, path.string()));
-  if (fs::exists(status) && !fs::is_regular_file(status))
-    throw Error(fmt::format("{} {} is a device or a pipe; a file is needed", option, path.string()));
-  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0) {
-    throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(),
-                            std::generic_category().message(errno)));
-  }
-  const fs::path folder = folder_of(path);
-  if (!fs::is_directory(folder, ignored))
-    throw Error(fmt::format("{} {}: there is no folder {}", option, path.string(), folder.string()));
-  try {
-    sinter::OutputFile probe(folder /
-                             ("." + path.filename().string() + ".probe"));  // removed by its destructor
-    probe.write(std::string(4096, '\n'));  // a full disk still makes empty files
-  } catch (const sinter::IoError& error) {
-    throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(), error.what()));
-  }
 }
 
 void check_checkpoints(const Options& options) {
@@ -85,9 +64,11 @@ Outputs::Outputs(const Options& options) {
   if (options.evaluate) return;
   if (!options.trace.empty()) check_file("--trace", options.trace);
   if (!options.log.empty()) check_log(options);
-  if (options.checkpoints.empty()) return;
-  check_checkpoints(options);
-  lock(options.checkpoints);
+  if (!options.checkpoints.empty()) {
+    check_checkpoints(options);
+    lock(options.checkpoints);
+  }
+  if (!options.log_folder().empty()) RunFolder::check(options);
 }
 
 Outputs::~Outputs() {
@@ -113,6 +94,28 @@ void Outputs::lock(const fs::path& folder) {
   if (::flock(lock_file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(std::exchange(lock_file_, -1));
   throw Error(fmt::format("--checkpoints {}: another process is training there", folder.string()));
+}
+
+void check_file(const char* option, const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::is_directory(status)) throw Error(fmt::format("{} {} is a folder", option, path.string()));
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw Error(fmt::format("{} {} is a device or a pipe; a file is needed", option, path.string()));
+  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0) {
+    throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(),
+                            std::generic_category().message(errno)));
+  }
+  const fs::path folder = folder_of(path);
+  if (!fs::is_directory(folder, ignored))
+    throw Error(fmt::format("{} {}: there is no folder {}", option, path.string(), folder.string()));
+  try {
+    sinter::OutputFile probe(folder /
+                             ("." + path.filename().string() + ".probe"));  // removed by its destructor
+    probe.write(std::string(4096, '\n'));  // a full disk still makes empty files
+  } catch (const sinter::IoError& error) {
+    throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(), error.what()));
+  }
 }
 
 void write_text(const fs::path& path, const std::string& text) {

@@ -30,6 +30,10 @@ class Outputs {
   int lock_file_ = -1;
 };
 
+/// Throws Error that names the option unless a file beside `path` can be made and filled, and `path` be
+/// replaced by it.
+void check_file(const char* option, const std::filesystem::path& path);
+
 /// Puts a text in place of a file, in one step.
 void write_text(const std::filesystem::path& path, const std::string& text);
 

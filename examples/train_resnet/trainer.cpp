@@ -42,7 +42,9 @@ Trainer::Trainer(const Options& options, Device device, const Data& data)
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())),
-      timer_(device) {
+      timer_(device),
+      data_name_(data.name),
+      data_kind_(data.kind) {
   settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
@@ -92,6 +94,7 @@ void Trainer::prepare() {
 
 bool Trainer::train() {
   prepare();
+  open_log();
   const bool is_complete = train_epochs();
   check_profile();
   return is_complete;
@@ -102,7 +105,10 @@ bool Trainer::train_epochs() {
     const bool whole = !should_stop() && run_epoch();
     finish_profile();
     const std::optional<TestResult> test = whole ? evaluate() : std::nullopt;
-    if (test) report_epoch(*test);
+    if (test) {
+      report_epoch(*test);
+      log_epoch(*test);
+    }
     if (whole) {
       ++epoch_;
       stats_ = {};
@@ -121,6 +127,7 @@ bool Trainer::run_epoch() {
   MemoryPool& pool = backend_of(device_).memory_pool(device_.index);
   pool.reset_peaks();
   if (stats_.images == 0) stats_.skipped_before = scaler_.skipped();
+  begin_step_log();
   // After a resume the bar shows the rest of the epoch, so that its speed and ETA are those of this process.
   const int64_t done_before = train_loader_.state().batch;
   examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
@@ -140,6 +147,7 @@ bool Trainer::run_epoch() {
     train_step(*batch, learning_rate);
     timer_.end();
     ++step_;
+    ++trained_;
     ++total_.steps;
     stats_.images += batch->size();
     total_.images += batch->size();
@@ -148,6 +156,7 @@ bool Trainer::run_epoch() {
     total_.wait_seconds += wait - std::exchange(wait_before, wait);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
+    log_step(learning_rate);
     const int64_t done = train_loader_.state().batch - done_before;
     bar.update(
         {.step = done, .items = done * batch->size(), .loss = shown_loss, .learning_rate = learning_rate});
@@ -156,12 +165,14 @@ bool Trainer::run_epoch() {
       bar.finish();
       take_compute_time();
       take_time();
+      if (step_log_) step_log_->finish();
       save();
       start = std::chrono::steady_clock::now();
     }
   }
   const bool whole = !should_stop() || train_loader_.epoch() > epoch_;
   if (whole) checked_loss();
+  if (step_log_) step_log_->finish();
   take_compute_time();
   take_time();
   bar.finish();
@@ -220,14 +231,18 @@ std::optional<TestResult> Trainer::evaluate() {
   const NoGrad no_grad;
   model_.eval();
   const Dataset& test = test_loader_.dataset();
-  TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}};
+  TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0};
   nn::TopKCounter ranks(5);
+  nn::DeviceMean loss;
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
     const Tensor logits = model_(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
+    loss.add(nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
+             static_cast<double>(batch->size()));
     if (stop_signal() != 0) return std::nullopt;
   }
+  result.loss = loss.read().mean;
   if (test.num_classes() > 10) {
     const std::vector<int64_t> correct = ranks.read();
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);

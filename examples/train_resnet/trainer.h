@@ -17,7 +17,9 @@
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
+#include "run_folder.h"
 #include "setup.h"
+#include "step_log.h"
 #include "step_timer.h"
 
 namespace train_resnet {
@@ -26,7 +28,8 @@ namespace train_resnet {
 struct TestResult {
   sinter::nn::ConfusionMatrix confusion;
   std::optional<double>
-      top5;  // share of images whose class is among the five likeliest; for over ten classes
+      top5;           // share of images whose class is among the five likeliest; for over ten classes
+  double loss = 0.0;  // mean, the same loss as in training
 };
 
 class Trainer {
@@ -54,8 +57,10 @@ class Trainer {
   const sinter::nn::ResNet& model() const { return model_; }
   int64_t epochs_left() const { return *options_.epochs - epoch_; }
 
-  /// Writes --report: what this process has trained, and `test` if the run is complete.
-  void write_report(const TestResult* test) const;
+  /// What this process has trained, and `test` if the run is complete, as JSON.
+  std::string report(const TestResult* test) const;
+  /// The folder in which the run tells of itself; null if it has none, or has not begun to.
+  RunFolder* run_folder() { return run_folder_.get(); }
 
  private:
   /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole. What depends on
@@ -90,7 +95,13 @@ class Trainer {
   void finish_profile();
   /// Warns if the run ended before the steps that --profile asks for.
   void check_profile() const;
+  /// Opens the run's log, if it has one and steps are left.
+  void open_log();
+  /// Called before the first step of an epoch, or of its rest, and after each step.
+  void begin_step_log();
+  void log_step(double learning_rate);
   void report_epoch(const TestResult& test) const;
+  void log_epoch(const TestResult& test) const;
   /// Adds the time of the steps since the last call; waits for the device.
   void take_compute_time();
 
@@ -114,9 +125,13 @@ class Trainer {
   std::string save_failure_;
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   int64_t epoch_ = 0;
-  int64_t step_ = 0;  // of the whole run
+  int64_t step_ = 0;     // of the whole run
+  int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew
   EpochStats stats_;
   StepTimer timer_;
+  std::string data_name_, data_kind_;
+  std::unique_ptr<RunFolder> run_folder_;  // null: without a log
+  std::optional<StepLog> step_log_;        // of the present epoch
   struct {
     std::unique_ptr<sinter::OpProfile> calls;  // while steps are timed
     double seconds_before = 0.0;               // total_.compute_seconds when the steps before it began

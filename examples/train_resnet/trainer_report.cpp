@@ -1,5 +1,6 @@
 // What a run tells of itself: a line per epoch, the CSV log and the JSON report.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -64,8 +65,7 @@ void Trainer::report_epoch(const TestResult& test) const {
   }
 }
 
-void Trainer::write_report(const TestResult* test) const {
-  if (options_.report.empty()) return;
+std::string Trainer::report(const TestResult* test) const {
   nlohmann::ordered_json report = {{"model", options_.model},
                                    {"precision", *options_.precision},
                                    {"layout", to_string(*options_.layout)},
@@ -83,12 +83,14 @@ void Trainer::write_report(const TestResult* test) const {
                                    {"wait_seconds", total_.wait_seconds},
                                    {"img_s", nullptr},
                                    {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
+                                   {"test_loss", nullptr},
                                    {"accuracy", nullptr},
                                    {"top5", nullptr}};
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
+  if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
-  write_text(options_.report, report.dump(2) + "\n");
+  return report.dump(2) + "\n";
 }
 
 }  // namespace train_resnet

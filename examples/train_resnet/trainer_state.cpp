@@ -30,6 +30,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epochs", *options_.epochs},
                  {"epoch", epoch_},
                  {"step", step_},
+                 {"trained_steps", trained_},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
                  {"loader_seed", loader.seed},
@@ -54,6 +55,7 @@ nn::CheckpointData Trainer::checkpoint() const {
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
   if (checkpoints_ == nullptr || saved_ == present) return;
+  if (run_folder_ != nullptr) run_folder_->flush();
   try {
     checkpoints_->save(checkpoint());
     saved_ = present;
@@ -121,6 +123,8 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   const nn::CheckpointData& data = checkpoint.data;
   epoch_ = data.value<int64_t>("epoch");
   step_ = data.value<int64_t>("step");
+  // Checkpoints of earlier versions do not have it.
+  trained_ = data.values.contains("trained_steps") ? data.value<int64_t>("trained_steps") : step_;
   if (*options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
   model_.load_state(data.part("model"));

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/tensor/transfer.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/copy/copy.h>
@@ -42,6 +44,17 @@ double ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : kNaN;
 }
 
+/// The totals of a mean, on whichever device they are.
+DeviceMean::Totals totals_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {.mean = kNaN};
+  const std::vector<double> totals = tensor.to_vector<double>();
+  const double weight = totals[ops::kWeight];
+  return {.mean = weight > 0.0 ? totals[ops::kWeightedSum] / weight : kNaN,
+          .weight = weight,
+          .values = static_cast<int64_t>(totals[ops::kValues]),
+          .first_not_finite = static_cast<int64_t>(totals[ops::kFirstNotFinite])};
+}
+
 }  // namespace
 
 int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k) {
@@ -72,13 +85,27 @@ void DeviceMean::add(const Tensor& value, double weight) {
 }
 
 DeviceMean::Totals DeviceMean::read() const {
-  if (!totals_.defined()) return {.mean = kNaN};
-  const std::vector<double> totals = totals_.to_vector<double>();
-  const double weight = totals[ops::kWeight];
-  return {.mean = weight > 0.0 ? totals[ops::kWeightedSum] / weight : kNaN,
-          .weight = weight,
-          .values = static_cast<int64_t>(totals[ops::kValues]),
-          .first_not_finite = static_cast<int64_t>(totals[ops::kFirstNotFinite])};
+  return totals_of(totals_);
+}
+
+DeviceMean::Snapshot DeviceMean::snapshot() const {
+  Snapshot snapshot;
+  if (!totals_.defined()) return snapshot;
+  const Device device = totals_.device();
+  if (device.is_cpu()) {
+    snapshot.host_ = host_copy(totals_);
+    return snapshot;
+  }
+  const Stream stream = backend_of(device).default_stream(device.index);
+  snapshot.host_ = Tensor::empty_pinned(totals_.shape(), totals_.dtype(), device);
+  copy_async(snapshot.host_, totals_, stream);
+  snapshot.copied_ = Event(stream);
+  return snapshot;
+}
+
+DeviceMean::Totals DeviceMean::Snapshot::read() const {
+  copied_.synchronize();
+  return totals_of(host_);
 }
 
 State DeviceMean::state() const {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/runtime/event.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/module/module.h>
 
@@ -47,6 +48,22 @@ class DeviceMean {
   /// Waits for the device.
   Totals read() const;
   void reset() { totals_ = {}; }
+
+  /// The totals as they are at this point of the device's work, on their way to the host: for those who want
+  /// them a little later without making the device wait.
+  class Snapshot {
+   public:
+    /// Whether they have arrived; does not wait.
+    bool ready() const { return copied_.done(); }
+    /// Waits for what came before the snapshot, and for nothing else.
+    Totals read() const;
+
+   private:
+    friend class DeviceMean;
+    Tensor host_;  // undefined: no value had come
+    Event copied_;
+  };
+  Snapshot snapshot() const;
 
   /// A copy, "totals", for checkpoints; the inverse throws InvalidArgument for a state of another kind.
   State state() const;

@@ -35,8 +35,8 @@ class FailingFileSystem : public FileSystem {
   void limit_write(size_t bytes) { write_limit_ = bytes; }
 
   int open(const std::filesystem::path& path, Mode mode) override {
-    const bool makes = mode == Mode::kCreate;
-    const char* names[] = {"open", "create", "open folder"};
+    const bool makes = mode == Mode::kCreate || mode == Mode::kAppend;
+    const char* names[] = {"open", "create", "append", "open folder"};
     if (fails(names[static_cast<int>(mode)], path, makes)) return -error();
     const int file = native().open(path, mode);
     if (file >= 0) {

@@ -27,6 +27,24 @@ class DeviceMetricsTest : public testing::OnEachDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceMetricsTest, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),
                          testing::device_name);
 
+TEST_P(DeviceMetricsTest, ASnapshotOfAMeanStaysAsItWas) {
+  DeviceMean mean;
+  const DeviceMean::Snapshot none = mean.snapshot();
+  EXPECT_TRUE(none.ready());
+  EXPECT_EQ(none.read().values, 0);
+  std::vector<DeviceMean::Snapshot> snapshots;
+  for (int i = 1; i <= 100; ++i) {
+    mean.add(Tensor::scalar(static_cast<float>(i), device()), 2);
+    snapshots.push_back(mean.snapshot());
+  }
+  for (int i = 1; i <= 100; ++i) {
+    const DeviceMean::Totals totals = snapshots[static_cast<size_t>(i - 1)].read();
+    EXPECT_DOUBLE_EQ(totals.mean, (i + 1) / 2.0);
+    EXPECT_EQ(totals.values, i);
+    EXPECT_TRUE(snapshots[static_cast<size_t>(i - 1)].ready()) << "it has been read";
+  }
+}
+
 TEST_P(DeviceMetricsTest, DeviceMeanLeavesOutWhatIsNotFinite) {
   DeviceMean mean;
   EXPECT_TRUE(std::isnan(mean.read().mean));

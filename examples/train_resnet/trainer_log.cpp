@@ -1,0 +1,84 @@
+// What a run writes into its folder as it goes.
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include <sinter/core/runtime/backend.h>
+
+#include "trainer.h"
+
+namespace train_resnet {
+
+using namespace sinter;
+
+namespace {
+
+// Between records of training losses, unless --log-every says otherwise.
+constexpr int64_t kRecordsPerEpoch = 20;
+constexpr int64_t kMostSteps = 50;
+
+}  // namespace
+
+void Trainer::open_log() {
+  // A run without a step to take leaves its folder as it is.
+  if (options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
+  std::optional<LogPlace> place;
+  if (options_.resume) {
+    // A checkpoint may have been saved behind the last step of an epoch, but before its test.
+    const int64_t batches = train_loader_.batches_per_epoch();
+    place = {.steps = trained_,
+             .test_follows = stats_.images > 0 &&
+                             (train_loader_.epoch() > epoch_ || train_loader_.state().batch == batches)};
+  }
+  const nn::data::Dataset& train = train_loader_.dataset();
+  run_folder_ =
+      std::make_unique<RunFolder>(options_,
+                                  RunFacts{.data = data_name_,
+                                           .data_kind = data_kind_,
+                                           .train_images = train.size(),
+                                           .test_images = test_loader_.dataset().size(),
+                                           .classes = train.num_classes(),
+                                           .device = fmt::format("{}", device_),
+                                           .device_name = backend_of(device_).describe(device_.index),
+                                           .parameters = model_.parameter_count(),
+                                           .steps_per_epoch = train_loader_.batches_per_epoch()},
+                                  place);
+}
+
+void Trainer::begin_step_log() {
+  if (run_folder_ == nullptr) return;
+  const int64_t usual =
+      std::clamp<int64_t>(train_loader_.batches_per_epoch() / kRecordsPerEpoch, 1, kMostSteps);
+  step_log_.emplace(run_folder_->log(), options_.log_every > 0 ? options_.log_every : usual,
+                    StepSums{stats_.images, stats_.seconds, stats_.wait_seconds}, stats_.loss);
+}
+
+void Trainer::log_step(double learning_rate) {
+  if (!step_log_) return;
+  step_log_->after_step(trained_, learning_rate, {stats_.images, stats_.seconds, stats_.wait_seconds},
+                        stats_.loss);
+}
+
+void Trainer::log_epoch(const TestResult& test) const {
+  if (run_folder_ == nullptr) return;
+  const double images = static_cast<double>(stats_.images), seconds = std::max(stats_.seconds, 1e-9);
+  std::vector<std::pair<std::string, double>> values = {
+      {"epoch", static_cast<double>(epoch_ + 1)},
+      {"train/epoch_loss", stats_.loss.read().mean},
+      {"train/epoch_accuracy", static_cast<double>(stats_.ranks.read()[0]) / images},
+      {"train/epoch_images_per_second", images / seconds},
+      {"train/epoch_data_wait_share", std::clamp(stats_.wait_seconds / seconds, 0.0, 1.0)},
+      {"test/loss", test.loss},
+      {"test/accuracy", test.confusion.accuracy()}};
+  if (test.top5) values.emplace_back("test/top5_accuracy", *test.top5);
+  const PoolStats memory = backend_of(device_).memory_pool(device_.index).stats();
+  values.emplace_back("memory/peak_bytes", static_cast<double>(memory.peak_live_bytes));
+  if (scaler_.options().scales) {
+    values.emplace_back("gradient_scale/scale", scaler_.scale());
+    values.emplace_back("gradient_scale/skipped_steps",
+                        static_cast<double>(scaler_.skipped() - stats_.skipped_before));
+  }
+  run_folder_->add_epoch(trained_, std::move(values));
+}
+
+}  // namespace train_resnet

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/core.h>
+
+#include <sinter/nn/log/curves.h>
+
+namespace sinter::nn {
+namespace {
+
+// Pixels of the picture's own system; browsers scale it.
+constexpr double kWidth = 760, kHeight = 320, kLeft = 70, kRight = 20, kTop = 44, kBottom = 48;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+constexpr double kLetter = 7.2;   // about the width of one
+constexpr size_t kMostDots = 60;  // points of a curve that are marked one by one
+constexpr size_t kColours = 6;
+
+constexpr const char* kStyle = R"(<style>
+svg { background: #ffffff; font: 13px sans-serif; }
+text { fill: #24292f; } .title { font-weight: bold; font-size: 15px; }
+.grid { stroke: #d8dee4; } .axis { stroke: #57606a; } .curve { fill: none; stroke-width: 2; }
+.c0 { stroke: #0969da; } .c1 { stroke: #cf5a00; } .c2 { stroke: #1a7f37; }
+.c3 { stroke: #8250df; } .c4 { stroke: #bf3989; } .c5 { stroke: #6e7781; }
+@media (prefers-color-scheme: dark) {
+svg { background: #0d1117; } text { fill: #e6edf3; } .grid { stroke: #30363d; } .axis { stroke: #8d96a0; }
+.c0 { stroke: #58a6ff; } .c1 { stroke: #ffa657; } .c2 { stroke: #3fb950; }
+.c3 { stroke: #bc8cff; } .c4 { stroke: #ff7bc2; } .c5 { stroke: #9ea7b3; }
+}
+</style>
+)";
+
+std::string escape(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '&') {
+      escaped += "&amp;";
+    } else if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '>') {
+      escaped += "&gt;";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+bool is_drawn(const std::pair<double, double>& point) {
+  constexpr double kMost = 1e100;  // beyond it an axis cannot be divided
+  return std::abs(point.first) < kMost && std::abs(point.second) < kMost;  // false for NaN
+}
+
+/// Where an axis begins and ends, and the distance of its marks: 1, 2 or 5 times a power of ten.
+struct Axis {
+  double low = 0, high = 1, step = 0.2;
+};
+
+/// An axis with at most `marks` steps, which holds all values; it ends on marks if `on_marks`.
+Axis make_axis(double low, double high, double marks, bool on_marks) {
+  if (!(low <= high)) return {};
+  if (high - low <= std::max(1e-9 * std::max(std::abs(low), std::abs(high)), 1e-100)) {
+    const double around = std::max(std::abs(low) * 0.1, 1e-6);
+    low -= around;
+    high += around;
+  }
+  const double wanted = (high - low) / marks;
+  const double power = std::pow(10.0, std::floor(std::log10(wanted)));
+  double step = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (factor * power >= wanted * (1 - 1e-9)) step = factor * power;
+  }
+  if (!on_marks) return {low, high, step};
+  return {std::floor(low / step + 1e-9) * step, std::ceil(high / step - 1e-9) * step, step};
+}
+
+/// The axis of all curves along one coordinate.
+template <class Get>
+std::pair<double, double> range_of(const Chart& chart, Get&& get) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const Curve& curve : chart.curves) {
+    for (const auto& point : curve.points) {
+      if (!is_drawn(point)) continue;
+      low = std::min(low, get(point));
+      high = std::max(high, get(point));
+    }
+  }
+  return {low, high};
+}
+
+/// "0.25", "25 %" or "1e+06", with as many digits as the distance of marks asks for.
+std::string mark_text(double value, double step, bool percent) {
+  const double scale = percent ? 100 : 1;
+  const double shown = std::abs(value) < step * 1e-6 ? 0.0 : value * scale;
+  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(step * scale) - 1e-9)), 0, 6);
+  const bool plain = std::abs(shown) < 1e6 && step * scale >= 1e-6;
+  return plain ? fmt::format("{:.{}f}{}", shown, digits, percent ? " %" : "") : fmt::format("{:.3g}", shown);
+}
+
+/// Writes one chart whose upper left corner is (0, 0).
+class ChartDrawer {
+ public:
+  explicit ChartDrawer(const Chart& chart) : chart_(chart) {
+    const auto [left, right] = range_of(chart, [](const auto& point) { return point.first; });
+    const auto [low, high] = range_of(chart, [](const auto& point) { return point.second; });
+    x_ = make_axis(left, right, 10, false);
+    x_.step = std::max(x_.step, 1.0);  // epochs and steps are whole
+    y_ = make_axis(low, high, 5, true);
+  }
+
+  std::string draw() const {
+    std::string text =
+        fmt::format("<text class=\"title\" x=\"{}\" y=\"20\">{}</text>\n", kLeft, escape(chart_.title));
+    text += axes();
+    for (size_t i = 0; i < chart_.curves.size(); ++i) text += curve(chart_.curves[i], i % kColours);
+    return text + legend();
+  }
+
+ private:
+  double x_of(double x) const { return kLeft + (x - x_.low) / (x_.high - x_.low) * kPlotWidth; }
+  double y_of(double y) const { return kTop + (y_.high - y) / (y_.high - y_.low) * kPlotHeight; }
+
+  std::string axes() const {
+    std::string text;
+    const auto line = [&](const char* kind, double x1, double y1, double x2, double y2) {
+      text += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
+                          kind, x1, y1, x2, y2);
+    };
+    constexpr double kEnd = kTop + kPlotHeight;
+    for (int i = 0; y_.low + i * y_.step <= y_.high + y_.step / 2; ++i) {
+      const double value = y_.low + i * y_.step, y = y_of(value);
+      line("grid", kLeft, y, kLeft + kPlotWidth, y);
+      text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kLeft - 8, y + 4,
+                          mark_text(value, y_.step, chart_.percent));
+    }
+    const double first = std::ceil(x_.low / x_.step - 1e-9) * x_.step;
+    for (int i = 0; first + i * x_.step <= x_.high + x_.step * 1e-6; ++i) {
+      const double value = first + i * x_.step, x = x_of(value);
+      line("axis", x, kEnd, x, kEnd + 5);
+      text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x, kEnd + 19,
+                          mark_text(value, x_.step, false));
+    }
+    line("axis", kLeft, kTop, kLeft, kEnd);
+    line("axis", kLeft, kEnd, kLeft + kPlotWidth, kEnd);
+    text += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
+                        kLeft + kPlotWidth / 2, kHeight - 10, escape(chart_.x_label));
+    return text;
+  }
+
+  /// A line through the points, broken where one is not finite, with a dot for each if they are few.
+  std::string curve(const Curve& curve, size_t colour) const {
+    std::string path, dots;
+    bool broken = true;
+    for (const auto& point : curve.points) {
+      if (is_drawn(point)) {
+        const double x = x_of(point.first), y = y_of(point.second);
+        path += fmt::format("{}{:.1f} {:.1f}", broken ? 'M' : 'L', x, y);
+        if (curve.points.size() <= kMostDots)
+          dots += fmt::format("<circle class=\"curve c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2\"/>\n", colour,
+                              x, y);
+      }
+      broken = !is_drawn(point);
+    }
+    return path.empty() ? "" : fmt::format("<path class=\"curve c{}\" d=\"{}\"/>\n{}", colour, path, dots);
+  }
+
+  /// From the right to the left above the plot, so that it never hides a curve.
+  std::string legend() const {
+    std::string text;
+    double x = kLeft + kPlotWidth;
+    for (size_t i = chart_.curves.size(); i-- > 0;) {
+      const std::string& name = chart_.curves[i].name;
+      x -= kLetter * static_cast<double>(name.size());
+      text += fmt::format("<text x=\"{:.1f}\" y=\"20\">{}</text>\n", x, escape(name));
+      text += fmt::format("<path class=\"curve c{}\" d=\"M{:.1f} 16L{:.1f} 16\"/>\n", i % kColours, x - 26,
+                          x - 6);
+      x -= 42;
+    }
+    return text;
+  }
+
+  const Chart& chart_;
+  Axis x_, y_;
+};
+
+}  // namespace
+
+std::string draw_charts(std::span<const Chart> charts) {
+  const double height = kHeight * static_cast<double>(std::max<size_t>(charts.size(), 1));
+  std::string text = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n{2}",
+      kWidth, height, kStyle);
+  for (size_t i = 0; i < charts.size(); ++i) {
+    text += fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", kHeight * static_cast<double>(i),
+                        ChartDrawer(charts[i]).draw());
+  }
+  return text + "</svg>\n";
+}
+
+void write_charts(const std::filesystem::path& path, std::span<const Chart> charts, FileSystem& files) {
+  const std::string text = draw_charts(charts);
+  AtomicOutputFile file(path, files);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+}  // namespace sinter::nn

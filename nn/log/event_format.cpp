@@ -1,0 +1,100 @@
+#include <array>
+#include <bit>
+
+#include <sinter/nn/log/event_format.h>
+
+namespace sinter::nn {
+namespace {
+
+// Reflected, so that bytes are taken from their lowest bit on.
+constexpr uint32_t kCastagnoli = 0x82f63b78;
+
+constexpr std::array<uint32_t, 256> kCrcTable = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ kCastagnoli : crc >> 1;
+    table[byte] = crc;
+  }
+  return table;
+}();
+
+// A CRC of data that hold their own CRC says little, hence the mask.
+uint32_t masked_crc(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
+
+/// An integer of `Bytes` bytes, the lowest first.
+template <int Bytes>
+std::string little_endian(uint64_t value) {
+  std::string text;
+  for (int i = 0; i < Bytes; ++i) text.push_back(static_cast<char>(value >> 8 * i));
+  return text;
+}
+
+// What follows writes fields of protobuf messages: a key of field number and wire type, then the value.
+enum WireType : int { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+/// Seven bits a byte, the lowest first; all but the last have their highest bit set.
+std::string varint(uint64_t value) {
+  std::string text;
+  for (; value >= 0x80; value >>= 7) text.push_back(static_cast<char>(value | 0x80));
+  text.push_back(static_cast<char>(value));
+  return text;
+}
+
+std::string key(int field, WireType type) {
+  return varint(static_cast<uint64_t>(field << 3 | type));
+}
+std::string integer_field(int field, int64_t value) {
+  return key(field, kVarint) + varint(static_cast<uint64_t>(value));
+}
+std::string double_field(int field, double value) {
+  return key(field, kFixed64) + little_endian<8>(std::bit_cast<uint64_t>(value));
+}
+std::string float_field(int field, float value) {
+  return key(field, kFixed32) + little_endian<4>(std::bit_cast<uint32_t>(value));
+}
+std::string bytes_field(int field, std::string_view bytes) {
+  return key(field, kBytes) + varint(bytes.size()) + std::string(bytes);
+}
+
+// Fields of Event.
+constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+// Of Summary, Summary.Value and SessionLog, and the status of a start.
+constexpr int kValue = 1, kTag = 1, kSimpleValue = 2, kStatus = 1, kStart = 1;
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = 0xffffffff;
+  for (const char c : bytes) crc = crc >> 8 ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+std::string event_record(std::string_view message) {
+  const std::string size = little_endian<8>(message.size());
+  return size + little_endian<4>(masked_crc(size)) + std::string(message) +
+         little_endian<4>(masked_crc(message));
+}
+
+std::string version_event(double time) {
+  return double_field(kWallTime, time) + bytes_field(kFileVersion, "brain.Event:2");
+}
+
+std::string start_event(double time, int64_t step) {
+  return double_field(kWallTime, time) + integer_field(kStep, step) +
+         bytes_field(kSessionLog, integer_field(kStatus, kStart));
+}
+
+std::string scalar_event(const ScalarRecord& record) {
+  std::string summary;
+  for (const auto& [tag, value] : record.values) {
+    summary +=
+        bytes_field(kValue, bytes_field(kTag, tag) + float_field(kSimpleValue, static_cast<float>(value)));
+  }
+  return double_field(kWallTime, record.time) + integer_field(kStep, record.step) +
+         bytes_field(kSummary, summary);
+}
+
+}  // namespace sinter::nn
