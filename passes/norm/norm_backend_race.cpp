@@ -75,7 +75,8 @@ class NormCandidates final : public PlanCandidates {
       times_[i] = time;
       return time;
     } catch (const Error& error) {
-      // cuDNN may refuse what its constraints allow, at any of its calls; the kernel is out then, not the job.
+      // cuDNN may refuse what its constraints allow, at any of its calls; the kernel is out then, not the
+      // job.
       synchronize(pair_.forward->outputs[0]->spec.device);  // throws if it is the GPU that is lost
       log::debug("[norm] {}: {}", name(i), error.what());
       return std::nullopt;
