@@ -93,10 +93,8 @@ void Tracer::check_nothing_is_kept() const {
     if (value == nullptr || value->weak_from_this().use_count() <= 1) return;  // the graph's own
     throw_error<InvalidArgument>(
         "[trace] {}, {}, is still held by the code that was traced, such as a member that it assigned: the "
-        "job "
-        "computes it anew in every run and would never assign it again. Return it as another result, or make "
-        "it "
-        "a buffer of the model and change it in place",
+        "job computes it anew in every run and would never assign it again. Return it as another result, or "
+        "make it a buffer of the model and change it in place",
         value->description(), value->spec);
   };
   for (const GraphValue* input : graph_.inputs()) check(input);

@@ -64,9 +64,9 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
         "(outside)", compiled->model);
     SINTER_CHECK(tracer.host_effects().empty(),
                  "[infer_job] the model counts something although it is evaluated");
+    tracer.check_nothing_is_kept();
     compiled->constants = TracedConstants(tracer);
   }
-  Tracer(*graph).check_nothing_is_kept();
   compiled->random.finish_trace(*graph, device);
   graph->verify();
   pipeline.dump(*graph, "traced");
