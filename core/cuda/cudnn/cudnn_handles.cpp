@@ -74,6 +74,17 @@ struct ThreadHandles {
   std::map<int, Bound> by_device;
 };
 
+/// The number that tells a stream from all others of the process: one that has ended and a new one may have
+/// the same address. None while its work is captured: CUDA does not give it then.
+std::optional<unsigned long long> number_of(cudaStream_t stream) {
+  cudaStreamCaptureStatus status{};
+  SINTER_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  if (status != cudaStreamCaptureStatusNone) return std::nullopt;
+  unsigned long long number = 0;
+  SINTER_CUDA_CHECK(cudaStreamGetId(stream, &number));
+  return number;
+}
+
 bool is_out_of_memory(cudnnStatus_t status) {
   return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
          status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
@@ -106,12 +117,10 @@ cudnnHandle_t cudnn_handle(const Stream& stream) {
   ThreadHandles::Bound& bound = handles.by_device[stream.device.index];
   if (!bound.handle) bound.handle = HandlePool::instance().take(stream.device.index);
   const auto native = static_cast<cudaStream_t>(stream.native);
-  // By its number: a stream that has ended and a new one may have the same address.
-  unsigned long long id = 0;
-  SINTER_CUDA_CHECK(cudaStreamGetId(native, &id));
-  if (bound.stream != id) {
+  const std::optional<unsigned long long> number = number_of(native);
+  if (!number || bound.stream != number) {
     SINTER_CUDNN_CHECK(cudnnSetStream(bound.handle.get(), native));
-    bound.stream = id;
+    bound.stream = number;
   }
   return bound.handle.get();
 }

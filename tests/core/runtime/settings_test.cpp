@@ -1,7 +1,9 @@
 // Switches and the environment variables that they start from.
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,20 +29,27 @@ Seen seen() {
   return {settings::allow_tf32(), settings::deterministic(), settings::autotune(), settings::plan_limit()};
 }
 
-/// Sets environment variables, and unsets them when it ends.
+/// While it lives, these are the only variables of the settings, whatever the tests were started with.
 class Environment {
  public:
-  Environment(std::initializer_list<std::pair<const char*, const char*>> variables) : variables_(variables) {
-    for (const auto& [name, value] : variables_) setenv(name, value, 1);
+  Environment(std::initializer_list<std::pair<const char*, const char*>> variables = {}) {
+    for (const char* name : kNames) {
+      if (const char* const value = std::getenv(name)) before_.emplace_back(name, value);
+      unsetenv(name);
+    }
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
   }
   ~Environment() {
-    for (const auto& [name, value] : variables_) unsetenv(name);
+    for (const char* name : kNames) unsetenv(name);
+    for (const auto& [name, value] : before_) setenv(name, value.c_str(), 1);
   }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 
  private:
-  std::vector<std::pair<const char*, const char*>> variables_;
+  static constexpr std::array kNames = {"SINTER_ALLOW_TF32", "SINTER_DETERMINISTIC", "SINTER_AUTOTUNE",
+                                        "SINTER_PLAN_LIMIT"};
+  std::vector<std::pair<const char*, std::string>> before_;
 };
 
 /// Exits with 0 if a fresh process sees `expected`.
@@ -50,6 +59,7 @@ void expect_seen(const Seen& expected) {
 }
 
 TEST(SettingsDeathTest, StartFromTheirDefaults) {
+  const Environment environment;
   expect_seen({.tf32 = false, .deterministic = false, .autotune = true, .plans = 1024});
 }
 TEST(SettingsDeathTest, Tf32StartsFromItsVariable) {

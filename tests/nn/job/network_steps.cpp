@@ -383,9 +383,9 @@ void NetworkBuilder::pad() {
 void NetworkBuilder::constants() {
   const size_t v = any();
   const Shape shape = shape_of(images_[v]);
-  const Tensor mask = maker_.tensor(Shape{shape[1], 1, shape[3]}, 0.5, 1.5);
+  const Tensor mask = maker_.tensor(Shape{shape[1], 1, shape[3]}, 0.5, 1.5).to(network_.device_);
   add(images_[v], fmt::format("v{} times constants", v), [=](const auto& values) {
-    const Tensor two = ops::full(Shape{1, shape[1], shape[2], 1}, 1.25, mask.dtype());
+    const Tensor two = ops::full(Shape{1, shape[1], shape[2], 1}, 1.25, mask.dtype(), mask.device());
     return values[v] * (mask * mask) * two;
   });
 }

@@ -1,5 +1,6 @@
-// Random networks, trained eagerly and by jobs: without passes bit for bit alike, and with each pass.
-// SINTER_TEST_CASES and SINTER_TEST_SEED say how many and from which seed on.
+// Random networks, trained eagerly and by jobs: without passes bit for bit alike, and with each pass; on the
+// CPU mostly in float64, on a GPU, whose convolutions have no such kernels, in float32. SINTER_TEST_CASES and
+// SINTER_TEST_SEED say how many and from which seed on.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -18,6 +19,17 @@ namespace sinter::nn {
 namespace {
 
 using namespace testing;
+
+/// A network, and where it lives.
+struct Case {
+  uint64_t seed;
+  DType dtype;
+  Device device;
+};
+
+RandomNetwork make_network(const Case& c) {
+  return {c.seed, c.dtype, c.device};
+}
 
 /// How a network is trained.
 struct Training {
@@ -77,15 +89,15 @@ Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, const E
   return outcome;
 }
 
-Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training) {
-  const RandomNetwork network(seed, dtype);
+Outcome train_eagerly(const Case& c, const Training& training) {
+  const RandomNetwork network = make_network(c);
   const auto optimizer = training.make_optimizer(network.parameters());
   std::unique_ptr<Ema> average;
   if (training.averages) average = std::make_unique<Ema>(network);
   Outcome outcome;
-  manual_seed(seed);
+  manual_seed(c.seed);
   for (int i = 0; i < training.steps; ++i) {
-    const std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
+    const std::vector<Tensor> batch = network.batch(c.seed + static_cast<uint64_t>(i));
     if (i % training.accumulate == 0) optimizer->zero_grad();
     const std::vector<Tensor> results = network(batch[0], batch[1]);
     for (const Tensor& result : results) outcome.results.push_back(clone(result.detach()));
@@ -102,8 +114,8 @@ Outcome train_eagerly(uint64_t seed, DType dtype, const Training& training) {
   return finish(network, *optimizer, average.get(), std::move(outcome));
 }
 
-Outcome train_by_job(uint64_t seed, DType dtype, const Training& training, TrainJobOptions options) {
-  const RandomNetwork network(seed, dtype);
+Outcome train_by_job(const Case& c, const Training& training, TrainJobOptions options) {
+  const RandomNetwork network = make_network(c);
   const auto optimizer = training.make_optimizer(network.parameters());
   std::unique_ptr<Ema> average;
   if (training.averages) average = std::make_unique<Ema>(network);
@@ -114,9 +126,9 @@ Outcome train_by_job(uint64_t seed, DType dtype, const Training& training, Train
       network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); }, *optimizer,
       options);
   Outcome outcome;
-  manual_seed(seed);
+  manual_seed(c.seed);
   for (int i = 0; i < training.steps; ++i) {
-    const std::vector<Tensor> batch = network.batch(seed + static_cast<uint64_t>(i));
+    const std::vector<Tensor> batch = network.batch(c.seed + static_cast<uint64_t>(i));
     outcome.results.push_back(job.step(batch, training.learning_rate / (1 + i)));
     outcome.results.insert(outcome.results.end(), job.outputs().begin(), job.outputs().end());
   }
@@ -140,7 +152,7 @@ std::string bit_differences(const Outcome& a, const Outcome& b) {
 // ---- within tolerance
 
 std::vector<double> doubles(const Tensor& tensor) {
-  return ops::reference_of(tensor.detach()).values;
+  return ops::reference_of(tensor.detach().to(Device::cpu())).values;
 }
 
 double largest(const std::vector<double>& values) {
@@ -173,10 +185,10 @@ std::map<std::string, std::vector<double>> changes(const State& before, const St
 }
 
 /// How far the changes that eager code makes in float32 are from those in float64, at most.
-double rounding_error(uint64_t seed, const State& start, const Outcome& in_float32,
+double rounding_error(const Case& c, const State& start, const Outcome& in_float32,
                       const Training& training) {
-  const State exact_start = RandomNetwork(seed, DType::kFloat64).state();
-  const auto exact = changes(exact_start, train_eagerly(seed, DType::kFloat64, training).model);
+  const Case exact_case{c.seed, DType::kFloat64, Device::cpu()};
+  const auto exact = changes(make_network(exact_case).state(), train_eagerly(exact_case, training).model);
   double error = 0.0;
   for (const auto& [name, values] : changes(start, in_float32.model)) {
     for (size_t i = 0; i < values.size(); ++i)
@@ -208,44 +220,60 @@ std::string value_differences(const State& start, const Outcome& a, const Outcom
 
 // ---- tests
 
-std::string describe(uint64_t seed, DType dtype, const std::string& graph) {
-  std::string text = fmt::format("SINTER_TEST_SEED={}, {}\n", seed, dtype);
+std::string describe(const Case& c, const std::string& graph) {
+  std::string text = fmt::format("SINTER_TEST_SEED={}, {} on {}\n", c.seed, c.dtype, c.device);
   try {
-    text += RandomNetwork(seed, dtype).text();
+    text += RandomNetwork(c.seed, c.dtype).text();
   } catch (const Error& error) {
     text += error.what();
   }
   return text + graph;
 }
 
-DType dtype_of_case(uint64_t seed) {
-  return seed % 4 == 3 ? DType::kFloat32 : DType::kFloat64;
-}
-
-/// Calls `check(seed)` for a row of seeds; a failure ends the row.
-template <class Check>
-void for_seeds(int count, Check&& check) {
-  const uint64_t first = random_seed();
-  for (int i = 0; i < count; ++i) {
-    const uint64_t seed = first + static_cast<uint64_t>(i);
-    try {
-      check(seed);
-    } catch (const std::exception& error) {
-      ADD_FAILURE() << error.what() << "\n" << describe(seed, dtype_of_case(seed), {});
-    }
-    if (::testing::Test::HasFailure()) return;
+class RandomJob : public ::testing::TestWithParam<DeviceType> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DeviceType::kCpu) return;
+    if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+    settings::set_autotune(false);  // each shape is met once
   }
-}
 
-TEST(RandomJob, WithoutPassesHasTheBitsOfEagerCode) {
+  DType dtype_of(uint64_t seed) const {
+    return GetParam() == DeviceType::kCuda || seed % 4 == 3 ? DType::kFloat32 : DType::kFloat64;
+  }
+
+  /// Calls `check(case)` for a row of seeds, in one dtype or in the one that belongs to each; a failure ends
+  /// the row.
+  template <class Check>
+  void for_cases(int count, std::optional<DType> dtype, Check&& check) const {
+    const uint64_t first = random_seed();
+    for (int i = 0; i < count; ++i) {
+      const uint64_t seed = first + static_cast<uint64_t>(i);
+      const Case c{seed, dtype.value_or(dtype_of(seed)), Device{GetParam(), 0}};
+      try {
+        check(c);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what() << "\n" << describe(c, {});
+      }
+      if (HasFailure()) return;
+    }
+  }
+
+ private:
+  const Deterministic deterministic_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, RandomJob, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),
+                         [](const auto& given) { return given.param == DeviceType::kCpu ? "Cpu" : "Cuda"; });
+
+TEST_P(RandomJob, WithoutPassesHasTheBitsOfEagerCode) {
   int finite = 0;
   const int count = random_cases(60);
-  for_seeds(count, [&](uint64_t seed) {
-    const DType dtype = dtype_of_case(seed);
-    const Training training = any_training(seed);
-    const Outcome eager = train_eagerly(seed, dtype, training);
-    const Outcome job = train_by_job(seed, dtype, training, {.passes = {.without = {"all"}}});
-    EXPECT_EQ(bit_differences(eager, job), "") << describe(seed, dtype, job.graph);
+  for_cases(count, {}, [&](const Case& c) {
+    const Training training = any_training(c.seed);
+    const Outcome eager = train_eagerly(c, training);
+    const Outcome job = train_by_job(c, training, {.passes = {.without = {"all"}}});
+    EXPECT_EQ(bit_differences(eager, job), "") << describe(c, job.graph);
     finite += std::isfinite(job.results[0].item());
   });
   if (HasFailure()) return;
@@ -294,36 +322,35 @@ double tolerance_of_case(DType dtype) {
   return dtype == DType::kFloat32 ? 2e-3 : 1e-9;
 }
 
-TEST(RandomJob, EveryPassKeepsTheMeaning) {
+TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
   std::map<std::string, int> rewrites;
   const int count = random_cases(25);
-  for_seeds(count, [&](uint64_t seed) {
-    const DType dtype = dtype_of_case(seed);
+  for_cases(count, {}, [&](const Case& c) {
     const Training training = plain_training();
-    const State start = RandomNetwork(seed, dtype).state();
-    const Outcome eager = train_eagerly(seed, dtype, training);
-    const double rounding = dtype == DType::kFloat32 ? rounding_error(seed, start, eager, training) : 0.0;
+    const State start = make_network(c).state();
+    const Outcome eager = train_eagerly(c, training);
+    const double rounding = c.dtype == DType::kFloat32 ? rounding_error(c, start, eager, training) : 0.0;
     const auto compare = [&](const std::string& name, bool keeps_bits, const Outcome& job) {
       const std::string found =
           keeps_bits ? bit_differences(eager, job)
-                     : value_differences(start, eager, job, tolerance_of_case(dtype), rounding);
-      EXPECT_EQ(found, "") << "with " << name << "\n" << describe(seed, dtype, job.graph);
+                     : value_differences(start, eager, job, tolerance_of_case(c.dtype), rounding);
+      EXPECT_EQ(found, "") << "with " << name << "\n" << describe(c, job.graph);
     };
-    const Outcome together = train_by_job(
-        seed, dtype, training, {.layout = layout_of_case(seed), .passes = {.verify = seed % 4 == 0}});
+    const Outcome together =
+        train_by_job(c, training, {.layout = layout_of_case(c.seed), .passes = {.verify = c.seed % 4 == 0}});
     compare("all passes", false, together);
     for (const passes::Pass& pass : all_passes())
       rewrites[pass.name] += has_done_something(together.report, pass.name);
     for (const passes::Pass& pass : all_passes()) {
-      const Outcome job =
-          train_by_job(seed, dtype, training,
-                       {.layout = seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW, .passes = only(pass.name)});
+      const Outcome job = train_by_job(
+          c, training,
+          {.layout = c.seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW, .passes = only(pass.name)});
       compare(pass.name, pass.keeps_bits, job);
       rewrites[pass.name] += has_done_something(job.report, pass.name);
     }
   });
   if (HasFailure() || count < 25) return;
-  // The others are asked for 16 bit, have a choice on a GPU only, or see no graphs with gradients.
+  // The others have a choice in 16 bit on a GPU only, or see no graphs with gradients.
   expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "fold_normalization"});
 }
 
@@ -340,21 +367,21 @@ double distance(const State& start, const Outcome& a, const Outcome& b) {
   return std::sqrt(error / std::max(size, 1e-12));
 }
 
-TEST(RandomJob, MixedPrecisionStaysNear) {
+TEST_P(RandomJob, MixedPrecisionStaysNear) {
   // Single networks may be badly conditioned; a pass that is wrong shows in most.
   std::vector<double> losses, distances;
   std::map<std::string, int> rewrites;
   const int count = random_cases(25);
-  for_seeds(count, [&](uint64_t seed) {
+  for_cases(count, DType::kFloat32, [&](const Case& c) {
     const Training training = plain_training();
-    const State start = RandomNetwork(seed, DType::kFloat32).state();
-    const Outcome eager = train_eagerly(seed, DType::kFloat32, training);
+    const State start = make_network(c).state();
+    const Outcome eager = train_eagerly(c, training);
     GradScaler scaler({.initial_scale = 64.0});
-    const Outcome job = train_by_job(seed, DType::kFloat32, training,
+    const Outcome job = train_by_job(c, training,
                                      {.precision = DType::kFloat16,
-                                      .layout = layout_of_case(seed),
+                                      .layout = layout_of_case(c.seed),
                                       .scaler = &scaler,
-                                      .passes = {.verify = seed % 4 == 0}});
+                                      .passes = {.verify = c.seed % 4 == 0}});
     const double loss = eager.results[0].item();
     losses.push_back(std::abs(loss - job.results[0].item()) / (1.0 + std::abs(loss)));
     distances.push_back(distance(start, eager, job));
@@ -370,40 +397,39 @@ TEST(RandomJob, MixedPrecisionStaysNear) {
   EXPECT_EQ(rewrites["mixed_precision"], count);
 }
 
-TEST(RandomJob, EveryPassKeepsTheMeaningOfInference) {
+TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
   std::map<std::string, int> rewrites;
   const int count = random_cases(25);
-  for_seeds(count, [&](uint64_t seed) {
-    const DType dtype = dtype_of_case(seed);
-    const std::vector<Tensor> batch = RandomNetwork(seed, dtype).batch(seed);
+  for_cases(count, {}, [&](const Case& c) {
+    const std::vector<Tensor> batch = make_network(c).batch(c.seed);
     Outcome eager;
     {
-      const RandomNetwork network(seed, dtype);
+      const RandomNetwork network = make_network(c);
       const EvalMode eval(network);
       const NoGrad no_grad;
       for (const Tensor& result : network(batch[0], batch[1])) eager.results.push_back(result.detach());
     }
     const auto compare = [&](const std::string& name, bool keeps_bits, const InferJobOptions& options) {
-      const RandomNetwork network(seed, dtype);
+      const RandomNetwork network = make_network(c);
       InferJob job(
           network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); }, options);
       Outcome outcome;
       outcome.results = job.run(batch);
-      const std::string found = keeps_bits ? bit_differences(eager, outcome)
-                                           : value_differences({}, eager, outcome, tolerance_of_case(dtype));
-      EXPECT_EQ(found, "") << "with " << name << "\n"
-                           << describe(seed, dtype, job.program().graph().to_string());
+      const std::string found = keeps_bits
+                                    ? bit_differences(eager, outcome)
+                                    : value_differences({}, eager, outcome, tolerance_of_case(c.dtype));
+      EXPECT_EQ(found, "") << "with " << name << "\n" << describe(c, job.program().graph().to_string());
       for (const passes::Pass& pass : all_passes())
         rewrites[pass.name] += has_done_something(job.report(), pass.name);
     };
     compare("no passes", true, {.passes = {.without = {"all"}}});
-    compare("all passes", false, {.layout = layout_of_case(seed), .passes = {.verify = true}});
-    const Layout layout = seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW;
+    compare("all passes", false, {.layout = layout_of_case(c.seed), .passes = {.verify = true}});
+    const Layout layout = c.seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW;
     for (const passes::Pass& pass : all_passes())
       compare(pass.name, pass.keeps_bits, {.layout = layout, .passes = only(pass.name)});
   });
   if (HasFailure() || count < 25) return;
-  // The others are asked for 16 bit, have a choice on a GPU only, or need gradients.
+  // The others have a choice in 16 bit on a GPU only, or need gradients.
   expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "sum_gradients", "step_dead_code",
                                 "step_common_subexpressions"});
 }

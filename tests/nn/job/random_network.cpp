@@ -92,8 +92,9 @@ void NetworkBuilder::draw_parameters() {
   }
 }
 
-RandomNetwork::RandomNetwork(uint64_t seed, DType dtype) : dtype_(dtype) {
+RandomNetwork::RandomNetwork(uint64_t seed, DType dtype, Device device) : dtype_(dtype), device_(device) {
   NetworkBuilder(*this, seed).build();
+  to(device);
 }
 
 std::vector<Tensor> RandomNetwork::forward(const Tensor& images, const Tensor& classes) const {
@@ -115,7 +116,8 @@ std::vector<Tensor> RandomNetwork::forward(const Tensor& images, const Tensor& c
 
 std::vector<Tensor> RandomNetwork::batch(uint64_t seed) const {
   ops::SampleMaker maker(seed, dtype_);
-  return {maker.tensor(images_, -1.0, 1.0), maker.indices(Shape{images_[0]}, 0, classes_ - 1)};
+  return {maker.tensor(images_, -1.0, 1.0).to(device_),
+          maker.indices(Shape{images_[0]}, 0, classes_ - 1).to(device_)};
 }
 
 int random_cases(int by_default) {

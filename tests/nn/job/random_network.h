@@ -21,11 +21,11 @@ namespace sinter::nn::testing {
 /// Takes images and classes; gives the loss, then some values from within.
 class RandomNetwork : public ModuleOf<std::vector<Tensor>(const Tensor&, const Tensor&)> {
  public:
-  RandomNetwork(uint64_t seed, DType dtype);
+  RandomNetwork(uint64_t seed, DType dtype, Device device = Device::cpu());
 
   std::vector<Tensor> forward(const Tensor& images, const Tensor& classes) const override;
 
-  /// A batch for it; equal seeds give equal batches.
+  /// A batch for it, on its device; equal seeds give equal batches.
   std::vector<Tensor> batch(uint64_t seed) const;
   DType dtype() const { return dtype_; }
   /// What it is made of, one value a line.
@@ -41,6 +41,7 @@ class RandomNetwork : public ModuleOf<std::vector<Tensor>(const Tensor&, const T
   };
 
   DType dtype_;
+  Device device_;
   Shape images_;
   int64_t classes_ = 0;
   std::vector<Step> steps_;  // each gives one value; value 0 is the images
