@@ -1,7 +1,6 @@
-// Training steps on synthetic data: forward, loss, backward and SGD with momentum of ResNet-18 for 32x32
-// images (batch 512) and of ResNet-50 (batch 256), eagerly and as a job. With --profile also where the GPU
-// time of a step goes; with --loader the eager steps on batches from a loader with four workers, which copies
-// them beside the steps.
+// Training steps on synthetic data: forward, loss, backward and SGD with momentum of the networks in
+// common/train_networks.h, eagerly and as a job. With --profile also where the GPU time of a step goes; with
+// --loader the steps on batches from a loader with four workers, which copies them beside the steps.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -13,26 +12,20 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/job/train_job.h>
-#include <sinter/nn/loss/loss.h>
-#include <sinter/nn/models/resnet.h>
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/sgd.h>
 
 #include "common/gpu_bench.h"
 #include "common/op_profile.h"
+#include "common/train_networks.h"
 
 using namespace sinter;
 
 namespace {
 
-struct Problem {
-  const char* name;
-  int64_t batch, size, classes;
-  nn::ResNet (*make)(const nn::ResNetOptions&);
-};
-
-constexpr Problem kResNet18{"resnet18_cifar batch 512", 512, 32, 10, nn::resnet18};
-constexpr Problem kResNet50{"resnet50 batch 256", 256, 224, 1000, nn::resnet50};
+using Problem = bench::TrainProblem;
+using Network = bench::TrainNetwork;
 
 constexpr double kRunUs = 0.5e6;  // wanted of one timed run
 
@@ -47,11 +40,11 @@ constexpr Precision kPrecisions[] = {{"mixed_f16", DType::kFloat16, false},
                                      {"tf32", DType::kFloat32, true},
                                      {"float32", DType::kFloat32, false}};
 
-nn::ResNet make_model(const Problem& problem, Layout layout) {
-  const nn::ResNet model =
-      problem.make({.classes = problem.classes, .layout = layout, .small_stem = problem.size <= 64});
-  model.to(bench::gpu());
-  return model;
+std::unique_ptr<Network> make_network(const Problem& problem, Layout layout) {
+  const nn::DefaultLayout written_in(layout);
+  std::unique_ptr<Network> network = problem.make(problem);
+  network->to(bench::gpu());
+  return network;
 }
 
 Tensor make_images(const Problem& problem, DType dtype, Layout layout) {
@@ -72,8 +65,8 @@ Tensor make_labels(const Problem& problem) {
 class Training {
  public:
   Training(const Problem& problem, const Precision& precision, Layout layout)
-      : model_(make_model(problem, layout)),
-        sgd_(groups(model_, precision), {.momentum = 0.9, .weight_decay = 5e-5}),
+      : network_(make_network(problem, layout)),
+        sgd_(groups(*network_, precision), {.momentum = 0.9, .weight_decay = 5e-5}),
         has_scaler_(precision.dtype == DType::kFloat16),
         images_(make_images(problem, precision.dtype, layout)),
         labels_(make_labels(problem)) {}
@@ -81,7 +74,7 @@ class Training {
   Tensor step() { return step(images_, labels_); }
 
   Tensor step(const Tensor& images, const Tensor& labels) {
-    const Tensor loss = nn::CrossEntropy{}(model_(images), labels);
+    const Tensor loss = (*network_)(images, labels);
     sgd_.zero_grad();
     if (has_scaler_) {
       backward(scaler_.scale(loss));
@@ -94,12 +87,12 @@ class Training {
   }
 
  private:
-  static std::vector<nn::ParameterGroup> groups(const nn::ResNet& model, const Precision& precision) {
-    if (precision.dtype != DType::kFloat32) model.to_mixed(precision.dtype);
-    return nn::decay_groups(model.parameters());
+  static std::vector<nn::ParameterGroup> groups(const Network& network, const Precision& precision) {
+    if (precision.dtype != DType::kFloat32) network.to_mixed(precision.dtype);
+    return nn::decay_groups(network.parameters());
   }
 
-  nn::ResNet model_;
+  std::unique_ptr<Network> network_;
   nn::Sgd sgd_;
   bool has_scaler_;
   nn::GradScaler scaler_;
@@ -110,13 +103,19 @@ class Training {
 class JobTraining {
  public:
   JobTraining(const Problem& problem, const Precision& precision, Layout layout, Layout written_in)
-      : model_(make_model(problem, written_in)),
-        sgd_(nn::decay_groups(model_.parameters()), {.momentum = 0.9, .weight_decay = 5e-5}),
-        job_(model_, nn::CrossEntropy{}, sgd_, options(precision, layout)),
+      : network_(make_network(problem, written_in)),
+        sgd_(nn::decay_groups(network_->parameters()), {.momentum = 0.9, .weight_decay = 5e-5}),
+        job_(
+            *network_,
+            [this](std::span<const Tensor> inputs) {
+              return std::vector<Tensor>{(*network_)(inputs[0], inputs[1])};
+            },
+            sgd_, options(precision, layout)),
         images_(make_images(problem, precision.dtype, written_in)),
         labels_(make_labels(problem)) {}
 
-  Tensor step() { return job_.step(images_, labels_, 0.01); }
+  Tensor step() { return step(images_, labels_); }
+  Tensor step(const Tensor& images, const Tensor& labels) { return job_.step(images, labels, 0.01); }
   const nn::TrainJob& job() const { return job_; }
 
  private:
@@ -126,7 +125,7 @@ class JobTraining {
     return options;
   }
 
-  nn::ResNet model_;
+  std::unique_ptr<Network> network_;
   nn::Sgd sgd_;
   nn::TrainJob job_;
   Tensor images_, labels_;
@@ -216,10 +215,12 @@ std::shared_ptr<const nn::data::Dataset> noise(const Problem& problem) {
 }
 
 /// Steps on a loader's batches; remembers how long next() took at most.
-class LoadedTraining {
+template <class Training>
+class Loaded {
  public:
-  LoadedTraining(const Problem& problem, const Precision& precision, Layout layout)
-      : training_(problem, precision, layout),
+  template <class... Layouts>
+  Loaded(const Problem& problem, const Precision& precision, Layout layout, Layouts... written_in)
+      : training_(problem, precision, layout, written_in...),
         loader_(noise(problem), {.batch_size = problem.batch,
                                  .shuffle = true,
                                  .drop_last = true,
@@ -246,14 +247,15 @@ class LoadedTraining {
   nn::data::DataLoader loader_;
 };
 
-void measure_loaded(bench::Report& report, const Problem& problem, const Precision& precision,
-                    Layout layout) {
+template <class Training, class... Layouts>
+void measure_loaded(bench::Report& report, const std::string& mode, const Problem& problem,
+                    const Precision& precision, Layout layout, Layouts... written_in) {
   const std::string layout_name(to_string(layout)), name = std::string(problem.name) + " beside a loader";
-  if (!report.wants("train_step", name, precision.name, layout_name)) return;
+  if (!report.wants("train_step", name, precision.name, layout_name, mode)) return;
   settings::set_allow_tf32(precision.tf32);
   manual_seed(1);
   backend_of(bench::gpu()).memory_pool(bench::gpu().index).trim();
-  LoadedTraining training(problem, precision, layout);
+  Loaded<Training> training(problem, precision, layout, written_in...);
   for (int i = 0; i < 8; ++i) training.step();  // chooses plans, and every staging area has its memory
   synchronize(bench::gpu());
   training.longest_next_us = 0;
@@ -265,6 +267,7 @@ void measure_loaded(bench::Report& report, const Problem& problem, const Precisi
               .name = name,
               .dtype = precision.name,
               .layout = layout_name,
+              .mode = mode,
               .img_s = static_cast<double>(problem.batch) / us * 1e6,
               .figures = {{"ms", us / 1e3},
                           {"host_ms", host_us / 1e3},
@@ -272,17 +275,20 @@ void measure_loaded(bench::Report& report, const Problem& problem, const Precisi
 }
 
 void run_loaded(bench::Report& report) {
-  for (const Problem& problem : {kResNet18, kResNet50}) {
+  for (const Problem& problem : bench::train_problems()) {
+    if (!problem.in_full) continue;
     for (const Precision& precision : {kPrecisions[0], kPrecisions[3]}) {
-      measure_loaded(report, problem, precision, Layout::kNHWC);
+      measure_loaded<Training>(report, "eager", problem, precision, Layout::kNHWC);
+      measure_loaded<JobTraining>(report, "job", problem, precision, Layout::kNHWC, Layout::kNHWC);
     }
   }
 }
 
 void run(bench::Report& report, bool profile) {
-  for (const Problem& problem : {kResNet18, kResNet50}) {
+  for (const Problem& problem : bench::train_problems()) {
     for (const Precision& precision : kPrecisions) {
       for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
+        if (!problem.in_full && (&precision != kPrecisions || layout == Layout::kNCHW)) continue;
         if (precision.dtype == DType::kBFloat16 && layout == Layout::kNCHW) continue;  // as float16 there
         measure_eager(report, problem, precision, layout, profile);
         measure_job(report, problem, precision, layout, layout, profile);

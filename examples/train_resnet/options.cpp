@@ -161,11 +161,8 @@ void add_run_options(CLI::App& app, Options& options) {
          "--profile", options.profile,
          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
       ->check(whole(0, kMany));
-  const auto set_job = [&options](int64_t count) { options.job = count > 0; };
-  app.add_flag_function(
-      "--job,!--eager", set_job,
-      "Make one job of the model's code and repeat it, or run that code op by op at every step "
-      "(default: a job on a CPU, eager on a GPU)");
+  app.add_flag("--job,!--eager", options.job,
+               "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
   app.add_flag("--evaluate", options.evaluate,
                "Test only, without training: --load-weights, or a checkpoint by --checkpoints and --resume");
 }
@@ -355,7 +352,6 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
-  if (!options.job) options.job = device.is_cpu();
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -382,7 +378,7 @@ std::string describe(const Options& options) {
                                    *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                    : "black beyond the border",
                                    *options.flip ? "flipped at random" : "not flipped")},
-      {"steps", *options.job ? "a job: traced, rewritten and planned once" : "eager"},
+      {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };
   std::string text;

@@ -48,7 +48,7 @@ struct Options {
   int64_t profile = 0;      // steps to time op by op; 0: none
   std::string trace;        // a JSON file of these steps
   // A step is one job, made of the model's code once; else that code runs at every step.
-  std::optional<bool> job;
+  bool job = true;
 
   std::string checkpoints;       // folder; empty: none are saved
   int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch

@@ -50,7 +50,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data)
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
   if (!options.checkpoints.empty())
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
-  if (*options.job) {
+  if (options.job) {
     job_ = std::make_unique<nn::TrainJob>(
         model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
         nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler_});
