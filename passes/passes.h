@@ -13,5 +13,6 @@ void fold_normalization(Graph& graph, PassContext& context);
 void fuse_normalization(Graph& graph, PassContext& context);
 void sum_gradients(Graph& graph, PassContext& context);
 void choose_norm_backend(Graph& graph, PassContext& context);
+void sum_in_convolutions(Graph& graph, PassContext& context);
 
 }  // namespace sinter::passes

@@ -32,6 +32,8 @@ const Pass kStepPasses[] = {
     {"sum_gradients", "sums of gradients are taken by those who read them", false, sum_gradients},
     {"choose_norm_backend", "fused normalisations go to cuDNN where it is faster", false,
      choose_norm_backend},
+    {"convolution_sums", "convolutions give the sums for the norms behind them where that is faster", false,
+     sum_in_convolutions},
 };
 
 std::vector<std::string> names_of_all() {

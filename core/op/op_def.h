@@ -172,6 +172,10 @@ struct OpTraits {
   /// is left as it is.
   FusedNorm (*fuse_norm)(const NormChain& chain) = nullptr;
   SummedInput summed_input = {};
+  /// The name of an op that takes the same inputs and attributes and gives, behind this op's only output y,
+  /// the sums over all but the channels of y's elements and of their squares, (2, channels) in the dtype in
+  /// which y is computed. Null: there is none.
+  const char* with_channel_sums = nullptr;
 };
 
 struct OpDef {

@@ -71,6 +71,13 @@ std::vector<TensorSpec> infer_conv2d(const InferContext& context) {
   return {{geometry.y_shape(), context.input(0).dtype, context.input(0).device}};
 }
 
+std::vector<TensorSpec> infer_conv2d_sums(const InferContext& context) {
+  std::vector<TensorSpec> outputs = infer_conv2d(context);
+  const TensorSpec& y = outputs[0];
+  outputs.push_back({Shape{2, context.shape(1)[0]}, accumulate_dtype(y.dtype), y.device});
+  return outputs;
+}
+
 std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
   const auto& options = context.attributes<Conv2dOptions>();
   const Tensor dy = context.grad();
@@ -218,6 +225,13 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return call_single(op, {x, weight, bias}, options);
 }
 
+std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                  const Conv2dOptions& options) {
+  static const Op& op = builtin("conv2d_sums");
+  const std::vector<Tensor> results = call(op, {x, weight, bias}, options);
+  return {results[0], results[1]};
+}
+
 Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_input");
@@ -242,7 +256,19 @@ void register_conv2d(OpRegistry& registry) {
                            .layout = {.kind = LayoutRule::Kind::kAttribute,
                                       .images = reads_of({0}),
                                       .filters = reads_of({1})},
-                           .role = Role::kConvolution},
+                           .role = Role::kConvolution,
+                           .with_channel_sums = "conv2d_sums"},
+                .flops = conv2d_flops});
+  registry.add({.name = "conv2d_sums",
+                .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
+                .outputs = {{"y"}, {"sums", false}},
+                .infer = infer_conv2d_sums,
+                .gradient = conv2d_gradient,
+                .gradient_reads = {.inputs = reads_of({0, 1})},
+                .traits = {.precision = Precision::kReduced,
+                           .layout = {.kind = LayoutRule::Kind::kAttribute,
+                                      .images = reads_of({0}),
+                                      .filters = reads_of({1})}},
                 .flops = conv2d_flops});
   registry.add({.name = "conv2d_grad_input",
                 .inputs = {{"dy"}, {"weight"}},

@@ -20,7 +20,32 @@ Conv2dGeometry geometry_of(const Call& call) {
   }
 }
 
-template <Conv2dPass pass>
+/// Sums up what conv2d_sums has computed.
+void sum_channels(const KernelContext& context, const Conv2dGeometry& geometry) {
+  const bool channels_last = geometry.layout == Layout::kNHWC;
+  const int64_t inner = channels_last ? 1 : geometry.out_pixels(), channels = geometry.out_channels;
+  dispatch_float(context.output(0).dtype, "conv2d_sums", [&]<class T> {
+    using C = compute_type<T>;
+    const T* const y = context.output(0).as<const T>();
+    C* const sums = context.output(1).as<C>();
+    parallel_for(channels, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        double sum = 0.0, squares = 0.0;
+        for (int64_t i = c * inner; i < context.output(0).numel(); i += channels * inner) {
+          for (int64_t j = i; j < i + inner; ++j) {
+            const auto value = static_cast<double>(static_cast<C>(y[j]));
+            sum += value;
+            squares += value * value;
+          }
+        }
+        sums[c] = static_cast<C>(sum);
+        sums[channels + c] = static_cast<C>(squares);
+      }
+    });
+  });
+}
+
+template <Conv2dPass pass, bool sums = false>
 void add_kernels(OpRegistry& registry, const char* op) {
   registry.add_kernel(
       op, {.device = DeviceType::kCpu,
@@ -33,6 +58,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
            .run =
                [](const KernelContext& context) {
                  run_conv2d_im2col(context, geometry_of<pass>(context), pass);
+                 if constexpr (sums) sum_channels(context, geometry_of<pass>(context));
                }});
   registry.add_kernel(
       op,
@@ -51,6 +77,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
        .run =
            [](const KernelContext& context) {
              run_conv2d_direct(context, geometry_of<pass>(context), pass);
+             if constexpr (sums) sum_channels(context, geometry_of<pass>(context));
            }});
 }
 
@@ -59,6 +86,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
 void register_conv2d_cpu(OpRegistry& registry);
 void register_conv2d_cpu(OpRegistry& registry) {
   add_kernels<Conv2dPass::kForward>(registry, "conv2d");
+  add_kernels<Conv2dPass::kForward, true>(registry, "conv2d_sums");
   add_kernels<Conv2dPass::kGradInput>(registry, "conv2d_grad_input");
   add_kernels<Conv2dPass::kGradWeight>(registry, "conv2d_grad_weight");
 }

@@ -75,13 +75,14 @@ Arrays arrays_of(const KernelContext& context, void* first, void* second) {
   }
 }
 
-template <ConvPass pass>
+template <ConvPass pass, bool sums>
 void run_direct(const KernelContext& context) {
   const Conv2dGeometry geometry = geometry_of<pass>(context);
   const DType dtype = context.input(0).dtype;
   const auto [x, weight, y, bias] = arrays_of<pass>(context, context.input(0).data, context.input(1).data);
   if constexpr (pass == ConvPass::kForward) {
     run_conv2d_direct_cuda(context.stream(), geometry, dtype, x, weight, bias, y);
+    if constexpr (sums) run_channel_sums_cuda(context.stream(), geometry, dtype, y, context.output(1).data);
   } else if constexpr (pass == ConvPass::kGradInput) {
     run_conv2d_grad_input_direct_cuda(context.stream(), geometry, dtype, y, weight, x);
   } else {
@@ -110,12 +111,14 @@ size_t bytes_of_copy(const TensorSpec& spec) {
 }
 
 /// Null if cuDNN has no plan within the limit of the workspace: then Sinter's own kernel runs.
-template <ConvPass pass>
+template <ConvPass pass, bool sums>
 std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   auto prepared = std::make_shared<PreparedConv>();
   prepared->geometry = geometry_of<pass>(query);
   const TensorSpec& input = query.input(0);
   if (!is_for_cudnn(prepared->geometry, input.dtype)) return nullptr;
+  // A bias is added afterwards; both rows of sums must be aligned.
+  if (sums && (query.has_input(2) || prepared->geometry.out_channels % 4 != 0)) return nullptr;
   size_t room = query.workspace_limit();
   for (const size_t i : {size_t{0}, size_t{1}}) {
     if (query.is_aligned(i, cuda::kConvAlignment)) continue;
@@ -124,6 +127,7 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
     room -= prepared->copy_bytes[i];
   }
   ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
+  problem.sums = sums;
   prepared->plan = cuda::find_conv_plan(problem);
   if (prepared->plan != nullptr && prepared->plan->workspace_bytes() > room) {
     problem.workspace_limit = room;
@@ -133,7 +137,7 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   return prepared;
 }
 
-template <ConvPass pass>
+template <ConvPass pass, bool sums>
 void run_cudnn(const KernelContext& context) {
   const auto& [geometry, copy_bytes, plan] = context.prepared<PreparedConv>();
   const Stream& stream = context.stream();
@@ -150,7 +154,9 @@ void run_cudnn(const KernelContext& context) {
                                       cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream.native)));
   }
   const auto [x, weight, y, bias] = arrays_of<pass>(context, inputs[0], inputs[1]);
-  plan->run(stream, x, weight, y, workspace);
+  float* statistics = nullptr;
+  if constexpr (sums) statistics = context.output(1).as<float>();
+  plan->run(stream, {x, weight, y, statistics}, workspace);
   if (bias == nullptr) return;
   const bool channels_last = geometry.layout == Layout::kNHWC;
   add_bias_cuda(stream, context.input(0).dtype, y, bias,
@@ -158,14 +164,14 @@ void run_cudnn(const KernelContext& context) {
                 channels_last ? 1 : geometry.out_pixels());
 }
 
-template <ConvPass pass>
+template <ConvPass pass, bool sums = false>
 void add_kernels(OpRegistry& registry, const char* op) {
-  registry.add_kernel(op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass>});
+  registry.add_kernel(op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, sums>});
   registry.add_kernel(op, {.device = DeviceType::kCuda,
                            .name = "cudnn",
                            .priority = 1,
-                           .prepare = prepare_cudnn<pass>,
-                           .run = run_cudnn<pass>});
+                           .prepare = prepare_cudnn<pass, sums>,
+                           .run = run_cudnn<pass, sums>});
 }
 
 }  // namespace
@@ -173,6 +179,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
 void register_conv2d_cuda(OpRegistry& registry);
 void register_conv2d_cuda(OpRegistry& registry) {
   add_kernels<ConvPass::kForward>(registry, "conv2d");
+  add_kernels<ConvPass::kForward, true>(registry, "conv2d_sums");
   add_kernels<ConvPass::kGradInput>(registry, "conv2d_grad_input");
   add_kernels<ConvPass::kGradWeight>(registry, "conv2d_grad_weight");
 }

@@ -15,4 +15,9 @@ void run_conv2d_grad_input_direct_cuda(const Stream& stream, const Conv2dGeometr
 void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype,
                                         const void* x, const void* dy, void* dweight);
 
+/// The sums over a convolution's result y of its elements and of their squares, (2, channels) in the compute
+/// type: what conv2d_sums gives where cuDNN does not.
+void run_channel_sums_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* y,
+                           void* sums);
+
 }  // namespace sinter::ops

@@ -88,6 +88,29 @@ std::vector<ReferenceTensor> conv2d_reference(const OpSample& sample) {
   return {y};
 }
 
+std::vector<ReferenceTensor> conv2d_sums_reference(const OpSample& sample) {
+  std::vector<ReferenceTensor> results = conv2d_reference(sample);
+  const ReferenceTensor& y = results[0];
+  const int axis = sample.attributes.as<Conv2dOptions>().layout == Layout::kNCHW ? 1 : 3;
+  const int64_t channels = y.shape[axis], inner = y.shape.count(axis + 1, 4);
+  ReferenceTensor sums(Shape{2, channels});
+  for (int64_t i = 0; i < y.shape.numel(); ++i) {
+    const int64_t c = i / inner % channels;
+    sums[c] += y[i];
+    sums[channels + c] += y[i] * y[i];
+  }
+  results.push_back(std::move(sums));
+  return results;
+}
+
+/// Sums may be taken of y as it was rounded, so that each term has the error of y's dtype.
+double conv2d_sums_terms(const OpSample& sample, size_t output) {
+  const double terms = product_terms<conv2d_sums_reference>(sample, output);
+  const DType dtype = sample.inputs[0].dtype();
+  if (output == 0 || !is_half(dtype)) return terms;
+  return terms * default_tolerance(dtype) / default_tolerance(DType::kFloat32);
+}
+
 OpSample make_grad_input(SampleMaker& maker) {
   const auto [options, geometry] = random_convolution(maker);
   return {{maker.tensor(geometry.y_shape()), maker.tensor(geometry.weight_shape())},
@@ -133,6 +156,10 @@ void register_conv2d_samples(SampleRegistry& registry) {
                 .make = make_conv2d,
                 .reference = conv2d_reference,
                 .term_size = product_terms<conv2d_reference>});
+  registry.add({.op = "conv2d_sums",
+                .make = make_conv2d,
+                .reference = conv2d_sums_reference,
+                .term_size = conv2d_sums_terms});
   registry.add({.op = "conv2d_grad_input",
                 .make = make_grad_input,
                 .reference = grad_input_reference,

@@ -31,10 +31,11 @@ std::array<int64_t, 4> strides_of(const std::array<int64_t, 4>& extents, Layout 
   return {h * w * c, 1, w * c, c};
 }
 
-CudnnDescriptor make_tensor(int64_t id, const std::array<int64_t, 4>& extents, const ConvProblem& problem) {
+CudnnDescriptor make_tensor(int64_t id, const std::array<int64_t, 4>& extents, const ConvProblem& problem,
+                            DType dtype) {
   CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
-  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type_of(problem.dtype));
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type_of(dtype));
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, static_cast<int64_t>(kConvAlignment));
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, strides_of(extents, problem.layout));
@@ -88,6 +89,32 @@ OperationNames names_of(ConvPass pass) {
               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
   }
   throw_error<InternalError>("[cudnn] no such pass: {}", static_cast<int>(pass));
+}
+
+/// The tensors of kConvTensorIds, not yet finalized.
+std::vector<CudnnDescriptor> make_tensors(const ConvProblem& problem) {
+  std::vector<CudnnDescriptor> tensors;
+  for (const auto& [id, extents] : {std::pair(kConvTensorIds[0], problem.x),
+                                    {kConvTensorIds[1], problem.weight},
+                                    {kConvTensorIds[2], problem.y}}) {
+    tensors.push_back(make_tensor(id, extents, problem, problem.dtype));
+  }
+  for (size_t i = tensors.size(); i < conv_tensor_count(problem); ++i)
+    tensors.push_back(make_tensor(kConvTensorIds[i], {1, problem.y[1], 1, 1}, problem, DType::kFloat32));
+  return tensors;
+}
+
+/// The sums of y, which are computed while it is written.
+CudnnDescriptor make_statistics(const CudnnDescriptor& y, const CudnnDescriptor& sums,
+                                const CudnnDescriptor& squares) {
+  const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+  CudnnDescriptor statistics(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
+  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums);
+  statistics.set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+  return statistics;
 }
 
 // ---- what a heuristic proposes
@@ -205,9 +232,7 @@ std::shared_ptr<const ConvGraph> make_conv_graph(cudnnHandle_t handle, const Con
   auto made = std::make_shared<ConvGraph>();
   // Tensors come first in `parts`, in the order of kConvTensorIds; a part must be finalized before it is
   // referred to.
-  made->parts.push_back(make_tensor(kConvTensorIds[0], problem.x, problem));
-  made->parts.push_back(make_tensor(kConvTensorIds[1], problem.weight, problem));
-  made->parts.push_back(make_tensor(kConvTensorIds[2], problem.y, problem));
+  made->parts = make_tensors(problem);
   made->parts.push_back(make_convolution(problem));
   for (CudnnDescriptor& part : made->parts) {
     if (!part.try_finalize()) return nullptr;
@@ -218,14 +243,22 @@ std::shared_ptr<const ConvGraph> make_conv_graph(cudnnHandle_t handle, const Con
   operation.set(names.x, made->parts[0]);
   operation.set(names.weight, made->parts[1]);
   operation.set(names.y, made->parts[2]);
-  operation.set(names.convolution, made->parts[3]);
+  operation.set(names.convolution, made->parts.back());
   operation.set(names.alpha, 1.0f);
   operation.set(names.beta, 0.0f);
   if (!operation.try_finalize()) return nullptr;
-
-  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
+  std::vector<cudnnBackendDescriptor_t> operations{operation.get()};
   made->parts.push_back(std::move(operation));
+  if (problem.sums) {
+    CudnnDescriptor statistics = make_statistics(made->parts[2], made->parts[3], made->parts[4]);
+    if (!statistics.try_finalize()) return nullptr;
+    operations.push_back(statistics.get());
+    made->parts.push_back(std::move(statistics));
+  }
+
+  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(operations),
+                  operations.data());
+  made->graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle);
   if (!made->graph.try_finalize()) return nullptr;
   return made;
 } catch (const DeviceError& error) {  // some problems are refused as early as when an attribute is set

@@ -18,8 +18,13 @@ struct ConvRules {
   bool operator==(const ConvRules&) const = default;
 };
 
-/// Names of the three tensors in an operation graph.
-inline constexpr int64_t kConvTensorIds[] = {'x', 'w', 'y'};
+/// Names of the tensors in an operation graph; the last two are those of a problem with sums.
+inline constexpr int64_t kConvTensorIds[] = {'x', 'w', 'y', 's', 'q'};
+
+/// How many of them a problem has.
+constexpr size_t conv_tensor_count(const ConvProblem& problem) {
+  return problem.sums ? 5 : 3;
+}
 
 /// The graph of one convolution, with the descriptors that it refers to.
 struct ConvGraph {

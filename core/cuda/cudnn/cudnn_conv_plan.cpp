@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,31 +25,34 @@ namespace sinter::cuda {
 namespace {
 
 constexpr size_t kMostMeasured = 16;  // for each approach
-constexpr double kHopeless = 1.5;     // times the best time: one run is enough to tell
+constexpr size_t kMostMeasuredOfSums =
+    4;                             // those engines are few and alike, and each is compiled when it is built
+constexpr double kHopeless = 1.5;  // times the best time: one run is enough to tell
 
 // ---- a plan
 
 class CudnnConvPlan final : public ConvPlan {
  public:
   /// nullptr if cuDNN refuses the configuration.
-  static std::unique_ptr<CudnnConvPlan> make(cudnnHandle_t handle, std::shared_ptr<const ConvGraph> graph,
-                                             ConvConfig config) {
+  static std::unique_ptr<CudnnConvPlan> make(cudnnHandle_t handle, const ConvProblem& problem,
+                                             std::shared_ptr<const ConvGraph> graph, ConvConfig config) {
     CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor);
     if (!plan.try_finalize()) return nullptr;
     return std::unique_ptr<CudnnConvPlan>(
-        new CudnnConvPlan(std::move(graph), std::move(config), std::move(plan)));
+        new CudnnConvPlan(problem, std::move(graph), std::move(config), std::move(plan)));
   }
 
   size_t workspace_bytes() const override { return workspace_bytes_; }
   const std::string& name() const override { return config_.name; }
 
-  void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const override {
-    void* const data[] = {x, weight, y};
+  void run(const Stream& stream, const ConvArrays& arrays, void* workspace) const override {
+    void* const data[] = {arrays.x, arrays.weight, arrays.y, arrays.sums, arrays.sums + channels_};
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, kConvTensorIds);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(data), data);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span(kConvTensorIds).first(tensor_count_));
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<int64_t>(tensor_count_),
+             data);
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize();
     const cudnnHandle_t handle = cudnn_handle(stream);
@@ -57,14 +61,21 @@ class CudnnConvPlan final : public ConvPlan {
   }
 
  private:
-  CudnnConvPlan(std::shared_ptr<const ConvGraph> graph, ConvConfig config, CudnnDescriptor plan)
-      : graph_(std::move(graph)), config_(std::move(config)), plan_(std::move(plan)) {
+  CudnnConvPlan(const ConvProblem& problem, std::shared_ptr<const ConvGraph> graph, ConvConfig config,
+                CudnnDescriptor plan)
+      : tensor_count_(conv_tensor_count(problem)),
+        channels_(problem.sums ? problem.y[1] : 0),
+        graph_(std::move(graph)),
+        config_(std::move(config)),
+        plan_(std::move(plan)) {
     int64_t bytes = 0, found = 0;
     SINTER_CUDNN_CHECK(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                                 CUDNN_TYPE_INT64, 1, &found, &bytes));
     workspace_bytes_ = static_cast<size_t>(bytes);
   }
 
+  size_t tensor_count_;
+  int64_t channels_;                        // between the sums and those of the squares
   std::shared_ptr<const ConvGraph> graph_;  // the configuration refers to it
   ConvConfig config_;
   CudnnDescriptor plan_;
@@ -125,7 +136,9 @@ class ConvCandidates final : public PlanCandidates {
   size_t count() const override { return candidates_.size(); }
   std::string name(size_t i) const override { return candidates_[i].name; }
   /// How many to time.
-  size_t most_measured() const { return kMostMeasured * approaches_.size(); }
+  size_t most_measured() const {
+    return (problem_.sums ? kMostMeasuredOfSums : kMostMeasured) * approaches_.size();
+  }
 
   bool prepare_timing() override {
     try {
@@ -133,6 +146,7 @@ class ConvCandidates final : public PlanCandidates {
       x_ = timer_->scratch(bytes_of(problem_.x, problem_.dtype));
       weight_ = timer_->scratch(bytes_of(problem_.weight, problem_.dtype));
       y_ = timer_->scratch(bytes_of(problem_.y, problem_.dtype));
+      if (problem_.sums) sums_ = timer_->scratch(2 * sizeof(float) * static_cast<size_t>(problem_.y[1]));
       return true;
     } catch (const OutOfMemory& error) {
       return go_without_timing(error);
@@ -144,7 +158,7 @@ class ConvCandidates final : public PlanCandidates {
   bool build(size_t i) override {
     const Approach& approach = *candidates_[i].approach;
     std::unique_ptr<ConvPlan> plan =
-        CudnnConvPlan::make(handle_, approach.graph, std::move(*candidates_[i].config));
+        CudnnConvPlan::make(handle_, approach.problem, approach.graph, std::move(*candidates_[i].config));
     if (plan == nullptr || plan->workspace_bytes() > approach.problem.workspace_limit) return false;
     if (approach.staging) {
       plan = std::make_unique<StagedConvPlan>(problem_, *approach.staging, std::move(plan));
@@ -157,7 +171,8 @@ class ConvCandidates final : public PlanCandidates {
     const ConvPlan& plan = *candidates_[i].plan;
     try {
       grow_workspace(plan.workspace_bytes());
-      const auto run = [&] { plan.run(timer_->stream(), x_, weight_, y_, workspace_); };
+      const ConvArrays arrays{x_, weight_, y_, static_cast<float*>(sums_)};
+      const auto run = [&] { plan.run(timer_->stream(), arrays, workspace_); };
       const double time = timer_->measure(run, kHopeless * best_time_);
       best_time_ = std::min(best_time_, time);
       log::debug("[cudnn] {}: {:.1f} us, {} bytes, {}", to_string(problem_), time, plan.workspace_bytes(),
@@ -209,7 +224,7 @@ class ConvCandidates final : public PlanCandidates {
   std::vector<Candidate> candidates_;
   std::unique_ptr<KernelTimer> timer_;
   double best_time_ = std::numeric_limits<double>::infinity();
-  void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *workspace_ = nullptr;
+  void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *sums_ = nullptr, *workspace_ = nullptr;
   size_t workspace_bytes_ = 0;
 };
 
@@ -234,7 +249,7 @@ struct PlanKeyHash {
       for (const int64_t extent : *extents) mix(extent);
     }
     for (const auto* pair : {&p.stride, &p.padding, &p.dilation}) mix((*pair)[0]), mix((*pair)[1]);
-    mix(key.rules.allow_tf32), mix(key.rules.deterministic), mix(key.autotune);
+    mix(p.sums), mix(key.rules.allow_tf32), mix(key.rules.deterministic), mix(key.autotune);
     return static_cast<size_t>(hash ^ (hash >> 32));
   }
 };
@@ -298,7 +313,7 @@ class ConvPlans {
     const PlanChoice choice =
         choose_plan(cache_of(device), text, candidates, timing, candidates.most_measured());
     if (choice.plan) return {candidates.take(*choice.plan), choice.settled};
-    if (warned_.insert(text).second) {
+    if (!key.problem.sums && warned_.insert(text).second) {  // sums are a matter of luck
       log::warning("[cudnn] no plan for {}: Sinter's own kernel runs, which is slower", text);
     }
     return {nullptr, choice.settled};
@@ -343,9 +358,10 @@ std::string to_string(const ConvProblem& problem) {
     for (const int64_t value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
     return text;
   };
-  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{}", name_of(problem.pass), problem.dtype,
+  return fmt::format("{} {} {} x({}) w({}) y({}) s{} p{} d{}{}", name_of(problem.pass), problem.dtype,
                      to_string(problem.layout), list(problem.x), list(problem.weight), list(problem.y),
-                     list(problem.stride), list(problem.padding), list(problem.dilation));
+                     list(problem.stride), list(problem.padding), list(problem.dilation),
+                     problem.sums ? " with sums" : "");
 }
 
 std::shared_ptr<const ConvPlan> find_conv_plan(const ConvProblem& problem) {

@@ -33,6 +33,7 @@ struct ConvProblem {
   std::array<int64_t, 4> weight{};  ///< output channels, channels / groups, height, width
   std::array<int64_t, 4> y{};       ///< images, output channels, height, width
   std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  bool sums = false;  ///< kForward only: the sums of y's elements, and of their squares, are computed with y
   size_t workspace_limit = kConvWorkspaceLimit;
 
   bool operator==(const ConvProblem&) const = default;
@@ -42,6 +43,12 @@ struct ConvProblem {
 /// limit.
 std::string to_string(const ConvProblem& problem);
 
+/// The arrays of a problem, of which the pass says which are written.
+struct ConvArrays {
+  void *x = nullptr, *weight = nullptr, *y = nullptr;
+  float* sums = nullptr;  ///< (2, output channels), of a problem with sums: of elements, and of their squares
+};
+
 /// An algorithm that is ready to run. Safe to use from several threads.
 class ConvPlan {
  public:
@@ -49,9 +56,8 @@ class ConvPlan {
   virtual size_t workspace_bytes() const = 0;
   /// cuDNN's engine and its knobs, and the staging if there is one (core/cuda/conv_staging.h), for logs.
   virtual const std::string& name() const = 0;
-  /// Queues the convolution; the pass says which of the three tensors is written. The stream's
-  /// device is the current one. Throws DeviceError.
-  virtual void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const = 0;
+  /// Queues the convolution. The stream's device is the current one. Throws DeviceError.
+  virtual void run(const Stream& stream, const ConvArrays& arrays, void* workspace) const = 0;
 };
 
 /// The plan for a problem under the present settings (core/runtime/settings.h), found at the first call and

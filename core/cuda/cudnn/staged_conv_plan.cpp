@@ -37,15 +37,15 @@ size_t StagedConvPlan::workspace_bytes() const {
   return room_of(x_, dtype_) + room_of(weight_, dtype_) + plan_->workspace_bytes();
 }
 
-void StagedConvPlan::run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const {
+void StagedConvPlan::run(const Stream& stream, const ConvArrays& arrays, void* workspace) const {
   auto* const staged_x = static_cast<std::byte*>(workspace);
   std::byte* const staged_weight = staged_x + room_of(x_, dtype_);
   std::byte* const rest = staged_weight + room_of(weight_, dtype_);
-  if (pass_ != ConvPass::kGradInput) fold_pixels(stream, x_, dtype_, x, staged_x);
-  if (pass_ != ConvPass::kGradWeight) fold_pixels(stream, weight_, dtype_, weight, staged_weight);
-  plan_->run(stream, staged_x, staged_weight, y, rest);
-  if (pass_ == ConvPass::kGradInput) unfold_pixels(stream, x_, dtype_, staged_x, x);
-  if (pass_ == ConvPass::kGradWeight) unfold_pixels(stream, weight_, dtype_, staged_weight, weight);
+  if (pass_ != ConvPass::kGradInput) fold_pixels(stream, x_, dtype_, arrays.x, staged_x);
+  if (pass_ != ConvPass::kGradWeight) fold_pixels(stream, weight_, dtype_, arrays.weight, staged_weight);
+  plan_->run(stream, {staged_x, staged_weight, arrays.y, arrays.sums}, rest);
+  if (pass_ == ConvPass::kGradInput) unfold_pixels(stream, x_, dtype_, staged_x, arrays.x);
+  if (pass_ == ConvPass::kGradWeight) unfold_pixels(stream, weight_, dtype_, staged_weight, arrays.weight);
 }
 
 }  // namespace sinter::cuda

@@ -21,7 +21,7 @@ class StagedConvPlan final : public ConvPlan {
 
   size_t workspace_bytes() const override;
   const std::string& name() const override { return name_; }
-  void run(const Stream& stream, void* x, void* weight, void* y, void* workspace) const override;
+  void run(const Stream& stream, const ConvArrays& arrays, void* workspace) const override;
 
  private:
   ConvPass pass_;

@@ -150,8 +150,8 @@ TEST_F(StagedConvPlanCuda, Unfolds) {
 }
 
 /// Where a plan was told to find its tensors.
-struct Call {
-  void *x = nullptr, *weight = nullptr, *y = nullptr, *workspace = nullptr;
+struct Call : ConvArrays {
+  void* workspace = nullptr;
 };
 
 class RecordingPlan final : public ConvPlan {
@@ -159,8 +159,8 @@ class RecordingPlan final : public ConvPlan {
   explicit RecordingPlan(Call& call) : call_(call) {}
   size_t workspace_bytes() const override { return 1000; }
   const std::string& name() const override { return name_; }
-  void run(const Stream&, void* x, void* weight, void* y, void* workspace) const override {
-    call_ = {x, weight, y, workspace};
+  void run(const Stream&, const ConvArrays& arrays, void* workspace) const override {
+    call_ = {arrays, workspace};
   }
 
  private:
@@ -186,9 +186,11 @@ TEST_F(StagedConvPlanCuda, HandsAlignedCopiesToItsPlan) {
     const Bits x_bits = counted(75), weight_bits = counted(54);
     const Tensor x = on_gpu(x_bits, DType::kFloat16), weight = on_gpu(weight_bits, DType::kFloat16),
                  y = on_gpu(counted(18), DType::kFloat16);
-    plan.run(current_stream(Device::cuda()), x.raw_data(), weight.raw_data(), y.raw_data(),
+    float sums = 0;
+    plan.run(current_stream(Device::cuda()), {x.raw_data(), weight.raw_data(), y.raw_data(), &sums},
              workspace.raw_data());
     EXPECT_EQ(call.y, y.raw_data());
+    EXPECT_EQ(call.sums, &sums);
     const auto* begin = static_cast<const std::byte*>(workspace.raw_data());
     for (const void* inside : {call.x, call.weight, call.workspace}) {
       EXPECT_GE(inside, begin);

@@ -351,7 +351,8 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
   });
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, or see no graphs with gradients.
-  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "fold_normalization"});
+  expect_all_at_work(rewrites,
+                     {"mixed_precision", "choose_norm_backend", "convolution_sums", "fold_normalization"});
 }
 
 /// The relative error of all changes together.
@@ -430,8 +431,8 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
   });
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, or need gradients.
-  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "sum_gradients", "step_dead_code",
-                                "step_common_subexpressions"});
+  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "sum_gradients",
+                                "step_dead_code", "step_common_subexpressions"});
 }
 
 }  // namespace

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/median_time.h>
+#include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/settings.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/passes/norm/call_race.h>
+
+namespace sinter::passes {
+namespace {
+
+constexpr size_t kFlushBytes = size_t{128} << 20;  // more than a GPU's cache, twice: read and written
+constexpr int64_t kPatternLength = 4099;           // a prime: no two channels get the same values
+
+/// A tensor of values that are neither zero nor equal: on zeros a GPU draws less power and runs faster.
+Tensor filled(const TensorSpec& spec) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < std::min(kPatternLength, spec.shape.numel()); ++i)
+    values.push_back(static_cast<float>((i * 2654435761) % 1009) / 1009.0F + 0.1F);
+  const int64_t count = static_cast<int64_t>(values.size());
+  const Tensor pattern = ops::cast(Tensor::from_values(values, {count}), spec.dtype);
+  Tensor tensor = Tensor::empty(spec);
+  auto* const data = static_cast<std::byte*>(tensor.raw_data());
+  size_t done = pattern.spec().bytes();
+  copy_bytes(data, spec.device, pattern.raw_data(), Device::cpu(), done);
+  for (const size_t bytes = spec.bytes(); done < bytes;) {
+    const size_t part = std::min(done, bytes - done);
+    copy_bytes(data + done, spec.device, data, spec.device, part);
+    done += part;
+  }
+  return tensor;
+}
+
+class Candidates final : public PlanCandidates {
+ public:
+  Candidates(Device device, std::span<const Contender> contenders)
+      : device_(device), contenders_(contenders), times_(contenders.size()) {}
+
+  size_t count() const override { return contenders_.size(); }
+  std::string name(size_t i) const override { return contenders_[i].name; }
+  bool build(size_t) override { return true; }
+  bool prepare_timing() override { return true; }
+  std::optional<double> time(size_t i) override {
+    try {
+      times_[i] = contenders_[i].time();
+      log::debug("[race] {}: {:.1f} us", name(i), *times_[i]);
+    } catch (const Error& error) {
+      synchronize(device_);  // throws if it is the GPU that is lost
+      log::debug("[race] {}: {}", name(i), error.what());
+    }
+    return times_[i];
+  }
+  const std::vector<std::optional<double>>& times() const { return times_; }
+
+ private:
+  Device device_;
+  std::span<const Contender> contenders_;
+  std::vector<std::optional<double>> times_;
+};
+
+/// Guarded by the caller.
+PlanCache& cache_of(Device device, const std::string& topic) {
+  static auto& caches = *new std::map<std::pair<int, std::string>, std::unique_ptr<PlanCache>>;
+  auto& cache = caches[{device.index, topic}];
+  if (cache == nullptr) {
+    // "cuda:0: NVIDIA H200, ...": equal devices share what was measured.
+    std::string model = backend_of(device).describe(device.index);
+    if (const size_t name = model.find(": "); name != std::string::npos) model.erase(0, name + 2);
+    cache = std::make_unique<PlanCache>(cache_folder(), fmt::format("{} {}", model, topic));
+  }
+  return *cache;
+}
+
+}  // namespace
+
+GraphNode& CopiedCalls::add(const GraphNode& node) {
+  std::vector<GraphUse> inputs;
+  for (const GraphUse& use : node.inputs) {
+    const auto [twin, is_new] = twins_.try_emplace(use.value, nullptr);
+    if (is_new) twin->second = &graph_->memory(filled(use.value->spec), GraphValue::Kind::kLeaf);
+    inputs.push_back({twin->second, false});
+  }
+  GraphNode& made = graph_->insert(nullptr, *node.op, std::move(inputs), node.attributes, node.scope);
+  for (size_t i = 0; i < node.outputs.size(); ++i) twins_[node.outputs[i]] = made.outputs[i];
+  return made;
+}
+
+double CopiedCalls::time(const std::function<bool(const Program&)>& accepts) {
+  Program program(std::move(graph_), device_);
+  if (accepts && !accepts(program)) throw_error<Unsupported>("[race] this way is not worth a try");
+  Backend& backend = backend_of(device_);
+  const Stream stream = current_stream(device_);
+  std::shared_ptr<Storage> flush;
+  if (!device_.is_cpu()) flush = Storage::allocate(2 * kFlushBytes, device_);
+  const auto run = [&] {
+    if (flush != nullptr) {
+      auto* const half = static_cast<std::byte*>(flush->data());
+      backend.copy(half + kFlushBytes, device_, half, device_, kFlushBytes, stream);
+    }
+    const auto start = backend.mark_time(stream);
+    program.run({});
+    return backend.mark_time(stream)->microseconds_since(*start);
+  };
+  for (int warm_up = 0; warm_up < 3; ++warm_up) run();  // code is loaded, work captured
+  return median_time(run, std::numeric_limits<double>::infinity());
+}
+
+RaceResult race(Device device, const std::string& topic, const std::string& problem,
+                std::span<const Contender> contenders) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  Candidates candidates(device, contenders);
+  const PlanChoice choice =
+      choose_plan(cache_of(device, topic), problem, candidates,
+                  settings::autotune() ? Timing::kNow : Timing::kNever, candidates.count());
+  backend_of(device).memory_pool(device.index).trim();
+  return {choice.plan.value_or(0), candidates.times()};
+}
+
+}  // namespace sinter::passes

@@ -1,0 +1,135 @@
+// Sums of a normalisation from the convolution before it, where that sums while it writes its result and was
+// measured to be faster.
+//
+//   %1 = conv2d(%0, weight)                          %1, %s = conv2d_sums(%0, weight)
+//   %2, … = batch_norm_act(%1, …, none, …)     →     %2, … = batch_norm_act(%1, …, %s, …)
+#include <map>
+
+#include <sinter/core/runtime/settings.h>
+#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
+#include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
+#include <sinter/passes/norm/call_race.h>
+#include <sinter/passes/norm/convolution_sums.h>
+#include <sinter/passes/passes.h>
+
+namespace sinter::passes {
+namespace {
+
+using ops::NormActInput;
+
+/// Takes no sums of its own in inference and on cuDNN.
+bool sums_up(const GraphNode& node) {
+  const auto* const backend = node.attributes.find<ops::NormBackend>("backend");
+  const auto* const training = node.attributes.find<bool>("training");
+  return backend != nullptr && *backend == ops::NormBackend::kSinter && training != nullptr && *training &&
+         node.attributes.find<int64_t>("reserve_bytes") != nullptr;
+}
+
+const Op* with_sums(const GraphNode* node) {
+  if (node == nullptr || node->traits().with_channel_sums == nullptr) return nullptr;
+  return &OpRegistry::instance().get(node->traits().with_channel_sums);
+}
+
+std::string specs_of(const GraphNode& node) {
+  std::string text;
+  for (const GraphUse& use : node.inputs) {
+    text +=
+        use.value == nullptr ? " none" : fmt::format(" {}{}", use.value->spec.dtype, use.value->spec.shape);
+  }
+  return text;
+}
+
+/// Times the convolution and the norm, with a pass over the result and without.
+class SumsRace final : public ConvolutionSumsJudge {
+ public:
+  Verdict judge(const SummableNorm& norm) override {
+    const Device device = norm.norm->outputs[0]->spec.device;
+    if (device.is_cpu()) return {false, "nothing on a cpu sums while it computes"};
+    if (settings::deterministic()) return {false, "bits must not depend on a measurement (deterministic)"};
+    constexpr size_t kApart = 0, kSums = 1;
+    const Contender contenders[] = {{"apart", [&] { return time(norm, device, false); }},
+                                    {"sums", [&] { return time(norm, device, true); }}};
+    const std::string problem = fmt::format(
+        "{}{} then {}{} takes {}", to_string(norm.convolution->attributes), specs_of(*norm.convolution),
+        to_string(norm.norm->attributes), specs_of(*norm.norm), norm.sums);
+    const RaceResult result = race(device, topic(), problem, contenders);
+    const auto &apart = result.times[kApart], &sums = result.times[kSums];
+    if (apart && !sums) return {false, "no kernel sums while it computes"};
+    return {result.winner == kSums,
+            apart && sums ? fmt::format("{:.1f} us, and {:.1f} us with a pass of its own", *sums, *apart)
+            : settings::autotune() ? "as measured before"
+                                   : "nothing is measured (autotune)"};
+  }
+
+ private:
+  static std::string topic() { return fmt::format("convolution sums, cudnn {}", ops::cudnn_norm_version()); }
+
+  static double time(const SummableNorm& norm, Device device, bool sums) {
+    CopiedCalls calls(device);
+    GraphNode& convolution = calls.add(*norm.convolution);
+    SummableNorm copied{&convolution, &calls.add(*norm.norm), norm.image, norm.sums};
+    if (!sums) return calls.time();
+    take_sums(calls.graph(), copied);
+    // A kernel that computes first and sums afterwards only costs time here.
+    return calls.time([](const Program& program) { return program.calls().front().kernel != "direct"; });
+  }
+};
+
+}  // namespace
+
+std::vector<SummableNorm> summable_norms(const Graph& graph) {
+  std::vector<SummableNorm> norms;
+  for (GraphNode* const node : graph.nodes()) {
+    if (!sums_up(*node)) continue;
+    const auto add = [&](size_t image, size_t sums) {
+      const GraphValue* const x = node->input(image);
+      if (x == nullptr || x->output != 0 || node->input(sums) != nullptr || with_sums(x->producer) == nullptr)
+        return;
+      norms.push_back({x->producer, node, image, sums});
+    };
+    add(NormActInput::kX, NormActInput::kSums);
+    const auto* const normalized = node->attributes.find<bool>("normalize_addend");
+    if (normalized != nullptr && *normalized) add(NormActInput::kAddend, NormActInput::kAddendSums);
+  }
+  return norms;
+}
+
+GraphNode& take_sums(Graph& graph, const SummableNorm& norm) {
+  const GraphNode& plain = *norm.convolution;
+  GraphNode& summing =
+      graph.insert(norm.convolution, *with_sums(&plain), plain.inputs, plain.attributes, plain.scope);
+  graph.replace_uses(*plain.outputs[0], *summing.outputs[0]);
+  graph.erase(*norm.convolution);
+  graph.set_input(*norm.norm, norm.sums, {summing.outputs[1], false});
+  return summing;
+}
+
+void sum_in_convolutions(Graph& graph, PassContext& context, ConvolutionSumsJudge& judge) {
+  std::map<std::string, std::vector<std::string>> kept;  // norms by reason
+  std::map<const GraphNode*, GraphNode*> replaced;       // of convolutions with several norms behind them
+  for (const SummableNorm& norm : summable_norms(graph)) {
+    if (const auto found = replaced.find(norm.convolution); found != replaced.end()) {
+      graph.set_input(*norm.norm, norm.sums, {found->second->outputs[1], false});
+      continue;
+    }
+    const std::string name = norm.norm->scope.empty() ? norm.norm->op->name() : norm.norm->scope;
+    const ConvolutionSumsJudge::Verdict verdict = judge.judge(norm);
+    if (!verdict.sums) {
+      kept[verdict.reason].push_back(name);
+      continue;
+    }
+    replaced[norm.convolution] = &take_sums(graph, norm);
+    context.done(fmt::format("sums of {}: {}", name, verdict.reason));
+  }
+  for (const auto& [reason, names] : kept) {
+    const std::string others = names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "";
+    context.missed(fmt::format("sums of {}{}: {}", names.front(), others, reason));
+  }
+}
+
+void sum_in_convolutions(Graph& graph, PassContext& context) {
+  SumsRace race;
+  sum_in_convolutions(graph, context, race);
+}
+
+}  // namespace sinter::passes
