@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Reads the includes between the project's folders and fails on an upward one, a cycle, or a room that is too full.
+"""Reads the includes between the project's folders and fails on an upward one, a cycle, a room that is too full, or a
+source that does not say what it is for.
 
 usage: .ci/check_includes.py [--list] [ROOT]
 
 A folder with sources is a room. The floors are core, ops, autograd, passes, nn from the bottom to the top; an include
 may lead to the same floor or to a lower one. Between rooms no path of includes may lead back to where it began. A room
-holds at most ROOM files. --list prints every room with what it includes.
+holds at most ROOM files. --list prints every room with what it includes. A source begins with a comment that says its
+purpose, unless a header of its name, or of its op's (`<op>.h` of `<op>_cpu.cpp`), stands beside it and says it.
 """
 
 import re
@@ -14,6 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 FLOORS = ["core", "ops", "autograd", "passes", "nn"]
+PROGRAMS = ["examples", "benchmarks", "tests"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 ROOM = 16
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:sinter/)?([^>"]+)[>"]')
@@ -39,6 +42,20 @@ def read_includes(root):
                 if str(target.parent) != room:
                     edges[room][str(target.parent)].append((file, number, target))
     return edges, sizes
+
+
+def without_purpose(root):
+    """The sources, in the whole project, that no comment explains."""
+    found = []
+    for folder in FLOORS + PROGRAMS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in {".cpp", ".cu"}:
+                continue
+            stem = re.sub("_(cpu|cuda|samples)$", "", path.stem)
+            headers = [path.with_suffix(".h"), path.with_name(stem + ".h")]
+            if not path.read_text().startswith("//") and not any(header.exists() for header in headers):
+                found.append(path.relative_to(root))
+    return found
 
 
 def cycles(edges):
@@ -97,6 +114,9 @@ def main(arguments):
         if size > ROOM:
             wrong += 1
             print(f"full: {room} holds {size} files, more than {ROOM}")
+    for file in without_purpose(root):
+        wrong += 1
+        print(f"purpose: {file} begins without a comment that says what it is for")
     print(f"{len(sizes)} rooms, {sum(sizes.values())} files, {wrong} findings")
     return 1 if wrong else 0
 

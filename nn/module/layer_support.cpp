@@ -1,3 +1,4 @@
+// How layers check their inputs and print their options, as layer_support_internal.h declares.
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/reshape/reshape.h>
 

@@ -1,3 +1,4 @@
+// broadcast_to on a CPU: a copy of elements, whatever their dtype.
 #include <cstring>
 
 #include <sinter/ops/common/broadcast_plan.h>

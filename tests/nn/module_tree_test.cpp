@@ -1,6 +1,7 @@
 // The tree of modules: members that are forgotten, layouts that do not fit, copies, and descriptions.
 #include <sstream>
 
+#include <sinter/core/base/log.h>
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
 
@@ -114,6 +115,27 @@ TEST(ModuleTreeTest, AChainOfMixedLayoutsIsRefused) {
   EXPECT_EQ(mixed(floats({2, 8, 8, 8}, 0)).shape(), (Shape{2, 8, 8, 8}));
   EXPECT_EQ(mixed.layout(), std::nullopt);
   EXPECT_NO_THROW(Sequential(Conv2d(8, 8, nhwc), PReLU(1))) << "one slope fits every layout";
+}
+
+TEST(ModuleTreeTest, MembersOfMixedLayoutsAreWarnedOfOnce) {
+  struct Mixed : Module {
+    explicit Mixed(Layout of_norms) {
+      child("norm", BatchNorm2d(8, {.layout = of_norms}));
+      child("slopes", PReLU(8, {.layout = of_norms}));
+    }
+    Conv2d conv = child("conv", Conv2d(8, 8, {.kernel = 3, .layout = Layout::kNHWC}));
+    Tensor forward(const Tensor& x) const override { return conv(x); }
+  };
+  std::vector<std::string> lines;
+  log::set_sink([&](log::Level, std::string_view text) { lines.emplace_back(text); });
+  const Mixed right(Layout::kNHWC);
+  EXPECT_TRUE(lines.empty());
+  const Mixed mixed(Layout::kNCHW);
+  log::set_sink({});
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{
+                "[module] member 'norm' (BatchNorm2d) works in NCHW but 'conv' in NHWC; unless images are "
+                "permuted between them, set one layout for the whole model with nn::DefaultLayout"}));
 }
 
 TEST(ModuleTreeTest, ErrorsHintAtTheOtherLayout) {

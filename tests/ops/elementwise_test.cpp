@@ -230,6 +230,35 @@ TEST(Operators, CombineTensorsAndNumbers) {
   EXPECT_EQ((-(a + 1.0)).to_vector<double>(), (std::vector<double>{-2, -5}));
 }
 
+TEST(Operators, ThatAssignMakeANewTensorWithItsHistory) {
+  const Tensor x = row<double>({1, 4}).set_requires_grad(true), b = row<double>({2, 8});
+  Tensor a = x;
+  a += b;  // of a leaf, too
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{1, 4})) << "other handles keep the old tensor";
+  a *= a;
+  a -= b;
+  a /= b;
+  EXPECT_EQ(a.to_vector<double>(), (std::vector<double>{3.5, 17}));
+  a += 1.0;
+  a *= 4.0;
+  a -= 2.0;
+  a /= 2.0;
+  EXPECT_EQ(a.to_vector<double>(), (std::vector<double>{8, 35}));
+  backward(sum(a));  // 2 ((x + b)^2 - b) / b + 1
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 6}));
+  a += row<double>({1});
+  EXPECT_EQ(a.to_vector<double>(), (std::vector<double>{9, 36}));
+}
+
+TEST(Operators, CloneIsACopyWithHistory) {
+  const Tensor x = row<double>({1, 4}).set_requires_grad(true);
+  const Tensor y = clone(x);
+  EXPECT_FALSE(y.is_same(x));
+  EXPECT_NE(y.raw_data(), x.raw_data());
+  backward(sum(y * y));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 8}));
+}
+
 TEST(Pow, SpecialExponents) {
   const Tensor x = row<float>({-2, 0, 3}).set_requires_grad(true);
   EXPECT_EQ(pow(x, 3).to_vector<float>(), (std::vector<float>{-8, 0, 27}));

@@ -75,16 +75,20 @@ class OpSamplesTest : public testing::TestWithParam<std::string> {
   }
 };
 
+double largest_finite(const ReferenceTensor& tensor) {
+  double largest = 0.0;
+  for (double value : tensor.values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  return largest;
+}
+
 void compare(const Tensor& value, const ReferenceTensor& reference, const OpSamples& samples,
              const OpSample& sample, size_t output) {
   const std::string what = "output " + std::to_string(output);
   ASSERT_EQ(value.shape(), reference.shape)
       << what << ": shape " << to_string(value.shape()) << " expected " << to_string(reference.shape);
-  double largest = 0.0;
-  for (double r : reference.values) {
-    if (std::isfinite(r)) largest = std::max(largest, std::abs(r));
-  }
-  const double tolerance = tolerance_of(value.dtype(), largest, samples, sample, output);
+  const double tolerance = tolerance_of(value.dtype(), largest_finite(reference), samples, sample, output);
   const ReferenceTensor got = reference_of(value);
   for (int64_t i = 0; i < value.numel(); ++i) {
     if (std::isnan(reference[i])) {
@@ -123,6 +127,27 @@ TEST_P(OpSamplesTest, MatchesReference) {
     for (size_t j = 0; j < results.size(); ++j) {
       compare(results[j], expected[j], samples, sample, j);
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// What the comparison is worth: a kernel that writes zeros does not pass.
+TEST_P(OpSamplesTest, ToleranceTellsResultsFromZeros) {
+  const OpSamples& samples = this->samples();
+  for (int i = 0; i < cases_per_op(); ++i) {
+    const DType dtype = samples.dtypes[static_cast<size_t>(i) % samples.dtypes.size()];
+    SampleMaker maker(base_seed() + static_cast<uint64_t>(i), dtype);
+    const OpSample sample = samples.make(maker);
+    SCOPED_TRACE(fmt::format("case {} {} {}", i, dtype, to_string(sample.attributes)));
+    const std::vector<ReferenceTensor> expected = samples.reference(sample);
+    const NoGrad no_grad;
+    const std::vector<Tensor> outputs = call(op(), fresh_inputs(sample), sample.attributes);
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      const double largest = largest_finite(expected[j]);
+      // What rounding leaves of a zero in the reference, and float16's last digits.
+      const double nothing = outputs[j].dtype() == DType::kFloat16 ? 0x1p-23 : 1e-15;
+      if (!is_float(outputs[j].dtype()) || largest < nothing) continue;
+      EXPECT_LT(tolerance_of(outputs[j].dtype(), largest, samples, sample, j), largest) << "output " << j;
     }
   }
 }

@@ -1,3 +1,4 @@
+// The pass that turns images to the other layout: what it turns, what it leaves, and that values stay.
 #include <cmath>
 
 #include <sinter/core/op/call.h>

@@ -1,3 +1,4 @@
+// The pass that casts for 16 bits: what computes in which dtype, and which casts are made once.
 #include <cmath>
 
 #include <sinter/core/op/call.h>

@@ -3,11 +3,17 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <system_error>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
@@ -125,6 +131,33 @@ TEST(LoaderFaults, AThreadThatEndsItselfIsAnError) {
   while (loader.next()) ++batches;
   EXPECT_GE(batches, 1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which need more memory than is left here
+/// In a process without room for the stacks of so many workers.
+[[noreturn]] void load_with_too_many_workers() {
+  const auto dataset = std::make_shared<HostileDataset>([](int64_t, Sample&) {});
+  DataLoader(dataset, {}).next();  // all libraries that this needs are there
+  rlimit limit{};
+  ::getrlimit(RLIMIT_AS, &limit);
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  limit.rlim_cur = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20);
+  ::setrlimit(RLIMIT_AS, &limit);
+  try {
+    DataLoader(dataset, {.workers = 200}).next();
+    std::_Exit(1);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "%s", error.what());
+  }
+  std::_Exit(0);
+}
+
+TEST(LoaderFaults, ThreadsThatCannotStartAreAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(load_with_too_many_workers(), ::testing::ExitedWithCode(0), "Resource temporarily unavailable");
+}
+#endif
 
 /// Reads sample 3 for as long as it is told to.
 class StuckRead {
