@@ -47,6 +47,11 @@ Tensor normal_tensor(const Shape& shape, DType dtype = DType::kFloat32, uint64_t
 
 // ---- reporting
 
+/// "NVIDIA H200".
+std::string gpu_name();
+/// Of the driver and CUDA's libraries, as result files hold them.
+std::map<std::string, std::string> library_versions();
+
 /// One result. It has one of `us` (time on the GPU), `img_s` (throughput) and `host_us` (time on the host);
 /// peers are in the same unit.
 struct Row {
