@@ -214,7 +214,7 @@ class Case:
             return own, 0.0  # one product
         if family == "matvec":
             terms = math.prod(self.shape) * (self.description["vectors"]) // max(1, self.output_elements)
-            return own + 32 * compute, 32 * compute * math.sqrt(max(1, terms))
+            return own + 32 * compute, 128 * compute * math.sqrt(max(1, terms))
         if name in ("y", "dx", "daddend"):
             # Where two 16-bit gradients meet, their sum is written in 16 bits and read again.
             rounded = 4 * EPSILON[self.dtype] if self.description["two_gradients"] else 0.0

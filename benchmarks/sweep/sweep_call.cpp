@@ -174,6 +174,19 @@ Tensor HashedTensors::bits(const Shape& shape, DType dtype, uint64_t which) {
   return repeated(Tensor::from_values(block, {std::ssize(block)}), shape, dtype);
 }
 
+Tensor HashedTensors::listed(const Shape& shape, DType dtype, uint64_t which, int64_t count,
+                             const std::vector<double>& values) {
+  // Whole turns of the values, so that they go on where the block is repeated.
+  const auto turns = static_cast<int64_t>(values.size());
+  const int64_t period = turns == 0 ? kPeriod : std::max(turns, kPeriod / turns * turns);
+  std::vector<double> block(static_cast<size_t>(std::min(period, shape.numel())));
+  for (size_t i = 0; i < block.size(); ++i) {
+    block[i] = count > 0 ? static_cast<double>(hash(i, which) % static_cast<uint64_t>(count))
+                         : values[i % values.size()];
+  }
+  return repeated(ops::cast(Tensor::from_values(block, {std::ssize(block)}), dtype), shape, dtype);
+}
+
 SweepCall make_call(const SweepCase& c, Device device) {
   HashedTensors tensors(device);
   if (c.family == "prelu") return prelu_call(c, tensors);

@@ -25,6 +25,9 @@ class HashedTensors {
   Tensor numbers(const Shape& shape, DType dtype, uint64_t which);
   /// Random bits, of any dtype.
   Tensor bits(const Shape& shape, DType dtype, uint64_t which);
+  /// Random integers below `count`, or if that is 0 `values` over and over.
+  Tensor listed(const Shape& shape, DType dtype, uint64_t which, int64_t count,
+                const std::vector<double>& values);
 
  private:
   Tensor repeated(const Tensor& block, const Shape& shape, DType dtype) const;

@@ -21,8 +21,7 @@ struct Item {
 std::vector<Item> sweep_items(const SweepDraw& draw);
 
 /// Every registered op that runs a kernel, at one large and one odd shape; with `small` at sizes for trying
-/// the program on a CPU. Ops that op_calls.cpp does not know have a description without shapes, whose call
-/// throws.
+/// the program on a CPU. Throws InvalidArgument for an op that needs a case of its own and has none.
 std::vector<Item> op_items(bool small);
 
 }  // namespace sinter::bench
