@@ -115,6 +115,7 @@ def main():
     if torch_sweep:
         import torch_ops  # beside torch_sweep
         torch_sweep.torch.backends.cudnn.benchmark = True
+        torch_sweep.torch.backends.cudnn.allow_tf32 = False  # as Sinter's convolutions unless asked to
     wanted = set(filter(None, options.ops.split(",")))
     device, began = "cpu" if options.cpu else "cuda", time.monotonic()
     rows, failed, without = [], [], set()
