@@ -35,7 +35,8 @@ class Row:
     """One measured case."""
 
     def __init__(self, case, reply, peer_us, gpu):
-        self.case, self.us, self.kernel, self.peer_us = case, reply["us"], reply["kernel"], peer_us
+        self.case, self.us, self.peer_us = case, reply["us"], peer_us
+        self.kernel = f"{reply['kernel']} {reply['plan']}".strip()
         self.copy_us, self.share = reply.get("copy_us"), reply.get("share_of_copy")
         self.is_tiny = reply["minimum_bytes"] < TINY_BYTES
         self.teraflops = reply["flops"] / self.us / 1e6 if reply["flops"] else None
@@ -135,7 +136,7 @@ def main():
             elif peer_us is None:
                 without.add(case["op"])
         rows.append(Row(case, reply, peer_us, sinter.head["gpu"]))
-        print(rows[-1].line() + f"  {reply['kernel']}", flush=True)
+        print(f"{rows[-1].line()}  {rows[-1].kernel[:200]}", flush=True)
     sinter.close()
     torch_version = {"torch": torch_sweep.torch.__version__} if torch_sweep else {}
     text = table(rows, sinter.head["gpu"], {**sinter.head["versions"], **torch_version})
@@ -144,7 +145,7 @@ def main():
     if options.rows:
         write_rows(options.rows, sinter.head, rows, torch_version)
     print(f"\n{text.splitlines()[0]}\nweak:")
-    print("\n".join(f"  {row.line()}  {row.kernel}" for row in rows if row.is_weak))
+    print("\n".join(f"  {row.line()}  {row.kernel[:200]}" for row in rows if row.is_weak))
     if without:
         print(f"\nwithout a counterpart: {', '.join(sorted(without))}")
     if failed:

@@ -147,7 +147,7 @@ class Sweep:
         for figure in ("copy_us", "share_of_copy"):
             if figure in reply:
                 row[figure] = rounded(reply[figure])
-        row.update(family=case["family"], bytes=case["bytes"], kernel=reply["kernel"])
+        row.update(family=case["family"], bytes=case["bytes"], kernel=reply["kernel"], plan=reply["plan"])
         self.ours.append(row)
         self.peers += [{**key, "peer": peer, "us": rounded(us)} for peer, us in times.items()]
         if different:
@@ -221,7 +221,7 @@ def measure_all(options, sinter, torch, sweep, deadline, compiled):
             times, different, failed = {}, {}, []
             if torch and "error" not in reply:
                 times, different, failed = torch.measure(case, device, reply.get("outputs", []), index in compiled)
-                torch.release(device)
+                torch.release(device, collect=index % 10 == 9 or bool(failed))
             sweep.add(case, reply, times, different, failed)
             for output in reply.get("outputs", []):
                 os.remove(output["file"])

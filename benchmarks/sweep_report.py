@@ -12,6 +12,7 @@ import pathlib
 import collect
 
 LARGE = 16 << 20  # bytes of the tensor from which goals hold
+PLAN = 160  # letters of a plan on a line
 
 
 def quantile(values, share):
@@ -47,7 +48,7 @@ def worst_lines(rows, figure, most):
         better = better_peer(row)
         beside = f"{better[1]:5.2f}x {better[0]}" if better else ""
         lines.append(f"    {100 * row.get('share_of_copy', 0):5.1f} % {row['us']:9.2f} us  {beside:20} {row['case']} {row['dtype']}"
-                     f" {row['layout']} {row['bytes'] / 2**20:.1f} MiB  [{row['kernel']}]")
+                     f" {row['layout']} {row['bytes'] / 2**20:.1f} MiB  [{row['kernel']}] {row.get('plan', '')[:PLAN]}".rstrip())
     return lines
 
 

@@ -28,6 +28,10 @@ inline Device gpu() {
 /// work every time and wait for nothing. Throws DeviceError if the call cannot be captured.
 double time_cold(const std::function<void()>& call, int repeats = 30);
 
+/// The CUDA kernels that `call` queues, as kernels_in() (graph_kernels.h) names them. `call` must be fit to
+/// be captured, and have run before.
+std::string captured_kernels(const std::function<void()>& call);
+
 /// Microseconds of a cudaMemcpyAsync that reads `bytes` and writes as many on the device: the faster of a
 /// captured one, measured like time_cold, and one on the stream. Each size is measured once; sizes are
 /// rounded up to 512 bytes.

@@ -272,8 +272,10 @@ def worst(got, reference, relative, absolute):
     return math.inf if math.isnan(largest) else largest
 
 
-def release(device):
-    gc.collect()
+def release(device, collect=True):
+    """Gives memory back to the GPU. What lies in cycles is found only now and then: looking costs time."""
+    if collect:
+        gc.collect()
     if device != "cpu":
         torch.cuda.empty_cache()
 
@@ -289,10 +291,10 @@ def measure(description, device, outputs, compile_too):
         case = Case(description, device)
         if outputs:
             different = case.differences(outputs)
-            release(device)
+            case.normed = None
+            release(device, collect=False)
     except Exception as error:
         return times, different, [f"no comparison: {first_line(error)}"]
-    case.normed = None
     for peer, function in case.functions.items():
         try:
             times[peer] = case.time(function)

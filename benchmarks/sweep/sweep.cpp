@@ -1,8 +1,9 @@
 // Runs the cases of a sweep on Sinter, one at a time, as sweep.py asks for them on standard input. The first
 // line of standard output is {"gpu", "versions", "cases": [...]}; the answer to each line "<index> <folder>"
-// is one line {"us", "copy_us", "share_of_copy", "kernel", "outputs": [...]}, where the outputs lie in files
-// in that folder, or {"error"}.
+// is one line {"us", "copy_us", "share_of_copy", "kernel", "plan", "outputs": [...]}, where the outputs lie
+// in files in that folder, or {"error"}.
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 
@@ -82,6 +83,17 @@ double time_on_cpu(const std::function<void()>& call) {
   return best;
 }
 
+/// Of a copy of `bytes`, between two of a row of sizes 9 % apart: each is measured once, so that a sweep does
+/// not measure a copy for every case.
+double copy_us_near(double bytes) {
+  constexpr double kSteps = 8;  // from one power of two to the next
+  const double step = std::floor(kSteps * std::log2(std::max(bytes, 512.0)));
+  const auto size_at = [&](double at) { return std::exp2(at / kSteps); };
+  const auto time_at = [&](double at) { return bench::copy_us(static_cast<size_t>(size_at(at))); };
+  const double share = std::max(0.0, (bytes - size_at(step)) / (size_at(step + 1) - size_at(step)));
+  return time_at(step) + share * (time_at(step + 1) - time_at(step));
+}
+
 Json written(const bench::NamedTensors& tensors, const std::string& folder) {
   Json outputs = Json::array();
   for (const auto& [name, tensor] : tensors) {
@@ -107,8 +119,9 @@ Json measured(const bench::Item& item, Device device, const std::string& folder)
   reply["kernel"] = bench::kernels_of(run);
   const double us = device.is_cpu() ? time_on_cpu(run) : bench::time_cold(run);
   reply["us"] = us;
+  reply["plan"] = device.is_cpu() ? "" : bench::captured_kernels(run);
   if (call.minimum_bytes > 0 && !device.is_cpu()) {
-    const double copy = bench::copy_us(static_cast<size_t>(call.minimum_bytes / 2));
+    const double copy = copy_us_near(call.minimum_bytes / 2);
     reply["copy_us"] = copy;
     reply["share_of_copy"] = copy / us;
   }
