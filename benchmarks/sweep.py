@@ -103,12 +103,11 @@ class Compilers:
         workers = min(options.workers, len(cases))
         command = [sys.executable, str(HERE / "peers" / "torch_sweep.py"), str(listed), "--parts", str(workers),
                    "--device", "cpu" if options.cpu else "cuda"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.logs = [pathlib.Path(folder) / f"compile_{part}.txt" for part in range(workers)]
         self.processes = []
         for part, log in enumerate(self.logs):
             with log.open("w", encoding="utf-8") as file:
-                self.processes.append(subprocess.Popen([*command, "--part", str(part)], stdout=file, env=environment,
+                self.processes.append(subprocess.Popen([*command, "--part", str(part)], stdout=file,
                                                        stderr=subprocess.STDOUT))
 
     def finish(self, deadline):
@@ -279,6 +278,8 @@ def main():
     sinter.close()
     sweep.write()
     sweep.print_report()
+    if compiled:
+        print("torch.compile found {} graphs in its cache and compiled {} anew".format(*torch.cache_hits()))
     print(f"{time.monotonic() - began:.0f} s: {compile_seconds:.0f} s to start and compile ahead, "
           + ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items()))
     sys.exit(1 if sweep.wrong or sweep.failed else 0)

@@ -15,13 +15,15 @@ import time
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import peer_bench  # noqa: E402
 import torch  # noqa: E402
+import torch._dynamo.utils  # noqa: E402
 import torch._functorch.config  # noqa: E402
 import torch._inductor.config  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch_kernels import batch_norm_function  # noqa: E402  it also sets donated_buffer
 
 # Which variant of a kernel is the fastest is found out where it is measured, not among processes that share a GPU.
-torch._inductor.config.autotune_local_cache = False
+if hasattr(torch._inductor.config, "autotune_local_cache"):
+    torch._inductor.config.autotune_local_cache = False
 
 PERIOD = 1_000_003
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -309,6 +311,12 @@ def measure(description, device, outputs, compile_too):
         except Exception as error:
             failed.append(f"torch_compile: {first_line(error)}")
     return times, different, failed
+
+
+def cache_hits():
+    """How many graphs of compiled functions this process found in the cache, and how many it had to compile."""
+    counts = torch._dynamo.utils.counters["inductor"]
+    return counts["fxgraph_cache_hit"], counts["fxgraph_cache_miss"]
 
 
 def compile_ahead(cases, part, parts, device):
