@@ -48,7 +48,10 @@ class Sinter:
             ready = select.select([self.process.stdout], [], [], PATIENCE)[0]
             line = self.process.stdout.readline() if ready else ""
             if line:
-                return json.loads(line)
+                reply = json.loads(line)
+                if reply.get("lost"):
+                    reply["error"] += "; " + self.restart("lost the GPU")
+                return reply
         except (BrokenPipeError, json.JSONDecodeError):
             ready = True
         return {"error": self.restart("ended" if ready else "did not answer")}

@@ -1,7 +1,7 @@
 // Runs the cases of a sweep on Sinter, one at a time, as sweep.py asks for them on standard input. The first
 // line of standard output is {"gpu", "versions", "cases": [...]}; the answer to each line "<index> <folder>"
 // is one line {"us", "copy_us", "share_of_copy", "kernel", "plan", "outputs": [...]}, where the outputs lie
-// in files in that folder, or {"error"}.
+// in files in that folder, or {"error", "lost"}; if the device is lost the program ends.
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -135,7 +135,17 @@ void answer(const Json& reply) {
   std::cout << reply.dump() << std::endl;
 }
 
-/// Answers requests until there are no more.
+/// Whether the device still works; after an illegal address, say, nothing does in this process.
+bool is_usable(Device device) {
+  try {
+    synchronize(device);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// Answers requests until there are no more, or the device is lost.
 void serve(const std::vector<bench::Item>& items, Device device) {
   const NoGrad no_grad;
   size_t index = 0;
@@ -144,7 +154,9 @@ void serve(const std::vector<bench::Item>& items, Device device) {
     try {
       answer(measured(items.at(index), device, folder));
     } catch (const std::exception& error) {
-      answer({{"error", error.what()}});
+      const bool lost = !is_usable(device);
+      answer({{"error", error.what()}, {"lost", lost}});
+      if (lost) return;
     }
     // The next case has other sizes, and PyTorch wants memory too.
     if (!device.is_cpu()) backend_of(device).memory_pool(device.index).trim();
