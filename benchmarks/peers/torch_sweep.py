@@ -210,7 +210,8 @@ class Case:
     def tolerance(self, name, dtype):
         """How far an element may be from its reference: (share of the reference, absolute)."""
         own = EPSILON[dtype]
-        compute = max(own, 0) if dtype == torch.float64 else EPSILON[torch.float32]
+        # In float64 the reference has rounding of its own, of sums that need not be in as good an order.
+        compute = 256 * own if dtype == torch.float64 else EPSILON[torch.float32]
         family = self.description["family"]
         if family == "prelu" and name in ("y", "dx"):
             return own, 0.0  # one product
