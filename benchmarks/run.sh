@@ -98,6 +98,19 @@ for program in "$build"/benchmarks/*_benchmark; do
   fi
 done
 
+# These two run Sinter and PyTorch case by case in one program each.
+few=() few_ops=()
+if [ ${#quick[@]} -gt 0 ]; then
+  few=(--cases 10 --compiled 0)
+  few_ops=(--ops add,sum,matmul,conv2d)
+fi
+if wants sweep; then
+  run sweep "$python" "$here/sweep.py" "$build" --rows "$rows" --quiet "${few[@]}"
+fi
+if wants ops; then
+  run ops "$python" "$here/ops_speed.py" "$build" --rows "$rows" "${few_ops[@]}"
+fi
+
 if wants cifar10; then
   if [ -z "$cifar" ]; then
     printf '\n== skipping cifar10: no --cifar DIR\n'

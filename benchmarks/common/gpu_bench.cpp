@@ -15,6 +15,8 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/cast/cast.h>
 
+#include "graph_kernels.h"
+
 namespace sinter::bench {
 namespace {
 
@@ -143,6 +145,11 @@ double time_cold(const std::function<void()>& call, int repeats) {
   for (int i = 0; i < kWarmUpCalls; ++i) call();
   SINTER_CUDA_CHECK(cudaStreamSynchronize(stream));
   return replay_cold(stream, call, repeats);
+}
+
+std::string captured_kernels(const std::function<void()>& call) {
+  const cuda::DeviceGuard guard(gpu().index);
+  return kernels_in(capture(native_stream(), call).get());
 }
 
 double copy_us(size_t bytes) {

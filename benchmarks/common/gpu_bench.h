@@ -28,6 +28,10 @@ inline Device gpu() {
 /// work every time and wait for nothing. Throws DeviceError if the call cannot be captured.
 double time_cold(const std::function<void()>& call, int repeats = 30);
 
+/// The CUDA kernels that `call` queues, as kernels_in() (graph_kernels.h) names them. `call` must be fit to
+/// be captured, and have run before.
+std::string captured_kernels(const std::function<void()>& call);
+
 /// Microseconds of a cudaMemcpyAsync that reads `bytes` and writes as many on the device: the faster of a
 /// captured one, measured like time_cold, and one on the stream. Each size is measured once; sizes are
 /// rounded up to 512 bytes.
@@ -46,6 +50,11 @@ double host_us_per_call(const std::function<void()>& call, int calls = 200, int 
 Tensor normal_tensor(const Shape& shape, DType dtype = DType::kFloat32, uint64_t seed = 1);
 
 // ---- reporting
+
+/// "NVIDIA H200".
+std::string gpu_name();
+/// Of the driver and CUDA's libraries, as result files hold them.
+std::map<std::string, std::string> library_versions();
 
 /// One result. It has one of `us` (time on the GPU), `img_s` (throughput) and `host_us` (time on the host);
 /// peers are in the same unit.

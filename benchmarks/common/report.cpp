@@ -87,24 +87,6 @@ Json to_json(const Row& row) {
   return json;
 }
 
-std::string gpu_name() {
-  cudaDeviceProp properties{};
-  SINTER_CUDA_CHECK(cudaGetDeviceProperties(&properties, gpu().index));
-  return properties.name;
-}
-
-Json versions() {
-  int driver = 0, runtime = 0;
-  SINTER_CUDA_CHECK(cudaDriverGetVersion(&driver));
-  SINTER_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
-  const auto dotted = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
-  const size_t cudnn = cudnnGetVersion(), cublaslt = cublasLtGetVersion();
-  return {{"driver_cuda", dotted(driver)},
-          {"cuda", dotted(runtime)},
-          {"cudnn", fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100)},
-          {"cublaslt", fmt::format("{}.{}.{}", cublaslt / 10000, cublaslt % 10000 / 100, cublaslt % 100)}};
-}
-
 constexpr const char* kUsage =
     "Options:\n"
     "  --json FILE    write the rows to FILE\n"
@@ -128,6 +110,24 @@ std::optional<Options> read_options(int argc, char** argv) {
 }
 
 }  // namespace
+
+std::string gpu_name() {
+  cudaDeviceProp properties{};
+  SINTER_CUDA_CHECK(cudaGetDeviceProperties(&properties, gpu().index));
+  return properties.name;
+}
+
+std::map<std::string, std::string> library_versions() {
+  int driver = 0, runtime = 0;
+  SINTER_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  SINTER_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  const auto dotted = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
+  const size_t cudnn = cudnnGetVersion(), cublaslt = cublasLtGetVersion();
+  return {{"driver_cuda", dotted(driver)},
+          {"cuda", dotted(runtime)},
+          {"cudnn", fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100)},
+          {"cublaslt", fmt::format("{}.{}.{}", cublaslt / 10000, cublaslt % 10000 / 100, cublaslt % 100)}};
+}
 
 bool Report::wants(std::string_view suite, std::string_view name, std::string_view dtype,
                    std::string_view layout, std::string_view mode) const {
@@ -157,7 +157,7 @@ void Report::add(Row row) {
 void Report::write_json(const std::string& path) const {
   Json rows = Json::array();
   for (const Row& row : rows_) rows.push_back(to_json(row));
-  const Json json = {{"gpu", gpu_name()}, {"versions", versions()}, {"rows", rows}};
+  const Json json = {{"gpu", gpu_name()}, {"versions", library_versions()}, {"rows", rows}};
   std::ofstream file(path);
   file << json.dump(1) << '\n';
   file.close();

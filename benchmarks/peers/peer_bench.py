@@ -13,8 +13,6 @@ try:
     import torch
 except ImportError:
     sys.exit("skipped: python3 has no torch")
-if not torch.cuda.is_available():
-    sys.exit("skipped: this torch sees no CUDA device")
 
 FLUSH_BYTES = 256 << 20
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -51,6 +49,16 @@ def time_cold(call, repeats=30, stream=None):
         if i >= 0:
             times.append(start.elapsed_time(stop) * 1e3)
     return statistics.median(times)
+
+
+def time_backward_cold(function, inputs, wanted, dy):
+    """time_cold of the gradients of `wanted` alone; `dy` gives that of the result, as part of what is timed."""
+    # A gradient runs on the stream of its forward op: that must be the one which captures.
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        y = function(*inputs)
+    return time_cold(lambda: torch.autograd.grad(y, wanted, dy(), retain_graph=True), stream=stream)
 
 
 def time_stream(call, calls, repeats=5):
@@ -95,6 +103,8 @@ class Peers:
         for name, options in extra.items():
             parser.add_argument(name if name == "root" else "--" + name, **options)
         self.options = parser.parse_args()
+        if not torch.cuda.is_available():
+            sys.exit("skipped: this torch sees no CUDA device")
         self.rows = []
 
     @property

@@ -8,7 +8,7 @@ import gc
 import torch
 import torch._functorch.config
 import torch.nn.functional as F
-from peer_bench import DTYPES, Peers, time_cold
+from peer_bench import DTYPES, Peers, time_backward_cold, time_cold
 
 torch._functorch.config.donated_buffer = False  # backward alone is replayed, so that what it reads must stay
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
@@ -39,7 +39,6 @@ def modes(peers, dtype, function, compiled=True):
 def forward_and_backward(peers, suite, label, dtype, layout, function, inputs, compiled=True):
     """Rows "forward", "backward" and "forward+backward" of `function(*inputs)`, and of the gradients of all inputs."""
     wanted = [x for x in inputs if x.requires_grad]
-    stream = torch.cuda.Stream()
 
     def one_way(f):
         with torch.no_grad():
@@ -49,11 +48,7 @@ def forward_and_backward(peers, suite, label, dtype, layout, function, inputs, c
         return {"us": time_cold(lambda: torch.autograd.grad(f(*inputs), wanted, dy))}
 
     def back(f, dy):
-        # A gradient runs on the stream of its forward op: that must be the one which captures.
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            y = f(*inputs)
-        return {"us": time_cold(lambda: torch.autograd.grad(y, wanted, dy, retain_graph=True), stream=stream)}
+        return {"us": time_backward_cold(f, inputs, wanted, lambda: dy)}
 
     for peer, f in modes(peers, dtype, function, compiled):
         peers.measure(suite, f"forward {label}", dtype, layout, peer, lambda f=f: one_way(f))
@@ -146,24 +141,30 @@ def batch_norm(peers):
 
 
 def batch_norm_call(kind, shape, dtype, layout):
-    def norm_of(x, norm):
-        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1, 1e-5)
-
     first, second = (torch.nn.BatchNorm2d(shape[1], device="cuda") for _ in range(2))
     x = normal(shape, dtype, layout).requires_grad_()
     inputs = [x, first.weight, first.bias]
-    if kind == "BN":
-        return inputs, lambda x, *_: norm_of(x, first)
-    if kind == "BN+ReLU":
-        return inputs, lambda x, *_: F.relu(norm_of(x, first))
     if kind == "BN+PReLU":
-        alpha = torch.full((shape[1],), 0.25, device="cuda", dtype=DTYPES[dtype], requires_grad=True)
-        return [*inputs, alpha], lambda x, w, b, alpha: F.prelu(norm_of(x, first), alpha)
-    z = normal(shape, dtype, layout).requires_grad_()
-    if kind == "BN+Add+ReLU":
-        return [*inputs, z], lambda x, w, b, z: F.relu(norm_of(x, first) + z)
-    inputs += [z, second.weight, second.bias]
-    return inputs, lambda x, w, b, z, *_: F.relu(norm_of(x, first) + norm_of(z, second))
+        inputs.append(torch.full((shape[1],), 0.25, device="cuda", dtype=DTYPES[dtype], requires_grad=True))
+    if "Add" in kind:
+        inputs.append(normal(shape, dtype, layout).requires_grad_())
+    if kind == "BN+BN+Add+ReLU":
+        inputs += [second.weight, second.bias]
+    return inputs, batch_norm_function(kind, *((norm.running_mean, norm.running_var) for norm in (first, second)))
+
+
+def batch_norm_function(kind, first, second):
+    """A function of x, weight and bias, then the slopes or the addend, then the addend's weight and bias, as far as `kind`
+    has them. `first` and `second` are running means and variances, which it moves."""
+
+    def norm(x, weight, bias, running):
+        return F.batch_norm(x, *running, weight, bias, True, 0.1, 1e-5)
+
+    return {"BN": lambda x, w, b: norm(x, w, b, first),
+            "BN+ReLU": lambda x, w, b: F.relu(norm(x, w, b, first)),
+            "BN+PReLU": lambda x, w, b, alpha: F.prelu(norm(x, w, b, first), alpha),
+            "BN+Add+ReLU": lambda x, w, b, z: F.relu(norm(x, w, b, first) + z),
+            "BN+BN+Add+ReLU": lambda x, w, b, z, w2, b2: F.relu(norm(x, w, b, first) + norm(z, w2, b2, second))}[kind]
 
 
 def matvec(peers):

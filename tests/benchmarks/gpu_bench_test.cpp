@@ -12,6 +12,7 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/binary/binary.h>
 
+#include "common/graph_kernels.h"
 #include "common/op_profile.h"
 #include "common/temporary_folder.h"
 
@@ -56,6 +57,25 @@ TEST_F(GpuBench, WhatCannotBeCapturedIsAnError) {
   EXPECT_THROW(time_cold([] { throw InvalidArgument("mine"); }), InvalidArgument);  // before the capture
   EXPECT_GT(time_cold([&] { ops::add(a, a); }), 0.0);
   EXPECT_EQ(ops::add(a, a).to_vector<float>()[0], 2 * a.to_vector<float>()[0]);
+}
+
+TEST_F(GpuBench, NamesTheKernelsOfACall) {
+  const Tensor a = normal_tensor({1 << 20});
+  ops::add(a, a);
+  const std::string names = captured_kernels([&] {
+    ops::add(a, a);
+    ops::add(a, a);
+  });
+  EXPECT_NE(names.find("; "), std::string::npos) << names;
+  EXPECT_EQ(names.find("sinter"), std::string::npos) << names;
+  EXPECT_FALSE(names.starts_with("kernel")) << names;
+}
+
+TEST(GraphKernels, NamesAreShort) {
+  EXPECT_EQ(short_kernel_name(
+                "void sinter::ops::(anonymous namespace)::add<float, (sinter::Layout)0, F<2> >(float*)"),
+            "add<float, (Layout)0, F<2> >");
+  EXPECT_EQ(short_kernel_name("sm90_gemm_tn"), "sm90_gemm_tn");
 }
 
 TEST_F(GpuBench, TimesOfHostAndStream) {

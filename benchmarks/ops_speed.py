@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Measures every registered op at a large and an odd shape, beside PyTorch eager, and writes the table of docs/ops_speed.md.
+
+Usage: ops_speed.py BUILD [--page FILE] [--rows FOLDER] [--cpu]
+BUILD is the folder where Sinter was built with its benchmarks. --page names the Markdown file whose table, between the
+two marks, is replaced; without it the table is printed only.
+"""
+import argparse
+import json
+import math
+import pathlib
+import sys
+import time
+
+import sweep
+
+BEGIN, END = "<!-- the table is written by benchmarks/ops_speed.py -->", "<!-- end of the table -->"
+TINY_BYTES = 1 << 20  # ops that move less say nothing about memory
+ENOUGH = 0.5  # of a copy
+# Dense products, 10^12 operations per second, from the makers' data sheets; float32 without TF32.
+PEAKS = {"H200": {"float16": 989.5, "float32": 66.9}, "H100 PCIe": {"float16": 756.5, "float32": 51.2},
+         "H100": {"float16": 989.5, "float32": 66.9}, "A100": {"float16": 312.0, "float32": 19.5}}
+
+
+def peak_of(gpu, dtype):
+    return next((peaks.get(dtype) for name, peaks in PEAKS.items() if name in gpu), None)
+
+
+def shape_of(case):
+    shapes = [f"({','.join(map(str, spec['shape']))})" for spec in case["inputs"] if spec]
+    return ", ".join(shapes[:2]) + (", ..." if len(shapes) > 2 else "")
+
+
+class Row:
+    """One measured case."""
+
+    def __init__(self, case, reply, peer_us, gpu):
+        self.case, self.us, self.peer_us = case, reply["us"], peer_us
+        self.kernel = f"{reply['kernel']} {reply['plan']}".strip()
+        self.copy_us, self.share = reply.get("copy_us"), reply.get("share_of_copy")
+        self.is_tiny = reply["minimum_bytes"] < TINY_BYTES
+        self.teraflops = reply["flops"] / self.us / 1e6 if reply["flops"] else None
+        peak = peak_of(gpu, case["dtype"])
+        self.of_peak = self.teraflops / peak if self.teraflops and peak else None
+
+    @property
+    def speed(self):
+        return self.peer_us / self.us if self.peer_us else None
+
+    @property
+    def is_weak(self):
+        """Below half of a copy and of the peak, or slower than PyTorch eager."""
+        share = max(self.share or 0.0, self.of_peak or 0.0)
+        return (self.speed is not None and self.speed < 1) or (not self.is_tiny and 0 < share < ENOUGH)
+
+    def line(self):
+        share = "" if self.is_tiny or self.share is None else f"{100 * self.share:.0f} %"
+        peak = f"{self.teraflops:.0f} TFLOP/s" if self.teraflops else ""
+        if self.of_peak:
+            peak += f", {100 * self.of_peak:.0f} %"
+        peer = f"{self.peer_us:.1f}" if self.peer_us else ""
+        speed = f"{self.speed:.2f}x" if self.speed else ""
+        name = " ".join([self.case["op"], self.case["variant"]]).strip()
+        cells = [f"`{name}`", self.case["size"], self.case["dtype"], self.case["layout"], shape_of(self.case), f"{self.us:.1f}", share,
+                 peak, peer, speed, "**weak**" if self.is_weak else ""]
+        return "| " + " | ".join(cells) + " |"
+
+    def json(self):
+        row = {k: self.case[k] for k in ("suite", "case", "dtype", "layout")}
+        row["us"] = sweep.rounded(self.us)
+        for name in ("copy_us", "teraflops"):
+            if getattr(self, name):
+                row[name] = sweep.rounded(getattr(self, name))
+        if self.share:
+            row["share_of_copy"] = sweep.rounded(self.share)
+        return {**row, "kernel": self.kernel}
+
+
+def table(rows, gpu, versions):
+    measured = ", ".join(f"{name} {version}" for name, version in versions.items())
+    weak = sum(row.is_weak for row in rows)
+    head = ["op", "size", "dtype", "layout", "inputs", "us", "of copy", "of peak", "eager us", "beside eager", ""]
+    return "\n".join([f"{gpu}; {measured}; {time.strftime('%Y-%m-%d')}. {len(rows)} rows, {weak} of them weak.", "",
+                      "| " + " | ".join(head) + " |", "|" + "---|" * len(head), *(row.line() for row in rows)])
+
+
+def write_page(path, text):
+    page = path.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    path.write_text(before + BEGIN + "\n\n" + text + "\n\n" + END + rest.split(END)[1], encoding="utf-8")
+
+
+def write_rows(folder, head, rows, torch_version):
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = {"gpu": head["gpu"], "versions": head["versions"], "rows": [row.json() for row in rows]}
+    (folder / "sinter_ops.json").write_text(json.dumps(ours, indent=1), encoding="utf-8")
+    peers = [{**{k: row.case[k] for k in ("suite", "case", "dtype", "layout")}, "peer": "torch_eager", "us": sweep.rounded(row.peer_us)}
+             for row in rows if row.peer_us]
+    if peers:
+        peers = {"gpu": head["gpu"], "versions": torch_version, "rows": peers}
+        (folder / "peer_ops.json").write_text(json.dumps(peers, indent=1), encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--page", type=pathlib.Path)
+    parser.add_argument("--rows", type=pathlib.Path, help="write the rows into this folder, for collect.py")
+    parser.add_argument("--ops", default="", help="only these, with commas between them")
+    parser.add_argument("--no-torch", action="store_true", help="Sinter alone")
+    parser.add_argument("--cpu", action="store_true", help="small, on the CPU: tries the program, its times say nothing")
+    options = parser.parse_args()
+
+    sinter = sweep.Sinter([str(options.build / "benchmarks" / "sweep"), "--ops"] + (["--cpu"] if options.cpu else []))
+    torch_sweep = sweep.load_torch(options)
+    if torch_sweep:
+        import torch_ops  # beside torch_sweep
+        torch_sweep.torch.backends.cudnn.benchmark = True
+        torch_sweep.torch.backends.cudnn.allow_tf32 = False  # as Sinter's convolutions unless asked to
+    wanted = set(filter(None, options.ops.split(",")))
+    device, began = "cpu" if options.cpu else "cuda", time.monotonic()
+    rows, failed, without = [], [], set()
+    for index, case in enumerate(sinter.head["cases"]):
+        if wanted and case["op"] not in wanted:
+            continue
+        reply = sinter.measure(index, "-")
+        if "error" in reply or not math.isfinite(reply["us"]):
+            failed.append(f"{case['case']} {case['dtype']} {case['layout']}: {reply.get('error', 'no time')}")
+            continue
+        peer_us = None
+        if torch_sweep:
+            peer_us, failure = torch_ops.measure(case, device)
+            torch_sweep.release(device)
+            if failure:
+                failed.append(f"{case['case']} {case['dtype']} {case['layout']}: PyTorch: {failure}")
+            elif peer_us is None:
+                without.add(case["op"])
+        rows.append(Row(case, reply, peer_us, sinter.head["gpu"]))
+        print(f"{rows[-1].line()}  {rows[-1].kernel[:200]}", flush=True)
+    sinter.close()
+    torch_version = {"torch": torch_sweep.torch.__version__} if torch_sweep else {}
+    text = table(rows, sinter.head["gpu"], {**sinter.head["versions"], **torch_version})
+    if options.page:
+        write_page(options.page, text)
+    if options.rows:
+        write_rows(options.rows, sinter.head, rows, torch_version)
+    print(f"\n{text.splitlines()[0]}\nweak:")
+    print("\n".join(f"  {row.line()}  {row.kernel[:200]}" for row in rows if row.is_weak))
+    if without:
+        print(f"\nwithout a counterpart: {', '.join(sorted(without))}")
+    if failed:
+        print("\nfailed:\n" + "\n".join("  " + line for line in failed))
+    print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(1 if any("PyTorch: " not in line for line in failed) else 0)
+
+
+if __name__ == "__main__":
+    main()
