@@ -1,3 +1,4 @@
+// One call of an op for the sweep: its inputs, what it computes, and the bytes that it must move at least.
 #include "sweep_cases.h"
 
 namespace sinter::bench {
