@@ -79,7 +79,7 @@ Verifier::Tolerance tolerance_of(DType dtype) {
 /// In badly conditioned networks, as of batches of two or of norms over next to nothing, every rounding
 /// shows: so many times the largest difference to runs that round otherwise is allowed.
 constexpr double kRoundingFactor = 8.0;
-constexpr size_t kRoundingRuns = 3;
+constexpr size_t kRoundingRuns = 8;
 
 std::vector<double> doubles(const Tensor& tensor) {
   return tensor.dtype() == DType::kFloat64 ? tensor.to_vector<double>()

@@ -161,8 +161,9 @@ void add_run_options(CLI::App& app, Options& options) {
          "--profile", options.profile,
          "Time so many steps op by op (the eleventh and later, of one epoch), and print where the time went")
       ->check(whole(0, kMany));
-  app.add_flag("--job,!--eager", options.job,
-               "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
+  app.add_flag(
+      "--job,!--eager", options.job,
+      "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
   app.add_flag("--evaluate", options.evaluate,
                "Test only, without training: --load-weights, or a checkpoint by --checkpoints and --resume");
 }

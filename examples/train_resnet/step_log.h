@@ -16,7 +16,7 @@ namespace train_resnet {
 struct StepSums {
   int64_t images = 0;
   double seconds = 0.0;       // of training
-  double wait_seconds = 0.0;  // of them, in which the host waited for data
+  double wait_seconds = 0.0;  // of them, in which host and device waited for data
 };
 
 /// Logs means over the steps since the last record. The loss is read from the device when it has arrived on

@@ -19,6 +19,7 @@ void StepTimer::begin() {
 
 void StepTimer::end() {
   unread_.emplace_back(std::move(begun_), mark());
+  last_ = sinter::Event(sinter::current_stream(device_));
   if (unread_.size() > kMostUnread) read(kMostUnread / 2);
 }
 

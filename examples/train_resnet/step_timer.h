@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/event.h>
 
 namespace train_resnet {
 
@@ -19,6 +20,9 @@ class StepTimer {
   void begin();
   void end();
 
+  /// Whether the device still works on a step that has ended for the host.
+  bool is_busy() const { return !last_.done(); }
+
   /// Seconds of all steps that were timed since the last call. Waits for the device.
   double take_seconds();
 
@@ -30,6 +34,7 @@ class StepTimer {
 
   sinter::Device device_;
   Mark begun_;
+  sinter::Event last_;  // the end of the last step
   std::deque<std::pair<Mark, Mark>> unread_;
   double seconds_ = 0.0;
 };

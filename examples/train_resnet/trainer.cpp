@@ -132,7 +132,7 @@ bool Trainer::run_epoch() {
   const int64_t done_before = train_loader_.state().batch;
   examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
                             std::max<int64_t>(train_loader_.batches_per_epoch() - done_before, 1));
-  double wait_before = train_loader_.wait_seconds(), shown_loss = 0.0;
+  double shown_loss = 0.0;
   auto start = std::chrono::steady_clock::now();
   const auto take_time = [&] {
     const double seconds = seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
@@ -151,9 +151,6 @@ bool Trainer::run_epoch() {
     ++total_.steps;
     stats_.images += batch->size();
     total_.images += batch->size();
-    const double wait = train_loader_.wait_seconds();
-    stats_.wait_seconds += wait - wait_before;
-    total_.wait_seconds += wait - std::exchange(wait_before, wait);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     log_step(learning_rate);
@@ -181,7 +178,13 @@ bool Trainer::run_epoch() {
 
 std::optional<nn::data::Batch> Trainer::next_batch() {
   try {
-    return train_loader_.next();
+    const double before = train_loader_.wait_seconds();
+    std::optional<nn::data::Batch> batch = train_loader_.next();
+    // A host that waits while a GPU works costs nothing: with jobs it waits most of the time, for room.
+    const double waited = timer_.is_busy() ? 0.0 : train_loader_.wait_seconds() - before;
+    stats_.wait_seconds += waited;
+    total_.wait_seconds += waited;
+    return batch;
   } catch (const std::exception&) {
     if (checkpoints_ != nullptr && step_ > 0) save();
     throw;

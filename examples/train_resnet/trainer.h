@@ -71,7 +71,7 @@ class Trainer {
     int64_t images = 0;
     double seconds = 0.0;          // of training steps, from first to last
     double compute_seconds = 0.0;  // of them, in which the device worked on a step
-    double wait_seconds = 0.0;     // of them, in which the host waited for data
+    double wait_seconds = 0.0;     // of them, in which host and device waited for data
     int64_t skipped_before = 0;    // steps that the scaler had skipped when the epoch began
   };
 

@@ -35,6 +35,7 @@ TEST(StepTimer, LeavesOutWhatLiesBetweenSteps) {
   EXPECT_GE(timed, 0.015);
   EXPECT_LE(timed, inside);
   EXPECT_EQ(timer.take_seconds(), 0.0) << "each step counts once";
+  EXPECT_FALSE(timer.is_busy()) << "a CPU's work is done when its call returns";
 }
 
 TEST(StepTimer, CountsAGpusWorkAndNotItsQueue) {
@@ -51,7 +52,9 @@ TEST(StepTimer, CountsAGpusWorkAndNotItsQueue) {
     timer.end();
   }
   const double queued = seconds_since(start);
+  EXPECT_TRUE(timer.is_busy());
   synchronize(gpu);
+  EXPECT_FALSE(timer.is_busy());
   const double whole = seconds_since(start), timed = timer.take_seconds();
   // The GPU is busy from the first step to the last, long after the host has queued them.
   EXPECT_LT(queued, 0.5 * whole);
