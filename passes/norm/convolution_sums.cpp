@@ -3,10 +3,16 @@
 //
 //   %1 = conv2d(%0, weight)                          %1, %s = conv2d_sums(%0, weight)
 //   %2, … = batch_norm_act(%1, …, none, …)     →     %2, … = batch_norm_act(%1, …, %s, …)
+//
+// Ops that take sums say so by the names of their inputs: `sums` are those of `x`, `addend_sums` those of
+// `addend`.
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include <sinter/core/runtime/settings.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
+#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
 #include <sinter/passes/norm/call_race.h>
 #include <sinter/passes/norm/convolution_sums.h>
@@ -15,14 +21,18 @@
 namespace sinter::passes {
 namespace {
 
-using ops::NormActInput;
-
-/// Takes no sums of its own in inference and on cuDNN.
+/// Not in inference, and not on cuDNN.
 bool sums_up(const GraphNode& node) {
   const auto* const backend = node.attributes.find<ops::NormBackend>("backend");
   const auto* const training = node.attributes.find<bool>("training");
-  return backend != nullptr && *backend == ops::NormBackend::kSinter && training != nullptr && *training &&
-         node.attributes.find<int64_t>("reserve_bytes") != nullptr;
+  return (backend == nullptr || *backend == ops::NormBackend::kSinter) && (training == nullptr || *training);
+}
+
+std::optional<size_t> input_named(const GraphNode& node, std::string_view name) {
+  const std::vector<InputDef>& inputs = node.definition().inputs;
+  const auto found = std::ranges::find(inputs, name, &InputDef::name);
+  if (found == inputs.end()) return std::nullopt;
+  return static_cast<size_t>(found - inputs.begin());
 }
 
 const Op* with_sums(const GraphNode* node) {
@@ -80,16 +90,17 @@ class SumsRace final : public ConvolutionSumsJudge {
 std::vector<SummableNorm> summable_norms(const Graph& graph) {
   std::vector<SummableNorm> norms;
   for (GraphNode* const node : graph.nodes()) {
-    if (!sums_up(*node)) continue;
-    const auto add = [&](size_t image, size_t sums) {
-      const GraphValue* const x = node->input(image);
-      if (x == nullptr || x->output != 0 || node->input(sums) != nullptr || with_sums(x->producer) == nullptr)
-        return;
-      norms.push_back({x->producer, node, image, sums});
+    const auto add = [&](std::string_view image_name, std::string_view sums_name) {
+      const auto image = input_named(*node, image_name), sums = input_named(*node, sums_name);
+      if (!image || !sums || node->input(*sums) != nullptr) return;
+      const GraphValue* const x = node->input(*image);
+      if (x == nullptr || x->output != 0 || with_sums(x->producer) == nullptr) return;
+      norms.push_back({x->producer, node, *image, *sums});
     };
-    add(NormActInput::kX, NormActInput::kSums);
+    if (!sums_up(*node)) continue;
+    add("x", "sums");
     const auto* const normalized = node->attributes.find<bool>("normalize_addend");
-    if (normalized != nullptr && *normalized) add(NormActInput::kAddend, NormActInput::kAddendSums);
+    if (normalized != nullptr && *normalized) add("addend", "addend_sums");
   }
   return norms;
 }
