@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
@@ -88,11 +91,15 @@ std::vector<ReferenceTensor> conv2d_reference(const OpSample& sample) {
   return {y};
 }
 
+/// Neighbouring elements of y that belong to one channel.
+int64_t inner_of(const OpSample& sample, const ReferenceTensor& y) {
+  return sample.attributes.as<Conv2dOptions>().layout == Layout::kNCHW ? y.shape.count(2, 4) : 1;
+}
+
 std::vector<ReferenceTensor> conv2d_sums_reference(const OpSample& sample) {
   std::vector<ReferenceTensor> results = conv2d_reference(sample);
   const ReferenceTensor& y = results[0];
-  const int axis = sample.attributes.as<Conv2dOptions>().layout == Layout::kNCHW ? 1 : 3;
-  const int64_t channels = y.shape[axis], inner = y.shape.count(axis + 1, 4);
+  const int64_t channels = sample.inputs[1].shape()[0], inner = inner_of(sample, y);
   ReferenceTensor sums(Shape{2, channels});
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     const int64_t c = i / inner % channels;
@@ -103,12 +110,20 @@ std::vector<ReferenceTensor> conv2d_sums_reference(const OpSample& sample) {
   return results;
 }
 
-/// Sums may be taken of y as it was rounded, so that each term has the error of y's dtype.
+/// Sums may be taken of y as it was rounded, so that each of their terms has the error of y's dtype.
 double conv2d_sums_terms(const OpSample& sample, size_t output) {
   const double terms = product_terms<conv2d_sums_reference>(sample, output);
   const DType dtype = sample.inputs[0].dtype();
   if (output == 0 || !is_half(dtype)) return terms;
-  return terms * default_tolerance(dtype) / default_tolerance(DType::kFloat32);
+  const std::vector<ReferenceTensor> results = conv2d_sums_reference(sample);
+  const int64_t channels = results[1].shape[1], inner = inner_of(sample, results[0]);
+  std::vector<double> absolute(static_cast<size_t>(channels));
+  for (int64_t i = 0; i < results[0].shape.numel(); ++i)
+    absolute[static_cast<size_t>(i / inner % channels)] += std::abs(results[0][i]);
+  double largest = 0.0;
+  for (int64_t c = 0; c < channels; ++c)
+    largest = std::max({largest, absolute[static_cast<size_t>(c)], 2.0 * results[1][channels + c]});
+  return terms + largest * default_tolerance(dtype) / default_tolerance(DType::kFloat32);
 }
 
 OpSample make_grad_input(SampleMaker& maker) {

@@ -38,7 +38,8 @@ nn::Conv2d conv(int64_t in, int64_t out, bool bias = false) {
 struct Block : nn::Module {
   Tensor forward(const Tensor& x) const override {
     const Tensor y = ops::relu(bn1(conv1(x)));
-    return ops::relu(bn2(conv2(y)) + bn3(conv3(x)));
+    const Tensor main = bn2(conv2(y));
+    return ops::relu(main + bn3(conv3(x)));
   }
   nn::Conv2d conv1 = child("conv1", conv(3, 4)), conv2 = child("conv2", conv(4, 4)),
              conv3 = child("conv3", conv(3, 4, true));
@@ -126,7 +127,8 @@ TEST(ConvolutionSums, AreComputedOnceForTwoNorms) {
   struct Twice : nn::Module {
     Tensor forward(const Tensor& x) const override {
       const Tensor y = conv1(x);
-      return ops::relu(bn1(y)) * ops::relu(bn2(y));
+      const Tensor first = ops::relu(bn1(y));
+      return first * ops::relu(bn2(y));
     }
     nn::Conv2d conv1 = child("conv1", conv(3, 4));
     nn::BatchNorm2d bn1 = child("bn1", nn::BatchNorm2d(4)), bn2 = child("bn2", nn::BatchNorm2d(4));
