@@ -198,9 +198,15 @@ void NetworkBuilder::two_of_a_shape() {
 }
 
 void NetworkBuilder::pool() {
-  const size_t v = any();
+  size_t v = any();
   Image image = images_[v];
   if (image.height < 3 || image.width < 3) return;
+  const bool is_stem = maker_.chance(0.5);  // as networks begin: a norm and ReLU before it
+  if (is_stem) {
+    const size_t norm = batch_norm(v);
+    v = add(image, fmt::format("relu of v{}", norm),
+            [=](const auto& values) { return ops::relu(values[norm]); });
+  }
   const Pool2dOptions options{.kernel = {maker_.integer(2, 3), maker_.integer(2, 3)},
                               .stride = Size2d{maker_.integer(1, 2), maker_.integer(1, 2)},
                               .padding = maker_.integer(0, 1),
@@ -212,7 +218,7 @@ void NetworkBuilder::pool() {
   image.width = (image.width + options.padding.left + options.padding.right - options.kernel.width) /
                     options.stride->width +
                 1;
-  if (maker_.chance(0.5)) {
+  if (is_stem || maker_.chance(0.5)) {
     apply(v, image, "MaxPool2d", MaxPool2d(options));
   } else {
     apply(v, image, "AvgPool2d", AvgPool2d(options));
