@@ -2,6 +2,7 @@
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/matmul/matmul.h>
@@ -98,7 +99,7 @@ void add_convolutions(OpCaseTable& table) {
     return OpInput{s.image(s.channels, s.channels, 3, 3), s.dtype};
   };
   static constexpr auto kFilters = filters;
-  table["conv2d"] = [](const OpSize& s) {
+  table["conv2d"] = table["conv2d_sums"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), kFilters(s), std::nullopt}, conv(s)}};
   };
   table["conv2d_grad_input"] = [](const OpSize& s) {
@@ -131,6 +132,17 @@ void add_norms(OpCaseTable& table) {
                ops::BatchNormActGradOptions{.layout = s.layout}};
     one.inputs.resize(14);
     return std::vector{one};
+  };
+  table["batch_norm_relu_max_pool"] = [](const OpSize& s) {
+    return std::vector{
+        OpCase{{image(s), channels(s), channels(s), channels(s), ones(s), std::nullopt},
+               ops::BatchNormReluMaxPoolOptions{
+                   .layout = s.layout, .kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}}};
+  };
+  table["batch_norm_relu_max_pool_grad"] = [](const OpSize& s) {
+    return std::vector{OpCase{{image(s), OpInput{pooled(s), s.dtype}, OpInput{pooled(s), DType::kUInt8, 9},
+                               channels(s), channels(s), ones(s)},
+                              ops::BatchNormReluMaxPoolGradOptions{.pool = pool(s)}}};
   };
   table["prelu"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), channels(s, s.dtype)}, ops::PReluAttributes{s.layout}}};

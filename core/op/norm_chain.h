@@ -1,5 +1,5 @@
-// NormChain: a normalisation and what follows it in a graph, for the rule by which an op takes all of it in
-// (OpTraits::fuse_norm).
+// What rewrites find in a graph and ops take in: a normalisation and what follows it (NormChain, for
+// OpTraits::fuse_norm), and two calls for which there is one op (PairRule).
 #pragma once
 
 #include <optional>
@@ -33,5 +33,22 @@ struct FusedNorm {
   Tensor y = {};  ///< the chain's last result, computed by ops that users call; undefined: it was left
   std::string reason = {};  ///< then why: "epsilon is 0.001 and 1e-05"
 };
+
+/// An op that does the work of two others, one behind the other: `second`, whose one input is output 0 of
+/// `first`. The op that takes both in adds the rule where it registers itself, so that neither of the two has
+/// to know of it.
+struct PairRule {
+  std::string first, second;  ///< names of ops
+  /// Makes one call of both, or says why it cannot. Input 0 of `second` is undefined.
+  FusedNorm (*fuse)(const FoundCall& first, const FoundCall& second) = nullptr;
+};
+
+/// Safe to call from several threads. Throws InvalidArgument if there is a rule for these two, or no
+/// function.
+void add_pair_rule(PairRule rule);
+/// The rule for two ops, or nullptr. Its address never changes.
+const PairRule* find_pair_rule(const std::string& first, const std::string& second);
+/// Whether some rule begins with an op.
+bool has_pair_rule(const std::string& first);
 
 }  // namespace sinter

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <sinter/core/op/norm_chain.h>
 #include <sinter/core/op/registry.h>
 
 namespace sinter {
@@ -30,6 +31,46 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+namespace {
+
+/// Rules by the names of both ops.
+struct PairRules {
+  std::shared_mutex mutex;
+  std::map<std::pair<std::string, std::string>, PairRule> by_names;
+
+  static PairRules& instance() {
+    static auto& rules = *new PairRules;  // outlives every static graph
+    return rules;
+  }
+};
+
+}  // namespace
+
+void add_pair_rule(PairRule rule) {
+  SINTER_CHECK(rule.fuse != nullptr, "[registry] the rule for {} and {} has no function", rule.first,
+               rule.second);
+  PairRules& rules = PairRules::instance();
+  const std::unique_lock lock(rules.mutex);
+  auto key = std::pair(rule.first, rule.second);
+  const auto [place, added] = rules.by_names.try_emplace(std::move(key), std::move(rule));
+  SINTER_CHECK(added, "[registry] there is a rule for {} and {} already", place->first.first,
+               place->first.second);
+}
+
+const PairRule* find_pair_rule(const std::string& first, const std::string& second) {
+  PairRules& rules = PairRules::instance();
+  const std::shared_lock lock(rules.mutex);
+  const auto found = rules.by_names.find(std::pair(first, second));
+  return found == rules.by_names.end() ? nullptr : &found->second;
+}
+
+bool has_pair_rule(const std::string& first) {
+  PairRules& rules = PairRules::instance();
+  const std::shared_lock lock(rules.mutex);
+  const auto found = rules.by_names.lower_bound(std::pair(first, std::string()));
+  return found != rules.by_names.end() && found->first.first == first;
+}
 
 OpRegistry& OpRegistry::instance() {
   static OpRegistry* const registry = [] {

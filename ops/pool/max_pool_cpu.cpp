@@ -8,26 +8,8 @@
 namespace sinter::ops {
 namespace {
 
-/// Per thread: the best values and their places of one row of outputs (or one pixel's channels), and the rows
-/// of the image.
-template <class C>
-struct Best {
-  C* values;
-  int32_t* places;
-};
-
-template <class C>
-void take(const C* x, int32_t place, int64_t count, Best<C> best) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) {
-    const bool takes = pool_takes(x[i], best.values[i]);
-    best.values[i] = takes ? x[i] : best.values[i];
-    best.places[i] = takes ? place : best.places[i];
-  }
-}
-
 template <class T, class Index, class C>
-void store(Best<C> best, int64_t count, T* y, Index* indices) {
+void store(PoolBest<C> best, int64_t count, T* y, Index* indices) {
   for (int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(best.values[i]);
   for (int64_t i = 0; i < count; ++i) indices[i] = static_cast<Index>(best.places[i]);
 }
@@ -49,7 +31,7 @@ void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indice
   parallel_slots(
       batch * channels, rows.extent * columns.extent, [&](int64_t slot, int64_t begin, int64_t end) {
         C* values = scratch + slot * slot_size;
-        const Best<C> best{values, reinterpret_cast<int32_t*>(values + columns.out)};
+        const PoolBest<C> best{values, reinterpret_cast<int32_t*>(values + columns.out)};
         constexpr C kLowest = -std::numeric_limits<C>::infinity();
         PoolRows<C> image(rows, columns, kLowest, values + 2 * columns.out);
         for (int64_t plane = begin; plane < end; ++plane) {
@@ -66,7 +48,7 @@ void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indice
             for (int64_t row = first; row < last; ++row) {
               const int64_t place = (row - rows.start(oy)) * columns.kernel;
               for (int64_t tap = 0; tap < columns.kernel; ++tap) {
-                take(image.tap(row, tap), static_cast<int32_t>(place + tap), columns.out, best);
+                best.take(image.tap(row, tap), static_cast<int32_t>(place + tap), columns.out);
               }
             }
             const int64_t out = (plane * rows.out + oy) * columns.out;
@@ -86,7 +68,7 @@ void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indi
   parallel_slots(batch * rows.out, columns.out * inner_kernel(rows) * inner_kernel(columns) * depth,
                  [&](int64_t slot, int64_t begin, int64_t end) {
                    C* values = scratch + slot * slot_size;
-                   const Best<C> best{values, reinterpret_cast<int32_t*>(values + depth)};
+                   const PoolBest<C> best{values, reinterpret_cast<int32_t*>(values + depth)};
                    C* loaded = values + 2 * depth;
                    for (int64_t line = begin; line < end; ++line) {
                      const int64_t image = line / rows.out * rows.extent, oy = line % rows.out;
@@ -102,10 +84,10 @@ void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indi
                            const T* pixel = x + ((image + row) * columns.extent + column) * depth;
                            const auto place = static_cast<int32_t>(down * columns.kernel + across);
                            if constexpr (std::is_same_v<T, C>) {
-                             take(pixel, place, depth, best);
+                             best.take(pixel, place, depth);
                            } else {
                              for (int64_t c = 0; c < depth; ++c) loaded[c] = static_cast<C>(pixel[c]);
-                             take(static_cast<const C*>(loaded), place, depth, best);
+                             best.take(loaded, place, depth);
                            }
                          }
                        }
@@ -116,9 +98,9 @@ void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indi
                  });
 }
 
-/// Adds up in `sums`, which is dx itself unless that has 16 bits.
-template <class T, class Index>
-void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
+/// Adds up in `sums`, which is dx itself unless To has 16 bits.
+template <class T, class Index, class To>
+void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
@@ -127,7 +109,7 @@ void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* 
   parallel_slots(batch * channels, image, [&](int64_t slot, int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       C* sums = nullptr;
-      if constexpr (std::is_same_v<T, C>) {
+      if constexpr (std::is_same_v<To, C>) {
         sums = dx + plane * image;
       } else {
         sums = scratch + slot * image;
@@ -149,17 +131,17 @@ void max_pool_grad_nchw(const PoolGeometry& geometry, const T* dy, const Index* 
           sums[row * columns.extent + column] += static_cast<C>(dy[out + ox]);
         }
       }
-      if constexpr (!std::is_same_v<T, C>) {
-        for (int64_t i = 0; i < image; ++i) dx[plane * image + i] = static_cast<T>(sums[i]);
+      if constexpr (!std::is_same_v<To, C>) {
+        for (int64_t i = 0; i < image; ++i) dx[plane * image + i] = static_cast<To>(sums[i]);
       }
     }
   });
 }
 
 /// Each pixel gathers from the windows that contain it: channels side by side, and no two threads write to
-/// one place.
-template <class T, class Index>
-void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
+/// one place. Adds up as above.
+template <class T, class Index, class To>
+void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
                         compute_type<T>* scratch) {
   using C = compute_type<T>;
   const int64_t batch = geometry.batch, channels = geometry.channels;
@@ -167,12 +149,15 @@ void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* 
   const int64_t depth = channels;
   parallel_slots(batch * rows.extent, columns.extent * depth * 4,
                  [&](int64_t slot, int64_t begin, int64_t end) {
-                   C* sums = scratch + slot * depth;
+                   C* sums = nullptr;
+                   if constexpr (!std::is_same_v<To, C>) sums = scratch + slot * depth;
                    for (int64_t line = begin; line < end; ++line) {
                      const int64_t image = line / rows.extent * rows.out, iy = line % rows.extent;
                      const auto [top, bottom] = rows.windows(iy);
                      for (int64_t ix = 0; ix < columns.extent; ++ix) {
                        const auto [left, right] = columns.windows(ix);
+                       To* pixel = dx + (line * columns.extent + ix) * depth;
+                       if constexpr (std::is_same_v<To, C>) sums = pixel;
                        std::fill_n(sums, depth, C{0});
                        for (int64_t oy = top; oy < bottom; ++oy) {
                          const int64_t down = rows.tap_at(oy, iy);
@@ -189,8 +174,9 @@ void max_pool_grad_nhwc(const PoolGeometry& geometry, const T* dy, const Index* 
                            }
                          }
                        }
-                       T* pixel = dx + (line * columns.extent + ix) * depth;
-                       for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
+                       if constexpr (!std::is_same_v<To, C>) {
+                         for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<To>(sums[c]);
+                       }
                      }
                    }
                  });
@@ -209,6 +195,20 @@ void dispatch_pool(DType dtype, DType index, const char* tag, F function) {
 }
 
 }  // namespace
+
+template <class T>
+void max_pool_slopes(const PoolGeometry& geometry, Layout layout, const T* dy, const uint8_t* indices,
+                     compute_type<T>* dx) {
+  using C = compute_type<T>;
+  const auto kernel =
+      layout == Layout::kNCHW ? max_pool_grad_nchw<T, uint8_t, C> : max_pool_grad_nhwc<T, uint8_t, C>;
+  kernel(geometry, dy, indices, dx, nullptr);
+}
+
+template void max_pool_slopes<float>(const PoolGeometry&, Layout, const float*, const uint8_t*, float*);
+template void max_pool_slopes<double>(const PoolGeometry&, Layout, const double*, const uint8_t*, double*);
+template void max_pool_slopes<float16>(const PoolGeometry&, Layout, const float16*, const uint8_t*, float*);
+template void max_pool_slopes<bfloat16>(const PoolGeometry&, Layout, const bfloat16*, const uint8_t*, float*);
 
 size_t max_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
@@ -235,7 +235,7 @@ size_t max_pool_grad_workspace(const KernelQuery& query) {
   const DType dtype = query.input(0).dtype;
   const Shape& image = query.output(0).shape;
   const bool gathers = options.pool.layout == Layout::kNHWC;
-  if (!gathers && !is_half(dtype)) return 0;
+  if (!is_half(dtype)) return 0;
   return static_cast<size_t>(num_threads() * (gathers ? image[3] : image[2] * image[3])) *
          size_of(accumulate_dtype(dtype));
 }
@@ -244,8 +244,8 @@ void run_max_pool_grad(const KernelContext& context) {
   const auto& options = context.attributes<PoolGradOptions>();
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options.pool, "max_pool2d_grad");
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Index> {
-    const auto kernel =
-        options.pool.layout == Layout::kNCHW ? max_pool_grad_nchw<T, Index> : max_pool_grad_nhwc<T, Index>;
+    const auto kernel = options.pool.layout == Layout::kNCHW ? max_pool_grad_nchw<T, Index, T>
+                                                             : max_pool_grad_nhwc<T, Index, T>;
     kernel(geometry, context.input(0).as<const T>(), context.input(1).as<const Index>(),
            context.output(0).as<T>(), context.workspace<compute_type<T>>());
   });

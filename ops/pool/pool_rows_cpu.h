@@ -45,6 +45,25 @@ inline PoolGeometry pixels_of(PoolGeometry geometry, Layout layout) {
   return geometry;
 }
 
+/// The largest so far of `count` windows side by side (or of one pixel's channels), and their places there.
+template <class C>
+struct PoolBest {
+  C* values;
+  int32_t* places;
+
+  /// Takes in the element that each of them has at `place`.
+  void take(const C* x, int32_t place, int64_t count) const {
+    C* const best = values;
+    int32_t* const best_places = places;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) {
+      const bool takes = pool_takes(x[i], best[i]);
+      best[i] = takes ? x[i] : best[i];
+      best_places[i] = takes ? place : best_places[i];
+    }
+  }
+};
+
 /// The rows of one image plane that a window covers, in compute type C. Columns are split by their remainder
 /// modulo the stride, and padding is filled in, so that tap k of the windows 0, 1, 2, ... reads consecutive
 /// elements.
@@ -62,7 +81,14 @@ class PoolRows {
   /// new plane.
   template <class T>
   void load(const T* plane, int64_t begin, int64_t end) {
-    for (int64_t row = std::max(next_, begin); row < end; ++row) split(plane + row * x_.extent, slot(row));
+    load(plane, begin, end, [](C value) { return value; });
+  }
+  /// The same of map(element).
+  template <class T, class Map>
+  void load(const T* plane, int64_t begin, int64_t end, const Map& map) {
+    for (int64_t row = std::max(next_, begin); row < end; ++row) {
+      split(plane + row * x_.extent, slot(row), map);
+    }
     next_ = std::max(next_, end);
   }
   void restart() { next_ = 0; }
@@ -77,8 +103,8 @@ class PoolRows {
   static int64_t phase_width(const PoolAxis& x) { return x.out + (x.kernel - 1) / x.stride; }
   C* slot(int64_t row) const { return memory_ + row % inner_kernel(y_) * phases(x_) * phase_width(x_); }
 
-  template <class T>
-  void split(const T* row, C* to) const {
+  template <class T, class Map>
+  void split(const T* row, C* to, const Map& map) const {
     const int64_t width = phase_width(x_), stride = x_.stride;
     for (int64_t phase = 0; phase < phases(x_); ++phase, to += width) {
       const int64_t start = phase - x_.padding;  // the column of element 0
@@ -87,11 +113,11 @@ class PoolRows {
           std::clamp(start < x_.extent ? (x_.extent - start + stride - 1) / stride : 0, first, width);
       std::fill(to, to + first, padding_);
       if (stride == 1) {
-        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + i]);
+        for (int64_t i = first; i < last; ++i) to[i] = map(static_cast<C>(row[start + i]));
       } else if (stride == 2) {
-        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + 2 * i]);
+        for (int64_t i = first; i < last; ++i) to[i] = map(static_cast<C>(row[start + 2 * i]));
       } else {
-        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(row[start + stride * i]);
+        for (int64_t i = first; i < last; ++i) to[i] = map(static_cast<C>(row[start + stride * i]));
       }
       std::fill(to + last, to + width, padding_);
     }

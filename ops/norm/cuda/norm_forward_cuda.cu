@@ -1,71 +1,10 @@
 // Forward normalisation in passes over memory: statistics, finish, map.
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_forward_terms_cuda.h>
+#include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
 
 namespace sinter::ops {
 namespace {
-
-template <class T>
-struct FinishStatistics {
-  using C = compute_type<T>;
-  ChannelStatistics<C> statistics;
-  Normalize<C>* parameters;
-  StatisticsTerms<T> terms;
-  double count;
-
-  __device__ void operator()(int64_t c, const double* sums) const {
-    Moments moments;
-    if (count > 0.0)
-      moments = moments_about(static_cast<double>(terms.parameter(c)), count, sums[0], sums[1]);
-    const auto known = statistics.known(c);
-    parameters[c] = statistics.use(known, moments.mean, statistics.variance_of(moments));
-    statistics.learn(c, known, moments);
-  }
-};
-
-/// Statistics that need no pass: those of given sums over `count` elements, or the running ones.
-template <class C>
-__global__ void known_statistics_kernel(int64_t channels, ChannelStatistics<C> statistics,
-                                        Normalize<C>* parameters, const C* sums, double count) {
-  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (c >= channels) return;
-  const auto known = statistics.known(c);
-  if (sums == nullptr) {
-    const auto mean = static_cast<double>(known.running_mean), var = static_cast<double>(known.running_var);
-    parameters[c] = statistics.use(known, mean, var);
-    statistics.keep(c, mean, var);
-  } else {
-    const Moments moments =
-        moments_of_sums(count, static_cast<double>(sums[c]), static_cast<double>(sums[channels + c]));
-    parameters[c] = statistics.use(known, moments.mean, statistics.variance_of(moments));
-    statistics.learn(c, known, moments);
-  }
-}
-
-/// Fills mean, inv_std and `parameters` of one tensor.
-template <class T>
-void find_statistics(const NormCall& call, const NormTensor& tensor, const Stream& stream,
-                     Normalize<compute_type<T>>* parameters, void* table) {
-  using C = compute_type<T>;
-  const ChannelView view = call.view;
-  const ChannelStatistics<C> statistics = statistics_of<T>(call, tensor);
-  const double count = static_cast<double>(view.per_channel());
-  if (!call.options.training || (tensor.sums.present && count > 0.0)) {
-    cuda::launch(stream, cuda::grid_stride_shape(view.channels, 256), known_statistics_kernel<C>,
-                 view.channels, statistics, parameters,
-                 call.options.training ? tensor.sums.as<const C>() : static_cast<const C*>(nullptr), count);
-    return;
-  }
-  const T* x = tensor.x.as<const T>();
-  const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  const int pack = allows_packs<T>({x}) ? kNormPack<T> : 1;
-  const NormPlan plan = plan_norm_sums(simplified_norm_view(view), pack, pack,
-                                       norm_blocks(stream.device.index, kStatisticsBlocks));
-  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
-  sum_channels<T, packs, packs, kNormPack<T>>(stream, plan, terms, static_cast<C*>(table));
-  finish_channels<2>(stream, plan, static_cast<const C*>(table),
-                     FinishStatistics<T>{statistics, parameters, terms, count});
-}
 
 template <class T, AddendKind kind, Activation activation>
 void map_forward(const NormCall& call, const Stream& stream,

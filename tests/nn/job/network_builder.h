@@ -92,6 +92,8 @@ class NetworkBuilder {
   void residual();
   void two_of_a_shape();
   void pool();
+  void pool_by(size_t v, Size2d kernel, Size2d stride, bool is_max);
+  void stem();
   void concat();
   void upsample();
   void dropout();

@@ -44,6 +44,8 @@ void NetworkBuilder::step() {
                                       &NetworkBuilder::residual,
                                       &NetworkBuilder::two_of_a_shape,
                                       &NetworkBuilder::pool,
+                                      &NetworkBuilder::stem,
+                                      &NetworkBuilder::stem,
                                       &NetworkBuilder::concat,
                                       &NetworkBuilder::upsample,
                                       &NetworkBuilder::dropout,
@@ -199,10 +201,16 @@ void NetworkBuilder::two_of_a_shape() {
 
 void NetworkBuilder::pool() {
   const size_t v = any();
+  const Size2d kernel{maker_.integer(2, 3), maker_.integer(2, 3)};
+  const Size2d stride{maker_.integer(1, 2), maker_.integer(1, 2)};
+  pool_by(v, kernel, stride, maker_.chance(0.5));
+}
+
+void NetworkBuilder::pool_by(size_t v, Size2d kernel, Size2d stride, bool is_max) {
   Image image = images_[v];
   if (image.height < 3 || image.width < 3) return;
-  const Pool2dOptions options{.kernel = {maker_.integer(2, 3), maker_.integer(2, 3)},
-                              .stride = Size2d{maker_.integer(1, 2), maker_.integer(1, 2)},
+  const Pool2dOptions options{.kernel = kernel,
+                              .stride = stride,
                               .padding = maker_.integer(0, 1),
                               .layout = image.layout,
                               .count_include_pad = maker_.chance(0.5)};
@@ -212,11 +220,20 @@ void NetworkBuilder::pool() {
   image.width = (image.width + options.padding.left + options.padding.right - options.kernel.width) /
                     options.stride->width +
                 1;
-  if (maker_.chance(0.5)) {
+  if (is_max) {
     apply(v, image, "MaxPool2d", MaxPool2d(options));
   } else {
     apply(v, image, "AvgPool2d", AvgPool2d(options));
   }
+}
+
+/// As networks begin.
+void NetworkBuilder::stem() {
+  const size_t v = batch_norm(any());
+  const size_t y = add(images_[v], fmt::format("relu of v{}", v),
+                       [=](const auto& values) { return ops::relu(values[v]); });
+  const Size2d kernel{maker_.integer(2, 3), maker_.integer(2, 3)};
+  pool_by(y, kernel, maker_.chance(0.8) ? 2 : 1, /*is_max=*/true);
 }
 
 void NetworkBuilder::concat() {

@@ -430,9 +430,10 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
       compare(pass.name, pass.keeps_bits, {.layout = layout, .passes = only(pass.name)});
   });
   if (HasFailure() || count < 25) return;
-  // The others have a choice in 16 bit on a GPU only, or need gradients.
-  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "sum_gradients",
-                                "step_dead_code", "step_common_subexpressions"});
+  // The others have a choice in 16 bit on a GPU only, need gradients, or normalise with the batch's
+  // statistics.
+  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "fuse_pairs",
+                                "sum_gradients", "step_dead_code", "step_common_subexpressions"});
 }
 
 }  // namespace

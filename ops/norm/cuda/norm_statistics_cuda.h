@@ -1,0 +1,16 @@
+// The passes of forward normalisation that come before the map.
+#pragma once
+
+#include <sinter/ops/norm/norm_call.h>
+#include <sinter/ops/norm/norm_math.h>
+
+namespace sinter::ops {
+
+/// Fills mean, inv_std and `parameters` of one tensor, and moves its running statistics. `table`: scratch of
+/// norm_table_bytes with kStatisticsBlocks and 2 values, for calls in training. What it launches last is a
+/// kernel, so that the map may be launched early. For float, double, float16 and bfloat16.
+template <class T>
+void find_statistics(const NormCall& call, const NormTensor& tensor, const Stream& stream,
+                     Normalize<compute_type<T>>* parameters, void* table);
+
+}  // namespace sinter::ops
