@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <mutex>
 #include <set>
+#include <string>
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/executor/program.h>
@@ -23,6 +25,14 @@ bool is_aligned(const Tensor& tensor) {
 /// Which roots live in the arena: results that are no views of inputs, leaves or constants.
 bool is_planned(const GraphValue& value) {
   return value.base == nullptr && value.kind == GraphValue::Kind::kResult;
+}
+
+/// Programs fail alike: one that cannot be captured is seldom the only one.
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static auto& said = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) log::warning("{}", text);
 }
 
 }  // namespace
@@ -300,8 +310,8 @@ void Program::try_capture() {
     captured_ = capture.end();
   } catch (const Error& error) {
     // For once perhaps: for want of memory, or because somebody began to watch calls meanwhile.
-    log::warning("[job] the step cannot be captured and runs call by call{}: {}",
-                 may_capture_ ? " for now" : "", error.what());
+    warn_once(fmt::format("[job] the step cannot be captured and runs call by call{}: {}",
+                          may_capture_ ? " for now" : "", error.what()));
     return;
   }
   may_capture_ = false;
