@@ -1,4 +1,4 @@
-#include "run_folder.h"
+#include "run/run_folder.h"
 
 #include <algorithm>
 #include <ctime>
@@ -12,17 +12,14 @@
 #include <sinter/nn/log/scalars.h>
 
 #include "common/console.h"
-#include "outputs.h"
-#include "recipe.h"
+#include "run/output_files.h"
 
-namespace train_resnet {
+namespace sinter::examples {
 
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
-using sinter::Error;
-using sinter::IoError;
-using sinter::nn::RunLog;
-using sinter::nn::ScalarRecord;
+using nn::RunLog;
+using nn::ScalarRecord;
 
 namespace {
 
@@ -61,44 +58,40 @@ auto find_value(const std::vector<std::pair<std::string, double>>& values, const
 /// What was logged after so many steps, but for the values of an epoch.
 std::vector<ScalarRecord> step_records(const fs::path& path, int64_t step) {
   if (!fs::exists(path)) return {};
-  std::vector<ScalarRecord> records = sinter::nn::read_scalars(path);
+  std::vector<ScalarRecord> records = nn::read_scalars(path);
   std::erase_if(records, [&](const ScalarRecord& record) {
     return record.step != step || find_value(record.values, "epoch") != record.values.end();
   });
   return records;
 }
 
-const char* option_of(const Options& options) {
-  return options.log_dir.empty() ? "--checkpoints" : "--log-dir";
-}
-
 }  // namespace
 
-void RunFolder::check(const Options& options) {
-  const fs::path folder = options.log_folder();
+void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
   const auto refuse = [&](const std::string& reason) {
-    throw Error(fmt::format("{} {} {}", option_of(options), folder.string(), reason));
+    throw Error(fmt::format("{} {} {}", option, folder.string(), reason));
   };
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) refuse("is no folder");
   fs::create_directories(folder, error);
   if (error) refuse(fmt::format("cannot be written: {}", error.message()));
   for (const char* name : {RunLog::kJsonName, "run.json", "curves.svg", "report.json"})
-    check_file(option_of(options), folder / name);
+    check_file(option, folder / name);
   try {
-    if (!options.resume && RunLog::is_in(folder)) {
+    if (!resume && RunLog::is_in(folder)) {
       refuse(
           "holds the log of another run; add --resume (with --checkpoints) to go on with it, or name another "
           "folder");
     }
-    if (fs::exists(folder / RunLog::kJsonName)) sinter::nn::read_scalars(folder / RunLog::kJsonName);
+    if (fs::exists(folder / RunLog::kJsonName)) nn::read_scalars(folder / RunLog::kJsonName);
   } catch (const IoError& failure) {
     refuse(fmt::format("has a log that cannot go on, move it away: {}", failure.what()));
   }
 }
 
-RunFolder::RunFolder(const Options& options, const RunFacts& facts, const std::optional<LogPlace>& place)
-    : folder_(options.log_folder()) {
+RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
+    : folder_(plan.folder), x_tag_(plan.x_tag), x_label_(plan.x_label), charts_(plan.charts) {
+  for (const ChartPlan& chart : charts_) points_.emplace_back(chart.curves.size());
   const fs::path scalars = folder_ / RunLog::kJsonName;
   std::optional<int64_t> resume_at;
   std::vector<ScalarRecord> again;
@@ -110,70 +103,56 @@ RunFolder::RunFolder(const Options& options, const RunFacts& facts, const std::o
       --*resume_at;
     }
   }
-  log_ = std::make_unique<RunLog>(folder_, sinter::nn::RunLogOptions{.resume_at = resume_at});
-  for (ScalarRecord& record : again) log_->scalars(record.step, std::move(record.values));
+  log_ = std::make_unique<RunLog>(folder_, nn::RunLogOptions{.resume_at = resume_at});
   if (place) {
-    for (const ScalarRecord& record : sinter::nn::read_scalars(scalars)) keep(record.values);
+    for (const ScalarRecord& record : nn::read_scalars(scalars)) keep(record.step, record.values);
   }
-  write_description(options, facts, place ? place->steps : 0);
+  for (ScalarRecord& record : again) add(record.step, std::move(record.values));
+  write_description(plan, place ? place->steps : 0);
 }
 
-void RunFolder::write_description(const Options& options, const RunFacts& facts, int64_t step) const {
+void RunFolder::write_description(const RunPlan& plan, int64_t step) const {
   const fs::path path = folder_ / "run.json";
-  ordered_json recipe = ordered_json::object();
-  for (const auto& [option, value] : recipe_of(options)) recipe[option.substr(2)] = value;
+  ordered_json description = plan.description;
   ordered_json starts = step > 0 ? starts_before(path) : ordered_json::array();
-  starts.push_back({{"time", time_now()}, {"step", step}, {"command", options.words}});
-  write_text(path, to_text({{"program", "train_resnet of Sinter " SINTER_VERSION},
-                            {"data", facts.data},
-                            {"data_kind", facts.data_kind},
-                            {"train_images", facts.train_images},
-                            {"test_images", facts.test_images},
-                            {"classes", facts.classes},
-                            {"device", facts.device},
-                            {"device_name", facts.device_name},
-                            {"parameters", facts.parameters},
-                            {"steps_per_epoch", facts.steps_per_epoch},
-                            {"layout", to_string(*options.layout)},
-                            {"steps_are", *options.job ? "a job" : "eager"},
-                            {"workers", options.workers},
-                            {"load_weights", options.load_weights},
-                            {"checkpoints", options.checkpoints},
-                            {"recipe", recipe},
-                            {"starts", starts}}));
+  starts.push_back({{"time", time_now()}, {"step", step}, {"command", plan.words}});
+  description["starts"] = std::move(starts);
+  write_text(path, to_text(description));
 }
 
-void RunFolder::keep(const std::vector<std::pair<std::string, double>>& values) {
-  const auto epoch = find_value(values, "epoch");
-  if (epoch == values.end()) return;
-  const auto add = [&](const char* tag, std::vector<std::pair<double, double>>& points) {
-    if (const auto value = find_value(values, tag); value != values.end())
-      points.emplace_back(epoch->second, value->second);
-  };
-  add("train/epoch_loss", train_loss_);
-  add("train/epoch_accuracy", train_accuracy_);
-  add("test/loss", test_loss_);
-  add("test/accuracy", test_accuracy_);
+void RunFolder::keep(int64_t step, const Scalars& values) {
+  auto x = static_cast<double>(step);
+  if (!x_tag_.empty()) {
+    const auto found = find_value(values, x_tag_.c_str());
+    if (found == values.end()) return;
+    x = found->second;
+  }
+  for (size_t chart = 0; chart < charts_.size(); ++chart) {
+    for (size_t curve = 0; curve < charts_[chart].curves.size(); ++curve) {
+      const auto value = find_value(values, charts_[chart].curves[curve].second.c_str());
+      if (value != values.end()) points_[chart][curve].emplace_back(x, value->second);
+    }
+  }
 }
 
 void RunFolder::draw() const {
-  const sinter::nn::Chart charts[] = {
-      {.title = "Loss", .x_label = "epoch", .curves = {{"train", train_loss_}, {"test", test_loss_}}},
-      {.title = "Accuracy",
-       .x_label = "epoch",
-       .curves = {{"train", train_accuracy_}, {"test", test_accuracy_}},
-       .percent = true}};
-  sinter::nn::write_charts(folder_ / "curves.svg", charts);
+  std::vector<nn::Chart> charts;
+  for (size_t i = 0; i < charts_.size(); ++i) {
+    charts.push_back(
+        {.title = charts_[i].title, .x_label = x_label_, .curves = {}, .percent = charts_[i].percent});
+    for (size_t curve = 0; curve < points_[i].size(); ++curve)
+      charts.back().curves.push_back({charts_[i].curves[curve].first, points_[i][curve]});
+  }
+  try {
+    nn::write_charts(folder_ / "curves.svg", charts);
+  } catch (const IoError& error) {
+    complain("warning: {}; training goes on", error.what());
+  }
 }
 
-void RunFolder::add_epoch(int64_t step, std::vector<std::pair<std::string, double>> values) {
-  keep(values);
+void RunFolder::add(int64_t step, Scalars values) {
+  keep(step, values);
   log_->scalars(step, std::move(values));
-  try {
-    draw();
-  } catch (const IoError& error) {
-    sinter::examples::complain("warning: {}; training goes on", error.what());
-  }
 }
 
 void RunFolder::finish(const std::string& report) {
@@ -192,4 +171,4 @@ void RunFolder::flush() {
   }
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

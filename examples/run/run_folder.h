@@ -9,19 +9,32 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <sinter/nn/log/run_log.h>
 
-#include "options.h"
+namespace sinter::examples {
 
-namespace train_resnet {
+/// Names and values of a record.
+using Scalars = std::vector<std::pair<std::string, double>>;
 
-/// What run.json says beside the options.
-struct RunFacts {
-  std::string data, data_kind;
-  int64_t train_images = 0, test_images = 0, classes = 0;
-  std::string device, device_name;
-  int64_t parameters = 0;
-  int64_t steps_per_epoch = 0;
+/// A chart of curves.svg: for each curve a name and the tag of its values.
+struct ChartPlan {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> curves;
+  bool percent = false;
+};
+
+/// What a run is, and what its pictures show.
+struct RunPlan {
+  std::filesystem::path folder;
+  const nlohmann::ordered_json& description;  ///< run.json, without its starts
+  std::vector<std::string> words;             ///< the command line
+  /// The tag whose value is where a record stands from left to right; those without it are in no chart.
+  /// Empty: the step.
+  std::string x_tag;
+  std::string x_label;
+  std::vector<ChartPlan> charts;
 };
 
 /// Where a run goes on.
@@ -32,18 +45,17 @@ struct LogPlace {
 
 class RunFolder {
  public:
-  /// Throws Error that names the option unless everything can be written to --log-dir (or where it goes
-  /// without that option), and the folder holds no other run's log.
-  static void check(const Options& options);
+  /// Throws Error that names the option unless everything can be written to the folder, and it holds no other
+  /// run's log.
+  static void check(const char* option, const std::filesystem::path& folder, bool resume);
 
   /// Begins the log, or goes on with it at a place. Throws IoError.
-  RunFolder(const Options& options, const RunFacts& facts, const std::optional<LogPlace>& place);
+  RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place);
 
-  sinter::nn::RunLog& log() { return *log_; }
-
-  /// Logs the values of an epoch after so many steps, one of which is "epoch", and draws curves.svg anew.
-  /// What cannot be written is a warning.
-  void add_epoch(int64_t step, std::vector<std::pair<std::string, double>> values);
+  /// Logs values after so many steps.
+  void add(int64_t step, Scalars values);
+  /// Draws curves.svg anew. What cannot be written is a warning.
+  void draw() const;
 
   /// Writes what was logged so far, as before a checkpoint: a run that is killed and goes on from there would
   /// lack it.
@@ -53,13 +65,16 @@ class RunFolder {
   void finish(const std::string& report);
 
  private:
-  void write_description(const Options& options, const RunFacts& facts, int64_t step) const;
-  void keep(const std::vector<std::pair<std::string, double>>& values);
-  void draw() const;
+  using Points = std::vector<std::pair<double, double>>;
+
+  void write_description(const RunPlan& plan, int64_t step) const;
+  void keep(int64_t step, const Scalars& values);
 
   std::filesystem::path folder_;
-  std::unique_ptr<sinter::nn::RunLog> log_;
-  std::vector<std::pair<double, double>> train_loss_, test_loss_, train_accuracy_, test_accuracy_;
+  std::string x_tag_, x_label_;
+  std::vector<ChartPlan> charts_;
+  std::vector<std::vector<Points>> points_;  // by chart and curve
+  std::unique_ptr<nn::RunLog> log_;
 };
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

@@ -1,6 +1,6 @@
-#include "step_timer.h"
+#include "run/step_timer.h"
 
-namespace train_resnet {
+namespace sinter::examples {
 namespace {
 
 // Steps that may be unread: reading one waits for it, and each holds two of the vendor's events. More than a
@@ -10,7 +10,7 @@ constexpr size_t kMostUnread = 2048;
 }  // namespace
 
 StepTimer::Mark StepTimer::mark() const {
-  return sinter::backend_of(device_).mark_time(sinter::current_stream(device_));
+  return backend_of(device_).mark_time(current_stream(device_));
 }
 
 void StepTimer::begin() {
@@ -34,4 +34,4 @@ void StepTimer::read(size_t keep) {
   }
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples
