@@ -213,8 +213,8 @@ int write_embeddings(Options& options, sinter::Device device,
 
 int run(Options options) {
   sinter::log::level();  // warns of a SINTER_LOG that is no level
-  const std::optional<examples::FolderLock> lock = check_outputs(options);
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
+  const std::optional<examples::FolderLock> lock = check_outputs(options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   const sinter::Device device = examples::choose_device(options.device);

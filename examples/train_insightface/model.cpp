@@ -30,9 +30,7 @@ constexpr Backbone kBackbones[] = {{"iresnet18", nn::iresnet18, {2, 2, 2, 2}},
                                    {"iresnet200", nn::iresnet200, {6, 26, 60, 6}}};
 
 nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
-  return {.peak = options.lr,
-          .steps = std::max<int64_t>(steps, 2),
-          .rising = options.is_given("--warmup") || options.warmup > 0 ? options.warmup : 0.3};
+  return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .rising = *options.warmup};
 }
 
 /// How many blocks each of the four stages has, by the names of a state.
@@ -93,7 +91,7 @@ nn::Sgd make_optimizer(const Options& options, const FaceModel& model) {
 nn::Schedule make_schedule(const Options& options, int64_t steps) {
   const double lr = options.lr;
   if (options.schedule == "one-cycle") return one_cycle(options, steps);
-  const auto warmup = static_cast<int64_t>(std::llround(options.warmup * static_cast<double>(steps)));
+  const auto warmup = static_cast<int64_t>(std::llround(*options.warmup * static_cast<double>(steps)));
   if (options.schedule == "constant") return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
   return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = std::max<int64_t>(steps - warmup, 1)},
                     warmup};

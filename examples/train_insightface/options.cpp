@@ -150,8 +150,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
          "cosines, as torch's OneCycleLR), or constant")
       ->capture_default_str()
       ->check(CLI::IsMember({"polynomial", "one-cycle", "constant"}));
-  app.add_option("--warmup", options.warmup, "Share of the run in which the learning rate rises")
-      ->capture_default_str()
+  app.add_option("--warmup", options.warmup,
+                 "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)")
       ->check(number(0, 1));
   app.add_option("--momentum", options.momentum, "Momentum")
       ->capture_default_str()
@@ -318,6 +318,7 @@ void complete(Options& options, sinter::Device device) {
   if (!options.precision) options.precision = device.is_cuda() ? "mixed-f16" : "f32";
   if (!options.layout) options.layout = device.is_cuda() ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   if (!options.job) options.job = device.is_cpu();
+  if (!options.warmup) options.warmup = options.schedule == "one-cycle" ? 0.3 : 0.0;
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -367,7 +368,7 @@ Recipe recipe_of(const Options& options) {
           {"--batch", text(options.batch)},
           {"--lr", text(options.lr)},
           {"--schedule", options.schedule},
-          {"--warmup", text(options.warmup)},
+          {"--warmup", text(*options.warmup)},
           {"--momentum", text(options.momentum)},
           {"--cycle-momentum", text_of(options.cycle_momentum)},
           {"--weight-decay", text(options.weight_decay)},
@@ -401,7 +402,7 @@ std::string describe(const Options& options) {
       {"run", fmt::format("{} epochs, batch {}, seed {}", options.epochs, options.batch, options.seed)},
       {"sgd",
        fmt::format("learning rate {} ({}, warm-up {:.0f} %), momentum {}, weight decay {}", options.lr,
-                   options.schedule, 100 * options.warmup,
+                   options.schedule, 100 * *options.warmup,
                    options.cycle_momentum ? "0.95 to 0.85 and back" : fmt::format("{}", options.momentum),
                    options.weight_decay)},
       {"clip", options.clip > 0

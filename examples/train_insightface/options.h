@@ -17,7 +17,8 @@ namespace train_insightface {
 
 using sinter::examples::Recipe;
 
-/// What the user asked for. Values without a default depend on the device, and are filled in by complete().
+/// What the user asked for. Values without a default depend on the device or on others, and are
+/// filled in by complete().
 struct Options {
   std::string data;       // a folder with train.rec, a .rec file, or a folder of people
   int64_t synthetic = 0;  // so many made-up identities in place of data
@@ -41,7 +42,7 @@ struct Options {
   int64_t batch = 128;
   double lr = 0.1;
   std::string schedule = "polynomial";  // or one-cycle, constant
-  double warmup = 0.0;                  // share of the run
+  std::optional<double> warmup;         // share of the run
   double momentum = 0.9;
   bool cycle_momentum = false;
   double weight_decay = 5e-4;
@@ -86,7 +87,7 @@ struct Options {
 /// exit code: 0, or 2 for a mistake.
 std::optional<int> parse_options(int argc, char** argv, Options& options);
 
-/// Fills in what depends on the device: a GPU computes in mixed precision.
+/// Fills in what depends on the device, as a GPU computes in mixed precision, and on other options.
 void complete(Options& options, sinter::Device device);
 
 /// The dtype that the network computes in.
