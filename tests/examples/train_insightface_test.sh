@@ -91,11 +91,15 @@ mixed_precision_goes_on_too() {
 }
 
 what_was_trained_can_be_used() {
-  local last
+  local last image
   last=$(grep -o 'people: .*' <(sed -n 's/^step 12  //p' whole.out))
   run 0 --evaluate --load-weights whole.safetensors --verify people --report evaluated.json
   [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
   grep -q '"accuracy":' evaluated.json || fail "no report"
+  for image in 1 2 3; do printf 'ann/%d.pgm ann/4.pgm 1\nbob/%d.pgm bob/4.pgm 1\nann/%d.pgm eve/4.pgm 0\neve/%d.pgm bob/%d.pgm 0\n' \
+    $image $image $image $image $image; done >people/some_pairs.lst
+  run 0 --evaluate --load-weights whole.safetensors --verify people --verify people/some_pairs.lst
+  says '^people: ' && says '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+\)  XNorm [0-9.]+$'
   run 0 --evaluate --checkpoints whole --resume
   [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
   run 0 --embed people --output all.csv --load-weights whole/best.safetensors
