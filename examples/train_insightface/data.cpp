@@ -4,11 +4,13 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/sample_random.h>
 
@@ -22,9 +24,6 @@ namespace {
 
 constexpr int64_t kImagesPerIdentity = 10;
 constexpr int64_t kGrid = 7;  // an identity is a grid of so many colours a side, blended between them
-
-// Images that are looked at to see whether all have the size that training asks for.
-constexpr int64_t kMostLookedAt = 64;
 
 class SyntheticFaces final : public Dataset {
  public:
@@ -79,19 +78,40 @@ class SyntheticFaces final : public Dataset {
   std::vector<std::string> names_;
 };
 
-bool all_have_size(const Dataset& faces, int64_t size) {
-  const int64_t count = std::min(faces.size(), kMostLookedAt);
-  for (int64_t i = 0; i < count; ++i) {
-    const nn::data::Image image = faces.get(i * faces.size() / count).image;
-    if (image.height != size || image.width != size) return false;
+class Resized final : public Dataset {
+ public:
+  Resized(std::shared_ptr<const Dataset> faces, int64_t size) : faces_(std::move(faces)), size_(size) {}
+
+  int64_t size() const override { return faces_->size(); }
+  const std::vector<std::string>& class_names() const override { return faces_->class_names(); }
+
+  void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
+    // A photograph may be decoded at an eighth of its size, as long as it does not have to grow again.
+    const auto reduction = [this](int64_t height, int64_t width) {
+      int by = 8;
+      while (by > 1 && std::min(height, width) / by < size_) by /= 2;
+      return by;
+    };
+    faces_->read(index, sample, reduction);
+    if (sample.image.height == size_ && sample.image.width == size_) return;
+    nn::data::Image image;
+    nn::data::resize(sample.image, size_, size_, image);
+    sample.image = std::move(image);
   }
-  return true;
-}
+
+ private:
+  std::shared_ptr<const Dataset> faces_;
+  int64_t size_;
+};
 
 }  // namespace
 
 std::shared_ptr<const Dataset> synthetic_faces(int64_t identities, int64_t size) {
   return std::make_shared<SyntheticFaces>(identities, size);
+}
+
+std::shared_ptr<const Dataset> resized(std::shared_ptr<const Dataset> faces, int64_t size) {
+  return std::make_shared<Resized>(std::move(faces), size);
 }
 
 TrainingData open_training_data(const Options& options) {
@@ -105,24 +125,21 @@ TrainingData open_training_data(const Options& options) {
     if (path.extension() != ".rec")
       throw IoError(fmt::format("--data {} is a file; give a .rec file, or the folder that holds the data",
                                 options.data));
-    return {nn::data::open_records(path), options.data, "records"};
+    return {resized(nn::data::open_records(path), options.image_size), options.data, "records"};
   }
   if (fs::exists(path / "train.rec", ignored))
-    return {nn::data::open_records(path / "train.rec"), options.data, "records"};
-  return {nn::data::open_image_folder(path), options.data, "folder of people"};
+    return {resized(nn::data::open_records(path / "train.rec"), options.image_size), options.data, "records"};
+  return {resized(nn::data::open_image_folder(path), options.image_size), options.data, "folder of people"};
 }
 
 nn::data::DataLoaderOptions loader_options(const Options& options, Device device, const Dataset& faces) {
-  nn::data::Transforms transforms;
-  if (!all_have_size(faces, options.image_size))
-    transforms.push_back(nn::data::resize_to(options.image_size, options.image_size));
   return {.batch_size = std::min<int64_t>(options.batch, faces.size()),
           .workers = options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,
           .normalization = nn::data::symmetric_normalization(),
-          .transforms = transforms,
+          .transforms = {},
           .read_timeout = options.read_timeout};
 }
 

@@ -110,7 +110,7 @@ std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& opti
   for (const bool mirrored : {false, true}) {
     nn::data::DataLoaderOptions loader_of = loader_options(options, device, *faces);
     if (mirrored) loader_of.transforms.push_back(std::make_shared<Mirror>());
-    nn::data::DataLoader loader(faces, loader_of);
+    nn::data::DataLoader loader(resized(faces, options.image_size), loader_of);
     if (!add_outputs(backbone, loader, embeddings.values, norms)) return std::nullopt;
   }
   const int64_t count = faces->size();

@@ -28,7 +28,8 @@ struct Embeddings {
 /// The squared L2 distance of two rows.
 double squared_distance(const Embeddings& embeddings, int64_t first, int64_t second);
 
-/// Puts the backbone into evaluation mode meanwhile. None if stop_signal() is set before the end.
+/// Resizes images and puts the backbone into evaluation mode meanwhile. None if stop_signal() is set before
+/// the end.
 std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Options& options,
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);

@@ -93,7 +93,8 @@ bool Trainer::train() {
 
 bool Trainer::train_epochs() {
   while (epoch_ < options_.epochs) {
-    bool whole = !should_stop() && run_epoch();
+    // A run may have been stopped while it verified what the epoch had reached.
+    bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
     if (whole && (options_.verify_every == 0 || epoch_ + 1 == options_.epochs) && verified_step_ != trained_)
       whole = verify_all();
     if (!whole) {

@@ -145,7 +145,13 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", options_.epochs, epoch_));
   model_.backbone.load_state(data.part("backbone"));
   centres_.load_state(data.part("centres"));
-  optimizer_.load_state(data.part("optimizer"));
+  nn::State optimizer = data.part("optimizer");
+  // The momenta of a part of the centres are among these; the optimiser's are of the last step's rows, whose
+  // number another --batch or --sample-rate changes.
+  if (const auto rows = optimizer.find("momentum.head.weight");
+      centres_.is_partial() && rows != optimizer.end())
+    rows->second = Tensor::zeros(centres_.head().weight.canonical_shape());
+  optimizer_.load_state(optimizer);
   // The scale of the loss belongs to one precision.
   const Recipe before = examples::read_recipe(data);
   if (before.at("--precision") == *options_.precision) scaler_.load_state(data.part("scaler"));

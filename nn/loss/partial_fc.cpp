@@ -209,7 +209,8 @@ void PartialFc::load_state(const State& state) {
   if (!is_partial()) return head_.weight.assign(weight->second);
   const auto steps = state.find("steps");
   SINTER_CHECK(steps != state.end() && steps->second.dtype() == DType::kInt64 && steps->second.rank() == 0,
-               "[partial_fc] expected an int64 scalar 'steps' in the state");
+               "[partial_fc] expected an int64 scalar 'steps' in the state: without it, it is of a head with "
+               "all classes");
   const Device device = table_.device();
   table_ = ops::copy(weight->second.to(device));
   steps_ = steps->second.to_vector<int64_t>()[0];

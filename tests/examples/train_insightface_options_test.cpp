@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <sinter/autograd/backward.h>
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/random.h>
 
@@ -263,16 +265,48 @@ TEST(TrainInsightfaceData, MadeUpFacesAreAlwaysTheSame) {
   EXPECT_LT(distance(0, 1), distance(0, 11));
 }
 
-TEST(TrainInsightfaceData, ImagesAreResizedOnlyWhereTheyDiffer) {
-  const Options options = options_of({"--image-size", "20", "--no-flip"});
-  EXPECT_TRUE(train_loader_options(options, {}, *synthetic_faces(2, 20)).transforms.empty());
-  EXPECT_EQ(train_loader_options(options, {}, *synthetic_faces(2, 24)).transforms.size(), 1u);
-  const Options flipping = options_of({"--image-size", "20"});
-  EXPECT_EQ(train_loader_options(flipping, {}, *synthetic_faces(2, 20)).transforms.size(), 1u);
-  EXPECT_TRUE(loader_options(flipping, {}, *synthetic_faces(2, 20)).transforms.empty())
-      << "not where it is tested";
-  EXPECT_EQ(loader_options(options, {}, *synthetic_faces(2, 20)).normalization.mean,
-            (std::vector<float>{0.5f}));
+TEST(TrainInsightfaceData, ImagesOfOtherSizesAreResized) {
+  const auto small = synthetic_faces(2, 20), large = synthetic_faces(2, 48);
+  EXPECT_EQ(resized(small, 20)->get(3).image.pixels, small->get(3).image.pixels) << "left as they are";
+  const auto other = resized(large, 20);
+  const auto image = other->get(13).image;
+  EXPECT_EQ(image.height, 20);
+  EXPECT_EQ(image.width, 20);
+  EXPECT_EQ(other->get(13).label, 1);
+  EXPECT_EQ(other->size(), 20);
+  // The picture is the same: the mean colour stays.
+  const auto mean = [](const std::vector<uint8_t>& pixels) {
+    return std::accumulate(pixels.begin(), pixels.end(), 0.0) / static_cast<double>(pixels.size());
+  };
+  EXPECT_NEAR(mean(image.pixels), mean(large->get(13).image.pixels), 1.5);
+}
+
+TEST(TrainInsightfaceData, OnlyTrainingMirrorsAndShuffles) {
+  const auto faces = synthetic_faces(2, 20);
+  const Options options = options_of({"--image-size", "20", "--seed", "3"});
+  const auto train = train_loader_options(options, {}, *faces), test = loader_options(options, {}, *faces);
+  EXPECT_EQ(train.transforms.size(), 1u);
+  EXPECT_TRUE(train.shuffle && train.drop_last && train.seed == 3);
+  EXPECT_TRUE(test.transforms.empty() && !test.shuffle && !test.drop_last);
+  EXPECT_TRUE(train_loader_options(options_of({"--no-flip"}), {}, *faces).transforms.empty());
+  EXPECT_EQ(test.normalization.mean, (std::vector<float>{0.5f}));
+  EXPECT_EQ(test.normalization.std, (std::vector<float>{0.5f}));
+}
+
+TEST(TrainInsightfaceModel,
+     ACopyOfTheBackboneStandsAlone) {  // which a GPU's first look at convolutions needs
+  const Options options = options_of({"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"});
+  const auto backbone = make_backbone(options);
+  const auto before = backbone.state();
+  const auto copy = sinter::nn::clone(backbone);
+  const sinter::Tensor embeddings = copy(sinter::Tensor::zeros({2, 3, 16, 16}));
+  backward(embeddings, {.gradient = sinter::Tensor::zeros({2, 4})});
+  for (const auto& [name, value] : backbone.state()) {
+    if (value.dtype() == sinter::DType::kFloat32) {
+      EXPECT_EQ(value.to_vector<float>(), before.at(name).to_vector<float>()) << name;
+    }
+  }
+  EXPECT_FALSE(backbone.parameters().front().grad().defined());
 }
 
 }  // namespace

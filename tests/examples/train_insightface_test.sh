@@ -5,6 +5,7 @@
 set -euo pipefail
 export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
 program=$1 pack=$2 work=$3
+here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
@@ -154,8 +155,18 @@ mistakes_are_told() {
   run 0 --help && says "--sample-rate"
 }
 
+every_option_has_a_test() {
+  local option missing=""
+  for option in $("$program" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p'); do
+    case $option in --help|--version|--device|--workers) continue;; esac  # which change no result
+    grep -qF -- "$option" "$here"/train_insightface_options_test.cpp || grep -qE -- "run .*$option" "$here"/train_insightface_test.sh ||
+      missing="$missing $option"
+  done
+  [ -z "$missing" ] || fail "no test has$missing"
+}
+
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too \
-  what_was_trained_can_be_used records_and_folders_train_alike a_stop_signal_saves mistakes_are_told; do
+  what_was_trained_can_be_used records_and_folders_train_alike a_stop_signal_saves mistakes_are_told every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out
