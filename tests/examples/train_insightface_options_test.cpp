@@ -83,6 +83,8 @@ TEST(TrainInsightfaceOptions, EachDoesWhatItSays) {
             sinter::nn::MarginGradient::kExact);
   EXPECT_EQ(margin_of(options_of({"--interclass-filter", "0.3"}))->interclass_filter, 0.3);
   EXPECT_EQ(options_of({"--verify", "a", "--verify", "b"}).verify, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(options_of({"--no-flip", "--flip"}).flip);
+  EXPECT_TRUE(options_of({"--no-decay-norms", "--decay-norms"}).decay_norms);
   EXPECT_EQ(options_of({"--eager"}).job, false);
   EXPECT_EQ(options_of({"--job"}, sinter::Device::cuda()).job, true);
   EXPECT_EQ(options_of({"--layout", "nhwc"}).layout, sinter::Layout::kNHWC);
