@@ -97,7 +97,9 @@ set(SINTER_PUBLIC_HEADERS
   nn/log/scalars.h
   nn/loss/loss.h
   nn/loss/margin.h
+  nn/loss/partial_fc.h
   nn/metrics/metrics.h
+  nn/metrics/verification.h
   nn/models/iresnet.h
   nn/models/resnet.h
   nn/module/clone_scope.h

@@ -29,7 +29,9 @@
 #include <sinter/nn/log/run_log.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/loss/margin.h>
+#include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/metrics/metrics.h>
+#include <sinter/nn/metrics/verification.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/module/default_layout.h>

@@ -17,11 +17,6 @@
 // --change-recipe insists. On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes
 // that.
 
-#include <exception>
-#include <functional>
-#include <new>
-#include <system_error>
-
 #include <fmt/core.h>
 
 #include <sinter/core/base/log.h>
@@ -35,6 +30,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "recipe.h"
+#include "run/program.h"
 #include "trainer.h"
 
 namespace {
@@ -42,16 +38,12 @@ namespace {
 using namespace train_resnet;
 using sinter::Error;
 using sinter::examples::catch_stop_signals;
-using sinter::examples::complain;
+using sinter::examples::choose_device;
+using sinter::examples::Ending;
 using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
 using sinter::examples::stop_signal;
 using sinter::nn::LoadedCheckpoint;
-
-sinter::Device choose_device(const std::string& name) {
-  if (name != "auto") return sinter::Device::parse(name);
-  return sinter::is_available(sinter::Device::cuda()) ? sinter::Device::cuda() : sinter::Device::cpu();
-}
 
 /// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
@@ -76,14 +68,9 @@ void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
     throw Error(fmt::format("{} is of a {}; it cannot go on as a {}", checkpoint.folder.string(),
                             before.at("--model"), options.model));
   }
-  const std::vector<Change> changed = changes(before, now, has_recipe(checkpoint.data));
-  if (changed.empty() || options.evaluate) return;
-  if (options.change_recipe) return say("changed recipe:\n{}", list_changes(changed));
-  throw Error(
-      fmt::format("the run in {} has another recipe:\n{}leave these options out to go on as before, or add "
-                  "--change-recipe to "
-                  "go on with the new values",
-                  options.checkpoints, list_changes(changed)));
+  if (options.evaluate) return;
+  sinter::examples::check_changes(changes(before, now, has_recipe(checkpoint.data)), options.change_recipe,
+                                  options.checkpoints);
 }
 
 void describe_run(const Options& options, const Data& data, sinter::Device device) {
@@ -93,26 +80,6 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
   if (options.image_size == 0) text += fmt::format(", {}x{}x{}", image.height, image.width, image.channels);
   say("{}\n{}\n{}", text, sinter::backend_of(device).describe(device.index), describe(options));
 }
-
-/// Tries everything that is left to do, so that what fails does not take the rest with it.
-class Ending {
- public:
-  void attempt(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const std::exception& error) {
-      fail(error.what());
-    }
-  }
-  void fail(const std::string& message) {
-    complain("error: {}", message);
-    failed_ = true;
-  }
-  bool failed() const { return failed_; }
-
- private:
-  bool failed_ = false;
-};
 
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
 int finish(const Options& options, Trainer& trainer, bool complete) {
@@ -126,8 +93,9 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   std::optional<TestResult> result;
   if (complete) ending.attempt([&] { result = trainer.evaluate(); });
   const std::string report = trainer.report(result ? &*result : nullptr);
-  if (!options.report.empty()) ending.attempt([&] { write_text(options.report, report); });
-  if (RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
+  if (!options.report.empty()) ending.attempt([&] { sinter::examples::write_text(options.report, report); });
+  if (sinter::examples::RunFolder* folder = trainer.run_folder())
+    ending.attempt([&] { folder->finish(report); });
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
   if (result) {
@@ -168,23 +136,10 @@ int run(Options options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  sinter::examples::set_up_console();
-  Options options;
-  int code = 1;
-  try {
+  return sinter::examples::run_program([&] {
+    Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
     ignore_write_signals(options.leaves_files());
-    code = run(options);
-  } catch (const std::bad_alloc&) {
-    complain("error: out of memory; a smaller --batch needs less");
-  } catch (const std::system_error& error) {
-    complain("error: the system refuses: {}; fewer --threads and --workers may do", error.what());
-  } catch (const std::exception& error) {
-    complain("error: {}", error.what());
-  }
-  if (const std::string failure = sinter::examples::output_failure(); !failure.empty()) {
-    complain("error: standard output: {}", failure);
-    if (code == 0) code = 1;
-  }
-  return code;
+    return run(options);
+  });
 }

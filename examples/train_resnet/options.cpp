@@ -1,57 +1,21 @@
 #include "options.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cstdint>
-#include <numeric>
-#include <sstream>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include <sinter/core/base/error.h>
-
-#include "common/console.h"
+#include "run/command_line.h"
 
 namespace train_resnet {
 namespace {
 
-using sinter::examples::complain;
-using sinter::examples::say;
-
-/// A finite number from `low` to `high`; CLI11's own Range lets NaN pass.
-CLI::Validator number(double low, double high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
-        return fmt::format("expected a number from {} to {} but got '{}'", low, high, text);
-      },
-      fmt::format("{}..{}", low, high));
-}
-
-/// A whole number from `low` to `high`.
-CLI::Validator whole(uint64_t low, uint64_t high) {
-  return CLI::Validator(
-      [low, high](std::string& text) -> std::string {
-        uint64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high)
-          return {};
-        return fmt::format("expected a whole number from {} to {} but got '{}'", low, high, text);
-      },
-      fmt::format("{}..{}", low, high));
-}
-
-/// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
-CLI::Validator name() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string { return text.empty() ? "expected a name but got nothing" : ""; },
-      "");
-}
-
-constexpr uint64_t kMany = 1'000'000'000'000'000;  // steps and the like
+namespace examples = sinter::examples;
+using examples::kMany;
+using examples::name;
+using examples::number;
+using examples::whole;
 
 void add_model_options(CLI::App& app, Options& options) {
   app.add_option(
@@ -224,42 +188,6 @@ void add_options(CLI::App& app, Options& options) {
       "for is\nsaved; --resume goes on.");
 }
 
-/// How many letters have to be inserted, removed or exchanged to make one word of the other (Levenshtein).
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t exchanged = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, exchanged}));
-    }
-  }
-  return row.back();
-}
-
-/// What is wrong with words that no option takes, with the option that was perhaps meant.
-std::string describe_unknown(const CLI::App& app, const std::vector<std::string>& words) {
-  const auto dashed =
-      std::find_if(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("-"); });
-  if (dashed == words.end()) return fmt::format("'{}' belongs to no option", words.front());
-  const std::string word = dashed->substr(0, dashed->find('='));
-  const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-  std::string best;
-  size_t best_distance = std::max<size_t>(1, bare.size() / 3) + 1;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const bool begins = bare.size() >= 3 && known.starts_with(bare);
-      const size_t distance = begins ? 1 : edit_distance(bare, known);
-      if (distance >= best_distance) continue;
-      best = known;
-      best_distance = distance;
-    }
-  }
-  return fmt::format("there is no option {}{}", word,
-                     best.empty() ? "" : fmt::format("; did you mean --{}?", best));
-}
-
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
   if (options.evaluate && !options.resume && options.load_weights.empty()) {
@@ -294,49 +222,23 @@ std::string check_together(const Options& options) {
   return {};
 }
 
-int refuse(const std::string& mistake) {
-  complain("error: {}\ntrain_resnet --help tells all options", mistake);
-  return 2;
-}
-
 }  // namespace
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App app("Trains a ResNet. Without options: a ResNet-20 on handwritten digits, in about half a minute.",
                "train_resnet");
   add_options(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
-      std::ostringstream text;
-      app.exit(error, text, text);
-      say(std::string_view(text.str()));
-      return sinter::examples::output_failure().empty() ? 0 : 1;
-    }
-    const std::vector<std::string> unknown = app.remaining();
-    if (!unknown.empty()) return refuse(describe_unknown(app, unknown));
-    std::string mistake = error.what();  // "--lr: 1 required FLOAT missing"
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-      mistake = fmt::format("{} needs a value", mistake.substr(0, mistake.find(':')));
-    return refuse(mistake);
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) options.given.insert("--" + option->get_lnames().front());
-  }
+  if (const auto code = examples::parse(app, argc, argv, options.given)) return code;
   options.words.assign(argv + 1, argv + argc);
-  if (const std::string mistake = check_together(options); !mistake.empty()) return refuse(mistake);
+  if (const std::string mistake = check_together(options); !mistake.empty())
+    return examples::refuse("train_resnet", mistake);
   return std::nullopt;
 }
 
 void apply_words(const std::vector<std::string>& words, Options& options) {
   CLI::App app;
   add_options(app, options);
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::ParseError& error) {
-    throw sinter::InvalidArgument(error.what());
-  }
+  examples::apply(app, words);
 }
 
 void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::Device device) {

@@ -68,6 +68,8 @@ struct Options {
   bool leaves_files() const { return !(checkpoints + save_weights + report + log + log_dir + trace).empty(); }
   /// Where the run tells of itself; empty: nowhere.
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
+  /// The option that says so.
+  const char* log_option() const { return log_dir.empty() ? "--checkpoints" : "--log-dir"; }
 };
 
 /// Reads the command line. For --help, --version and mistakes it prints what there is to say and gives the

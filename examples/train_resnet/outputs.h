@@ -1,12 +1,11 @@
-// The files that a run leaves behind: whether they can be written is found out before the first batch, not
-// after hours.
+// The files that a run of train_resnet leaves behind.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
+#include <optional>
 
 #include "options.h"
+#include "run/output_files.h"
 
 namespace train_resnet {
 
@@ -16,28 +15,13 @@ namespace train_resnet {
 class Outputs {
  public:
   explicit Outputs(const Options& options);
-  ~Outputs();
-  Outputs(const Outputs&) = delete;
-  Outputs& operator=(const Outputs&) = delete;
 
   /// Throws Error that names the option unless the disks have room for the final weights and, where one is to
   /// be saved, a checkpoint, of so many bytes.
   static void check_room(const Options& options, uint64_t weight_bytes, uint64_t checkpoint_bytes);
 
  private:
-  void lock(const std::filesystem::path& folder);
-
-  int lock_file_ = -1;
+  std::optional<sinter::examples::FolderLock> lock_;
 };
-
-/// Throws Error that names the option unless a file beside `path` can be made and filled, and `path` be
-/// replaced by it.
-void check_file(const char* option, const std::filesystem::path& path);
-
-/// Puts a text in place of a file, in one step.
-void write_text(const std::filesystem::path& path, const std::string& text);
-
-/// Adds a line to a file; a new one starts with the line `header`. Throws IoError.
-void append_line(const std::filesystem::path& path, const std::string& header, const std::string& line);
 
 }  // namespace train_resnet

@@ -1,24 +1,16 @@
 #include "recipe.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/core.h>
 
 namespace train_resnet {
 namespace {
 
-constexpr std::string_view kPrefix = "recipe.";
-
 /// Options whose good values are another optimiser's.
 constexpr std::array kOfOptimizer = {"--lr",       "--weight-decay", "--momentum",
                                      "--nesterov", "--beta1",        "--beta2"};
-
-int64_t to_number(const std::string& text) {
-  int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
-}
 
 const std::string& at_or(const Recipe& recipe, const std::string& option, const std::string& other) {
   const auto found = recipe.find(option);
@@ -55,21 +47,15 @@ Recipe recipe_of(const Options& options) {
   return recipe;
 }
 
-void write_recipe(const Recipe& recipe, sinter::nn::CheckpointData& data) {
-  for (const auto& [option, value] : recipe) data.values[std::string(kPrefix) + option.substr(2)] = value;
-}
-
 bool has_recipe(const sinter::nn::CheckpointData& data) {
-  return data.values.contains(std::string(kPrefix) + "lr");
+  return data.values.contains("recipe.lr");
 }
 
 Recipe read_recipe(const sinter::nn::CheckpointData& data) {
-  Recipe recipe = {{"--model", data.value<std::string>("model")},
-                   {"--precision", data.value<std::string>("precision")},
-                   {"--epochs", fmt::format("{}", data.value<int64_t>("epochs"))}};
-  for (const auto& [key, value] : data.values) {
-    if (key.starts_with(kPrefix)) recipe["--" + key.substr(kPrefix.size())] = data.value<std::string>(key);
-  }
+  Recipe recipe = sinter::examples::read_recipe(data);
+  recipe.insert({{"--model", data.value<std::string>("model")},
+                 {"--precision", data.value<std::string>("precision")},
+                 {"--epochs", fmt::format("{}", data.value<int64_t>("epochs"))}});
   return recipe;
 }
 
@@ -83,28 +69,6 @@ void adopt(const Recipe& recipe, Options& options) {
     if (!options.is_given(option.c_str()) && !is_of_other) words.push_back(option + "=" + value);
   }
   apply_words(words, options);
-}
-
-std::vector<Change> changes(const Recipe& before, const Recipe& now, bool whole) {
-  static const std::string kNone = "none";
-  Recipe all = now;
-  all.insert(before.begin(), before.end());
-  std::vector<Change> found;
-  for (const auto& [option, value] : all) {
-    if (!whole && !before.contains(option)) continue;
-    const std::string &old_value = at_or(before, option, kNone), &new_value = at_or(now, option, kNone);
-    if (old_value == new_value) continue;
-    if (option == "--epochs" && to_number(new_value) > to_number(old_value)) continue;
-    found.push_back({option, old_value, new_value});
-  }
-  return found;
-}
-
-std::string list_changes(const std::vector<Change>& changes) {
-  std::string text;
-  for (const Change& change : changes)
-    text += fmt::format("  {:<18} {} -> {}\n", change.option, change.before, change.now);
-  return text;
 }
 
 }  // namespace train_resnet

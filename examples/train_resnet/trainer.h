@@ -17,12 +17,17 @@
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
-#include "run_folder.h"
+#include "run/run_folder.h"
+#include "run/step_log.h"
+#include "run/step_timer.h"
 #include "setup.h"
-#include "step_log.h"
-#include "step_timer.h"
 
 namespace train_resnet {
+
+using sinter::examples::RunFolder;
+using sinter::examples::StepLog;
+using sinter::examples::StepSums;
+using sinter::examples::StepTimer;
 
 /// How good the model is on the test images.
 struct TestResult {
@@ -97,6 +102,7 @@ class Trainer {
   void check_profile() const;
   /// Opens the run's log, if it has one and steps are left.
   void open_log();
+  nlohmann::ordered_json describe_run() const;
   /// Called before the first step of an epoch, or of its rest, and after each step.
   void begin_step_log();
   void log_step(double learning_rate);

@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <sinter/core/runtime/backend.h>
 
+#include "recipe.h"
 #include "trainer.h"
 
 namespace train_resnet {
@@ -22,7 +24,7 @@ constexpr int64_t kMostSteps = 50;
 void Trainer::open_log() {
   // A run without a step to take leaves its folder as it is.
   if (options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
-  std::optional<LogPlace> place;
+  std::optional<examples::LogPlace> place;
   if (options_.resume) {
     // A checkpoint may have been saved behind the last step of an epoch, but before its test.
     const int64_t batches = train_loader_.batches_per_epoch();
@@ -30,26 +32,48 @@ void Trainer::open_log() {
              .test_follows = stats_.images > 0 &&
                              (train_loader_.epoch() > epoch_ || train_loader_.state().batch == batches)};
   }
+  run_folder_ = std::make_unique<RunFolder>(
+      examples::RunPlan{
+          .folder = options_.log_folder(),
+          .description = describe_run(),
+          .words = options_.words,
+          .x_tag = "epoch",
+          .x_label = "epoch",
+          .charts = {{"Loss", {{"train", "train/epoch_loss"}, {"test", "test/loss"}}},
+                     {"Accuracy", {{"train", "train/epoch_accuracy"}, {"test", "test/accuracy"}}, true}}},
+      place);
+}
+
+nlohmann::ordered_json Trainer::describe_run() const {
+  nlohmann::ordered_json recipe = nlohmann::ordered_json::object();
+  for (const auto& [option, value] : recipe_of(options_)) recipe[option.substr(2)] = value;
   const nn::data::Dataset& train = train_loader_.dataset();
-  run_folder_ =
-      std::make_unique<RunFolder>(options_,
-                                  RunFacts{.data = data_name_,
-                                           .data_kind = data_kind_,
-                                           .train_images = train.size(),
-                                           .test_images = test_loader_.dataset().size(),
-                                           .classes = train.num_classes(),
-                                           .device = fmt::format("{}", device_),
-                                           .device_name = backend_of(device_).describe(device_.index),
-                                           .parameters = model_.parameter_count(),
-                                           .steps_per_epoch = train_loader_.batches_per_epoch()},
-                                  place);
+  return {{"program", "train_resnet of Sinter " SINTER_VERSION},
+          {"data", data_name_},
+          {"data_kind", data_kind_},
+          {"train_images", train.size()},
+          {"test_images", test_loader_.dataset().size()},
+          {"classes", train.num_classes()},
+          {"device", fmt::format("{}", device_)},
+          {"device_name", backend_of(device_).describe(device_.index)},
+          {"parameters", model_.parameter_count()},
+          {"steps_per_epoch", train_loader_.batches_per_epoch()},
+          {"layout", to_string(*options_.layout)},
+          {"steps_are", options_.job ? "a job" : "eager"},
+          {"workers", options_.workers},
+          {"load_weights", options_.load_weights},
+          {"checkpoints", options_.checkpoints},
+          {"recipe", recipe}};
 }
 
 void Trainer::begin_step_log() {
   if (run_folder_ == nullptr) return;
   const int64_t usual =
       std::clamp<int64_t>(train_loader_.batches_per_epoch() / kRecordsPerEpoch, 1, kMostSteps);
-  step_log_.emplace(run_folder_->log(), options_.log_every > 0 ? options_.log_every : usual,
+  const auto sink = [this](int64_t step, examples::Scalars values) {
+    run_folder_->add(step, std::move(values));
+  };
+  step_log_.emplace(sink, options_.log_every > 0 ? options_.log_every : usual,
                     StepSums{stats_.images, stats_.seconds, stats_.wait_seconds}, stats_.loss);
 }
 
@@ -78,7 +102,8 @@ void Trainer::log_epoch(const TestResult& test) const {
     values.emplace_back("gradient_scale/skipped_steps",
                         static_cast<double>(scaler_.skipped() - stats_.skipped_before));
   }
-  run_folder_->add_epoch(trained_, std::move(values));
+  run_folder_->add(trained_, std::move(values));
+  run_folder_->draw();
 }
 
 }  // namespace train_resnet

@@ -8,7 +8,7 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
-#include "outputs.h"
+#include "run/output_files.h"
 #include "trainer.h"
 
 namespace train_resnet {
@@ -59,7 +59,7 @@ void Trainer::report_epoch(const TestResult& test) const {
                   test.top5 ? fmt::format("{:.6g}", *test.top5) : "", img_s, compute_img_s, stats_.seconds,
                   peak, skipped);
   try {
-    append_line(options_.log, kLogHeader, row);
+    examples::append_line(options_.log, kLogHeader, row);
   } catch (const IoError& error) {
     examples::complain("warning: --log {}; training goes on", error.what());
   }

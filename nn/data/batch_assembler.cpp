@@ -106,6 +106,11 @@ std::unique_ptr<BatchStaging> BatchAssembler::make_staging() const {
 }
 
 Batch BatchAssembler::finish(BatchTask& task) {
+  // On the CPU workers finish batches ahead, and the batch's own labels are on the host.
+  if (!options_.device.is_cpu()) {
+    const std::span<const int64_t> labels = task.staging->labels();
+    host_labels_.assign(labels.begin(), labels.end());
+  }
   Batch batch = task.staging->finish();
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(task.staging));

@@ -84,6 +84,8 @@ class BatchAssembler {
   /// The batch of a task whose upload is queued, on the current stream; the task is then used up. If it
   /// throws, it can be called again.
   Batch finish(BatchTask& task);
+  /// The labels of the batch that was finished last, which is for a GPU; for the thread that calls finish().
+  const std::vector<int64_t>& host_labels() const { return host_labels_; }
 
   int64_t damaged_samples() const { return damaged_count_; }
   const Dataset& dataset() const { return *dataset_; }
@@ -118,6 +120,7 @@ class BatchAssembler {
   const DataLoaderOptions options_;
   const TransformSplit split_;
   const int64_t num_classes_;  // 0: the data set names none, and labels are not checked
+  std::vector<int64_t> host_labels_;
 
   mutable std::mutex mutex_;  // guards what follows; nobody waits for a device while holding it
   std::vector<std::shared_ptr<KnownOrder>> orders_;  // of the last epochs asked for

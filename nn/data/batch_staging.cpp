@@ -175,6 +175,10 @@ Tensor BatchStaging::section(size_t offset, const Shape& shape, DType dtype) con
   return Tensor::over(device_block_.storage(), offset, {shape, dtype, device_});
 }
 
+std::span<const int64_t> BatchStaging::labels() const {
+  return {reinterpret_cast<const int64_t*>(host_bytes()), static_cast<size_t>(rows_)};
+}
+
 Batch BatchStaging::finish() {
   const NoGrad no_grad;
   const Stream stream = current_stream(device_);

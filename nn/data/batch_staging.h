@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,8 @@ class BatchStaging {
   /// The batch, made on the calling thread's current stream of the device, which waits for the copy; the host
   /// does not. If it throws, it can be called again.
   Batch finish();
+  /// The labels of a filled batch, until finish() ends it.
+  std::span<const int64_t> labels() const;
 
  protected:
   /// The work of begin_once(). Waits until the former batch has been copied away.

@@ -32,6 +32,7 @@ struct DataLoader::Impl {
   double wait_seconds = 0;
   WorkerBuffers own_buffers;
   const std::atomic<bool> never = false;
+  std::vector<int64_t> host_labels;
   std::unique_ptr<BatchWorkers> workers;  // null, or working from `position` on
 };
 
@@ -50,7 +51,13 @@ std::optional<Batch> DataLoader::next() {
   Batch batch = impl.assembler->options().workers == 0 ? impl.assemble_here() : impl.take_from_workers();
   impl.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++impl.position.batch;
+  impl.host_labels =
+      batch.labels.device().is_cpu() ? batch.labels.to_vector<int64_t>() : impl.assembler->host_labels();
   return batch;
+}
+
+const std::vector<int64_t>& DataLoader::host_labels() const {
+  return impl_->host_labels;
 }
 
 int64_t DataLoader::batches_per_epoch() const {

@@ -95,6 +95,10 @@ class DataLoader {
   /// stood, and another call tries again from there.
   std::optional<Batch> next();
 
+  /// The classes of the batch that next() gave last, where host code may read them without waiting for a
+  /// device.
+  const std::vector<int64_t>& host_labels() const;
+
   int64_t batches_per_epoch() const;
   /// The epoch that the loader is in, from 0; it ends when next() has told its end.
   int64_t epoch() const;

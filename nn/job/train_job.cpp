@@ -62,6 +62,13 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
                    const TrainJobOptions& options)
     : model_(model), function_(std::move(function)), optimizer_(optimizer), options_(options) {
   SINTER_CHECK(options.clip >= 0.0, "[train_job] expected a clip >= 0 but got {}", options.clip);
+  const bool leaves_some =
+      std::ranges::any_of(optimizer.groups(), [](const ParameterGroup& group) { return !group.clip; });
+  SINTER_CHECK(
+      options.clip == 0.0 || !leaves_some || options.scaler != nullptr ||
+          options.precision == DType::kFloat16,
+      "[train_job] a group of the optimiser is not to be clipped, which needs a scaler: give one with "
+      "{{.scales = false}}");
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
   const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step

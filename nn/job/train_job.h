@@ -27,7 +27,8 @@ struct TrainJobOptions {
   /// Turn images to this layout (passes/channels_last.cpp), whatever layout the model is written for. Inputs,
   /// results, parameters and files stay as they are.
   std::optional<Layout> layout = {};
-  /// Largest norm of all gradients together, as of clip_grad_norm; 0: no limit.
+  /// Largest norm of all gradients together, as of clip_grad_norm; 0: no limit. Groups of the optimiser whose
+  /// `clip` is false need a scaler.
   double clip = 0.0;
   /// Scales the loss and skips steps whose gradients are not finite, as GradScaler says. Not owned. A job of
   /// float16 that is given none has one of its own: TrainJob::scaler().

@@ -1,8 +1,8 @@
 // Residual networks for recognising faces, with InsightFace's names of parameters and buffers.
 //
 // Source: J. Deng et al., "ArcFace: Additive angular margin loss for deep face recognition", CVPR 2019,
-// section 3.1. Convolutions start from a normal distribution of deviation 0.1, the fully connected layer as
-// in PyTorch, all from default_generator().
+// section 3.1. Convolutions start from a normal distribution of deviation 0.1 (or another one), the fully
+// connected layer as in PyTorch, all from default_generator().
 #pragma once
 
 #include <vector>
@@ -23,8 +23,11 @@ struct IResNetOptions {
   int64_t dimensions = 512;  ///< of the embeddings
   Size2d image_size = 112;   ///< the fully connected layer is as large as this makes the last map
   int64_t in_channels = 3;
-  int64_t width = 64;                ///< channels of the stem and the first stage
-  double dropout = 0.0;              ///< before the fully connected layer
+  int64_t width = 64;    ///< channels of the stem and the first stage
+  double dropout = 0.0;  ///< before the fully connected layer
+  /// Of the normal distribution around 0 from which convolutions start; 0: from that of Conv2d, as in
+  /// PyTorch.
+  double deviation = 0.1;
   Layout layout = default_layout();  ///< of the input: (N, C, H, W) or (N, H, W, C)
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -18,6 +19,20 @@ Tensor scalar_of(const State& state, const std::string& name, DType dtype) {
                    found->second.rank() == 0,
                "[grad_scaler] expected a {} scalar '{}' in the state", dtype, name);
   return found->second;
+}
+
+/// The parameters of the groups that are clipped, or those of the others.
+std::vector<Parameter> parameters_by_clip(const Optimizer& optimizer, bool clip) {
+  std::vector<Parameter> found;
+  for (const ParameterGroup& group : optimizer.groups()) {
+    if (group.clip == clip) found.insert(found.end(), group.parameters.begin(), group.parameters.end());
+  }
+  return found;
+}
+
+bool has_gradient(const std::vector<Parameter>& parameters) {
+  return std::ranges::any_of(parameters,
+                             [](const Parameter& parameter) { return parameter.grad().defined(); });
 }
 
 /// Which parameters have a gradient that is not finite, in words. One after the other: this is for errors.
@@ -77,16 +92,32 @@ Tensor GradScaler::scale(const Tensor& loss) {
 void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options) {
   SINTER_CHECK(options.clip >= 0.0, "[grad_scaler] expected a clip >= 0 but got {}", options.clip);
   const NoGrad no_grad;
-  const Tensor norm = grad_norm(optimizer.parameters());
+  const std::vector<Parameter> clipped = parameters_by_clip(optimizer, true);
+  const std::vector<Parameter> others = parameters_by_clip(optimizer, false);
+  // Without two kinds of gradients one factor does for all.
+  const bool limits = options.clip > 0.0 && has_gradient(clipped);
+  const bool differ = limits && has_gradient(others);
+  const Tensor norm = grad_norm(differ ? clipped : optimizer.parameters());
   move_to(norm.device());
-  ops::LossScaleOptions update{.max_norm = options.clip, .growth = 1.0, .backoff = 1.0};
+  ops::LossScaleOptions update{
+      .max_norm = limits && !differ ? options.clip : 0.0, .growth = 1.0, .backoff = 1.0};
   if (options_.scales) {
     update.growth = options_.growth;
     update.backoff = options_.backoff;
     update.growth_interval = options_.growth_interval;
     update.min_scale = options_.min_scale;
   }
-  optimizer.step_with(learning_rate, [&] { return ops::loss_scale(norm, {scale_, counts_}, update); });
+  optimizer.step_with(learning_rate, [&] {
+    if (!differ) {
+      const Tensor factor = ops::loss_scale(norm, {scale_, counts_}, update);
+      return Optimizer::Factors{factor, factor};
+    }
+    // The sum is finite if both norms are. What takes the scale out, or is NaN, goes for all; the limit is
+    // that of the clipped gradients without their scale.
+    const Tensor unscale = ops::loss_scale(ops::add(norm, grad_norm(others)), {scale_, counts_}, update);
+    const Tensor unscaled = ops::mul(norm, ops::cast(unscale, DType::kFloat64));
+    return Optimizer::Factors{ops::mul(unscale, ops::clip_factor(unscaled, options.clip)), unscale};
+  });
 }
 
 void GradScaler::check(const Optimizer& optimizer) const {

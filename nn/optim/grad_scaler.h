@@ -20,7 +20,9 @@ struct GradScalerOptions {
 };
 
 struct ScaledStepOptions {
-  double clip = 0.0;  ///< largest norm of all gradients together, as clip_grad_norm; 0: no limit
+  /// Largest norm of all gradients together, as clip_grad_norm, but for groups whose `clip` is false; 0: no
+  /// limit.
+  double clip = 0.0;
 };
 
 /// Multiplies the loss, so that gradients do not vanish below float16's smallest number, and takes the factor

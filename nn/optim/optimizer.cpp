@@ -202,10 +202,10 @@ std::vector<std::pair<std::string, Tensor>> Optimizer::tensors() const {
 }
 
 void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
-  step_with(learning_rate, [&] { return gradient_factor; });
+  step_with(learning_rate, [&] { return Factors{gradient_factor, gradient_factor}; });
 }
 
-void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& make_factor) {
+void Optimizer::step_with(double learning_rate, const std::function<Factors()>& make_factors) {
   check_learning_rate(learning_rate);
   const NoGrad no_grad;
   // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
@@ -213,6 +213,7 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
   struct Update {
     std::vector<Slot*> slots;
     UpdateOptions options;
+    bool clip = true;
   };
   std::vector<Update> updates;
   std::optional<Device> device;
@@ -232,7 +233,8 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
     updates.push_back({std::move(slots),
                        {.learning_rate = rate_on_device(groups_[g].lr_scale, learning_rate, *device),
                         .weight_decay = groups_[g].weight_decay.value_or(weight_decay_),
-                        .gradient_factor = {}}});
+                        .gradient_factor = {}},
+                       groups_[g].clip});
   }
   if (!device) return;
   place_counts(*device);
@@ -241,10 +243,10 @@ void Optimizer::step_with(double learning_rate, const std::function<Tensor()>& m
   if (CallTracer* const tracer = call_tracer()) {
     for (const auto& [name, tensor] : this->tensors()) tracer->keep(tensor, name);
   }
-  const Tensor factor = make_factor();
-  ops::advance_steps(counts_, mask_tensor_, factor);
-  for (auto& [slots, options] : updates) {
-    options.gradient_factor = factor;
+  const Factors factors = make_factors();
+  ops::advance_steps(counts_, mask_tensor_, factors.clipped);
+  for (auto& [slots, options, clip] : updates) {
+    options.gradient_factor = clip ? factors.clipped : factors.others;
     update(slots, options);
   }
 }

@@ -18,6 +18,8 @@ struct ParameterGroup {
   std::vector<Parameter> parameters;
   double lr_scale = 1.0;                    ///< multiplies the learning rate that step() is given
   std::optional<double> weight_decay = {};  ///< the optimiser's own if not given
+  /// Whether a GradScaler's or a job's `clip` counts these gradients and limits them, or leaves them alone.
+  bool clip = true;
 };
 
 /// The groups for weight decay on filters and matrices only; see split_decay.
@@ -103,7 +105,11 @@ class Optimizer {
 
   /// step() with a factor that is asked for when nothing is left to refuse, so that what making it changes (a
   /// scaler's state) changes only with the step.
-  void step_with(double learning_rate, const std::function<Tensor()>& make_factor);
+  struct Factors {
+    Tensor clipped;      // for the groups that are clipped
+    Tensor others = {};  // for the rest, if there is one
+  };
+  void step_with(double learning_rate, const std::function<Factors()>& make_factors);
   void check_groups() const;
   void prepare(Slot& slot);
   void set_counts(const Tensor& counts);

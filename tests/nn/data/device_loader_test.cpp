@@ -231,7 +231,12 @@ TEST_F(CudaLoader, GivesTheBatchesOfTheCpu) {
           DataLoader gpu(std::make_shared<Pictures>(20, 3, test.one_size), options);
           // All batches of two epochs are kept, so that one which is overwritten later is found out.
           std::vector<std::optional<Batch>> got;
-          for (int i = 0; i < 10; ++i) got.push_back(gpu.next());
+          for (int i = 0; i < 10; ++i) {
+            got.push_back(gpu.next());
+            if (got.back()) {
+              EXPECT_EQ(gpu.host_labels(), got.back()->labels.to_vector<int64_t>());
+            }
+          }
           for (const std::optional<Batch>& batch : got) {
             const std::optional<Batch> expected = cpu.next();
             ASSERT_EQ(batch.has_value(), expected.has_value());

@@ -3,14 +3,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <sinter/nn/log/run_log.h>
 #include <sinter/nn/metrics/metrics.h>
 
-namespace train_resnet {
+namespace sinter::examples {
 
 /// Sums since the beginning of an epoch.
 struct StepSums {
@@ -23,17 +23,19 @@ struct StepSums {
 /// the host, some steps later, so that no step waits for it.
 class StepLog {
  public:
-  /// Of the epoch whose sums so far are these; a record at every step that `every` > 0 divides. `log` must
-  /// live as long.
-  StepLog(sinter::nn::RunLog& log, int64_t every, const StepSums& sums, const sinter::nn::DeviceMean& loss);
+  /// Takes the values of a record: train/loss, train/learning_rate, train/images_per_second and
+  /// train/data_wait_share.
+  using Sink = std::function<void(int64_t step, std::vector<std::pair<std::string, double>> values)>;
+
+  /// Of the epoch whose sums so far are these; a record at every step that `every` > 0 divides.
+  StepLog(Sink sink, int64_t every, const StepSums& sums, const nn::DeviceMean& loss);
   /// Where training ends by an error, what led to it is logged too.
   ~StepLog();
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
 
   /// Call it after each step, `step` being how many the run has done.
-  void after_step(int64_t step, double learning_rate, const StepSums& sums,
-                  const sinter::nn::DeviceMean& loss);
+  void after_step(int64_t step, double learning_rate, const StepSums& sums, const nn::DeviceMean& loss);
   /// Logs what has not arrived yet; waits for the device.
   void finish();
 
@@ -41,18 +43,18 @@ class StepLog {
   struct Waiting {
     int64_t step = 0;
     std::vector<std::pair<std::string, double>> values;
-    sinter::nn::DeviceMean::Snapshot loss;
+    nn::DeviceMean::Snapshot loss;
   };
 
   void write(Waiting& record);
 
-  sinter::nn::RunLog& log_;
+  Sink sink_;
   int64_t every_;
-  StepSums sums_;                                // at the last record
-  sinter::nn::DeviceMean::Snapshot first_loss_;  // where the epoch goes on
-  sinter::nn::DeviceMean::Totals loss_;          // at the last record that was written
+  StepSums sums_;                        // at the last record
+  nn::DeviceMean::Snapshot first_loss_;  // where the epoch goes on
+  nn::DeviceMean::Totals loss_;          // at the last record that was written
   bool has_first_ = false;
   std::deque<Waiting> waiting_;
 };
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

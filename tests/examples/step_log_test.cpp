@@ -1,24 +1,33 @@
 // What is logged between the ends of epochs: means over the steps in between, each once.
+#include "run/step_log.h"
+
 #include <cmath>
 
 #include <gtest/gtest.h>
 
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/log/run_log.h>
 #include <sinter/nn/log/scalars.h>
 
 #include "common/temporary_folder.h"
-#include "train_resnet/step_log.h"
 
 namespace {
 
 using namespace sinter;
+using examples::StepLog;
+using examples::StepSums;
 using sinter::testing::TemporaryFolder;
-using train_resnet::StepLog;
-using train_resnet::StepSums;
 
 std::vector<nn::ScalarRecord> logged(nn::RunLog& log) {
   log.flush();
   return nn::read_scalars(log.folder() / nn::RunLog::kJsonName);
+}
+
+/// The log takes all.
+StepLog::Sink into(nn::RunLog& log) {
+  return [&log](int64_t step, std::vector<std::pair<std::string, double>> values) {
+    log.scalars(step, std::move(values));
+  };
 }
 
 TEST(StepLog, LogsMeansSinceTheLastRecord) {
@@ -27,7 +36,7 @@ TEST(StepLog, LogsMeansSinceTheLastRecord) {
   nn::DeviceMean loss;
   loss.add(Tensor::scalar(100.0f), 10);  // of the part of the epoch before a resume
   StepSums sums{.images = 10, .seconds = 5.0, .wait_seconds = 5.0};
-  StepLog steps(log, 2, sums, loss);
+  StepLog steps(into(log), 2, sums, loss);
   for (int64_t step = 1; step <= 5; ++step) {
     loss.add(Tensor::scalar(static_cast<float>(step)), 10);
     sums.images += 10;
@@ -54,7 +63,7 @@ TEST(StepLog, StepsWithoutAFiniteLossHaveNone) {
   const TemporaryFolder folder;
   nn::RunLog log(folder.path(), {.tensorboard = false});
   nn::DeviceMean loss;
-  StepLog steps(log, 1, {}, loss);
+  StepLog steps(into(log), 1, {}, loss);
   for (const float value : {1.0f, static_cast<float>(INFINITY), 3.0f}) {
     loss.add(Tensor::scalar(value));
     steps.after_step(loss.read().values, 0.1, {}, loss);
@@ -72,7 +81,7 @@ TEST(StepLog, WhatLedToAnErrorIsLogged) {
   nn::RunLog log(folder.path(), {.tensorboard = false});
   nn::DeviceMean loss;
   {
-    StepLog steps(log, 1, {}, loss);
+    StepLog steps(into(log), 1, {}, loss);
     loss.add(Tensor::scalar(1.0f));
     steps.after_step(1, 0.1, {}, loss);
     EXPECT_TRUE(logged(log).empty()) << "read from the device only when it has arrived";

@@ -1,6 +1,6 @@
-#include "step_timer.h"
+#include "run/step_timer.h"
 
-namespace train_resnet {
+namespace sinter::examples {
 namespace {
 
 // Steps that may be unread: reading one waits for it, and each holds two of the vendor's events. More than a
@@ -10,7 +10,7 @@ constexpr size_t kMostUnread = 2048;
 }  // namespace
 
 StepTimer::Mark StepTimer::mark() const {
-  return sinter::backend_of(device_).mark_time(sinter::current_stream(device_));
+  return backend_of(device_).mark_time(current_stream(device_));
 }
 
 void StepTimer::begin() {
@@ -19,7 +19,7 @@ void StepTimer::begin() {
 
 void StepTimer::end() {
   unread_.emplace_back(std::move(begun_), mark());
-  last_ = sinter::Event(sinter::current_stream(device_));
+  last_ = Event(current_stream(device_));
   if (unread_.size() > kMostUnread) read(kMostUnread / 2);
 }
 
@@ -35,4 +35,4 @@ void StepTimer::read(size_t keep) {
   }
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

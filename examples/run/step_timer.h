@@ -8,14 +8,14 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/event.h>
 
-namespace train_resnet {
+namespace sinter::examples {
 
 /// Adds up the time from begin() to end() as the device's stream passes these points: work that is queued on
 /// a GPU counts when it runs, whenever the host had queued it. A gap in which the device has nothing to do,
 /// since no batch was there, lies between end() and the next begin().
 class StepTimer {
  public:
-  explicit StepTimer(sinter::Device device) : device_(device) {}
+  explicit StepTimer(Device device) : device_(device) {}
 
   void begin();
   void end();
@@ -27,16 +27,16 @@ class StepTimer {
   double take_seconds();
 
  private:
-  using Mark = std::unique_ptr<sinter::TimeMark>;
+  using Mark = std::unique_ptr<TimeMark>;
 
   Mark mark() const;
   void read(size_t keep);
 
-  sinter::Device device_;
+  Device device_;
   Mark begun_;
-  sinter::Event last_;  // the end of the last step
+  Event last_;  // the end of the last step
   std::deque<std::pair<Mark, Mark>> unread_;
   double seconds_ = 0.0;
 };
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

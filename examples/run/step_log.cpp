@@ -1,11 +1,11 @@
-#include "step_log.h"
+#include "run/step_log.h"
 
 #include <algorithm>
 #include <exception>
 
-namespace train_resnet {
+namespace sinter::examples {
 
-using sinter::nn::DeviceMean;
+using nn::DeviceMean;
 
 namespace {
 
@@ -19,8 +19,8 @@ double mean_between(const DeviceMean::Totals& before, const DeviceMean::Totals& 
 
 }  // namespace
 
-StepLog::StepLog(sinter::nn::RunLog& log, int64_t every, const StepSums& sums, const DeviceMean& loss)
-    : log_(log), every_(every), sums_(sums), first_loss_(loss.snapshot()) {}
+StepLog::StepLog(Sink sink, int64_t every, const StepSums& sums, const DeviceMean& loss)
+    : sink_(std::move(sink)), every_(every), sums_(sums), first_loss_(loss.snapshot()) {}
 
 StepLog::~StepLog() {
   try {
@@ -58,7 +58,7 @@ void StepLog::write(Waiting& record) {
   const DeviceMean::Totals now = record.loss.read();
   record.values.front().second = mean_between(loss_, now);
   loss_ = now;
-  log_.scalars(record.step, std::move(record.values));
+  sink_(record.step, std::move(record.values));
 }
 
-}  // namespace train_resnet
+}  // namespace sinter::examples

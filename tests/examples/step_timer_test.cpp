@@ -1,6 +1,8 @@
 // The time that a device spends on steps, apart from what lies between them and from when the host queued
 // them.
 
+#include "run/step_timer.h"
+
 #include <chrono>
 #include <thread>
 
@@ -9,12 +11,10 @@
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/ops/matmul/matmul.h>
 
-#include "train_resnet/step_timer.h"
-
 namespace {
 
 using namespace sinter;
-using train_resnet::StepTimer;
+using examples::StepTimer;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,0 +1,34 @@
+// What the command lines of trainers share: checks of values, and words for mistakes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace sinter::examples {
+
+/// A finite number from `low` to `high`; CLI11's own Range lets NaN pass.
+CLI::Validator number(double low, double high);
+/// A whole number from `low` to `high`.
+CLI::Validator whole(uint64_t low, uint64_t high);
+/// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
+CLI::Validator name();
+
+constexpr uint64_t kMany = 1'000'000'000'000'000;  ///< steps and the like
+
+/// Reads the command line. For --help, --version and mistakes it prints what there is to say, an option that
+/// was perhaps meant included, and gives the exit code: 0, or 2 for a mistake. `given` gets the options that
+/// stood there, as "--lr".
+std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::string>& given);
+
+/// Reads words such as "--lr=0.1". Throws InvalidArgument for a word that the command line would not take.
+void apply(CLI::App& app, const std::vector<std::string>& words);
+
+/// Tells a mistake, and gives its exit code.
+int refuse(const std::string& program, const std::string& mistake);
+
+}  // namespace sinter::examples

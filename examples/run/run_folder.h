@@ -1,0 +1,80 @@
+// The folder in which a run tells of itself: run.json says what it is, scalars.jsonl and a file for
+// TensorBoard how it goes, curves.svg shows it, report.json says what came out.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <sinter/nn/log/run_log.h>
+
+namespace sinter::examples {
+
+/// Names and values of a record.
+using Scalars = std::vector<std::pair<std::string, double>>;
+
+/// A chart of curves.svg: for each curve a name and the tag of its values.
+struct ChartPlan {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> curves;
+  bool percent = false;
+};
+
+/// What a run is, and what its pictures show.
+struct RunPlan {
+  std::filesystem::path folder;
+  const nlohmann::ordered_json& description;  ///< run.json, without its starts
+  std::vector<std::string> words;             ///< the command line
+  /// The tag whose value is where a record stands from left to right; those without it are in no chart.
+  /// Empty: the step.
+  std::string x_tag;
+  std::string x_label;
+  std::vector<ChartPlan> charts;
+};
+
+/// Where a run goes on.
+struct LogPlace {
+  int64_t steps = 0;          // that were taken
+  bool test_follows = false;  // an epoch ends there, whose values are logged again
+};
+
+class RunFolder {
+ public:
+  /// Throws Error that names the option unless everything can be written to the folder, and it holds no other
+  /// run's log.
+  static void check(const char* option, const std::filesystem::path& folder, bool resume);
+
+  /// Begins the log, or goes on with it at a place. Throws IoError.
+  RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place);
+
+  /// Logs values after so many steps.
+  void add(int64_t step, Scalars values);
+  /// Draws curves.svg anew. What cannot be written is a warning.
+  void draw() const;
+
+  /// Writes what was logged so far, as before a checkpoint: a run that is killed and goes on from there would
+  /// lack it.
+  void flush();
+
+  /// Writes report.json and what is left of the log. Throws IoError.
+  void finish(const std::string& report);
+
+ private:
+  using Points = std::vector<std::pair<double, double>>;
+
+  void write_description(const RunPlan& plan, int64_t step) const;
+  void keep(int64_t step, const Scalars& values);
+
+  std::filesystem::path folder_;
+  std::string x_tag_, x_label_;
+  std::vector<ChartPlan> charts_;
+  std::vector<std::vector<Points>> points_;  // by chart and curve
+  std::unique_ptr<nn::RunLog> log_;
+};
+
+}  // namespace sinter::examples

@@ -1,0 +1,37 @@
+// The faces that are trained on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <sinter/nn/data/data_loader.h>
+
+#include "options.h"
+
+namespace train_insightface {
+
+struct TrainingData {
+  std::shared_ptr<const sinter::nn::data::Dataset> faces;
+  std::string name, kind;
+};
+
+/// Opens --data, or makes up --synthetic. Throws Error that names the option to change.
+TrainingData open_training_data(const Options& options);
+
+/// Made-up identities, ten images each: each identity is a smooth random picture, each image of it the same
+/// under another light and with noise. Nothing is stored; image i is always the same.
+std::shared_ptr<const sinter::nn::data::Dataset> synthetic_faces(int64_t identities, int64_t size);
+
+/// The same images, those of another size resized to `size` pixels a side. Images of very different sizes may
+/// stand in one set: each is looked at when it is read.
+std::shared_ptr<const sinter::nn::data::Dataset> resized(
+    std::shared_ptr<const sinter::nn::data::Dataset> faces, int64_t size);
+
+/// How images become batches, with values in [-1, 1].
+sinter::nn::data::DataLoaderOptions loader_options(const Options& options, sinter::Device device,
+                                                   const sinter::nn::data::Dataset& faces);
+/// The same with what training adds: another order every epoch, whole batches, mirrored images.
+sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options, sinter::Device device,
+                                                         const sinter::nn::data::Dataset& faces);
+
+}  // namespace train_insightface

@@ -1,0 +1,48 @@
+// Embeddings of whole data sets: the sum of an image's and its mirror image's, of length one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/data/dataset.h>
+#include <sinter/nn/models/iresnet.h>
+
+#include "options.h"
+
+namespace train_insightface {
+
+struct Embeddings {
+  int64_t dims = 0;
+  std::vector<float> values;  // a row per image, of length one
+  double mean_norm = 0.0;  // XNorm: of what the network gives, mirror images too, before it is made that long
+
+  int64_t count() const { return dims == 0 ? 0 : static_cast<int64_t>(values.size()) / dims; }
+  const float* row(int64_t index) const { return values.data() + index * dims; }
+};
+
+/// The squared L2 distance of two rows.
+double squared_distance(const Embeddings& embeddings, int64_t first, int64_t second);
+
+/// Resizes images and puts the backbone into evaluation mode meanwhile. None if stop_signal() is set before
+/// the end.
+std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Options& options,
+                                sinter::Device device,
+                                const std::shared_ptr<const sinter::nn::data::Dataset>& faces);
+
+/// The images of a folder and of those in it, sorted by their paths below it, which `paths` gets. Throws
+/// Error that names the option if there is none.
+std::shared_ptr<const sinter::nn::data::Dataset> open_image_tree(const char* option,
+                                                                 const std::filesystem::path& folder,
+                                                                 std::vector<std::string>& paths);
+
+/// Writes lines of path and numbers if `file` ends in .csv, else safetensors: "embeddings", and the paths,
+/// one a line, as metadata "paths".
+void write_embeddings(const std::filesystem::path& file, const Embeddings& embeddings,
+                      const std::vector<std::string>& paths);
+
+}  // namespace train_insightface

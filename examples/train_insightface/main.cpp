@@ -1,0 +1,236 @@
+// train_insightface: trains a network that tells faces apart, as InsightFace does.
+//
+//   train_insightface --data faces --verify faces/lfw.bin --checkpoints run1   # train.rec, train.idx,
+//   property train_insightface --data people/train --verify people/others               # folders of people
+//   train_insightface --synthetic 10572 --max-steps 200                        # how fast is it?
+//   train_insightface --checkpoints run1 --resume                              # goes on, bit for bit
+//   train_insightface --evaluate --load-weights run1/best.safetensors --verify agedb_30.bin
+//   train_insightface --embed photos --output photos.csv --load-weights run1/best.safetensors
+//
+// The data flows: data.cpp gives batches of faces, model.cpp the network that turns them into embeddings and
+// the centres that these are held against, trainer.cpp repeats steps, verifier.cpp tells how good the
+// embeddings are.
+
+#include <filesystem>
+#include <optional>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/core/runtime/settings.h>
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+
+#include "common/console.h"
+#include "common/stop.h"
+#include "data.h"
+#include "embedder.h"
+#include "model.h"
+#include "options.h"
+#include "run/output_files.h"
+#include "run/program.h"
+#include "trainer.h"
+#include "verifier.h"
+
+namespace {
+
+using namespace train_insightface;
+namespace examples = sinter::examples;
+namespace fs = std::filesystem;
+using examples::say;
+using examples::stop_signal;
+using sinter::Error;
+using sinter::nn::LoadedCheckpoint;
+
+/// Throws Error that names the option unless everything that the options ask for can be written. What it
+/// gives keeps other processes from training in the same folder of checkpoints.
+std::optional<examples::FolderLock> check_outputs(const Options& options) {
+  if (!options.save_weights.empty()) examples::check_file("--save-weights", options.save_weights);
+  if (!options.report.empty()) examples::check_file("--report", options.report);
+  if (!options.output.empty()) examples::check_file("--output", options.output);
+  if (!options.trains()) return std::nullopt;
+  if (!options.checkpoints.empty()) examples::check_checkpoints(options.checkpoints, options.resume);
+  if (!options.log_folder().empty())
+    examples::RunFolder::check(options.log_option(), options.log_folder(), options.resume);
+  if (options.checkpoints.empty()) return std::nullopt;
+  return std::optional<examples::FolderLock>(std::in_place, "--checkpoints", options.checkpoints);
+}
+
+/// Throws Error that names the option unless the disks have room for what a run will write.
+void check_room(const Options& options, const Trainer& trainer) {
+  const auto backbone = sizeof(float) * static_cast<uint64_t>(trainer.backbone().parameter_count());
+  const auto centres = sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * options.dims);
+  const uint64_t copies = options.momentum > 0 ? 2 : 1;
+  examples::check_room("--save-weights", options.save_weights, fs::path(options.save_weights).parent_path(),
+                       backbone);
+  if (trainer.epochs_left() > 0)
+    examples::check_room("--checkpoints", options.checkpoints, options.checkpoints,
+                         copies * (backbone + centres));
+}
+
+/// The paths of a checkpoint's value, one a line.
+std::vector<std::string> paths_of(const LoadedCheckpoint& checkpoint, const char* name) {
+  std::vector<std::string> paths;
+  if (!checkpoint.data.values.contains(name)) return paths;
+  const std::string text = checkpoint.data.value<std::string>(name);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    paths.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return paths;
+}
+
+/// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
+std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
+  if (!options.resume) return std::nullopt;
+  auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
+  if (checkpoint) {
+    adopt(examples::read_recipe(checkpoint->data), options);
+    if (!options.is_given("--data") && !options.is_given("--synthetic")) {
+      options.synthetic = checkpoint->data.value<int64_t>("synthetic");
+      if (const auto paths = paths_of(*checkpoint, "data"); !paths.empty()) options.data = paths.front();
+    }
+    if (!options.is_given("--verify")) options.verify = paths_of(*checkpoint, "verify");
+    return checkpoint;
+  }
+  if (!options.trains() && options.load_weights.empty())
+    throw Error(fmt::format("there is no checkpoint in {}", options.checkpoints));
+  if (options.trains() && options.data.empty() && options.synthetic == 0)
+    throw Error(fmt::format("there is no checkpoint in {}; to begin a run there: --data <path>",
+                            options.checkpoints));
+  if (options.trains()) say("no checkpoint yet in {}\n", options.checkpoints);
+  return std::nullopt;
+}
+
+/// Refuses a run that would go on with another recipe without being told to.
+void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
+  const Recipe before = examples::read_recipe(checkpoint.data), now = recipe_of(options);
+  for (const char* option : {"--backbone", "--dims", "--image-size"}) {
+    if (before.at(option) != now.at(option))
+      throw Error(fmt::format("{} has {} {}; it cannot go on with {}", checkpoint.folder.string(), option,
+                              before.at(option), now.at(option)));
+  }
+  examples::check_changes(examples::changes(before, now, true), options.change_recipe, options.checkpoints);
+}
+
+void describe_run(const Options& options, const TrainingData& data, const std::vector<FacePairs>& pairs,
+                  sinter::Device device) {
+  say("{} ({}): {} images of {} identities\n{}\n{}", data.name, data.kind, data.faces->size(),
+      data.faces->num_classes(), sinter::backend_of(device).describe(device.index), describe(options));
+  for (const FacePairs& faces : pairs)
+    say("  {:<8} {}: {} pairs of {} images\n", "verify", faces.name, faces.pairs.size(),
+        faces.images->size());
+}
+
+/// Writes and tells what came of the run, complete or not. Gives the exit code.
+int finish(const Options& options, Trainer& trainer, bool complete) {
+  examples::Ending ending;
+  if (!options.save_weights.empty()) {
+    ending.attempt([&] {
+      sinter::nn::write_safetensors(options.save_weights, trainer.backbone().state());
+      say("weights written to {}\n", options.save_weights);
+    });
+  }
+  const std::string report = trainer.report(complete);
+  if (!options.report.empty()) ending.attempt([&] { examples::write_text(options.report, report); });
+  if (examples::RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
+  if (!trainer.save_failure().empty())
+    ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  if (complete && trainer.best().accuracy >= 0) {
+    say("\nbest verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
+        trainer.best().step);
+  } else if (!complete) {
+    say("stopped{}\n",
+        options.checkpoints.empty() ? "; without --checkpoints it cannot go on" : "; go on with --resume");
+  }
+  if (ending.failed()) return 1;
+  return !complete && stop_signal() != 0 ? 128 + stop_signal() : 0;
+}
+
+int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
+  std::optional<sinter::nn::State> start;
+  if (!options.load_weights.empty()) start = read_weights(options.load_weights, options);
+  const TrainingData data = open_training_data(options);
+  const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
+  if (checkpoint) check_recipe(options, *checkpoint);
+  describe_run(options, data, pairs, device);
+  Trainer trainer(options, device, data, pairs, start);
+  say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
+      static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
+      static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
+  if (checkpoint) trainer.restore(*checkpoint);
+  check_room(options, trainer);
+  examples::catch_stop_signals();
+  return finish(options, trainer, trainer.train());
+}
+
+/// A backbone with the weights of a checkpoint or of --load-weights, on the device.
+sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
+                                     const std::optional<LoadedCheckpoint>& checkpoint) {
+  sinter::nn::State state =
+      checkpoint ? checkpoint->data.part("backbone") : read_weights(options.load_weights, options);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  backbone.load_state(state);
+  sinter::settings::set_allow_tf32(*options.precision == "tf32");
+  backbone.to(device);
+  if (is_half(compute_dtype(options))) backbone.to_mixed(compute_dtype(options));
+  return backbone;
+}
+
+int evaluate(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
+  const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+  if (options.verify.empty()) throw Error("--evaluate needs pairs: --verify <path>");
+  examples::catch_stop_signals();
+  std::vector<VerifiedSet> results;
+  for (const FacePairs& faces : open_all_pairs(options.verify)) {
+    std::optional<VerifiedSet> result = verify(faces, backbone, options, device);
+    if (!result) return 128 + stop_signal();
+    say("{}\n", to_string(*result));
+    results.push_back(std::move(*result));
+  }
+  if (!options.report.empty())
+    examples::write_text(options.report, nlohmann::ordered_json{{"verify", to_json(results)}}.dump(2) + "\n");
+  return 0;
+}
+
+int write_embeddings(Options& options, sinter::Device device,
+                     const std::optional<LoadedCheckpoint>& checkpoint) {
+  std::vector<std::string> paths;
+  const auto images = open_image_tree("--embed", options.embed, paths);
+  const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+  examples::catch_stop_signals();
+  const std::optional<Embeddings> embeddings = embed(backbone, options, device, images);
+  if (!embeddings) return 128 + stop_signal();
+  write_embeddings(options.output, *embeddings, paths);
+  say("{} embeddings of {} dimensions written to {}\n", embeddings->count(), embeddings->dims,
+      options.output);
+  return 0;
+}
+
+int run(Options options) {
+  sinter::log::level();  // warns of a SINTER_LOG that is no level
+  const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
+  const std::optional<examples::FolderLock> lock = check_outputs(options);
+  if (options.threads > 0) sinter::set_num_threads(options.threads);
+  sinter::manual_seed(options.seed);
+  const sinter::Device device = examples::choose_device(options.device);
+  complete(options, device);
+  if (options.evaluate) return evaluate(options, device, checkpoint);
+  if (!options.embed.empty()) return write_embeddings(options, device, checkpoint);
+  return train(options, device, checkpoint);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run_program([&] {
+    Options options;
+    if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
+    examples::ignore_write_signals(options.leaves_files());
+    return run(options);
+  });
+}

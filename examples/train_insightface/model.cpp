@@ -1,0 +1,125 @@
+#include "model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include <sinter/nn/checkpoint/safetensors.h>
+
+namespace train_insightface {
+
+using namespace sinter;
+
+namespace {
+
+struct Backbone {
+  const char* name;
+  nn::IResNet (*make)(const nn::IResNetOptions&);
+  std::array<size_t, 4> blocks;
+};
+
+constexpr Backbone kBackbones[] = {{"iresnet18", nn::iresnet18, {2, 2, 2, 2}},
+                                   {"iresnet34", nn::iresnet34, {3, 4, 6, 3}},
+                                   {"iresnet50", nn::iresnet50, {3, 4, 14, 3}},
+                                   {"iresnet100", nn::iresnet100, {3, 13, 30, 3}},
+                                   {"iresnet200", nn::iresnet200, {6, 26, 60, 6}}};
+
+nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
+  return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .rising = *options.warmup};
+}
+
+/// How many blocks each of the four stages has, by the names of a state.
+std::array<size_t, 4> count_blocks(const nn::State& state) {
+  std::array<std::set<std::string>, 4> blocks;
+  for (const auto& [name, value] : state) {
+    if (!name.starts_with("layer") || name.size() < 8 || name[5] < '1' || name[5] > '4') continue;
+    blocks[static_cast<size_t>(name[5] - '1')].insert(name.substr(7, name.find('.', 7) - 7));
+  }
+  std::array<size_t, 4> counts{};
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = blocks[i].size();
+  return counts;
+}
+
+}  // namespace
+
+nn::IResNet make_backbone(const Options& options) {
+  const auto found =
+      std::ranges::find(kBackbones, options.backbone, [](const Backbone& b) { return std::string(b.name); });
+  const nn::IResNet backbone = found->make({.dimensions = options.dims,
+                                            .image_size = options.image_size,
+                                            .dropout = options.dropout,
+                                            .deviation = options.init == "pytorch" ? 0.0 : 0.1,
+                                            .layout = *options.layout});
+  if (options.train_features_weight) backbone.features.weight.tensor().set_requires_grad(true);
+  return backbone;
+}
+
+nn::PartialFc make_centres(const Options& options, int64_t classes) {
+  return nn::PartialFc(options.dims, classes,
+                       {.head = {.margin = *margin_of(options)},
+                        .sample_rate = options.sample_rate,
+                        .least_classes = options.batch,
+                        .seed = options.seed});
+}
+
+std::vector<nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model) {
+  std::vector<nn::ParameterGroup> groups;
+  const auto add = [&](const std::vector<nn::Parameter>& parameters, bool clip) {
+    std::vector<nn::ParameterGroup> parts = options.decay_norms
+                                                ? std::vector<nn::ParameterGroup>{{.parameters = parameters}}
+                                                : nn::decay_groups(parameters);
+    for (nn::ParameterGroup& part : parts) {
+      part.clip = clip;
+      groups.push_back(std::move(part));
+    }
+  };
+  add(nn::with_prefix("backbone.", model.backbone.parameters()), true);
+  add(nn::with_prefix("head.", model.head.parameters()), options.clip_of == "all");
+  return groups;
+}
+
+nn::Sgd make_optimizer(const Options& options, const FaceModel& model) {
+  return nn::Sgd(parameter_groups(options, model),
+                 {.momentum = options.momentum, .weight_decay = options.weight_decay});
+}
+
+nn::Schedule make_schedule(const Options& options, int64_t steps) {
+  const double lr = options.lr;
+  if (options.schedule == "one-cycle") return one_cycle(options, steps);
+  const auto warmup = static_cast<int64_t>(std::llround(*options.warmup * static_cast<double>(steps)));
+  if (options.schedule == "constant") return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
+  return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = std::max<int64_t>(steps - warmup, 1)},
+                    warmup};
+}
+
+void set_momentum(const Options& options, int64_t steps, int64_t step, nn::Sgd& optimizer) {
+  if (options.cycle_momentum && options.schedule == "one-cycle")
+    optimizer.set_momentum(one_cycle(options, steps).momentum(step));
+}
+
+nn::State read_weights(const std::filesystem::path& path, Options& options) {
+  nn::State state = nn::read_safetensors(path).tensors;
+  const bool is_parallel =
+      std::ranges::all_of(state, [](const auto& entry) { return entry.first.starts_with("module."); });
+  if (is_parallel && !state.empty()) state = nn::without_prefix("module.", state);
+  const auto counts = count_blocks(state);
+  const auto found = std::ranges::find(kBackbones, counts, &Backbone::blocks);
+  if (found != std::end(kBackbones) && !options.is_given("--backbone")) options.backbone = found->name;
+  const auto fc = state.find("fc.weight");
+  if (fc == state.end() || fc->second.rank() != 2) return state;
+  if (!options.is_given("--dims")) options.dims = fc->second.size(0);
+  // 512 maps of a sixteenth of the image's side.
+  const auto side =
+      static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(fc->second.size(1)) / 512.0)));
+  if (!options.is_given("--image-size") && side * side * 512 == fc->second.size(1) &&
+      (options.image_size + 15) / 16 != side)
+    options.image_size = side * 16;
+  return state;
+}
+
+}  // namespace train_insightface

@@ -1,0 +1,47 @@
+// What trains, as the options say: backbone, centres, optimiser, schedule.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include <sinter/nn/loss/partial_fc.h>
+#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/schedule/schedule.h>
+
+#include "options.h"
+
+namespace train_insightface {
+
+/// The loss of images (N, ...) and labels (N), which are rows of the head.
+struct FaceModel : sinter::nn::ModuleOf<sinter::Tensor(const sinter::Tensor&, const sinter::Tensor&)> {
+  FaceModel(const sinter::nn::IResNet& trunk, const sinter::nn::MarginHead& classes)
+      : backbone(child("backbone", trunk)), head(child("head", classes)) {}
+  sinter::Tensor forward(const sinter::Tensor& images, const sinter::Tensor& labels) const override {
+    return head(backbone(images), labels);
+  }
+
+  sinter::nn::IResNet backbone;
+  sinter::nn::MarginHead head;
+};
+
+/// A backbone with fresh weights, on the CPU.
+sinter::nn::IResNet make_backbone(const Options& options);
+/// Fresh centres, on the CPU.
+sinter::nn::PartialFc make_centres(const Options& options, int64_t classes);
+
+/// The weights of backbone and head, in groups by what --clip-of and --no-decay-norms set apart.
+std::vector<sinter::nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model);
+sinter::nn::Sgd make_optimizer(const Options& options, const FaceModel& model);
+
+/// The learning rate over `steps` steps.
+sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
+/// Sets the momentum of a step, if the options move it.
+void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::Sgd& optimizer);
+
+/// Reads a backbone's weights. Wherever the command line does not say which backbone it is, how many
+/// dimensions an embedding has, and how large images are, the file does.
+sinter::nn::State read_weights(const std::filesystem::path& path, Options& options);
+
+}  // namespace train_insightface

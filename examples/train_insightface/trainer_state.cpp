@@ -1,0 +1,176 @@
+// How a run is saved, and gone on with.
+#include <filesystem>
+
+#include <fmt/core.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/checkpoint/safetensors_header.h>
+
+#include "common/console.h"
+#include "trainer.h"
+
+namespace train_insightface {
+
+using namespace sinter;
+using examples::complain;
+using examples::say;
+
+namespace {
+
+constexpr const char* kBestName = "best.safetensors";
+
+/// Paths as a checkpoint holds them, one a line, so that --resume finds the data from anywhere.
+std::string absolute_paths(const std::vector<std::string>& paths) {
+  std::string text;
+  for (const std::string& path : paths)
+    text += (text.empty() ? "" : "\n") + std::filesystem::absolute(path).string();
+  return text;
+}
+
+}  // namespace
+
+nn::CheckpointData Trainer::checkpoint() const {
+  const nn::data::DataLoaderState loader = train_loader_.state();
+  const RandomKey key = default_generator().key();
+  nn::CheckpointData data;
+  data.tensors["backbone"] = model_.backbone.state();
+  data.tensors["centres"] = centres_.state();
+  data.tensors["optimizer"] = optimizer_.state();
+  data.tensors["scaler"] = scaler_.state();
+  data.tensors["epoch_loss"] = stats_.loss.state();
+  data.values = {{"classes", centres_.classes()},
+                 {"synthetic", options_.synthetic},
+                 {"epoch", epoch_},
+                 {"step", step_},
+                 {"trained_steps", trained_},
+                 {"verified_step", verified_step_},
+                 {"best_accuracy", best_.accuracy},
+                 {"best_step", best_.step},
+                 {"loader_epoch", loader.epoch},
+                 {"loader_batch", loader.batch},
+                 {"loader_seed", loader.seed},
+                 {"loader_batch_size", loader.batch_size},
+                 {"loader_dataset_size", loader.dataset_size},
+                 {"random_seed", key.seed},
+                 {"random_offset", key.offset},
+                 {"epoch_images", stats_.images},
+                 {"epoch_skipped_before", stats_.skipped_before},
+                 {"epoch_seconds", stats_.seconds},
+                 {"epoch_compute_seconds", stats_.compute_seconds},
+                 {"epoch_wait_seconds", stats_.wait_seconds}};
+  examples::write_recipe(recipe_of(options_), data);
+  // Values are UTF-8; paths that are not have to be given again.
+  const auto keep_paths = [&](const char* name, const std::vector<std::string>& paths) {
+    const std::string text = absolute_paths(paths);
+    if (nn::valid_utf8_prefix(text) == text.size()) data.values[name] = text;
+  };
+  if (!options_.data.empty()) keep_paths("data", {options_.data});
+  if (!options_.verify.empty()) keep_paths("verify", options_.verify);
+  return data;
+}
+
+void Trainer::save() {
+  const std::pair present = {epoch_, step_};
+  if (checkpoints_ == nullptr || saved_ == present) return;
+  if (run_folder_ != nullptr) run_folder_->flush();
+  try {
+    checkpoints_->save(checkpoint());
+    saved_ = present;
+    save_failure_.clear();
+  } catch (const Error& error) {  // no room on the disk, or for copies of the weights in memory
+    save_failure_ = error.what();
+    complain("warning: step {} is not saved: {}", step_, error.what());
+  }
+}
+
+void Trainer::save_best() {
+  if (checkpoints_ == nullptr) return;
+  try {
+    nn::write_safetensors(
+        checkpoints_->root() / kBestName, model_.backbone.state(),
+        {{"step", fmt::format("{}", best_.step)}, {"accuracy", fmt::format("{}", best_.accuracy)}});
+  } catch (const Error& error) {
+    complain("warning: {} is not saved: {}", kBestName, error.what());
+  }
+}
+
+bool Trainer::restore_place(const nn::CheckpointData& data) {
+  const nn::data::DataLoaderState saved = {.epoch = data.value<int64_t>("loader_epoch"),
+                                           .batch = data.value<int64_t>("loader_batch"),
+                                           .seed = data.value<uint64_t>("loader_seed"),
+                                           .batch_size = data.value<int64_t>("loader_batch_size"),
+                                           .dataset_size = data.value<int64_t>("loader_dataset_size")};
+  nn::data::DataLoaderState own = train_loader_.state();
+  own.epoch = saved.epoch;
+  own.batch = saved.batch;
+  stats_ = {};
+  if (own != saved) {
+    if (!options_.change_recipe) {
+      throw InvalidArgument(fmt::format(
+          "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
+          "{} with "
+          "seed {}; --change-recipe goes on with them",
+          saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed));
+    }
+    train_loader_.start_epoch(epoch_);
+    step_ = epoch_ * train_loader_.batches_per_epoch();
+    stats_.skipped_before = scaler_.skipped();
+    return false;
+  }
+  train_loader_.restore(saved);
+  default_generator() =
+      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  stats_.images = data.value<int64_t>("epoch_images");
+  stats_.skipped_before = data.value<int64_t>("epoch_skipped_before");
+  stats_.seconds = data.value<double>("epoch_seconds");
+  stats_.compute_seconds = data.value<double>("epoch_compute_seconds");
+  stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
+  stats_.loss.load_state(data.part("epoch_loss"));
+  return true;
+}
+
+void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
+  const nn::CheckpointData& data = checkpoint.data;
+  if (data.value<int64_t>("classes") != centres_.classes()) {
+    throw Error(fmt::format("{} is of {} identities, and the data has {}", checkpoint.folder.string(),
+                            data.value<int64_t>("classes"), centres_.classes()));
+  }
+  epoch_ = data.value<int64_t>("epoch");
+  step_ = data.value<int64_t>("step");
+  trained_ = data.value<int64_t>("trained_steps");
+  verified_step_ = data.value<int64_t>("verified_step");
+  best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
+  if (options_.epochs < epoch_)
+    throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", options_.epochs, epoch_));
+  model_.backbone.load_state(data.part("backbone"));
+  centres_.load_state(data.part("centres"));
+  nn::State optimizer = data.part("optimizer");
+  // The momenta of a part of the centres are among these; the optimiser's are of the last step's rows, whose
+  // number another --batch or --sample-rate changes.
+  if (const auto rows = optimizer.find("momentum.head.weight");
+      centres_.is_partial() && rows != optimizer.end())
+    rows->second = Tensor::zeros(centres_.head().weight.canonical_shape());
+  optimizer_.load_state(optimizer);
+  // The scale of the loss belongs to one precision.
+  const Recipe before = examples::read_recipe(data);
+  if (before.at("--precision") == *options_.precision) scaler_.load_state(data.part("scaler"));
+  const bool same_place = restore_place(data);
+
+  // What is on the disk already need not push an older checkpoint out.
+  if (checkpoint.damaged.empty() && same_place && before == recipe_of(options_)) saved_ = {epoch_, step_};
+
+  say("resumed {} at step {}\n", checkpoint.folder.string(), data.value<int64_t>("step"));
+  for (const std::filesystem::path& damaged : checkpoint.damaged)
+    say("  {} is damaged and was passed over\n", damaged.filename().string());
+  if (!same_place) say("  epoch {} is begun anew, as its batches are others\n", epoch_ + 1);
+  if (!options_.load_weights.empty()) say("  --load-weights is passed over: the checkpoint has weights\n");
+  if (before.at("--epochs") != fmt::format("{}", options_.epochs)) {
+    say("  the schedule is drawn over {} epochs in place of {}; the next learning rate is {:.4g}\n",
+        options_.epochs, before.at("--epochs"), schedule_(step_));
+  }
+  if (epoch_ == options_.epochs)
+    say("  all {} epochs are done; --epochs <more> trains on\n", options_.epochs);
+}
+
+}  // namespace train_insightface

@@ -1,0 +1,224 @@
+#include "verifier.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/records/verification_set.h>
+#include <sinter/nn/data/sample_random.h>
+
+#include "embedder.h"
+
+namespace train_insightface {
+
+using namespace sinter;
+namespace fs = std::filesystem;
+using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+
+namespace {
+
+// Of more images than these, not all pairs are looked at.
+constexpr int64_t kMostOfAll = 3000;
+// More pairs of a kind than this are not written down, but drawn.
+constexpr int64_t kMostListed = 20'000'000;
+
+/// Brings `values` into a random order, always the same, and keeps `most` of them.
+void shuffle(Pairs& values, int64_t most, uint64_t stream) {
+  nn::data::SampleRandom random(0, 0, stream);
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
+  if (static_cast<int64_t>(values.size()) > most) values.resize(static_cast<size_t>(most));
+}
+
+/// All pairs of images of one person.
+Pairs same_pairs(const std::vector<int64_t>& people) {
+  std::map<int64_t, std::vector<int64_t>> images;
+  for (size_t i = 0; i < people.size(); ++i) images[people[i]].push_back(static_cast<int64_t>(i));
+  Pairs pairs;
+  for (const auto& [person, own] : images) {
+    for (size_t a = 0; a < own.size(); ++a) {
+      for (size_t b = a + 1; b < own.size(); ++b) pairs.emplace_back(own[a], own[b]);
+    }
+    SINTER_CHECK(static_cast<int64_t>(pairs.size()) <= kMostListed,
+                 "person {} has too many images to pair: {}", person, own.size());
+  }
+  return pairs;
+}
+
+/// `count` different pairs of images of different people, of `there_are`.
+Pairs different_pairs(const std::vector<int64_t>& people, int64_t count, int64_t there_are) {
+  const auto images = static_cast<int64_t>(people.size());
+  const auto differ = [&](int64_t a, int64_t b) {
+    return people[static_cast<size_t>(a)] != people[static_cast<size_t>(b)];
+  };
+  if (there_are <= 2 * count) {
+    Pairs all;
+    for (int64_t a = 0; a < images; ++a) {
+      for (int64_t b = a + 1; b < images; ++b) {
+        if (differ(a, b)) all.emplace_back(a, b);
+      }
+    }
+    shuffle(all, count, 2);
+    return all;
+  }
+  nn::data::SampleRandom random(0, 0, 3);
+  std::set<std::pair<int64_t, int64_t>> drawn;
+  Pairs pairs;
+  while (static_cast<int64_t>(pairs.size()) < count) {
+    const auto a = static_cast<int64_t>(random.below(static_cast<uint64_t>(images)));
+    const auto b = static_cast<int64_t>(random.below(static_cast<uint64_t>(images)));
+    if (differ(a, b) && drawn.insert(std::minmax(a, b)).second)
+      pairs.emplace_back(std::min(a, b), std::max(a, b));
+  }
+  return pairs;
+}
+
+std::vector<int64_t> people_of_folder(const fs::path& folder) {
+  std::vector<int64_t> people;
+  for (const auto& file : nn::data::list_image_folder(folder).files)
+    people.push_back(static_cast<int64_t>(file.label));
+  return people;
+}
+
+nn::BalancedResult compare_all(const std::vector<int64_t>& people, const Embeddings& embeddings) {
+  const auto images = static_cast<int64_t>(people.size());
+  std::vector<double> distances;
+  std::vector<uint8_t> same;
+  for (int64_t a = 0; a < images; ++a) {
+    for (int64_t b = a + 1; b < images; ++b) {
+      distances.push_back(squared_distance(embeddings, a, b));
+      same.push_back(people[static_cast<size_t>(a)] == people[static_cast<size_t>(b)] ? 1 : 0);
+    }
+  }
+  return nn::best_balanced_accuracy(distances, same);
+}
+
+/// What logs and reports call a set: the file's name without its ending, or the folder's.
+std::string name_of(const fs::path& path, bool is_folder) {
+  fs::path whole = fs::absolute(path).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  std::string name = (is_folder ? whole.filename() : whole.stem()).string();
+  for (char& c : name) {
+    if (c < '!' || c > '~') c = '_';  // tags of logs are UTF-8, file names may be anything
+  }
+  return name;
+}
+
+}  // namespace
+
+FacePairs balanced_pairs(const std::vector<int64_t>& people, int64_t most) {
+  Pairs same = same_pairs(people);
+  const auto images = static_cast<int64_t>(people.size());
+  const int64_t different_there = images * (images - 1) / 2 - static_cast<int64_t>(same.size());
+  SINTER_CHECK(
+      !same.empty() && different_there > 0,
+      "expected at least two people, and two images of one, but got {} images in {} pairs of one person",
+      images, same.size());
+  const int64_t count = std::min({static_cast<int64_t>(same.size()), different_there, most});
+  shuffle(same, count, 1);
+  const Pairs different = different_pairs(people, count, different_there);
+  FacePairs faces;
+  faces.people = people;
+  for (size_t i = 0; i < same.size(); ++i) {
+    faces.pairs.push_back(same[i]);
+    faces.same.push_back(1);
+    faces.pairs.push_back(different[i]);
+    faces.same.push_back(0);
+  }
+  return faces;
+}
+
+namespace {
+
+FacePairs open_pairs(const std::string& path) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  if (!is_folder && !fs::exists(path, ignored))
+    throw Error(fmt::format("--verify {}: there is no such file or folder", path));
+  try {
+    FacePairs faces;
+    if (is_folder && !fs::exists(fs::path(path) / "pairs.txt", ignored)) {
+      faces = balanced_pairs(people_of_folder(path));
+      faces.images = nn::data::open_image_folder(path);
+    } else {
+      const nn::data::VerificationSet set = nn::data::load_verification_set(path);
+      faces.images = set.images;
+      faces.same = set.same;
+      for (int64_t i = 0; i < set.pairs(); ++i) faces.pairs.emplace_back(2 * i, 2 * i + 1);
+    }
+    faces.name = name_of(path, is_folder);
+    if (faces.pairs.size() < 10)
+      throw Error(fmt::format("--verify {}: ten pairs are needed, there are {}", path, faces.pairs.size()));
+    return faces;
+  } catch (const InvalidArgument& error) {
+    throw Error(fmt::format("--verify {}: {}", path, error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<FacePairs> open_all_pairs(const std::vector<std::string>& paths) {
+  std::vector<FacePairs> all;
+  std::set<std::string> names;
+  for (const std::string& path : paths) {
+    FacePairs faces = open_pairs(path);
+    std::string name = faces.name;
+    for (int number = 2; !names.insert(name).second; ++number)
+      name = fmt::format("{}-{}", faces.name, number);
+    faces.name = name;
+    all.push_back(std::move(faces));
+  }
+  return all;
+}
+
+std::optional<VerifiedSet> verify(const FacePairs& faces, const nn::IResNet& backbone, const Options& options,
+                                  Device device) {
+  const std::optional<Embeddings> embeddings = embed(backbone, options, device, faces.images);
+  if (!embeddings) return std::nullopt;
+  std::vector<double> distances;
+  for (const auto& [first, second] : faces.pairs)
+    distances.push_back(squared_distance(*embeddings, first, second));
+  VerifiedSet result{.name = faces.name,
+                     .pairs = static_cast<int64_t>(faces.pairs.size()),
+                     .folds = nn::verify_pairs(distances, faces.same),
+                     .mean_norm = embeddings->mean_norm,
+                     .balanced = {}};
+  const auto images = static_cast<int64_t>(faces.people.size());
+  if (images > 0 && images <= kMostOfAll) {
+    result.balanced = compare_all(faces.people, *embeddings);
+    result.all_pairs = images * (images - 1) / 2;
+  }
+  return result;
+}
+
+std::string to_string(const VerifiedSet& set) {
+  std::string text = fmt::format("{}: accuracy {:.2f} +- {:.2f} % ({} pairs, threshold {:.2f})  XNorm {:.2f}",
+                                 set.name, 100 * set.folds.accuracy, 100 * set.folds.deviation, set.pairs,
+                                 set.folds.threshold, set.mean_norm);
+  if (set.balanced) {
+    text += fmt::format("  all {} pairs, balanced: {:.2f} % at {:.2f}", set.all_pairs,
+                        100 * set.balanced->accuracy, set.balanced->threshold);
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const std::vector<VerifiedSet>& sets) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const VerifiedSet& set : sets) {
+    json[set.name] = {{"accuracy", set.folds.accuracy},
+                      {"deviation", set.folds.deviation},
+                      {"threshold", set.folds.threshold},
+                      {"xnorm", set.mean_norm},
+                      {"pairs", set.pairs}};
+    if (set.balanced) json[set.name]["balanced_accuracy"] = set.balanced->accuracy;
+  }
+  return json;
+}
+
+}  // namespace train_insightface

@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/data/sample_random.h>
+#include <sinter/nn/init/init.h>
+#include <sinter/nn/loss/partial_fc.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/put_rows/put_rows.h>
+
+namespace sinter::nn {
+namespace {
+
+// The stream of random numbers that chooses classes; no sample of a data set has this number.
+constexpr uint64_t kClassStream = ~uint64_t{1};
+
+int64_t count_sampled(int64_t classes, const PartialFcOptions& options) {
+  SINTER_CHECK(classes > 0, "[partial_fc] expected a positive number of classes but got {}", classes);
+  SINTER_CHECK(options.sample_rate > 0.0 && options.sample_rate <= 1.0,
+               "[partial_fc] expected a sample rate in (0, 1] but got {}", options.sample_rate);
+  SINTER_CHECK(options.least_classes > 0, "[partial_fc] expected least_classes > 0 but got {}",
+               options.least_classes);
+  const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(classes)));
+  return std::min(classes, std::max(share, options.least_classes));
+}
+
+/// Host values on a device, without waiting for it.
+Tensor upload(const std::vector<int64_t>& values, Device device) {
+  const Tensor host = Tensor::empty_pinned({static_cast<int64_t>(values.size())}, DType::kInt64, device);
+  std::ranges::copy(values, host.data<int64_t>());
+  return host.to(device);
+}
+
+/// A copy on the host: a GPU may have no room for a second table.
+Tensor host_copy(const Tensor& tensor) {
+  return tensor.device().is_cpu() ? ops::copy(tensor) : tensor.to(Device::cpu());
+}
+
+/// A set of classes, a bit for each.
+class Marks {
+ public:
+  Marks(std::vector<uint64_t>& words, int64_t classes) : words_(words) {
+    words_.assign(static_cast<size_t>((classes + 63) / 64), 0);
+  }
+  /// Adds a class; false if it was there.
+  bool add(int64_t index) {
+    uint64_t& word = words_[static_cast<size_t>(index / 64)];
+    const uint64_t bit = uint64_t{1} << (index % 64);
+    const bool is_new = (word & bit) == 0;
+    word |= bit;
+    return is_new;
+  }
+  bool has(int64_t index) const {
+    return ((words_[static_cast<size_t>(index / 64)] >> (index % 64)) & 1) != 0;
+  }
+  /// In rising order.
+  void list(std::vector<int64_t>& classes) const {
+    classes.clear();
+    for (size_t i = 0; i < words_.size(); ++i) {
+      for (uint64_t rest = words_[i]; rest != 0; rest &= rest - 1) {
+        classes.push_back(static_cast<int64_t>(i) * 64 + std::countr_zero(rest));
+      }
+    }
+  }
+
+ private:
+  std::vector<uint64_t>& words_;
+};
+
+}  // namespace
+
+PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions& options)
+    : classes_(classes),
+      dimensions_(dimensions),
+      sampled_(count_sampled(classes, options)),
+      seed_(options.seed),
+      head_(dimensions, sampled_, options.head) {
+  if (is_partial())
+    table_ = init::normal({classes, dimensions}, 0.0, options.head.deviation, default_generator());
+}
+
+void PartialFc::to(Device device) {
+  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before moving the centres");
+  head_.to(device);
+  if (is_partial()) table_ = table_.to(device);
+  for (auto& [name, table] : optimizer_tables_) table = table.to(device);
+}
+
+void PartialFc::choose(std::span<const int64_t> labels) {
+  Marks marks(marks_, classes_);
+  int64_t left = sampled_;
+  for (const int64_t label : labels) {
+    if (label == kNoPositive) continue;
+    SINTER_CHECK(label >= 0 && label < classes_, "[partial_fc] expected labels in [0, {}) but got {}",
+                 classes_, label);
+    if (marks.add(label)) --left;
+  }
+  SINTER_CHECK(
+      left >= 0,
+      "[partial_fc] the batch has {} classes, but a step works with {}; let least_classes be the size of "
+      "a batch",
+      sampled_ - left, sampled_);
+  data::SampleRandom random(seed_, steps_, kClassStream);
+  const auto bound = static_cast<uint64_t>(classes_);
+  const auto draw = [&] { return static_cast<int64_t>(random.below(bound)); };
+  if (sampled_ <= classes_ / 2) {
+    while (left > 0) left -= marks.add(draw()) ? 1 : 0;
+    marks.list(chosen_);
+    return;
+  }
+  // Most take part: it is quicker to draw those that do not, and to take all others.
+  std::vector<uint64_t> words;
+  Marks out(words, classes_);
+  for (int64_t leave = classes_ - sampled_; leave > 0;) {
+    const int64_t index = draw();
+    if (!marks.has(index) && out.add(index)) --leave;
+  }
+  chosen_.clear();
+  for (int64_t index = 0; index < classes_; ++index) {
+    if (!out.has(index)) chosen_.push_back(index);
+  }
+}
+
+std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimizer, bool make_tables) {
+  std::string name;
+  for (const Parameter& parameter : optimizer.parameters()) {
+    if (parameter.is_same(head_.weight)) name = parameter.name();
+  }
+  SINTER_CHECK(!name.empty(), "[partial_fc] the head's weight is not among the optimiser's parameters");
+  std::vector<Rows> rows;
+  for (const auto& [label, tensor] : optimizer.tensors()) {
+    // "momentum.head.weight": the name of the buffer has no dot. Counts of steps are one for all rows.
+    const size_t dot = label.find('.');
+    if (dot == std::string::npos || label.substr(dot + 1) != name || tensor.rank() != 2) continue;
+    const std::string buffer = label.substr(0, dot);
+    auto found = std::ranges::find(optimizer_tables_, buffer, &std::pair<std::string, Tensor>::first);
+    if (found == optimizer_tables_.end()) {
+      if (!make_tables) continue;  // the optimiser has made it since the last step, of zeros
+      const TensorSpec& spec = tensor.spec();
+      optimizer_tables_.emplace_back(buffer, ops::zeros({classes_, dimensions_}, spec.dtype, spec.device));
+      found = optimizer_tables_.end() - 1;
+    }
+    if (found->second.device() != tensor.device()) found->second = found->second.to(tensor.device());
+    rows.push_back({tensor, found->second});
+  }
+  return rows;
+}
+
+Tensor PartialFc::begin_step(std::span<const int64_t> labels, const Optimizer& optimizer) {
+  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun already: call end_step() after each");
+  const NoGrad no_grad;
+  const Device device = head_.weight.tensor().device();
+  std::vector<int64_t> own(labels.begin(), labels.end());
+  if (is_partial()) {
+    choose(labels);
+    for (int64_t& label : own) {
+      if (label == kNoPositive) continue;
+      label = std::ranges::lower_bound(chosen_, label) - chosen_.begin();
+    }
+    indices_ = upload(chosen_, device);
+    ops::copy_(head_.weight.master(), ops::take_rows(table_, indices_));
+    head_.weight.refresh_working();
+    for (const Rows& rows : optimizer_rows(optimizer, false)) {
+      ops::copy_(rows.part, ops::take_rows(rows.table, indices_));
+    }
+  }
+  ++steps_;
+  in_step_ = true;
+  return upload(own, device);
+}
+
+void PartialFc::end_step(const Optimizer& optimizer) {
+  SINTER_CHECK(in_step_, "[partial_fc] no step has begun");
+  const NoGrad no_grad;
+  if (is_partial()) {
+    ops::put_rows_(table_, indices_, head_.weight.master());
+    for (const Rows& rows : optimizer_rows(optimizer, true)) ops::put_rows_(rows.table, indices_, rows.part);
+  }
+  in_step_ = false;
+}
+
+State PartialFc::state() const {
+  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before taking the state");
+  if (!is_partial()) return {{"weight", head_.weight.canonical()}};
+  State state{{"weight", host_copy(table_)}, {"steps", Tensor::scalar(steps_)}};
+  for (const auto& [name, table] : optimizer_tables_) state[name] = host_copy(table);
+  return state;
+}
+
+void PartialFc::load_state(const State& state) {
+  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before loading a state");
+  const auto weight = state.find("weight");
+  const Shape shape{classes_, dimensions_};
+  SINTER_CHECK(weight != state.end(), "[partial_fc] the state has no 'weight'");
+  for (const auto& [name, value] : state) {
+    if (name == "steps" && is_partial()) continue;
+    SINTER_CHECK(name == "weight" || is_partial(),
+                 "[partial_fc] the state has '{}': it is of a part of the classes, and this head has all",
+                 name);
+    SINTER_CHECK(value.shape() == shape && value.dtype() == DType::kFloat32,
+                 "[partial_fc] expected '{}' of float32 {} but got {} {}", name, shape, value.dtype(),
+                 value.shape());
+  }
+  if (!is_partial()) return head_.weight.assign(weight->second);
+  const auto steps = state.find("steps");
+  SINTER_CHECK(steps != state.end() && steps->second.dtype() == DType::kInt64 && steps->second.rank() == 0,
+               "[partial_fc] expected an int64 scalar 'steps' in the state: without it, it is of a head with "
+               "all classes");
+  const Device device = table_.device();
+  table_ = ops::copy(weight->second.to(device));
+  steps_ = steps->second.to_vector<int64_t>()[0];
+  optimizer_tables_.clear();
+  for (const auto& [name, value] : state) {
+    if (name != "steps" && name != "weight")
+      optimizer_tables_.emplace_back(name, ops::copy(value.to(device)));
+  }
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,99 @@
+// PartialFc: a margin head over so many classes that each step trains the centres of a part of them only.
+//
+// Source: X. An et al., "Killing two birds with one stone: Efficient and robust training of face recognition
+// CNNs by Partial FC", CVPR 2022.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/loss/margin.h>
+#include <sinter/nn/optim/optimizer.h>
+
+namespace sinter::nn {
+
+struct PartialFcOptions {
+  MarginHeadOptions head = {};
+  double sample_rate = 1.0;  ///< in (0, 1]: the share of the classes that takes part in a step
+  /// Take at least so many, whatever the share: the size of a batch, every row of which may be of another
+  /// class.
+  int64_t least_classes = 1;
+  uint64_t seed = 0;  ///< of the choice of classes
+};
+
+/// A table of centres (classes, dimensions), and a MarginHead over the few rows of it that a step works with:
+/// those of the batch's own classes, and of others at random. The rows are fetched before the step and put
+/// back after it, what the optimiser keeps of them (momenta) too, so that the step itself is one of an
+/// ordinary small head: eager, or as a job, which sees the same tensors in every step.
+///
+///   nn::PartialFc centres(512, identities, {.sample_rate = 0.1, .least_classes = 128});
+///   nn::Sgd sgd(parameters of the backbone and of centres.head(), {.momentum = 0.9});
+///   for (const auto& [images, labels] : loader) {
+///     const Tensor rows = centres.begin_step(loader.host_labels(), sgd);
+///     Tensor loss = centres.head()(backbone(images), rows);
+///     ...
+///     sgd.step(lr);
+///     centres.end_step(sgd);
+///   }
+///
+/// Centres that take no part in a step stay as they are, without weight decay, and so do their momenta. With
+/// a sample rate of 1 the head's weight is the table itself and nothing is copied. Which classes take part
+/// depends on the seed, the number of the step and the labels alone. Nothing waits for the device.
+class PartialFc {
+ public:
+  /// Centres are normal around 0, as in MarginHeadOptions, from default_generator(). Throws InvalidArgument
+  /// for counts that are not positive or a rate outside (0, 1].
+  PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions& options = {});
+
+  /// The head that trains: its weight has sampled_classes() rows, which are only worth something during a
+  /// step.
+  const MarginHead& head() const { return head_; }
+  int64_t classes() const { return classes_; }
+  int64_t sampled_classes() const { return sampled_; }
+  /// Whether a step works with a part of the classes.
+  bool is_partial() const { return sampled_ < classes_; }
+
+  /// Moves table and head; before the first step.
+  void to(Device device);
+
+  /// Chooses the classes of a step and fetches their rows. `labels`: the classes of the batch, or
+  /// kNoPositive. Gives the labels (N), int64, as the head counts, on its device. Throws InvalidArgument, and
+  /// changes nothing, for a label that is neither, for more different ones than the head has rows, or if the
+  /// step before was not ended.
+  Tensor begin_step(std::span<const int64_t> labels, const Optimizer& optimizer);
+  /// Puts the rows back, also of a step that the scaler skipped.
+  void end_step(const Optimizer& optimizer);
+
+  /// The rows of the head in the present step, sorted: row i is class chosen()[i].
+  const std::vector<int64_t>& chosen() const { return chosen_; }
+
+  /// Between steps, copies of all that the next one depends on: "weight" (classes, dimensions) and, if it is
+  /// partial, "steps" (their number) and what optimisers keep of the centres: "momentum" and so on. The
+  /// optimiser's own state holds the rows of the last step, which do no harm.
+  State state() const;
+  /// The inverse. Throws InvalidArgument, and changes nothing, for other names, shapes or dtypes.
+  void load_state(const State& state);
+
+ private:
+  /// A tensor of the optimiser's, or the head's weight, beside the table that it is a part of.
+  struct Rows {
+    Tensor part, table;
+  };
+  std::vector<Rows> optimizer_rows(const Optimizer& optimizer, bool make_tables);
+  void choose(std::span<const int64_t> labels);
+
+  int64_t classes_, dimensions_, sampled_;
+  uint64_t seed_;
+  MarginHead head_;
+  Tensor table_;  // (classes, dimensions), float32; undefined if the head has all rows
+  std::vector<std::pair<std::string, Tensor>> optimizer_tables_;  // by the optimiser's name of the buffer
+  int64_t steps_ = 0;                                             // that were begun
+  bool in_step_ = false;
+  std::vector<int64_t> chosen_;
+  std::vector<uint64_t> marks_;  // a bit for each class
+  Tensor indices_;               // chosen_, on the device
+};
+
+}  // namespace sinter::nn

@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# train_insightface as a user runs it, on made-up faces of 16x16 pixels: a run that is stopped ends with the weights and the log of one
+# that is not, bit for bit; what it saves can be tested, turned into embeddings and loaded; mistakes are one clear line.
+# Usage: train_insightface_test.sh <program> <sinter_pack> <folder>
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+program=$1 pack=$2 work=$3
+here=$(cd "$(dirname "$0")" && pwd)
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
+# run CODE ARGUMENTS...: runs the program; its output is then in `out` and `err`.
+run() {
+  local expected=$1 code=0
+  shift
+  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
+  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
+}
+says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
+complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+# What a folder logged, without what depends on the clock and on memory.
+numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
+
+# Three people with four grey images each, all different.
+for person in ann bob eve; do
+  mkdir -p people/$person
+  for image in 1 2 3 4; do
+    { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$person $person $image"); } >people/$person/$image.pgm
+  done
+done
+
+# 120 images of 12 identities, of which 10 take part in a step: 12 steps an epoch.
+small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epochs 1"
+recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small"
+
+a_run_tells_what_it_reached() {
+  run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
+  says '^made-up faces \(synthetic\): 120 images of 12 identities$'
+  says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+\)  XNorm [0-9.]+  all 66 pairs, balanced: [0-9.]+ % at '
+  says '^step 10  people'
+  says '^step 12  people'
+  says '^epoch   1/1  step 12  loss [0-9.]+  lr [0-9.e-]+  [0-9]+ samples/s \(.*\)  peak [0-9.]+ GB  0.00 hours left$'
+  says '^best verification accuracy: [0-9.]+ % at step (5|10|12)$'
+  local key
+  for key in '"complete": true' '"steps": 12' '"identities_a_step": 10' '"xnorm":' '"balanced_accuracy":'; do
+    grep -q "$key" whole.json || fail "the report lacks $key"
+  done
+  local file
+  for file in scalars.jsonl run.json report.json curves.svg best.safetensors checkpoint-00000001; do
+    [ -e whole/$file ] || fail "no $file"
+  done
+  cmp whole.json whole/report.json
+  # InsightFace's names.
+  for key in conv1.weight bn1.running_mean prelu.weight layer1.0.bn1.weight layer1.0.prelu.weight layer2.0.downsample.0.weight \
+    layer4.1.bn3.bias bn2.weight fc.weight fc.bias features.weight features.running_var; do
+    head -c 40000 whole.safetensors | grep -qaF "\"$key\"" || fail "the weights lack $key"
+  done
+  head -c 40000 whole.safetensors | grep -qaF backbone && fail "other names than InsightFace's"
+  return 0
+}
+
+a_stopped_run_goes_on_bit_for_bit() {
+  run 0 $recipe --checkpoints stopped --max-steps 3
+  says '^stopped; go on with --resume$'
+  run 0 --checkpoints stopped --resume --max-steps 5 --workers 0  # where pairs are due, which comes first when it goes on
+  says '^resumed stopped/checkpoint-00000001 at step 3$'
+  run 0 --checkpoints stopped --resume --workers 2 --save-weights resumed.safetensors
+  cmp whole.safetensors resumed.safetensors || fail "other weights"
+  cmp whole/best.safetensors stopped/best.safetensors || fail "another best backbone"
+  diff <(numbers whole) <(numbers stopped) || fail "another log"
+  run 0 --checkpoints stopped --resume  # nothing is left to do
+  says 'all 1 epochs are done'
+}
+
+eager_steps_are_those_of_the_job() {
+  run 0 $recipe --eager --verify-every 0 --save-weights eager.safetensors
+  SINTER_PASSES=-all run 0 $recipe --verify-every 0 --save-weights job.safetensors  # rewrites keep tolerance, not bits
+  cmp job.safetensors eager.safetensors || fail "other weights"
+}
+
+mixed_precision_goes_on_too() {
+  local mixed="--synthetic 12 --sample-rate 0.1 $small --precision mixed-f16"
+  run 0 $mixed --max-steps 4 --checkpoints mixed_whole
+  run 0 $mixed --max-steps 2 --checkpoints mixed
+  run 0 --checkpoints mixed --resume --max-steps 4
+  local part
+  for part in backbone centres optimizer scaler epoch_loss; do
+    cmp mixed_whole/checkpoint-00000001/$part.safetensors mixed/checkpoint-00000002/$part.safetensors || fail "another $part"
+  done
+}
+
+what_was_trained_can_be_used() {
+  local last image
+  last=$(grep -o 'people: .*' <(sed -n 's/^step 12  //p' whole.out))
+  run 0 --evaluate --load-weights whole.safetensors --verify people --report evaluated.json
+  [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
+  grep -q '"accuracy":' evaluated.json || fail "no report"
+  for image in 1 2 3; do printf 'ann/%d.pgm ann/4.pgm 1\nbob/%d.pgm bob/4.pgm 1\nann/%d.pgm eve/4.pgm 0\neve/%d.pgm bob/%d.pgm 0\n' \
+    $image $image $image $image $image; done >people/some_pairs.lst
+  run 0 --evaluate --load-weights whole.safetensors --verify people --verify people/some_pairs.lst
+  says '^people: ' && says '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+\)  XNorm [0-9.]+$'
+  run 0 --evaluate --checkpoints whole --resume
+  [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
+  run 0 --embed people --output all.csv --load-weights whole/best.safetensors
+  says '^12 embeddings of 8 dimensions written to all.csv$'
+  [ "$(cut -d, -f1 all.csv | head -n 5 | paste -sd ' ')" = "ann/1.pgm ann/2.pgm ann/3.pgm ann/4.pgm bob/1.pgm" ] || fail "other paths"
+  awk -F, '{ s = 0; for (i = 2; i <= NF; ++i) s += $i * $i; if (NF != 9 || s < 0.9999 || s > 1.0001) exit 1 }' all.csv || fail "not of length one"
+  run 0 --embed people --output all.safetensors --checkpoints whole --resume
+  head -c 400 all.safetensors | grep -qaF '"embeddings"' || fail "no embeddings"
+  # A backbone that was trained before starts another run: the first loss is another one than with fresh weights.
+  run 0 --synthetic 12 $small --load-weights whole.safetensors --max-steps 1
+}
+
+records_and_folders_train_alike() {
+  "$pack" people packed >/dev/null 2>&1
+  run 0 --data people $small --batch 4 --save-weights folder.safetensors
+  says '^people \(folder of people\): 12 images of 3 identities$'
+  run 0 --data packed $small --batch 4 --save-weights records.safetensors
+  says '^packed \(records\): 12 images of 3 identities$'
+  cmp folder.safetensors records.safetensors || fail "other weights"
+  run 0 --data packed/train.rec $small --batch 4 --max-steps 1
+}
+
+a_stop_signal_saves() {
+  local code=0 i
+  "$program" --threads 1 --synthetic 12 $small --epochs 1000 --checkpoints signalled >out 2>err &
+  for ((i = 0; i < 3000; ++i)); do
+    grep -qs "^epoch   1/1000" out && break
+    sleep 0.1
+  done
+  run_again=$!
+  kill -TERM $run_again
+  wait $run_again || code=$?
+  [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
+  says '^stopped; go on with --resume$'
+  [ -e signalled/checkpoint-00000001 ] || fail "no checkpoint"
+}
+
+mistakes_are_told() {
+  run 2 && complains "there is nothing to train on: --data <path>, or --synthetic <identities>"
+  run 2 --synthetic 12 --sampel-rate 0.1 && complains "there is no option --sampel-rate; did you mean --sample-rate?"
+  run 1 --data nowhere && complains "--data nowhere: there is no such file or folder"
+  run 1 --data people/ann/1.pgm && complains "give a .rec file, or the folder that holds the data"
+  run 1 $recipe --verify nowhere && complains "--verify nowhere: there is no such file or folder"
+  run 1 $recipe --checkpoints whole && complains "--checkpoints whole holds a run already"
+  run 1 --checkpoints whole --resume --lr 0.3 && complains "--lr               0.02 -> 0.3"
+  run 1 --checkpoints whole --resume --dims 16 --change-recipe && complains "has --dims 8; it cannot go on with 16"
+  run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
+  run 1 $recipe --save-weights nowhere/x && complains "--save-weights nowhere/x: there is no folder nowhere"
+  run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
+  run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 && complains "missing"
+  run 0 --version && says "^train_insightface of Sinter "
+  run 0 --help && says "--sample-rate"
+}
+
+every_option_has_a_test() {
+  local option missing=""
+  for option in $("$program" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p'); do
+    case $option in --help|--version|--device|--workers) continue;; esac  # which change no result
+    grep -qF -- "$option" "$here"/train_insightface_options_test.cpp || grep -qE -- "run .*$option" "$here"/train_insightface_test.sh ||
+      missing="$missing $option"
+  done
+  [ -z "$missing" ] || fail "no test has$missing"
+}
+
+for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too \
+  what_was_trained_can_be_used records_and_folders_train_alike a_stop_signal_saves mistakes_are_told every_option_has_a_test; do
+  rm -f out err
+  $test
+  [ $test != a_run_tells_what_it_reached ] || cp out whole.out
+  echo "$test: passed"
+done

@@ -1,0 +1,226 @@
+// The pairs that train_insightface tests with, and embeddings, against a reference by hand.
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/op/node.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+
+#include "common/error_message.h"
+#include "common/temporary_folder.h"
+#include "train_insightface/data.h"
+#include "train_insightface/embedder.h"
+#include "train_insightface/model.h"
+#include "train_insightface/verifier.h"
+
+namespace {
+
+using namespace train_insightface;
+using sinter::Tensor;
+using sinter::test::message_of;
+using sinter::testing::TemporaryFolder;
+
+std::vector<int64_t> people(int64_t count, int64_t images) {
+  std::vector<int64_t> all;
+  for (int64_t person = 0; person < count; ++person)
+    all.insert(all.end(), static_cast<size_t>(images), person);
+  return all;
+}
+
+void expect_sound(const FacePairs& faces) {
+  std::set<std::pair<int64_t, int64_t>> seen;
+  for (size_t i = 0; i < faces.pairs.size(); ++i) {
+    const auto [a, b] = faces.pairs[i];
+    EXPECT_LT(a, b);
+    EXPECT_TRUE(seen.insert({a, b}).second) << "a pair came twice";
+    EXPECT_EQ(faces.same[i], i % 2 == 0 ? 1 : 0);
+    EXPECT_EQ(faces.people[static_cast<size_t>(a)] == faces.people[static_cast<size_t>(b)],
+              faces.same[i] != 0);
+  }
+}
+
+TEST(TrainInsightfaceVerifier, TakesAllSamePairsAndAsManyDifferentOnes) {
+  const FacePairs faces = balanced_pairs(people(10, 10));
+  EXPECT_EQ(faces.pairs.size(), 900u);  // 10 people of 45 pairs
+  expect_sound(faces);
+  const FacePairs again = balanced_pairs(people(10, 10));
+  EXPECT_EQ(faces.pairs, again.pairs);
+  const FacePairs few =
+      balanced_pairs(people(3, 20));  // 570 same ones, 1,200 different ones: listed, not drawn
+  EXPECT_EQ(few.pairs.size(), 1140u);
+  expect_sound(few);
+  const FacePairs most = balanced_pairs(people(10, 10), 100);
+  EXPECT_EQ(most.pairs.size(), 200u);
+  expect_sound(most);
+  EXPECT_THROW(balanced_pairs(people(1, 9)), sinter::InvalidArgument);
+  EXPECT_THROW(balanced_pairs(people(9, 1)), sinter::InvalidArgument);
+}
+
+/// A folder of people whose images are noise around the person's own.
+void make_people(const TemporaryFolder& folder, int64_t count, int64_t images) {
+  for (int64_t person = 0; person < count; ++person) {
+    const auto own = folder.path() / ("p" + std::to_string(person));
+    std::filesystem::create_directories(own);
+    for (int64_t i = 0; i < images; ++i) {
+      sinter::Generator random(static_cast<uint64_t>(person)), noise(static_cast<uint64_t>(100 * person + i));
+      std::ofstream file(own / ("i" + std::to_string(i) + ".pgm"), std::ios::binary);
+      file << "P5 16 16 255\n";
+      for (int j = 0; j < 256; ++j) file.put(static_cast<char>(random.below(200) + noise.below(50)));
+    }
+  }
+}
+
+Options small_options() {
+  Options options;
+  options.backbone = "iresnet18";
+  options.image_size = 16;
+  options.dims = 8;
+  options.batch = 5;
+  options.workers = 0;
+  complete(options, {});
+  return options;
+}
+
+TEST(TrainInsightfaceVerifier, EmbeddingsAreSumsWithTheMirrorImageOfLengthOne) {
+  const TemporaryFolder folder;
+  make_people(folder, 2, 3);
+  const Options options = small_options();
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  std::vector<std::string> paths;
+  const auto images = open_image_tree("--embed", folder.path(), paths);
+  EXPECT_EQ(paths, (std::vector<std::string>{"p0/i0.pgm", "p0/i1.pgm", "p0/i2.pgm", "p1/i0.pgm", "p1/i1.pgm",
+                                             "p1/i2.pgm"}));
+  const std::optional<Embeddings> embeddings = embed(backbone, options, {}, images);
+  ASSERT_TRUE(embeddings);
+  ASSERT_EQ(embeddings->count(), 6);
+  EXPECT_TRUE(backbone.training()) << "as it was before";
+
+  const sinter::NoGrad no_grad;
+  const sinter::nn::EvalMode eval(backbone);
+  double norms = 0.0;
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto image = images->get(i).image;
+    std::vector<float> plain, mirrored;
+    for (int64_t c = 0; c < 3; ++c) {
+      for (int64_t y = 0; y < 16; ++y) {
+        for (int64_t x = 0; x < 16; ++x) {
+          plain.push_back((static_cast<float>(image.row(y)[3 * x + c]) / 255.0f - 0.5f) / 0.5f);
+          mirrored.push_back((static_cast<float>(image.row(y)[3 * (15 - x) + c]) / 255.0f - 0.5f) / 0.5f);
+        }
+      }
+    }
+    const auto a = backbone(Tensor::from_values(plain, {1, 3, 16, 16})).to_vector<float>();
+    const auto b = backbone(Tensor::from_values(mirrored, {1, 3, 16, 16})).to_vector<float>();
+    double length = 0.0, norm_a = 0.0, norm_b = 0.0;
+    for (size_t d = 0; d < 8; ++d) {
+      length += std::pow(static_cast<double>(a[d]) + static_cast<double>(b[d]), 2);
+      norm_a += std::pow(static_cast<double>(a[d]), 2);
+      norm_b += std::pow(static_cast<double>(b[d]), 2);
+    }
+    norms += (std::sqrt(norm_a) + std::sqrt(norm_b)) / 12.0;
+    for (size_t d = 0; d < 8; ++d) {
+      const double expected = (static_cast<double>(a[d]) + static_cast<double>(b[d])) / std::sqrt(length);
+      EXPECT_NEAR(static_cast<double>(embeddings->row(i)[d]), expected, 1e-4) << i << " " << d;
+    }
+  }
+  EXPECT_NEAR(embeddings->mean_norm, norms, 1e-4 * norms);
+
+  write_embeddings(folder.path() / "all.safetensors", *embeddings, paths);
+  const auto file = sinter::nn::read_safetensors(folder.path() / "all.safetensors");
+  EXPECT_EQ(file.tensor("embeddings").to_vector<float>(), embeddings->values);
+  EXPECT_EQ(file.metadata_of("paths"), "p0/i0.pgm\np0/i1.pgm\np0/i2.pgm\np1/i0.pgm\np1/i1.pgm\np1/i2.pgm\n");
+  write_embeddings(folder.path() / "all.csv", *embeddings, paths);
+  std::ifstream csv(folder.path() / "all.csv");
+  std::string line;
+  std::getline(csv, line);
+  EXPECT_TRUE(line.starts_with("p0/i0.pgm,"));
+  EXPECT_EQ(std::count(line.begin(), line.end(), ','), 8);
+  EXPECT_EQ(std::stof(line.substr(line.find(',') + 1)), embeddings->values[0])
+      << "nine digits tell every float";
+}
+
+TEST(TrainInsightfaceVerifier, AFolderOfPeopleIsVerifiedWithAllItsPairs) {
+  const TemporaryFolder folder;
+  make_people(folder, 3, 4);
+  const Options options = small_options();
+  const std::string path = folder.path().string();
+  const std::vector<FacePairs> sets = open_all_pairs({path, path + "/"});
+  ASSERT_EQ(sets.size(), 2u);
+  EXPECT_EQ(sets[1].name, sets[0].name + "-2");
+  const FacePairs& faces = sets[0];
+  EXPECT_EQ(faces.pairs.size(), 36u);
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  const std::optional<VerifiedSet> result = verify(faces, backbone, options, {});
+  ASSERT_TRUE(result && result->balanced);
+  EXPECT_EQ(result->all_pairs, 66);
+
+  // The best threshold over all 18 + 48 pairs, tried one after the other.
+  const std::optional<Embeddings> embeddings = embed(backbone, options, {}, faces.images);
+  double best = 0.0;
+  for (int t = 0; t <= 400; ++t) {
+    double right[2] = {0, 0};
+    for (int64_t a = 0; a < 12; ++a) {
+      for (int64_t b = a + 1; b < 12; ++b) {
+        const bool same = a / 4 == b / 4;
+        if ((squared_distance(*embeddings, a, b) < t * 0.01) == same) right[same ? 1 : 0] += 1;
+      }
+    }
+    best = std::max(best, (right[0] / 48 + right[1] / 18) / 2);
+  }
+  EXPECT_NEAR(result->balanced->accuracy, best, 1e-12);
+}
+
+TEST(TrainInsightfaceVerifier, WhatIsNotThereIsNamed) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(message_of<sinter::Error>([] { open_all_pairs({"nowhere"}); }),
+            "--verify nowhere: there is no such file or folder");
+  make_people(folder, 1, 4);
+  const std::string path = folder.path().string();
+  EXPECT_EQ(message_of<sinter::Error>([&] { open_all_pairs({path}); }),
+            "--verify " + path +
+                ": expected at least two people, and two images of one, but got 4 images in 6 pairs "
+                "of one person");
+  std::vector<std::string> paths;
+  EXPECT_EQ(message_of<sinter::Error>([&] { open_image_tree("--embed", "nowhere", paths); }),
+            "--embed nowhere is no folder");
+  std::filesystem::create_directories(folder.path() / "empty");
+  EXPECT_EQ(message_of<sinter::Error>([&] { open_image_tree("--embed", folder.path() / "empty", paths); }),
+            "--embed " + path + "/empty has no images (*.jpg, *.jpeg, *.pgm, *.ppm)");
+}
+
+TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
+  const TemporaryFolder folder;
+  const Options options = small_options();
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  const auto file = folder.path() / "w.safetensors";
+  sinter::nn::write_safetensors(file, backbone.state());
+  Options other;
+  const sinter::nn::State state = read_weights(file, other);
+  EXPECT_EQ(other.backbone, "iresnet18");
+  EXPECT_EQ(other.dims, 8);
+  EXPECT_EQ(other.image_size, 16);
+  complete(other, {});
+  EXPECT_TRUE(make_backbone(other).load_state(state).missing.empty());
+  // A parallel model of PyTorch's has a prefix.
+  sinter::nn::State prefixed;
+  for (const auto& [name, value] : state) prefixed["module." + name] = value;
+  sinter::nn::write_safetensors(file, prefixed);
+  EXPECT_TRUE(make_backbone(other).load_state(read_weights(file, other)).missing.empty());
+  // What the command line says stands.
+  Options given;
+  given.given = {"--backbone", "--dims"};
+  given.backbone = "iresnet34";
+  read_weights(file, given);
+  EXPECT_EQ(given.backbone, "iresnet34");
+  EXPECT_EQ(given.dims, 512);
+}
+
+}  // namespace
