@@ -22,15 +22,6 @@ size_t element_of(DType dtype) {
   return size_of(accumulate_dtype(dtype));
 }
 
-/// Elements of scratch of one thread: the best of a row of outputs with its places, and rows of the image; or
-/// the best of a pixel's channels, and the channels of an element. float and int32 count alike; for double
-/// the places waste half of their room.
-int64_t slot_size(const PoolGeometry& geometry, Layout layout) {
-  if (works_on_rows(geometry, layout))
-    return 2 * geometry.x.out + PoolRows<float>::scratch(geometry.y, geometry.x);
-  return 3 * (layout == Layout::kNCHW ? 1 : geometry.channels);
-}
-
 /// What normalises a tensor, each an array with one element per channel.
 template <class C>
 struct Normalizers {
@@ -67,7 +58,8 @@ void pool_rows(const PoolGeometry& geometry, const T* x, const Normalizers<compu
   using C = compute_type<T>;
   constexpr C kLowest = -std::numeric_limits<C>::infinity();
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t slot_elements = slot_size(geometry, Layout::kNCHW), channels = geometry.channels;
+  const int64_t slot_elements = 2 * columns.out + PoolRows<C>::scratch(rows, columns),
+                channels = geometry.channels;
   parallel_slots(geometry.batch * channels, rows.extent * columns.extent,
                  [&](int64_t slot, int64_t begin, int64_t end) {
                    C* values = scratch + slot * slot_elements;
@@ -93,6 +85,48 @@ void pool_rows(const PoolGeometry& geometry, const T* x, const Normalizers<compu
                  });
 }
 
+/// The rows of an image that a window covers, normalised once for all windows, in compute type C. Under NHWC.
+template <class T>
+class NormalizedRows {
+ public:
+  using C = compute_type<T>;
+
+  static int64_t scratch(const PoolGeometry& geometry) {
+    return inner_kernel(geometry.y) * geometry.x.extent * geometry.channels;
+  }
+  NormalizedRows(const PoolGeometry& geometry, const T* x, C* memory)
+      : geometry_(geometry), x_(x), memory_(memory) {}
+
+  /// Makes the rows [begin, end) of an image available; within an image, neither ever decreases.
+  void load(int64_t image, int64_t begin, int64_t end, const Normalizers<C>& normalizers) {
+    if (image != image_) image_ = image, next_ = 0;
+    for (int64_t row = std::max(next_, begin); row < end; ++row) normalize(row, normalizers);
+    next_ = std::max(next_, end);
+  }
+  const C* pixel(int64_t row, int64_t column) const { return slot(row) + column * geometry_.channels; }
+
+ private:
+  C* slot(int64_t row) const {
+    return memory_ + row % inner_kernel(geometry_.y) * geometry_.x.extent * geometry_.channels;
+  }
+  void normalize(int64_t row, const Normalizers<C>& normalizers) const {
+    const int64_t depth = geometry_.channels, columns = geometry_.x.extent;
+    const T* from = x_ + (image_ * geometry_.y.extent + row) * columns * depth;
+    C* to = slot(row);
+    const C *mean = normalizers.mean, *scale = normalizers.scale, *shift = normalizers.shift;
+    for (int64_t column = 0; column < columns; ++column, from += depth, to += depth) {
+#pragma GCC ivdep
+      for (int64_t c = 0; c < depth; ++c)
+        to[c] = Normalize<C>{mean[c], scale[c], shift[c]}(static_cast<C>(from[c]));
+    }
+  }
+
+  const PoolGeometry& geometry_;
+  const T* x_;
+  C* memory_;
+  int64_t image_ = -1, next_ = 0;  // rows of image_ before next_ have been loaded
+};
+
 /// NHWC, pixel by pixel. Planes of NCHW are images of one channel each; `planes` says how many belong to an
 /// image, 1 under NHWC.
 template <class T>
@@ -101,29 +135,27 @@ void pool_pixels(const PoolGeometry& geometry, int64_t planes, const T* x,
                  compute_type<T>* scratch) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t depth = geometry.channels;
+  const int64_t depth = geometry.channels, slot_elements = 2 * depth + NormalizedRows<T>::scratch(geometry);
   parallel_slots(
       geometry.batch * rows.out, columns.out * inner_kernel(rows) * inner_kernel(columns) * depth,
       [&](int64_t slot, int64_t begin, int64_t end) {
-        C* values = scratch + slot * 3 * depth;
+        C* values = scratch + slot * slot_elements;
         const PoolBest<C> best{values, reinterpret_cast<int32_t*>(values + depth)};
-        C* z = values + 2 * depth;
+        NormalizedRows<T> normalized(geometry, x, values + 2 * depth);
         for (int64_t line = begin; line < end; ++line) {
           const int64_t image = line / rows.out, oy = line % rows.out, channel = image % planes;
-          const C *mean = normalizers.mean + channel, *scale = normalizers.scale + channel,
-                  *shift = normalizers.shift + channel;
           const auto [top, bottom] = rows.inside(oy);
+          normalized.load(
+              image, top, bottom,
+              {normalizers.mean + channel, normalizers.scale + channel, normalizers.shift + channel});
           for (int64_t ox = 0; ox < columns.out; ++ox) {
             const auto [left, right] = columns.inside(ox);
             std::fill_n(best.values, depth, -std::numeric_limits<C>::infinity());
             std::fill_n(best.places, depth, 0);
             for (int64_t row = top; row < bottom; ++row) {
+              const int64_t place = (row - rows.start(oy)) * columns.kernel - columns.start(ox);
               for (int64_t column = left; column < right; ++column) {
-                const T* pixel = x + ((image * rows.extent + row) * columns.extent + column) * depth;
-                for (int64_t c = 0; c < depth; ++c)
-                  z[c] = Normalize<C>{mean[c], scale[c], shift[c]}(static_cast<C>(pixel[c]));
-                const int64_t place = (row - rows.start(oy)) * columns.kernel + column - columns.start(ox);
-                best.take(z, static_cast<int32_t>(place), depth);
+                best.take(normalized.pixel(row, column), static_cast<int32_t>(place + column), depth);
               }
             }
             pooled.store(best, depth, (line * columns.out + ox) * depth);
@@ -160,6 +192,16 @@ void forward(const NormCall& call, const PoolGeometry& geometry, Layout layout, 
     const int64_t planes = layout == Layout::kNCHW ? channels : 1;
     pool_pixels(pixels_of(geometry, layout), planes, x, normalizers, pooled, rest);
   }
+}
+
+/// Elements of scratch of one thread: the best of a row of outputs, or of a pixel's channels, with their
+/// places, and rows of the image. float and int32 count alike; for double the places waste half of their
+/// room.
+int64_t slot_size(const PoolGeometry& geometry, Layout layout) {
+  if (works_on_rows(geometry, layout))
+    return 2 * geometry.x.out + PoolRows<float>::scratch(geometry.y, geometry.x);
+  const PoolGeometry pixels = pixels_of(geometry, layout);
+  return 2 * pixels.channels + NormalizedRows<float>::scratch(pixels);
 }
 
 size_t forward_bytes(const KernelQuery& query) {

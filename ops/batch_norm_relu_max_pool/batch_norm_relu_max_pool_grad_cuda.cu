@@ -253,7 +253,8 @@ void backward(const NormGradCall& call, const GatheredSlopes<T, together>& slope
   const PooledTerms<T, together> terms{slopes, x, call.main.mean.as<const C>()};
   const NormPlan plan = plan_norm_sums(view, wide ? kNormPack<T> : 1, wide ? NormPlan::kGroup : 1,
                                        norm_blocks(stream.device.index, kGradientBlocks));
-  sum_channels<T, 2, 1, NormPlan::kGroup>(stream, plan, terms, table);
+  // One pack in flight is up to five reads of 16 bytes; with two there would be registers for one block only.
+  sum_channels<T, 1, 1, NormPlan::kGroup>(stream, plan, terms, table);
   const FinishPooled<C> finish{.gradient = {source_of<C>(call.main), pointer_or_null<C>(call.main.dweight),
                                             pointer_or_null<C>(call.main.dbias), parameters},
                                .count = static_cast<double>(call.view.per_channel())};
