@@ -91,6 +91,15 @@ mixed_precision_goes_on_too() {
   done
 }
 
+a_changed_recipe_goes_on_where_it_can() {
+  run 0 --synthetic 12 --sample-rate 0.1 $small --epochs 2 --max-steps 14 --checkpoints changed
+  run 0 --checkpoints changed --resume --batch 8 --sample-rate 0.9 --max-steps 17 --change-recipe
+  says '^  --batch            10 -> 8$'
+  says '^  epoch 2 is begun anew, as its batches are others$'
+  run 0 --checkpoints changed --resume --epochs 3 --max-steps 18
+  says 'the schedule is drawn over 3 epochs in place of 2'
+}
+
 what_was_trained_can_be_used() {
   local last image
   last=$(grep -o 'people: .*' <(sed -n 's/^step 12  //p' whole.out))
@@ -165,7 +174,7 @@ every_option_has_a_test() {
   [ -z "$missing" ] || fail "no test has$missing"
 }
 
-for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too \
+for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
   what_was_trained_can_be_used records_and_folders_train_alike a_stop_signal_saves mistakes_are_told every_option_has_a_test; do
   rm -f out err
   $test
