@@ -14,8 +14,8 @@ constexpr unsigned kThreads = 256;
 
 /// `columns`: units of T in a row.
 template <class Index, class T>
-__global__ void put_rows_kernel(Index count, IndexDivide<Index> divide_columns, int64_t columns, int64_t height,
-                                const int64_t* indices, const T* rows, T* target) {
+__global__ void put_rows_kernel(Index count, IndexDivide<Index> divide_columns, int64_t columns,
+                                int64_t height, const int64_t* indices, const T* rows, T* target) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     Index column = 0;
