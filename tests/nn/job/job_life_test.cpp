@@ -452,6 +452,13 @@ TEST(JobLife, OptionsOutOfRangeAreRefused) {
             "[train_job] expected a clip >= 0 but got -1");
   EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropy{}, sgd, {.max_graphs = 0}); }),
             "[train_job] expected max_graphs > 0 but got 0");
+  Sgd apart(std::vector<ParameterGroup>{{.parameters = model.parameters(), .clip = false}});
+  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropy{}, apart, {.clip = 1.0}); }),
+            "[train_job] a group of the optimiser is not to be clipped, which needs a scaler: give one with "
+            "{.scales = false}");
+  GradScaler scaler({.scales = false});
+  TrainJob(model, CrossEntropy{}, apart, {.clip = 1.0, .scaler = &scaler})
+      .step(batch(3, 1).x, batch(3, 1).y, 0.1);
   TrainJob job(model, CrossEntropy{.reduction = Reduction::kNone}, sgd);
   EXPECT_EQ(message_of([&] { job.step(batch(3, 1).x, batch(3, 1).y, 0.1); }),
             "[train_job] expected a loss of one element but got float32 (3,) on cpu");
