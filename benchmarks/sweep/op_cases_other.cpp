@@ -119,6 +119,13 @@ void add_indexing(OpCaseTable& table) {
                   ops::GatherGradAttributes{0, {16, kPicked}},
                   "many collisions"}};
   };
+  table["put_rows_"] = [](const OpSize& s) {
+    const int64_t count = s.rows * 2;
+    std::vector<double> every_second;  // no index comes twice
+    for (int64_t i = 0; i < count; ++i) every_second.push_back(static_cast<double>(2 * i));
+    return Cases{{{OpInput{{2 * count, kEmbedding}, s.dtype},
+                   OpInput{{count}, DType::kInt64, 0, every_second}, OpInput{{count, kEmbedding}, s.dtype}}}};
+  };
   table["embedding"] = [](const OpSize& s) {
     const int64_t count = s.rows * s.columns / kEmbedding;
     return Cases{

@@ -58,7 +58,7 @@ TEST(TrainInsightfaceOptions, DefaultsAreInsightFaces) {
   const Options gpu = options_of({}, sinter::Device::cuda());
   EXPECT_EQ(gpu.precision, "mixed-f16");
   EXPECT_EQ(gpu.layout, sinter::Layout::kNHWC);
-  EXPECT_EQ(gpu.job, false);
+  EXPECT_EQ(gpu.job, true);
 }
 
 TEST(TrainInsightfaceOptions, MarginsHaveNamesOrNumbers) {
