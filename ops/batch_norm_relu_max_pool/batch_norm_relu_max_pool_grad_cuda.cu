@@ -108,7 +108,11 @@ struct GatheredSlopes {
 #pragma unroll
       for (int i = 0; i < kMost * kMost; ++i) {
         const int row = rows.begin + i / kMost, column = columns.begin + i % kMost;
-        result.places[i] = -1;  // no index is that
+        // No index is that. The rest must have values too: compilers draw their own conclusions from what has
+        // none.
+        result.places[i] = -1;
+        result.dy[i] = {};
+        result.indices[i] = {};
         if (row < rows.end && column < columns.end) {
           const int64_t at = map.pooled(place, row, column);
           result.dy[i] = *reinterpret_cast<const cuda::Pack<T, pack>*>(dy + at);

@@ -233,5 +233,24 @@ TEST(FusePairs, RulesAreOneForTwoOps) {
                InvalidArgument);
 }
 
+TEST(FusePairs, StayApartOnAGpu) {
+  Graph graph;
+  Tracer tracer(graph);
+  tracer.set_scope("bn");
+  const auto input = [&](const Shape& shape, DType dtype, const char* name) {
+    return tracer.tensor({&graph.add_input({shape, dtype, Device::cuda()}, name), true});
+  };
+  const Tensor x = input({2, 16, 16, 8}, DType::kFloat16, "x");
+  const ops::NormParameters norm{.weight = input({8}, DType::kFloat32, "w"),
+                                 .bias = input({8}, DType::kFloat32, "b")};
+  const Tensor y = ops::batch_norm_act(x, norm, {.layout = Layout::kNHWC});
+  graph.add_output(tracer.use_of(ops::max_pool2d(y, {.kernel = {2, 2}, .layout = Layout::kNHWC})));
+  const std::string before = graph.to_string();
+  EXPECT_EQ(
+      run(fuse_pairs, graph).missed,
+      Texts{"batch_norm_act + max_pool2d in bn: on a GPU its gradient is slower than those of the two"});
+  EXPECT_EQ(graph.to_string(), before);
+}
+
 }  // namespace
 }  // namespace sinter::passes
