@@ -1,4 +1,5 @@
 // Registers the CPU's convolution kernels.
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_kernels_cpu.h>
 
