@@ -71,6 +71,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h
+  nn/data/image/png.h
   nn/data/image/resize.h
   nn/data/normalize.h
   nn/data/records/record_dataset.h
@@ -158,7 +159,7 @@ function(sinter_check_public headers foreign)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
   endforeach()
 endfunction()
-sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|zlib)"
+sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|png|zlib)"
                     SINTER_PUBLIC_HEADERS)
 sinter_check_public(SINTER_PUBLIC_CUDA_HEADERS "<(cudnn|cublas|Eigen/|spdlog/|nlohmann/)"
                     SINTER_PUBLIC_HEADERS SINTER_PUBLIC_CUDA_HEADERS)

@@ -23,7 +23,8 @@ bool has_image_extension(const std::string& name) {
   std::string extension = name.substr(dot + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == "jpg" || extension == "jpeg" || extension == "pgm" || extension == "ppm";
+  return extension == "jpg" || extension == "jpeg" || extension == "png" || extension == "pgm" ||
+         extension == "ppm";
 }
 
 // The sorted names in a folder of what `keep` accepts, without those that start with a dot.
@@ -80,7 +81,7 @@ void add_class(const fs::path& root, const std::string& name,
       [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
   if (images.empty()) {
     throw_error<IoError>(
-        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none",
+        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none",
         (root / name).string());
   }
   for (std::string& image : images) all.files.push_back({label, std::move(image)});

@@ -23,7 +23,7 @@ struct LoadImageOptions {
   Device device = {};
 };
 
-/// A JPEG, PGM or PPM as a batch of one: (1, C, H, W), or (1, H, W, C) under kNHWC. By default RGB in [0, 1]
+/// A JPEG, PNG, PGM or PPM as a batch of one: (1, C, H, W), or (1, H, W, C) under kNHWC. By default RGB in [0, 1]
 /// of the picture's own size. Throws IoError, naming the file, if it cannot be read or is damaged, and
 /// InvalidArgument for options out of range.
 ///

@@ -248,13 +248,13 @@ TEST(ImageFolder, NamesWhatIsWrong) {
             "[image_folder] " + root + "/file: expected a folder of class folders but it is a file");
   folder.write("cat/readme.md", {1});
   EXPECT_EQ(error(root), "[image_folder] " + root +
-                             "/cat: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none");
+                             "/cat: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none");
   folder.write("cat/1.jpg", {'G', 'I', 'F'});
   EXPECT_EQ(error(root, {.class_names = {"dog"}}),
             "[image_folder] " + root + ": expected only folders of the 1 known classes but got \"cat\"");
   EXPECT_EQ(message_of<IoError>([&] { open_image_folder(root)->get(0); }),
             "[image] " + root +
-                "/cat/1.jpg: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+                "/cat/1.jpg: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
 }
 
 TEST(ImageFolder, TellsOfClassesThatCannotBeLookedAt) {
