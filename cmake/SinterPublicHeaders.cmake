@@ -78,6 +78,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/records/record_writer.h
   nn/data/records/verification_set.h
   nn/data/sample_random.h
+  nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/init/init.h
   nn/job/infer_job.h
