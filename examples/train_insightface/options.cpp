@@ -191,6 +191,12 @@ void add_run_options(CLI::App& app, Options& options) {
          "--workers")
       ->capture_default_str()
       ->check(number(0, 1e9));
+  app.add_option(
+         "--max-damaged", options.max_damaged,
+         "Put up with so many damaged images: each is named and replaced by the next sound one; 0: the "
+         "first ends the run")
+      ->capture_default_str()
+      ->check(whole(0, kMany));
   app.add_option("--max-steps", options.max_steps,
                  "Stop after so many steps, as Ctrl-C would; 0: train to the end")
       ->capture_default_str()
