@@ -2,6 +2,7 @@
 // that the sums vectorise, and the blended pixels then in columns. Buffers have a fixed size; where the
 // columns of a tile look at more pixels than fit, they are summed up piece by piece.
 #include <algorithm>
+#include <cstring>
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/op_support.h>
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kTile = 64;         // output columns
 constexpr int32_t kPiece = 512;       // input pixels blended at a time
 constexpr int64_t kRowsPerPart = 32;  // output rows that a thread takes
+constexpr int32_t kMostKept = 16;     // weights of a column that are kept from row to row
 
 /// The parts of [first, last) of blended row `out_row`, `kChannels` floats a pixel.
 template <int64_t kChannels>
@@ -35,32 +37,78 @@ struct Target {
   int64_t pixel_step, channel_step;
 };
 
-template <class T, int64_t kChannels>
-void resample_row(const ResampleImage& image, const ChannelScales& scales, int64_t out_row,
-                  const ResampleTaps* columns, int64_t count, const Target<T>& target) {
-  float blended[size_t{kPiece} * kChannels], sums[size_t{kTile} * kChannels] = {}, totals[kTile] = {};
-  const ResampleTaps rows = image.rows.taps(out_row);
-  const float inverse_total = 1.0f / image.rows.total_weight(rows);
-  const int32_t begin = std::min(columns[0].first, columns[count - 1].first);
-  const int32_t end = std::max(columns[0].last, columns[count - 1].last);
-  for (int32_t piece = begin; piece < end; piece += kPiece) {
-    const int32_t piece_end = std::min(piece + kPiece, end);
-    blend_rows<kChannels>(image, rows, inverse_total, piece, piece_end, blended);
+/// What the columns of a tile look at: the same in every row, so that it is computed once.
+struct TileColumns {
+  int64_t count = 0;
+  int32_t begin = 0, end = 0;  ///< all inputs that they look at
+  ResampleTaps taps[kTile];
+  float weights[kTile][kMostKept];  ///< of the taps of each column, where `kept`
+  float totals[kTile];
+  bool kept = true;
+
+  TileColumns(const ResampleImage& image, int64_t tile, int64_t given_count, int64_t width)
+      : count(given_count) {
     for (int64_t x = 0; x < count; ++x) {
-      for (int32_t k = std::max(columns[x].first, piece); k < std::min(columns[x].last, piece_end); ++k) {
-        const float weight = image.columns.weight(columns[x], k);
-        totals[x] += weight;
-        for (int64_t c = 0; c < kChannels; ++c) {
-          sums[x * kChannels + c] += weight * blended[(k - piece) * kChannels + c];
-        }
-      }
+      taps[x] = image.columns.taps(image.mirrored ? width - 1 - (tile + x) : tile + x);
+      totals[x] = image.columns.total_weight(taps[x]);
+      kept = kept && taps[x].last - taps[x].first <= kMostKept;
+    }
+    begin = std::min(taps[0].first, taps[count - 1].first);
+    end = std::max(taps[0].last, taps[count - 1].last);
+    if (!kept) return;
+    for (int64_t x = 0; x < count; ++x) {
+      for (int32_t k = taps[x].first; k < taps[x].last; ++k)
+        weights[x][k - taps[x].first] = image.columns.weight(taps[x], k);
     }
   }
-  for (int64_t x = 0; x < count; ++x) {
-    for (int64_t c = 0; c < kChannels; ++c) {
-      target.pixel[x * target.pixel_step + c * target.channel_step] =
-          static_cast<T>(sums[x * kChannels + c] / totals[x] * scales.scale[c] + scales.shift[c]);
-    }
+};
+
+/// The values of a pixel while they are summed up. Three channels have a fourth place, which is never looked
+/// at, so that they are one vector.
+template <int64_t kChannels>
+constexpr int64_t kPlaces = kChannels == 3 ? 4 : kChannels;
+template <int64_t kChannels>
+using PixelSums [[gnu::vector_size(sizeof(float) * kPlaces<kChannels>)]] = float;
+
+/// Adds what column `x` sees of the blended pixels [piece, piece_end).
+template <int64_t kChannels>
+void add_taps(const ResampleImage& image, const TileColumns& columns, int64_t x, int32_t piece,
+              int32_t piece_end, const float* blended, PixelSums<kChannels>& sums) {
+  const ResampleTaps& taps = columns.taps[x];
+  const int32_t first = std::max(taps.first, piece), last = std::min(taps.last, piece_end);
+  const float* from = blended + (first - piece) * kChannels;
+  PixelSums<kChannels> pixel;
+  for (int32_t k = first; k < last; ++k, from += kChannels) {
+    const float weight = columns.kept ? columns.weights[x][k - taps.first] : image.columns.weight(taps, k);
+    std::memcpy(&pixel, from, sizeof pixel);
+    sums += weight * pixel;
+  }
+}
+
+template <class T, int64_t kChannels>
+void resample_row(const ResampleImage& image, const ChannelScales& scales, int64_t out_row,
+                  const TileColumns& columns, const Target<T>& target) {
+  float blended[size_t{kPiece} * kChannels + kPlaces<kChannels>];
+  PixelSums<kChannels> sums[kTile];
+  std::fill_n(sums, columns.count, PixelSums<kChannels>{});
+  const ResampleTaps rows = image.rows.taps(out_row);
+  const float inverse_total = 1.0f / image.rows.total_weight(rows);
+  for (int32_t piece = columns.begin; piece < columns.end; piece += kPiece) {
+    const int32_t piece_end = std::min(piece + kPiece, columns.end);
+    blend_rows<kChannels>(image, rows, inverse_total, piece, piece_end, blended);
+    blended[(piece_end - piece) * kChannels] = 0;  // the fourth place of the last pixel
+    for (int64_t x = 0; x < columns.count; ++x)
+      add_taps<kChannels>(image, columns, x, piece, piece_end, blended, sums[x]);
+  }
+  PixelSums<kChannels> scale{}, shift{};
+  for (int64_t c = 0; c < kChannels; ++c) {
+    scale[c] = scales.scale[c];
+    shift[c] = scales.shift[c];
+  }
+  for (int64_t x = 0; x < columns.count; ++x) sums[x] = sums[x] / columns.totals[x] * scale + shift;
+  for (int64_t c = 0; c < kChannels; ++c) {
+    T* const to = target.pixel + c * target.channel_step;
+    for (int64_t x = 0; x < columns.count; ++x) to[x * target.pixel_step] = static_cast<T>(sums[x][c]);
   }
 }
 
@@ -78,14 +126,11 @@ void resample_part(const KernelContext& context, const ChannelScales& scales, in
   T* batch = context.output(0).as<T>() + n * kChannels * output.height * output.width;
   for (int64_t tile = 0; tile < output.width; tile += kTile) {
     const int64_t count = std::min(kTile, output.width - tile);
-    ResampleTaps columns[kTile];
-    for (int64_t x = 0; x < count; ++x) {
-      columns[x] = image.columns.taps(image.mirrored ? output.width - 1 - (tile + x) : tile + x);
-    }
+    const TileColumns columns(image, tile, count, output.width);
     for (int64_t y = row_begin; y < row_end; ++y) {
       const Target<T> target{batch + (y * output.width + tile) * pixel_step, pixel_step, channel_step};
       if (image.pixels != nullptr) {
-        resample_row<T, kChannels>(image, scales, y, columns, count, target);
+        resample_row<T, kChannels>(image, scales, y, columns, target);
         continue;
       }
       for (int64_t i = 0; i < count * kChannels; ++i) {
