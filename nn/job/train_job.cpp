@@ -204,7 +204,8 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
 
   auto graph = std::make_unique<Graph>();
   passes::Pipeline pipeline(options_.passes, "train");
-  passes::PassContext context{.precision = options_.precision, .layout = options_.layout};
+  passes::PassContext context{
+      .precision = options_.precision, .layout = options_.layout, .memory_limit = options_.memory_limit};
   PhaseClock clock(compiled->report.phases);
   declare_leaves(*graph, model_);
   if (options_.scaler != nullptr) {

@@ -42,6 +42,12 @@ struct TrainJobOptions {
   /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
   passes::PipelineOptions passes = {};
   ProgramOptions program = {};
+  /// Most bytes for what lies between the calls of a step (ProgramStats::arena_bytes): parameters, gradients
+  /// that outlive a step, inputs and scratch come on top. To keep it, results such as those of norms and
+  /// activations are computed again where the gradients need them, as few as it takes
+  /// (passes/memory/recompute.cpp); report() tells which. Where it cannot be kept, a warning says so. Results
+  /// agree with those of a step without a limit up to rounding.
+  std::optional<size_t> memory_limit = {};
   /// How many graphs are kept, or with `accumulate` how many sets of them: one for each set of input shapes
   /// and modes that was met. The one that was not used for longest goes.
   int max_graphs = 8;
