@@ -48,10 +48,10 @@ struct LambSlot {
 ///           is 0, or without `adapts`
 ///   parameter = parameter - learning_rate * ratio * u
 ///   working = parameter
-/// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end; u is then of the
-/// rounded averages); norms in double precision, in an order that depends on the shapes alone. The ratio has
-/// no bounds, and gradients are not clipped here: some implementations divide them by their common norm
-/// first, which nn::clip_grad_norm and nn::ScaledStepOptions::clip do.
+/// in the parameter's compute type (float32 for the 16-bit dtypes, rounded once at the end); norms in double
+/// precision, in an order that depends on the shapes alone. The ratio has no bounds, and gradients are not
+/// clipped here: some implementations divide them by their common norm first, which nn::clip_grad_norm and
+/// nn::ScaledStepOptions::clip do.
 ///
 /// `learning_rate` is a float64 scalar (rank 0) on the device of the parameters; with `moving_beta1` it has
 /// the shape (2), and its second element is beta1. `gradient_factor`, if given, is a float32 scalar there; if

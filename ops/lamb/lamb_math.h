@@ -25,11 +25,10 @@ struct LambElement {
         weight_decay(static_cast<C>(options.weight_decay)),
         decays(options.weight_decay != 0) {}
 
-  SINTER_HOST_DEVICE void average(C gradient, C& exp_avg, C& exp_avg_sq) const {
+  /// The direction; changes the averages.
+  SINTER_HOST_DEVICE C direction(C parameter, C gradient, C& exp_avg, C& exp_avg_sq) const {
     exp_avg += share1 * (gradient - exp_avg);
     exp_avg_sq = beta2 * exp_avg_sq + share2 * gradient * gradient;
-  }
-  SINTER_HOST_DEVICE C direction(C parameter, C exp_avg, C exp_avg_sq) const {
     const C adam = exp_avg / correction1 / (std::sqrt(exp_avg_sq) / correction2 + epsilon);
     return decays ? adam + weight_decay * parameter : adam;
   }

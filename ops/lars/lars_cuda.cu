@@ -60,25 +60,16 @@ __global__ void lars_kernel(__grid_constant__ const SlotTable<kWidth> table, Lar
 
 void run_lars_step(const KernelContext& context) {
   const auto& options = context.attributes<LarsOptions>();
-  const auto step = [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape,
-                                          const TrustSums* totals) {
-    cuda::launch(context.stream(), shape, lars_kernel<T, G>, table, options, totals);
-  };
-  if (!options.adapts) {
-    for_each_update_table<kArrays>(
-        context, "lars_step",
-        [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape) {
-          step.template operator()<T, G>(table, shape, nullptr);
-        });
-    return;
-  }
   run_trust_step<kArrays>(
-      context, "lars_step",
+      context, "lars_step", options.adapts,
       [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape,
                             TrustSums* partials) {
         cuda::launch(context.stream(), shape, lars_norms_kernel<T, G>, table, partials);
       },
-      step);
+      [&]<class T, class G>(const SlotTable<kWidth>& table, const cuda::LaunchShape& shape,
+                            const TrustSums* totals) {
+        cuda::launch(context.stream(), shape, lars_kernel<T, G>, table, options, totals);
+      });
 }
 
 }  // namespace

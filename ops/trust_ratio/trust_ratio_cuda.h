@@ -44,11 +44,12 @@ size_t trust_workspace(const KernelQuery& query) {
 /// launches a kernel whose blocks write partials[blockIdx.x]; then step.operator()<T, G>(table, shape,
 /// totals) with the sums of each slot.
 template <int arrays, class Measure, class Step>
-void run_trust_step(const KernelContext& context, const char* tag, Measure measure, Step step) {
+void run_trust_step(const KernelContext& context, const char* tag, bool adapts, Measure measure, Step step) {
   constexpr int width = arrays + static_cast<int>(kUpdateInputs);
   auto* sums = context.workspace<TrustSums>();
   for_each_update_table<arrays>(
       context, tag, [&]<class T, class G>(const SlotTable<width>& table, const cuda::LaunchShape& shape) {
+        if (!adapts) return step.template operator()<T, G>(table, shape, nullptr);
         TrustSums *const totals = sums, *const partials = sums + table.slots;
         sums = partials + shape.grid.x;
         measure.template operator()<T, G>(table, shape, partials);
