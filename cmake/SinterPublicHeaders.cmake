@@ -111,6 +111,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/adam.h
   nn/optim/ema.h
   nn/optim/grad_scaler.h
+  nn/optim/lars_lamb.h
   nn/optim/optimizer.h
   nn/optim/rmsprop.h
   nn/optim/sgd.h

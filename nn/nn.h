@@ -39,6 +39,7 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
