@@ -58,8 +58,13 @@ set(SINTER_PUBLIC_HEADERS
   passes/pass.h
   passes/pipeline.h
 
+  nn/augment/color_jitter.h
+  nn/augment/mixing.h
+  nn/augment/rand_augment.h
+  nn/augment/random_erasing.h
   nn/checkpoint/checkpoint.h
   nn/checkpoint/safetensors.h
+  nn/data/augmentation.h
   nn/data/data_loader.h
   nn/data/dataset.h
   nn/data/formats/cifar.h

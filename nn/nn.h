@@ -6,6 +6,10 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/format.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/augment/color_jitter.h>
+#include <sinter/nn/augment/mixing.h>
+#include <sinter/nn/augment/rand_augment.h>
+#include <sinter/nn/augment/random_erasing.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>

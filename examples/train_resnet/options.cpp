@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <sinter/core/base/error.h>
+
 #include "run/command_line.h"
 
 namespace train_resnet {
@@ -176,6 +178,7 @@ void add_options(CLI::App& app, Options& options) {
       CLI::MultiOptionPolicy::TakeLast);  // a script's, then the user's
   add_model_options(app, options);
   add_recipe_options(app, options);
+  examples::add_augmentation_options(app, options.augmentation);
   add_optimizer_options(app, options);
   add_run_options(app, options);
   add_file_options(app, options);
@@ -255,6 +258,11 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (options.augmentation.mixes() && *options.batch == 1)
+    throw sinter::InvalidArgument("--mixup and --cutmix mix images of a batch, but --batch is 1");
+  const std::vector<double>& jitter = options.augmentation.color_jitter;
+  if (!jitter.empty() && jitter[0] == 0 && jitter[1] == 0 && image.channels == 1)
+    throw sinter::InvalidArgument("--color-jitter: grey images have no saturation and no hue to change");
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -281,6 +289,7 @@ std::string describe(const Options& options) {
                                    *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                    : "black beyond the border",
                                    *options.flip ? "flipped at random" : "not flipped")},
+      {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };

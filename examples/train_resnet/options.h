@@ -11,6 +11,8 @@
 #include <sinter/core/op/attributes.h>
 #include <sinter/nn/data/dataset.h>
 
+#include "augmentation/augmentation.h"
+
 namespace train_resnet {
 
 /// What the user asked for. Values without a default depend on other options, the data and the device, and
@@ -38,6 +40,7 @@ struct Options {
   std::optional<int64_t> crop_padding;
   std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
+  sinter::examples::AugmentationOptions augmentation;
 
   std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;

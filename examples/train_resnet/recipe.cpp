@@ -37,6 +37,7 @@ Recipe recipe_of(const Options& options) {
                    {"--crop-mode", *options.crop_mode},
                    {"--flip", fmt::format("{}", *options.flip)},
                    {"--seed", fmt::format("{}", options.seed)}};
+  recipe.merge(sinter::examples::augmentation_recipe(options.augmentation));
   if (options.optimizer == "adamw") {
     recipe["--beta1"] = fmt::format("{}", options.beta1);
     recipe["--beta2"] = fmt::format("{}", options.beta2);

@@ -127,6 +127,7 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
           .layout = *options.layout,
           .normalization = normalization,
           .transforms = transforms,
+          .augmentations = examples::augmentations(options.augmentation),
           .read_timeout = options.read_timeout};
 }
 

@@ -84,7 +84,10 @@ void Trainer::prepare() {
                                                         : Shape{n, channels, height, width};
   if (job_ != nullptr) {
     model_.train();
-    const TensorSpec specs[] = {{shape, compute_dtype(options_), device_}, {{n}, DType::kInt64, device_}};
+    const TensorSpec labels{{n}, DType::kInt64, device_};
+    const TensorSpec targets{{n, dataset.num_classes()}, compute_dtype(options_), device_};
+    const TensorSpec specs[] = {{shape, compute_dtype(options_), device_},
+                                options_.augmentation.mixes() ? targets : labels};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
     choose_algorithms(shape);
@@ -193,18 +196,20 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
 
 void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
   Tensor loss, logits;
+  const nn::MixedBatch mixed = examples::mix(options_.augmentation, batch.images, batch.labels,
+                                             train_loader_.dataset().num_classes(), *options_.layout);
   if (job_ != nullptr) {
-    loss = job_->step(batch.images, batch.labels, learning_rate);
+    loss = job_->step(mixed.images, mixed.targets, learning_rate);
     logits = job_->outputs().front();
   } else {
-    logits = model_(batch.images);
-    loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch.labels);
+    logits = model_(mixed.images);
+    loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
     optimizer_->zero_grad();
     backward(scaler_.scale(loss));
     scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
-  stats_.ranks.add(logits, batch.labels);
+  stats_.ranks.add(logits, mixed.labels);
 }
 
 double Trainer::checked_loss() const {

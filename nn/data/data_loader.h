@@ -9,6 +9,7 @@
 
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/data/augmentation.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/data/transforms.h>
@@ -20,7 +21,7 @@ struct DataLoaderOptions {
   int64_t batch_size = 32;
   bool shuffle = false;    ///< a new order every epoch, given by seed and epoch alone
   bool drop_last = false;  ///< leave the last batch out if it is smaller than the others
-  uint64_t seed = 0;       ///< of the order and of all transforms
+  uint64_t seed = 0;       ///< of the order, of all transforms and augmentations
   int workers = 0;         ///< threads of the loader; 0 assembles each batch in next()
   int64_t prefetch = 3;    ///< batches that workers may be ahead
   /// Where the batches come out. For a GPU the workers only read and decode, into pinned memory; the pixels
@@ -32,6 +33,10 @@ struct DataLoaderOptions {
   Normalization normalization = {};
   /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3.
   Transforms transforms = {};
+  /// What happens to whole batches behind the transforms, on the device and in this order, but those of
+  /// pixels before those of normalised images: nn::RandAugment, nn::ColorJitter, nn::RandomErasing. A batch
+  /// goes by 8-bit pixels between them, rounded after a resampling as well.
+  std::vector<Augmentation> augmentations = {};
   /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
   /// is an error.

@@ -59,7 +59,7 @@ void resample_row(const ResampleImage& image, const ChannelScales& scales, int64
   for (int64_t x = 0; x < count; ++x) {
     for (int64_t c = 0; c < kChannels; ++c) {
       target.pixel[x * target.pixel_step + c * target.channel_step] =
-          static_cast<T>(sums[x * kChannels + c] / totals[x] * scales.scale[c] + scales.shift[c]);
+          image_value<T>(sums[x * kChannels + c] / totals[x] * scales.scale[c] + scales.shift[c]);
     }
   }
 }
@@ -90,7 +90,7 @@ void resample_part(const KernelContext& context, const ChannelScales& scales, in
       }
       for (int64_t i = 0; i < count * kChannels; ++i) {
         const int64_t c = i % kChannels;
-        target.pixel[i / kChannels * pixel_step + c * channel_step] = static_cast<T>(scales.shift[c]);
+        target.pixel[i / kChannels * pixel_step + c * channel_step] = image_value<T>(scales.shift[c]);
       }
     }
   }
