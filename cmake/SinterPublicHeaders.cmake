@@ -76,12 +76,14 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h
+  nn/data/image/png.h
   nn/data/image/resize.h
   nn/data/normalize.h
   nn/data/records/record_dataset.h
   nn/data/records/record_writer.h
   nn/data/records/verification_set.h
   nn/data/sample_random.h
+  nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/init/init.h
   nn/job/infer_job.h
@@ -164,7 +166,7 @@ function(sinter_check_public headers foreign)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
   endforeach()
 endfunction()
-sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|zlib)"
+sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|png|zlib)"
                     SINTER_PUBLIC_HEADERS)
 sinter_check_public(SINTER_PUBLIC_CUDA_HEADERS "<(cudnn|cublas|Eigen/|spdlog/|nlohmann/)"
                     SINTER_PUBLIC_HEADERS SINTER_PUBLIC_CUDA_HEADERS)

@@ -106,6 +106,7 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
                        : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"
                                                      : "; go on with --resume");
   }
+  trainer.tell_damaged();
   if (ending.failed()) return 1;
   return !result && stop_signal() != 0 ? 128 + stop_signal() : 0;
 }
@@ -121,6 +122,7 @@ int run(Options options) {
   complete(options, *data.train, device);
   if (checkpoint) check_recipe(options, *checkpoint);
   describe_run(options, data, device);
+  data.damaged->tell();
 
   Trainer trainer(options, device, data);
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);

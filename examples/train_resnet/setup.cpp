@@ -54,11 +54,17 @@ Data open_data(const Options& options) {
   if (!fs::exists(folder, ignored)) throw IoError(fmt::format("--data {}: there is no such folder", folder));
   if (!fs::is_directory(folder, ignored))
     throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
-  auto [train, test, kind] = nn::data::open_dataset(folder);
+  auto [train, test, kind] = nn::data::open_dataset(folder, {}, nn::data::kIdxMaxValues,
+                                                    {.fraction = options.split, .seed = options.seed});
   if (test == nullptr) {
     throw IoError(fmt::format(
         "--data {} has no images to test with, only train.rec; sinter_pack --name val packs some beside it",
         folder));
+  }
+  auto damaged = std::make_shared<examples::DamagedImages>();
+  if (options.max_damaged > 0) {
+    train = damaged->watch("training", std::move(train), options.max_damaged);
+    test = damaged->watch("test", std::move(test), options.max_damaged);
   }
   if (options.image_size == 0) {  // small images are decoded once and kept
     if (train->size() > 0) check_one_size(*train);
@@ -66,7 +72,7 @@ Data open_data(const Options& options) {
     test = nn::data::preload(*test);
   }
   return {std::move(train), std::move(test), options.data.empty() ? "handwritten digits" : folder,
-          std::move(kind)};
+          std::move(kind), std::move(damaged)};
 }
 
 // Sums of whole numbers, so that threads do not change them.

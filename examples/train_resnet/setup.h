@@ -10,12 +10,14 @@
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
+#include "run/damaged_images.h"
 
 namespace train_resnet {
 
 struct Data {
   std::shared_ptr<const sinter::nn::data::Dataset> train, test;
   std::string name, kind;
+  std::shared_ptr<sinter::examples::DamagedImages> damaged = {};
 };
 
 /// Opens --data; images of one size are decoded and kept. Throws Error that names the option to change.

@@ -44,7 +44,8 @@ Trainer::Trainer(const Options& options, Device device, const Data& data)
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())),
       timer_(device),
       data_name_(data.name),
-      data_kind_(data.kind) {
+      data_kind_(data.kind),
+      damaged_(data.damaged) {
   settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
@@ -112,6 +113,7 @@ bool Trainer::train_epochs() {
       report_epoch(*test);
       log_epoch(*test);
     }
+    damaged_->tell();
     if (whole) {
       ++epoch_;
       stats_ = {};

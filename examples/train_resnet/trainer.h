@@ -53,6 +53,9 @@ class Trainer {
   /// does not end the run; the next may succeed.
   bool train();
 
+  /// Says how many images were damaged, if more are than were told.
+  void tell_damaged() const { damaged_->tell(); }
+
   /// Why the last checkpoint could not be saved; empty if it was.
   const std::string& save_failure() const { return save_failure_; }
 
@@ -136,6 +139,7 @@ class Trainer {
   EpochStats stats_;
   StepTimer timer_;
   std::string data_name_, data_kind_;
+  std::shared_ptr<sinter::examples::DamagedImages> damaged_;
   std::unique_ptr<RunFolder> run_folder_;  // null: without a log
   std::optional<StepLog> step_log_;        // of the present epoch
   struct {

@@ -75,6 +75,7 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"batch", *options_.batch},
                                    {"seed", options_.seed},
                                    {"complete", test != nullptr},
+                                   {"damaged_images", damaged_->count()},
                                    {"steps", total_.steps},
                                    {"skipped_steps", scaler_.skipped()},
                                    {"seconds", total_.seconds},
