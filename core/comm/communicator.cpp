@@ -47,6 +47,8 @@ Communicator::Communicator(const ProcessEnvironment& environment, const Communic
     comm::Meeting meeting = comm::meet(environment_, options.join_timeout);
     cpu_ = comm::make_gloo_backend(meeting, options);
     if (options.device.is_cuda()) gpu_ = comm::make_nccl_backend(meeting, options);
+    // Who is done first must not go while others still connect to it.
+    comm::exchange(meeting, {}, "who is ready", options.join_timeout);
     watch_ = std::make_unique<comm::RankWatch>(
         std::move(meeting), comm::WatchOptions{.lost_after_seconds = options.lost_after,
                                                .on_lost = [this](const std::string& text) { abort(text); }});
