@@ -111,7 +111,14 @@ void add_recipe_options(CLI::App& app, Options& options) {
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
+  app.add_option(
+         "--gpus", options.gpus,
+         "Train on so many GPUs of this machine, a process on each; --batch is that of all together. mpirun, "
+         "srun and torchrun start as many processes themselves")
+      ->check(whole(1, 1024));
+  app.add_option("--processes", options.processes, "The same on the CPU")->check(whole(1, 1024));
+  app.add_option("--threads", options.threads,
+                 "Threads that compute; 0: one per processor, shared with other processes of the run")
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
@@ -214,6 +221,8 @@ std::string check_together(const Options& options) {
   }
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
+  if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
+  if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";

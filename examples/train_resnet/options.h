@@ -45,7 +45,9 @@ struct Options {
 
   std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;
-  int threads = 0;  // 0: all processors
+  int processes = 1;  // that this program starts itself on this machine
+  int gpus = 0;       // the same, each on a GPU of its own
+  int threads = 0;    // 0: all processors
   int workers = 1;
   double read_timeout = 0;  // seconds for one image; 0: no limit
   int64_t max_damaged = 0;  // images, of training and of testing each
