@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <sinter/core/base/error.h>
+
 #include "run/command_line.h"
 
 namespace train_resnet {
@@ -109,7 +111,14 @@ void add_recipe_options(CLI::App& app, Options& options) {
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
+  app.add_option(
+         "--gpus", options.gpus,
+         "Train on so many GPUs of this machine, a process on each; --batch is that of all together. mpirun, "
+         "srun and torchrun start as many processes themselves")
+      ->check(whole(1, 1024));
+  app.add_option("--processes", options.processes, "The same on the CPU")->check(whole(1, 1024));
+  app.add_option("--threads", options.threads,
+                 "Threads that compute; 0: one per processor, shared with other processes of the run")
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
@@ -186,6 +195,7 @@ void add_options(CLI::App& app, Options& options) {
       CLI::MultiOptionPolicy::TakeLast);  // a script's, then the user's
   add_model_options(app, options);
   add_recipe_options(app, options);
+  examples::add_augmentation_options(app, options.augmentation);
   add_optimizer_options(app, options);
   add_run_options(app, options);
   add_file_options(app, options);
@@ -211,6 +221,8 @@ std::string check_together(const Options& options) {
   }
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
+  if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
+  if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
@@ -267,6 +279,11 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (options.augmentation.mixes() && *options.batch == 1)
+    throw sinter::InvalidArgument("--mixup and --cutmix mix images of a batch, but --batch is 1");
+  const std::vector<double>& jitter = options.augmentation.color_jitter;
+  if (!jitter.empty() && jitter[0] == 0 && jitter[1] == 0 && image.channels == 1)
+    throw sinter::InvalidArgument("--color-jitter: grey images have no saturation and no hue to change");
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -293,6 +310,7 @@ std::string describe(const Options& options) {
                                    *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                    : "black beyond the border",
                                    *options.flip ? "flipped at random" : "not flipped")},
+      {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };

@@ -11,6 +11,8 @@
 #include <sinter/core/op/attributes.h>
 #include <sinter/nn/data/dataset.h>
 
+#include "augmentation/augmentation.h"
+
 namespace train_resnet {
 
 /// What the user asked for. Values without a default depend on other options, the data and the device, and
@@ -39,10 +41,13 @@ struct Options {
   std::optional<int64_t> crop_padding;
   std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
+  sinter::examples::AugmentationOptions augmentation;
 
   std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;
-  int threads = 0;  // 0: all processors
+  int processes = 1;  // that this program starts itself on this machine
+  int gpus = 0;       // the same, each on a GPU of its own
+  int threads = 0;    // 0: all processors
   int workers = 1;
   double read_timeout = 0;  // seconds for one image; 0: no limit
   int64_t max_damaged = 0;  // images, of training and of testing each

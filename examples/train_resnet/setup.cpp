@@ -113,7 +113,8 @@ nn::data::Normalization measure_normalization(const Dataset& dataset) {
 }
 
 nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
-                                                 const nn::data::Normalization& normalization) {
+                                                 const nn::data::Normalization& normalization,
+                                                 const Communicator& ranks) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
@@ -123,17 +124,33 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
         *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
-  return {.batch_size = std::min(*options.batch, train.size()),
+  const int64_t batch = std::min(*options.batch, train.size());
+  if (batch % ranks.size() != 0)
+    throw InvalidArgument(
+        fmt::format("--batch {}: {} processes cannot share it equally", batch, ranks.size()));
+  return {.batch_size = batch,
           .shuffle = true,
           .drop_last = true,
           .seed = options.seed,
+          .shard = ranks.rank(),
+          .shards = ranks.size(),
           .workers = options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,
           .normalization = normalization,
           .transforms = transforms,
+          .augmentations = examples::augmentations(options.augmentation),
           .read_timeout = options.read_timeout};
+}
+
+std::shared_ptr<const Dataset> test_part(const std::shared_ptr<const Dataset>& test,
+                                         const Communicator& ranks) {
+  if (ranks.size() == 1 || test->size() < ranks.size()) return test;
+  std::vector<int64_t> indices;
+  const int64_t end = test->size() * (ranks.rank() + 1) / ranks.size();
+  for (int64_t i = test->size() * ranks.rank() / ranks.size(); i < end; ++i) indices.push_back(i);
+  return std::make_shared<nn::data::Subset>(test, std::move(indices));
 }
 
 nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,

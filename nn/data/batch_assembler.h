@@ -26,6 +26,7 @@ struct BatchTask {
   int64_t rows = 0;
   EpochOrder order;
   std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
+  std::optional<Batch> plain;             ///< once it is on the device, before its augmentation
 };
 
 /// Tells other threads which sample a thread is reading, and since when.
@@ -104,6 +105,9 @@ class BatchAssembler {
     EpochOrder order;
   };
 
+  ops::ImageOutput output_for(DType dtype, Layout layout) const;
+  bool augments(BatchAugmentation::Stage stage) const;
+  Tensor augmented(const Tensor& images, const BatchTask& task) const;
   void check_normalization() const;
   EpochOrder order_of(int64_t epoch);
   std::unique_ptr<BatchStaging> take_staging();

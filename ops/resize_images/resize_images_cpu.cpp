@@ -108,7 +108,7 @@ void resample_row(const ResampleImage& image, const ChannelScales& scales, int64
   for (int64_t x = 0; x < columns.count; ++x) sums[x] = sums[x] / columns.totals[x] * scale + shift;
   for (int64_t c = 0; c < kChannels; ++c) {
     T* const to = target.pixel + c * target.channel_step;
-    for (int64_t x = 0; x < columns.count; ++x) to[x * target.pixel_step] = static_cast<T>(sums[x][c]);
+    for (int64_t x = 0; x < columns.count; ++x) to[x * target.pixel_step] = image_value<T>(sums[x][c]);
   }
 }
 
@@ -135,7 +135,7 @@ void resample_part(const KernelContext& context, const ChannelScales& scales, in
       }
       for (int64_t i = 0; i < count * kChannels; ++i) {
         const int64_t c = i % kChannels;
-        target.pixel[i / kChannels * pixel_step + c * channel_step] = static_cast<T>(scales.shift[c]);
+        target.pixel[i / kChannels * pixel_step + c * channel_step] = image_value<T>(scales.shift[c]);
       }
     }
   }
