@@ -22,10 +22,13 @@ template <int64_t kChannels>
 void blend_rows(const ResampleImage& image, const ResampleTaps& rows, float inverse_total, int64_t first,
                 int64_t last, float* blended) {
   const int64_t count = (last - first) * kChannels;
-  std::fill_n(blended, count, 0.0f);
-  for (int32_t k = rows.first; k < rows.last; ++k) {
-    const float weight = image.rows.weight(rows, k) * inverse_total;
-    const uint8_t* from = image.pixels + k * image.row_bytes + first * kChannels;
+  const auto weight_of = [&](int32_t k) { return image.rows.weight(rows, k) * inverse_total; };
+  const uint8_t* from = image.pixels + rows.first * image.row_bytes + first * kChannels;
+  const float first_weight = weight_of(rows.first);
+  for (int64_t i = 0; i < count; ++i) blended[i] = first_weight * static_cast<float>(from[i]);
+  for (int32_t k = rows.first + 1; k < rows.last; ++k) {
+    from += image.row_bytes;
+    const float weight = weight_of(k);
     for (int64_t i = 0; i < count; ++i) blended[i] += weight * static_cast<float>(from[i]);
   }
 }
@@ -42,7 +45,8 @@ struct TileColumns {
   int64_t count = 0;
   int32_t begin = 0, end = 0;  ///< all inputs that they look at
   ResampleTaps taps[kTile];
-  float weights[kTile][kMostKept];  ///< of the taps of each column, where `kept`
+  float weights[kTile][kMostKept];  ///< of the taps of each column and 0 behind them, where `kept`
+  int32_t most_taps = 0;            ///< of any column
   float totals[kTile];
   bool kept = true;
 
@@ -51,14 +55,17 @@ struct TileColumns {
     for (int64_t x = 0; x < count; ++x) {
       taps[x] = image.columns.taps(image.mirrored ? width - 1 - (tile + x) : tile + x);
       totals[x] = image.columns.total_weight(taps[x]);
-      kept = kept && taps[x].last - taps[x].first <= kMostKept;
+      most_taps = std::max(most_taps, taps[x].last - taps[x].first);
     }
+    kept = most_taps <= kMostKept;
     begin = std::min(taps[0].first, taps[count - 1].first);
     end = std::max(taps[0].last, taps[count - 1].last);
     if (!kept) return;
     for (int64_t x = 0; x < count; ++x) {
-      for (int32_t k = taps[x].first; k < taps[x].last; ++k)
-        weights[x][k - taps[x].first] = image.columns.weight(taps[x], k);
+      for (int32_t i = 0; i < most_taps; ++i) {
+        const int32_t k = taps[x].first + i;
+        weights[x][i] = k < taps[x].last ? image.columns.weight(taps[x], k) : 0.0f;
+      }
     }
   }
 };
@@ -85,20 +92,42 @@ void add_taps(const ResampleImage& image, const TileColumns& columns, int64_t x,
   }
 }
 
+/// Sums up all columns over blended pixels that lie there as a whole, with zeros behind them: every column
+/// takes as many steps, so that no branch depends on it.
+template <int64_t kChannels>
+void sum_columns(const TileColumns& columns, const float* blended, PixelSums<kChannels>* sums) {
+  for (int64_t x = 0; x < columns.count; ++x) {
+    const float* from = blended + (columns.taps[x].first - columns.begin) * kChannels;
+    PixelSums<kChannels> sum{}, pixel;
+    for (int32_t i = 0; i < columns.most_taps; ++i, from += kChannels) {
+      std::memcpy(&pixel, from, sizeof pixel);
+      sum += columns.weights[x][i] * pixel;
+    }
+    sums[x] = sum;
+  }
+}
+
 template <class T, int64_t kChannels>
 void resample_row(const ResampleImage& image, const ChannelScales& scales, int64_t out_row,
                   const TileColumns& columns, const Target<T>& target) {
-  float blended[size_t{kPiece} * kChannels + kPlaces<kChannels>];
+  constexpr size_t kBehind = size_t{kMostKept} * kChannels + kPlaces<kChannels>;
+  float blended[size_t{kPiece} * kChannels + kBehind];
   PixelSums<kChannels> sums[kTile];
-  std::fill_n(sums, columns.count, PixelSums<kChannels>{});
   const ResampleTaps rows = image.rows.taps(out_row);
   const float inverse_total = 1.0f / image.rows.total_weight(rows);
-  for (int32_t piece = columns.begin; piece < columns.end; piece += kPiece) {
-    const int32_t piece_end = std::min(piece + kPiece, columns.end);
-    blend_rows<kChannels>(image, rows, inverse_total, piece, piece_end, blended);
-    blended[(piece_end - piece) * kChannels] = 0;  // the fourth place of the last pixel
-    for (int64_t x = 0; x < columns.count; ++x)
-      add_taps<kChannels>(image, columns, x, piece, piece_end, blended, sums[x]);
+  if (columns.kept && columns.end - columns.begin <= kPiece) {
+    blend_rows<kChannels>(image, rows, inverse_total, columns.begin, columns.end, blended);
+    std::fill_n(blended + (columns.end - columns.begin) * kChannels, kBehind, 0.0f);
+    sum_columns<kChannels>(columns, blended, sums);
+  } else {
+    std::fill_n(sums, columns.count, PixelSums<kChannels>{});
+    for (int32_t piece = columns.begin; piece < columns.end; piece += kPiece) {
+      const int32_t piece_end = std::min(piece + kPiece, columns.end);
+      blend_rows<kChannels>(image, rows, inverse_total, piece, piece_end, blended);
+      blended[(piece_end - piece) * kChannels] = 0;  // the fourth place of the last pixel
+      for (int64_t x = 0; x < columns.count; ++x)
+        add_taps<kChannels>(image, columns, x, piece, piece_end, blended, sums[x]);
+    }
   }
   PixelSums<kChannels> scale{}, shift{};
   for (int64_t c = 0; c < kChannels; ++c) {

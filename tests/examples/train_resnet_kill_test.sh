@@ -25,7 +25,7 @@ after() {
 # The steps of the newest checkpoint in a folder, as the program itself tells them.
 resumed_step() { sed -n 's/^resumed .* at step \([0-9]*\)$/\1/p' out; }
 # What a folder logged, without what depends on the clock and on memory.
-numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
+numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second[a-z_]*|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 
 # Steps of two images, and a checkpoint after each: nearly all the time goes into saving.
 a_checkpoint_is_there_after_every_kill() {
