@@ -50,6 +50,7 @@ TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
   const std::vector<std::vector<const char*>> lines = {{"--model", "resnet18"},
                                                        {"--precision", "mixed-bf16"},
                                                        {"--image-size", "64"},
+                                                       {"--data", "folder", "--split", "0.25"},
                                                        {"--epochs", "7"},
                                                        {"--batch", "13"},
                                                        {"--optimizer", "adamw"},
