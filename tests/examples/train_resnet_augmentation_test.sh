@@ -7,7 +7,7 @@ program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
-run() { "$program" --seed 3 --batch 64 --epochs 2 "$@" 2>/dev/null; }
+run() { "$program" --threads 1 --seed 3 --batch 64 --epochs 2 "$@" 2>/dev/null; }
 
 # The training loss of the first and of the second epoch.
 losses() { sed -nE 's/^epoch +[12]\/2 +loss ([0-9.]+) .*/\1/p' "$1"; }
