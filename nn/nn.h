@@ -43,9 +43,11 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 #include <sinter/nn/summary/summary.h>

@@ -50,6 +50,7 @@ build_packages=(
   "libspdlog-dev the log"
   "nlohmann-json3-dev headers of checkpoints"
   "libjpeg-dev reading images"
+  "libpng-dev reading images"
   "zlib1g-dev reading gzip files"
 )
 example_packages=("libcli11-dev options of the example programs")

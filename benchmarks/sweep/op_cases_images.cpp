@@ -10,6 +10,7 @@
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/mix_images/mix_images.h>
+#include <sinter/ops/normalize_act/normalize_act.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/resize_images/resize_images.h>
@@ -134,6 +135,12 @@ void add_norms(OpCaseTable& table) {
     OpCase one{{image(s), image(s), std::nullopt, mask, channels(s), channels(s), channels(s), ones(s)},
                ops::BatchNormActGradOptions{.layout = s.layout}};
     one.inputs.resize(14);
+    return std::vector{one};
+  };
+  table["normalize_act"] = [](const OpSize& s) {
+    OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s)},
+               ops::NormalizeActOptions{.layout = s.layout, .activation = ops::Activation::kRelu}};
+    one.inputs.resize(11);
     return std::vector{one};
   };
   table["batch_norm_relu_max_pool"] = [](const OpSize& s) {

@@ -9,6 +9,8 @@
 #include <sinter/ops/fill/fill_attributes.h>
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
+#include <sinter/ops/lamb/lamb.h>
+#include <sinter/ops/lars/lars.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
 #include <sinter/ops/margin/margin.h>
 #include <sinter/ops/metrics/metrics.h>
@@ -191,6 +193,16 @@ void add_updates(OpCaseTable& table) {
     return Cases{{{weights, weights, kSquares(s), std::nullopt, std::nullopt, std::nullopt, rate,
                    std::nullopt, std::nullopt},
                   ops::RmsPropOptions{}}};
+  };
+  table["lars_step"] = [](const OpSize& s) {
+    const OpInput weights = kWeights(s);
+    return Cases{
+        {{weights, weights, weights, std::nullopt, rate, std::nullopt, std::nullopt}, ops::LarsOptions{}}};
+  };
+  table["lamb_step"] = [](const OpSize& s) {
+    const OpInput weights = kWeights(s);
+    return Cases{{{weights, weights, weights, kSquares(s), std::nullopt, rate, step, std::nullopt},
+                  ops::LambOptions{}}};
   };
   table["advance_steps"] = [](const OpSize&) {
     return Cases{{{OpInput{{1000}, DType::kInt64, 100}, std::nullopt, std::nullopt}}};

@@ -165,7 +165,9 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (checkpoint) trainer.restore(*checkpoint);
   check_room(options, trainer);
   examples::catch_stop_signals();
-  return finish(options, trainer, trainer.train());
+  const bool complete = trainer.train();
+  data.damaged->tell();
+  return finish(options, trainer, complete);
 }
 
 /// A backbone with the weights of a checkpoint or of --load-weights, on the device.

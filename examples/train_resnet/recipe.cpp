@@ -38,6 +38,7 @@ Recipe recipe_of(const Options& options) {
                    {"--flip", fmt::format("{}", *options.flip)},
                    {"--seed", fmt::format("{}", options.seed)}};
   recipe.merge(sinter::examples::augmentation_recipe(options.augmentation));
+  if (options.split > 0) recipe["--split"] = fmt::format("{}", options.split);
   if (options.optimizer == "adamw") {
     recipe["--beta1"] = fmt::format("{}", options.beta1);
     recipe["--beta2"] = fmt::format("{}", options.beta2);

@@ -11,10 +11,13 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/loss/loss.h>
+#include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 
 #include "common/console.h"
 #include "common/progress_bar.h"
 #include "common/stop.h"
+#include "run/processes.h"
 
 namespace train_resnet {
 
@@ -32,34 +35,41 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(const Options& options, Device device, const Data& data)
+Trainer::Trainer(const Options& options, Device device, const Data& data, const Communicator& ranks)
     : options_(options),
+      ranks_(ranks),
       device_(device),
       normalization_(measure_normalization(*data.train)),
-      train_loader_(data.train, train_loader_options(options, device, *data.train, normalization_)),
-      test_loader_(data.test, test_loader_options(options, device, normalization_)),
+      train_loader_(data.train, train_loader_options(options, device, *data.train, normalization_, ranks)),
+      test_loader_(test_part(data.test, ranks), test_loader_options(options, device, normalization_)),
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
       schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())),
       timer_(device),
+      test_images_(data.test->size()),
       data_name_(data.name),
-      data_kind_(data.kind) {
+      data_kind_(data.kind),
+      damaged_(data.damaged) {
   settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
-  if (!options.checkpoints.empty())
+  if (!options.checkpoints.empty() && ranks.rank() == 0)
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
+  // Before ranks take the weights of rank 0.
+  if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
   if (options.job) {
     job_ = std::make_unique<nn::TrainJob>(
         model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
-        nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler_});
+        nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler_, .communicator = &ranks});
+  } else {
+    nn::begin_equal(model_, ranks);
   }
-  if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
+  set_random(default_generator().key());
 }
 
 bool Trainer::should_stop() const {
-  return stop_signal() != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
+  return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
 void Trainer::choose_algorithms(const Shape& images) const {
@@ -77,7 +87,7 @@ void Trainer::prepare() {
   const auto start = std::chrono::steady_clock::now();
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
-  const int64_t n = std::min(*options_.batch, dataset.size()), channels = image.channels;
+  const int64_t n = std::min(*options_.batch, dataset.size()) / ranks_.size(), channels = image.channels;
   const int64_t height = options_.image_size > 0 ? options_.image_size : image.height;
   const int64_t width = options_.image_size > 0 ? options_.image_size : image.width;
   const Shape shape = *options_.layout == Layout::kNHWC ? Shape{n, height, width, channels}
@@ -95,6 +105,15 @@ void Trainer::prepare() {
   total_.prepare_seconds = seconds_since(start);
 }
 
+void Trainer::set_random(RandomKey key) const {
+  if (ranks_.rank() == 0) {
+    default_generator() = Generator(key);
+    return;
+  }
+  const PhiloxBlock block = philox(key.seed, static_cast<uint64_t>(ranks_.rank()), ~uint64_t{0});
+  default_generator() = Generator(RandomKey{uint64_t{block.words[0]} << 32 | block.words[1], key.offset});
+}
+
 bool Trainer::train() {
   prepare();
   open_log();
@@ -104,14 +123,18 @@ bool Trainer::train() {
 }
 
 bool Trainer::train_epochs() {
+  stopped_by_ = examples::agree_on_stop(ranks_);
   while (epoch_ < *options_.epochs) {
     const bool whole = !should_stop() && run_epoch();
     finish_profile();
     const std::optional<TestResult> test = whole ? evaluate() : std::nullopt;
     if (test) {
+      epoch_correct_ = rank_counts()[0];
+      nn::check_equal(model_, ranks_);
       report_epoch(*test);
       log_epoch(*test);
     }
+    damaged_->tell();
     if (whole) {
       ++epoch_;
       stats_ = {};
@@ -152,14 +175,17 @@ bool Trainer::run_epoch() {
     ++step_;
     ++trained_;
     ++total_.steps;
-    stats_.images += batch->size();
-    total_.images += batch->size();
+    stats_.images += batch->size() * ranks_.size();
+    total_.images += batch->size() * ranks_.size();
+    stopped_by_ = examples::agree_on_stop(ranks_);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     log_step(learning_rate);
     const int64_t done = train_loader_.state().batch - done_before;
-    bar.update(
-        {.step = done, .items = done * batch->size(), .loss = shown_loss, .learning_rate = learning_rate});
+    bar.update({.step = done,
+                .items = done * batch->size() * ranks_.size(),
+                .loss = shown_loss,
+                .learning_rate = learning_rate});
     if (should_stop()) break;
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
       bar.finish();
@@ -189,7 +215,8 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
     total_.wait_seconds += waited;
     return batch;
   } catch (const std::exception&) {
-    if (checkpoints_ != nullptr && step_ > 0) save();
+    // To save takes all ranks, and the others may be well.
+    if (checkpoints_ != nullptr && step_ > 0 && ranks_.size() == 1) save();
     throw;
   }
 }
@@ -205,7 +232,9 @@ void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
     logits = model_(mixed.images);
     loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
     optimizer_->zero_grad();
-    backward(scaler_.scale(loss));
+    backward(scaler_.scale(nn::share_of_loss(loss, ranks_)));
+    nn::reduce_gradients(optimizer_->parameters(), ranks_);
+    if (ranks_.size() > 1) loss = ops::all_reduce(nn::share_of_loss(loss.detach(), ranks_), ranks_);
     scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
@@ -248,14 +277,51 @@ std::optional<TestResult> Trainer::evaluate() {
     ranks.add(logits, batch->labels);
     loss.add(nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
              static_cast<double>(batch->size()));
-    if (stop_signal() != 0) return std::nullopt;
+    if (stop_signal() != 0) break;
   }
+  stopped_by_ = examples::agree_on_stop(ranks_);
+  if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
+  std::vector<int64_t> correct = ranks.read();
+  join_test(result, correct);
   if (test.num_classes() > 10) {
-    const std::vector<int64_t> correct = ranks.read();
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
   }
   return result;
+}
+
+void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const {
+  if (ranks_.size() == 1 || test_loader_.dataset().size() == test_images_) return;  // each has tested all
+  const int64_t own = result.confusion.total(), classes = result.confusion.classes();
+  const Tensor sums =
+      Tensor::from_values<double>({result.loss * static_cast<double>(own), static_cast<double>(own)}, {2});
+  ranks_.all_reduce_(sums);
+  result.loss = sums.data<double>()[0] / sums.data<double>()[1];
+  const Tensor counts = Tensor::from_values(correct, {static_cast<int64_t>(correct.size())});
+  ranks_.all_reduce_(counts);
+  correct = counts.to_vector<int64_t>();
+  std::vector<int64_t> pairs;
+  for (int64_t target = 0; target < classes; ++target) {
+    for (int64_t taken = 0; taken < classes; ++taken) pairs.push_back(result.confusion.count(target, taken));
+  }
+  const Tensor all = Tensor::from_values(pairs, {classes * classes});
+  ranks_.all_reduce_(all);
+  std::vector<int64_t> targets, predictions;
+  for (int64_t i = 0; i < classes * classes; ++i) {
+    targets.insert(targets.end(), static_cast<size_t>(all.data<int64_t>()[i]), i / classes);
+    predictions.insert(predictions.end(), static_cast<size_t>(all.data<int64_t>()[i]), i % classes);
+  }
+  const Shape shape{static_cast<int64_t>(targets.size())};
+  result.confusion = nn::ConfusionMatrix(classes, test_loader_.dataset().class_names());
+  result.confusion.add(Tensor::from_values(predictions, shape), Tensor::from_values(targets, shape));
+}
+
+std::vector<int64_t> Trainer::rank_counts() const {
+  const std::vector<int64_t> own = stats_.ranks.read();
+  if (ranks_.size() == 1) return own;
+  const Tensor counts = Tensor::from_values(own, {static_cast<int64_t>(own.size())});
+  ranks_.all_reduce_(counts);
+  return counts.to_vector<int64_t>();
 }
 
 }  // namespace train_resnet

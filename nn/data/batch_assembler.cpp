@@ -35,6 +35,12 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
                options_.batch_size);
+  SINTER_CHECK(options_.shards > 0 && options_.shard >= 0 && options_.shard < options_.shards,
+               "[data_loader] expected a shard from 0 to the number of shards but got {} of {}",
+               options_.shard, options_.shards);
+  SINTER_CHECK(options_.shards == 1 || (options_.drop_last && options_.batch_size % options_.shards == 0),
+               "[data_loader] expected drop_last and a batch size that {} shards divide but got {}{}",
+               options_.shards, options_.batch_size, options_.drop_last ? "" : " without drop_last");
   SINTER_CHECK(options_.workers >= 0 && options_.workers <= 1024,
                "[data_loader] expected 0 to 1024 workers but got {}", options_.workers);
   SINTER_CHECK(options_.prefetch > 0, "[data_loader] expected a prefetch > 0 but got {}", options_.prefetch);
@@ -82,6 +88,10 @@ BatchTask BatchAssembler::make_task(int64_t epoch, int64_t batch) {
   task.epoch = epoch;
   task.first = batch * options_.batch_size;
   task.rows = std::min(options_.batch_size, dataset_->size() - task.first);
+  if (options_.shards > 1) {
+    task.rows /= options_.shards;
+    task.first += options_.shard * task.rows;
+  }
   task.order = order_of(epoch);
   task.staging = take_staging();
   return task;

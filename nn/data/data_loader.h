@@ -22,8 +22,13 @@ struct DataLoaderOptions {
   bool shuffle = false;    ///< a new order every epoch, given by seed and epoch alone
   bool drop_last = false;  ///< leave the last batch out if it is smaller than the others
   uint64_t seed = 0;       ///< of the order, of all transforms and augmentations
-  int workers = 0;         ///< threads of the loader; 0 assembles each batch in next()
-  int64_t prefetch = 3;    ///< batches that workers may be ahead
+  /// Of every batch this loader gives the part number `shard` of `shards`, all equally large: the ranks of a
+  /// job together have the batches of one loader, sample by sample, and the same order and transforms. Needs
+  /// drop_last and a batch size that `shards` divides.
+  int64_t shard = 0;
+  int64_t shards = 1;
+  int workers = 0;       ///< threads of the loader; 0 assembles each batch in next()
+  int64_t prefetch = 3;  ///< batches that workers may be ahead
   /// Where the batches come out. For a GPU the workers only read and decode, into pinned memory; the pixels
   /// are copied as bytes on a stream of their own while earlier batches are worked on, and the transforms at
   /// the end of the list (mirroring, and one of shifting or resampling) run there with the normalisation.
@@ -55,13 +60,14 @@ struct Batch {
   int64_t size() const { return labels.numel(); }
 };
 
-/// Where a loader stands, for checkpoints. Everything but epoch and batch is there to refuse a loader that
-/// would give other batches.
+/// Where a loader stands, for checkpoints; of how many shards it is one is no part of it, since all of them
+/// stand at the same place. Everything but epoch and batch is there to refuse a loader that would give other
+/// batches.
 struct DataLoaderState {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< batches of the epoch that were handed out
   uint64_t seed = 0;
-  int64_t batch_size = 0;
+  int64_t batch_size = 0;  ///< of all shards together
   int64_t dataset_size = 0;
   bool operator==(const DataLoaderState&) const = default;
 };

@@ -93,6 +93,14 @@ TEST(TrainJob, UpdatesLikeEveryOptimizer) {
   const auto rmsprop = [](const auto& model) { return std::make_unique<RmsProp>(model.parameters()); };
   expect_equal_training(Wide(), rmsprop, {6, 12}, 5, 10, kWithoutPasses);
   expect_equal_training(Wide(), sgd_of({.momentum = 0.0}), {6, 12}, 5, 10, kWithoutPasses);
+  const auto lars = [](const auto& model) {
+    return std::make_unique<Lars>(decay_groups(model.parameters()), LarsOptions{.weight_decay = 1e-4});
+  };
+  expect_equal_training(Wide(), lars, {6, 12}, 5, 10, kWithoutPasses);
+  const auto lamb = [](const auto& model) {
+    return std::make_unique<Lamb>(decay_groups(model.parameters()));
+  };
+  expect_equal_training(Wide(), lamb, {6, 12}, 5, 10, kWithoutPasses);
 }
 
 /// Sums of gradients over several calls: the bits of eager code that divides the loss and lets gradients add

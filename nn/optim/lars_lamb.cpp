@@ -1,0 +1,104 @@
+#include <cmath>
+
+#include <sinter/nn/optim/lars_lamb.h>
+#include <sinter/ops/lamb/lamb.h>
+#include <sinter/ops/lars/lars.h>
+
+namespace sinter::nn {
+namespace {
+
+bool is_beta(double beta) {
+  return beta >= 0.0 && beta < 1.0;
+}
+
+/// Norms and biases have fewer than two axes.
+bool adapts(const Parameter& parameter, bool adapt_all) {
+  return adapt_all || parameter.shape().rank() >= 2;
+}
+
+}  // namespace
+
+Lars::Lars(std::vector<Parameter> parameters, const LarsOptions& options)
+    : Lars(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+
+Lars::Lars(std::vector<ParameterGroup> groups, const LarsOptions& options)
+    : Optimizer("lars", std::move(groups), options.weight_decay, {"momentum"}), options_(options) {
+  SINTER_CHECK(options.momentum >= 0.0 && options.momentum < 1.0,
+               "[lars] expected a momentum in [0, 1) but got {}", options.momentum);
+  SINTER_CHECK(options.trust_coefficient > 0.0 && std::isfinite(options.trust_coefficient),
+               "[lars] expected a trust coefficient > 0 but got {}", options.trust_coefficient);
+  SINTER_CHECK(options.epsilon >= 0.0 && std::isfinite(options.epsilon),
+               "[lars] expected an epsilon >= 0 but got {}", options.epsilon);
+}
+
+void Lars::set_momentum(double momentum) {
+  SINTER_CHECK(momentum >= 0.0 && momentum < 1.0, "[lars] expected a momentum in [0, 1) but got {}",
+               momentum);
+  if (options_.momentum == momentum) return;
+  options_.momentum = momentum;
+  set_moving(momentum);
+}
+
+void Lars::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+  std::vector<ops::LarsSlot> adapted, plain;
+  for (const Slot* slot : slots) {
+    const Parameter& parameter = slot->parameter;
+    (adapts(parameter, options_.adapt_all) ? adapted : plain)
+        .push_back({.parameter = parameter.master(),
+                    .gradient = parameter.grad(),
+                    .momentum = slot->buffers[0],
+                    .working = parameter.working()});
+  }
+  ops::LarsOptions step{.momentum = options_.momentum,
+                        .weight_decay = options.weight_decay,
+                        .trust_coefficient = options_.trust_coefficient,
+                        .epsilon = options_.epsilon,
+                        .nesterov = options_.nesterov,
+                        .moving_momentum = has_moving()};
+  ops::lars_step(adapted, options.learning_rate, step, options.gradient_factor);
+  step.adapts = false;
+  ops::lars_step(plain, options.learning_rate, step, options.gradient_factor);
+}
+
+Lamb::Lamb(std::vector<Parameter> parameters, const LambOptions& options)
+    : Lamb(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+
+Lamb::Lamb(std::vector<ParameterGroup> groups, const LambOptions& options)
+    : Optimizer("lamb", std::move(groups), options.weight_decay, {"exp_avg", "exp_avg_sq"}),
+      options_(options) {
+  SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2),
+               "[lamb] expected betas in [0, 1) but got {} and {}", options.beta1, options.beta2);
+  SINTER_CHECK(options.epsilon >= 0.0 && std::isfinite(options.epsilon),
+               "[lamb] expected an epsilon >= 0 but got {}", options.epsilon);
+}
+
+void Lamb::set_beta1(double beta1) {
+  SINTER_CHECK(is_beta(beta1), "[lamb] expected beta1 in [0, 1) but got {}", beta1);
+  if (options_.beta1 == beta1) return;
+  options_.beta1 = beta1;
+  set_moving(beta1);
+}
+
+void Lamb::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+  std::vector<ops::LambSlot> adapted, plain;
+  for (const Slot* slot : slots) {
+    const Parameter& parameter = slot->parameter;
+    (adapts(parameter, options_.adapt_all) ? adapted : plain)
+        .push_back({.parameter = parameter.master(),
+                    .gradient = parameter.grad(),
+                    .exp_avg = slot->buffers[0],
+                    .exp_avg_sq = slot->buffers[1],
+                    .step = slot->step,
+                    .working = parameter.working()});
+  }
+  ops::LambOptions step{.beta1 = options_.beta1,
+                        .beta2 = options_.beta2,
+                        .epsilon = options_.epsilon,
+                        .weight_decay = options.weight_decay,
+                        .moving_beta1 = has_moving()};
+  ops::lamb_step(adapted, options.learning_rate, step, options.gradient_factor);
+  step.adapts = false;
+  ops::lamb_step(plain, options.learning_rate, step, options.gradient_factor);
+}
+
+}  // namespace sinter::nn
