@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/comm/process_environment.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
@@ -232,6 +233,8 @@ int main(int argc, char** argv) {
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
+    if (const int size = sinter::read_process_environment().size; size > 1)
+      throw Error(fmt::format("train_insightface is one process, but {} were started", size));
     examples::ignore_write_signals(options.leaves_files());
     return run(options);
   });
