@@ -30,6 +30,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "recipe.h"
+#include "recipe/recipe_file.h"
 #include "run/program.h"
 #include "trainer.h"
 
@@ -121,12 +122,14 @@ int run(Options options) {
   complete(options, *data.train, device);
   if (checkpoint) check_recipe(options, *checkpoint);
   describe_run(options, data, device);
+  if (!options.write_recipe.empty())
+    sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
   Trainer trainer(options, device, data);
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
   if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
-  const uint64_t copies = options.optimizer == "adamw" ? 3 : options.momentum > 0 ? 2 : 1;
+  const uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
   Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
   catch_stop_signals();
   const bool is_complete = options.evaluate || trainer.train();

@@ -24,7 +24,7 @@ struct DatasetPair {
 /// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
 ///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
 ///   of whom was seen (load_verification_set);
-/// - image folders: train/<class>/ and test/<class>/ or val/<class>/.
+/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`.
 /// `decode` concerns records and image folders only, `max_idx_values` IDX files (see parse_idx). Throws
 /// IoError if it is none of these, or damaged.
 DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
