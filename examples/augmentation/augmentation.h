@@ -9,7 +9,7 @@
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/data/augmentation.h>
 
-#include "run/recipe.h"
+#include "recipe/recipe.h"
 
 namespace sinter::examples {
 

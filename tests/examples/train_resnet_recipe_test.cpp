@@ -73,6 +73,9 @@ TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
                                                        {"--epochs", "7"},
                                                        {"--batch", "13"},
                                                        {"--optimizer", "adamw"},
+                                                       {"--optimizer", "lars"},
+                                                       {"--optimizer", "lamb"},
+                                                       {"--accumulate", "3"},
                                                        {"--lr", "0.0123"},
                                                        {"--schedule", "cosine"},
                                                        {"--warmup", "0.03"},
@@ -95,6 +98,8 @@ TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
   }
   const Recipe betas = recipe_of({"--optimizer", "adamw", "--beta1", "0.8", "--beta2", "0.99"});
   EXPECT_EQ(recipe_of({}, &betas), betas);
+  const Recipe trust = recipe_of({"--optimizer", "lars", "--trust-coefficient", "0.02", "--nesterov"});
+  EXPECT_EQ(recipe_of({}, &trust), trust);
 }
 
 TEST(TrainResnetRecipe, TellsWhatTheCommandLineChanges) {
