@@ -3,6 +3,7 @@
 
 #ifdef SINTER_WITH_GLOO
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -45,6 +46,31 @@ class MeetingStore final : public gloo::rendezvous::Store {
   Meeting& meeting_;
   double timeout_;
   std::vector<std::string> addresses_;
+};
+
+/// Gloo writes to connections that may be broken, for which the system would end the process. While this
+/// lives, the calling thread gets an error instead, and so do threads that begin meanwhile for ever.
+class WithoutPipeSignal {
+ public:
+  WithoutPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~WithoutPipeSignal() {
+    const timespec now{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);  // takes one that came meanwhile
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutPipeSignal(const WithoutPipeSignal&) = delete;
+  WithoutPipeSignal& operator=(const WithoutPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_ = false;
 };
 
 /// The connected sockets of this process: file and inode.
@@ -208,6 +234,7 @@ class GlooBackend final : public CollectiveBackend {
 
   template <class F>
   static void translate(const F& f) {
+    const WithoutPipeSignal quiet;
     try {
       f();
     } catch (const Error&) {

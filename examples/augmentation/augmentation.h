@@ -9,16 +9,16 @@
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/data/augmentation.h>
 
-#include "run/recipe.h"
+#include "recipe/recipe.h"
 
 namespace sinter::examples {
 
 /// Nothing of it by default.
 struct AugmentationOptions {
-  double mixup = 0.0, cutmix = 0.0;   ///< alpha of the shares' beta distribution; 0: off
-  double random_erasing = 0.0;        ///< the probability
-  std::vector<double> color_jitter;   ///< amounts of brightness, contrast, saturation and hue; empty: off
-  std::vector<int64_t> rand_augment;  ///< steps and magnitude; empty: off
+  double mixup = 0.0, cutmix = 0.0;       ///< alpha of the shares' beta distribution; 0: off
+  double random_erasing = 0.0;            ///< the probability
+  std::vector<double> color_jitter = {};  ///< amounts of brightness, contrast, saturation and hue; empty: off
+  std::vector<int64_t> rand_augment = {};  ///< steps and magnitude; empty: off
 
   bool mixes() const { return mixup > 0 || cutmix > 0; }
 };

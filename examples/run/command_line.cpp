@@ -29,6 +29,25 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+}  // namespace
+
+std::string nearest_option(const CLI::App& app, const std::string& word) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& known : option->get_lnames()) {
+      const bool begins = word.size() >= 3 && known.starts_with(word);
+      const size_t distance = begins ? 1 : edit_distance(word, known);
+      if (distance >= best_distance) continue;
+      best = known;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+namespace {
+
 /// What is wrong with words that no option takes, with the option that was perhaps meant.
 std::string describe_unknown(const CLI::App& app, const std::vector<std::string>& words) {
   const auto dashed =
@@ -36,17 +55,7 @@ std::string describe_unknown(const CLI::App& app, const std::vector<std::string>
   if (dashed == words.end()) return fmt::format("'{}' belongs to no option", words.front());
   const std::string word = dashed->substr(0, dashed->find('='));
   const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-  std::string best;
-  size_t best_distance = std::max<size_t>(1, bare.size() / 3) + 1;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const bool begins = bare.size() >= 3 && known.starts_with(bare);
-      const size_t distance = begins ? 1 : edit_distance(bare, known);
-      if (distance >= best_distance) continue;
-      best = known;
-      best_distance = distance;
-    }
-  }
+  const std::string best = nearest_option(app, bare);
   return fmt::format("there is no option {}{}", word,
                      best.empty() ? "" : fmt::format("; did you mean --{}?", best));
 }

@@ -28,6 +28,9 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::str
 /// Reads words such as "--lr=0.1". Throws InvalidArgument for a word that the command line would not take.
 void apply(CLI::App& app, const std::vector<std::string>& words);
 
+/// The name of the option that was perhaps meant by a word without its dashes; empty if none is near.
+std::string nearest_option(const CLI::App& app, const std::string& word);
+
 /// Tells a mistake, and gives its exit code.
 int refuse(const std::string& program, const std::string& mistake);
 

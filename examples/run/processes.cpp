@@ -52,6 +52,7 @@ int free_port() {
   set("LOCAL_RANK", std::to_string(rank));
   set("WORLD_SIZE", std::to_string(count));
   set("LOCAL_WORLD_SIZE", std::to_string(count));
+  set("SINTER_CHILD", "1");  // common/stop.cpp: its signals may come twice
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port));
   execv("/proc/self/exe", argv);

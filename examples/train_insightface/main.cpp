@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/comm/process_environment.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
@@ -30,6 +31,7 @@
 #include "embedder.h"
 #include "model.h"
 #include "options.h"
+#include "recipe/recipe_file.h"
 #include "run/output_files.h"
 #include "run/program.h"
 #include "trainer.h"
@@ -50,6 +52,7 @@ using sinter::nn::LoadedCheckpoint;
 std::optional<examples::FolderLock> check_outputs(const Options& options) {
   if (!options.save_weights.empty()) examples::check_file("--save-weights", options.save_weights);
   if (!options.report.empty()) examples::check_file("--report", options.report);
+  if (!options.write_recipe.empty()) examples::check_file("--write-recipe", options.write_recipe);
   if (!options.output.empty()) examples::check_file("--output", options.output);
   if (!options.trains()) return std::nullopt;
   if (!options.checkpoints.empty()) examples::check_checkpoints(options.checkpoints, options.resume);
@@ -158,6 +161,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
   describe_run(options, data, pairs, device);
+  if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
   Trainer trainer(options, device, data, pairs, start);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
@@ -232,6 +236,8 @@ int main(int argc, char** argv) {
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
+    if (const int size = sinter::read_process_environment().size; size > 1)
+      throw Error(fmt::format("train_insightface is one process, but {} were started", size));
     examples::ignore_write_signals(options.leaves_files());
     return run(options);
   });

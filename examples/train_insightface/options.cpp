@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
 namespace train_insightface {
@@ -255,11 +256,14 @@ void add_file_options(CLI::App& app, Options& options) {
 void add_options(CLI::App& app, Options& options) {
   app.option_defaults()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);  // a script's, then the user's
+  app.option_defaults()->group(examples::kRecipeGroup);
   add_data_options(app, options);
   add_model_options(app, options);
   add_loss_options(app, options);
   add_recipe_options(app, options);
+  app.option_defaults()->group("Options");
   add_run_options(app, options);
+  examples::add_recipe_file_options(app, options.recipe, options.write_recipe);
   add_file_options(app, options);
   app.set_version_flag("--version", "train_insightface of Sinter " SINTER_VERSION,
                        "Print the version and exit");
@@ -313,6 +317,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   add_options(app, options);
   if (const auto code = examples::parse(app, argc, argv, options.given)) return code;
   options.words.assign(argv + 1, argv + argc);
+  if (const auto code = examples::take_recipe(app, options.recipe, options.given,
+                                              [&](const Recipe& recipe) { return adopt(recipe, options); }))
+    return code;
   if (const std::string mistake = check_together(options); !mistake.empty())
     return examples::refuse("train_insightface", mistake);
   return std::nullopt;
@@ -382,14 +389,18 @@ Recipe recipe_of(const Options& options) {
           {"--seed", text(options.seed)}};
 }
 
-void adopt(const Recipe& recipe, Options& options) {
+std::set<std::string> adopt(const Recipe& recipe, Options& options) {
   std::vector<std::string> words;
+  std::set<std::string> taken;
   for (const auto& [option, value] : recipe) {
-    if (!options.is_given(option.c_str())) words.push_back(option + "=" + value);
+    if (options.is_given(option.c_str())) continue;
+    words.push_back(option + "=" + value);
+    taken.insert(option);
   }
   CLI::App app;
   add_options(app, options);
   examples::apply(app, words);
+  return taken;
 }
 
 std::string describe(const Options& options) {

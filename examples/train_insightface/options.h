@@ -11,7 +11,7 @@
 #include <sinter/core/op/attributes.h>
 #include <sinter/nn/loss/margin.h>
 
-#include "run/recipe.h"
+#include "recipe/recipe.h"
 
 namespace train_insightface {
 
@@ -67,6 +67,7 @@ struct Options {
   int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
   bool resume = false;
   bool change_recipe = false;
+  std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
   std::string embed, output;  // a folder of images, and the file for what they become
   std::string load_weights, save_weights;
@@ -79,7 +80,9 @@ struct Options {
 
   bool is_given(const char* option) const { return given.contains(option); }
   bool trains() const { return !evaluate && embed.empty(); }
-  bool leaves_files() const { return !(checkpoints + save_weights + report + log_dir + output).empty(); }
+  bool leaves_files() const {
+    return !(checkpoints + save_weights + report + log_dir + output + write_recipe).empty();
+  }
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
   const char* log_option() const { return log_dir.empty() ? "--checkpoints" : "--log-dir"; }
 };
@@ -103,7 +106,7 @@ Recipe recipe_of(const Options& options);
 
 /// Makes `options` those of a recipe wherever the command line says nothing. Throws InvalidArgument for words
 /// that the command line would not take.
-void adopt(const Recipe& recipe, Options& options);
+std::set<std::string> adopt(const Recipe& recipe, Options& options);
 
 /// The options as a table for the start of a run.
 std::string describe(const Options& options);

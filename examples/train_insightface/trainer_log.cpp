@@ -8,6 +8,7 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
+#include "recipe/recipe_file.h"
 #include "trainer.h"
 
 namespace train_insightface {
@@ -69,6 +70,8 @@ void Trainer::open_log() {
                                                                         .x_label = "step",
                                                                         .charts = std::move(charts)},
                                                       place);
+  examples::write_recipe_file((std::filesystem::path(options_.log_folder()) / examples::kRecipeName).string(),
+                              recipe_of(options_));
 }
 
 void Trainer::begin_step_log() {

@@ -34,6 +34,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "recipe.h"
+#include "recipe/recipe_file.h"
 #include "run/processes.h"
 #include "run/program.h"
 #include "trainer.h"
@@ -171,12 +172,14 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
     say("  {:<8} {} ({}), {} images of each batch on each\n", "ranks", ranks.size(),
         ranks.environment().launcher, *options.batch / ranks.size());
   }
+  if (!options.write_recipe.empty() && ranks.rank() == 0)
+    sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
   Trainer trainer(options, device, data, ranks);
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
   if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
-  const uint64_t copies = options.optimizer == "adamw" ? 3 : options.momentum > 0 ? 2 : 1;
+  const uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
   if (ranks.rank() == 0)
     Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
   catch_stop_signals();

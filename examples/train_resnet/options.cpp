@@ -8,6 +8,8 @@
 
 #include <sinter/core/base/error.h>
 
+#include "recipe.h"
+#include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
 namespace train_resnet {
@@ -57,9 +59,10 @@ void add_model_options(CLI::App& app, Options& options) {
 void add_optimizer_options(CLI::App& app, Options& options) {
   app.add_option("--optimizer", options.optimizer, "What changes the weights")
       ->capture_default_str()
-      ->check(CLI::IsMember({"sgd", "adamw"}));
+      ->check(CLI::IsMember({"sgd", "adamw", "lars", "lamb"}));
   app.add_option("--lr", options.lr,
-                 "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw: 0.003 and 0.002)")
+                 "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw: 0.003 and 0.002; lars: 8; "
+                 "lamb: 0.01 and 0.008)")
       ->check(number(1e-9, 1e3));
   app.add_option("--schedule", options.schedule, "Learning rate over the run")
       ->capture_default_str()
@@ -67,17 +70,25 @@ void add_optimizer_options(CLI::App& app, Options& options) {
   app.add_option("--warmup", options.warmup, "Share of the run in which the learning rate rises")
       ->capture_default_str()
       ->check(number(0, 1));
-  app.add_option("--momentum", options.momentum, "Momentum of sgd")
+  app.add_option("--momentum", options.momentum, "Momentum of sgd and lars")
       ->capture_default_str()
       ->check(number(0, 0.99999));
-  app.add_flag("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's form of the momentum (on)");
-  app.add_option("--beta1", options.beta1, "What adamw keeps of its mean of gradients at each step")
+  const auto set_nesterov = [&options](int64_t count) { options.nesterov = count > 0; };
+  app.add_flag_function("--nesterov,!--no-nesterov", set_nesterov,
+                        "Nesterov's form of the momentum (on for sgd)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--trust-coefficient", options.trust_coefficient,
+                 "Length of a step of lars in units of a weight's norm, times the learning rate")
+      ->capture_default_str()
+      ->check(number(1e-9, 1e3));
+  app.add_option("--beta1", options.beta1, "What adamw and lamb keep of their mean of gradients at each step")
       ->capture_default_str()
       ->check(number(0, 0.99999));
   app.add_option("--beta2", options.beta2, "The same for their squares")
       ->capture_default_str()
       ->check(number(0, 0.9999999));
-  app.add_option("--weight-decay", options.weight_decay, "Weight decay (sgd: 0.0005; adamw: 0.05)")
+  app.add_option("--weight-decay", options.weight_decay,
+                 "Weight decay (sgd: 0.0005; adamw: 0.05; lars: 0.0001; lamb: 0.02)")
       ->check(number(0, 1e3));
   app.add_flag("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
   app.add_option("--clip", options.clip, "Largest norm of the gradients; 0: no limit")
@@ -91,6 +102,11 @@ void add_recipe_options(CLI::App& app, Options& options) {
   app.add_option("--batch", options.batch,
                  "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)")
       ->check(whole(1, 1'000'000));
+  app.add_option(
+         "--accumulate", options.accumulate,
+         "Batches whose gradients make one step; those left over at the end of an epoch are passed over")
+      ->capture_default_str()
+      ->check(whole(1, 1'000'000));
   app.add_option("--label-smoothing", options.label_smoothing, "Label smoothing (0 for small sets, else 0.1)")
       ->check(number(0, 1));
   app.add_option("--crop-padding", options.crop_padding,
@@ -102,7 +118,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"zero", "reflect"}));
   const auto set_flip = [&options](int64_t count) { options.flip = count > 0; };
   app.add_flag_function("--flip,!--no-flip", set_flip,
-                        "Mirror half of the training images (on for colour images)");
+                        "Mirror half of the training images (on for colour images)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--seed", options.seed, "Seed of everything random")
       ->capture_default_str()
       ->check(whole(0, UINT64_MAX));
@@ -193,11 +210,14 @@ void add_file_options(CLI::App& app, Options& options) {
 void add_options(CLI::App& app, Options& options) {
   app.option_defaults()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);  // a script's, then the user's
+  app.option_defaults()->group(examples::kRecipeGroup);
   add_model_options(app, options);
   add_recipe_options(app, options);
   examples::add_augmentation_options(app, options.augmentation);
   add_optimizer_options(app, options);
+  app.option_defaults()->group("Options");
   add_run_options(app, options);
+  examples::add_recipe_file_options(app, options.recipe, options.write_recipe);
   add_file_options(app, options);
   app.set_version_flag("--version", "train_resnet of Sinter " SINTER_VERSION, "Print the version and exit");
   app.footer(
@@ -226,13 +246,16 @@ std::string check_together(const Options& options) {
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
-  const bool adamw = options.optimizer == "adamw";
   for (const char* option : {"--momentum", "--nesterov"}) {
-    if (adamw && options.is_given(option)) return fmt::format("{} is of --optimizer sgd", option);
+    if (!options.has_momentum() && options.is_given(option))
+      return fmt::format("{} is of --optimizer sgd and lars", option);
   }
   for (const char* option : {"--beta1", "--beta2"}) {
-    if (!adamw && options.is_given(option)) return fmt::format("{} is of --optimizer adamw", option);
+    if (options.has_momentum() && options.is_given(option))
+      return fmt::format("{} is of --optimizer adamw and lamb", option);
   }
+  if (options.optimizer != "lars" && options.is_given("--trust-coefficient"))
+    return "--trust-coefficient is of --optimizer lars";
   const std::pair<const char*, const std::string&> files[] = {{"--save-weights", options.save_weights},
                                                               {"--report", options.report},
                                                               {"--log", options.log},
@@ -254,6 +277,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   add_options(app, options);
   if (const auto code = examples::parse(app, argc, argv, options.given)) return code;
   options.words.assign(argv + 1, argv + argc);
+  if (const auto code = examples::take_recipe(app, options.recipe, options.given,
+                                              [&](const Recipe& recipe) { return adopt(recipe, options); }))
+    return code;
   if (const std::string mistake = check_together(options); !mistake.empty())
     return examples::refuse("train_resnet", mistake);
   return std::nullopt;
@@ -265,14 +291,31 @@ void apply_words(const std::vector<std::string>& words, Options& options) {
   examples::apply(app, words);
 }
 
+namespace {
+
+/// What an optimiser is usually given: learning rates of small and of large sets, and a weight decay.
+struct Usual {
+  double small_lr, lr, weight_decay;
+};
+
+Usual usual_of(const std::string& optimizer) {
+  if (optimizer == "adamw") return {0.003, 0.002, 0.05};
+  if (optimizer == "lars") return {8.0, 8.0, 1e-4};
+  if (optimizer == "lamb") return {0.01, 0.008, 0.02};
+  return {0.1, 0.4, 5e-4};
+}
+
+}  // namespace
+
 void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::Device device) {
   const auto image = train.get(0).image;
   const bool small_set = train.size() < 10'000;
-  const bool adamw = options.optimizer == "adamw";
+  const Usual usual = usual_of(options.optimizer);
   if (!options.epochs) options.epochs = 30;
   if (!options.batch) options.batch = small_set ? 32 : device.is_cuda() ? 512 : 128;
-  if (!options.lr) options.lr = adamw ? (small_set ? 0.003 : 0.002) : (small_set ? 0.1 : 0.4);
-  if (!options.weight_decay) options.weight_decay = adamw ? 0.05 : 5e-4;
+  if (!options.lr) options.lr = small_set ? usual.small_lr : usual.lr;
+  if (!options.weight_decay) options.weight_decay = usual.weight_decay;
+  if (!options.nesterov) options.nesterov = options.optimizer == "sgd";
   if (!options.label_smoothing) options.label_smoothing = small_set ? 0.0 : 0.1;
   if (!options.precision) options.precision = device.is_cuda() ? "mixed-f16" : "f32";
   if (!options.layout) options.layout = device.is_cuda() ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
@@ -293,13 +336,18 @@ sinter::DType compute_dtype(const Options& options) {
 }
 
 std::string describe(const Options& options) {
-  const std::string particulars =
-      options.optimizer == "adamw"
-          ? fmt::format("betas {} and {}", options.beta1, options.beta2)
-          : fmt::format("momentum {}{}", options.momentum, options.nesterov ? " (Nesterov)" : "");
+  std::string particulars =
+      options.has_momentum()
+          ? fmt::format("momentum {}{}", options.momentum, *options.nesterov ? " (Nesterov)" : "")
+          : fmt::format("betas {} and {}", options.beta1, options.beta2);
+  if (options.optimizer == "lars")
+    particulars += fmt::format(", trust coefficient {}", options.trust_coefficient);
+  const std::string series =
+      options.accumulate > 1 ? fmt::format(" {} times a step", options.accumulate) : "";
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
-      {"run", fmt::format("{} epochs, batch {}, seed {}", *options.epochs, *options.batch, options.seed)},
+      {"run",
+       fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
       {options.optimizer,
        fmt::format("learning rate {} ({}, warm-up {:.0f} %), {}, weight decay {}", *options.lr,
                    options.schedule, 100 * options.warmup, particulars, *options.weight_decay)},

@@ -27,13 +27,15 @@ struct Options {
 
   std::optional<int64_t> epochs;
   std::optional<int64_t> batch;
-  std::string optimizer = "sgd";  // or adamw
+  int64_t accumulate = 1;         // batches whose gradients make one step
+  std::string optimizer = "sgd";  // or adamw, lars, lamb
   std::optional<double> lr;
   std::string schedule = "one-cycle";
   double warmup = 0.2;  // share of the run
   double momentum = 0.9;
-  bool nesterov = true;
-  double beta1 = 0.9, beta2 = 0.999;  // of adamw
+  std::optional<bool> nesterov;
+  double beta1 = 0.9, beta2 = 0.999;  // of adamw and lamb
+  double trust_coefficient = 0.001;   // of lars
   std::optional<double> weight_decay;
   bool decay_norms = false;
   std::optional<double> label_smoothing;
@@ -61,6 +63,7 @@ struct Options {
   int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch
   bool resume = false;
   bool change_recipe = false;
+  std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
   std::string load_weights, save_weights;  // safetensors files
   std::string report;                      // a JSON file
@@ -71,8 +74,11 @@ struct Options {
   std::set<std::string> given;     // the options that stood on the command line, as "--lr"
   std::vector<std::string> words;  // the command line behind the program's name
 
+  bool has_momentum() const { return optimizer == "sgd" || optimizer == "lars"; }  // else it has betas
   bool is_given(const char* option) const { return given.contains(option); }
-  bool leaves_files() const { return !(checkpoints + save_weights + report + log + log_dir + trace).empty(); }
+  bool leaves_files() const {
+    return !(checkpoints + save_weights + report + log + log_dir + trace + write_recipe).empty();
+  }
   /// Where the run tells of itself; empty: nowhere.
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
   /// The option that says so.

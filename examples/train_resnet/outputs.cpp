@@ -31,6 +31,7 @@ void check_log(const Options& options) {
 Outputs::Outputs(const Options& options) {
   if (!options.save_weights.empty()) check_file("--save-weights", options.save_weights);
   if (!options.report.empty()) check_file("--report", options.report);
+  if (!options.write_recipe.empty()) check_file("--write-recipe", options.write_recipe);
   if (options.evaluate) return;
   if (!options.trace.empty()) check_file("--trace", options.trace);
   if (!options.log.empty()) check_log(options);

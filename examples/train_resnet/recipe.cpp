@@ -9,8 +9,8 @@ namespace train_resnet {
 namespace {
 
 /// Options whose good values are another optimiser's.
-constexpr std::array kOfOptimizer = {"--lr",       "--weight-decay", "--momentum",
-                                     "--nesterov", "--beta1",        "--beta2"};
+constexpr std::array kOfOptimizer = {"--lr",    "--weight-decay", "--momentum",         "--nesterov",
+                                     "--beta1", "--beta2",        "--trust-coefficient"};
 
 const std::string& at_or(const Recipe& recipe, const std::string& option, const std::string& other) {
   const auto found = recipe.find(option);
@@ -39,13 +39,17 @@ Recipe recipe_of(const Options& options) {
                    {"--seed", fmt::format("{}", options.seed)}};
   recipe.merge(sinter::examples::augmentation_recipe(options.augmentation));
   if (options.split > 0) recipe["--split"] = fmt::format("{}", options.split);
-  if (options.optimizer == "adamw") {
+  if (options.has_momentum()) {
+    recipe["--momentum"] = fmt::format("{}", options.momentum);
+    recipe["--nesterov"] = fmt::format("{}", *options.nesterov);
+  } else {
     recipe["--beta1"] = fmt::format("{}", options.beta1);
     recipe["--beta2"] = fmt::format("{}", options.beta2);
-  } else {
-    recipe["--momentum"] = fmt::format("{}", options.momentum);
-    recipe["--nesterov"] = fmt::format("{}", options.nesterov);
   }
+  if (options.optimizer == "lars")
+    recipe["--trust-coefficient"] = fmt::format("{}", options.trust_coefficient);
+  // Checkpoints of earlier versions do not have it.
+  if (options.accumulate > 1) recipe["--accumulate"] = fmt::format("{}", options.accumulate);
   return recipe;
 }
 
@@ -61,16 +65,20 @@ Recipe read_recipe(const sinter::nn::CheckpointData& data) {
   return recipe;
 }
 
-void adopt(const Recipe& recipe, Options& options) {
+std::set<std::string> adopt(const Recipe& recipe, Options& options) {
   const std::string& optimizer = at_or(recipe, "--optimizer", options.optimizer);
   const bool other_optimizer = options.is_given("--optimizer") && options.optimizer != optimizer;
   std::vector<std::string> words;
+  std::set<std::string> taken;
   for (const auto& [option, value] : recipe) {
     const bool is_of_other =
         other_optimizer && std::find(kOfOptimizer.begin(), kOfOptimizer.end(), option) != kOfOptimizer.end();
-    if (!options.is_given(option.c_str()) && !is_of_other) words.push_back(option + "=" + value);
+    if (options.is_given(option.c_str()) || is_of_other) continue;
+    words.push_back(option + "=" + value);
+    taken.insert(option);
   }
   apply_words(words, options);
+  return taken;
 }
 
 }  // namespace train_resnet

@@ -4,7 +4,7 @@
 #include <sinter/nn/checkpoint/checkpoint.h>
 
 #include "options.h"
-#include "run/recipe.h"
+#include "recipe/recipe.h"
 
 namespace train_resnet {
 
@@ -14,7 +14,7 @@ using sinter::examples::list_changes;
 using sinter::examples::Recipe;
 using sinter::examples::write_recipe;
 
-/// The recipe of complete options; of both optimisers' options, those of the one in use.
+/// The recipe of complete options; of the options of optimisers, those of the one in use.
 Recipe recipe_of(const Options& options);
 
 /// The recipe of a checkpoint. Of checkpoints that were saved before recipes were, it has --model, --epochs
@@ -26,6 +26,7 @@ bool has_recipe(const sinter::nn::CheckpointData& data);
 
 /// Makes `options` those of the recipe wherever the command line says nothing. An optimiser that the command
 /// line changes gets its own defaults in place of the other's learning rate, momentum and weight decay.
-void adopt(const Recipe& recipe, Options& options);
+/// Gives the options that it took from the recipe.
+std::set<std::string> adopt(const Recipe& recipe, Options& options);
 
 }  // namespace train_resnet

@@ -10,6 +10,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/optim/adam.h>
+#include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
 
 namespace train_resnet {
@@ -199,10 +200,21 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
         groups, nn::AdamWOptions{
                     .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
   }
+  if (options.optimizer == "lamb") {
+    return std::make_unique<nn::Lamb>(
+        groups, nn::LambOptions{
+                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
+  }
+  if (options.optimizer == "lars") {
+    return std::make_unique<nn::Lars>(groups, nn::LarsOptions{.momentum = options.momentum,
+                                                              .weight_decay = *options.weight_decay,
+                                                              .trust_coefficient = options.trust_coefficient,
+                                                              .nesterov = *options.nesterov});
+  }
   return std::make_unique<nn::Sgd>(groups,
                                    nn::SgdOptions{.momentum = options.momentum,
                                                   .weight_decay = *options.weight_decay,
-                                                  .nesterov = options.nesterov && options.momentum > 0});
+                                                  .nesterov = *options.nesterov && options.momentum > 0});
 }
 
 nn::Schedule make_schedule(const Options& options, int64_t steps) {

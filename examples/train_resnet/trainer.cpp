@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -13,10 +14,12 @@
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/unary/unary.h>
 
 #include "common/console.h"
 #include "common/progress_bar.h"
 #include "common/stop.h"
+#include "run/first_bad.h"
 #include "run/processes.h"
 
 namespace train_resnet {
@@ -45,12 +48,16 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
-      schedule_(make_schedule(options, *options.epochs * train_loader_.batches_per_epoch())),
+      schedule_(make_schedule(options, *options.epochs * steps_per_epoch())),
       timer_(device),
       test_images_(data.test->size()),
       data_name_(data.name),
       data_kind_(data.kind),
       damaged_(data.damaged) {
+  if (steps_per_epoch() == 0) {
+    throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
+                                      train_loader_.batches_per_epoch()));
+  }
   settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
@@ -61,7 +68,10 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
   if (options.job) {
     job_ = std::make_unique<nn::TrainJob>(
         model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
-        nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler_, .communicator = &ranks});
+        nn::TrainJobOptions{.clip = options.clip,
+                            .scaler = &scaler_,
+                            .accumulate = static_cast<int>(options.accumulate),
+                            .communicator = &ranks});
   } else {
     nn::begin_equal(model_, ranks);
   }
@@ -134,6 +144,7 @@ bool Trainer::train_epochs() {
       nn::check_equal(model_, ranks_);
       report_epoch(*test);
       log_epoch(*test);
+      keep_best(*test);
     }
     damaged_->tell();
     if (!test) {
@@ -165,26 +176,35 @@ bool Trainer::run_epoch() {
     total_.seconds += seconds;
     total_.peak_bytes = std::max(total_.peak_bytes, pool.stats().peak_live_bytes);
   };
+  const int64_t trained_batches = steps_per_epoch() * options_.accumulate;
+  int64_t done = done_before;
   while (const std::optional<nn::data::Batch> batch = next_batch()) {
+    if (++done > trained_batches) continue;  // left over: they make no step
+    const int64_t of_series = (done - 1) % options_.accumulate;
+    const bool ends_step = of_series + 1 == options_.accumulate;
     const double learning_rate = schedule_(step_);
-    profile_steps();
+    if (of_series == 0) profile_steps();
     timer_.begin();
-    train_step(*batch, learning_rate);
+    train_batch(*batch, learning_rate, of_series == 0, ends_step);
     timer_.end();
-    ++step_;
-    ++trained_;
-    ++total_.steps;
     stats_.images += batch->size() * ranks_.size();
     total_.images += batch->size() * ranks_.size();
-    stopped_by_ = examples::agree_on_stop(ranks_);
+    in_series_ = !ends_step;
+    if (ends_step) {
+      ++step_;
+      ++trained_;
+      ++total_.steps;
+      stopped_by_ = examples::agree_on_stop(ranks_);
+    }
     if (bar.due()) shown_loss = checked_loss();
     take_time();
-    log_step(learning_rate);
-    const int64_t done = train_loader_.state().batch - done_before;
-    bar.update({.step = done,
-                .items = done * batch->size() * ranks_.size(),
+    if (ends_step) log_step(learning_rate);
+    const int64_t shown = done - done_before;
+    bar.update({.step = shown,
+                .items = shown * batch->size() * ranks_.size(),
                 .loss = shown_loss,
                 .learning_rate = learning_rate});
+    if (!ends_step) continue;
     if (should_stop()) break;
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
       bar.finish();
@@ -215,12 +235,13 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
     return batch;
   } catch (const std::exception&) {
     // To save takes all ranks, and the others may be well.
-    if (checkpoints_ != nullptr && step_ > 0 && ranks_.size() == 1) save();
+    if (checkpoints_ != nullptr && step_ > 0 && !in_series_ && ranks_.size() == 1) save();
     throw;
   }
 }
 
-void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
+void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
+                          bool ends_step) {
   Tensor loss, logits;
   const nn::MixedBatch mixed = examples::mix(options_.augmentation, batch.images, batch.labels,
                                              train_loader_.dataset().num_classes(), *options_.layout);
@@ -230,29 +251,45 @@ void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
   } else {
     logits = model_(mixed.images);
     loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
-    optimizer_->zero_grad();
-    backward(scaler_.scale(nn::share_of_loss(loss, ranks_)));
-    nn::reduce_gradients(optimizer_->parameters(), ranks_);
+    if (begins_step) optimizer_->zero_grad();
+    const auto share = 1.0 / static_cast<double>(options_.accumulate);
+    const Tensor of_rank = nn::share_of_loss(loss, ranks_);
+    backward(scaler_.scale(options_.accumulate > 1 ? ops::affine(of_rank, share, 0.0) : of_rank));
+    if (ends_step) nn::reduce_gradients(optimizer_->parameters(), ranks_);
     if (ranks_.size() > 1) loss = ops::all_reduce(nn::share_of_loss(loss.detach(), ranks_), ranks_);
-    scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
+    if (ends_step) scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
   stats_.ranks.add(logits, mixed.labels);
 }
 
-double Trainer::checked_loss() const {
+std::string Trainer::where_it_went_wrong() {
+  std::optional<nn::data::Batch> batch = train_loader_.next();
+  if (!batch) batch = train_loader_.next();  // the epoch had ended
+  if (!batch) return {};
+  optimizer_->zero_grad();
+  const std::string where = examples::first_bad_value(
+      model_, [&] { backward(scaler_.scale(nn::CrossEntropy{}(model_(batch->images), batch->labels))); });
+  return where.empty() ? "" : "; in a batch like it, " + where;
+}
+
+double Trainer::checked_loss() {
   const nn::DeviceMean::Totals totals = stats_.loss.read();
   // In float16 an overflow may happen: the scaler has skipped that step.
   if (totals.first_not_finite > 0 && !scaler_.options().scales) {
-    throw Error(fmt::format("the loss of step {} was not finite; try a smaller --lr or a longer --warmup",
-                            step_ - totals.values + totals.first_not_finite));
+    const int64_t series = options_.accumulate;
+    throw Error(fmt::format("the loss of step {} was not finite{}; try a smaller --lr or a longer --warmup",
+                            step_ - totals.values / series + (totals.first_not_finite - 1) / series + 1,
+                            where_it_went_wrong()));
   }
   try {
     scaler_.check(*optimizer_);
   } catch (const Error& error) {
     std::string text = error.what();  // "[grad_scaler] ...": a name that no user of this program has met
     if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);
-    throw Error(text + " (--lr)");
+    constexpr std::string_view kUnknown = ": the gradients were cleared or have changed since";  // by a job
+    if (const size_t at = text.find(kUnknown); at != text.npos) text.erase(at, kUnknown.size());
+    throw Error(fmt::format("{} (--lr){}", text, where_it_went_wrong()));
   }
   return totals.mean;
 }

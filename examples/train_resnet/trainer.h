@@ -99,10 +99,15 @@ class Trainer {
   bool run_epoch();
   /// The next batch. If reading it fails, what was trained so far is saved before the error goes on.
   std::optional<sinter::nn::data::Batch> next_batch();
-  /// Queues a step on the device; waits for nothing.
-  void train_step(const sinter::nn::data::Batch& batch, double learning_rate);
+  /// Queues the work on a batch, which may be one of several of a step, on the device; waits for nothing.
+  void train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
+                   bool ends_step);
+  /// Steps of an epoch; what is left of its batches makes none.
+  int64_t steps_per_epoch() const { return train_loader_.batches_per_epoch() / options_.accumulate; }
   /// The mean loss so far. Waits for the device, and throws if training has gone wrong since the last call.
-  double checked_loss() const;
+  double checked_loss();
+  /// For the message of a run that has gone wrong: the layer that gives the first bad value.
+  std::string where_it_went_wrong();
   /// Called before each step: starts and ends the timing of --profile.
   void profile_steps();
   /// Prints what was timed, if anything is being timed, and writes --trace.
@@ -117,6 +122,8 @@ class Trainer {
   void log_step(double learning_rate);
   void report_epoch(const TestResult& test) const;
   void log_epoch(const TestResult& test) const;
+  /// Saves the weights as best.safetensors beside the checkpoints if no test before was better.
+  void keep_best(const TestResult& test);
   /// Adds the time of the steps since the last call; waits for the device.
   void take_compute_time();
 
@@ -154,6 +161,11 @@ class Trainer {
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run
   int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew
+  bool in_series_ = false;  // some batches of a step are done, others not
+  struct {
+    double accuracy = -1.0;  // below 0: no epoch has been tested
+    int64_t step = 0;
+  } best_;
   EpochStats stats_;
   StepTimer timer_;
   int64_t test_images_;        // of all ranks

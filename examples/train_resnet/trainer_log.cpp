@@ -7,6 +7,7 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "recipe.h"
+#include "recipe/recipe_file.h"
 #include "trainer.h"
 
 namespace train_resnet {
@@ -27,10 +28,10 @@ void Trainer::open_log() {
   std::optional<examples::LogPlace> place;
   if (options_.resume) {
     // A checkpoint may have been saved behind the last step of an epoch, but before its test.
-    const int64_t batches = train_loader_.batches_per_epoch();
+    const int64_t batches = steps_per_epoch() * options_.accumulate;
     place = {.steps = trained_,
              .test_follows = stats_.images > 0 &&
-                             (train_loader_.epoch() > epoch_ || train_loader_.state().batch == batches)};
+                             (train_loader_.epoch() > epoch_ || train_loader_.state().batch >= batches)};
   }
   run_folder_ = std::make_unique<RunFolder>(
       examples::RunPlan{
@@ -42,6 +43,8 @@ void Trainer::open_log() {
           .charts = {{"Loss", {{"train", "train/epoch_loss"}, {"test", "test/loss"}}},
                      {"Accuracy", {{"train", "train/epoch_accuracy"}, {"test", "test/accuracy"}}, true}}},
       place);
+  examples::write_recipe_file((std::filesystem::path(options_.log_folder()) / examples::kRecipeName).string(),
+                              recipe_of(options_));
 }
 
 nlohmann::ordered_json Trainer::describe_run() const {
@@ -59,7 +62,7 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"device", fmt::format("{}", device_)},
           {"device_name", backend_of(device_).describe(device_.index)},
           {"parameters", model_.parameter_count()},
-          {"steps_per_epoch", train_loader_.batches_per_epoch()},
+          {"steps_per_epoch", steps_per_epoch()},
           {"layout", to_string(*options_.layout)},
           {"steps_are", options_.job ? "a job" : "eager"},
           {"workers", options_.workers},
@@ -70,8 +73,7 @@ nlohmann::ordered_json Trainer::describe_run() const {
 
 void Trainer::begin_step_log() {
   if (run_folder_ == nullptr) return;
-  const int64_t usual =
-      std::clamp<int64_t>(train_loader_.batches_per_epoch() / kRecordsPerEpoch, 1, kMostSteps);
+  const int64_t usual = std::clamp<int64_t>(steps_per_epoch() / kRecordsPerEpoch, 1, kMostSteps);
   const auto sink = [this](int64_t step, examples::Scalars values) {
     run_folder_->add(step, std::move(values));
   };

@@ -91,7 +91,13 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
                                    {"test_loss", nullptr},
                                    {"accuracy", nullptr},
-                                   {"top5", nullptr}};
+                                   {"top5", nullptr},
+                                   {"best_accuracy", nullptr},
+                                   {"best_step", nullptr}};
+  if (best_.accuracy >= 0) {
+    report["best_accuracy"] = best_.accuracy;
+    report["best_step"] = best_.step;
+  }
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
   if (total_.images > 0) report["img_s_per_process"] = rate(total_.images / ranks_.size(), total_.seconds);
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;

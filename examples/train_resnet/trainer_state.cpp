@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 
 #include "common/console.h"
@@ -15,6 +16,12 @@ namespace train_resnet {
 using namespace sinter;
 using examples::complain;
 using examples::say;
+
+namespace {
+
+constexpr const char* kBestName = "best.safetensors";
+
+}  // namespace
 
 nn::CheckpointData Trainer::checkpoint() const {
   const nn::data::DataLoaderState loader = train_loader_.state();
@@ -31,6 +38,9 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch", epoch_},
                  {"step", step_},
                  {"trained_steps", trained_},
+                 {"best_accuracy", best_.accuracy},
+                 {"best_step", best_.step},
+                 {"accumulate", options_.accumulate},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
                  {"loader_seed", loader.seed},
@@ -77,6 +87,19 @@ void Trainer::write_checkpoint(const Tensor& counts) {
   }
 }
 
+void Trainer::keep_best(const TestResult& test) {
+  if (checkpoints_ == nullptr || test.confusion.accuracy() <= best_.accuracy) return;
+  best_ = {test.confusion.accuracy(), trained_};
+  if (ranks_.rank() != 0) return;
+  try {
+    nn::write_safetensors(
+        checkpoints_->root() / kBestName, model_.state(),
+        {{"step", fmt::format("{}", best_.step)}, {"accuracy", fmt::format("{}", best_.accuracy)}});
+  } catch (const Error& error) {
+    complain("warning: {} is not saved: {}", kBestName, error.what());
+  }
+}
+
 void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
   model_.load_state(checkpoint.data.part("model"));
   say("model of {} at step {}\n", checkpoint.folder.string(), checkpoint.data.value<int64_t>("step"));
@@ -102,8 +125,11 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
   own.epoch = saved.epoch;
   own.batch = saved.batch;
   stats_ = {};
-  if (own != saved) {
-    if (!options_.change_recipe) {
+  // Checkpoints of earlier versions do not have it.
+  const int64_t accumulate =
+      data.values.contains("accumulate") ? data.value<int64_t>("accumulate") : options_.accumulate;
+  if (own != saved || accumulate != options_.accumulate) {
+    if (own != saved && !options_.change_recipe) {
       throw InvalidArgument(fmt::format(
           "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
           "{} "
@@ -111,7 +137,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
           saved.dataset_size, saved.batch_size, saved.seed, own.dataset_size, own.batch_size, own.seed));
     }
     train_loader_.start_epoch(epoch_);
-    step_ = epoch_ * train_loader_.batches_per_epoch();
+    step_ = epoch_ * steps_per_epoch();
     stats_.skipped_before = scaler_.skipped();
     return false;
   }
@@ -137,6 +163,8 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   trained_ = data.values.contains("trained_steps") ? data.value<int64_t>("trained_steps") : step_;
   if (*options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
+  if (data.values.contains("best_accuracy"))
+    best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
   model_.load_state(data.part("model"));
   const bool same_optimizer = restore_optimizer(data);
   // The scale of the loss belongs to one precision.

@@ -168,6 +168,7 @@ Batch BatchAssembler::finish(BatchTask& task) {
   }
   Batch batch = *task.plain;
   if (!options_.augmentations.empty()) batch.images = augmented(batch.images, task);
+  task.plain.reset();
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(task.staging));
   return batch;

@@ -1,8 +1,16 @@
 // The options of train_resnet: what a command line means, and what the data fills in.
 
+#include <cmath>
 #include <initializer_list>
+#include <typeinfo>
 
 #include <gtest/gtest.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/optim/adam.h>
+#include <sinter/nn/optim/lars_lamb.h>
+#include <sinter/nn/optim/sgd.h>
 
 #include "train_resnet/options.h"
 #include "train_resnet/setup.h"
@@ -44,6 +52,67 @@ TEST(TrainResnetOptions, ColourImagesAreFlippedUnlessToldOtherwise) {
   EXPECT_TRUE(completed(parse({"--flip"}), 1).flip.value());
 }
 
+TEST(TrainResnetOptions, AugmentationIsOffUnlessAskedFor) {
+  const auto none = parse({}).augmentation;
+  EXPECT_FALSE(none.mixes());
+  EXPECT_TRUE(sinter::examples::augmentations(none).empty());
+  EXPECT_EQ(sinter::examples::describe(none), "none");
+  const auto all = parse({"--randaugment", "3,5", "--color-jitter", "0.1,0.2,0.3,0.4", "--random-erasing",
+                          "0.5", "--mixup", "0.2", "--cutmix", "1"})
+                       .augmentation;
+  EXPECT_TRUE(all.mixes());
+  EXPECT_EQ(sinter::examples::augmentations(all).size(), 3u);
+  EXPECT_EQ(all.rand_augment, (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(all.color_jitter, (std::vector<double>{0.1, 0.2, 0.3, 0.4}));
+  EXPECT_EQ(sinter::examples::describe(all),
+            "color-jitter 0.1,0.2,0.3,0.4, cutmix 1, mixup 0.2, randaugment 3,5, random-erasing 0.5");
+}
+
+TEST(TrainResnetOptions, EachMixingOptionMixesInItsOwnWay) {
+  using sinter::Tensor;
+  const Tensor images = Tensor::from_values<float>({0, 0, 0, 0, 1, 1, 1, 1}, {2, 1, 2, 2});
+  const Tensor labels = Tensor::from_values<int64_t>({0, 1}, {2});
+  const auto mixed = [&](sinter::examples::AugmentationOptions options) {
+    return sinter::examples::mix(options, images, labels, 2, sinter::Layout::kNCHW);
+  };
+  EXPECT_EQ(mixed({}).images.to_vector<float>(), images.to_vector<float>());
+  EXPECT_EQ(mixed({}).targets.dtype(), sinter::DType::kInt64);
+  const auto whole_pixels = [&](const sinter::nn::MixedBatch& batch) {
+    for (const float value : batch.images.to_vector<float>()) {
+      if (value != 0 && value != 1) return false;
+    }
+    return true;
+  };
+  sinter::manual_seed(1);
+  int cut = 0;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(whole_pixels(mixed({.cutmix = 1})));
+    EXPECT_FALSE(whole_pixels(mixed({.mixup = 1})));
+    cut += whole_pixels(mixed({.mixup = 1, .cutmix = 1})) ? 1 : 0;
+  }
+  EXPECT_GE(cut, 10);
+  EXPECT_LE(cut, 30);
+}
+
+TEST(TrainResnetOptions, AugmentationThatCannotBeIsRefused) {
+  const auto code = [](std::initializer_list<const char*> arguments) {
+    std::vector<char*> argv = {const_cast<char*>("train_resnet")};
+    for (const char* argument : arguments) argv.push_back(const_cast<char*>(argument));
+    Options options;
+    return parse_options(static_cast<int>(argv.size()), argv.data(), options).value_or(0);
+  };
+  for (const char* word :
+       {"--mixup=-1", "--mixup=nan", "--cutmix=x", "--random-erasing=1.5", "--color-jitter=0.4",
+        "--color-jitter=", "--color-jitter=0.4,0.4,0.4,0.6", "--color-jitter=0.4,0.4,0.4,0.1,",
+        "--color-jitter=0.4,-1,0.4,0.1", "--randaugment=2", "--randaugment=2,31", "--randaugment=17,9",
+        "--randaugment=2,9.5"}) {
+    EXPECT_EQ(code({word}), 2) << word;
+  }
+  EXPECT_THROW(completed(parse({"--mixup=0.2", "--batch=1"}), 3), sinter::InvalidArgument);
+  EXPECT_THROW(completed(parse({"--color-jitter=0,0,0.4,0.1"}), 1), sinter::InvalidArgument);
+  EXPECT_NO_THROW(completed(parse({"--color-jitter=0.1,0,0.4,0.1"}), 1));
+}
+
 TEST(TrainResnetOptions, AReportIsWrittenWhereAsked) {
   EXPECT_EQ(parse({"--report", "run.json"}).report, "run.json");
   EXPECT_EQ(parse({}).report, "");
@@ -81,7 +150,11 @@ TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
        {Words{"--lr", "nan"}, Words{"--momentum", "2"}, Words{"--seed", "-1"}, Words{"--chekpoints", "x"},
         Words{"--evaluate"}, Words{"--report", ""}, Words{"--resume"},
         Words{"--read-timeout", "5", "--workers", "0"}, Words{"--trace", "x"},
-        Words{"--trace", "x", "--profile", "0"}, Words{"--trace", "", "--profile", "2"}}) {
+        Words{"--trace", "x", "--profile", "0"}, Words{"--trace", "", "--profile", "2"},
+        Words{"--optimizer", "adagrad"}, Words{"--optimizer", "lamb", "--momentum", "0.9"},
+        Words{"--optimizer", "lars", "--beta1", "0.9"}, Words{"--trust-coefficient", "0.01"},
+        Words{"--accumulate", "0"}, Words{"--recipe", ""}, Words{"--recipe", "/nowhere.json"},
+        Words{"--write-recipe", ""}}) {
     std::vector<char*> argv = {const_cast<char*>("train_resnet")};
     for (const char* word : words) argv.push_back(const_cast<char*>(word));
     Options options;
@@ -95,11 +168,76 @@ TEST(TrainResnetOptions, EachOptimiserHasItsDefaults) {
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).lr, 0.003);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw"}), 3).weight_decay, 0.05);
   EXPECT_EQ(completed(parse({"--optimizer", "adamw", "--lr", "0.01"}), 3).lr, 0.01);
+  EXPECT_EQ(completed(parse({"--optimizer", "lars"}), 3).lr, 8.0);
+  EXPECT_EQ(completed(parse({"--optimizer", "lars"}), 3).weight_decay, 1e-4);
+  EXPECT_EQ(completed(parse({"--optimizer", "lamb"}), 3).lr, 0.01);
+  EXPECT_EQ(completed(parse({"--optimizer", "lamb"}), 3).weight_decay, 0.02);
+  EXPECT_EQ(completed(parse({}), 3).nesterov, true);
+  EXPECT_EQ(completed(parse({"--optimizer", "lars"}), 3).nesterov, false);
+  EXPECT_EQ(completed(parse({"--optimizer", "lars", "--nesterov"}), 3).nesterov, true);
+}
+
+template <class Optimizer>
+bool makes(std::initializer_list<const char*> arguments) {
+  const Options options = completed(parse(arguments), 1);
+  const auto optimizer = make_optimizer(options, make_model(options, one_image(1)));
+  return typeid(*optimizer) == typeid(Optimizer);
+}
+
+TEST(TrainResnetOptions, NameTheOptimiser) {
+  EXPECT_TRUE(makes<sinter::nn::Sgd>({}));
+  EXPECT_TRUE(makes<sinter::nn::AdamW>({"--optimizer", "adamw"}));
+  EXPECT_TRUE(makes<sinter::nn::Lars>({"--optimizer", "lars"}));
+  EXPECT_TRUE(makes<sinter::nn::Lamb>({"--optimizer", "lamb"}));
+}
+
+TEST(TrainResnetOptions, NormsAndBiasesDecayOnRequestOnly) {
+  const auto groups = [](std::initializer_list<const char*> arguments) {
+    const Options options = completed(parse(arguments), 1);
+    return make_optimizer(options, make_model(options, one_image(1)))->groups();
+  };
+  ASSERT_EQ(groups({}).size(), 2u);
+  EXPECT_EQ(groups({}).back().weight_decay, 0.0);
+  EXPECT_EQ(groups({"--decay-norms"}).size(), 1u);
+}
+
+TEST(TrainResnetOptions, NameTheModel) {
+  const auto parameters = [](const char* name) {
+    const Options options = completed(parse({"--model", name}), 3);
+    return make_model(options, one_image(3)).parameter_count();
+  };
+  EXPECT_LT(parameters("resnet20"), parameters("resnet56"));
+  EXPECT_LT(parameters("resnet56"), parameters("resnet18"));
+  EXPECT_LT(parameters("resnet18"), parameters("resnet152"));
+}
+
+TEST(TrainResnetOptions, NameTheSchedule) {
+  const auto rates = [](const char* name, const char* warmup) {
+    const Options options = completed(parse({"--schedule", name, "--warmup", warmup, "--lr", "0.5"}), 3);
+    const sinter::nn::Schedule schedule = make_schedule(options, 100);
+    return std::vector<double>{schedule(0), schedule(20), schedule(50), schedule(99)};
+  };
+  const auto expect = [](const std::vector<double>& got, const std::vector<double>& expected) {
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12) << i;
+  };
+  expect(rates("constant", "0"), {0.5, 0.5, 0.5, 0.5});
+  expect(rates("step", "0"), {0.5, 0.5, 0.05, 0.0005});
+  expect(rates("polynomial", "0"), {0.5, 0.5 * 0.64, 0.5 * 0.25, 0.5 * 1e-4});
+  expect(rates("cosine", "0"),
+         {0.5, 0.25 + 0.25 * std::cos(M_PI * 0.2), 0.25, 0.25 + 0.25 * std::cos(M_PI * 0.99)});
+  const std::vector<double> cycle = rates("one-cycle", "0.2");
+  EXPECT_LT(cycle[0], 0.05);
+  EXPECT_GT(cycle[1], 0.45);
+  EXPECT_LT(cycle[3], 0.01);
+  // A warm-up takes its share of the run from the beginning.
+  EXPECT_LT(rates("cosine", "0.2")[0], 0.06);
+  EXPECT_NEAR(rates("cosine", "0.2")[1], 0.5, 1e-12);
 }
 
 TEST(TrainResnetOptions, TheLastOfSeveralCounts) {
   EXPECT_EQ(parse({"--lr", "0.1", "--lr", "0.2"}).lr, 0.2);
   EXPECT_EQ(parse({"--flip", "--no-flip"}).flip, false);
+  EXPECT_EQ(parse({"--no-flip", "--flip"}).flip, true);
   EXPECT_EQ(parse({"--no-nesterov", "--nesterov"}).nesterov, true);
 }
 

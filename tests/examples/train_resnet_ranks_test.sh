@@ -66,10 +66,14 @@ checkpoints_know_no_number_of_processes() {
 
 sigterm_saves_once_and_ends_with_143() {
   local target
-  for target in main 0 1; do
+  for target in main 0 1 all; do
     local folder=term$target-of-$$
     begin 2 "$folder"
-    kill -TERM "$([ $target = main ] && echo $main || rank $target)"
+    case $target in
+      main) kill -TERM $main ;;
+      all) kill -TERM $main "$(rank 0)" "$(rank 1)" ;;  # as service managers do
+      *) kill -TERM "$(rank $target)" ;;
+    esac
     end
     [ "$code" = 143 ] || fail "exit code $code of SIGTERM to $target"
     says "stopped; go on with --resume"

@@ -36,9 +36,8 @@ void seal(std::vector<uint8_t>& png) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sinter::nn::data;
   if (size == 0) return 0;
-  const DecodeOptions options = {.channels = (*data & 1) != 0 ? 3 : 1,
-                                 .apply_orientation = (*data & 2) != 0,
-                                 .max_pixels = 1 << 16};
+  const DecodeOptions options = {
+      .channels = (*data & 1) != 0 ? 3 : 1, .apply_orientation = (*data & 2) != 0, .max_pixels = 1 << 16};
   std::vector<uint8_t> png(data + 1, data + size);
   seal(png);
   try {

@@ -19,6 +19,7 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 
 using namespace sinter;
 
@@ -132,13 +133,16 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   } else {
     nn::begin_equal(network, ranks);
   }
+  std::vector<float> losses;  // of all ranks
   for (int step = 0; step < kSteps; ++step) {
     const Batch batch = part_of_batch(step, ranks.rank(), ranks.size());
     if (job) {
-      job->step(batch.x, batch.labels, 0.1);
+      losses.push_back(static_cast<float>(job->step(batch.x, batch.labels, 0.1).item()));
       continue;
     }
     const Tensor loss = nn::CrossEntropy{}(network(batch.x), batch.labels);
+    losses.push_back(
+        static_cast<float>(ops::all_reduce(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
     sgd.zero_grad();
     backward(nn::share_of_loss(loss, ranks));
     nn::reduce_gradients(sgd.parameters(), ranks);
@@ -147,7 +151,9 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   nn::check_equal(network, ranks);
   if (job && ranks.size() > 1 && way == Way::kJob)
     expect(job->report().find("gradient_buckets") != std::string::npos, "no buckets in the report");
-  if (ranks.rank() == 0) nn::write_safetensors(file, network.state());
+  nn::State state = network.state();
+  state["losses"] = Tensor::from_values(losses, {kSteps});
+  if (ranks.rank() == 0) nn::write_safetensors(file, state);
   if (ranks.size() == 1) return;
   if (ranks.rank() == 1) network.first.weight.tensor().data<float>()[3] += 1;
   try {

@@ -23,7 +23,7 @@ struct ImageFolderOptions {
 struct ImageFolderFiles {
   struct File {
     size_t label = 0;
-    std::string name;  ///< below <root>/<class>/
+    std::string name;  ///< below `<root>/<class>/`
   };
   std::vector<std::string> class_names;
   std::vector<File> files;

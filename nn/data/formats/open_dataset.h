@@ -30,10 +30,10 @@ struct TestShare {
 /// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
 ///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
 ///   of whom was seen (load_verification_set);
-/// - tar shards: train*.tar and test*.tar or val*.tar, perhaps classes.txt (see open_shards);
-/// - image folders: train/<class>/ and test/<class>/ or val/<class>/;
-/// - with a `share` to be tested on: shards train*.tar, or any *.tar, or folders <class>/ or train/<class>/,
-///   without images to test on beside them.
+/// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, perhaps classes.txt (see open_shards);
+/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`;
+/// - with a `share` to be tested on: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
+///   `train/<class>/`, without images to test on beside them.
 /// `decode` concerns records, shards and image folders only, `max_idx_values` IDX files (see parse_idx).
 /// Throws IoError if it is none of these, or damaged, or has images to test on besides the share.
 DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},

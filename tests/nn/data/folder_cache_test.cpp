@@ -68,8 +68,7 @@ TEST(FolderCache, RefusesWhatAListingWouldNotGive) {
   const auto error = [](const ListedClasses& classes) {
     return message_of<IoError>([&] { parse_folder_cache(format_folder_cache(classes), "file"); });
   };
-  for (const std::string& name :
-       std::vector<std::string>{".hidden", "a/b", "..", std::string("a\0b", 3)}) {
+  for (const std::string& name : std::vector<std::string>{".hidden", "a/b", "..", std::string("a\0b", 3)}) {
     EXPECT_NE(error({{"ant", {{}, {name}}}}).find("a name is none, or out of order"), std::string::npos)
         << name;
     EXPECT_NE(error({{name, {{}, {"a.jpg"}}}}).find("a name is none, or out of order"), std::string::npos);

@@ -1,4 +1,4 @@
-#include "run/recipe.h"
+#include "recipe/recipe.h"
 
 #include <charconv>
 #include <string_view>
