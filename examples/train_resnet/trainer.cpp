@@ -70,8 +70,8 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
         model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
         nn::TrainJobOptions{.clip = options.clip,
                             .scaler = &scaler_,
-                            .accumulate = static_cast<int>(options.accumulate),
-                            .communicator = &ranks});
+                            .communicator = &ranks,
+                            .accumulate = static_cast<int>(options.accumulate)});
   } else {
     nn::begin_equal(model_, ranks);
   }
