@@ -17,7 +17,10 @@ for image in tests/data/images/*.p[gp]m; do { printf '\003' && tail -c +3 "$imag
 cp tests/data/verification/*.bin "$work/corpus/pickle"
 mkdir -p "$work/shard"
 for name in 0 1; do cp tests/data/images/gray.pgm "$work/shard/$name.pgm" && echo $name >"$work/shard/$name.cls"; done
-for format in v7 ustar gnu pax; do tar --format=$format --sort=name -C "$work/shard" -cf "$work/corpus/shard/$format" 0.cls 0.pgm 1.cls 1.pgm; done
+for format in v7 ustar gnu pax; do tar --format=$format -b 1 -C "$work/shard" -cf "$work/corpus/shard/$format" 0.cls 0.pgm 1.cls 1.pgm; done
+long=$(printf '%0150d' 0)
+for ending in pgm cls; do cp "$work/shard/0.$ending" "$work/shard/$long.$ending"; done
+for format in gnu pax; do tar --format=$format -b 1 -C "$work/shard" -cf "$work/corpus/shard/long-$format" "$long.cls" "$long.pgm"; done
 for kept in tests/fuzz/seeds/*/; do
   kept=$(basename "$kept")
   [ "$kept" = png ] || { mkdir -p "$work/corpus/$kept" && cp tests/fuzz/seeds/"$kept"/* "$work/corpus/$kept"; }

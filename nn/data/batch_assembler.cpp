@@ -203,10 +203,7 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
     const int64_t position = task.first + row;
     const int64_t index = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
     const SampleView sample = read_sample(task.epoch, index, buffers);
-    Frame frame{.box = {0, 0, static_cast<double>(sample.height), static_cast<double>(sample.width)}};
-    for (const auto& transform : split_.device) {
-      transform->move(frame, sample.height, sample.width, buffers.context.random);
-    }
+    const Frame frame = frame_of(sample, buffers);
     const Shape shape{split_.resamples ? split_.height : sample.height,
                       split_.resamples ? split_.width : sample.width, sample.channels};
     if (row == begin || shape != image_shape) {
@@ -217,6 +214,24 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
   }
 }
 
+// What the device's transforms show of a sample. One that was decoded at a part of its size is a fraction of
+// a pixel larger than that part where the size does not divide: the frame is moved over the stored image,
+// whose edges are exact, and then shrunk.
+Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers) const {
+  const auto [stored_height, stored_width, by] = buffers.reduced;
+  const bool reduced = by > 1 && split_.host.empty() && sample.height == (stored_height + by - 1) / by &&
+                       sample.width == (stored_width + by - 1) / by;
+  const int64_t height = reduced ? stored_height : sample.height;
+  const int64_t width = reduced ? stored_width : sample.width;
+  Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
+  for (const auto& transform : split_.device) transform->move(frame, height, width, buffers.context.random);
+  if (reduced) {
+    for (double* const edge : {&frame.box.top, &frame.box.left, &frame.box.height, &frame.box.width})
+      *edge /= by;
+  }
+  return frame;
+}
+
 // The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
 // error or replaced by its successor.
 SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
@@ -224,13 +239,16 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
   ReductionChooser reduction;
   if (!options_.transforms.empty()) {
     reduction = [&](int64_t height, int64_t width) {
-      return options_.transforms.front()->reduction(height, width, buffers.context.random);
+      const int by = options_.transforms.front()->reduction(height, width, buffers.context.random);
+      buffers.reduced = {height, width, by};
+      return by;
     };
   }
   for (int64_t skipped = 0; skipped < count; ++skipped) {
     const int64_t at = (index + skipped) % count;
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
+    buffers.reduced = {};
     try {
       if (const std::optional<SampleView> view = read_one(at, buffers, reduction)) return *view;
     } catch (const IoError& error) {

@@ -62,8 +62,15 @@ class ReadClock {
 
 /// A thread's buffers, kept from sample to sample.
 struct WorkerBuffers {
+  /// What the decoder of the sample was told: the stored size, and by what it may be divided.
+  struct Reduced {
+    int64_t height = 0, width = 0;
+    int by = 1;
+  };
+
   ReadClock reading;
   Sample sample;
+  Reduced reduced;
   TransformContext context;
 };
 
@@ -114,6 +121,7 @@ class BatchAssembler {
   SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
   std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
                                      const ReductionChooser& reduction);
+  Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
   void check_sample(int64_t index, const Image& image) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
