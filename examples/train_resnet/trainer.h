@@ -12,6 +12,7 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/nn/models/resnet.h>
+#include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
@@ -60,6 +61,8 @@ class Trainer {
   std::optional<TestResult> evaluate();
 
   const sinter::nn::ResNet& model() const { return model_; }
+  /// The weights that evaluate() tests: the averages, if there are any.
+  sinter::nn::State tested_weights() const { return ema_ != nullptr ? ema_->averaged() : model_.state(); }
   int64_t epochs_left() const { return *options_.epochs - epoch_; }
 
   /// What this process has trained, and `test` if the run is complete, as JSON.
@@ -119,6 +122,8 @@ class Trainer {
   void take_compute_time();
 
   sinter::nn::CheckpointData checkpoint() const;
+  /// Model and averages of a checkpoint.
+  void restore_weights(const sinter::nn::CheckpointData& data);
   void save();
   /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.
   bool restore_optimizer(const sinter::nn::CheckpointData& data);
@@ -133,6 +138,8 @@ class Trainer {
   std::unique_ptr<sinter::nn::Optimizer> optimizer_;
   sinter::nn::GradScaler scaler_;
   sinter::nn::Schedule schedule_;
+  std::unique_ptr<sinter::nn::Ema> ema_;                       // null: no averages
+  std::optional<sinter::nn::ResNet> averaged_;                 // what they are tested in
   std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
   std::string save_failure_;
