@@ -93,7 +93,7 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   Ending ending;
   if (!options.save_weights.empty()) {
     ending.attempt([&] {
-      sinter::nn::write_safetensors(options.save_weights, trainer.model().state());
+      sinter::nn::write_safetensors(options.save_weights, trainer.tested_weights());
       say("weights written to {}\n", options.save_weights);
     });
   }
@@ -179,7 +179,8 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
   if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
-  const uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
+  uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
+  if (options.ema > 0) ++copies;
   if (ranks.rank() == 0)
     Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
   catch_stop_signals();

@@ -91,6 +91,12 @@ void add_optimizer_options(CLI::App& app, Options& options) {
                  "Weight decay (sgd: 0.0005; adamw: 0.05; lars: 0.0001; lamb: 0.02)")
       ->check(number(0, 1e3));
   app.add_flag("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
+  app.add_option(
+         "--ema", options.ema,
+         "Keep moving averages of the weights, of which a step keeps this share, and test and save these; "
+         "0: none")
+      ->capture_default_str()
+      ->check(number(0, 0.9999999));
   app.add_option("--clip", options.clip, "Largest norm of the gradients; 0: no limit")
       ->capture_default_str()
       ->check(number(0, 1e9));
@@ -342,6 +348,7 @@ std::string describe(const Options& options) {
           : fmt::format("betas {} and {}", options.beta1, options.beta2);
   if (options.optimizer == "lars")
     particulars += fmt::format(", trust coefficient {}", options.trust_coefficient);
+  if (options.ema > 0) particulars += fmt::format(", averages keep {}", options.ema);
   const std::string series =
       options.accumulate > 1 ? fmt::format(" {} times a step", options.accumulate) : "";
   const std::vector<std::pair<std::string, std::string>> rows = {

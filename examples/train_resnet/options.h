@@ -39,6 +39,7 @@ struct Options {
   std::optional<double> weight_decay;
   bool decay_norms = false;
   std::optional<double> label_smoothing;
+  double ema = 0.0;   // the share of averages of the weights that a step keeps; 0: there are none
   double clip = 0.0;  // largest norm of all gradients; 0: no limit
   std::optional<int64_t> crop_padding;
   std::optional<std::string> crop_mode;  // zero or reflect

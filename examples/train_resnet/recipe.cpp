@@ -48,7 +48,8 @@ Recipe recipe_of(const Options& options) {
   }
   if (options.optimizer == "lars")
     recipe["--trust-coefficient"] = fmt::format("{}", options.trust_coefficient);
-  // Checkpoints of earlier versions do not have it.
+  // Checkpoints of earlier versions do not have these.
+  if (options.ema > 0) recipe["--ema"] = fmt::format("{}", options.ema);
   if (options.accumulate > 1) recipe["--accumulate"] = fmt::format("{}", options.accumulate);
   return recipe;
 }

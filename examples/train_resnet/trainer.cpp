@@ -65,11 +65,16 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   // Before ranks take the weights of rank 0.
   if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
+  if (options.ema > 0) {
+    ema_ = std::make_unique<nn::Ema>(model_, nn::EmaOptions{.decay = options.ema, .warm_up = true});
+    averaged_.emplace(nn::clone(model_));
+  }
   if (options.job) {
     job_ = std::make_unique<nn::TrainJob>(
         model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
         nn::TrainJobOptions{.clip = options.clip,
                             .scaler = &scaler_,
+                            .ema = ema_.get(),
                             .communicator = &ranks,
                             .accumulate = static_cast<int>(options.accumulate)});
   } else {
@@ -258,6 +263,7 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
     if (ends_step) nn::reduce_gradients(optimizer_->parameters(), ranks_);
     if (ranks_.size() > 1) loss = ops::all_reduce(nn::share_of_loss(loss.detach(), ranks_), ranks_);
     if (ends_step) scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
+    if (ends_step && ema_ != nullptr) ema_->update();
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
   stats_.ranks.add(logits, mixed.labels);
@@ -302,13 +308,15 @@ void Trainer::take_compute_time() {
 
 std::optional<TestResult> Trainer::evaluate() {
   const NoGrad no_grad;
-  model_.eval();
+  if (ema_ != nullptr) ema_->copy_to(*averaged_);
+  const nn::ResNet& model = ema_ != nullptr ? *averaged_ : model_;
+  model.eval();
   const Dataset& test = test_loader_.dataset();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0};
   nn::TopKCounter ranks(5);
   nn::DeviceMean loss;
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
-    const Tensor logits = model_(batch->images);
+    const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
     loss.add(nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),

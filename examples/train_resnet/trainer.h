@@ -14,6 +14,7 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/metrics/metrics.h>
 #include <sinter/nn/models/resnet.h>
+#include <sinter/nn/optim/ema.h>
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
@@ -69,6 +70,8 @@ class Trainer {
   std::optional<TestResult> evaluate();
 
   const sinter::nn::ResNet& model() const { return model_; }
+  /// The weights that evaluate() tests: the averages, if there are any.
+  sinter::nn::State tested_weights() const { return ema_ != nullptr ? ema_->averaged() : model_.state(); }
   int64_t epochs_left() const { return *options_.epochs - epoch_; }
 
   /// What this process has trained, and `test` if the run is complete, as JSON.
@@ -129,6 +132,8 @@ class Trainer {
 
   sinter::nn::CheckpointData checkpoint() const;
   /// All ranks call it; one writes.
+  /// Model and averages of a checkpoint.
+  void restore_weights(const sinter::nn::CheckpointData& data);
   void save();
   /// `counts`: of the epoch, over all ranks.
   void write_checkpoint(const sinter::Tensor& counts);
@@ -153,6 +158,8 @@ class Trainer {
   std::unique_ptr<sinter::nn::Optimizer> optimizer_;
   sinter::nn::GradScaler scaler_;
   sinter::nn::Schedule schedule_;
+  std::unique_ptr<sinter::nn::Ema> ema_;                       // null: no averages
+  std::optional<sinter::nn::ResNet> averaged_;                 // what they are tested in
   std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
   std::string save_failure_;

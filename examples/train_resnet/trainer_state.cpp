@@ -30,6 +30,7 @@ nn::CheckpointData Trainer::checkpoint() const {
   data.tensors["model"] = model_.state();
   data.tensors["optimizer"] = optimizer_->state();
   data.tensors["scaler"] = scaler_.state();
+  if (ema_ != nullptr) data.tensors["average"] = ema_->state();
   data.tensors["epoch_loss"] = stats_.loss.state();
   data.tensors["epoch_ranks"] = stats_.ranks.state();
   data.values = {{"model", options_.model},
@@ -93,15 +94,23 @@ void Trainer::keep_best(const TestResult& test) {
   if (ranks_.rank() != 0) return;
   try {
     nn::write_safetensors(
-        checkpoints_->root() / kBestName, model_.state(),
+        checkpoints_->root() / kBestName, tested_weights(),
         {{"step", fmt::format("{}", best_.step)}, {"accuracy", fmt::format("{}", best_.accuracy)}});
   } catch (const Error& error) {
     complain("warning: {} is not saved: {}", kBestName, error.what());
   }
 }
 
+void Trainer::restore_weights(const nn::CheckpointData& data) {
+  model_.load_state(data.part("model"));
+  if (ema_ == nullptr) return;
+  // Averages that --change-recipe has brought begin with the weights of the checkpoint.
+  ema_->load_state(data.tensors.contains("average") ? data.part("average")
+                                                    : nn::Ema(model_, {.warm_up = true}).state());
+}
+
 void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
-  model_.load_state(checkpoint.data.part("model"));
+  restore_weights(checkpoint.data);
   say("model of {} at step {}\n", checkpoint.folder.string(), checkpoint.data.value<int64_t>("step"));
 }
 
@@ -165,7 +174,7 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
   if (data.values.contains("best_accuracy"))
     best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
-  model_.load_state(data.part("model"));
+  restore_weights(data);
   const bool same_optimizer = restore_optimizer(data);
   // The scale of the loss belongs to one precision.
   const bool same_precision = data.value<std::string>("precision") == *options_.precision;

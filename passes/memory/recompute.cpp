@@ -85,12 +85,18 @@ struct Candidate {
   }
 };
 
+/// Whether several processes take part in a call: they all make it so many times.
+bool is_collective(const GraphNode& node) {
+  return node.attributes.find<uint64_t>("communicator") != nullptr;
+}
+
 /// Which inputs and outputs of a call are needed to compute its first output again; nothing: it cannot be.
 std::optional<GradientReads> reads_to_recompute(const GraphNode& node) {
   if (const RecomputeRule* const rule = find_recompute_rule(node.op->name())) return rule->reads;
   const OpDef& op = node.definition();
   const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !op.mutates() &&
-                             !node.inputs.empty() && op.traits.role != Role::kRandomKey;
+                             !node.inputs.empty() && op.traits.role != Role::kRandomKey &&
+                             !is_collective(node);
   return is_repeatable ? std::optional(GradientReads{.inputs = kReadsAll}) : std::nullopt;
 }
 

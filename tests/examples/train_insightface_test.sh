@@ -175,6 +175,20 @@ mistakes_are_told() {
   run 0 --help && says "--sample-rate"
 }
 
+a_recipe_may_stand_in_a_file() {
+  echo '{"synthetic": 12, "backbone": "iresnet18", "dims": 8, "image-size": 16, "batch": 10, "lr": 0.02, "epochs": 1, "flip": false}' >recipe.json
+  run 0 --recipe recipe.json --lr 0.01 --max-steps 2 --write-recipe whole_recipe.json --save-weights from_file.safetensors
+  for line in '"lr": 0.01,' '"dims": 8,' '"flip": false,' '"margin": "arcface",'; do
+    grep -qF "$line" whole_recipe.json || fail "the recipe that was written lacks $line"
+  done
+  run 0 --synthetic 12 --recipe whole_recipe.json --max-steps 2 --save-weights again.safetensors
+  cmp from_file.safetensors again.safetensors || fail "the recipe of a run gave another run"
+  [ -s whole/recipe.json ] || fail "the folder of a run has no recipe"
+  echo '{"backbon": "iresnet18"}' >mistyped.json
+  run 2 --synthetic 12 --recipe mistyped.json
+  complains "--recipe mistyped.json: there is no option 'backbon'; did you mean 'backbone'?"
+}
+
 every_option_has_a_test() {
   local option missing=""
   for option in $("$program" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p'); do
@@ -186,7 +200,7 @@ every_option_has_a_test() {
 }
 
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
-  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted a_stop_signal_saves mistakes_are_told every_option_has_a_test; do
+  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out

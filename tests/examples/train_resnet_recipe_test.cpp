@@ -76,6 +76,7 @@ TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
                                                        {"--optimizer", "lars"},
                                                        {"--optimizer", "lamb"},
                                                        {"--accumulate", "3"},
+                                                       {"--ema", "0.99"},
                                                        {"--lr", "0.0123"},
                                                        {"--schedule", "cosine"},
                                                        {"--warmup", "0.03"},

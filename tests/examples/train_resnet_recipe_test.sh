@@ -46,6 +46,16 @@ cmp whole.safetensors resumed.safetensors || fail "the resumed series ended with
 run --batch 1000 --accumulate 2 >/dev/null && fail "a step of more batches than there are was taken"
 grep -q 'an epoch has only 1 batches' errors.log || fail "nobody was told: $(cat errors.log)"
 
+# Averages of the weights are what is tested and saved, and go on bit for bit.
+averages="--epochs 2 --seed 3 --ema 0.98"
+run $averages --save-weights average.safetensors >average.log
+run --epochs 2 --seed 3 --save-weights plain.safetensors >/dev/null
+cmp -s average.safetensors plain.safetensors && fail "there are no averages"
+run $averages --checkpoints average --max-steps 31 >/dev/null
+run --checkpoints average --resume --save-weights resumed.safetensors >/dev/null
+cmp average.safetensors resumed.safetensors || fail "the resumed run ended with other averages"
+run --checkpoints average --resume --evaluate | tail -n 1 | diff <(tail -n 1 average.log) - || fail "others were tested"
+
 # The best weights stand beside the last checkpoints and can be tested.
 run --epochs 2 --seed 2 --checkpoints best --report best.json >/dev/null
 best=$(grep -Eo '"best_accuracy": [0-9.]+' best.json | cut -d' ' -f2)

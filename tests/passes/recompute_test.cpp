@@ -4,6 +4,7 @@
 #include <sinter/core/op/norm_chain.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/copy/copy.h>
@@ -129,6 +130,13 @@ TEST(Recompute, KeepsWhatIsDearOrCannotBeHadAgain) {
     const Tensor a = ops::exp(in[0]);
     const Tensor first = ops::sum(a), second = large(in[0]);
     return Tensors{a, ops::sum(a * first * second)};
+  });
+  // A sum in which other processes take part.
+  const auto alone = Communicator::join(ProcessEnvironment{});
+  expect_untouched({}, [&](Tensors in) {
+    const Tensor a = ops::all_reduce(in[0], *alone);
+    const Tensor first = ops::sum(a), second = large(in[0]);
+    return Tensors{a * first * second};
   });
   // A leaf that is changed in between.
   const Tensor leaf = random({32, 32});
