@@ -70,7 +70,8 @@ TEST(TrainResnetOptions, WhatIsNotGivenDependsOnDataAndDevice) {
 TEST(TrainResnetOptions, ReadingMayHaveATimeLimit) {
   EXPECT_EQ(parse({}).read_timeout, 0.0);
   const Options options = completed(parse({"--read-timeout", "30"}), 3);
-  EXPECT_EQ(train_loader_options(options, {}, one_image(3), {}).read_timeout, 30.0);
+  const auto alone = sinter::Communicator::join(sinter::ProcessEnvironment{});
+  EXPECT_EQ(train_loader_options(options, {}, one_image(3), {}, *alone).read_timeout, 30.0);
   EXPECT_EQ(test_loader_options(options, {}, {}).read_timeout, 30.0);
 }
 
