@@ -37,10 +37,10 @@ struct TrainJobOptions {
   /// Is updated after every update of the parameters. Not owned.
   Ema* ema = nullptr;
   /// The ranks that train together, each on an equal part of every batch. Gradients are summed over them, in
-  /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their number; the
-  /// last of a series of calls does so where `accumulate` is more than 1. All have the parameters and buffers
-  /// of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not owned; null:
-  /// alone.
+  /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their
+  /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the parameters
+  /// and buffers of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not
+  /// owned; null: alone.
   const Communicator* communicator = nullptr;
   /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
   /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
