@@ -166,14 +166,6 @@ bool Trainer::run_epoch() {
     timer_.begin();
     train_batch(*batch, learning_rate, of_series == 0, ends_step);
     timer_.end();
-    stats_.images += batch->size();
-    total_.images += batch->size();
-    in_series_ = !ends_step;
-    if (ends_step) {
-      ++step_;
-      ++trained_;
-      ++total_.steps;
-    }
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     if (ends_step) log_step(learning_rate);
@@ -232,6 +224,13 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
   stats_.ranks.add(logits, batch.labels);
+  stats_.images += batch.size();
+  total_.images += batch.size();
+  in_series_ = !ends_step;
+  if (!ends_step) return;
+  ++step_;
+  ++trained_;
+  ++total_.steps;
 }
 
 std::string Trainer::where_it_went_wrong() {
