@@ -102,7 +102,8 @@ class Trainer {
   bool run_epoch();
   /// The next batch. If reading it fails, what was trained so far is saved before the error goes on.
   std::optional<sinter::nn::data::Batch> next_batch();
-  /// Queues the work on a batch, which may be one of several of a step, on the device; waits for nothing.
+  /// Queues the work on a batch, which may be one of several of a step, on the device, and counts it;
+  /// waits for nothing.
   void train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
                    bool ends_step);
   /// Steps of an epoch; what is left of its batches makes none.
