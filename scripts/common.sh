@@ -55,4 +55,4 @@ build_packages=(
   "libgloo-dev several processes"
 )
 example_packages=("libcli11-dev options of the example programs")
-test_packages=("libgtest-dev the tests" "procps processes that tests look for" "openmpi-bin tests under mpirun")
+test_packages=("libgtest-dev the tests" "procps processes that tests look for")
