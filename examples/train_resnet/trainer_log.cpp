@@ -95,11 +95,12 @@ void Trainer::log_epoch(const TestResult& test) const {
       {"train/epoch_loss", stats_.loss.read().mean},
       {"train/epoch_accuracy", static_cast<double>(epoch_correct_) / images},
       {"train/epoch_images_per_second", images / seconds},
-      {"train/epoch_images_per_second_per_process", images / seconds / ranks_.size()},
       {"train/epoch_data_wait_share", std::clamp(stats_.wait_seconds / seconds, 0.0, 1.0)},
       {"test/loss", test.loss},
       {"test/accuracy", test.confusion.accuracy()}};
   if (test.top5) values.emplace_back("test/top5_accuracy", *test.top5);
+  if (ranks_.size() > 1)
+    values.emplace_back("train/epoch_images_per_second_per_process", images / seconds / ranks_.size());
   const PoolStats memory = backend_of(device_).memory_pool(device_.index).stats();
   values.emplace_back("memory/peak_bytes", static_cast<double>(memory.peak_live_bytes));
   if (scaler_.options().scales) {
