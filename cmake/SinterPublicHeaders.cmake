@@ -13,6 +13,9 @@ set(SINTER_PUBLIC_HEADERS
   core/base/layout.h
   core/base/log.h
   core/base/shape.h
+  core/comm/communication_error.h
+  core/comm/communicator.h
+  core/comm/process_environment.h
   core/executor/program.h
   core/graph/graph.h
   core/graph/host_effect.h
@@ -58,8 +61,13 @@ set(SINTER_PUBLIC_HEADERS
   passes/pass.h
   passes/pipeline.h
 
+  nn/augment/color_jitter.h
+  nn/augment/mixing.h
+  nn/augment/rand_augment.h
+  nn/augment/random_erasing.h
   nn/checkpoint/checkpoint.h
   nn/checkpoint/safetensors.h
+  nn/data/augmentation.h
   nn/data/data_loader.h
   nn/data/dataset.h
   nn/data/formats/cifar.h
@@ -71,12 +79,14 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h
+  nn/data/image/png.h
   nn/data/image/resize.h
   nn/data/normalize.h
   nn/data/records/record_dataset.h
   nn/data/records/record_writer.h
   nn/data/records/verification_set.h
   nn/data/sample_random.h
+  nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/init/init.h
   nn/job/infer_job.h
@@ -115,6 +125,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/optimizer.h
   nn/optim/rmsprop.h
   nn/optim/sgd.h
+  nn/parallel/data_parallel.h
   nn/schedule/plateau.h
   nn/schedule/schedule.h
   nn/summary/summary.h
@@ -159,7 +170,7 @@ function(sinter_check_public headers foreign)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
   endforeach()
 endfunction()
-sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|zlib)"
+sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|png|zlib|gloo/|nccl)"
                     SINTER_PUBLIC_HEADERS)
 sinter_check_public(SINTER_PUBLIC_CUDA_HEADERS "<(cudnn|cublas|Eigen/|spdlog/|nlohmann/)"
                     SINTER_PUBLIC_HEADERS SINTER_PUBLIC_CUDA_HEADERS)

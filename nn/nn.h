@@ -6,6 +6,10 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/format.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/augment/color_jitter.h>
+#include <sinter/nn/augment/mixing.h>
+#include <sinter/nn/augment/rand_augment.h>
+#include <sinter/nn/augment/random_erasing.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
@@ -43,6 +47,7 @@
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 #include <sinter/nn/summary/summary.h>

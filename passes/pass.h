@@ -23,10 +23,11 @@ struct PassReport {
 
 /// What a pass may know besides the graph, and where it reports.
 struct PassContext {
-  bool training = true;                 ///< the graph will be differentiated
-  bool differentiated = false;          ///< it has been: gradients and update are there
-  std::optional<DType> precision = {};  ///< compute in this 16-bit type where ops allow it
-  std::optional<Layout> layout = {};    ///< turn images to this layout
+  bool training = true;                     ///< the graph will be differentiated
+  bool differentiated = false;              ///< it has been: gradients and update are there
+  std::optional<DType> precision = {};      ///< compute in this 16-bit type where ops allow it
+  std::optional<Layout> layout = {};        ///< turn images to this layout
+  std::optional<size_t> memory_limit = {};  ///< most bytes for results that live at once
   /// The 16-bit copy of a float32 leaf that an optimiser keeps up to date; an undefined tensor if there is
   /// none.
   std::function<Tensor(const Tensor& leaf, DType dtype)> working_copy = {};

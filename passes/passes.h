@@ -15,5 +15,7 @@ void fuse_pairs(Graph& graph, PassContext& context);
 void sum_gradients(Graph& graph, PassContext& context);
 void choose_norm_backend(Graph& graph, PassContext& context);
 void sum_in_convolutions(Graph& graph, PassContext& context);
+void recompute(Graph& graph, PassContext& context);
+void bucket_gradients(Graph& graph, PassContext& context);
 
 }  // namespace sinter::passes

@@ -35,6 +35,9 @@ const Pass kStepPasses[] = {
      choose_norm_backend},
     {"convolution_sums", "convolutions give the sums for the norms behind them where that is faster", false,
      sum_in_convolutions},
+    {"gradient_buckets", "gradients are summed over ranks in buckets, beside what is computed meanwhile",
+     false, bucket_gradients},
+    {"recompute", "under a limit of memory, results are computed again instead of kept", false, recompute},
 };
 
 std::vector<std::string> names_of_all() {

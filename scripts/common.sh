@@ -50,7 +50,9 @@ build_packages=(
   "libspdlog-dev the log"
   "nlohmann-json3-dev headers of checkpoints"
   "libjpeg-dev reading images"
+  "libpng-dev reading images"
   "zlib1g-dev reading gzip files"
+  "libgloo-dev several processes"
 )
 example_packages=("libcli11-dev options of the example programs")
-test_packages=("libgtest-dev the tests")
+test_packages=("libgtest-dev the tests" "procps processes that tests look for" "openmpi-bin tests under mpirun")

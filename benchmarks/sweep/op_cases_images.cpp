@@ -1,12 +1,16 @@
 // Ops on images and products of matrices.
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
+#include <sinter/ops/augment_images/augment_images.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/crop_images/crop_images.h>
+#include <sinter/ops/erase_images/erase_images.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matvec/matvec.h>
+#include <sinter/ops/mix_images/mix_images.h>
+#include <sinter/ops/normalize_act/normalize_act.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/resize_images/resize_images.h>
@@ -133,6 +137,12 @@ void add_norms(OpCaseTable& table) {
     one.inputs.resize(14);
     return std::vector{one};
   };
+  table["normalize_act"] = [](const OpSize& s) {
+    OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s)},
+               ops::NormalizeActOptions{.layout = s.layout, .activation = ops::Activation::kRelu}};
+    one.inputs.resize(11);
+    return std::vector{one};
+  };
   table["batch_norm_relu_max_pool"] = [](const OpSize& s) {
     return std::vector{
         OpCase{{image(s), channels(s), channels(s), channels(s), ones(s), std::nullopt},
@@ -199,6 +209,42 @@ void add_pictures(OpCaseTable& table) {
   };
 }
 
+/// One step for all images; they differ in their cost.
+OpCase augmented(const Shape& images, ops::ImageStep step, const std::string& variant) {
+  const auto one = static_cast<double>(ops::kStepOne), half = one / 2;
+  std::vector<double> row = {static_cast<double>(step), half, 0, 0, 0, 0, 0, 0};
+  if (step == ops::ImageStep::kAffine) row = {row[0], one, half, -half, 0, one, half, 0};
+  return {
+      {OpInput{images, DType::kUInt8, 256}, OpInput{{images[0], ops::kStepFields}, DType::kInt32, 0, row}},
+      {},
+      variant};
+}
+
+void add_augmentation(OpCaseTable& table) {
+  table["augment_images"] = [](const OpSize& s) {
+    using enum ops::ImageStep;
+    const int64_t side = s.name == "odd" ? 223 : 224;
+    const Shape images{s.images, side, side, 3};
+    return std::vector{augmented(images, kAffine, "affine"), augmented(images, kEqualize, "equalize"),
+                       augmented(images, kHue, "hue")};
+  };
+  table["mix_images"] = [](const OpSize& s) {
+    const auto mixed = [&](bool boxed, double share, const char* variant) {
+      return OpCase{{image(s)},
+                    ops::MixImagesAttributes{share, boxed, 1, 1, s.height / 2, s.width / 2, s.layout},
+                    variant};
+    };
+    return std::vector{mixed(false, 0.3, "mixup"), mixed(true, 0.0, "cutmix")};
+  };
+  table["erase_images"] = [](const OpSize& s) {
+    const OpInput boxes{{s.images, 4},
+                        DType::kInt32,
+                        0,
+                        {1, 1, static_cast<double>(s.height) / 2, static_cast<double>(s.width) / 2}};
+    return std::vector{OpCase{{image(s), boxes}, ops::EraseImagesAttributes{.layout = s.layout}}};
+  };
+}
+
 }  // namespace
 
 void add_image_cases(OpCaseTable& table) {
@@ -208,6 +254,7 @@ void add_image_cases(OpCaseTable& table) {
   add_norms(table);
   add_products(table);
   add_pictures(table);
+  add_augmentation(table);
 }
 
 }  // namespace sinter::bench

@@ -1,5 +1,6 @@
 // Ops that are neither elementwise nor on images.
 #include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/argmax/argmax_attributes.h>
 #include <sinter/ops/cast/cast_math.h>
 #include <sinter/ops/concat/concat.h>
@@ -206,6 +207,17 @@ void add_updates(OpCaseTable& table) {
   };
   table["advance_steps"] = [](const OpSize&) {
     return Cases{{{OpInput{{1000}, DType::kInt64, 100}, std::nullopt, std::nullopt}}};
+  };
+  // Of one rank: what is left is to copy.
+  table["all_reduce"] = [](const OpSize& s) { return Cases{{{kWeights(s)}, ops::AllReduceAttributes{}}}; };
+  table["begin_all_reduce"] = [](const OpSize& s) {
+    return Cases{{{kWeights(s), kWeights(s)}, ops::AllReduceAttributes{}}};
+  };
+  table["end_all_reduce"] = [](const OpSize& s) {
+    const OpInput weights = kWeights(s);
+    const int64_t count = weights.shape.numel();
+    const OpInput sums{{ops::bucket_places(std::vector{count, count}).back()}, weights.dtype};
+    return Cases{{{sums, weights, weights}, ops::AllReduceAttributes{}}};
   };
   table["grad_norm"] = [](const OpSize& s) { return Cases{{{kWeights(s)}}}; };
   table["loss_scale"] = [](const OpSize&) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/executor/lifetimes.h>
 #include <sinter/core/executor/program.h>
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/plan/memory_plan.h>
@@ -20,11 +21,6 @@ constexpr size_t kMostOutputSets = 16;       // that are watched for being let g
 
 bool is_aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.raw_data()) % kAlignment == 0;
-}
-
-/// Which roots live in the arena: results that are no views of inputs, leaves or constants.
-bool is_planned(const GraphValue& value) {
-  return value.base == nullptr && value.kind == GraphValue::Kind::kResult;
 }
 
 /// Programs fail alike: one that cannot be captured is seldom the only one.
@@ -125,67 +121,17 @@ void Program::find_preparation() {
 }
 
 void Program::plan(const ProgramOptions& options) {
-  const std::vector<GraphNode*> nodes = graph_->nodes();
-  struct Lifetime {
-    int first = 0;
-    int last = 0;
-  };
-  std::map<const GraphValue*, Lifetime> lifetimes;
-  const int end = static_cast<int>(nodes.size());
-  for (int step = 0; step < end; ++step) {
-    for (const GraphUse& use : nodes[static_cast<size_t>(step)]->inputs) {
-      if (use.value != nullptr && is_planned(use.value->root())) lifetimes[&use.value->root()].last = step;
-    }
-    for (const GraphValue* value : nodes[static_cast<size_t>(step)]->outputs) {
-      if (is_planned(*value)) lifetimes[value] = {step, step};
-    }
-  }
-  for (auto& [value, lifetime] : lifetimes) {
-    if (preparation_.contains(value->producer)) lifetime = {0, end};
-  }
-  for (const GraphUse& use : graph_->outputs()) {
-    if (is_planned(use.value->root())) lifetimes[&use.value->root()].last = end;
-  }
-  // Which value's buffer a value shares because it is written over it.
-  std::map<const GraphValue*, const GraphValue*> over;
-  const auto buffer_of = [&](const GraphValue* value) {
-    const auto found = over.find(value);
-    return found != over.end() ? found->second : value;
-  };
-  for (int step = 0; options.write_in_place && step < end; ++step) {
-    const GraphNode& node = *nodes[static_cast<size_t>(step)];
-    if (preparation_.contains(&node) || !node.traits().elementwise || node.outputs.size() != 1 ||
-        !is_planned(*node.outputs[0]))
-      continue;
-    const GraphValue& output = *node.outputs[0];
-    for (const GraphUse& use : node.inputs) {
-      if (use.value == nullptr || use.value->spec != output.spec || !is_planned(use.value->root())) continue;
-      const GraphValue* const buffer = buffer_of(&use.value->root());
-      if (use.value->root().spec.bytes() != output.spec.bytes() || lifetimes.at(buffer).last != step)
-        continue;
-      // Another input in that buffer may be read at other places: a part of it that is broadcast.
-      const bool is_read_apart = std::ranges::any_of(node.inputs, [&](const GraphUse& other) {
-        return other.value != nullptr && other.value->spec != output.spec &&
-               buffer_of(&other.value->root()) == buffer;
-      });
-      if (is_read_apart) continue;
-      lifetimes.at(buffer).last = lifetimes.at(&output).last;
-      lifetimes.erase(&output);
-      over[&output] = buffer;
-      break;
-    }
-  }
+  const GraphLifetimes lifetimes = graph_lifetimes(*graph_, options.write_in_place, preparation_);
+  const int end = static_cast<int>(graph_->node_count());
   std::vector<const GraphValue*> roots;
   std::vector<BufferLifetime> buffers;
-  for (const auto& [value, lifetime] : lifetimes) {
+  for (const auto& [value, lifetime] : lifetimes.buffers) {
     roots.push_back(value);
-    buffers.push_back(options.reuse_memory
-                          ? BufferLifetime{value->spec.bytes(), lifetime.first, lifetime.last}
-                          : BufferLifetime{value->spec.bytes(), 0, end});
+    buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
   }
   const MemoryPlan plan = plan_memory(buffers);
   for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
-  for (const auto& [value, buffer] : over) offsets_[value] = offsets_.at(buffer);
+  for (const auto& [value, buffer] : lifetimes.over) offsets_[value] = offsets_.at(buffer);
   stats_.arena_bytes = plan.bytes;
   stats_.least_arena_bytes = plan.lower_bound;
   arena_ = Storage::allocate(plan.bytes, device_);

@@ -1,5 +1,6 @@
 // What rewrites find in a graph and ops take in: a normalisation and what follows it (NormChain, for
-// OpTraits::fuse_norm), and two calls for which there is one op (PairRule).
+// OpTraits::fuse_norm), two calls for which there is one op (PairRule), and a result that can be computed
+// again (RecomputeRule).
 #pragma once
 
 #include <optional>
@@ -50,5 +51,20 @@ void add_pair_rule(PairRule rule);
 const PairRule* find_pair_rule(const std::string& first, const std::string& second);
 /// Whether some rule begins with an op.
 bool has_pair_rule(const std::string& first);
+
+/// How the first output of a call is computed again later in a step, in one pass over memory, so that it need
+/// not be kept. Whoever has the op that does so adds the rule. Elementwise ops of one output need none: they
+/// are called again.
+struct RecomputeRule {
+  std::string op;
+  GradientReads reads = {};  ///< the inputs and outputs of the call that `compute` uses
+  /// Gives the output from those, with ops that users call. It changes nothing. Outputs that are not read are
+  /// undefined; no gradient flows.
+  Tensor (*compute)(const FoundCall& call, const std::vector<Tensor>& outputs) = nullptr;
+};
+
+/// As add_pair_rule and find_pair_rule.
+void add_recompute_rule(RecomputeRule rule);
+const RecomputeRule* find_recompute_rule(const std::string& op);
 
 }  // namespace sinter

@@ -34,13 +34,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace {
 
-/// Rules by the names of both ops.
-struct PairRules {
+/// Rules by the names of their ops.
+struct RewriteRules {
   std::shared_mutex mutex;
-  std::map<std::pair<std::string, std::string>, PairRule> by_names;
+  std::map<std::pair<std::string, std::string>, PairRule> pairs;
+  std::map<std::string, RecomputeRule> recomputed;
 
-  static PairRules& instance() {
-    static auto& rules = *new PairRules;  // outlives every static graph
+  static RewriteRules& instance() {
+    static auto& rules = *new RewriteRules;  // outlives every static graph
     return rules;
   }
 };
@@ -50,26 +51,42 @@ struct PairRules {
 void add_pair_rule(PairRule rule) {
   SINTER_CHECK(rule.fuse != nullptr, "[registry] the rule for {} and {} has no function", rule.first,
                rule.second);
-  PairRules& rules = PairRules::instance();
+  RewriteRules& rules = RewriteRules::instance();
   const std::unique_lock lock(rules.mutex);
   auto key = std::pair(rule.first, rule.second);
-  const auto [place, added] = rules.by_names.try_emplace(std::move(key), std::move(rule));
+  const auto [place, added] = rules.pairs.try_emplace(std::move(key), std::move(rule));
   SINTER_CHECK(added, "[registry] there is a rule for {} and {} already", place->first.first,
                place->first.second);
 }
 
 const PairRule* find_pair_rule(const std::string& first, const std::string& second) {
-  PairRules& rules = PairRules::instance();
+  RewriteRules& rules = RewriteRules::instance();
   const std::shared_lock lock(rules.mutex);
-  const auto found = rules.by_names.find(std::pair(first, second));
-  return found == rules.by_names.end() ? nullptr : &found->second;
+  const auto found = rules.pairs.find(std::pair(first, second));
+  return found == rules.pairs.end() ? nullptr : &found->second;
 }
 
 bool has_pair_rule(const std::string& first) {
-  PairRules& rules = PairRules::instance();
+  RewriteRules& rules = RewriteRules::instance();
   const std::shared_lock lock(rules.mutex);
-  const auto found = rules.by_names.lower_bound(std::pair(first, std::string()));
-  return found != rules.by_names.end() && found->first.first == first;
+  const auto found = rules.pairs.lower_bound(std::pair(first, std::string()));
+  return found != rules.pairs.end() && found->first.first == first;
+}
+
+void add_recompute_rule(RecomputeRule rule) {
+  SINTER_CHECK(rule.compute != nullptr, "[registry] the rule to compute {} again has no function", rule.op);
+  RewriteRules& rules = RewriteRules::instance();
+  const std::unique_lock lock(rules.mutex);
+  std::string key = rule.op;
+  const auto [place, added] = rules.recomputed.try_emplace(std::move(key), std::move(rule));
+  SINTER_CHECK(added, "[registry] there is a rule to compute {} again already", place->first);
+}
+
+const RecomputeRule* find_recompute_rule(const std::string& op) {
+  RewriteRules& rules = RewriteRules::instance();
+  const std::shared_lock lock(rules.mutex);
+  const auto found = rules.recomputed.find(op);
+  return found == rules.recomputed.end() ? nullptr : &found->second;
 }
 
 OpRegistry& OpRegistry::instance() {

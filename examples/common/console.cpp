@@ -8,6 +8,8 @@ namespace sinter::examples {
 namespace {
 
 int first_failure = 0;
+bool quiet = false;
+std::string complaint_prefix;
 
 void note_failure(bool good) {
   if (!good && first_failure == 0) first_failure = errno != 0 ? errno : EIO;
@@ -19,13 +21,26 @@ void set_up_console() {
   std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
 }
 
+void be_quiet() {
+  quiet = true;
+}
+
+bool is_quiet() {
+  return quiet;
+}
+
+void set_complaint_prefix(const std::string& prefix) {
+  complaint_prefix = prefix;
+}
+
 void say(std::string_view text) {
+  if (quiet) return;
   errno = 0;
   note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
 }
 
 void complain(std::string_view line) {
-  const std::string text = std::string(line) + '\n';
+  const std::string text = complaint_prefix + std::string(line) + '\n';
   std::fflush(stdout);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }

@@ -15,6 +15,11 @@ void set_up_console();
 /// Writes to standard output. A failure (a full device, a closed pipe) ends nothing: output_failure() tells
 /// it.
 void say(std::string_view text);
+/// From now on say() says nothing: of several processes one speaks.
+void be_quiet();
+bool is_quiet();
+/// What complain() puts before every line: which of several processes it is.
+void set_complaint_prefix(const std::string& prefix);
 /// Writes a line to standard error.
 void complain(std::string_view line);
 

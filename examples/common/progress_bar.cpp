@@ -10,6 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/console.h"
+
 namespace sinter::examples {
 namespace {
 
@@ -43,6 +45,7 @@ std::string bar(double fraction, size_t length) {
 ProgressBar::Output ProgressBar::to(std::FILE* stream) {
   Output output;
   output.write = [stream](const std::string& text) {
+    if (is_quiet()) return;
     std::fwrite(text.data(), 1, text.size(), stream);  // one call, one write: nothing flickers
     std::fflush(stream);
   };

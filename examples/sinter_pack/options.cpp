@@ -34,7 +34,8 @@ bool is_file_name(const std::string& name) {
 }
 
 void add_options(CLI::App& app, Options& options, std::string& size) {
-  app.add_option("images", options.images, "Folder with the images, <class>/*.jpg, *.jpeg, *.pgm and *.ppm")
+  app.add_option("images", options.images,
+                 "Folder with the images, <class>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
       ->required();
   app.add_option("output", options.output, "Folder for the records; it is made if it is not there")
       ->required();

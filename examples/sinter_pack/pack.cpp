@@ -179,7 +179,7 @@ int pack(const Options& options) {
   const data::ImageFolderFiles all = data::list_image_folder(
       options.images, training ? std::vector<std::string>{} : read_lines(output / "classes.txt"));
   if (const int64_t others = count_others(all, options.images); others > 0)
-    say("{} files in the folders of classes are no .jpg, .jpeg, .pgm or .ppm: not packed\n", others);
+    say("{} files in the folders of classes are no .jpg, .jpeg, .png, .pgm or .ppm: not packed\n", others);
 
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   data::RecordWriter writer(output, options.name);

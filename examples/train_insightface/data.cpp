@@ -115,21 +115,29 @@ std::shared_ptr<const Dataset> resized(std::shared_ptr<const Dataset> faces, int
 }
 
 TrainingData open_training_data(const Options& options) {
-  if (options.synthetic > 0)
-    return {synthetic_faces(options.synthetic, options.image_size), "made-up faces", "synthetic"};
+  auto damaged = std::make_shared<examples::DamagedImages>();
+  if (options.synthetic > 0) {
+    return {synthetic_faces(options.synthetic, options.image_size), "made-up faces", "synthetic",
+            std::move(damaged)};
+  }
   const fs::path path = options.data;
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     throw IoError(fmt::format("--data {}: there is no such file or folder", options.data));
+  fs::path records;
   if (!fs::is_directory(path, ignored)) {
     if (path.extension() != ".rec")
       throw IoError(fmt::format("--data {} is a file; give a .rec file, or the folder that holds the data",
                                 options.data));
-    return {resized(nn::data::open_records(path), options.image_size), options.data, "records"};
+    records = path;
+  } else if (fs::exists(path / "train.rec", ignored)) {
+    records = path / "train.rec";
   }
-  if (fs::exists(path / "train.rec", ignored))
-    return {resized(nn::data::open_records(path / "train.rec"), options.image_size), options.data, "records"};
-  return {resized(nn::data::open_image_folder(path), options.image_size), options.data, "folder of people"};
+  std::shared_ptr<const Dataset> faces =
+      records.empty() ? nn::data::open_image_folder(path) : nn::data::open_records(records);
+  if (options.max_damaged > 0) faces = damaged->watch("training", std::move(faces), options.max_damaged);
+  return {resized(std::move(faces), options.image_size), options.data,
+          records.empty() ? "folder of people" : "records", std::move(damaged)};
 }
 
 nn::data::DataLoaderOptions loader_options(const Options& options, Device device, const Dataset& faces) {

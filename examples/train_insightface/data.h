@@ -7,12 +7,14 @@
 #include <sinter/nn/data/data_loader.h>
 
 #include "options.h"
+#include "run/damaged_images.h"
 
 namespace train_insightface {
 
 struct TrainingData {
   std::shared_ptr<const sinter::nn::data::Dataset> faces;
   std::string name, kind;
+  std::shared_ptr<sinter::examples::DamagedImages> damaged = {};
 };
 
 /// Opens --data, or makes up --synthetic. Throws Error that names the option to change.

@@ -66,7 +66,7 @@ bool is_image_name(const fs::path& path) {
   std::string ending = path.extension().string();
   std::ranges::transform(ending, ending.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".pgm" || ending == ".ppm";
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png" || ending == ".pgm" || ending == ".ppm";
 }
 
 /// Adds what the network gives to `sums`, and the lengths of it to `norms`. False if it was to stop.
@@ -143,7 +143,8 @@ std::shared_ptr<const nn::data::Dataset> open_image_tree(const char* option, con
   }
   if (error) throw Error(fmt::format("{} {}: cannot be read: {}", option, folder.string(), error.message()));
   if (paths.empty())
-    throw Error(fmt::format("{} {} has no images (*.jpg, *.jpeg, *.pgm, *.ppm)", option, folder.string()));
+    throw Error(
+        fmt::format("{} {} has no images (*.jpg, *.jpeg, *.png, *.pgm, *.ppm)", option, folder.string()));
   std::ranges::sort(paths);
   return std::make_shared<ImageTree>(folder, paths);
 }

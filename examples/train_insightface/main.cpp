@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/comm/process_environment.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
@@ -168,7 +169,9 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   if (checkpoint) trainer.restore(*checkpoint);
   check_room(options, trainer);
   examples::catch_stop_signals();
-  return finish(options, trainer, trainer.train());
+  const bool complete = trainer.train();
+  data.damaged->tell();
+  return finish(options, trainer, complete);
 }
 
 /// A backbone with the weights of a checkpoint or of --load-weights, on the device.
@@ -233,6 +236,8 @@ int main(int argc, char** argv) {
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
+    if (const int size = sinter::read_process_environment().size; size > 1)
+      throw Error(fmt::format("train_insightface is one process, but {} were started", size));
     examples::ignore_write_signals(options.leaves_files());
     return run(options);
   });

@@ -58,7 +58,7 @@ void add_data_options(CLI::App& app, Options& options) {
   app.add_option(
          "--data", options.data,
          "Faces to train on: a folder with train.rec, train.idx and property, a .rec file, or a folder "
-         "of people, <person>/*.jpg, *.jpeg, *.pgm and *.ppm")
+         "of people, <person>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
       ->check(name());
   app.add_option("--synthetic", options.synthetic,
                  "Train on so many made-up identities of ten images each, in place of --data")
@@ -192,6 +192,12 @@ void add_run_options(CLI::App& app, Options& options) {
          "--workers")
       ->capture_default_str()
       ->check(number(0, 1e9));
+  app.add_option(
+         "--max-damaged", options.max_damaged,
+         "Put up with so many damaged images: each is named and replaced by the next sound one; 0: the "
+         "first ends the run")
+      ->capture_default_str()
+      ->check(whole(0, kMany));
   app.add_option("--max-steps", options.max_steps,
                  "Stop after so many steps, as Ctrl-C would; 0: train to the end")
       ->capture_default_str()

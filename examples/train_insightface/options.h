@@ -59,6 +59,7 @@ struct Options {
   int threads = 0;
   int workers = 1;
   double read_timeout = 0;
+  int64_t max_damaged = 0;  // images of training
   int64_t max_steps = 0;
   bool job = true;
 

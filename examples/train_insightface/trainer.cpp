@@ -102,6 +102,7 @@ bool Trainer::train_epochs() {
       return false;
     }
     report_epoch();
+    data_.damaged->tell();
     log_epoch();
     ++epoch_;
     stats_ = {};

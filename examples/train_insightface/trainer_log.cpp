@@ -155,6 +155,7 @@ std::string Trainer::report(bool complete) const {
                          {"epochs", options_.epochs},
                          {"batch", options_.batch},
                          {"seed", options_.seed},
+                         {"damaged_images", data_.damaged->count()},
                          {"complete", complete},
                          {"steps", total_.steps},
                          {"skipped_steps", scaler_.skipped()},

@@ -17,9 +17,13 @@
 // --change-recipe insists. On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes
 // that.
 
+#include <algorithm>
+#include <thread>
+
 #include <fmt/core.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
@@ -31,19 +35,21 @@
 #include "outputs.h"
 #include "recipe.h"
 #include "recipe/recipe_file.h"
+#include "run/processes.h"
 #include "run/program.h"
 #include "trainer.h"
 
 namespace {
 
 using namespace train_resnet;
+using sinter::Communicator;
 using sinter::Error;
+using sinter::ProcessEnvironment;
 using sinter::examples::catch_stop_signals;
 using sinter::examples::choose_device;
 using sinter::examples::Ending;
 using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
-using sinter::examples::stop_signal;
 using sinter::nn::LoadedCheckpoint;
 
 /// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
@@ -102,39 +108,104 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   if (result) {
     say("\n{}\ntest accuracy: {:.1f} %\n", result->confusion.to_string(),
         100.0 * result->confusion.accuracy());
-  } else if (!complete || stop_signal() != 0) {
+  } else if (!complete || trainer.stopped_by() != 0) {
     say("stopped{}\n", options.evaluate              ? ""
                        : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"
                                                      : "; go on with --resume");
   }
+  trainer.tell_damaged();
   if (ending.failed()) return 1;
-  return !result && stop_signal() != 0 ? 128 + stop_signal() : 0;
+  return !result && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
-int run(Options options) {
-  sinter::log::level();  // warns of a SINTER_LOG that is no level
-  const Outputs outputs(options);
+/// Of several ranks the first speaks and writes.
+void be_one_of_many(Options& options, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  sinter::examples::set_complaint_prefix(fmt::format("[rank {}] ", ranks.rank()));
+  const int here = ranks.environment().local_size;
+  if (options.threads == 0 && here > 1)
+    options.threads = std::max(static_cast<int>(std::thread::hardware_concurrency()) / here, 1);
+  if (ranks.rank() == 0) return;
+  sinter::examples::be_quiet();
+  options.save_weights.clear();
+  options.report.clear();
+  options.log.clear();
+  options.log_dir.clear();
+  options.trace.clear();
+  options.profile = 0;
+}
+
+/// That of --device, or of this process among those on its machine.
+sinter::Device device_of(const Options& options, const ProcessEnvironment& environment) {
+  const bool is_open = options.device == "auto" || options.device == "cuda";
+  const bool by_rank = options.gpus > 0 || (is_open && options.processes == 1 && environment.size > 1);
+  if (options.processes > 1 && options.device == "auto") return sinter::Device::cpu();
+  if (!by_rank || (options.gpus == 0 && !sinter::is_available(sinter::Device::cuda())))
+    return choose_device(options.device);
+  return sinter::Device::cuda(environment.local_rank);
+}
+
+/// Refuses ranks that did not read the same checkpoint.
+void check_same_start(const std::optional<LoadedCheckpoint>& checkpoint, const Options& options,
+                      const Communicator& ranks) {
+  const std::string place =
+      checkpoint ? fmt::format("step {}", checkpoint->data.value<int64_t>("step")) : std::string("none");
+  ranks.check_equal(place, "the newest checkpoint (--checkpoints must be one folder for all)");
+  std::string recipe;
+  for (const auto& [option, value] : recipe_of(options)) recipe += option + "=" + value + " ";
+  ranks.check_equal(recipe, "the options");
+}
+
+int run(Options options, const Communicator& ranks, sinter::Device device) {
+  std::optional<Outputs> outputs;
+  if (ranks.rank() == 0) outputs.emplace(options);
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
-  const sinter::Device device = choose_device(options.device);
   const Data data = open_data(options);
   complete(options, *data.train, device);
   if (checkpoint) check_recipe(options, *checkpoint);
+  check_same_start(checkpoint, options, ranks);
   describe_run(options, data, device);
-  if (!options.write_recipe.empty())
+  data.damaged->tell();
+  if (ranks.size() > 1) {
+    say("  {:<8} {} ({}), {} images of each batch on each\n", "ranks", ranks.size(),
+        ranks.environment().launcher, *options.batch / ranks.size());
+  }
+  if (!options.write_recipe.empty() && ranks.rank() == 0)
     sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
-  Trainer trainer(options, device, data);
+  Trainer trainer(options, device, data, ranks);
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
   if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
   uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
   if (options.ema > 0) ++copies;
-  Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
+  if (ranks.rank() == 0)
+    Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
   catch_stop_signals();
   const bool is_complete = options.evaluate || trainer.train();
   return finish(options, trainer, is_complete);
+}
+
+int start(Options& options, char** argv) {
+  sinter::log::level();  // warns of a SINTER_LOG that is no level
+  const ProcessEnvironment environment = sinter::read_process_environment();
+  const sinter::examples::ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
+                                                std::max(options.gpus, options.processes)};
+  if (sinter::examples::must_start(count, environment))
+    return sinter::examples::run_processes(argv, count.count);
+  const sinter::Device device = device_of(options, environment);
+  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  be_one_of_many(options, *ranks);
+  try {
+    const int code = run(options, *ranks, device);
+    ranks->leave();
+    return code;
+  } catch (const std::exception& error) {
+    ranks->fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -144,6 +215,6 @@ int main(int argc, char** argv) {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
     ignore_write_signals(options.leaves_files());
-    return run(options);
+    return start(options, argv);
   });
 }

@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <sinter/core/base/error.h>
+
 #include "recipe.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
@@ -20,12 +22,17 @@ using examples::number;
 using examples::whole;
 
 void add_model_options(CLI::App& app, Options& options) {
-  app.add_option(
-         "--data", options.data,
-         "Folder with the data: IDX files, CIFAR binaries, train.rec and val.rec, or train/<class>/*.jpg and "
-         "test/<class>/*.jpg. "
-         "Default: the handwritten digits that ship with Sinter")
+  app.add_option("--data", options.data,
+                 "Folder with the data: IDX files, CIFAR binaries, train.rec and val.rec, train*.tar and "
+                 "val*.tar, or "
+                 "train/<class>/*.jpg and test/<class>/*.jpg; <class>/*.jpg or *.tar with --split. "
+                 "Default: the handwritten digits that ship with Sinter")
       ->check(name());
+  app.add_option(
+         "--split", options.split,
+         "Test with this share of each class, drawn by --seed, as the folder has no test images; 0: it has")
+      ->capture_default_str()
+      ->check(number(0, 0.9));
   app.add_option("--model", options.model, "Network")
       ->capture_default_str()
       ->check(CLI::IsMember({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18",
@@ -127,7 +134,14 @@ void add_recipe_options(CLI::App& app, Options& options) {
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
+  app.add_option(
+         "--gpus", options.gpus,
+         "Train on so many GPUs of this machine, a process on each; --batch is that of all together. mpirun, "
+         "srun and torchrun start as many processes themselves")
+      ->check(whole(1, 1024));
+  app.add_option("--processes", options.processes, "The same on the CPU")->check(whole(1, 1024));
+  app.add_option("--threads", options.threads,
+                 "Threads that compute; 0: one per processor, shared with other processes of the run")
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
@@ -140,6 +154,11 @@ void add_run_options(CLI::App& app, Options& options) {
          "has gone away; 0: no limit. Needs --workers")
       ->capture_default_str()
       ->check(number(0, 1e9));
+  app.add_option("--max-damaged", options.max_damaged,
+                 "Put up with so many damaged images of training, and of testing: each is named and replaced "
+                 "by the next sound one; 0: the first ends the run")
+      ->capture_default_str()
+      ->check(whole(0, kMany));
   app.add_option("--max-steps", options.max_steps,
                  "Stop after so many steps, as Ctrl-C would; 0: train to the end")
       ->capture_default_str()
@@ -200,6 +219,7 @@ void add_options(CLI::App& app, Options& options) {
   app.option_defaults()->group(examples::kRecipeGroup);
   add_model_options(app, options);
   add_recipe_options(app, options);
+  examples::add_augmentation_options(app, options.augmentation);
   add_optimizer_options(app, options);
   app.option_defaults()->group("Options");
   add_run_options(app, options);
@@ -225,6 +245,10 @@ std::string check_together(const Options& options) {
   if (options.read_timeout > 0 && options.workers == 0) {
     return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
   }
+  if (options.split > 0 && options.data.empty() && !options.resume)
+    return "--split needs --data <folder>: the digits have test images";
+  if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
+  if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
@@ -304,6 +328,11 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;
   if (!options.crop_mode) options.crop_mode = image.channels == 3 ? "reflect" : "zero";
   if (!options.flip) options.flip = image.channels == 3;
+  if (options.augmentation.mixes() && *options.batch == 1)
+    throw sinter::InvalidArgument("--mixup and --cutmix mix images of a batch, but --batch is 1");
+  const std::vector<double>& jitter = options.augmentation.color_jitter;
+  if (!jitter.empty() && jitter[0] == 0 && jitter[1] == 0 && image.channels == 1)
+    throw sinter::InvalidArgument("--color-jitter: grey images have no saturation and no hue to change");
 }
 
 sinter::DType compute_dtype(const Options& options) {
@@ -336,6 +365,7 @@ std::string describe(const Options& options) {
                                    *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                    : "black beyond the border",
                                    *options.flip ? "flipped at random" : "not flipped")},
+      {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };

@@ -11,12 +11,15 @@
 #include <sinter/core/op/attributes.h>
 #include <sinter/nn/data/dataset.h>
 
+#include "augmentation/augmentation.h"
+
 namespace train_resnet {
 
 /// What the user asked for. Values without a default depend on other options, the data and the device, and
 /// are filled in by complete().
 struct Options {
   std::string data;  // folder; empty: the digits that ship with Sinter
+  double split = 0;  // share of each class to test with; 0: the folder has test images
   std::string model = "resnet20";
   std::optional<sinter::Layout> layout;
   std::optional<std::string> precision;  // f32, tf32, mixed-f16 or mixed-bf16
@@ -41,12 +44,16 @@ struct Options {
   std::optional<int64_t> crop_padding;
   std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
+  sinter::examples::AugmentationOptions augmentation;
 
   std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;
-  int threads = 0;  // 0: all processors
+  int processes = 1;  // that this program starts itself on this machine
+  int gpus = 0;       // the same, each on a GPU of its own
+  int threads = 0;    // 0: all processors
   int workers = 1;
   double read_timeout = 0;  // seconds for one image; 0: no limit
+  int64_t max_damaged = 0;  // images, of training and of testing each
   int64_t max_steps = 0;    // stop after so many steps of the run; 0: train to the end
   int64_t profile = 0;      // steps to time op by op; 0: none
   std::string trace;        // a JSON file of these steps

@@ -37,6 +37,8 @@ Recipe recipe_of(const Options& options) {
                    {"--crop-mode", *options.crop_mode},
                    {"--flip", fmt::format("{}", *options.flip)},
                    {"--seed", fmt::format("{}", options.seed)}};
+  recipe.merge(sinter::examples::augmentation_recipe(options.augmentation));
+  if (options.split > 0) recipe["--split"] = fmt::format("{}", options.split);
   if (options.has_momentum()) {
     recipe["--momentum"] = fmt::format("{}", options.momentum);
     recipe["--nesterov"] = fmt::format("{}", *options.nesterov);

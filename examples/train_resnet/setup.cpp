@@ -55,11 +55,17 @@ Data open_data(const Options& options) {
   if (!fs::exists(folder, ignored)) throw IoError(fmt::format("--data {}: there is no such folder", folder));
   if (!fs::is_directory(folder, ignored))
     throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
-  auto [train, test, kind] = nn::data::open_dataset(folder);
+  auto [train, test, kind] = nn::data::open_dataset(folder, {}, nn::data::kIdxMaxValues,
+                                                    {.fraction = options.split, .seed = options.seed});
   if (test == nullptr) {
     throw IoError(fmt::format(
         "--data {} has no images to test with, only train.rec; sinter_pack --name val packs some beside it",
         folder));
+  }
+  auto damaged = std::make_shared<examples::DamagedImages>();
+  if (options.max_damaged > 0) {
+    train = damaged->watch("training", std::move(train), options.max_damaged);
+    test = damaged->watch("test", std::move(test), options.max_damaged);
   }
   if (options.image_size == 0) {  // small images are decoded once and kept
     if (train->size() > 0) check_one_size(*train);
@@ -67,7 +73,7 @@ Data open_data(const Options& options) {
     test = nn::data::preload(*test);
   }
   return {std::move(train), std::move(test), options.data.empty() ? "handwritten digits" : folder,
-          std::move(kind)};
+          std::move(kind), std::move(damaged)};
 }
 
 // Sums of whole numbers, so that threads do not change them.
@@ -108,7 +114,8 @@ nn::data::Normalization measure_normalization(const Dataset& dataset) {
 }
 
 nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& train,
-                                                 const nn::data::Normalization& normalization) {
+                                                 const nn::data::Normalization& normalization,
+                                                 const Communicator& ranks) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
     transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
@@ -118,17 +125,33 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
         *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
-  return {.batch_size = std::min(*options.batch, train.size()),
+  const int64_t batch = std::min(*options.batch, train.size());
+  if (batch % ranks.size() != 0)
+    throw InvalidArgument(
+        fmt::format("--batch {}: {} processes cannot share it equally", batch, ranks.size()));
+  return {.batch_size = batch,
           .shuffle = true,
           .drop_last = true,
           .seed = options.seed,
+          .shard = ranks.rank(),
+          .shards = ranks.size(),
           .workers = options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,
           .normalization = normalization,
           .transforms = transforms,
+          .augmentations = examples::augmentations(options.augmentation),
           .read_timeout = options.read_timeout};
+}
+
+std::shared_ptr<const Dataset> test_part(const std::shared_ptr<const Dataset>& test,
+                                         const Communicator& ranks) {
+  if (ranks.size() == 1 || test->size() < ranks.size()) return test;
+  std::vector<int64_t> indices;
+  const int64_t end = test->size() * (ranks.rank() + 1) / ranks.size();
+  for (int64_t i = test->size() * ranks.rank() / ranks.size(); i < end; ++i) indices.push_back(i);
+  return std::make_shared<nn::data::Subset>(test, std::move(indices));
 }
 
 nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,

@@ -4,18 +4,21 @@
 #include <memory>
 #include <string>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
+#include "run/damaged_images.h"
 
 namespace train_resnet {
 
 struct Data {
   std::shared_ptr<const sinter::nn::data::Dataset> train, test;
   std::string name, kind;
+  std::shared_ptr<sinter::examples::DamagedImages> damaged = {};
 };
 
 /// Opens --data; images of one size are decoded and kept. Throws Error that names the option to change.
@@ -24,9 +27,13 @@ Data open_data(const Options& options);
 /// Mean and deviation of each channel over (at most 5,000) images, scaled to [0, 1].
 sinter::nn::data::Normalization measure_normalization(const sinter::nn::data::Dataset& dataset);
 
-sinter::nn::data::DataLoaderOptions train_loader_options(
-    const Options& options, sinter::Device device, const sinter::nn::data::Dataset& train,
-    const sinter::nn::data::Normalization& normalization);
+sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options, sinter::Device device,
+                                                         const sinter::nn::data::Dataset& train,
+                                                         const sinter::nn::data::Normalization& normalization,
+                                                         const sinter::Communicator& ranks);
+/// What this rank tests on: its part of the images, or all if there are fewer images than ranks.
+std::shared_ptr<const sinter::nn::data::Dataset> test_part(
+    const std::shared_ptr<const sinter::nn::data::Dataset>& test, const sinter::Communicator& ranks);
 sinter::nn::data::DataLoaderOptions test_loader_options(const Options& options, sinter::Device device,
                                                         const sinter::nn::data::Normalization& normalization);
 

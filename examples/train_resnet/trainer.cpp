@@ -12,12 +12,15 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/loss/loss.h>
+#include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "common/console.h"
 #include "common/progress_bar.h"
 #include "common/stop.h"
 #include "run/first_bad.h"
+#include "run/processes.h"
 
 namespace train_resnet {
 
@@ -35,19 +38,22 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(const Options& options, Device device, const Data& data)
+Trainer::Trainer(const Options& options, Device device, const Data& data, const Communicator& ranks)
     : options_(options),
+      ranks_(ranks),
       device_(device),
       normalization_(measure_normalization(*data.train)),
-      train_loader_(data.train, train_loader_options(options, device, *data.train, normalization_)),
-      test_loader_(data.test, test_loader_options(options, device, normalization_)),
+      train_loader_(data.train, train_loader_options(options, device, *data.train, normalization_, ranks)),
+      test_loader_(test_part(data.test, ranks), test_loader_options(options, device, normalization_)),
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
       schedule_(make_schedule(options, *options.epochs * steps_per_epoch())),
       timer_(device),
+      test_images_(data.test->size()),
       data_name_(data.name),
-      data_kind_(data.kind) {
+      data_kind_(data.kind),
+      damaged_(data.damaged) {
   if (steps_per_epoch() == 0) {
     throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
                                       train_loader_.batches_per_epoch()));
@@ -55,8 +61,9 @@ Trainer::Trainer(const Options& options, Device device, const Data& data)
   settings::set_allow_tf32(*options.precision == "tf32");
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
-  if (!options.checkpoints.empty())
+  if (!options.checkpoints.empty() && ranks.rank() == 0)
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
+  // Before ranks take the weights of rank 0.
   if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
   if (options.ema > 0) {
     ema_ = std::make_unique<nn::Ema>(model_, nn::EmaOptions{.decay = options.ema, .warm_up = true});
@@ -68,12 +75,16 @@ Trainer::Trainer(const Options& options, Device device, const Data& data)
         nn::TrainJobOptions{.clip = options.clip,
                             .scaler = &scaler_,
                             .ema = ema_.get(),
+                            .communicator = &ranks,
                             .accumulate = static_cast<int>(options.accumulate)});
+  } else {
+    nn::begin_equal(model_, ranks);
   }
+  set_random(default_generator().key());
 }
 
 bool Trainer::should_stop() const {
-  return stop_signal() != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
+  return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
 void Trainer::choose_algorithms(const Shape& images) const {
@@ -91,19 +102,31 @@ void Trainer::prepare() {
   const auto start = std::chrono::steady_clock::now();
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
-  const int64_t n = std::min(*options_.batch, dataset.size()), channels = image.channels;
+  const int64_t n = std::min(*options_.batch, dataset.size()) / ranks_.size(), channels = image.channels;
   const int64_t height = options_.image_size > 0 ? options_.image_size : image.height;
   const int64_t width = options_.image_size > 0 ? options_.image_size : image.width;
   const Shape shape = *options_.layout == Layout::kNHWC ? Shape{n, height, width, channels}
                                                         : Shape{n, channels, height, width};
   if (job_ != nullptr) {
     model_.train();
-    const TensorSpec specs[] = {{shape, compute_dtype(options_), device_}, {{n}, DType::kInt64, device_}};
+    const TensorSpec labels{{n}, DType::kInt64, device_};
+    const TensorSpec targets{{n, dataset.num_classes()}, compute_dtype(options_), device_};
+    const TensorSpec specs[] = {{shape, compute_dtype(options_), device_},
+                                options_.augmentation.mixes() ? targets : labels};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
     choose_algorithms(shape);
   }
   total_.prepare_seconds = seconds_since(start);
+}
+
+void Trainer::set_random(RandomKey key) const {
+  if (ranks_.rank() == 0) {
+    default_generator() = Generator(key);
+    return;
+  }
+  const PhiloxBlock block = philox(key.seed, static_cast<uint64_t>(ranks_.rank()), ~uint64_t{0});
+  default_generator() = Generator(RandomKey{uint64_t{block.words[0]} << 32 | block.words[1], key.offset});
 }
 
 bool Trainer::train() {
@@ -115,23 +138,26 @@ bool Trainer::train() {
 }
 
 bool Trainer::train_epochs() {
+  stopped_by_ = examples::agree_on_stop(ranks_);
   while (epoch_ < *options_.epochs) {
-    const bool whole = !should_stop() && run_epoch();
+    // A run may have been stopped while it tested what the epoch had reached.
+    const bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
     finish_profile();
     const std::optional<TestResult> test = whole ? evaluate() : std::nullopt;
     if (test) {
+      epoch_correct_ = rank_counts()[0];
+      nn::check_equal(model_, ranks_);
       report_epoch(*test);
       log_epoch(*test);
       keep_best(*test);
     }
-    if (whole) {
-      ++epoch_;
-      stats_ = {};
-    }
+    damaged_->tell();
     if (!test) {
       save();
       return false;
     }
+    ++epoch_;
+    stats_ = {};
     if (options_.checkpoint_every == 0 || epoch_ == *options_.epochs) save();
   }
   return true;
@@ -166,12 +192,15 @@ bool Trainer::run_epoch() {
     timer_.begin();
     train_batch(*batch, learning_rate, of_series == 0, ends_step);
     timer_.end();
+    if (ends_step) stopped_by_ = examples::agree_on_stop(ranks_);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     if (ends_step) log_step(learning_rate);
     const int64_t shown = done - done_before;
-    bar.update(
-        {.step = shown, .items = shown * batch->size(), .loss = shown_loss, .learning_rate = learning_rate});
+    bar.update({.step = shown,
+                .items = shown * batch->size() * ranks_.size(),
+                .loss = shown_loss,
+                .learning_rate = learning_rate});
     if (!ends_step) continue;
     if (should_stop()) break;
     if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
@@ -202,7 +231,8 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
     total_.wait_seconds += waited;
     return batch;
   } catch (const std::exception&) {
-    if (checkpoints_ != nullptr && step_ > 0 && !in_series_) save();
+    // To save takes all ranks, and the others may be well.
+    if (checkpoints_ != nullptr && step_ > 0 && !in_series_ && ranks_.size() == 1) save();
     throw;
   }
 }
@@ -210,22 +240,27 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
 void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
                           bool ends_step) {
   Tensor loss, logits;
+  const nn::MixedBatch mixed = examples::mix(options_.augmentation, batch.images, batch.labels,
+                                             train_loader_.dataset().num_classes(), *options_.layout);
   if (job_ != nullptr) {
-    loss = job_->step(batch.images, batch.labels, learning_rate);
+    loss = job_->step(mixed.images, mixed.targets, learning_rate);
     logits = job_->outputs().front();
   } else {
-    logits = model_(batch.images);
-    loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch.labels);
+    logits = model_(mixed.images);
+    loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
     if (begins_step) optimizer_->zero_grad();
     const auto share = 1.0 / static_cast<double>(options_.accumulate);
-    backward(scaler_.scale(options_.accumulate > 1 ? ops::affine(loss, share, 0.0) : loss));
+    const Tensor of_rank = nn::share_of_loss(loss, ranks_);
+    backward(scaler_.scale(options_.accumulate > 1 ? ops::affine(of_rank, share, 0.0) : of_rank));
+    if (ends_step) nn::reduce_gradients(optimizer_->parameters(), ranks_);
+    if (ranks_.size() > 1) loss = ops::all_reduce(nn::share_of_loss(loss.detach(), ranks_), ranks_);
     if (ends_step) scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
     if (ends_step && ema_ != nullptr) ema_->update();
   }
   stats_.loss.add(loss, static_cast<double>(batch.size()));
-  stats_.ranks.add(logits, batch.labels);
-  stats_.images += batch.size();
-  total_.images += batch.size();
+  stats_.ranks.add(logits, mixed.labels);
+  stats_.images += batch.size() * ranks_.size();
+  total_.images += batch.size() * ranks_.size();
   in_series_ = !ends_step;
   if (!ends_step) return;
   ++step_;
@@ -285,14 +320,51 @@ std::optional<TestResult> Trainer::evaluate() {
     ranks.add(logits, batch->labels);
     loss.add(nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
              static_cast<double>(batch->size()));
-    if (stop_signal() != 0) return std::nullopt;
+    if (stop_signal() != 0) break;
   }
+  stopped_by_ = examples::agree_on_stop(ranks_);
+  if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
+  std::vector<int64_t> correct = ranks.read();
+  join_test(result, correct);
   if (test.num_classes() > 10) {
-    const std::vector<int64_t> correct = ranks.read();
     result.top5 = static_cast<double>(correct[4]) / static_cast<double>(correct[5]);
   }
   return result;
+}
+
+void Trainer::join_test(TestResult& result, std::vector<int64_t>& correct) const {
+  if (ranks_.size() == 1 || test_loader_.dataset().size() == test_images_) return;  // each has tested all
+  const int64_t own = result.confusion.total(), classes = result.confusion.classes();
+  const Tensor sums =
+      Tensor::from_values<double>({result.loss * static_cast<double>(own), static_cast<double>(own)}, {2});
+  ranks_.all_reduce_(sums);
+  result.loss = sums.data<double>()[0] / sums.data<double>()[1];
+  const Tensor counts = Tensor::from_values(correct, {static_cast<int64_t>(correct.size())});
+  ranks_.all_reduce_(counts);
+  correct = counts.to_vector<int64_t>();
+  std::vector<int64_t> pairs;
+  for (int64_t target = 0; target < classes; ++target) {
+    for (int64_t taken = 0; taken < classes; ++taken) pairs.push_back(result.confusion.count(target, taken));
+  }
+  const Tensor all = Tensor::from_values(pairs, {classes * classes});
+  ranks_.all_reduce_(all);
+  std::vector<int64_t> targets, predictions;
+  for (int64_t i = 0; i < classes * classes; ++i) {
+    targets.insert(targets.end(), static_cast<size_t>(all.data<int64_t>()[i]), i / classes);
+    predictions.insert(predictions.end(), static_cast<size_t>(all.data<int64_t>()[i]), i % classes);
+  }
+  const Shape shape{static_cast<int64_t>(targets.size())};
+  result.confusion = nn::ConfusionMatrix(classes, test_loader_.dataset().class_names());
+  result.confusion.add(Tensor::from_values(predictions, shape), Tensor::from_values(targets, shape));
+}
+
+std::vector<int64_t> Trainer::rank_counts() const {
+  const std::vector<int64_t> own = stats_.ranks.read();
+  if (ranks_.size() == 1) return own;
+  const Tensor counts = Tensor::from_values(own, {static_cast<int64_t>(own.size())});
+  ranks_.all_reduce_(counts);
+  return counts.to_vector<int64_t>();
 }
 
 }  // namespace train_resnet

@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/profile/profile.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/job/train_job.h>
@@ -40,7 +42,8 @@ struct TestResult {
 
 class Trainer {
  public:
-  Trainer(const Options& options, sinter::Device device, const Data& data);
+  /// Of one rank; all of them do the same calls. Rank 0 alone writes files.
+  Trainer(const Options& options, sinter::Device device, const Data& data, const sinter::Communicator& ranks);
 
   /// Goes on from a checkpoint, whose options the run has but for --epochs, unless --change-recipe is given:
   /// what then does not fit, such as another optimiser's state or the place in an epoch of other batches,
@@ -54,10 +57,16 @@ class Trainer {
   /// does not end the run; the next may succeed.
   bool train();
 
+  /// Says how many images were damaged, if more are than were told.
+  void tell_damaged() const { damaged_->tell(); }
+
   /// Why the last checkpoint could not be saved; empty if it was.
   const std::string& save_failure() const { return save_failure_; }
 
-  /// Tests the model on all test images; nothing if stop_signal() is set before the end.
+  /// The signal that the ranks have agreed to stop for; 0 if there was none.
+  int stopped_by() const { return stopped_by_; }
+
+  /// Tests the model on all test images; nothing if a rank is asked to stop before the end.
   std::optional<TestResult> evaluate();
 
   const sinter::nn::ResNet& model() const { return model_; }
@@ -123,15 +132,26 @@ class Trainer {
   void take_compute_time();
 
   sinter::nn::CheckpointData checkpoint() const;
+  /// All ranks call it; one writes.
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::CheckpointData& data);
   void save();
+  /// `counts`: of the epoch, over all ranks.
+  void write_checkpoint(const sinter::Tensor& counts);
   /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.
   bool restore_optimizer(const sinter::nn::CheckpointData& data);
   bool restore_place(const sinter::nn::CheckpointData& data);
   bool should_stop() const;
 
+  /// The epoch's counts over all ranks.
+  std::vector<int64_t> rank_counts() const;
+  /// What the ranks' parts of the test come to.
+  void join_test(TestResult& result, std::vector<int64_t>& correct) const;
+  /// Sets the generator of this rank, which is the run's own on rank 0.
+  void set_random(sinter::RandomKey key) const;
+
   Options options_;
+  const sinter::Communicator& ranks_;
   sinter::Device device_;
   sinter::nn::data::Normalization normalization_;
   sinter::nn::data::DataLoader train_loader_, test_loader_;
@@ -145,6 +165,7 @@ class Trainer {
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
   std::string save_failure_;
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
+  int stopped_by_ = 0;
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run
   int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew
@@ -155,7 +176,10 @@ class Trainer {
   } best_;
   EpochStats stats_;
   StepTimer timer_;
+  int64_t test_images_;        // of all ranks
+  int64_t epoch_correct_ = 0;  // of the epoch's training images, over all ranks
   std::string data_name_, data_kind_;
+  std::shared_ptr<sinter::examples::DamagedImages> damaged_;
   std::unique_ptr<RunFolder> run_folder_;  // null: without a log
   std::optional<StepLog> step_log_;        // of the present epoch
   struct {

@@ -24,7 +24,7 @@ constexpr int64_t kMostSteps = 50;
 
 void Trainer::open_log() {
   // A run without a step to take leaves its folder as it is.
-  if (options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
+  if (ranks_.rank() != 0 || options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
   std::optional<examples::LogPlace> place;
   if (options_.resume) {
     // A checkpoint may have been saved behind the last step of an epoch, but before its test.
@@ -55,7 +55,9 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"data", data_name_},
           {"data_kind", data_kind_},
           {"train_images", train.size()},
-          {"test_images", test_loader_.dataset().size()},
+          {"test_images", test_images_},
+          {"processes", ranks_.size()},
+          {"launcher", ranks_.environment().launcher},
           {"classes", train.num_classes()},
           {"device", fmt::format("{}", device_)},
           {"device_name", backend_of(device_).describe(device_.index)},
@@ -91,8 +93,9 @@ void Trainer::log_epoch(const TestResult& test) const {
   std::vector<std::pair<std::string, double>> values = {
       {"epoch", static_cast<double>(epoch_ + 1)},
       {"train/epoch_loss", stats_.loss.read().mean},
-      {"train/epoch_accuracy", static_cast<double>(stats_.ranks.read()[0]) / images},
+      {"train/epoch_accuracy", static_cast<double>(epoch_correct_) / images},
       {"train/epoch_images_per_second", images / seconds},
+      {"train/epoch_images_per_second_per_process", images / seconds / ranks_.size()},
       {"train/epoch_data_wait_share", std::clamp(stats_.wait_seconds / seconds, 0.0, 1.0)},
       {"test/loss", test.loss},
       {"test/accuracy", test.confusion.accuracy()}};

@@ -35,7 +35,7 @@ double rate(int64_t images, double seconds) {
 
 void Trainer::report_epoch(const TestResult& test) const {
   const double images = static_cast<double>(stats_.images), loss = stats_.loss.read().mean;
-  const double train_accuracy = static_cast<double>(stats_.ranks.read()[0]) / images;
+  const double train_accuracy = static_cast<double>(epoch_correct_) / images;
   const double img_s = rate(stats_.images, stats_.seconds);
   const double compute_img_s = rate(stats_.images, stats_.compute_seconds);
   const double idle = std::clamp(1.0 - stats_.compute_seconds / std::max(stats_.seconds, 1e-9), 0.0, 1.0);
@@ -47,8 +47,11 @@ void Trainer::report_epoch(const TestResult& test) const {
       fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %", epoch_ + 1,
                   *options_.epochs, loss, 100.0 * train_accuracy, 100.0 * test.confusion.accuracy());
   if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
-  line += fmt::format("  {:.0f} img/s (computing {:.0f}, {:.0f} % idle)  peak {}  {}:{:02} left", img_s,
-                      compute_img_s, 100.0 * idle, format_bytes(peak), left / 60, left % 60);
+  const std::string each =
+      ranks_.size() > 1 ? fmt::format("{} processes, {:.0f} each; ", ranks_.size(), img_s / ranks_.size())
+                        : "";
+  line += fmt::format("  {:.0f} img/s ({}computing {:.0f}, {:.0f} % idle)  peak {}  {}:{:02} left", img_s,
+                      each, compute_img_s, 100.0 * idle, format_bytes(peak), left / 60, left % 60);
   if (skipped > 0) line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
   examples::say("{}\n", line);
 
@@ -73,8 +76,10 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"optimizer", options_.optimizer},
                                    {"epochs", *options_.epochs},
                                    {"batch", *options_.batch},
+                                   {"processes", ranks_.size()},
                                    {"seed", options_.seed},
                                    {"complete", test != nullptr},
+                                   {"damaged_images", damaged_->count()},
                                    {"steps", total_.steps},
                                    {"skipped_steps", scaler_.skipped()},
                                    {"seconds", total_.seconds},
@@ -82,6 +87,7 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"prepare_seconds", total_.prepare_seconds},
                                    {"wait_seconds", total_.wait_seconds},
                                    {"img_s", nullptr},
+                                   {"img_s_per_process", nullptr},
                                    {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
                                    {"test_loss", nullptr},
                                    {"accuracy", nullptr},
@@ -93,6 +99,7 @@ std::string Trainer::report(const TestResult* test) const {
     report["best_step"] = best_.step;
   }
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
+  if (total_.images > 0) report["img_s_per_process"] = rate(total_.images / ranks_.size(), total_.seconds);
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;

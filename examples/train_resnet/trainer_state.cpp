@@ -65,11 +65,22 @@ nn::CheckpointData Trainer::checkpoint() const {
 
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
-  if (checkpoints_ == nullptr || saved_ == present) return;
+  if (options_.checkpoints.empty() || saved_ == present) return;
+  // All ranks count together; one writes.
+  const Tensor counts = stats_.ranks.state().at("counts").to(Device::cpu());
+  ranks_.all_reduce_(counts);
+  if (checkpoints_ != nullptr) write_checkpoint(counts);
+  const Tensor failed = Tensor::full({1}, save_failure_.empty() ? 0.0 : 1.0, DType::kInt64);
+  ranks_.broadcast_(failed);
+  if (failed.item() == 0.0) saved_ = present;
+}
+
+void Trainer::write_checkpoint(const Tensor& counts) {
   if (run_folder_ != nullptr) run_folder_->flush();
   try {
-    checkpoints_->save(checkpoint());
-    saved_ = present;
+    nn::CheckpointData data = checkpoint();
+    data.tensors["epoch_ranks"]["counts"] = counts;
+    checkpoints_->save(data);
     save_failure_.clear();
   } catch (const Error& error) {  // no room on the disk, or for copies of the weights in memory
     save_failure_ = error.what();
@@ -80,6 +91,7 @@ void Trainer::save() {
 void Trainer::keep_best(const TestResult& test) {
   if (checkpoints_ == nullptr || test.confusion.accuracy() <= best_.accuracy) return;
   best_ = {test.confusion.accuracy(), trained_};
+  if (ranks_.rank() != 0) return;
   try {
     nn::write_safetensors(
         checkpoints_->root() / kBestName, tested_weights(),
@@ -139,8 +151,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
     return false;
   }
   train_loader_.restore(saved);
-  default_generator() =
-      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  set_random({data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
   stats_.images = data.value<int64_t>("epoch_images");
   stats_.seconds = data.value<double>("epoch_seconds");
   stats_.wait_seconds = data.value<double>("epoch_wait_seconds");
@@ -149,7 +160,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
                                ? data.value<double>("epoch_compute_seconds")
                                : stats_.seconds - stats_.wait_seconds;
   stats_.loss.load_state(data.part("epoch_loss"));
-  stats_.ranks.load_state(data.part("epoch_ranks"));
+  if (ranks_.rank() == 0) stats_.ranks.load_state(data.part("epoch_ranks"));  // of all
   return true;
 }
 

@@ -4,7 +4,9 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/op/node.h>
 #include <sinter/nn/data/batch_assembler.h>
+#include <sinter/ops/crop_images/crop_images.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -33,6 +35,12 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
                options_.batch_size);
+  SINTER_CHECK(options_.shards > 0 && options_.shard >= 0 && options_.shard < options_.shards,
+               "[data_loader] expected a shard from 0 to the number of shards but got {} of {}",
+               options_.shard, options_.shards);
+  SINTER_CHECK(options_.shards == 1 || (options_.drop_last && options_.batch_size % options_.shards == 0),
+               "[data_loader] expected drop_last and a batch size that {} shards divide but got {}{}",
+               options_.shards, options_.batch_size, options_.drop_last ? "" : " without drop_last");
   SINTER_CHECK(options_.workers >= 0 && options_.workers <= 1024,
                "[data_loader] expected 0 to 1024 workers but got {}", options_.workers);
   SINTER_CHECK(options_.prefetch > 0, "[data_loader] expected a prefetch > 0 but got {}", options_.prefetch);
@@ -80,6 +88,10 @@ BatchTask BatchAssembler::make_task(int64_t epoch, int64_t batch) {
   task.epoch = epoch;
   task.first = batch * options_.batch_size;
   task.rows = std::min(options_.batch_size, dataset_->size() - task.first);
+  if (options_.shards > 1) {
+    task.rows /= options_.shards;
+    task.first += options_.shard * task.rows;
+  }
   task.order = order_of(epoch);
   task.staging = take_staging();
   return task;
@@ -97,21 +109,66 @@ std::unique_ptr<BatchStaging> BatchAssembler::take_staging() {
   return make_staging();
 }
 
+ops::ImageOutput BatchAssembler::output_for(DType dtype, Layout layout) const {
+  return {.dtype = dtype,
+          .layout = layout,
+          .mean = options_.normalization.mean,
+          .std = options_.normalization.std};
+}
+
+bool BatchAssembler::augments(BatchAugmentation::Stage stage) const {
+  return std::ranges::any_of(options_.augmentations,
+                             [stage](const Augmentation& step) { return step->stage() == stage; });
+}
+
 std::unique_ptr<BatchStaging> BatchAssembler::make_staging() const {
-  const ops::ImageOutput output{.dtype = options_.dtype,
-                                .layout = options_.layout,
-                                .mean = options_.normalization.mean,
-                                .std = options_.normalization.std};
-  return std::make_unique<BatchStaging>(options_.device, split_, output);
+  const bool as_pixels = augments(BatchAugmentation::Stage::kPixels);
+  return std::make_unique<BatchStaging>(
+      options_.device, split_,
+      as_pixels ? output_for(DType::kUInt8, Layout::kNHWC) : output_for(options_.dtype, options_.layout));
+}
+
+// Every augmentation has streams of its own by its place in the list, and the transforms have others.
+Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) const {
+  using enum BatchAugmentation::Stage;
+  const NoGrad no_grad;
+  std::vector<int64_t> samples(static_cast<size_t>(task.rows));
+  for (int64_t row = 0; row < task.rows; ++row) {
+    const int64_t position = task.first + row;
+    samples[static_cast<size_t>(row)] = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
+  }
+  const BatchDraws draws(options_.seed, task.epoch, std::move(samples));
+  Tensor result = images;
+  const auto apply = [&](BatchAugmentation::Stage stage, Layout layout) {
+    for (size_t i = 0; i < options_.augmentations.size(); ++i) {
+      const Augmentation& step = options_.augmentations[i];
+      if (step->stage() == stage) result = step->apply(result, layout, draws.at_place(i));
+    }
+  };
+  if (augments(kPixels)) {
+    apply(kPixels, Layout::kNHWC);
+    ops::ImageOutput output = output_for(options_.dtype, options_.layout);
+    output.height = images.shape()[1];
+    output.width = images.shape()[2];
+    const Tensor windows = Tensor::zeros({task.rows, 3}, DType::kInt32, images.device());
+    result = ops::crop_images(result, windows, output);
+  }
+  apply(kNormalized, options_.layout);
+  return result;
 }
 
 Batch BatchAssembler::finish(BatchTask& task) {
-  // On the CPU workers finish batches ahead, and the batch's own labels are on the host.
-  if (!options_.device.is_cpu()) {
-    const std::span<const int64_t> labels = task.staging->labels();
-    host_labels_.assign(labels.begin(), labels.end());
+  if (!task.plain) {
+    // On the CPU workers finish batches ahead, and the batch's own labels are on the host.
+    if (!options_.device.is_cpu()) {
+      const std::span<const int64_t> labels = task.staging->labels();
+      host_labels_.assign(labels.begin(), labels.end());
+    }
+    task.plain = task.staging->finish();
   }
-  Batch batch = task.staging->finish();
+  Batch batch = *task.plain;
+  if (!options_.augmentations.empty()) batch.images = augmented(batch.images, task);
+  task.plain.reset();
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(task.staging));
   return batch;
@@ -146,10 +203,7 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
     const int64_t position = task.first + row;
     const int64_t index = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
     const SampleView sample = read_sample(task.epoch, index, buffers);
-    Frame frame{.box = {0, 0, static_cast<double>(sample.height), static_cast<double>(sample.width)}};
-    for (const auto& transform : split_.device) {
-      transform->move(frame, sample.height, sample.width, buffers.context.random);
-    }
+    const Frame frame = frame_of(sample, buffers);
     const Shape shape{split_.resamples ? split_.height : sample.height,
                       split_.resamples ? split_.width : sample.width, sample.channels};
     if (row == begin || shape != image_shape) {
@@ -160,6 +214,24 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
   }
 }
 
+// What the device's transforms show of a sample. One that was decoded at a part of its size is a fraction of
+// a pixel larger than that part where the size does not divide: the frame is moved over the stored image,
+// whose edges are exact, and then shrunk.
+Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers) const {
+  const auto [stored_height, stored_width, by] = buffers.reduced;
+  const bool reduced = by > 1 && split_.host.empty() && sample.height == (stored_height + by - 1) / by &&
+                       sample.width == (stored_width + by - 1) / by;
+  const int64_t height = reduced ? stored_height : sample.height;
+  const int64_t width = reduced ? stored_width : sample.width;
+  Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
+  for (const auto& transform : split_.device) transform->move(frame, height, width, buffers.context.random);
+  if (reduced) {
+    for (double* const edge : {&frame.box.top, &frame.box.left, &frame.box.height, &frame.box.width})
+      *edge /= by;
+  }
+  return frame;
+}
+
 // The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
 // error or replaced by its successor.
 SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
@@ -167,13 +239,16 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
   ReductionChooser reduction;
   if (!options_.transforms.empty()) {
     reduction = [&](int64_t height, int64_t width) {
-      return options_.transforms.front()->reduction(height, width, buffers.context.random);
+      const int by = options_.transforms.front()->reduction(height, width, buffers.context.random);
+      buffers.reduced = {height, width, by};
+      return by;
     };
   }
   for (int64_t skipped = 0; skipped < count; ++skipped) {
     const int64_t at = (index + skipped) % count;
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
+    buffers.reduced = {};
     try {
       if (const std::optional<SampleView> view = read_one(at, buffers, reduction)) return *view;
     } catch (const IoError& error) {

@@ -26,6 +26,7 @@ struct BatchTask {
   int64_t rows = 0;
   EpochOrder order;
   std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
+  std::optional<Batch> plain;             ///< once it is on the device, before its augmentation
 };
 
 /// Tells other threads which sample a thread is reading, and since when.
@@ -61,8 +62,15 @@ class ReadClock {
 
 /// A thread's buffers, kept from sample to sample.
 struct WorkerBuffers {
+  /// What the decoder of the sample was told: the stored size, and by what it may be divided.
+  struct Reduced {
+    int64_t height = 0, width = 0;
+    int by = 1;
+  };
+
   ReadClock reading;
   Sample sample;
+  Reduced reduced;
   TransformContext context;
 };
 
@@ -104,12 +112,16 @@ class BatchAssembler {
     EpochOrder order;
   };
 
+  ops::ImageOutput output_for(DType dtype, Layout layout) const;
+  bool augments(BatchAugmentation::Stage stage) const;
+  Tensor augmented(const Tensor& images, const BatchTask& task) const;
   void check_normalization() const;
   EpochOrder order_of(int64_t epoch);
   std::unique_ptr<BatchStaging> take_staging();
   SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
   std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
                                      const ReductionChooser& reduction);
+  Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
   void check_sample(int64_t index, const Image& image) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;

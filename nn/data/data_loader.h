@@ -9,6 +9,7 @@
 
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/nn/data/augmentation.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/data/transforms.h>
@@ -20,9 +21,14 @@ struct DataLoaderOptions {
   int64_t batch_size = 32;
   bool shuffle = false;    ///< a new order every epoch, given by seed and epoch alone
   bool drop_last = false;  ///< leave the last batch out if it is smaller than the others
-  uint64_t seed = 0;       ///< of the order and of all transforms
-  int workers = 0;         ///< threads of the loader; 0 assembles each batch in next()
-  int64_t prefetch = 3;    ///< batches that workers may be ahead
+  uint64_t seed = 0;       ///< of the order, of all transforms and augmentations
+  /// Of every batch this loader gives the part number `shard` of `shards`, all equally large: the ranks of a
+  /// job together have the batches of one loader, sample by sample, and the same order and transforms. Needs
+  /// drop_last and a batch size that `shards` divides.
+  int64_t shard = 0;
+  int64_t shards = 1;
+  int workers = 0;       ///< threads of the loader; 0 assembles each batch in next()
+  int64_t prefetch = 3;  ///< batches that workers may be ahead
   /// Where the batches come out. For a GPU the workers only read and decode, into pinned memory; the pixels
   /// are copied as bytes on a stream of their own while earlier batches are worked on, and the transforms at
   /// the end of the list (mirroring, and one of shifting or resampling) run there with the normalisation.
@@ -32,6 +38,10 @@ struct DataLoaderOptions {
   Normalization normalization = {};
   /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3.
   Transforms transforms = {};
+  /// What happens to whole batches behind the transforms, on the device and in this order, but those of
+  /// pixels before those of normalised images: nn::RandAugment, nn::ColorJitter, nn::RandomErasing. A batch
+  /// goes by 8-bit pixels between them, rounded after a resampling as well.
+  std::vector<Augmentation> augmentations = {};
   /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
   /// is an error.
@@ -50,13 +60,14 @@ struct Batch {
   int64_t size() const { return labels.numel(); }
 };
 
-/// Where a loader stands, for checkpoints. Everything but epoch and batch is there to refuse a loader that
-/// would give other batches.
+/// Where a loader stands, for checkpoints; of how many shards it is one is no part of it, since all of them
+/// stand at the same place. Everything but epoch and batch is there to refuse a loader that would give other
+/// batches.
 struct DataLoaderState {
   int64_t epoch = 0;
   int64_t batch = 0;  ///< batches of the epoch that were handed out
   uint64_t seed = 0;
-  int64_t batch_size = 0;
+  int64_t batch_size = 0;  ///< of all shards together
   int64_t dataset_size = 0;
   bool operator==(const DataLoaderState&) const = default;
 };

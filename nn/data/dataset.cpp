@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/sample_random.h>
@@ -98,6 +99,61 @@ std::optional<SampleView> Subset::view(int64_t index) const {
   return dataset_->view(indices_[checked_index(index)]);
 }
 
+std::vector<int64_t> Subset::labels() const {
+  const std::vector<int64_t> all = dataset_->labels();
+  std::vector<int64_t> labels;
+  if (all.empty()) return labels;
+  for (const int64_t index : indices_) labels.push_back(all[static_cast<size_t>(index)]);
+  return labels;
+}
+
+SoundSamples::SoundSamples(std::shared_ptr<const Dataset> dataset, int64_t max_damaged)
+    : dataset_(std::move(dataset)), max_damaged_(max_damaged) {
+  SINTER_CHECK(dataset_ != nullptr, "[sound_samples] expected a data set but got none");
+  SINTER_CHECK(max_damaged_ >= 0, "[sound_samples] expected a limit >= 0 but got {}", max_damaged_);
+}
+
+void SoundSamples::read(int64_t index, Sample& sample, const ReductionChooser& reduction) const {
+  checked_index(index);
+  const int64_t count = size();
+  for (int64_t skipped = 0; skipped < count; ++skipped) {
+    const int64_t at = (index + skipped) % count;
+    if (is_damaged(at)) continue;
+    try {
+      return dataset_->read(at, sample, reduction);
+    } catch (const IoError& error) {
+      add_damaged(at, error.what());
+    }
+  }
+  throw_error<IoError>("[sound_samples] all {} samples of the data set are damaged", count);
+}
+
+SoundSamples::Damage SoundSamples::damage() const {
+  const std::lock_guard lock(mutex_);
+  return {static_cast<int64_t>(damaged_.size()), first_reason_};
+}
+
+bool SoundSamples::is_damaged(int64_t index) const {
+  const std::lock_guard lock(mutex_);
+  return damaged_.contains(index);
+}
+
+void SoundSamples::add_damaged(int64_t index, const std::string& reason) const {
+  const std::lock_guard lock(mutex_);
+  if (damaged_.contains(index)) return;
+  if (static_cast<int64_t>(damaged_.size()) >= max_damaged_) {
+    if (max_damaged_ == 0) throw_error<IoError>("{}", reason);
+    throw_error<IoError>("[sound_samples] more than {} damaged samples; the last is sample {}: {}",
+                         max_damaged_, index, reason);
+  }
+  if (damaged_.empty() || index < first_) {
+    first_ = index;
+    first_reason_ = reason;
+  }
+  damaged_.insert(index);
+  log::warning("[sound_samples] sample {} is damaged and left out: {}", index, reason);
+}
+
 std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<const Dataset>& dataset,
                                                          const std::vector<double>& fractions,
                                                          uint64_t seed) {
@@ -126,6 +182,34 @@ std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<c
     begin += size;
   }
   return parts;
+}
+
+TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, double fraction,
+                                uint64_t seed) {
+  SINTER_CHECK(dataset != nullptr, "[stratified_split] expected a data set but got none");
+  SINTER_CHECK(fraction > 0 && fraction < 1,
+               "[stratified_split] expected a fraction between 0 and 1 but got {}", fraction);
+  const std::vector<int64_t> labels = dataset->labels();
+  SINTER_CHECK(static_cast<int64_t>(labels.size()) == dataset->size(),
+               "[stratified_split] expected a data set that knows its labels");
+  std::vector<std::vector<int64_t>> classes(static_cast<size_t>(dataset->num_classes()));
+  for (size_t i = 0; i < labels.size(); ++i)
+    classes[static_cast<size_t>(labels[i])].push_back(static_cast<int64_t>(i));
+  std::vector<int64_t> train, test;
+  for (size_t label = 0; label < classes.size(); ++label) {
+    const std::vector<int64_t>& members = classes[label];
+    const auto count = static_cast<int64_t>(members.size());
+    int64_t taken = std::llround(static_cast<double>(count) * fraction);
+    if (count > 1) taken = std::clamp<int64_t>(taken, 1, count - 1);
+    // Epochs of a loader are numbers from 0 on, random_split's is -1.
+    const auto order = shuffled_indices(count, seed, -2 - static_cast<int64_t>(label));
+    for (int64_t i = 0; i < count; ++i)
+      (i < taken ? test : train).push_back(members[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+  }
+  std::sort(train.begin(), train.end());
+  std::sort(test.begin(), test.end());
+  return {std::make_shared<Subset>(dataset, std::move(train)),
+          std::make_shared<Subset>(dataset, std::move(test))};
 }
 
 std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes) {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <sinter/nn/data/image/image.h>
@@ -40,6 +42,8 @@ class Dataset {
   virtual std::optional<SampleView> view(int64_t index) const;
   /// The names of the classes; the position is the label.
   virtual const std::vector<std::string>& class_names() const = 0;
+  /// The labels of all samples, where they are known without reading any; else none at all.
+  virtual std::vector<int64_t> labels() const { return {}; }
 
   int64_t num_classes() const { return static_cast<int64_t>(class_names().size()); }
   /// Sample `index` at full size, as a fresh value.
@@ -72,6 +76,7 @@ class MemoryDataset final : public Dataset {
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
+  std::vector<int64_t> labels() const override { return content_.labels; }
   const Content& content() const { return content_; }
 
  private:
@@ -88,6 +93,7 @@ class Subset final : public Dataset {
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
+  std::vector<int64_t> labels() const override;
 
   /// Where the samples are in the data set beneath.
   const std::vector<int64_t>& indices() const { return indices_; }
@@ -97,6 +103,39 @@ class Subset final : public Dataset {
   std::vector<int64_t> indices_;
 };
 
+/// Another data set whose damaged samples (those that throw IoError) are each replaced by the next sound one,
+/// the first following the last, so that sizes and places stay. Whoever asks, and in which order, gets the
+/// same samples.
+class SoundSamples final : public Dataset {
+ public:
+  /// Puts up with at most `max_damaged` damaged samples; the one after them is an IoError.
+  SoundSamples(std::shared_ptr<const Dataset> dataset, int64_t max_damaged);
+
+  int64_t size() const override { return dataset_->size(); }
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  std::optional<SampleView> view(int64_t index) const override { return dataset_->view(index); }
+  const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
+  std::vector<int64_t> labels() const override { return dataset_->labels(); }
+
+  /// The damaged samples that were met so far.
+  struct Damage {
+    int64_t count = 0;
+    std::string first;  ///< what was wrong with the one of them that comes first; names its file
+  };
+  Damage damage() const;
+
+ private:
+  void add_damaged(int64_t index, const std::string& reason) const;
+  bool is_damaged(int64_t index) const;
+
+  std::shared_ptr<const Dataset> dataset_;
+  int64_t max_damaged_;
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::unordered_set<int64_t> damaged_;
+  mutable int64_t first_ = 0;
+  mutable std::string first_reason_;
+};
+
 /// Deals the samples out at random into as many parts as there are fractions, which add up to 1: part i gets
 /// floor(size * fraction) of them, and what is left goes to the first parts, one each. The parts are
 /// disjoint, hold every sample between them, and depend on the sizes and `seed` alone. Throws InvalidArgument
@@ -104,6 +143,16 @@ class Subset final : public Dataset {
 std::vector<std::shared_ptr<const Dataset>> random_split(const std::shared_ptr<const Dataset>& dataset,
                                                          const std::vector<double>& fractions,
                                                          uint64_t seed = 0);
+
+/// Deals the samples of every class out in two parts, for training and for testing: of a class of n samples,
+/// n * fraction, rounded, go to the second, but at least one, and at most n - 1, if n > 1. Each part keeps
+/// the order of the data set. Which samples go depends on the class's size, its number and `seed` alone.
+/// Throws InvalidArgument unless 0 < fraction < 1, and for a data set that does not know its labels.
+struct TrainTestSplit {
+  std::shared_ptr<const Dataset> train, test;
+};
+TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, double fraction,
+                                uint64_t seed = 0);
 
 /// Reads all of a data set into memory, decoded, on the CPU's worker threads (see parallel_for), so that
 /// every later epoch costs no decoding. The first damaged sample's error is rethrown. Throws OutOfMemory once

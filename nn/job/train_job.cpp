@@ -9,6 +9,8 @@
 #include <sinter/nn/job/settings_snapshot.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/module/stand_ins.h>
+#include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
@@ -72,6 +74,7 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
   const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step
+  if (options.communicator != nullptr) begin_equal(model, *options.communicator);
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
                "[train_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
@@ -134,7 +137,9 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   Graph& graph = tracer.graph();
   const Part& part = compiled.part;
   const std::string outer = tracer.set_scope("(loss)");
-  Tensor scaled = options_.accumulate > 1 ? ops::affine(loss, 1.0 / options_.accumulate, 0.0) : loss;
+  const int parts =
+      options_.accumulate * (options_.communicator != nullptr ? options_.communicator->size() : 1);
+  Tensor scaled = parts > 1 ? ops::affine(loss, 1.0 / parts, 0.0) : loss;
   if (options_.scaler != nullptr) scaled = options_.scaler->scale(scaled);
   const std::vector<Parameter> parameters = optimizer_.parameters();
   const auto has_sum = [&part](size_t i) { return !part.first && part.summed[i]; };
@@ -157,6 +162,10 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
       std::ranges::any_of(gradients, belongs_here),
       "[train_job] the loss depends on none of the optimiser's parameters: a step would train nothing");
   const NoGrad no_grad;
+  if (options_.communicator != nullptr && options_.communicator->size() > 1) {
+    const Tensor mean = ops::all_reduce(share_of_loss(loss, *options_.communicator), *options_.communicator);
+    graph.set_output(0, tracer.use_of(mean));
+  }
   tracer.set_scope("(update)");
   const LentGradients lent(parameters);
   compiled.sums.assign(parameters.size(), false);
@@ -168,7 +177,7 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     if (!arrived && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      tensor.set_grad(arrived ? found->gradient : sum_of(i, tensor.spec()));
+      tensor.set_grad(over_ranks(arrived ? found->gradient : sum_of(i, tensor.spec())));
     } else if (arrived) {
       const Tensor& sum = sum_of(i, tensor.spec());
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
@@ -177,6 +186,23 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   }
   if (part.last) trace_update(tracer, learning_rate);
   tracer.set_scope(outer);
+}
+
+Tensor TrainJob::over_ranks(const Tensor& gradient) const {
+  const bool alone = options_.communicator == nullptr || options_.communicator->size() == 1;
+  return alone ? gradient : ops::all_reduce(gradient, *options_.communicator);
+}
+
+// Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever.
+void TrainJob::check_ranks_agree(const Graph& graph) const {
+  if (options_.communicator == nullptr) return;
+  std::string text;
+  for (const GraphNode* node : graph.nodes()) {
+    if (node->op->name() != "begin_all_reduce" && node->op->name() != "all_reduce") continue;
+    for (const GraphUse& use : node->inputs) text += sinter::to_string(use.value->spec) + ",";
+    text += ";";
+  }
+  options_.communicator->check_equal(text, "the sums of gradients in the job");
 }
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
@@ -204,7 +230,8 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
 
   auto graph = std::make_unique<Graph>();
   passes::Pipeline pipeline(options_.passes, "train");
-  passes::PassContext context{.precision = options_.precision, .layout = options_.layout};
+  passes::PassContext context{
+      .precision = options_.precision, .layout = options_.layout, .memory_limit = options_.memory_limit};
   PhaseClock clock(compiled->report.phases);
   declare_leaves(*graph, model_);
   if (options_.scaler != nullptr) {
@@ -252,6 +279,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   compiled->optimizer_revision = optimizer_.revision();
   if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
 
+  check_ranks_agree(*graph);
   compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
   clock.finish("kernels and memory");
   ++compilations_;
@@ -341,6 +369,8 @@ void TrainJob::prepare(std::span<const TensorSpec> inputs) {
 
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   check_not_traced("train_job");
+  // What was captured runs without any code that would notice a rank that is lost.
+  if (options_.communicator != nullptr) options_.communicator->check();
   std::vector<TensorSpec> specs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     SINTER_CHECK(inputs[i].defined(), "[train_job] input {} is undefined", i);

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/executor/program.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/module/module.h>
@@ -35,6 +36,12 @@ struct TrainJobOptions {
   GradScaler* scaler = nullptr;
   /// Is updated after every update of the parameters. Not owned.
   Ema* ema = nullptr;
+  /// The ranks that train together, each on an equal part of every batch. Gradients are summed over them, in
+  /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their
+  /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the parameters
+  /// and buffers of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not
+  /// owned; null: alone.
+  const Communicator* communicator = nullptr;
   /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
   /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
   /// checkpoint.
@@ -42,6 +49,12 @@ struct TrainJobOptions {
   /// Passes that are left out, dumps, and checks of passes on real data (passes/pipeline.h).
   passes::PipelineOptions passes = {};
   ProgramOptions program = {};
+  /// Most bytes for what lies between the calls of a step (ProgramStats::arena_bytes): parameters, gradients
+  /// that outlive a step, inputs and scratch come on top. To keep it, results such as those of norms and
+  /// activations are computed again where the gradients need them, as few as it takes
+  /// (passes/memory/recompute.cpp); report() tells which. Where it cannot be kept, a warning says so. Results
+  /// agree with those of a step without a limit up to rounding.
+  std::optional<size_t> memory_limit = {};
   /// How many graphs are kept, or with `accumulate` how many sets of them: one for each set of input shapes
   /// and modes that was met. The one that was not used for longest goes.
   int max_graphs = 8;
@@ -149,6 +162,8 @@ class TrainJob {
                                     std::span<const Tensor> data);
   void trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled);
   void trace_update(Tracer& tracer, double learning_rate) const;
+  Tensor over_ranks(const Tensor& gradient) const;
+  void check_ranks_agree(const Graph& graph) const;
   void make_mixed() const;
   void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, ModuleSnapshot& snapshot) const;
 

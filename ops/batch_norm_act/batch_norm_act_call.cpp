@@ -39,6 +39,7 @@ NormProblem batch_norm_act_problem(const KernelQuery& query) {
           .device = x.device.index,
           .options = norm_options(options),
           .has_sums = query.has_input(In::kSums),
+          .has_mask = options.save_mask,
           .aligned = are_aligned(query, {In::kX, In::kAddend})};
 }
 

@@ -18,7 +18,7 @@ void fill_table(const ImageOutput& output, int64_t channels, T* table) {
   const ChannelScales scales = channel_scales(output, channels);
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t value = 0; value < 256; ++value) {
-      table[c * 256 + value] = static_cast<T>(static_cast<float>(value) * scales.scale[c] + scales.shift[c]);
+      table[c * 256 + value] = image_value<T>(static_cast<float>(value) * scales.scale[c] + scales.shift[c]);
     }
   }
 }

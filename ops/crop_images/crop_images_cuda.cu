@@ -3,6 +3,7 @@
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch.h>
+#include <sinter/ops/common/cuda/image_value_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/crop_images/crop_images_math.h>
@@ -18,7 +19,7 @@ struct CropDivides {
 
 template <class T>
 __device__ __forceinline__ T normalized(const ChannelScales& scales, int c, float value) {
-  return cuda::round_to<T>(value * scales.scale[c] + scales.shift[c]);
+  return image_element<T>(value * scales.scale[c] + scales.shift[c]);
 }
 
 /// The bytes of some neighbouring pixels of three channels, four to a word, the first in the lowest bits.

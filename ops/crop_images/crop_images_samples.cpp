@@ -52,7 +52,7 @@ std::vector<ReferenceTensor> crop_images_reference(const OpSample& sample) {
           const double value = row < 0 || column < 0
                                    ? 0.0
                                    : bytes[((n * images[1] + row) * images[2] + column) * images[3] + c];
-          batch[output_index(output, images[3], n, y, x, c)] = normalized(output, c, value);
+          batch[output_index(output, images[3], n, y, x, c)] = shown_value(output, c, value);
         }
       }
     }
@@ -67,7 +67,7 @@ void register_crop_images_samples(SampleRegistry& registry) {
   registry.add({.op = "crop_images",
                 .make = make_crop_images,
                 .reference = crop_images_reference,
-                .dtypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16},
+                .dtypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kUInt8},
                 .term_size = image_terms<CropImagesAttributes>,
                 .check_gradient = false});
 }

@@ -29,6 +29,8 @@ struct NormOptions {
   bool training = true;  ///< else the running statistics are used, as constants
   Activation activation = Activation::kNone;
   bool normalize_addend = false;
+  /// mean and inv_std are inputs: no statistics are computed, nor running ones read or moved.
+  bool statistics_given = false;
 };
 
 /// What the choice of a kernel, and its scratch, depend on.
@@ -38,6 +40,7 @@ struct NormProblem {
   int device = 0;  ///< its index
   NormOptions options = {};
   bool has_sums = false;  ///< sums came with x
+  bool has_mask = true;   ///< the mask is wanted, if there is an activation
   bool aligned = true;    ///< x and the addend begin at multiples of 16 bytes
 };
 
@@ -45,7 +48,7 @@ struct NormProblem {
 struct NormTensor {
   TensorView x, weight, bias, running_mean, running_var;
   TensorView sums;           ///< (2, C): of the elements and of their squares, in place of a pass over x
-  TensorView mean, inv_std;  ///< outputs
+  TensorView mean, inv_std;  ///< outputs, or inputs with statistics_given
 };
 
 enum class AddendKind { kNone, kPlain, kNormalized };

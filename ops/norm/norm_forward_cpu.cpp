@@ -19,16 +19,17 @@ constexpr size_t parameters_of(bool two, Activation activation) {
 }
 
 /// Where a call's scratch lies: mean and inv_std (double) of each tensor that is normalised, the signs of all
-/// elements if there is an activation, then that of the statistics, whose place the parameters of the
+/// elements if their mask is wanted, then that of the statistics, whose place the parameters of the
 /// last pass take.
 struct Scratch {
   double *mean, *inv_std, *addend_mean, *addend_inv_std;
   Sign* signs;
   void* rest;
 
-  static size_t front_bytes(const ChannelView& view, const NormOptions& options) {
+  static size_t front_bytes(const ChannelView& view, const NormOptions& options, bool has_mask) {
     const size_t statistics = static_cast<size_t>(view.channels) * 2 * sizeof(double);
-    const size_t signs = options.activation == Activation::kNone ? 0 : signs_bytes(view.numel());
+    const bool has_signs = has_mask && options.activation != Activation::kNone;
+    const size_t signs = has_signs ? signs_bytes(view.numel()) : 0;
     return statistics * (options.normalize_addend ? 2 : 1) + signs;
   }
   Scratch(const NormCall& call, void* workspace)
@@ -38,7 +39,7 @@ struct Scratch {
         addend_inv_std(addend_mean + call.view.channels),
         signs(reinterpret_cast<Sign*>(call.options.normalize_addend ? addend_inv_std + call.view.channels
                                                                     : addend_mean)),
-        rest(static_cast<char*>(workspace) + front_bytes(call.view, call.options)) {}
+        rest(static_cast<char*>(workspace) + front_bytes(call.view, call.options, call.mask.present)) {}
 };
 
 template <class C>
@@ -86,7 +87,7 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
   const int64_t elements = loop.view().numel();
   if constexpr (stores_signs) {
     pack_signs(signs, elements, call.mask.as<uint8_t>());
-  } else if constexpr (activation == Activation::kRelu) {
+  } else if constexpr (activation == Activation::kRelu && std::is_same_v<T, C>) {
     pack_relu(y, elements, call.mask.as<uint8_t>());
   }
 }
@@ -97,6 +98,7 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
     case Activation::kNone:
       return map_tensor<T, kind, Activation::kNone>(call, loop, scratch);
     case Activation::kRelu:
+      if (!call.mask.present) return map_tensor<T, kind, Activation::kRelu, false>(call, loop, scratch);
       if constexpr (std::is_same_v<T,
                                    compute_type<T>>) {  // else y, from which the signs would come, is rounded
         if (!loop.by_rows() && loop.view().inner < kShortOfSigns)
@@ -104,6 +106,7 @@ void map_tensor(const NormCall& call, const ChannelLoop& loop, const Scratch& sc
       }
       return map_tensor<T, kind, Activation::kRelu>(call, loop, scratch);
     case Activation::kPRelu:
+      if (!call.mask.present) return map_tensor<T, kind, Activation::kPRelu, false>(call, loop, scratch);
       return map_tensor<T, kind, Activation::kPRelu>(call, loop, scratch);
   }
 }
@@ -131,7 +134,7 @@ size_t norm_forward_cpu_bytes(const NormProblem& problem) {
   const ChannelLoop loop(problem.view);
   const size_t element = element_of(problem.dtype);
   const NormOptions& options = problem.options;
-  return Scratch::front_bytes(problem.view, options) +
+  return Scratch::front_bytes(problem.view, options, problem.has_mask) +
          std::max(moments_bytes(loop, element), parameters_of(options.normalize_addend, options.activation) *
                                                     static_cast<size_t>(loop.width()) * element);
 }

@@ -147,6 +147,13 @@ void norm_statistics(const NormOptions& options, const NormTensor& tensor, const
   using C = compute_type<T>;
   const int64_t channels = loop.view().channels;
   const double count = static_cast<double>(loop.view().per_channel());
+  if (options.statistics_given) {
+    for (int64_t c = 0; c < channels; ++c) {
+      mean[c] = double{tensor.mean.as<const C>()[c]};
+      inv_std[c] = double{tensor.inv_std.as<const C>()[c]};
+    }
+    return;
+  }
   if (!options.training) {
     for (int64_t c = 0; c < channels; ++c) {
       mean[c] = double{tensor.running_mean.as<const C>()[c]};

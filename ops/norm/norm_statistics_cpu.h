@@ -23,7 +23,8 @@ C slope_of(const TensorView& alpha, int64_t channel) {
 size_t moments_bytes(const ChannelLoop& loop, size_t element);
 
 /// mean and 1 / sqrt(variance + epsilon) to normalise `tensor` with, per channel, also stored as the call's
-/// outputs; moves the running statistics in training. For float, double, float16 and bfloat16.
+/// outputs; moves the running statistics in training. Given statistics are only read. For float, double,
+/// float16 and bfloat16.
 template <class T>
 void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
                      double* mean, double* inv_std, void* scratch);

@@ -3,6 +3,7 @@
 // Pieces of fixed size make any scale fit. Warps share nothing, so none waits for another.
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
+#include <sinter/ops/common/cuda/image_value_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/resize_images/resize_images.h>
 #include <sinter/ops/resize_images/resize_images_math.h>
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
         const int at = problem.channels_last ? column * kChannels + c : c * kTileColumns + column;
-        results[at] = cuda::round_to<T>(row.values[j][c] * scales.scale[c] + scales.shift[c]);
+        results[at] = image_element<T>(row.values[j][c] * scales.scale[c] + scales.shift[c]);
       }
     }
     __syncwarp();

@@ -132,6 +132,17 @@ records_and_folders_train_alike() {
   run 0 --data packed/train.rec $small --batch 4 --max-steps 1
 }
 
+damaged_images_are_counted() {
+  cp -r people damaged && head -c 100 people/bob/2.pgm >damaged/bob/2.pgm
+  run 1 --data damaged $small --batch 4 && complains "damaged/bob/2.pgm"
+  run 0 --data damaged $small --batch 4 --max-damaged 1 --save-weights damaged.safetensors --report damaged.json
+  says '^damaged: 1 of 12 training images so far, each replaced by the next sound one; the first: .*damaged/bob/2.pgm'
+  grep -q '"damaged_images": 1' damaged.json || fail "not in the report"
+  cp -r people mended && cp people/bob/3.pgm mended/bob/2.pgm
+  run 0 --data mended $small --batch 4 --save-weights mended.safetensors
+  cmp damaged.safetensors mended.safetensors || fail "another image stands in"
+}
+
 a_stop_signal_saves() {
   local code=0 i
   "$program" --threads 1 --synthetic 12 $small --epochs 1000 --checkpoints signalled >out 2>err &
@@ -189,7 +200,7 @@ every_option_has_a_test() {
 }
 
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
-  what_was_trained_can_be_used records_and_folders_train_alike a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
+  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out

@@ -193,7 +193,7 @@ TEST(TrainInsightfaceVerifier, WhatIsNotThereIsNamed) {
             "--embed nowhere is no folder");
   std::filesystem::create_directories(folder.path() / "empty");
   EXPECT_EQ(message_of<sinter::Error>([&] { open_image_tree("--embed", folder.path() / "empty", paths); }),
-            "--embed " + path + "/empty has no images (*.jpg, *.jpeg, *.pgm, *.ppm)");
+            "--embed " + path + "/empty has no images (*.jpg, *.jpeg, *.png, *.pgm, *.ppm)");
 }
 
 TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {

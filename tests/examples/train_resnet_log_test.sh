@@ -22,7 +22,7 @@ complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
 steps() { sed 's/^{"step":\([0-9]*\),.*/\1/' "$1/scalars.jsonl"; }
 epochs() { sed -n 's/.*"epoch":\([0-9]*\)\.0,.*/\1/p' "$1/scalars.jsonl" | paste -sd ' '; }
 # What a folder logged, without what depends on the clock and on memory.
-numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
+numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|per_second_per_process|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 
 a_run_explains_itself() {
   run 0 --epochs 2 --log-dir whole/deep --report report.json

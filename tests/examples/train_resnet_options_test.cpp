@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/core/base/error.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
@@ -50,6 +52,67 @@ TEST(TrainResnetOptions, ColourImagesAreFlippedUnlessToldOtherwise) {
   EXPECT_TRUE(completed(parse({"--flip"}), 1).flip.value());
 }
 
+TEST(TrainResnetOptions, AugmentationIsOffUnlessAskedFor) {
+  const auto none = parse({}).augmentation;
+  EXPECT_FALSE(none.mixes());
+  EXPECT_TRUE(sinter::examples::augmentations(none).empty());
+  EXPECT_EQ(sinter::examples::describe(none), "none");
+  const auto all = parse({"--randaugment", "3,5", "--color-jitter", "0.1,0.2,0.3,0.4", "--random-erasing",
+                          "0.5", "--mixup", "0.2", "--cutmix", "1"})
+                       .augmentation;
+  EXPECT_TRUE(all.mixes());
+  EXPECT_EQ(sinter::examples::augmentations(all).size(), 3u);
+  EXPECT_EQ(all.rand_augment, (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(all.color_jitter, (std::vector<double>{0.1, 0.2, 0.3, 0.4}));
+  EXPECT_EQ(sinter::examples::describe(all),
+            "color-jitter 0.1,0.2,0.3,0.4, cutmix 1, mixup 0.2, randaugment 3,5, random-erasing 0.5");
+}
+
+TEST(TrainResnetOptions, EachMixingOptionMixesInItsOwnWay) {
+  using sinter::Tensor;
+  const Tensor images = Tensor::from_values<float>({0, 0, 0, 0, 1, 1, 1, 1}, {2, 1, 2, 2});
+  const Tensor labels = Tensor::from_values<int64_t>({0, 1}, {2});
+  const auto mixed = [&](sinter::examples::AugmentationOptions options) {
+    return sinter::examples::mix(options, images, labels, 2, sinter::Layout::kNCHW);
+  };
+  EXPECT_EQ(mixed({}).images.to_vector<float>(), images.to_vector<float>());
+  EXPECT_EQ(mixed({}).targets.dtype(), sinter::DType::kInt64);
+  const auto whole_pixels = [&](const sinter::nn::MixedBatch& batch) {
+    for (const float value : batch.images.to_vector<float>()) {
+      if (value != 0 && value != 1) return false;
+    }
+    return true;
+  };
+  sinter::manual_seed(1);
+  int cut = 0;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(whole_pixels(mixed({.cutmix = 1})));
+    EXPECT_FALSE(whole_pixels(mixed({.mixup = 1})));
+    cut += whole_pixels(mixed({.mixup = 1, .cutmix = 1})) ? 1 : 0;
+  }
+  EXPECT_GE(cut, 10);
+  EXPECT_LE(cut, 30);
+}
+
+TEST(TrainResnetOptions, AugmentationThatCannotBeIsRefused) {
+  const auto code = [](std::initializer_list<const char*> arguments) {
+    std::vector<char*> argv = {const_cast<char*>("train_resnet")};
+    for (const char* argument : arguments) argv.push_back(const_cast<char*>(argument));
+    Options options;
+    return parse_options(static_cast<int>(argv.size()), argv.data(), options).value_or(0);
+  };
+  for (const char* word :
+       {"--mixup=-1", "--mixup=nan", "--cutmix=x", "--random-erasing=1.5", "--color-jitter=0.4",
+        "--color-jitter=", "--color-jitter=0.4,0.4,0.4,0.6", "--color-jitter=0.4,0.4,0.4,0.1,",
+        "--color-jitter=0.4,-1,0.4,0.1", "--randaugment=2", "--randaugment=2,31", "--randaugment=17,9",
+        "--randaugment=2,9.5"}) {
+    EXPECT_EQ(code({word}), 2) << word;
+  }
+  EXPECT_THROW(completed(parse({"--mixup=0.2", "--batch=1"}), 3), sinter::InvalidArgument);
+  EXPECT_THROW(completed(parse({"--color-jitter=0,0,0.4,0.1"}), 1), sinter::InvalidArgument);
+  EXPECT_NO_THROW(completed(parse({"--color-jitter=0.1,0,0.4,0.1"}), 1));
+}
+
 TEST(TrainResnetOptions, AReportIsWrittenWhereAsked) {
   EXPECT_EQ(parse({"--report", "run.json"}).report, "run.json");
   EXPECT_EQ(parse({}).report, "");
@@ -76,7 +139,8 @@ TEST(TrainResnetOptions, WhatIsNotGivenDependsOnDataAndDevice) {
 TEST(TrainResnetOptions, ReadingMayHaveATimeLimit) {
   EXPECT_EQ(parse({}).read_timeout, 0.0);
   const Options options = completed(parse({"--read-timeout", "30"}), 3);
-  EXPECT_EQ(train_loader_options(options, {}, one_image(3), {}).read_timeout, 30.0);
+  const auto alone = sinter::Communicator::join(sinter::ProcessEnvironment{});
+  EXPECT_EQ(train_loader_options(options, {}, one_image(3), {}, *alone).read_timeout, 30.0);
   EXPECT_EQ(test_loader_options(options, {}, {}).read_timeout, 30.0);
 }
 

@@ -45,11 +45,31 @@ TEST(TrainResnetRecipe, SurvivesACheckpoint) {
   EXPECT_EQ(read_recipe(data), recipe);
 }
 
+TEST(TrainResnetRecipe, HoldsTheAugmentationInUse) {
+  const Recipe without = recipe_of({});
+  for (const char* option : {"--mixup", "--cutmix", "--random-erasing", "--color-jitter", "--randaugment"}) {
+    EXPECT_FALSE(without.contains(option)) << option;
+  }
+  const Recipe recipe = recipe_of({"--mixup", "0.2", "--cutmix=1", "--random-erasing", "0.25",
+                                   "--color-jitter", "0.40,.4,0.5,0.1", "--randaugment", "2,9"});
+  EXPECT_EQ(recipe.at("--mixup"), "0.2");
+  EXPECT_EQ(recipe.at("--cutmix"), "1");
+  EXPECT_EQ(recipe.at("--random-erasing"), "0.25");
+  EXPECT_EQ(recipe.at("--color-jitter"), "0.4,0.4,0.5,0.1");
+  EXPECT_EQ(recipe.at("--randaugment"), "2,9");
+  // A resumed run takes them up; those that it names, or turns off, are changes.
+  EXPECT_EQ(recipe_of({}, &recipe), recipe);
+  EXPECT_EQ(changes(recipe, recipe_of({"--randaugment", "0,0"}, &recipe), true).size(), 1u);
+  EXPECT_EQ(changes(recipe, recipe_of({"--color-jitter", "0,0,0,0"}, &recipe), true).front().now, "none");
+  EXPECT_EQ(changes(without, recipe_of({"--mixup", "0.2"}, &without), true).front().before, "none");
+}
+
 TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
   // Every option in turn, away from its default.
   const std::vector<std::vector<const char*>> lines = {{"--model", "resnet18"},
                                                        {"--precision", "mixed-bf16"},
                                                        {"--image-size", "64"},
+                                                       {"--data", "folder", "--split", "0.25"},
                                                        {"--epochs", "7"},
                                                        {"--batch", "13"},
                                                        {"--optimizer", "adamw"},

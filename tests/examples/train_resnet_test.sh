@@ -62,7 +62,7 @@ expect_error() {
 }
 mkdir empty
 expect_error "error: [dataset] empty: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, \
-... or train.bin, test.bin), records (train.rec, train.idx, property), or folders train/<class>/ and test/<class>/ or val/<class>/" --data empty
+... or train.bin, test.bin), records (train.rec, train.idx, property), shards (train*.tar and test*.tar or val*.tar), or folders train/<class>/ and test/<class>/ or val/<class>/" --data empty
 expect_error "error: --data nowhere: there is no such folder" --data nowhere
 
 # A run may be extended; where the schedule does not depend on the number of epochs, it becomes the longer run bit for bit.

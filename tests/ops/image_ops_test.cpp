@@ -101,7 +101,7 @@ TEST(CropImages, RefusesWrongCalls) {
   EXPECT_ERROR(crop_images(images, window(0, 0, 0), {.height = -1, .width = 1}),
                "[crop_images] expected a size >= 0 but got -1 x 1");
   EXPECT_ERROR(crop_images(images, window(0, 0, 0), {.height = 1, .width = 1, .dtype = DType::kFloat64}),
-               "[crop_images] expected float32, float16 or bfloat16 but got float64");
+               "[crop_images] expected float32, float16, bfloat16 or uint8 but got float64");
   EXPECT_ERROR(crop_images(images, window(0, 0, 0), {.height = 1, .width = 1, .mean = {0, 0}}),
                "[crop_images] expected 1 or 1 means but got 2");
   EXPECT_ERROR(crop_images(images, window(0, 0, 0), {.height = 1, .width = 1, .std = {0}}),

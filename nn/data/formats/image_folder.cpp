@@ -1,12 +1,17 @@
 #include <algorithm>
+#include <atomic>
 #include <cctype>
+#include <chrono>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/folder_cache.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/netpbm.h>
 
@@ -23,7 +28,8 @@ bool has_image_extension(const std::string& name) {
   std::string extension = name.substr(dot + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == "jpg" || extension == "jpeg" || extension == "pgm" || extension == "ppm";
+  return extension == "jpg" || extension == "jpeg" || extension == "png" || extension == "pgm" ||
+         extension == "ppm";
 }
 
 // The sorted names in a folder of what `keep` accepts, without those that start with a dot.
@@ -67,20 +73,65 @@ std::vector<std::string> list_class_folders(const fs::path& root) {
   return folders;
 }
 
+// Folders of fewer images are listed in no time, and keep nothing on the disk.
+constexpr size_t kLeastCached = 10'000;
+
+ListedClass list_class(const fs::path& folder) {
+  const std::optional<FolderStamp> stamp = FolderStamp::of(folder);
+  std::vector<std::string> images = list_names(
+      folder, [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
+  return {stamp.value_or(FolderStamp{}), std::move(images)};
+}
+
+int64_t nanoseconds_now() {
+  using std::chrono::duration_cast, std::chrono::nanoseconds, std::chrono::system_clock;
+  return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+// What the class folders hold, by their names: from `known` where a folder's stamp is still the same. Gives
+// whether that was so everywhere.
+bool list_classes(const fs::path& root, const std::vector<std::string>& folders, ListedClasses known,
+                  ListedClasses& listed) {
+  std::vector<ListedClass*> places;
+  for (const std::string& folder : folders) places.push_back(&listed[folder]);
+  std::atomic<bool> all_known = known.size() == folders.size();
+  parallel_for(static_cast<int64_t>(folders.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const auto found = known.find(folders[i]);
+      if (found != known.end() && FolderStamp::of(root / folders[i]) == found->second.stamp) {
+        *places[i] = std::move(found->second);
+      } else {
+        *places[i] = list_class(root / folders[i]);
+        all_known = false;
+      }
+    }
+  });
+  return all_known;
+}
+
+void store_settled(const FolderCache& cache, const ListedClasses& listed, int64_t now) {
+  size_t images = 0;
+  for (const auto& [name, folder] : listed) images += folder.images.size();
+  if (images < kLeastCached) return;
+  ListedClasses settled;
+  for (const auto& [name, folder] : listed) {
+    if (folder.stamp.is_settled(now)) settled.emplace(name, folder);
+  }
+  if (!settled.empty()) cache.store(settled);
+}
+
 void add_class(const fs::path& root, const std::string& name,
-               const std::unordered_map<std::string_view, size_t>& labels, ImageFolderFiles& all) {
+               const std::unordered_map<std::string_view, size_t>& labels, std::vector<std::string> images,
+               ImageFolderFiles& all) {
   const auto found = labels.find(name);
   if (found == labels.end()) {
     throw_error<IoError>("[image_folder] {}: expected only folders of the {} known classes but got \"{}\"",
                          root.string(), all.class_names.size(), name);
   }
   const size_t label = found->second;
-  std::vector<std::string> images = list_names(
-      root / name,
-      [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
   if (images.empty()) {
     throw_error<IoError>(
-        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none",
+        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none",
         (root / name).string());
   }
   for (std::string& image : images) all.files.push_back({label, std::move(image)});
@@ -97,6 +148,12 @@ class ImageFolder final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(all_.files.size()); }
   const std::vector<std::string>& class_names() const override { return all_.class_names; }
+  std::vector<int64_t> labels() const override {
+    std::vector<int64_t> labels;
+    labels.reserve(all_.files.size());
+    for (const ImageFolderFiles::File& file : all_.files) labels.push_back(static_cast<int64_t>(file.label));
+    return labels;
+  }
 
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
     const ImageFolderFiles::File& file = all_.files[checked_index(index)];
@@ -120,7 +177,11 @@ ImageFolderFiles list_image_folder(const fs::path& root, const std::vector<std::
   ImageFolderFiles all{.class_names = class_names.empty() ? folders : class_names, .files = {}};
   std::unordered_map<std::string_view, size_t> labels;
   for (size_t i = 0; i < all.class_names.size(); ++i) labels.emplace(all.class_names[i], i);
-  for (const std::string& name : folders) add_class(root, name, labels, all);
+  const FolderCache cache(root);
+  const int64_t now = nanoseconds_now();
+  ListedClasses listed;
+  if (!list_classes(root, folders, cache.load(), listed)) store_settled(cache, listed, now);
+  for (const std::string& name : folders) add_class(root, name, labels, std::move(listed[name].images), all);
   return all;
 }
 

@@ -37,12 +37,14 @@ struct ImageFolderFiles {
 ImageFolderFiles list_image_folder(const std::filesystem::path& root,
                                    const std::vector<std::string>& class_names = {});
 
-/// Opens the folder: every sub-folder is a class and its files *.jpg, *.jpeg, *.pgm and *.ppm (in any case)
-/// are its images, in the order of their names. Names that start with a dot are passed over. Files are read
-/// when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no
+/// Opens the folder: every sub-folder is a class and its files *.jpg, *.jpeg, *.png, *.pgm and *.ppm (in any
+/// case) are its images, in the order of their names. Names that start with a dot are passed over. Files are
+/// read when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no
 /// sub-folder, or one of them has no image or is no class of options.class_names, and for an entry that
 /// cannot be looked at, such as a link that leads nowhere: leaving a class out would change the labels of
-/// others.
+/// others. The names in folders of 10,000 images and more are kept in `.sinter-index` in `root`, or in the
+/// cache folder (SINTER_CACHE_DIR, else ~/.cache/sinter) where that cannot be written; the next start lists
+/// only class folders that have changed since. SINTER_CACHE_DIR= turns that off.
 std::shared_ptr<const Dataset> open_image_folder(const std::filesystem::path& root,
                                                  const ImageFolderOptions& options = {});
 

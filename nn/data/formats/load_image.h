@@ -23,8 +23,8 @@ struct LoadImageOptions {
   Device device = {};
 };
 
-/// A JPEG, PGM or PPM as a batch of one: (1, C, H, W), or (1, H, W, C) under kNHWC. By default RGB in [0, 1]
-/// of the picture's own size. Throws IoError, naming the file, if it cannot be read or is damaged, and
+/// A JPEG, PNG, PGM or PPM as a batch of one: (1, C, H, W), or (1, H, W, C) under kNHWC. By default RGB in
+/// [0, 1] of the picture's own size. Throws IoError, naming the file, if it cannot be read or is damaged, and
 /// InvalidArgument for options out of range.
 ///
 ///   Tensor x = nn::data::load_image("cat.jpg", {.transforms = {nn::data::resize_center_crop(256, 224)},

@@ -10,6 +10,7 @@
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/records/record_dataset.h>
+#include <sinter/nn/data/shards/shard_dataset.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -107,10 +108,62 @@ DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode
   return {train, test, "image folder"};
 }
 
+// The archives of a folder whose names begin so, sorted.
+std::vector<fs::path> find_shards(const fs::path& folder, const char* start) {
+  std::vector<fs::path> shards;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(start) && name.ends_with(".tar") && name.front() != '.' && is_file(entry->path()))
+      shards.push_back(entry->path());
+  }
+  if (error) throw_error<IoError>("[dataset] {}: cannot list: {}", folder.string(), error.message());
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+std::vector<fs::path> find_test_shards(const fs::path& folder) {
+  std::vector<fs::path> shards = find_shards(folder, "test");
+  return shards.empty() ? find_shards(folder, "val") : shards;
+}
+
+DatasetPair open_shard_pair(const fs::path& folder, const DecodeOptions& decode) {
+  ShardDatasetOptions options;
+  options.decode = decode;
+  const auto train = open_shards(find_shards(folder, "train"), options);
+  options.class_names = train->class_names();
+  return {train, open_shards(find_test_shards(folder), options), "shards"};
+}
+
+// Data of which a share becomes the test set.
+DatasetPair open_divided(const fs::path& folder, const DecodeOptions& decode, const TestShare& share) {
+  if (is_folder(folder / "test") || is_folder(folder / "val") || !find_test_shards(folder).empty()) {
+    throw_error<IoError>("[dataset] {}: has images to test on; expected none beside a share of the others",
+                         folder.string());
+  }
+  std::vector<fs::path> shards = find_shards(folder, "train");
+  if (shards.empty()) shards = find_shards(folder, "");
+  std::shared_ptr<const Dataset> all;
+  if (shards.empty()) {
+    ImageFolderOptions options;
+    options.decode = decode;
+    all = open_image_folder(is_folder(folder / "train") ? folder / "train" : folder, options);
+  } else {
+    ShardDatasetOptions options;
+    options.decode = decode;
+    all = open_shards(shards, options);
+  }
+  const auto [train, test] = stratified_split(all, share.fraction, share.seed);
+  return {train, test, shards.empty() ? "image folder" : "shards"};
+}
+
 }  // namespace
 
-DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, uint64_t max_idx_values) {
+DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, uint64_t max_idx_values,
+                         const TestShare& share) {
   if (!is_folder(folder)) throw_error<IoError>("[dataset] {}: expected a folder", folder.string());
+  if (share.fraction > 0) return open_divided(folder, decode, share);
   if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, max_idx_values);
   if (is_file(folder / "data_batch_1.bin")) return open_cifar10_pair(folder);
   if (is_file(folder / "train.bin")) return open_cifar100_pair(folder);
@@ -118,10 +171,12 @@ DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, ui
   if (is_folder(folder / "train") && (is_folder(folder / "test") || is_folder(folder / "val"))) {
     return open_folder_pair(folder, decode);
   }
+  if (!find_shards(folder, "train").empty() && !find_test_shards(folder).empty())
+    return open_shard_pair(folder, decode);
   throw_error<IoError>(
       "[dataset] {}: expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, "
-      "... or train.bin, test.bin), records (train.rec, train.idx, property), or folders train/<class>/ and "
-      "test/<class>/ or val/<class>/",
+      "... or train.bin, test.bin), records (train.rec, train.idx, property), shards (train*.tar and "
+      "test*.tar or val*.tar), or folders train/<class>/ and test/<class>/ or val/<class>/",
       folder.string());
 }
 

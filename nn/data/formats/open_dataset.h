@@ -14,7 +14,13 @@ namespace sinter::nn::data {
 struct DatasetPair {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;  ///< null where there is none, which records alone may lack
-  std::string kind;                     ///< "idx", "cifar10", "cifar100", "records" or "image folder"
+  std::string kind;  ///< "idx", "cifar10", "cifar100", "records", "shards" or "image folder"
+};
+
+/// How a folder without test images of its own is divided (see stratified_split).
+struct TestShare {
+  double fraction = 0;  ///< of each class, for testing; 0: the folder has test images
+  uint64_t seed = 0;
 };
 
 /// Opens a folder that holds one of
@@ -24,10 +30,13 @@ struct DatasetPair {
 /// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
 ///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
 ///   of whom was seen (load_verification_set);
-/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`.
-/// `decode` concerns records and image folders only, `max_idx_values` IDX files (see parse_idx). Throws
-/// IoError if it is none of these, or damaged.
+/// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, perhaps classes.txt (see open_shards);
+/// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`;
+/// - with a `share` to be tested on: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
+///   `train/<class>/`, without images to test on beside them.
+/// `decode` concerns records, shards and image folders only, `max_idx_values` IDX files (see parse_idx).
+/// Throws IoError if it is none of these, or damaged, or has images to test on besides the share.
 DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
-                         uint64_t max_idx_values = kIdxMaxValues);
+                         uint64_t max_idx_values = kIdxMaxValues, const TestShare& share = {});
 
 }  // namespace sinter::nn::data

@@ -20,12 +20,12 @@ struct RecordDatasetOptions {
   std::vector<std::string> class_names = {};
 };
 
-/// Opens `rec`, which may end in .rec, with its index beside it. The images are JPEGs, PGMs or PPMs, in the
-/// order of their keys; a list of labels counts by its first entry. Where record 0 says that identities lie
-/// behind the images, those are left out. The file is mapped, not read: opening costs the index, and no more
-/// memory than 16 bytes an image. Throws IoError, naming file, record and byte, if the files are missing,
-/// damaged, or do not fit together; what one record holds is looked at when it is read, and then is an
-/// IoError too. The file must not be changed while it is open.
+/// Opens `rec`, which may end in .rec, with its index beside it. The images are JPEGs, PNGs, PGMs or PPMs, in
+/// the order of their keys; a list of labels counts by its first entry. Where record 0 says that identities
+/// lie behind the images, those are left out. The file is mapped, not read: opening costs the index, and no
+/// more memory than 16 bytes an image. Throws IoError, naming file, record and byte, if the files are
+/// missing, damaged, or do not fit together; what one record holds is looked at when it is read, and then is
+/// an IoError too. The file must not be changed while it is open.
 std::shared_ptr<const Dataset> open_records(const std::filesystem::path& rec,
                                             const RecordDatasetOptions& options = {});
 

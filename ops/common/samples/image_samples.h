@@ -51,6 +51,11 @@ inline double normalized(const ImageOutput& output, int64_t c, double value) {
   return (value / 255.0 - of_channel(output.mean)) / of_channel(output.std);
 }
 
+/// The same for a value that is a whole number, if the batch may hold bytes.
+inline double shown_value(const ImageOutput& output, int64_t c, double value) {
+  return output.dtype == DType::kUInt8 ? value : normalized(output, c, value);
+}
+
 /// For OpSamples::term_size: a pixel and a mean of up to 1 each, over the deviation.
 template <class Attributes>
 double image_terms(const OpSample& sample, size_t) {

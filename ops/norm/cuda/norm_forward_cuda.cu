@@ -60,9 +60,9 @@ size_t norm_streaming_bytes(const NormProblem& problem) {
   const size_t parameters = NormScratch::bytes(
       static_cast<size_t>(problem.view.channels) *
       (problem.dtype == DType::kFloat64 ? sizeof(Normalize<double>) : sizeof(Normalize<float>)));
-  const size_t table = problem.options.training ? norm_table_bytes(problem.view, problem.dtype,
-                                                                   problem.device, kStatisticsBlocks, 2)
-                                                : 0;
+  const bool sums = problem.options.training && !problem.options.statistics_given;
+  const size_t table =
+      sums ? norm_table_bytes(problem.view, problem.dtype, problem.device, kStatisticsBlocks, 2) : 0;
   return parameters * (problem.options.normalize_addend ? 2 : 1) + table;
 }
 

@@ -93,8 +93,8 @@ void run(const NormCall& call, const NormResidentPlan& plan, const Stream& strea
 
 NormResidentPlan plan_resident(const NormProblem& problem) {
   const NormOptions& options = problem.options;
-  if (!options.training || problem.has_sums || options.normalize_addend || !problem.aligned ||
-      options.activation == Activation::kPRelu) {
+  if (!options.training || options.statistics_given || problem.has_sums || options.normalize_addend ||
+      !problem.aligned || options.activation == Activation::kPRelu) {
     return {};
   }
   return plan_resident_tensors(problem.view, problem.dtype, problem.device, 1);

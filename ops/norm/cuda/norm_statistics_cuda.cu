@@ -42,6 +42,18 @@ __global__ void known_statistics_kernel(int64_t channels, ChannelStatistics<C> s
   }
 }
 
+/// The map of a tensor whose statistics are given.
+template <class C>
+__global__ void given_statistics_kernel(int64_t channels, ChannelStatistics<C> statistics,
+                                        Normalize<C>* parameters) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  const auto known = statistics.known(c, false);
+  parameters[c] =
+      make_normalize<C>(static_cast<double>(statistics.mean[c]), static_cast<double>(statistics.inv_std[c]),
+                        static_cast<double>(known.weight), static_cast<double>(known.bias));
+}
+
 }  // namespace
 
 template <class T>
@@ -51,6 +63,11 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   const ChannelView view = call.view;
   const ChannelStatistics<C> statistics = statistics_of<T>(call, tensor);
   const double count = static_cast<double>(view.per_channel());
+  if (call.options.statistics_given) {
+    cuda::launch(stream, cuda::grid_stride_shape(view.channels, 256), given_statistics_kernel<C>,
+                 view.channels, statistics, parameters);
+    return;
+  }
   if (!call.options.training || (tensor.sums.present && count > 0.0)) {
     cuda::launch(stream, cuda::grid_stride_shape(view.channels, 256), known_statistics_kernel<C>,
                  view.channels, statistics, parameters,

@@ -6,7 +6,8 @@
 
 namespace sinter::ops {
 
-/// Fills mean, inv_std and `parameters` of one tensor, and moves its running statistics. `table`: scratch of
+/// Fills mean, inv_std and `parameters` of one tensor, and moves its running statistics; of given statistics
+/// only the parameters are made. `table`: scratch of
 /// norm_table_bytes with kStatisticsBlocks and 2 values, for calls in training. What it launches last is a
 /// kernel, so that the map may be launched early. For float, double, float16 and bfloat16.
 template <class T>

@@ -13,6 +13,7 @@
 
 #include <sinter/nn/data/batch_assembler.h>
 #include <sinter/nn/data/batch_workers.h>
+#include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/sample_random.h>
 
 namespace sinter::nn::data {
@@ -200,6 +201,35 @@ TEST_F(BatchAssemblerTest, WorkersOfOneBatchWaitForItsOneBegin) {
   const Batch batch = assembler.finish(task);
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(batch.images.shape(), (Shape{4, 1, 2, 2}));
+}
+
+/// An image of 20 x 20 pixels whose values are ten times their column, or what a decoder makes of it at an
+/// eighth: 3 x 3 means, the last of which reach beyond the image.
+class Ramp final : public Dataset {
+ public:
+  int64_t size() const override { return 1; }
+  void read(int64_t, Sample& sample, const ReductionChooser& reduction) const override {
+    const int64_t by = reduction(20, 20), side = (20 + by - 1) / by;
+    sample.image.reshape(side, side, 1);
+    for (int64_t i = 0; i < side * side; ++i)
+      sample.image.pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(10 * by * (i % side) + 5 * by);
+    sample.label = 0;
+  }
+  const std::vector<std::string>& class_names() const override { return names_; }
+
+ private:
+  std::vector<std::string> names_ = {"ramp"};
+};
+
+TEST(ReducedDecoding, LeavesTheImageWhereItIs) {
+  DataLoader loader(std::make_shared<Ramp>(), {.batch_size = 1, .transforms = {resize_to(2, 2)}});
+  const std::vector<float> values = loader.next()->images.to_vector<float>();
+  // Centres at 5 and 15 of 20 columns are at 0.625 and 1.875 of the columns at an eighth, the filter's radius
+  // is 1.25 of them.
+  const double first = (40 * 0.9 + 120 * 0.3) / 1.2, second = (120 * 0.7 + 200 * 0.5) / 1.2;
+  ASSERT_EQ(values.size(), 4u);
+  EXPECT_NEAR(255 * values[0], first, 1e-3);
+  EXPECT_NEAR(255 * values[1], second, 1e-3);
 }
 
 }  // namespace

@@ -122,6 +122,67 @@ TEST(DataLoader, VisitsEverySampleOnceAnEpochInANewOrder) {
   }
 }
 
+TEST(DataLoader, ShardsTogetherHaveTheBatchesOfOneLoader) {
+  const auto dataset = std::make_shared<FakeDataset>(43);
+  DataLoaderOptions options = shuffled(2);
+  options.drop_last = true;
+  DataLoader whole(dataset, options);
+  std::vector<std::unique_ptr<DataLoader>> shards;
+  options.shards = 4;
+  for (options.shard = 0; options.shard < 4; ++options.shard)
+    shards.push_back(std::make_unique<DataLoader>(dataset, options));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_EQ(shards[0]->batches_per_epoch(), 5);
+    for (const Batch& batch : whole) {
+      std::vector<float> pixels;
+      std::vector<int64_t> labels;
+      for (const auto& shard : shards) {
+        const std::optional<Batch> part = shard->next();
+        ASSERT_TRUE(part.has_value());
+        EXPECT_EQ(part->size(), 2);
+        for (const float pixel : part->images.to_vector<float>()) pixels.push_back(pixel);
+        for (const int64_t label : part->labels.to_vector<int64_t>()) labels.push_back(label);
+      }
+      EXPECT_EQ(labels, batch.labels.to_vector<int64_t>());
+      EXPECT_EQ(pixels, batch.images.to_vector<float>());
+    }
+    for (const auto& shard : shards) EXPECT_FALSE(shard->next().has_value());
+  }
+}
+
+// A checkpoint says where in the samples an epoch stands, not how many loaders there were.
+TEST(DataLoader, OtherShardsGoOnWhereTheseStood) {
+  const auto dataset = std::make_shared<FakeDataset>(40);
+  DataLoaderOptions options = shuffled(0);
+  options.drop_last = true;
+  DataLoader whole(dataset, options);
+  options.shards = 2;
+  options.shard = 1;
+  DataLoader half(dataset, options);
+  half.next();
+  half.next();
+  EXPECT_EQ(half.state().batch_size, 8);
+  whole.restore(half.state());
+  EXPECT_EQ(whole.state(), half.state());
+  const auto labels = whole.next()->labels.to_vector<int64_t>();
+  EXPECT_EQ(std::vector<int64_t>(labels.begin() + 4, labels.end()), half.next()->labels.to_vector<int64_t>());
+}
+
+TEST(DataLoader, RefusesShardsThatCannotBe) {
+  const auto dataset = std::make_shared<FakeDataset>(40);
+  const auto refusal = [&](int64_t shard, int64_t shards, bool drop_last) {
+    DataLoaderOptions options = shuffled(0);
+    options.drop_last = drop_last;
+    options.shard = shard;
+    options.shards = shards;
+    return message_of<InvalidArgument>([&] { DataLoader loader(dataset, options); });
+  };
+  EXPECT_NE(refusal(2, 2, true).find("expected a shard from 0"), std::string::npos);
+  EXPECT_NE(refusal(0, 0, true).find("expected a shard from 0"), std::string::npos);
+  EXPECT_NE(refusal(0, 3, true).find("that 3 shards divide but got 8"), std::string::npos);
+  EXPECT_NE(refusal(0, 2, false).find("without drop_last"), std::string::npos);
+}
+
 TEST(DataLoader, ShapesBatches) {
   DataLoaderOptions options;
   options.batch_size = 8;

@@ -247,14 +247,16 @@ TEST(ImageFolder, NamesWhatIsWrong) {
   EXPECT_EQ(error(root + "/file"),
             "[image_folder] " + root + "/file: expected a folder of class folders but it is a file");
   folder.write("cat/readme.md", {1});
-  EXPECT_EQ(error(root), "[image_folder] " + root +
-                             "/cat: expected images (*.jpg, *.jpeg, *.pgm or *.ppm) but there are none");
+  EXPECT_EQ(error(root),
+            "[image_folder] " + root +
+                "/cat: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none");
   folder.write("cat/1.jpg", {'G', 'I', 'F'});
   EXPECT_EQ(error(root, {.class_names = {"dog"}}),
             "[image_folder] " + root + ": expected only folders of the 1 known classes but got \"cat\"");
-  EXPECT_EQ(message_of<IoError>([&] { open_image_folder(root)->get(0); }),
-            "[image] " + root +
-                "/cat/1.jpg: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(
+      message_of<IoError>([&] { open_image_folder(root)->get(0); }),
+      "[image] " + root +
+          "/cat/1.jpg: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
 }
 
 TEST(ImageFolder, TellsOfClassesThatCannotBeLookedAt) {
@@ -357,8 +359,8 @@ TEST(OpenDataset, KnowsCifarAndFolders) {
       message_of<IoError>([&] { open_dataset(other); }),
       "[dataset] " + other +
           ": expected IDX files (train-images-idx3-ubyte[.gz], ...), CIFAR files (data_batch_1.bin, ... or "
-          "train.bin, test.bin), records (train.rec, train.idx, property), or folders train/<class>/ and "
-          "test/<class>/ or val/<class>/");
+          "train.bin, test.bin), records (train.rec, train.idx, property), shards (train*.tar "
+          "and test*.tar or val*.tar), or folders train/<class>/ and test/<class>/ or val/<class>/");
   EXPECT_EQ(message_of<IoError>([&] { open_dataset(other + "x"); }),
             "[dataset] " + other + "x: expected a folder");
 }

@@ -148,10 +148,12 @@ TEST(Jpeg, KeepsItsLimits) {
 }
 
 TEST(Jpeg, RefusesOtherFiles) {
-  EXPECT_EQ(message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
-            "[image] picture: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
-  EXPECT_EQ(message_of<IoError>([] { decode({}); }),
-            "[image] picture: expected a JPEG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(
+      message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
+      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(
+      message_of<IoError>([] { decode({}); }),
+      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
 }
 
 Bytes exif(std::string_view tiff) {

@@ -44,6 +44,90 @@ TEST(Subset, ReadsWhatItsIndicesName) {
             "[subset] expected indices from 0 to 9 but index 1 is 10");
 }
 
+TEST(StratifiedSplit, TakesItsShareOfEveryClass) {
+  MemoryDataset::Content content{.height = 1,
+                                 .width = 1,
+                                 .channels = 1,
+                                 .pixels = {},
+                                 .labels = {},
+                                 .class_names = {"a", "b", "c", "d"}};
+  const std::vector<int64_t> sizes = {40, 7, 1, 0}, expected = {10, 2, 0, 0};
+  for (int64_t i = 0; i < 40; ++i) {  // the classes mixed
+    for (int64_t label = 0; label < 4; ++label) {
+      if (i < sizes[static_cast<size_t>(label)]) content.labels.push_back(label);
+    }
+  }
+  content.pixels.assign(content.labels.size(), 0);
+  for (size_t i = 0; i < content.pixels.size(); ++i) content.pixels[i] = static_cast<uint8_t>(i);
+  const auto all = std::make_shared<MemoryDataset>(content);
+  const auto [train, test] = stratified_split(all, 0.25, 3);
+  EXPECT_EQ(train->size() + test->size(), all->size());
+  std::set<int64_t> seen;
+  for (const auto& part : {train, test}) {
+    const auto& indices = dynamic_cast<const Subset&>(*part).indices();
+    EXPECT_TRUE(std::is_sorted(indices.begin(), indices.end()));
+    seen.insert(indices.begin(), indices.end());
+  }
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), all->size());
+  const std::vector<int64_t> labels = test->labels();
+  for (int64_t label = 0; label < 4; ++label)
+    EXPECT_EQ(std::count(labels.begin(), labels.end(), label), expected[static_cast<size_t>(label)]) << label;
+  const auto indices = [&](uint64_t seed) {
+    return dynamic_cast<const Subset&>(*stratified_split(all, 0.25, seed).test).indices();
+  };
+  EXPECT_EQ(indices(3), dynamic_cast<const Subset&>(*test).indices());
+  EXPECT_NE(indices(4), indices(3));
+  // A tiny or a large share leaves something on both sides.
+  EXPECT_EQ(stratified_split(all, 0.001, 3).test->size(), 2);
+  EXPECT_EQ(stratified_split(all, 0.999, 3).train->size(), 2);
+  EXPECT_THROW(stratified_split(all, 0.0, 3), InvalidArgument);
+  EXPECT_THROW(stratified_split(all, 1.0, 3), InvalidArgument);
+}
+
+/// Pixels of which some are damaged, in no memory that could be viewed.
+class Damaged final : public Dataset {
+ public:
+  Damaged(int64_t count, std::set<int64_t> damaged) : pixels_(pixels(count)), damaged_(std::move(damaged)) {}
+  int64_t size() const override { return pixels_->size(); }
+  const std::vector<std::string>& class_names() const override { return pixels_->class_names(); }
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+    checked_index(index);
+    if (damaged_.contains(index)) throw IoError("file " + std::to_string(index) + " is damaged");
+    pixels_->read(index, sample, reduction);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> pixels_;
+  std::set<int64_t> damaged_;
+};
+
+TEST(SoundSamples, StandInForDamagedOnes) {
+  const auto damaged = std::make_shared<Damaged>(8, std::set<int64_t>{2, 3, 7});
+  const SoundSamples sound(damaged, 3);
+  EXPECT_EQ(sound.damage().count, 0);
+  EXPECT_EQ(sound.get(7).label, 0);
+  EXPECT_EQ(sound.damage().first, "file 7 is damaged");
+  EXPECT_EQ(sound.get(3).label, 4);
+  EXPECT_EQ(sound.get(2).label, 4);
+  EXPECT_EQ(sound.get(2).label, 4) << "and again";
+  EXPECT_EQ(sound.get(1).label, 1);
+  EXPECT_EQ(sound.damage().count, 3);
+  EXPECT_EQ(sound.damage().first, "file 2 is damaged") << "whatever the order in which they were met";
+  EXPECT_THROW((void)sound.get(8), InvalidArgument);
+}
+
+TEST(SoundSamples, EndAtTheirLimit) {
+  const auto damaged = std::make_shared<Damaged>(8, std::set<int64_t>{2, 3, 7});
+  const SoundSamples two(damaged, 2), none(damaged, 0);
+  EXPECT_EQ(two.get(2).label, 4);
+  EXPECT_EQ(message_of<IoError>([&] { (void)two.get(7); }),
+            "[sound_samples] more than 2 damaged samples; the last is sample 7: file 7 is damaged");
+  EXPECT_EQ(message_of<IoError>([&] { (void)none.get(7); }), "file 7 is damaged");
+  const SoundSamples all(std::make_shared<Damaged>(2, std::set<int64_t>{0, 1}), 5);
+  EXPECT_EQ(message_of<IoError>([&] { (void)all.get(1); }),
+            "[sound_samples] all 2 samples of the data set are damaged");
+}
+
 TEST(RandomSplit, DealsEverySampleOutOnce) {
   const auto all = pixels(103);
   const auto parts = random_split(all, {0.5, 0.3, 0.2}, 5);

@@ -318,6 +318,9 @@ std::optional<Layout> layout_of_case(uint64_t seed) {
   return seed % 3 == 1 ? Layout::kNHWC : Layout::kNCHW;
 }
 
+/// As little memory as the passes can do with.
+constexpr std::optional<size_t> kLeast = 0;
+
 double tolerance_of_case(DType dtype) {
   return dtype == DType::kFloat32 ? 2e-3 : 1e-9;
 }
@@ -336,15 +339,18 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
                      : value_differences(start, eager, job, tolerance_of_case(c.dtype), rounding);
       EXPECT_EQ(found, "") << "with " << name << "\n" << describe(c, job.graph);
     };
-    const Outcome together =
-        train_by_job(c, training, {.layout = layout_of_case(c.seed), .passes = {.verify = c.seed % 4 == 0}});
+    const Outcome together = train_by_job(c, training,
+                                          {.layout = layout_of_case(c.seed),
+                                           .passes = {.verify = c.seed % 4 == 0},
+                                           .memory_limit = c.seed % 2 == 0 ? kLeast : std::nullopt});
     compare("all passes", false, together);
     for (const passes::Pass& pass : all_passes())
       rewrites[pass.name] += has_done_something(together.report, pass.name);
     for (const passes::Pass& pass : all_passes()) {
-      const Outcome job = train_by_job(
-          c, training,
-          {.layout = c.seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW, .passes = only(pass.name)});
+      const Outcome job = train_by_job(c, training,
+                                       {.layout = c.seed % 2 == 0 ? Layout::kNHWC : Layout::kNCHW,
+                                        .passes = only(pass.name),
+                                        .memory_limit = kLeast});
       compare(pass.name, pass.keeps_bits, job);
       rewrites[pass.name] += has_done_something(job.report, pass.name);
     }
@@ -382,7 +388,8 @@ TEST_P(RandomJob, MixedPrecisionStaysNear) {
                                      {.precision = DType::kFloat16,
                                       .layout = layout_of_case(c.seed),
                                       .scaler = &scaler,
-                                      .passes = {.verify = c.seed % 4 == 0}});
+                                      .passes = {.verify = c.seed % 4 == 0},
+                                      .memory_limit = c.seed % 2 == 0 ? kLeast : std::nullopt});
     const double loss = eager.results[0].item();
     losses.push_back(std::abs(loss - job.results[0].item()) / (1.0 + std::abs(loss)));
     distances.push_back(distance(start, eager, job));
@@ -432,8 +439,9 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, need gradients, or normalise with the batch's
   // statistics.
-  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "fuse_pairs",
-                                "sum_gradients", "step_dead_code", "step_common_subexpressions"});
+  expect_all_at_work(
+      rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "fuse_pairs", "sum_gradients",
+                 "step_dead_code", "step_common_subexpressions", "recompute"});
 }
 
 }  // namespace

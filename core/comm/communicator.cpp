@@ -1,0 +1,225 @@
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+
+#include <sinter/core/comm/collective_backend.h>
+#include <sinter/core/comm/communicator.h>
+#include <sinter/core/comm/rank_watch.h>
+
+namespace sinter {
+namespace {
+
+struct Known {
+  std::mutex mutex;
+  std::map<uint64_t, const Communicator*> by_id;
+  uint64_t next = 1;
+};
+
+Known& known() {
+  static Known& all = *new Known;
+  return all;
+}
+
+void check_dtype(const Tensor& x, const char* name) {
+  SINTER_CHECK(x.defined(), "[comm] {}: the tensor is undefined", name);
+  SINTER_CHECK(is_float(x.dtype()) || x.dtype() == DType::kInt32 || x.dtype() == DType::kInt64,
+               "[comm] {}: expected a float dtype, int32 or int64 but got {}", name, x.dtype());
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::join(const CommunicatorOptions& options) {
+  return join(read_process_environment(), options);
+}
+
+std::shared_ptr<Communicator> Communicator::join(const ProcessEnvironment& environment,
+                                                 const CommunicatorOptions& options) {
+  return std::shared_ptr<Communicator>(new Communicator(environment, options));
+}
+
+Communicator::Communicator(const ProcessEnvironment& environment, const CommunicatorOptions& options)
+    : environment_(environment), options_(options), exceptions_(std::uncaught_exceptions()) {
+  SINTER_CHECK(options.join_timeout > 0 && options.timeout > 0 && options.lost_after > 0,
+               "[comm] expected timeouts > 0 but got {}, {} and {} s", options.join_timeout, options.timeout,
+               options.lost_after);
+  if (size() > 1) {
+    comm::Meeting meeting = comm::meet(environment_, options.join_timeout);
+    cpu_ = comm::make_gloo_backend(meeting, options);
+    if (options.device.is_cuda()) gpu_ = comm::make_nccl_backend(meeting, options);
+    // Who is done first must not go while others still connect to it.
+    comm::exchange(meeting, {}, "who is ready", options.join_timeout);
+    watch_ = std::make_unique<comm::RankWatch>(
+        std::move(meeting), comm::WatchOptions{.lost_after_seconds = options.lost_after,
+                                               .on_lost = [this](const std::string& text) { abort(text); }});
+  }
+  const std::lock_guard lock(known().mutex);
+  id_ = known().next++;
+  known().by_id[id_] = this;
+}
+
+Communicator::~Communicator() {
+  {
+    const std::lock_guard lock(known().mutex);
+    known().by_id.erase(id_);
+  }
+  if (watch_ == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_ && !gone_) watch_->fail("it failed with an error");
+  watch_->leave();
+  if (!gone_) abort("[comm] this rank has left");
+}
+
+const Communicator& Communicator::of(uint64_t id) {
+  const std::lock_guard lock(known().mutex);
+  const auto found = known().by_id.find(id);
+  SINTER_CHECK(found != known().by_id.end(),
+               "[comm] the communicator of this job is gone; it must outlive it");
+  return *found->second;
+}
+
+std::string Communicator::describe(int rank) const {
+  return watch_ != nullptr ? comm::describe(watch_->members(), rank) : fmt::format("rank {}", rank);
+}
+
+comm::CollectiveBackend& Communicator::backend_for(Device device) const {
+  if (device.is_cpu()) return *cpu_;
+  SINTER_CHECK(gpu_ != nullptr && device == options_.device,
+               "[comm] this rank has joined with {}, but the tensor is on {}", options_.device, device);
+  return *gpu_;
+}
+
+template <class Operation>
+void Communicator::run(const char* name, const Operation& operation) const {
+  watch_->begin(name);
+  check();
+  try {
+    operation();
+  } catch (const CommunicationError& error) {
+    const std::string behind = watch_->laggard();
+    // Whoever is lost is known a little later than that something is.
+    if (const auto lost = watch_->wait_for_failure(options_.lost_after + 3.0))
+      throw CommunicationError(*lost + "; here in " + watch_->present_operation());
+    throw_error<CommunicationError>("[comm] {} of rank {} has failed: {}{}", watch_->present_operation(),
+                                    rank(), error.what(),
+                                    behind.empty() ? "" : "; furthest behind is " + behind);
+  }
+}
+
+void Communicator::check() const {
+  if (watch_ == nullptr) return;
+  if (const auto lost = watch_->failure())
+    throw CommunicationError(*lost + "; here in " + watch_->present_operation());
+  const std::lock_guard lock(mutex_);
+  if (!aborted_.empty()) throw CommunicationError(aborted_);
+}
+
+void Communicator::all_reduce_(const Tensor& x) const {
+  check_dtype(x, "all_reduce");
+  if (watch_ == nullptr || x.numel() == 0) return;
+  run("all_reduce", [&] {
+    backend_for(x.device()).all_reduce(x.raw_data(), x.numel(), x.dtype(), current_stream(x.device()));
+  });
+  x.storage()->bump_version();
+}
+
+Tensor Communicator::reduce_scatter(const Tensor& x) const {
+  check_dtype(x, "reduce_scatter");
+  SINTER_CHECK(x.rank() > 0 && x.shape()[0] % size() == 0,
+               "[comm] reduce_scatter: expected a first axis that {} ranks divide but got {}", size(),
+               x.shape());
+  Tensor part = Tensor::empty(x.shape().with(0, x.shape()[0] / size()), x.dtype(), x.device());
+  const Stream stream = current_stream(x.device());
+  if (watch_ == nullptr) {
+    copy_bytes(part.raw_data(), x.device(), x.raw_data(), x.device(), x.spec().bytes());
+  } else if (part.numel() > 0) {
+    run("reduce_scatter", [&] {
+      backend_for(x.device()).reduce_scatter(x.raw_data(), part.raw_data(), part.numel(), x.dtype(), stream);
+    });
+  }
+  return part;
+}
+
+Tensor Communicator::all_gather(const Tensor& x) const {
+  SINTER_CHECK(x.defined() && x.rank() > 0, "[comm] all_gather: expected a tensor with a first axis");
+  Tensor all = Tensor::empty(x.shape().with(0, x.shape()[0] * size()), x.dtype(), x.device());
+  if (watch_ == nullptr) {
+    copy_bytes(all.raw_data(), x.device(), x.raw_data(), x.device(), x.spec().bytes());
+  } else if (x.numel() > 0) {
+    run("all_gather", [&] {
+      backend_for(x.device())
+          .all_gather(x.raw_data(), all.raw_data(), x.spec().bytes(), current_stream(x.device()));
+    });
+  }
+  return all;
+}
+
+void Communicator::broadcast_(const Tensor& x, int root) const {
+  SINTER_CHECK(x.defined(), "[comm] broadcast: the tensor is undefined");
+  SINTER_CHECK(root >= 0 && root < size(), "[comm] broadcast: expected a root from 0 to {} but got {}",
+               size() - 1, root);
+  if (watch_ == nullptr || x.numel() == 0) return;
+  run("broadcast", [&] {
+    backend_for(x.device()).broadcast(x.raw_data(), x.spec().bytes(), root, current_stream(x.device()));
+  });
+  x.storage()->bump_version();
+}
+
+void Communicator::barrier() const {
+  if (watch_ == nullptr) return;
+  run("barrier", [&] { cpu_->barrier(); });
+}
+
+void Communicator::check_equal(const std::string& text, const char* what) const {
+  if (watch_ == nullptr) return;
+  const auto hash = static_cast<int64_t>(std::hash<std::string>()(text));
+  const std::vector<int64_t> all = all_gather(Tensor::from_values<int64_t>({hash}, {1})).to_vector<int64_t>();
+  for (int other = 0; other < size(); ++other) {
+    if (all[static_cast<size_t>(other)] == all[0]) continue;
+    throw_error<CommunicationError>("[comm] {} of {} differ from those of {}", what, describe(other),
+                                    describe(0));
+  }
+}
+
+void Communicator::begin_all_reduce(const Bucket& bucket, const Stream& stream) const {
+  if (watch_ == nullptr) {
+    for (const Part& part : bucket.parts) {
+      copy_bytes(
+          static_cast<std::byte*>(bucket.sums) + static_cast<size_t>(part.place) * size_of(bucket.dtype),
+          stream.device, part.from, stream.device, static_cast<size_t>(part.count) * size_of(bucket.dtype));
+    }
+    return;
+  }
+  run("all_reduce of gradients", [&] { backend_for(stream.device).begin_all_reduce(bucket, stream); });
+}
+
+void Communicator::end_all_reduce(const void* sums, const Stream& stream) const {
+  if (watch_ == nullptr) return;
+  check();
+  backend_for(stream.device).end_all_reduce(sums, stream);
+}
+
+void Communicator::fail(const std::string& reason) {
+  if (watch_ == nullptr) return;
+  gone_ = true;
+  watch_->fail("it failed: " + reason);
+  abort("[comm] this rank has failed");
+}
+
+void Communicator::abort(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.empty()) return;
+    aborted_ = text;
+  }
+  if (cpu_ != nullptr) cpu_->abort(text);
+  if (gpu_ != nullptr) gpu_->abort(text);
+}
+
+void Communicator::leave() {
+  if (watch_ == nullptr || gone_) return;
+  barrier();
+  gone_ = true;
+  watch_->leave();
+}
+
+}  // namespace sinter

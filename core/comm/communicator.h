@@ -1,0 +1,125 @@
+// Communicator: the processes of a job, and operations in which all of them take part.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sinter/core/comm/communication_error.h>
+#include <sinter/core/comm/process_environment.h>
+#include <sinter/core/runtime/backend.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter {
+
+struct CommunicatorOptions {
+  /// The GPU that this rank computes on, whose tensors then go through NCCL; a CPU: none.
+  Device device = {};
+  double join_timeout = 120.0;  ///< seconds in which all ranks must have come
+  double timeout = 600.0;       ///< seconds that one operation may wait for other ranks
+  double lost_after = 10.0;     ///< seconds of silence after which a rank counts as lost
+};
+
+namespace comm {
+class CollectiveBackend;
+class RankWatch;
+}  // namespace comm
+
+/// The processes of a job. All of them call the same operations, on tensors of the same specs, in the same
+/// order. Operations on CPU tensors (Gloo) return when they are done; those on a GPU (NCCL) are queued on its
+/// current stream as ops are.
+///
+///   const auto ranks = Communicator::join();  // as torchrun, mpirun or srun say; alone without them
+///   ranks->all_reduce_(x);
+///
+/// A rank that is killed, stopped or fails is named on all others: within `lost_after` and two seconds more
+/// the log has its rank, host and process, an operation that waits for it ends, and every later one throws
+/// CommunicationError with the same words. Whatever a tensor held then is undefined.
+///
+/// One thread at a time; abort() may be called from any.
+class Communicator {
+ public:
+  /// Meets the other ranks. Throws InvalidArgument for an environment that contradicts itself,
+  /// CommunicationError where they do not come, and Unsupported if this build has no Gloo, or no NCCL for a
+  /// GPU, and there are several.
+  static std::shared_ptr<Communicator> join(const CommunicatorOptions& options = {});
+  static std::shared_ptr<Communicator> join(const ProcessEnvironment& environment,
+                                            const CommunicatorOptions& options = {});
+  /// Leaves in order; while an exception is on its way, as one that failed.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return environment_.rank; }
+  int size() const { return environment_.size; }
+  const ProcessEnvironment& environment() const { return environment_; }
+  /// "rank 2 (node03, process 4711)".
+  std::string describe(int rank) const;
+
+  /// The sum over all ranks takes the place of `x` on each; the same bits on all, and from run to run. Any
+  /// float dtype, int32 or int64; 16-bit sums are rounded to their dtype at every addition.
+  void all_reduce_(const Tensor& x) const;
+  /// The sum of all ranks' x (size * n, ...), of which rank r gets the r-th part (n, ...).
+  Tensor reduce_scatter(const Tensor& x) const;
+  /// The x (n, ...) of all ranks, one behind the other: (size * n, ...). Any dtype.
+  Tensor all_gather(const Tensor& x) const;
+  /// That of rank `root` takes the place of x. Any dtype.
+  void broadcast_(const Tensor& x, int root = 0) const;
+  /// Returns when all ranks have called it.
+  void barrier() const;
+  /// Throws CommunicationError, naming the first rank that differs, unless all ranks gave the same text.
+  void check_equal(const std::string& text, const char* what) const;
+
+  /// Throws CommunicationError if a rank is lost.
+  void check() const;
+  /// Tells the others that this rank cannot go on, and why.
+  void fail(const std::string& reason);
+  /// Ends operations that wait, here; every later one throws with this text.
+  void abort(const std::string& text);
+  /// Waits for all ranks and goes. Only the destructor may follow.
+  void leave();
+
+  /// For ops: a number that stands for this communicator in attributes, and back. Throws InvalidArgument if
+  /// it is gone.
+  uint64_t id() const { return id_; }
+  static const Communicator& of(uint64_t id);
+
+  /// For kernels: parts of one sum, `from` each to its place in `sums`, which has `count` elements.
+  struct Part {
+    const void* from = nullptr;
+    int64_t place = 0;
+    int64_t count = 0;
+  };
+  struct Bucket {
+    std::span<const Part> parts;
+    void* sums = nullptr;
+    int64_t count = 0;
+    DType dtype = DType::kFloat32;
+  };
+  /// Sums beside what `stream` does, until end_all_reduce() with the same `sums` lets the stream wait for it.
+  /// On a CPU it is done at once.
+  void begin_all_reduce(const Bucket& bucket, const Stream& stream) const;
+  void end_all_reduce(const void* sums, const Stream& stream) const;
+
+ private:
+  explicit Communicator(const ProcessEnvironment& environment, const CommunicatorOptions& options);
+  comm::CollectiveBackend& backend_for(Device device) const;
+  template <class Operation>
+  void run(const char* name, const Operation& operation) const;
+
+  ProcessEnvironment environment_;
+  CommunicatorOptions options_;
+  uint64_t id_ = 0;
+  int exceptions_ = 0;  // on their way when this was made
+  bool gone_ = false;
+  std::unique_ptr<comm::RankWatch> watch_;  // null: alone
+  std::unique_ptr<comm::CollectiveBackend> cpu_, gpu_;
+  mutable std::mutex mutex_;
+  mutable std::string aborted_;
+};
+
+}  // namespace sinter

@@ -1,0 +1,248 @@
+// Collectives on one GPU of each rank, through NCCL.
+//
+// The communicator is made non-blocking: calls of NCCL return at once and are polled, so that a rank that is
+// lost can never hold this thread. Whoever waits on the device is freed by ncclCommAbort, which the watch
+// over the ranks calls. Sums of buckets run on a stream of their own, between two events; under a capture of
+// the step's stream the same events make them a branch of the graph.
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <sinter/core/comm/collective_backend.h>
+#include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/unique_handle.h>
+
+namespace sinter::comm {
+namespace {
+
+using cuda::UniqueHandle;
+using NcclEvent = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+
+constexpr std::chrono::microseconds kPoll{50};
+constexpr double kFarewell = 5.0;  // seconds to finish in
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return ncclFloat32;
+    case DType::kFloat64:
+      return ncclFloat64;
+    case DType::kFloat16:
+      return ncclFloat16;
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kInt32:
+      return ncclInt32;
+    case DType::kInt64:
+      return ncclInt64;
+    default:
+      throw_error<InvalidArgument>("[comm] there are no sums of {}", dtype);
+  }
+}
+
+cudaStream_t native(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native);
+}
+
+class NcclBackend final : public CollectiveBackend {
+ public:
+  NcclBackend(Meeting& meeting, const CommunicatorOptions& options)
+      : device_(options.device), timeout_(options.timeout), size_(static_cast<int>(meeting.members.size())) {
+    // Multicast objects of NVLink are shared with everybody on the machine: only who asks for them gets them.
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    backend_of(device_).make_current(device_.index);
+    ncclUniqueId id{};
+    std::string part;
+    if (meeting.rank == 0) {
+      check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+      part.assign(id.internal, sizeof id.internal);
+    }
+    part = exchange(meeting, part, "NCCL's id", options.join_timeout).front();
+    if (part.size() != sizeof id.internal) throw CommunicationError("rank 0 gave no id for NCCL");
+    std::memcpy(id.internal, part.data(), sizeof id.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check(ncclCommInitRankConfig(&comm_, size_, id, meeting.rank, &config), "ncclCommInitRankConfig");
+    finish("ncclCommInitRankConfig", options.join_timeout);
+    stream_ = backend_of(device_).create_stream(device_.index);
+    watcher_ = std::thread([this] { watch(); });
+  }
+
+  ~NcclBackend() override {
+    ended_ = true;
+    if (watcher_.joinable()) watcher_.join();
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr || cuda::device_lost(device_.index)) return;
+    try {
+      ncclCommFinalize(comm_);
+      wait(kFarewell);
+      ncclCommDestroy(comm_);
+    } catch (const std::exception&) {
+      ncclCommAbort(comm_);
+    }
+  }
+
+  void all_reduce(void* data, int64_t count, DType dtype, const Stream& stream) override {
+    call("ncclAllReduce", [&] {
+      return ncclAllReduce(data, data, static_cast<size_t>(count), nccl_type(dtype), ncclSum, comm_,
+                           native(stream));
+    });
+  }
+  void reduce_scatter(const void* from, void* to, int64_t count, DType dtype, const Stream& stream) override {
+    call("ncclReduceScatter", [&] {
+      return ncclReduceScatter(from, to, static_cast<size_t>(count), nccl_type(dtype), ncclSum, comm_,
+                               native(stream));
+    });
+  }
+  void all_gather(const void* from, void* to, size_t bytes, const Stream& stream) override {
+    call("ncclAllGather", [&] { return ncclAllGather(from, to, bytes, ncclUint8, comm_, native(stream)); });
+  }
+  void broadcast(void* data, size_t bytes, int root, const Stream& stream) override {
+    call("ncclBroadcast",
+         [&] { return ncclBroadcast(data, data, bytes, ncclUint8, root, comm_, native(stream)); });
+  }
+  void barrier() override {}  // that of the CPUs serves
+
+  // Each gradient is summed from where it lies to its place; NCCL makes one launch of the group.
+  void begin_all_reduce(const Communicator::Bucket& bucket, const Stream& stream) override {
+    Events& events = events_[bucket.sums];
+    make(events.begun);
+    make(events.ended);
+    SINTER_CUDA_CHECK_ON(device_.index, cudaEventRecord(events.begun.get(), native(stream)));
+    SINTER_CUDA_CHECK_ON(device_.index, cudaStreamWaitEvent(native(stream_), events.begun.get(), 0));
+    const size_t size = size_of(bucket.dtype);
+    const ncclDataType_t type = nccl_type(bucket.dtype);
+    call("ncclAllReduce", [&] {
+      ncclResult_t result = ncclGroupStart();
+      for (const Communicator::Part& part : bucket.parts) {
+        if (part.count == 0 || (result != ncclSuccess && result != ncclInProgress)) continue;
+        result = ncclAllReduce(part.from,
+                               static_cast<std::byte*>(bucket.sums) + static_cast<size_t>(part.place) * size,
+                               static_cast<size_t>(part.count), type, ncclSum, comm_, native(stream_));
+      }
+      const ncclResult_t ended = ncclGroupEnd();
+      return result == ncclSuccess || result == ncclInProgress ? ended : result;
+    });
+    SINTER_CUDA_CHECK_ON(device_.index, cudaEventRecord(events.ended.get(), native(stream_)));
+  }
+
+  void end_all_reduce(const void* sums, const Stream& stream) override {
+    const auto found = events_.find(sums);
+    SINTER_ASSERT(found != events_.end(), "[comm] a sum ends that was not begun");
+    SINTER_CUDA_CHECK_ON(device_.index, cudaStreamWaitEvent(native(stream), found->second.ended.get(), 0));
+  }
+
+  void abort(const std::string& text) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return;
+    aborted_ = text;
+    ncclCommAbort(comm_);
+    comm_ = nullptr;
+  }
+
+ private:
+  struct Events {
+    NcclEvent begun, ended;
+  };
+
+  void make(NcclEvent& event) const {
+    if (event) return;
+    cudaEvent_t made = nullptr;
+    SINTER_CUDA_CHECK_ON(device_.index, cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    event = NcclEvent(made);
+  }
+
+  void check(ncclResult_t result, const char* name) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const char* const detail = comm_ != nullptr ? ncclGetLastError(comm_) : "";
+    throw_error<CommunicationError>("{}: {}{}{}", name, ncclGetErrorString(result),
+                                    *detail != '\0' ? ", " : "", detail);
+  }
+
+  template <class F>
+  void call(const char* name, const F& f) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) throw CommunicationError(aborted_);
+      check(f(), name);
+    }
+    finish(name, timeout_);
+  }
+
+  /// Waits until NCCL has taken the calls before; not for the device.
+  void finish(const char* name, double timeout) {
+    const auto start = std::chrono::steady_clock::now();
+    while (true) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (comm_ == nullptr) throw CommunicationError(aborted_);
+        ncclResult_t state = ncclSuccess;
+        check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+        check(state, name);
+        if (state == ncclSuccess) return;
+      }
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (waited.count() > timeout)
+        throw_error<CommunicationError>("{}: no answer within {} s", name, timeout);
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  /// The same with the mutex held, before the end.
+  void wait(double timeout) {
+    const auto start = std::chrono::steady_clock::now();
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+      check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (waited.count() > timeout) throw CommunicationError("ncclCommFinalize: no answer");
+      if (state == ncclInProgress) std::this_thread::sleep_for(kPoll);
+    }
+    check(state, "ncclCommFinalize");
+  }
+
+  /// Errors that come while the device works, as of a broken network: whoever waits for it must be freed.
+  void watch() {
+    while (!ended_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::string failure;
+      {
+        const std::lock_guard lock(mutex_);
+        ncclResult_t state = ncclSuccess;
+        if (comm_ == nullptr) return;
+        if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess || state == ncclSuccess ||
+            state == ncclInProgress)
+          continue;
+        failure = fmt::format("NCCL has failed: {}, {}", ncclGetErrorString(state), ncclGetLastError(comm_));
+      }
+      abort(failure);
+    }
+  }
+
+  const Device device_;
+  const double timeout_;
+  const int size_;
+  Stream stream_;
+  std::map<const void*, Events> events_;  // by the sums that they are of
+  std::mutex mutex_;                      // guards what follows
+  ncclComm_t comm_ = nullptr;             // null: aborted
+  std::string aborted_;
+  std::atomic<bool> ended_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace
+
+std::unique_ptr<CollectiveBackend> make_nccl_backend(Meeting& meeting, const CommunicatorOptions& options) {
+  return std::make_unique<NcclBackend>(meeting, options);
+}
+
+}  // namespace sinter::comm

@@ -1,0 +1,31 @@
+// A run of several processes on this machine: a trainer starts itself so many times, and watches over them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <sinter/core/comm/communicator.h>
+
+namespace sinter::examples {
+
+/// How many processes were asked for by --processes or --gpus, and what stands in the way.
+struct ProcessCount {
+  const char* option = "--processes";
+  int count = 1;
+};
+
+/// Starts this program `count` times with the same command line, as ranks that meet on this machine, and
+/// waits for all. Signals that ask it to stop go on to them. If one fails, the others, which learn of it,
+/// have 20 s to end. None is left behind, not even if this process is killed. Gives the exit code of
+/// whichever failed first, 128 + signal where a signal ended it; 0 if none did.
+int run_processes(char** argv, int count);
+
+/// Whether run_processes() is to be called: so many are asked for, and nobody has started them yet. Throws
+/// Error where a launcher has started another number.
+bool must_start(const ProcessCount& asked, const ProcessEnvironment& environment);
+
+/// The signal that stops the run on all ranks: if any of them was asked to stop, the strongest request; 0: go
+/// on. All ranks call it at the same place.
+int agree_on_stop(const Communicator& ranks);
+
+}  // namespace sinter::examples

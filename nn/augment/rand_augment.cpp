@@ -1,0 +1,98 @@
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/augment/rand_augment.h>
+#include <sinter/nn/augment/rand_augment_steps.h>
+
+namespace sinter::nn {
+namespace {
+
+// The ends of the ranges.
+constexpr double kShear = 0.3;
+constexpr double kTranslation = 150.0 / 331.0;  // of the image's side
+constexpr double kDegrees = 30.0;
+constexpr double kFactor = 0.9;
+constexpr double kBits = 4.0;  // that posterise takes away
+
+/// Counterclockwise around the centre.
+PixelStep rotation(double degrees, int64_t height, int64_t width) {
+  const double angle = degrees * std::numbers::pi / 180, c = std::cos(angle), s = std::sin(angle);
+  const double x = static_cast<double>(width) / 2, y = static_cast<double>(height) / 2;
+  return affine_step({c, -s, x - c * x + s * y, s, c, y - s * x - c * y});
+}
+
+}  // namespace
+
+bool is_signed(RandAugmentStep step) {
+  return step >= RandAugmentStep::kShearX && step <= RandAugmentStep::kSharpness;
+}
+
+PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
+                            int64_t width) {
+  using enum RandAugmentStep;
+  using ops::ImageStep;
+  const double shear = sign * kShear * strength, factor = 1 + sign * kFactor * strength;
+  const auto shift = [&](int64_t side) {
+    return sign * std::floor(kTranslation * strength * static_cast<double>(side));
+  };
+  switch (step) {
+    case kIdentity:
+      return {};
+    case kShearX:
+      return affine_step({1, shear, 0, 0, 1, 0});
+    case kShearY:
+      return affine_step({1, 0, 0, shear, 1, 0});
+    case kTranslateX:
+      return affine_step({1, 0, -shift(width), 0, 1, 0});
+    case kTranslateY:
+      return affine_step({1, 0, 0, 0, 1, -shift(height)});
+    case kRotate:
+      return rotation(sign * kDegrees * strength, height, width);
+    case kBrightness:
+      return fixed_step(ImageStep::kBrightness, factor);
+    case kColor:
+      return fixed_step(ImageStep::kSaturation, factor);
+    case kContrast:
+      return fixed_step(ImageStep::kContrast, factor);
+    case kSharpness:
+      return fixed_step(ImageStep::kSharpness, factor);
+    case kPosterize:
+      return {ImageStep::kPosterize, {8 - static_cast<int32_t>(std::nearbyint(kBits * strength))}};
+    case kSolarize:
+      return {ImageStep::kSolarize, {static_cast<int32_t>(std::ceil(255 * (1 - strength)))}};
+    case kAutoContrast:
+      return {ImageStep::kAutocontrast, {}};
+    case kEqualize:
+      return {ImageStep::kEqualize, {}};
+  }
+  throw_error<InternalError>("[rand_augment] no such step");
+}
+
+RandAugment::RandAugment(const RandAugmentOptions& options) : options_(options) {
+  SINTER_CHECK(options.steps >= 1 && options.steps <= 16, "[rand_augment] expected 1 to 16 steps but got {}",
+               options.steps);
+  SINTER_CHECK(options.bins >= 2 && options.bins <= 1000, "[rand_augment] expected 2 to 1000 bins but got {}",
+               options.bins);
+  SINTER_CHECK(options.magnitude >= 0 && options.magnitude < options.bins,
+               "[rand_augment] expected a magnitude from 0 to {} but got {}", options.bins - 1,
+               options.magnitude);
+}
+
+Tensor RandAugment::apply(const Tensor& images, Layout, const data::BatchDraws& draws) const {
+  check_pixels(images, draws.size(), "rand_augment");
+  const double strength = static_cast<double>(options_.magnitude) / static_cast<double>(options_.bins - 1);
+  std::vector<std::vector<PixelStep>> steps(static_cast<size_t>(options_.steps));
+  for (int64_t n = 0; n < draws.size(); ++n) {
+    data::SampleRandom random = draws.of(n);
+    for (std::vector<PixelStep>& of_images : steps) {
+      const auto step = static_cast<RandAugmentStep>(random.below(kRandAugmentSteps));
+      const double sign = is_signed(step) && random.uniform() < 0.5F ? -1.0 : 1.0;
+      of_images.push_back(rand_augment_step(step, strength, sign, images.shape()[1], images.shape()[2]));
+    }
+  }
+  return apply_steps(images, steps);
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,36 @@
+// The 14 steps of RandAugment, one by one.
+#pragma once
+
+#include <cstdint>
+
+#include <sinter/nn/augment/pixel_steps.h>
+
+namespace sinter::nn {
+
+enum class RandAugmentStep {
+  kIdentity,
+  kShearX,
+  kShearY,
+  kTranslateX,
+  kTranslateY,
+  kRotate,
+  kBrightness,
+  kColor,
+  kContrast,
+  kSharpness,
+  kPosterize,
+  kSolarize,
+  kAutoContrast,
+  kEqualize,
+};
+inline constexpr uint64_t kRandAugmentSteps = 14;
+
+/// Whether a step has a sign: left or right, darker or brighter.
+bool is_signed(RandAugmentStep step);
+
+/// `strength` in [0, 1]: how far along its range; `sign`: 1 or -1, for those that have one. `height`,
+/// `width`: of the images.
+PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
+                            int64_t width);
+
+}  // namespace sinter::nn

@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <sys/stat.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/base/file_system.h>
+#include <sinter/core/base/log.h>
+#include <sinter/core/runtime/plan_cache.h>
+#include <sinter/nn/data/formats/file_bytes.h>
+#include <sinter/nn/data/formats/folder_cache.h>
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file: this text, the number of classes; per class its name, stamp, number of images and their names;
+// CRC-32 of all before it. Numbers are little-endian; a name is its length in 16 bits and its bytes.
+constexpr std::string_view kMagic = "sinter image folder 1\n";
+constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+constexpr uint64_t kChecksumBytes = 4;
+
+class Writer {
+ public:
+  void text(std::string_view value) { bytes.insert(bytes.end(), value.begin(), value.end()); }
+  void number(uint64_t value, int width) {
+    for (int i = 0; i < width; ++i) bytes.push_back(static_cast<uint8_t>(value >> (8 * i)));
+  }
+  void name(std::string_view value) {
+    number(value.size(), 2);
+    text(value);
+  }
+  std::vector<uint8_t> bytes;
+};
+
+class Reader {
+ public:
+  Reader(std::span<const uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
+
+  [[noreturn]] void fail(const char* what) const {
+    throw_error<IoError>("[folder_cache] {}: byte {}: {}", name_, at_, what);
+  }
+  std::span<const uint8_t> take(uint64_t count) {
+    if (bytes_.size() - at_ < count) fail("the file is cut short");
+    const std::span<const uint8_t> piece = bytes_.subspan(at_, count);
+    at_ += count;
+    return piece;
+  }
+  uint64_t number(int width) {
+    uint64_t value = 0;
+    const std::span<const uint8_t> piece = take(static_cast<uint64_t>(width));
+    for (int i = width; i-- > 0;) value = value << 8 | piece[static_cast<size_t>(i)];
+    return value;
+  }
+  /// A count of things of at least `least` bytes each.
+  uint64_t count(uint64_t least) {
+    const uint64_t value = number(8);
+    if (value > (bytes_.size() - at_) / least) fail("a number is larger than the file allows");
+    return value;
+  }
+  /// A name of an entry, behind `before` in the order of bytes: no path, and none that a listing passes over.
+  std::string name(const std::string& before) {
+    const std::span<const uint8_t> piece = take(number(2));
+    std::string value(piece.begin(), piece.end());
+    if (value.empty() || value.front() == '.' || value.find('/') != std::string::npos ||
+        value.find('\0') != std::string::npos || value <= before)
+      fail("a name is none, or out of order");
+    return value;
+  }
+  bool at_end() const { return at_ == bytes_.size(); }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  const std::string& name_;
+  size_t at_ = 0;
+};
+
+uint32_t checksum(std::span<const uint8_t> bytes) {
+  return extend_crc32(0, std::as_bytes(bytes));
+}
+
+int64_t nanoseconds(const timespec& time) {
+  return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+/// FNV-1a: the same text has the same number in every process.
+uint64_t number_of(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+std::optional<FolderStamp> FolderStamp::of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  return FolderStamp{{static_cast<int64_t>(info.st_dev), static_cast<int64_t>(info.st_ino),
+                      nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)}};
+}
+
+bool FolderStamp::is_settled(int64_t now) const {
+  constexpr int64_t kSettled = 2'000'000'000;
+  return values[2] <= now - kSettled && values[3] <= now - kSettled;
+}
+
+std::vector<uint8_t> format_folder_cache(const ListedClasses& classes) {
+  Writer writer;
+  writer.text(kMagic);
+  writer.number(classes.size(), 8);
+  for (const auto& [name, listed] : classes) {
+    writer.name(name);
+    for (const int64_t value : listed.stamp.values) writer.number(static_cast<uint64_t>(value), 8);
+    writer.number(listed.images.size(), 8);
+    for (const std::string& image : listed.images) writer.name(image);
+  }
+  writer.number(checksum(writer.bytes), kChecksumBytes);
+  return std::move(writer.bytes);
+}
+
+ListedClasses parse_folder_cache(std::span<const uint8_t> bytes, const std::string& name) {
+  constexpr uint64_t kLeastClass = 2 + 1 + 32 + 8, kLeastName = 2 + 1;
+  Reader whole(bytes, name);
+  if (bytes.size() < kMagic.size() + 8 + kChecksumBytes) whole.fail("the file is cut short");
+  const std::span<const uint8_t> body = bytes.first(bytes.size() - kChecksumBytes);
+  Reader end(bytes.last(kChecksumBytes), name);
+  if (end.number(kChecksumBytes) != checksum(body)) whole.fail("the checksum is wrong");
+  Reader reader(body, name);
+  const std::span<const uint8_t> magic = reader.take(kMagic.size());
+  if (!std::equal(magic.begin(), magic.end(), kMagic.begin()))
+    whole.fail("this is no list of an image folder");
+  ListedClasses classes;
+  std::string before;
+  for (uint64_t left = reader.count(kLeastClass); left > 0; --left) {
+    before = reader.name(before);
+    ListedClass& listed = classes[before];
+    for (int64_t& value : listed.stamp.values) value = static_cast<int64_t>(reader.number(8));
+    const uint64_t images = reader.count(kLeastName);
+    listed.images.reserve(images);
+    std::string image;
+    for (uint64_t i = 0; i < images; ++i) {
+      image = reader.name(image);
+      listed.images.push_back(image);
+    }
+  }
+  if (!reader.at_end()) reader.fail("expected the end");
+  return classes;
+}
+
+FolderCache::FolderCache(const fs::path& root) {
+  const std::optional<fs::path> folder = cache_folder();
+  if (!folder) return;  // caches are turned off
+  std::error_code error;
+  const fs::path absolute = fs::canonical(root, error);
+  if (error) return;
+  places_.push_back(absolute / ".sinter-index");
+  places_.push_back(*folder / fmt::format("images-{:016x}", number_of(absolute.string())));
+}
+
+ListedClasses FolderCache::load() const {
+  for (const fs::path& place : places_) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(place, ignored)) continue;
+    try {
+      return parse_folder_cache(read_file(place, kMostBytes), place.string());
+    } catch (const Error& error) {
+      log::warning("{}; the folder is listed again", error.what());
+    }
+  }
+  return {};
+}
+
+void FolderCache::store(const ListedClasses& classes) const {
+  const std::vector<uint8_t> bytes = format_folder_cache(classes);
+  for (const fs::path& place : places_) {
+    std::error_code ignored;
+    if (fs::is_symlink(place, ignored)) continue;  // a folder of data must not say where else to write
+    try {
+      if (&place != &places_.front()) fs::create_directories(place.parent_path(), ignored);
+      AtomicOutputFile file(place);
+      file.write(std::as_bytes(std::span(bytes)));
+      file.commit();
+      return;
+    } catch (const Error& error) {
+      log::debug("the list of an image folder is not kept: {}", error.what());
+    }
+  }
+}
+
+}  // namespace sinter::nn::data

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/base/file_system.h>
+#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/shards/shard_dataset.h>
+#include <sinter/nn/data/shards/shard_index.h>
+
+namespace sinter::nn::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Shard {
+  fs::path path;
+  uint64_t size = 0;
+};
+
+class ShardDataset final : public Dataset {
+ public:
+  ShardDataset(const std::vector<fs::path>& paths, const ShardDatasetOptions& options)
+      : decode_(options.decode), class_names_(options.class_names) {
+    SINTER_CHECK(decode_.channels == 1 || decode_.channels == 3,
+                 "[shards] expected 1 or 3 channels but got {}", decode_.channels);
+    SINTER_CHECK(!paths.empty(), "[shards] expected shards but got none");
+    for (const fs::path& path : paths) shards_.push_back({path, 0});
+    read_indices();
+    if (samples_.empty())
+      throw_error<IoError>("[shards] {}: expected samples but there are none", paths.front().string());
+    if (class_names_.empty()) class_names_ = find_class_names(paths.front().parent_path() / "classes.txt");
+    check_labels();
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::vector<int64_t> labels() const override {
+    std::vector<int64_t> labels;
+    labels.reserve(samples_.size());
+    for (const Entry& entry : samples_) labels.push_back(entry.sample.label);
+    return labels;
+  }
+
+  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+    const auto& [stored, shard_number] = samples_[checked_index(index)];
+    const Shard& shard = shards_[shard_number];
+    thread_local std::vector<uint8_t> bytes;  // one buffer a reader
+    bytes.resize(kTarBlock + stored.size);
+    InputFile file(shard.path);
+    if (file.size() != shard.size) {
+      throw_error<IoError>("[shards] {}: expected {} bytes, as when it was opened, but it has {} now",
+                           shard.path.string(), shard.size, file.size());
+    }
+    file.read(stored.header, std::as_writable_bytes(std::span(bytes)));
+    const auto member = tar_header_name(std::span<const uint8_t, kTarBlock>(bytes.data(), kTarBlock));
+    if (!member) {
+      throw_error<IoError>("[shards] {}: expected a member at byte {}, as when it was opened",
+                           shard.path.string(), stored.header);
+    }
+    const std::string name =
+        fmt::format("{}, member \"{}\" at byte {}", shard.path.string(), *member, stored.header);
+    decode_image(std::span(bytes).subspan(kTarBlock), name, decode_, reduction, sample.image);
+    sample.label = stored.label;
+  }
+
+ private:
+  struct Entry {
+    ShardSample sample;
+    uint32_t shard = 0;
+  };
+
+  void read_indices() {
+    std::vector<std::vector<ShardSample>> indices(shards_.size());
+    parallel_for(static_cast<int64_t>(shards_.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Shard& shard = shards_[static_cast<size_t>(i)];
+        InputFile file(shard.path);
+        shard.size = file.size();
+        const TarReadAt read_at = [&](uint64_t offset, std::span<uint8_t> bytes) {
+          file.read(offset, std::as_writable_bytes(bytes));
+        };
+        indices[static_cast<size_t>(i)] = index_shard(shard.size, read_at, shard.path.string());
+      }
+    });
+    for (size_t i = 0; i < indices.size(); ++i) {
+      for (const ShardSample& sample : indices[i]) samples_.push_back({sample, static_cast<uint32_t>(i)});
+      indices[i] = {};
+    }
+  }
+
+  std::vector<std::string> find_class_names(const fs::path& path) const {
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) return read_lines(path);
+    // A few bytes must not ask for millions of names.
+    constexpr uint32_t kFewClasses = 1 << 16;
+    const auto largest =
+        std::max_element(samples_.begin(), samples_.end(),
+                         [](const Entry& a, const Entry& b) { return a.sample.label < b.sample.label; });
+    if (largest->sample.label >= std::max<uint64_t>(samples_.size(), kFewClasses)) {
+      throw_error<IoError>(
+          "[shards] {}: member at byte {}: a label of {} for {} samples in all; {} can name so many classes",
+          shards_[largest->shard].path.string(), largest->sample.header, largest->sample.label,
+          samples_.size(), path.string());
+    }
+    std::vector<std::string> numbers;
+    for (uint32_t i = 0; i <= largest->sample.label; ++i) numbers.push_back(std::to_string(i));
+    return numbers;
+  }
+
+  static std::vector<std::string> read_lines(const fs::path& path) {
+    constexpr uint64_t kMostBytes = uint64_t{1} << 28;
+    InputFile file(path);
+    if (file.size() > kMostBytes)
+      throw_error<IoError>("[shards] {}: expected at most {} bytes", path.string(), kMostBytes);
+    std::string text(file.size(), '\0');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    std::vector<std::string> lines;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      std::string line = text.substr(at, end - at);
+      if (line.ends_with('\r')) line.pop_back();
+      lines.push_back(std::move(line));
+      at = end + 1;
+    }
+    if (lines.empty()) throw_error<IoError>("[shards] {}: expected the names of the classes", path.string());
+    return lines;
+  }
+
+  void check_labels() const {
+    for (const auto& [sample, shard] : samples_) {
+      if (sample.label < class_names_.size()) continue;
+      throw_error<IoError>("[shards] {}: member at byte {}: expected a class from 0 to {} but got {}",
+                           shards_[shard].path.string(), sample.header, class_names_.size() - 1,
+                           sample.label);
+    }
+  }
+
+  std::vector<Shard> shards_;
+  std::vector<Entry> samples_;
+  DecodeOptions decode_;
+  std::vector<std::string> class_names_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_shards(const std::vector<fs::path>& shards,
+                                           const ShardDatasetOptions& options) {
+  return std::make_shared<ShardDataset>(shards, options);
+}
+
+std::shared_ptr<const Dataset> open_shards(const std::string& pattern, const ShardDatasetOptions& options) {
+  return open_shards(expand_shards(pattern), options);
+}
+
+}  // namespace sinter::nn::data

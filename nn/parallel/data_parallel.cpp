@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <cstring>
+
+#include <sinter/core/op/node.h>
+#include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
+#include <sinter/ops/unary/unary.h>
+
+namespace sinter::nn {
+namespace {
+
+constexpr size_t kBucketBytes = 16u << 20;
+
+/// A number of a tensor's bits (FNV-1a), equal for equal bits.
+int64_t checksum(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::cpu());
+  const auto* const bytes = static_cast<const unsigned char*>(host.raw_data());
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (size_t i = 0; i < host.spec().bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001B3u;
+  return static_cast<int64_t>(hash);
+}
+
+void reduce(const std::vector<Tensor>& leaves, const Communicator& ranks) {
+  std::vector<Tensor> gradients;
+  std::vector<int64_t> counts;
+  for (const Tensor& leaf : leaves) {
+    gradients.push_back(leaf.grad());
+    counts.push_back(leaf.numel());
+  }
+  const Tensor sums = ops::end_all_reduce(ops::begin_all_reduce(gradients, ranks), gradients, ranks);
+  const std::vector<int64_t> places = ops::bucket_places(counts);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const Shape shape = gradients[i].shape();
+    const Tensor part = ops::slice(sums, 0, places[i], places[i] + counts[i]);
+    leaves[i].set_grad(ops::reshape(part, std::vector<int64_t>(shape.begin(), shape.end())));
+  }
+}
+
+}  // namespace
+
+void begin_equal(const ModuleBase& model, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  std::vector<Variable> variables = model.parameters();
+  for (const Buffer& buffer : model.buffers()) variables.push_back(buffer);
+  std::string text;
+  for (const Variable& variable : variables)
+    text += fmt::format("{} {} {};", variable.name(), variable.master().dtype(), variable.master().shape());
+  ranks.check_equal(text, "names or shapes of the model's parameters");
+  const NoGrad no_grad;
+  for (const Variable& variable : variables) {
+    ranks.broadcast_(variable.master());
+    variable.refresh_working();
+  }
+}
+
+void check_equal(const ModuleBase& model, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  const std::vector<Parameter> parameters = model.parameters();
+  std::vector<int64_t> own;
+  for (const Parameter& parameter : parameters) own.push_back(checksum(parameter.master()));
+  const auto count = static_cast<int64_t>(own.size());
+  if (count == 0) return;
+  const auto all = ranks.all_gather(Tensor::from_values(own, {count})).to_vector<int64_t>();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const size_t which = i % own.size();
+    if (all[i] == all[which]) continue;
+    throw_error<CommunicationError>("[data_parallel] '{}' of {} differs from that of {}",
+                                    parameters[which].name(),
+                                    ranks.describe(static_cast<int>(i / own.size())), ranks.describe(0));
+  }
+}
+
+Tensor share_of_loss(const Tensor& loss, const Communicator& ranks) {
+  return ranks.size() == 1 ? loss : ops::affine(loss, 1.0 / ranks.size(), 0.0);
+}
+
+void reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  const NoGrad no_grad;
+  std::vector<Tensor> bucket;
+  size_t bytes = 0;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const Tensor& leaf = parameters[i].tensor();
+    if (!leaf.grad().defined()) continue;
+    const bool fits = !bucket.empty() && bytes + leaf.spec().bytes() <= kBucketBytes &&
+                      bucket.front().dtype() == leaf.dtype();
+    if (!bucket.empty() && !fits) {
+      reduce(bucket, ranks);
+      bucket.clear();
+      bytes = 0;
+    }
+    bytes += leaf.spec().bytes();
+    bucket.push_back(leaf);
+  }
+  if (!bucket.empty()) reduce(bucket, ranks);
+}
+
+}  // namespace sinter::nn

@@ -1,0 +1,41 @@
+// Data-parallel training: every rank has the model and a part of each batch, and gradients are summed.
+//
+//   const auto ranks = Communicator::join();
+//   nn::TrainJob job(model, nn::CrossEntropy{}, sgd, {.communicator = ranks.get()});
+//
+// is all for a job. A loop of one's own calls the functions below:
+//
+//   nn::begin_equal(model, *ranks);
+//   ...
+//   backward(nn::share_of_loss(loss, *ranks));
+//   nn::reduce_gradients(sgd.parameters(), *ranks);
+//   sgd.step(learning_rate);
+//
+// Norms of gradients, and a scaler's decision to skip a step, then see the sums over all ranks, and come out
+// alike on all.
+#pragma once
+
+#include <vector>
+
+#include <sinter/core/comm/communicator.h>
+#include <sinter/nn/module/module.h>
+
+namespace sinter::nn {
+
+/// Gives all ranks the parameters and buffers of rank 0. Throws CommunicationError, which names a rank, if
+/// theirs have other names or specs.
+void begin_equal(const ModuleBase& model, const Communicator& ranks);
+
+/// Throws CommunicationError, which names a rank and a parameter, unless all ranks' parameters are equal bit
+/// for bit. Buffers, such as running statistics of batch norms, are each rank's own.
+void check_equal(const ModuleBase& model, const Communicator& ranks);
+
+/// loss / number of ranks: the sum of the ranks' gradients is then that of the mean over all of their
+/// batches, which are equally large.
+Tensor share_of_loss(const Tensor& loss, const Communicator& ranks);
+
+/// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
+/// rank. Gradients are summed in buckets, from the last parameter to the first.
+void reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
+
+}  // namespace sinter::nn

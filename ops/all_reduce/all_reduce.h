@@ -1,0 +1,38 @@
+// Sums over the processes of a job, as ops, so that jobs trace them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include <sinter/core/comm/communicator.h>
+#include <sinter/core/op/attributes.h>
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+struct AllReduceAttributes {
+  uint64_t communicator = 0;  ///< Communicator::id(); 0: this process alone
+  bool operator==(const AllReduceAttributes&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("communicator", &AllReduceAttributes::communicator));
+  }
+};
+
+/// The sum of x over all ranks, which all call it in the same order. Not differentiable. Float dtypes; 16-bit
+/// sums are rounded at every addition. The communicator must outlive whatever runs the call.
+Tensor all_reduce(const Tensor& x, const Communicator& communicator);
+
+/// Elements between the beginnings of tensors that share a bucket: their vectors stay aligned.
+constexpr int64_t kBucketAlignment = 64;
+/// Where each of so many elements begins in a bucket; the bucket's own size is the last.
+std::vector<int64_t> bucket_places(std::span<const int64_t> counts);
+
+/// The same for several tensors of one dtype at once: their sums lie in one array of rank 1, at
+/// bucket_places(). On a GPU it is summed beside what the current stream does meanwhile; nobody may read it
+/// before end_all_reduce() with the same tensors, which must live until then.
+Tensor begin_all_reduce(std::span<const Tensor> tensors, const Communicator& communicator);
+Tensor end_all_reduce(const Tensor& sums, std::span<const Tensor> tensors, const Communicator& communicator);
+
+}  // namespace sinter::ops

@@ -1,0 +1,10 @@
+#include <sinter/ops/all_reduce/all_reduce_kernels.h>
+
+namespace sinter::ops {
+
+void register_all_reduce_cpu(OpRegistry& registry);
+void register_all_reduce_cpu(OpRegistry& registry) {
+  add_all_reduce_kernels(registry, DeviceType::kCpu);
+}
+
+}  // namespace sinter::ops

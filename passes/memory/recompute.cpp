@@ -1,0 +1,251 @@
+// Recompute: under a limit of memory, results that gradients read long after they were made are not kept but
+// computed again.
+//
+//   %1, %2, %3, %4 = batch_norm_act(%0, …)         %1, %2, %3, %4 = batch_norm_act(%0, …)
+//   %5 = conv2d(%1, …)                             %5 = conv2d(%1, …)
+//   …                                        →     …
+//   %80 = conv2d_grad_weight(%1, %79)              %81 = normalize_act(%0, …, %2, %3)
+//                                                  %80 = conv2d_grad_weight(%81, %79)
+//
+// Only what takes one pass over memory is computed again, and only from what is there at that time anyway.
+// The step in which most bytes are in use is relieved first, by the result that frees the most for each byte
+// that is moved to compute it again, until the limit is kept or nothing is left to be done. (T. Chen, B. Xu,
+// C. Zhang, C. Guestrin, "Training deep nets with sublinear memory cost", 2016, keep results at chosen places
+// and compute whole stretches again; here stretches are one call long, which costs bandwidth but no
+// convolution.)
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include <sinter/core/base/log.h>
+#include <sinter/core/executor/lifetimes.h>
+#include <sinter/core/graph/tracer.h>
+#include <sinter/core/op/node.h>
+#include <sinter/core/op/norm_chain.h>
+#include <sinter/passes/passes.h>
+#include <sinter/passes/value_map.h>
+
+namespace sinter::passes {
+namespace {
+
+/// An input counts as small against a result where it takes no more than this share of its bytes: it is kept
+/// for longer.
+constexpr size_t kSmallShare = 64;
+
+/// When nodes run, and how many bytes are in use.
+struct Timeline {
+  std::vector<GraphNode*> nodes;
+  std::map<const GraphNode*, int> steps;
+  GraphLifetimes lifetimes;
+  size_t peak = 0;
+  int fullest = 0;  // the first step with so many bytes
+
+  explicit Timeline(const Graph& graph) : nodes(graph.nodes()), lifetimes(graph_lifetimes(graph, true)) {
+    for (size_t i = 0; i < nodes.size(); ++i) steps[nodes[i]] = static_cast<int>(i);
+    std::vector<int64_t> changes(nodes.size() + 2, 0);
+    for (const auto& [value, buffer] : lifetimes.buffers) {
+      const auto bytes =
+          static_cast<int64_t>((buffer.bytes + kPlanAlignment - 1) / kPlanAlignment * kPlanAlignment);
+      changes[static_cast<size_t>(buffer.first)] += bytes;
+      changes[static_cast<size_t>(buffer.last) + 1] -= bytes;
+    }
+    int64_t bytes = 0;
+    for (size_t i = 0; i < changes.size(); ++i) {
+      bytes += changes[i];
+      if (bytes <= static_cast<int64_t>(peak)) continue;
+      peak = static_cast<size_t>(bytes);
+      fullest = static_cast<int>(i);
+    }
+  }
+  /// The last step that reads the value or a view of it; the end for outputs of the graph.
+  int last_use(const GraphValue& root) const {
+    const auto shared = lifetimes.over.find(&root);
+    if (shared != lifetimes.over.end()) return steps.at(root.producer);  // cautious: others may follow there
+    return lifetimes.buffers.at(&root).last;
+  }
+};
+
+/// A result that need not be there in the fullest step.
+struct Candidate {
+  GraphValue* value = nullptr;
+  GraphNode* before = nullptr;         // the first node that reads it after that step
+  std::vector<GraphNode*> later = {};  // all of them
+  size_t moved = 0;                    // bytes read and written to compute it again
+
+  /// Frees more for what it costs; then more at all; then what was made earlier.
+  bool is_better(const Candidate& other, const Timeline& time) const {
+    const auto worth = [](const Candidate& a, const Candidate& b) {
+      return static_cast<double>(a.value->spec.bytes()) * static_cast<double>(b.moved);
+    };
+    const double mine = worth(*this, other), theirs = worth(other, *this);
+    if (mine != theirs) return mine > theirs;
+    if (value->spec.bytes() != other.value->spec.bytes())
+      return value->spec.bytes() > other.value->spec.bytes();
+    return time.steps.at(value->producer) < time.steps.at(other.value->producer);
+  }
+};
+
+/// Whether several processes take part in a call: they all make it so many times.
+bool is_collective(const GraphNode& node) {
+  return node.attributes.find<uint64_t>("communicator") != nullptr;
+}
+
+/// Which inputs and outputs of a call are needed to compute its first output again; nothing: it cannot be.
+std::optional<GradientReads> reads_to_recompute(const GraphNode& node) {
+  if (const RecomputeRule* const rule = find_recompute_rule(node.op->name())) return rule->reads;
+  const OpDef& op = node.definition();
+  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !op.mutates() &&
+                             !node.inputs.empty() && op.traits.role != Role::kRandomKey &&
+                             !is_collective(node);
+  return is_repeatable ? std::optional(GradientReads{.inputs = kReadsAll}) : std::nullopt;
+}
+
+/// Whether a node between two others changes memory that `value` lies in.
+bool is_changed_between(const Timeline& time, const GraphValue& value, int first, int last) {
+  const Storage* const storage = value.root().tensor.storage().get();
+  for (int step = first; step < last; ++step) {
+    const GraphNode& node = *time.nodes[static_cast<size_t>(step)];
+    for (size_t i = 0; node.definition().mutates() && i < node.inputs.size(); ++i) {
+      const GraphValue* const input = node.input(i);
+      if (input != nullptr && node.definition().input_def(i).mutated && input->root().is_memory() &&
+          input->root().tensor.storage().get() == storage)
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Whether `value` still is what it was when `node` read or gave it, where `before` runs, at no cost.
+bool is_there(const Timeline& time, const GraphValue& value, const GraphNode& node, const GraphNode& before,
+              size_t result_bytes) {
+  const int then = time.steps.at(&node), now = time.steps.at(&before);
+  const GraphValue& root = value.root();
+  if (root.is_memory()) return !is_changed_between(time, root, then, now);
+  if (root.kind == GraphValue::Kind::kInput) return true;
+  return time.last_use(root) >= now || root.spec.bytes() * kSmallShare <= result_bytes;
+}
+
+/// The bytes that are moved to compute the first output of `node` again where `before` runs; nothing: what it
+/// takes is not there.
+std::optional<size_t> cost(const Timeline& time, const GraphNode& node, const GraphNode& before) {
+  const auto reads = reads_to_recompute(node);
+  if (!reads) return std::nullopt;
+  const size_t result = node.outputs[0]->spec.bytes();
+  size_t moved = result;
+  const auto add = [&](const GraphValue* value) {
+    if (value == nullptr) return true;
+    moved += value->spec.bytes();
+    return is_there(time, *value, node, before, result);
+  };
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (is_in(node, reads->inputs, i) && !add(node.input(i))) return std::nullopt;
+  }
+  for (size_t i = 0; i < node.outputs.size() && i < 64; ++i) {
+    if ((reads->outputs >> i & 1) != 0 && !add(node.outputs[i])) return std::nullopt;
+  }
+  return moved;
+}
+
+/// A candidate, if the value is not needed in the fullest step but later.
+std::optional<Candidate> candidate(const Timeline& time, const GraphValue& const_value) {
+  auto& value = const_cast<GraphValue&>(const_value);  // the graph is ours to edit
+  if (value.output != 0 || value.output_uses > 0 || time.steps.at(value.producer) >= time.fullest)
+    return std::nullopt;
+  Candidate found{.value = &value};
+  for (GraphNode* const user : value.users) {
+    const int step = time.steps.at(user);
+    if (user->is_view() || step == time.fullest) return std::nullopt;
+    if (step < time.fullest) continue;
+    if (std::ranges::find(found.later, user) == found.later.end()) found.later.push_back(user);
+  }
+  if (found.later.empty()) return std::nullopt;
+  found.before =
+      *std::ranges::min_element(found.later, {}, [&](const GraphNode* n) { return time.steps.at(n); });
+  const auto moved = cost(time, *value.producer, *found.before);
+  if (!moved) return std::nullopt;
+  found.moved = *moved;
+  return found;
+}
+
+std::optional<Candidate> best_candidate(const Timeline& time) {
+  std::optional<Candidate> best;
+  for (const auto& [value, buffer] : time.lifetimes.buffers) {
+    if (buffer.first >= time.fullest || buffer.last <= time.fullest || buffer.bytes == 0) continue;
+    auto found = candidate(time, *value);
+    if (found && (!best || found->is_better(*best, time))) best = std::move(found);
+  }
+  return best;
+}
+
+/// The nodes that compute the value again.
+GraphValue& compute_again(Graph& graph, const Candidate& candidate) {
+  const GraphNode& node = *candidate.value->producer;
+  Tracer tracer(graph, candidate.before);
+  tracer.set_scope(node.scope);
+  const NoGrad no_grad;
+  const auto tensor_of = [&](GraphValue* value) { return tracer.tensor({value, false}); };
+  const RecomputeRule* const rule = find_recompute_rule(node.op->name());
+  if (rule == nullptr)
+    return *graph.insert(candidate.before, *node.op, node.inputs, node.attributes, node.scope).outputs[0];
+  FoundCall call{&node.definition(), node.attributes, std::vector<Tensor>(node.inputs.size())};
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (is_in(node, rule->reads.inputs, i)) call.inputs[i] = tensor_of(node.inputs[i].value);
+  }
+  std::vector<Tensor> outputs(node.definition().outputs.size());
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if ((rule->reads.outputs >> i & 1) != 0) outputs[i] = tensor_of(node.outputs[i]);
+  }
+  GraphValue& again = *tracer.use_of(rule->compute(call, outputs)).value;
+  SINTER_ASSERT(again.spec == candidate.value->spec, "[recompute] {} again gave {}, expected {}",
+                node.op->name(), again.spec, candidate.value->spec);
+  return again;
+}
+
+void apply(Graph& graph, const Candidate& candidate) {
+  GraphValue& again = compute_again(graph, candidate);
+  for (GraphNode* const user : candidate.later) {
+    for (size_t i = 0; i < user->inputs.size(); ++i) {
+      if (user->input(i) == candidate.value)
+        graph.set_input(*user, i, {&again, user->inputs[i].differentiable});
+    }
+  }
+}
+
+std::string megabytes(size_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+}  // namespace
+
+void recompute(Graph& graph, PassContext& context) {
+  if (!context.memory_limit) return;
+  const size_t before = Timeline(graph).peak;
+  size_t freed = 0, moved = 0;
+  for (;;) {
+    const Timeline time(graph);
+    if (time.peak <= *context.memory_limit) {
+      if (freed > 0) {
+        context.done(fmt::format("{} in place of {}, for {} that are moved", megabytes(time.peak),
+                                 megabytes(before), megabytes(moved)));
+      }
+      return;
+    }
+    const auto best = best_candidate(time);
+    if (!best) {
+      const std::string text = fmt::format(
+          "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again",
+          megabytes(time.peak), name_of(*time.nodes[static_cast<size_t>(time.fullest)]),
+          megabytes(*context.memory_limit));
+      context.missed(text);
+      log::warning("[recompute] {}", text);
+      return;
+    }
+    freed += best->value->spec.bytes();
+    moved += best->moved;
+    context.done(fmt::format("{}: {} at {}", name_of(*best->value->producer),
+                             megabytes(best->value->spec.bytes()), name_of(*best->before)));
+    apply(graph, *best);
+  }
+}
+
+}  // namespace sinter::passes

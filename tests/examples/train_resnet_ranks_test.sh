@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# train_resnet as several processes: one voice, one set of files, the same checkpoints whatever their number, honest
+# exit codes, and nobody left behind. Usage: train_resnet_ranks_test.sh <program> <folder>
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail() { echo "FAILED (${FUNCNAME[1]}): $*"; for f in out err; do [ ! -e $f ] || tail -n 12 $f | sed "s/^/  $f: /"; done; exit 1; }
+says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
+complains() { grep -qE -- "$1" err || fail "standard error lacks: $1"; }
+run() {
+  local expected=$1 code=0
+  shift
+  timeout 100 "$@" >out 2>err || code=$?
+  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
+}
+# The processes of this test's folder that run still.
+left() { pgrep -f "$program.* --checkpoints [a-z0-9]*-of-$$" || true; }
+none_left() {
+  for _ in $(seq 50); do
+    [ -n "$(left)" ] || return 0
+    sleep 0.1
+  done
+  fail "still there: $(left)"
+}
+value() { sed -n "s/^ *\"$2\": \(.*[^,]\),*$/\1/p" "$1"; }
+latest() { find "$1" -name state.json | sort | tail -n 1; }
+# begin <processes> <folder>: starts a long run and waits for its first checkpoint.
+begin() {
+  "$program" --threads 1 --processes "$1" --epochs 200 --batch 24 --workers 0 --checkpoint-every 5 --checkpoints "$2" >out 2>err &
+  main=$!
+  for _ in $(seq 200); do
+    [ -z "$(latest "$2" 2>/dev/null)" ] || return 0
+    sleep 0.1
+  done
+  fail "no checkpoint came"
+}
+end() { code=0; wait $main || code=$?; }
+rank() { pgrep -P $main | sed -n "$(($1 + 1))p"; }  # in the order in which they were started
+
+one_voice_and_one_set_of_files() {
+  run 0 "$program" --threads 1 --processes 2 --epochs 2 --batch 24 --checkpoints "voice-of-$$" --report voice.json --save-weights voice.safetensors
+  says "^  ranks    2 \(.*\), 12 images of each batch on each$"
+  says "2 processes, [0-9]+ each"
+  [ "$(grep -c "test accuracy" out)" = 1 ] || fail "not one voice"
+  [ "$(grep -cE "^epoch +[12]/2 " out)" = 2 ] || fail "not one line an epoch"
+  ! grep -E "warning|error|rank 1" err || fail "complaints"
+  [ "$(value voice.json processes)" = 2 ] || fail "the report does not say 2"
+  [ -s voice.safetensors ] && [ -s "voice-of-$$/curves.svg" ] || fail "files are missing"
+}
+
+checkpoints_know_no_number_of_processes() {
+  local folder=number-of-$$ processes
+  run 0 "$program" --threads 1 --processes 2 --epochs 3 --batch 24 --checkpoints "$folder" --max-steps 40
+  for processes in 1 3; do
+    cp -r "$folder" "$processes-$folder"
+    run 0 "$program" --threads 1 --processes "$processes" --checkpoints "$processes-$folder" --resume --max-steps 70
+    says "resumed .* at step 40"
+    [ "$(value "$(latest "$processes-$folder")" step)" = 70 ] || fail "not at step 70"
+    [ "$(value "$(latest "$processes-$folder")" epoch_images)" = $((10 * 24 + 0)) ] || [ "$(value "$(latest "$processes-$folder")" loader_batch)" -gt 0 ] || fail "images"
+  done
+}
+
+sigterm_saves_once_and_ends_with_143() {
+  local target
+  for target in main 0 1 all; do
+    local folder=term$target-of-$$
+    begin 2 "$folder"
+    case $target in
+      main) kill -TERM $main ;;
+      all) kill -TERM $main "$(rank 0)" "$(rank 1)" ;;  # as service managers do
+      *) kill -TERM "$(rank $target)" ;;
+    esac
+    end
+    [ "$code" = 143 ] || fail "exit code $code of SIGTERM to $target"
+    says "stopped; go on with --resume"
+    ! grep -E "warning|error|rank 1" err || fail "complaints"
+    none_left
+  done
+  begin 2 "int-of-$$"
+  kill -INT $main
+  end
+  [ "$code" = 130 ] || fail "exit code $code of SIGINT"
+}
+
+a_dead_rank_ends_the_run_and_is_named() {
+  local signal
+  for signal in KILL STOP; do
+    local folder=dead${signal,,}-of-$$ victim start=$SECONDS
+    begin 2 "$folder"
+    victim=$(rank 1)
+    start=$SECONDS
+    kill -$signal "$victim"
+    ( sleep 13; [ $signal = KILL ] || kill -KILL "$victim" ) &  # else the 20 s of grace pass
+    end
+    complains "\[rank 0\] error: \[comm\] rank 1 \(.*, process $victim\) is lost"
+    [ $((SECONDS - start)) -le 20 ] || fail "took $((SECONDS - start)) s"
+    [ "$code" = $([ $signal = KILL ] && echo 137 || echo 1) ] || fail "exit code $code"
+    none_left
+  done
+}
+
+a_parent_that_is_killed_leaves_nobody() {
+  begin 2 "orphan-of-$$"
+  kill -KILL $main
+  end
+  none_left
+}
+
+mistakes_are_told() {
+  run 1 "$program" --processes 3 --batch 32 --epochs 1
+  complains "--batch 32: 3 processes cannot share it equally"
+  run 2 "$program" --processes 2 --gpus 2
+  complains "--processes and --gpus cannot both be given"
+  run 1 env RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost "$program" --processes 2
+  complains "--processes 2: environment has started 4 processes"
+  run 1 env RANK=0 "$program"
+  complains "RANK is set but WORLD_SIZE is not"
+  mkdir full && touch full/x
+  run 1 "$program" --processes 2 --checkpoints full/x --epochs 1
+  complains "\[rank 1\] error: \[comm\] rank 0 .* is lost: it failed: "
+}
+
+under_mpirun() {
+  if ! command -v mpirun >/dev/null; then
+    echo "mpirun is not here: its part is left out"
+    return
+  fi
+  run 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2 "$program" --threads 1 --epochs 1 --batch 24
+  says "^  ranks    2 \(mpirun\)"
+}
+
+# As srun sets them.
+under_srun() {
+  local rank pids=()
+  for rank in 0 1; do
+    env SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_LOCALID=$rank SLURM_STEP_ID=0 SLURM_JOB_ID=$$ \
+      SLURM_JOB_NODELIST=localhost "$program" --threads 1 --epochs 1 --batch 24 >out$rank 2>err$rank &
+    pids+=($!)
+  done
+  wait "${pids[0]}" && wait "${pids[1]}" || fail "a rank failed: $(cat err0 err1)"
+  mv out0 out
+  says "^  ranks    2 \(srun\)"
+}
+
+one_voice_and_one_set_of_files
+checkpoints_know_no_number_of_processes
+sigterm_saves_once_and_ends_with_143
+a_dead_rank_ends_the_run_and_is_named
+a_parent_that_is_killed_leaves_nobody
+mistakes_are_told
+under_mpirun
+under_srun
+echo "all passed"

@@ -1,0 +1,108 @@
+// Sums over ranks that are taken together: which, where they begin and end, and that nothing changes.
+#include <sinter/core/comm/communicator.h>
+#include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/cast/cast.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/unary/unary.h>
+
+#include "passes/function_graph.h"
+
+namespace sinter::passes {
+namespace {
+
+using namespace testing;
+
+PassReport bucket(Graph& graph) {
+  PassContext context;
+  bucket_gradients(graph, context);
+  graph.verify();
+  return context.report;
+}
+
+TensorSpec spec(const Shape& shape) {
+  return {shape, DType::kFloat32, {}};
+}
+
+/// Names of all calls but views, in order.
+std::vector<std::string> calls(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const GraphNode* node : graph.nodes()) {
+    if (!node->is_view()) names.push_back(node->op->name());
+  }
+  return names;
+}
+
+class GradientBuckets : public ::testing::Test {
+ protected:
+  Tensor sum(const Tensor& x) const { return ops::all_reduce(x, *ranks_); }
+
+  const std::shared_ptr<Communicator> ranks_ = Communicator::join(ProcessEnvironment{});
+};
+
+TEST_F(GradientBuckets, BeginBehindTheLastOfTheirGradientsAndEndWhereTheFirstIsRead) {
+  const auto graph = graph_of({spec({3, 5}), spec({70})}, {}, [&](std::vector<Tensor> x) {
+    const Tensor a = ops::relu(x[0]);
+    const Tensor b = ops::square(x[1]);
+    const Tensor c = ops::sigmoid(x[0]);  // what the sums run beside
+    return std::vector<Tensor>{sum(b), sum(a), c};
+  });
+  const std::vector<Tensor> inputs = {random({3, 5}), random({70})};
+  const std::vector<Tensor> before = run(*graph, inputs);
+  EXPECT_EQ(bucket(*graph).done, std::vector<std::string>{"2 gradients, 340 bytes"});
+  EXPECT_EQ(calls(*graph),
+            (std::vector<std::string>{"relu", "square", "begin_all_reduce", "sigmoid", "end_all_reduce"}));
+  const std::vector<Tensor> after = run(*graph, inputs);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(largest_difference(before[i], after[i]), 0.0) << i;
+}
+
+TEST_F(GradientBuckets, HoldOneDtypeEachAndNotTooMuch) {
+  const int64_t large = 3 << 20;  // 12 MiB
+  const auto graph = graph_of({spec({large}), spec({8})}, {}, [&](std::vector<Tensor> x) {
+    const Tensor a = ops::relu(x[0]), b = ops::square(x[0]);
+    const Tensor c = ops::cast(x[1], DType::kFloat16), d = ops::relu(c);
+    return std::vector<Tensor>{sum(a), sum(b), sum(c), sum(d)};
+  });
+  EXPECT_EQ(bucket(*graph).done,
+            (std::vector<std::string>{"1 gradients, 12582912 bytes", "1 gradients, 12582912 bytes",
+                                      "2 gradients, 32 bytes"}));
+  EXPECT_EQ(count(*graph, "all_reduce"), 0U);
+}
+
+TEST_F(GradientBuckets, LeaveASingleSumAlone) {
+  const auto graph = graph_of(
+      {spec({4})}, {}, [&](std::vector<Tensor> x) { return std::vector<Tensor>{sum(ops::relu(x[0]))}; });
+  EXPECT_TRUE(bucket(*graph).done.empty());
+  EXPECT_EQ(count(*graph, "all_reduce"), 1U);
+}
+
+// What is being summed must neither move nor be written over meanwhile.
+TEST_F(GradientBuckets, KeepMemoryOfGradientsUntilTheEnd) {
+  const auto graph = graph_of({spec({64})}, {}, [&](std::vector<Tensor> x) {
+    const Tensor a = ops::relu(x[0]), b = ops::square(x[0]);
+    Tensor other = ops::sigmoid(x[0]);
+    for (int i = 0; i < 5; ++i) other = ops::sigmoid(other) + ops::square(other);
+    return std::vector<Tensor>{sum(a), sum(b), other};
+  });
+  bucket(*graph);
+  const GraphNode* begin = nullptr;
+  const GraphNode* end = nullptr;
+  for (const GraphNode* node : graph->nodes()) {
+    if (node->op->name() == "begin_all_reduce") begin = node;
+    if (node->op->name() == "end_all_reduce") end = node;
+  }
+  ASSERT_NE(begin, nullptr);
+  ASSERT_NE(end, nullptr);
+  EXPECT_EQ(end->input(0), begin->outputs[0]);
+  for (size_t i = 0; i < begin->inputs.size(); ++i) EXPECT_EQ(end->input(i + 1), begin->input(i));
+}
+
+TEST_F(GradientBuckets, NeedACommunicatorThatIsThere) {
+  auto ranks = Communicator::join(ProcessEnvironment{});
+  const uint64_t id = ranks->id();
+  ranks.reset();
+  EXPECT_THROW(Communicator::of(id), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace sinter::passes
