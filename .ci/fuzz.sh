@@ -38,5 +38,5 @@ fuzz() {
   return $code
 }
 export -f fuzz
-export work seconds ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 SINTER_LOG=off
+export work seconds ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=64 SINTER_LOG=off
 find "$build/tests/fuzz" -maxdepth 1 -name '*_fuzzer' -type f | sort | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}'

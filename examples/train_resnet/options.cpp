@@ -170,6 +170,11 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_flag(
       "--job,!--eager", options.job,
       "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
+  app.add_option("--memory-limit", options.memory_limit,
+                 "GiB that results inside a job's step may take; norms and activations are computed again to "
+                 "keep to it. Weights, inputs and scratch come on top; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6).description(""));
   app.add_flag("--evaluate", options.evaluate,
                "Test only, without training: --load-weights, or a checkpoint by --checkpoints and --resume");
 }
@@ -249,6 +254,7 @@ std::string check_together(const Options& options) {
     return "--split needs --data <folder>: the digits have test images";
   if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
   if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
+  if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";

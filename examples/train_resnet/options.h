@@ -59,6 +59,7 @@ struct Options {
   std::string trace;        // a JSON file of these steps
   // A step is one job, made of the model's code once; else that code runs at every step.
   bool job = true;
+  double memory_limit = 0;  // GiB between the calls of a job's step; 0: none
 
   std::string checkpoints;       // folder; empty: none are saved
   int64_t checkpoint_every = 0;  // steps; 0: at the end of each epoch

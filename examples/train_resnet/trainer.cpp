@@ -36,6 +36,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+std::optional<size_t> memory_limit(const Options& options) {
+  if (options.memory_limit <= 0) return std::nullopt;
+  return static_cast<size_t>(options.memory_limit * 0x1p30);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options, Device device, const Data& data, const Communicator& ranks)
@@ -76,7 +81,8 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                             .scaler = &scaler_,
                             .ema = ema_.get(),
                             .communicator = &ranks,
-                            .accumulate = static_cast<int>(options.accumulate)});
+                            .accumulate = static_cast<int>(options.accumulate),
+                            .memory_limit = memory_limit(options)});
   } else {
     nn::begin_equal(model_, ranks);
   }
@@ -192,7 +198,6 @@ bool Trainer::run_epoch() {
     timer_.begin();
     train_batch(*batch, learning_rate, of_series == 0, ends_step);
     timer_.end();
-    if (ends_step) stopped_by_ = examples::agree_on_stop(ranks_);
     if (bar.due()) shown_loss = checked_loss();
     take_time();
     if (ends_step) log_step(learning_rate);
@@ -266,6 +271,7 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
   ++step_;
   ++trained_;
   ++total_.steps;
+  stopped_by_ = examples::agree_on_stop(ranks_);
 }
 
 std::string Trainer::where_it_went_wrong() {

@@ -30,7 +30,7 @@ __device__ void count_values(const ImageView& image, BlockState& state) {
   __syncthreads();
   const int64_t bytes = int64_t{image.height} * image.width * image.channels;
   for (int64_t i = threadIdx.x; i < bytes; i += kThreads) {
-    const int c = image.channels == 3 ? static_cast<int>(i % 3) : 0;
+    const unsigned c = image.channels == 3 ? static_cast<uint32_t>(i) % 3u : 0u;
     atomicAdd(&state.counts[c][image.bytes[i]], 1u);
   }
   __syncthreads();
@@ -108,7 +108,8 @@ template <int kChannels>
 __device__ void look_up(const ImageView& image, const BlockState& state, bool words, int64_t begin,
                         int64_t end, uint8_t* to) {
   const auto mapped = [&](int64_t i, unsigned value) -> unsigned {
-    return state.table[kChannels == 1 ? 0 : static_cast<int>(i % kChannels)][value];
+    // An image has less than 2^31 bytes.
+    return state.table[kChannels == 1 ? 0u : static_cast<uint32_t>(i) % kChannels][value];
   };
   int64_t done = begin;
   if (words) {
@@ -151,7 +152,6 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-    // An image has less than 2^31 bytes.
     const auto at = static_cast<uint32_t>(i), y = at / static_cast<uint32_t>(width);
     augment_pixel(image, step, row + 1, y, at - y * static_cast<uint32_t>(width), to + i * channels);
   }

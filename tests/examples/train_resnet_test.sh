@@ -54,6 +54,13 @@ grep -q '^conv2d ' eager.log && ! grep -q 'part of the model' eager.log || { ech
   { echo "nobody was told that nothing was timed"; exit 1; }
 [ ! -e none.json ] || { echo "a trace of nothing was written"; exit 1; }
 
+# Within a limit a step takes less memory, and learns the same.
+run --max-steps 20 --report free.json >/dev/null
+"$program" --epochs 2 --seed 3 --max-steps 20 --memory-limit 0.0001 --report limited.json >/dev/null 2>limited.err
+grep -q 'recompute' limited.err || { echo "nobody was told that the limit cannot be kept"; exit 1; }
+peak() { sed -n 's/.*"peak_gib": *\([0-9.e-]*\).*/\1/p' "$1"; }
+awk -v limited="$(peak limited.json)" -v free="$(peak free.json)" 'BEGIN { exit !(0 < limited && limited < free) }' || { echo "the limit saves nothing: $(peak free.json) and $(peak limited.json)"; exit 1; }
+
 expect_error() {
   local expected=$1 got
   shift

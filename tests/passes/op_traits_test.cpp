@@ -334,7 +334,8 @@ TEST_P(OpsInPlace, WriteOverAnyInputOfTheirShape) {
     }
     const std::set<std::string> give_bool{"equal", "less", "greater"};  // of what hardly ever is bool
     EXPECT_TRUE(written >= 10 || give_bool.contains(GetParam())) << written;
-    EXPECT_TRUE(large >= 3 || give_bool.contains(GetParam())) << large;
+    const std::set<std::string> of_rank_one{"end_all_reduce"};  // which is not enlarged
+    EXPECT_TRUE(large >= 3 || give_bool.contains(GetParam()) || of_rank_one.contains(GetParam())) << large;
   }
 }
 

@@ -307,7 +307,9 @@ bool has_done_something(const std::string& report, const std::string& pass) {
 void expect_all_at_work(const std::map<std::string, int>& rewrites, const std::vector<std::string>& idle) {
   for (const passes::Pass& pass : all_passes()) {
     const auto found = rewrites.find(pass.name);
-    const bool may_idle = std::ranges::find(idle, pass.name) != idle.end();
+    // Of one process there is nothing to sum: tests/processes has that pass.
+    const bool may_idle =
+        std::ranges::find(idle, pass.name) != idle.end() || std::string(pass.name) == "gradient_buckets";
     EXPECT_TRUE(may_idle || (found != rewrites.end() && found->second > 0)) << pass.name;
   }
 }
