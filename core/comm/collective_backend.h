@@ -24,6 +24,8 @@ class CollectiveBackend {
   virtual void end_all_reduce(const void* sums, const Stream& stream) = 0;
   /// From any thread: lets what waits end with an error.
   virtual void abort(const std::string& text) noexcept = 0;
+  /// Why it was aborted, by abort() or by itself; empty: it was not. From any thread.
+  virtual std::string failure() const { return {}; }
 };
 
 /// Each is called by all ranks at the same place of their meeting.

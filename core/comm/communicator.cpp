@@ -64,9 +64,11 @@ Communicator::~Communicator() {
     known().by_id.erase(id_);
   }
   if (watch_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_ && !gone_) watch_->fail("it failed with an error");
+  const bool failed = std::uncaught_exceptions() > exceptions_ && !gone_;
+  if (failed) watch_->fail("it failed with an error");
   watch_->leave();
-  if (!gone_) abort("[comm] this rank has left");
+  // In order: the backend ends what is queued, for which the others still wait.
+  if (failed) abort("[comm] this rank has left");
 }
 
 const Communicator& Communicator::of(uint64_t id) {
@@ -109,8 +111,13 @@ void Communicator::check() const {
   if (watch_ == nullptr) return;
   if (const auto lost = watch_->failure())
     throw CommunicationError(*lost + "; here in " + watch_->present_operation());
-  const std::lock_guard lock(mutex_);
-  if (!aborted_.empty()) throw CommunicationError(aborted_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.empty()) throw CommunicationError(aborted_);
+  }
+  // Steps that were captured run without any call that would tell.
+  const std::string failure = gpu_ != nullptr ? gpu_->failure() : std::string();
+  if (!failure.empty()) throw CommunicationError(failure);
 }
 
 void Communicator::all_reduce_(const Tensor& x) const {

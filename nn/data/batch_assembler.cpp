@@ -7,6 +7,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/nn/data/batch_assembler.h>
 #include <sinter/ops/crop_images/crop_images.h>
+#include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -150,7 +151,8 @@ Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) co
     ops::ImageOutput output = output_for(options_.dtype, options_.layout);
     output.height = images.shape()[1];
     output.width = images.shape()[2];
-    const Tensor windows = Tensor::zeros({task.rows, 3}, DType::kInt32, images.device());
+    // The op, for Tensor::zeros would wait for the GPU.
+    const Tensor windows = ops::zeros({task.rows, 3}, DType::kInt32, images.device());
     result = ops::crop_images(result, windows, output);
   }
   apply(kNormalized, options_.layout);

@@ -106,7 +106,7 @@ void run_lamb_step(const KernelContext& context) {
 void register_lamb_cuda(OpRegistry& registry);
 void register_lamb_cuda(OpRegistry& registry) {
   registry.add_kernel("lamb_step", {.device = DeviceType::kCuda,
-                                    .workspace_bytes = trust_workspace<static_cast<size_t>(kWidth)>,
+                                    .workspace_bytes = trust_workspace_cuda<static_cast<size_t>(kWidth)>,
                                     .run = run_lamb_step});
 }
 

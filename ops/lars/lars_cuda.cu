@@ -77,7 +77,7 @@ void run_lars_step(const KernelContext& context) {
 void register_lars_cuda(OpRegistry& registry);
 void register_lars_cuda(OpRegistry& registry) {
   registry.add_kernel("lars_step", {.device = DeviceType::kCuda,
-                                    .workspace_bytes = trust_workspace<static_cast<size_t>(kWidth)>,
+                                    .workspace_bytes = trust_workspace_cuda<static_cast<size_t>(kWidth)>,
                                     .run = run_lars_step});
 }
 

@@ -32,7 +32,7 @@ __global__ void trust_totals_kernel(__grid_constant__ const SlotTable<width> tab
 
 /// Sums of all blocks, and one for each slot of `width` inputs.
 template <size_t width>
-size_t trust_workspace(const KernelQuery& query) {
+size_t trust_workspace_cuda(const KernelQuery& query) {
   int64_t sums = 0;
   for (size_t slot = 0; slot < query.input_count(); slot += width) {
     sums += cuda::blocks_for(query.input(slot).shape.numel(), kMultiTensorBlock) + 1;

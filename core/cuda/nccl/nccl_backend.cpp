@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -71,14 +72,20 @@ class NcclBackend final : public CollectiveBackend {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     check(ncclCommInitRankConfig(&comm_, size_, id, meeting.rank, &config), "ncclCommInitRankConfig");
-    finish("ncclCommInitRankConfig", options.join_timeout);
-    stream_ = backend_of(device_).create_stream(device_.index);
-    watcher_ = std::thread([this] { watch(); });
+    try {
+      finish("ncclCommInitRankConfig", options.join_timeout);
+      stream_ = backend_of(device_).create_stream(device_.index);
+      watcher_ = std::thread([this] { watch(); });
+    } catch (...) {
+      ncclCommAbort(comm_);  // NCCL's thread still waits for the other ranks, and writes to comm_ at its end
+      throw;
+    }
   }
 
   ~NcclBackend() override {
     ended_ = true;
     if (watcher_.joinable()) watcher_.join();
+    if (aborter_.joinable()) cuda::device_lost(device_.index) ? aborter_.detach() : aborter_.join();
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr || cuda::device_lost(device_.index)) return;
     try {
@@ -140,12 +147,24 @@ class NcclBackend final : public CollectiveBackend {
     SINTER_CUDA_CHECK_ON(device_.index, cudaStreamWaitEvent(native(stream), found->second.ended.get(), 0));
   }
 
+  // ncclCommAbort frees what runs at once, but returns only when no captured graph has calls of the
+  // communicator any more: jobs end after whoever calls this, so nobody may wait for it, nor for the mutex.
   void abort(const std::string& text) noexcept override {
+    ncclComm_t comm = nullptr;
+    try {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) return;
+      comm = std::exchange(comm_, nullptr);
+      aborted_ = text;
+      aborter_ = std::thread([comm] { ncclCommAbort(comm); });
+    } catch (...) {  // no memory, or no thread
+      if (comm != nullptr) ncclCommAbort(comm);
+    }
+  }
+
+  std::string failure() const override {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) return;
-    aborted_ = text;
-    ncclCommAbort(comm_);
-    comm_ = nullptr;
+    return aborted_;
   }
 
  private:
@@ -232,9 +251,10 @@ class NcclBackend final : public CollectiveBackend {
   const int size_;
   Stream stream_;
   std::map<const void*, Events> events_;  // by the sums that they are of
-  std::mutex mutex_;                      // guards what follows
+  mutable std::mutex mutex_;              // guards what follows
   ncclComm_t comm_ = nullptr;             // null: aborted
   std::string aborted_;
+  std::thread aborter_;
   std::atomic<bool> ended_ = false;
   std::thread watcher_;
 };
