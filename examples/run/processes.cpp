@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -23,8 +24,14 @@ namespace {
 constexpr std::chrono::seconds kGrace{20};  // for the others, when one has failed
 
 volatile std::sig_atomic_t asked = 0;
+volatile std::sig_atomic_t insists = 0;  // the same signal came again
+volatile std::time_t since = 0;
 
 void note(int signal) {
+  // One that is sent to a whole group of processes may come twice (common/stop.cpp).
+  constexpr std::time_t kTwice = 2;
+  if (asked == signal && std::time(nullptr) - since > kTwice) insists = 1;
+  if (asked != signal) since = std::time(nullptr);
   asked = signal;
 }
 
@@ -80,6 +87,10 @@ int wait_for_all(std::vector<Child>& children) {
       passed_on = asked;
       send_all(children, passed_on);
     }
+    if (insists != 0) {
+      code = 128 + asked;
+      send_all(children, SIGKILL);
+    }
     if (until && Clock::now() > *until) send_all(children, SIGKILL);
     for (Child& child : children) {
       int status = 0;
@@ -88,7 +99,7 @@ int wait_for_all(std::vector<Child>& children) {
       --left;
       const int own = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       if (own == 0) continue;
-      if (WIFSIGNALED(status))
+      if (WIFSIGNALED(status) && insists == 0)
         complain("error: rank {} was ended by signal {}", &child - children.data(), WTERMSIG(status));
       if (code == 0) code = own;
       // Who was asked to stop may take his time to save.

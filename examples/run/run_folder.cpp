@@ -75,7 +75,7 @@ void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) refuse("is no folder");
   fs::create_directories(folder, error);
   if (error) refuse(fmt::format("cannot be written: {}", error.message()));
-  for (const char* name : {RunLog::kJsonName, "run.json", "curves.svg", "report.json"})
+  for (const char* name : {RunLog::kJsonName, "run.json", "recipe.json", "curves.svg", "report.json"})
     check_file(option, folder / name);
   try {
     if (!resume && RunLog::is_in(folder)) {

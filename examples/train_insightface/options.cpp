@@ -395,6 +395,9 @@ std::set<std::string> adopt(const Recipe& recipe, Options& options) {
   for (const auto& [option, value] : recipe) {
     if (options.is_given(option.c_str())) continue;
     words.push_back(option + "=" + value);
+    // Runs that move the momentum write down one all the same; nobody has asked for it.
+    const auto cycles = recipe.find("--cycle-momentum");
+    if (option == "--momentum" && cycles != recipe.end() && cycles->second == "true") continue;
     taken.insert(option);
   }
   CLI::App app;

@@ -56,8 +56,9 @@ using sinter::nn::LoadedCheckpoint;
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
   auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
+  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
-    adopt(read_recipe(checkpoint->data), options);
     if (!options.is_given("--data") && checkpoint->data.values.contains("data"))
       options.data = checkpoint->data.value<std::string>("data");
     return checkpoint;
@@ -89,7 +90,7 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
 }
 
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
-int finish(const Options& options, Trainer& trainer, bool complete) {
+int finish(const Options& options, Trainer& trainer, bool complete, const Communicator& ranks) {
   Ending ending;
   if (!options.save_weights.empty()) {
     ending.attempt([&] {
@@ -98,7 +99,12 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
     });
   }
   std::optional<TestResult> result;
-  if (complete) ending.attempt([&] { result = trainer.evaluate(); });
+  try {
+    if (complete) result = trainer.evaluate();
+  } catch (const std::exception& error) {
+    if (ranks.size() > 1) throw;  // the others wait for this one's part of the test
+    ending.fail(error.what());
+  }
   const std::string report = trainer.report(result ? &*result : nullptr);
   if (!options.report.empty()) ending.attempt([&] { sinter::examples::write_text(options.report, report); });
   if (sinter::examples::RunFolder* folder = trainer.run_folder())
@@ -185,7 +191,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
     Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
   catch_stop_signals();
   const bool is_complete = options.evaluate || trainer.train();
-  return finish(options, trainer, is_complete);
+  return finish(options, trainer, is_complete, ranks);
 }
 
 int start(Options& options, char** argv) {

@@ -258,20 +258,15 @@ std::string check_together(const Options& options) {
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
-  for (const char* option : {"--momentum", "--nesterov"}) {
-    if (!options.has_momentum() && options.is_given(option))
-      return fmt::format("{} is of --optimizer sgd and lars", option);
-  }
-  for (const char* option : {"--beta1", "--beta2"}) {
-    if (options.has_momentum() && options.is_given(option))
-      return fmt::format("{} is of --optimizer adamw and lamb", option);
-  }
-  if (options.optimizer != "lars" && options.is_given("--trust-coefficient"))
-    return "--trust-coefficient is of --optimizer lars";
+  // On resume the optimiser may be the checkpoint's, which is not known yet.
+  const bool knows_optimizer = !options.resume || options.is_given("--optimizer");
+  if (const std::string mistake = check_optimizer(options); knows_optimizer && !mistake.empty())
+    return mistake;
   const std::pair<const char*, const std::string&> files[] = {{"--save-weights", options.save_weights},
                                                               {"--report", options.report},
                                                               {"--log", options.log},
-                                                              {"--trace", options.trace}};
+                                                              {"--trace", options.trace},
+                                                              {"--write-recipe", options.write_recipe}};
   for (const auto& [first, path] : files) {
     for (const auto& [second, other] : files) {
       if (first != second && !path.empty() && path == other)
@@ -282,6 +277,20 @@ std::string check_together(const Options& options) {
 }
 
 }  // namespace
+
+std::string check_optimizer(const Options& options) {
+  for (const char* option : {"--momentum", "--nesterov"}) {
+    if (!options.has_momentum() && options.is_given(option))
+      return fmt::format("{} is of --optimizer sgd and lars", option);
+  }
+  for (const char* option : {"--beta1", "--beta2"}) {
+    if (options.has_momentum() && options.is_given(option))
+      return fmt::format("{} is of --optimizer adamw and lamb", option);
+  }
+  if (options.optimizer != "lars" && options.is_given("--trust-coefficient"))
+    return "--trust-coefficient is of --optimizer lars";
+  return {};
+}
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App app("Trains a ResNet. Without options: a ResNet-20 on handwritten digits, in about half a minute.",

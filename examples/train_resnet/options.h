@@ -91,6 +91,9 @@ struct Options {
 /// exit code: 0, or 2 for a mistake.
 std::optional<int> parse_options(int argc, char** argv, Options& options);
 
+/// An option that was given but is of another optimiser, in words; empty if there is none.
+std::string check_optimizer(const Options& options);
+
 /// Reads words such as "--lr=0.1" into options that are there already. Throws InvalidArgument for a word that
 /// the command line would not take.
 void apply_words(const std::vector<std::string>& words, Options& options);

@@ -86,7 +86,6 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
   } else {
     nn::begin_equal(model_, ranks);
   }
-  set_random(default_generator().key());
 }
 
 bool Trainer::should_stop() const {
@@ -124,15 +123,6 @@ void Trainer::prepare() {
     choose_algorithms(shape);
   }
   total_.prepare_seconds = seconds_since(start);
-}
-
-void Trainer::set_random(RandomKey key) const {
-  if (ranks_.rank() == 0) {
-    default_generator() = Generator(key);
-    return;
-  }
-  const PhiloxBlock block = philox(key.seed, static_cast<uint64_t>(ranks_.rank()), ~uint64_t{0});
-  default_generator() = Generator(RandomKey{uint64_t{block.words[0]} << 32 | block.words[1], key.offset});
 }
 
 bool Trainer::train() {
@@ -177,8 +167,9 @@ bool Trainer::run_epoch() {
   begin_step_log();
   // After a resume the bar shows the rest of the epoch, so that its speed and ETA are those of this process.
   const int64_t done_before = train_loader_.state().batch;
+  const int64_t trained_batches = steps_per_epoch() * options_.accumulate;
   examples::ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, *options_.epochs),
-                            std::max<int64_t>(train_loader_.batches_per_epoch() - done_before, 1));
+                            std::max<int64_t>(trained_batches - done_before, 1));
   double shown_loss = 0.0;
   auto start = std::chrono::steady_clock::now();
   const auto take_time = [&] {
@@ -187,7 +178,6 @@ bool Trainer::run_epoch() {
     total_.seconds += seconds;
     total_.peak_bytes = std::max(total_.peak_bytes, pool.stats().peak_live_bytes);
   };
-  const int64_t trained_batches = steps_per_epoch() * options_.accumulate;
   int64_t done = done_before;
   while (const std::optional<nn::data::Batch> batch = next_batch()) {
     if (++done > trained_batches) continue;  // left over: they make no step
@@ -262,7 +252,7 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
     if (ends_step) scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
     if (ends_step && ema_ != nullptr) ema_->update();
   }
-  stats_.loss.add(loss, static_cast<double>(batch.size()));
+  stats_.loss.add(loss, static_cast<double>(batch.size() * ranks_.size()));
   stats_.ranks.add(logits, mixed.labels);
   stats_.images += batch.size() * ranks_.size();
   total_.images += batch.size() * ranks_.size();
@@ -274,7 +264,7 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
   stopped_by_ = examples::agree_on_stop(ranks_);
 }
 
-std::string Trainer::where_it_went_wrong() {
+std::string Trainer::where_it_went_wrong() try {
   std::optional<nn::data::Batch> batch = train_loader_.next();
   if (!batch) batch = train_loader_.next();  // the epoch had ended
   if (!batch) return {};
@@ -282,6 +272,8 @@ std::string Trainer::where_it_went_wrong() {
   const std::string where = examples::first_bad_value(
       model_, [&] { backward(scaler_.scale(nn::CrossEntropy{}(model_(batch->images), batch->labels))); });
   return where.empty() ? "" : "; in a batch like it, " + where;
+} catch (const std::exception&) {  // no memory for eager steps beside the job, or no such batch
+  return {};                       // what went wrong before is the error to tell
 }
 
 double Trainer::checked_loss() {
@@ -313,6 +305,13 @@ void Trainer::take_compute_time() {
 
 std::optional<TestResult> Trainer::evaluate() {
   const NoGrad no_grad;
+  if (ranks_.size() > 1) {
+    // What is tested is what is saved: with the running statistics of rank 0.
+    for (const nn::Buffer& buffer : model_.buffers()) {
+      ranks_.broadcast_(buffer.master());
+      buffer.refresh_working();
+    }
+  }
   if (ema_ != nullptr) ema_->copy_to(*averaged_);
   const nn::ResNet& model = ema_ != nullptr ? *averaged_ : model_;
   model.eval();

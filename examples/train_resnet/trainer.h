@@ -147,8 +147,6 @@ class Trainer {
   std::vector<int64_t> rank_counts() const;
   /// What the ranks' parts of the test come to.
   void join_test(TestResult& result, std::vector<int64_t>& correct) const;
-  /// Sets the generator of this rank, which is the run's own on rank 0.
-  void set_random(sinter::RandomKey key) const;
 
   Options options_;
   const sinter::Communicator& ranks_;

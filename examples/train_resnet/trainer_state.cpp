@@ -115,6 +115,10 @@ void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
 }
 
 bool Trainer::restore_optimizer(const nn::CheckpointData& data) {
+  // The buffers of sgd and lars have the same names and shapes, but not the same meaning.
+  const Recipe before = read_recipe(data);
+  const auto optimizer = before.find("--optimizer");
+  if (optimizer != before.end() && optimizer->second != options_.optimizer) return false;
   try {
     optimizer_->load_state(data.part("optimizer"));
     return true;
@@ -151,7 +155,9 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
     return false;
   }
   train_loader_.restore(saved);
-  set_random({data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
+  // The same on all ranks, which therefore draw alike and stand at the same offset in every checkpoint.
+  default_generator() =
+      Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
   stats_.images = data.value<int64_t>("epoch_images");
   stats_.seconds = data.value<double>("epoch_seconds");
   stats_.wait_seconds = data.value<double>("epoch_wait_seconds");

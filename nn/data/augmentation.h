@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/base/layout.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/data/sample_random.h>
 

@@ -53,7 +53,8 @@ struct TrainJobOptions {
   /// that outlive a step, inputs and scratch come on top. To keep it, results such as those of norms and
   /// activations are computed again where the gradients need them, as few as it takes
   /// (passes/memory/recompute.cpp); report() tells which. Where it cannot be kept, a warning says so. Results
-  /// agree with those of a step without a limit up to rounding.
+  /// agree with those of a step without a limit up to rounding. With `accumulate` the first, middle and last
+  /// calls of a series are programs with memory of their own, and the limit is that of each.
   std::optional<size_t> memory_limit = {};
   /// How many graphs are kept, or with `accumulate` how many sets of them: one for each set of input shapes
   /// and modes that was met. The one that was not used for longest goes.

@@ -221,7 +221,9 @@ void recompute(Graph& graph, PassContext& context) {
   if (!context.memory_limit) return;
   const size_t before = Timeline(graph).peak;
   size_t freed = 0, moved = 0;
-  for (;;) {
+  // Each round takes one use of a result farther; the bound is for graphs in which two would displace each
+  // other for ever.
+  for (size_t rounds = 4 * graph.node_count();; --rounds) {
     const Timeline time(graph);
     if (time.peak <= *context.memory_limit) {
       if (freed > 0) {
@@ -230,7 +232,7 @@ void recompute(Graph& graph, PassContext& context) {
       }
       return;
     }
-    const auto best = best_candidate(time);
+    const auto best = rounds > 0 ? best_candidate(time) : std::nullopt;
     if (!best) {
       const std::string text = fmt::format(
           "{} are in use at {}, more than the {} that are allowed, and nothing there can be computed again",

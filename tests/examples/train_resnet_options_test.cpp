@@ -146,15 +146,26 @@ TEST(TrainResnetOptions, ReadingMayHaveATimeLimit) {
 
 TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
   using Words = std::initializer_list<const char*>;
-  for (const Words& words :
-       {Words{"--lr", "nan"}, Words{"--momentum", "2"}, Words{"--seed", "-1"}, Words{"--chekpoints", "x"},
-        Words{"--evaluate"}, Words{"--report", ""}, Words{"--resume"},
-        Words{"--read-timeout", "5", "--workers", "0"}, Words{"--trace", "x"},
-        Words{"--trace", "x", "--profile", "0"}, Words{"--trace", "", "--profile", "2"},
-        Words{"--optimizer", "adagrad"}, Words{"--optimizer", "lamb", "--momentum", "0.9"},
-        Words{"--optimizer", "lars", "--beta1", "0.9"}, Words{"--trust-coefficient", "0.01"},
-        Words{"--accumulate", "0"}, Words{"--recipe", ""}, Words{"--recipe", "/nowhere.json"},
-        Words{"--write-recipe", ""}}) {
+  for (const Words& words : {Words{"--lr", "nan"},
+                             Words{"--momentum", "2"},
+                             Words{"--seed", "-1"},
+                             Words{"--chekpoints", "x"},
+                             Words{"--evaluate"},
+                             Words{"--report", ""},
+                             Words{"--resume"},
+                             Words{"--read-timeout", "5", "--workers", "0"},
+                             Words{"--trace", "x"},
+                             Words{"--trace", "x", "--profile", "0"},
+                             Words{"--write-recipe", "x", "--report", "x"},
+                             Words{"--trace", "", "--profile", "2"},
+                             Words{"--optimizer", "adagrad"},
+                             Words{"--optimizer", "lamb", "--momentum", "0.9"},
+                             Words{"--optimizer", "lars", "--beta1", "0.9"},
+                             Words{"--trust-coefficient", "0.01"},
+                             Words{"--accumulate", "0"},
+                             Words{"--recipe", ""},
+                             Words{"--recipe", "/nowhere.json"},
+                             Words{"--write-recipe", ""}}) {
     std::vector<char*> argv = {const_cast<char*>("train_resnet")};
     for (const char* word : words) argv.push_back(const_cast<char*>(word));
     Options options;

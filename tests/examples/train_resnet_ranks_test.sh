@@ -124,6 +124,17 @@ mistakes_are_told() {
   complains "\[rank 1\] error: \[comm\] rank 0 .* is lost: it failed: "
 }
 
+# Mixing draws alike on all ranks, so that it goes on where it stopped; and what was tested is what is saved.
+mixing_goes_on_and_the_tested_weights_are_saved() {
+  local folder=mixed-of-$$ options="--threads 1 --processes 2 --epochs 1 --batch 96 --seed 3 --mixup 1 --cutmix 1"
+  run 0 "$program" $options --save-weights mixed.safetensors --report mixed.json
+  run 0 "$program" $options --checkpoints "$folder" --max-steps 7
+  run 0 "$program" --threads 1 --processes 2 --checkpoints "$folder" --resume --save-weights resumed.safetensors
+  cmp mixed.safetensors resumed.safetensors || fail "the resumed run ended with other weights"
+  run 0 "$program" --threads 1 --evaluate --load-weights mixed.safetensors --report tested.json
+  [ "$(value mixed.json accuracy)" = "$(value tested.json accuracy)" ] || fail "others were tested than saved"
+}
+
 under_mpirun() {
   if ! command -v mpirun >/dev/null; then
     echo "mpirun is not here: its part is left out"
@@ -152,6 +163,7 @@ sigterm_saves_once_and_ends_with_143
 a_dead_rank_ends_the_run_and_is_named
 a_parent_that_is_killed_leaves_nobody
 mistakes_are_told
+mixing_goes_on_and_the_tested_weights_are_saved
 under_mpirun
 under_srun
 echo "all passed"
