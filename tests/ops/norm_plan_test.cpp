@@ -11,6 +11,34 @@
 namespace sinter::ops {
 namespace {
 
+/// Calls visit(element, channel) for every element that a thread of the kernel by columns takes in.
+template <class Visit>
+void walk_columns(const NormPlan& plan, int64_t part, int64_t lane, int64_t column, Visit visit) {
+  const auto channel_of = [&](int64_t place) { return place % plan.image() / plan.inner; };
+  int64_t row = part * plan.lanes() + lane;
+  for (; row < plan.items; row += plan.parts * plan.lanes()) {
+    for (int64_t i = 0; i < plan.pack; ++i) visit(row * plan.width + column + i, channel_of(column + i));
+  }
+  if (row != plan.items) return;
+  for (int64_t i = column; i < std::min(column + plan.pack, plan.rest); ++i) {
+    visit(row * plan.width + i, channel_of(i));
+  }
+}
+
+/// The same of the kernel by planes.
+template <class Visit>
+void walk_planes(const NormPlan& plan, int64_t first, int64_t channel, Visit visit) {
+  const int64_t packs = plan.plane_packs();
+  for (int64_t item = first; item < plan.items; item += plan.parts * plan.lanes()) {
+    const int64_t begin = (item / packs * plan.channels + channel) * plan.inner;
+    const int64_t offset =
+        (plan.straddles ? begin / plan.pack * plan.pack : begin) + item % packs * plan.pack;
+    for (int64_t i = std::max(offset, begin); i < std::min(offset + plan.pack, begin + plan.inner); ++i) {
+      visit(i, channel);
+    }
+  }
+}
+
 /// Calls visit(element, channel) for every element that the kernel by columns or planes would take in.
 template <class Visit>
 void walk(const NormPlan& plan, Visit visit) {
@@ -19,16 +47,10 @@ void walk(const NormPlan& plan, Visit visit) {
     for (int thread = 0; thread < NormPlan::kThreads; ++thread) {
       const int64_t lane = thread / plan.columns;
       const int64_t column = (tile * plan.columns + thread % plan.columns) * plan.pack;
-      if (plan.by_columns && column >= plan.width) continue;
-      for (int64_t item = part * plan.lanes() + lane; item < plan.items; item += plan.parts * plan.lanes()) {
-        for (int64_t i = 0; i < plan.pack; ++i) {
-          if (plan.by_columns) {
-            visit(item * plan.width + column + i, (column + i) / plan.inner);
-          } else {
-            const int64_t packs = plan.inner / plan.pack;
-            visit(((item / packs * plan.channels + tile) * packs + item % packs) * plan.pack + i, tile);
-          }
-        }
+      if (!plan.by_columns) {
+        walk_planes(plan, part * plan.lanes() + lane, tile, visit);
+      } else if (column < plan.width) {
+        walk_columns(plan, part, lane, column, visit);
       }
     }
   }
@@ -54,8 +76,15 @@ void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int p
     ASSERT_EQ(plan.table_size(), 0);
     return;
   }
-  ASSERT_EQ(plan.by_columns ? plan.items * plan.width : plan.items * plan.width * plan.pack, view.numel());
-  ASSERT_EQ((plan.by_columns ? plan.width : plan.inner) % plan.pack, 0) << "packs cross a boundary";
+  if (!plan.straddles) {
+    ASSERT_EQ(plan.by_columns ? plan.items * plan.width + plan.rest : plan.items * plan.width * plan.pack,
+              view.numel());
+    ASSERT_EQ((plan.by_columns ? plan.width : plan.inner) % plan.pack, 0) << "packs cross a boundary";
+  }
+  ASSERT_LT(plan.rest, plan.width);
+  const NormPlan lines = plan.unfolded();
+  ASSERT_LE(lines.table_size(), plan.table_size());
+  ASSERT_EQ(lines.width, plan.channels * lines.columns_per_channel());
   ASSERT_GE(plan.parts, 1);
   ASSERT_LE((plan.parts - 1) * plan.lanes(), plan.items - 1) << "a part without items";
   if (plan.by_columns) {
@@ -90,10 +119,10 @@ TEST(NormPlan, VisitsEachElementOnce) {
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(600));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
                                     << " in packs of " << pack << ", " << blocks << " blocks");
-    expect_each_element_once(view, plan_norm_sums(view, pack, plane_pack, blocks));
-    if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
-      expect_each_element_once(view, plan_norm_map(view, pack, blocks));
+    for (const NormPacks packs : {NormPacks::kWithin, NormPacks::kStraddling}) {
+      expect_each_element_once(view, plan_norm_sums(view, pack, plane_pack, blocks, packs));
     }
+    if (maps_by_columns(view, pack)) expect_each_element_once(view, plan_norm_map(view, pack, blocks));
     if (HasFatalFailure()) return;
   }
 }
@@ -112,7 +141,9 @@ TEST(NormPlan, IsSoundForAnyShape) {
     const int64_t blocks = 1 + static_cast<int64_t>(generator.below(2000));
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner
                                     << " in packs of " << pack << ", " << blocks << " blocks");
-    expect_sound(view, plan_norm_sums(view, pack, plane_pack, blocks), pack, plane_pack, blocks);
+    for (const NormPacks packs : {NormPacks::kWithin, NormPacks::kStraddling}) {
+      expect_sound(view, plan_norm_sums(view, pack, plane_pack, blocks, packs), pack, plane_pack, blocks);
+    }
     if (HasFatalFailure()) return;
   }
 }
@@ -127,6 +158,31 @@ TEST(NormPlan, TakesWholePacksWhereverItCan) {
   EXPECT_EQ(pack(256, 1024, 14 * 14), 8);
   EXPECT_EQ(pack(2, 3, 150 * 151), 1);
   EXPECT_EQ(pack(1000, 3, 1), 1);
+}
+
+TEST(NormPlan, TakesWholePacksOfOddShapesWhereTheyMayStraddle) {
+  const auto plan = [](int64_t outer, int64_t channels, int64_t inner) {
+    return plan_norm_sums({outer, channels, inner}, 8, 8, 500, NormPacks::kStraddling);
+  };
+  EXPECT_EQ(plan(64 * 95 * 97, 359, 1).pack, 8);  // NHWC, odd channels
+  EXPECT_EQ(plan(262144, 269, 1).pack, 8);
+  EXPECT_EQ(plan(13 * 256 * 320, 5, 1).pack, 8);
+  EXPECT_EQ(plan(33, 67, 57 * 53).pack, 8);  // NCHW, odd planes
+  EXPECT_EQ(plan(2, 3, 150 * 151).pack, 8);
+  EXPECT_EQ(plan(5000, 3, 7 * 7).pack, 8);  // short ones, and images that are no whole packs
+  EXPECT_EQ(plan(3, 3, 1).pack, 1);         // too few rows
+}
+
+TEST(NormPlan, LeavesFewThreadsIdleWhereChannelsAreOdd) {
+  for (int64_t channels = 1; channels < 3000; channels = channels * 9 / 8 + 1) {
+    for (const int pack : {2, 4, 8}) {
+      const NormPlan plan = plan_norm_sums({1 << 20, channels, 1}, pack, pack, 528, NormPacks::kStraddling);
+      if (channels % NormPlan::kGroup == 0) continue;
+      EXPECT_GE(static_cast<double>(plan.width),
+                0.85 * static_cast<double>(plan.tiles * plan.columns * plan.pack))
+          << channels << " channels in packs of " << pack;
+    }
+  }
 }
 
 TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {

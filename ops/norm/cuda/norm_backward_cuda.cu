@@ -138,11 +138,11 @@ class Backward {
   template <GradKind kind>
   void reduce() {
     const auto terms = terms_of<kind>();
-    const bool wide = allows_packs<T>({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
-                                       terms.main_source.mean, terms.addend_source.mean});
+    const bool wide = are_wide({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
+                                terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
-        plan_norm_sums(simplified_norm_view(view_), wide ? kNormPack<T> : 1, wide ? NormPlan::kGroup : 1,
-                       norm_blocks(stream_.device.index, kGradientBlocks));
+        plan_norm_sums(simplified_norm_view(view_), wide ? kSumPack<T> : 1, wide ? NormPlan::kGroup : 1,
+                       norm_blocks(stream_.device.index, kGradientBlocks), NormPacks::kStraddling);
     constexpr int packs = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
     sum_channels<T, packs, packs, NormPlan::kGroup>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
@@ -160,8 +160,7 @@ class Backward {
     Slopes<T> slopes = slopes_;
     if (dz() != nullptr) slopes = {dz(), nullptr, nullptr};
     const auto map = map_of<two, has_alpha>(slopes);
-    const bool wide =
-        allows_packs<T>({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
+    const bool wide = are_wide({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
     map_channels_of<T, two ? 1 : 2, 1, NormPlan::kGroup>(stream_, simplified_norm_view(view_), wide, map);
   }
 

@@ -12,7 +12,7 @@ void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* addend_parameters) {
   const auto map = map_of<T, kind, activation>(call, main_parameters, addend_parameters);
   map_channels_of<T, 2, 2, kNormPack<T>>(stream, simplified_norm_view(call.view),
-                                         allows_packs<T>({map.x, map.addend, map.y}), map);
+                                         are_wide({map.x, map.addend, map.y}), map);
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums.

@@ -137,22 +137,44 @@ __device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t 
     for (int i = 0; i < values * pack; ++i) shared[id / kWarp][i][id % kWarp] = sums[i / pack][i % pack];
   }
   __syncthreads();
-  const int side = columns * pack;
-  const int64_t first = tile * side;
+  const bool adds_folds = plan.adds_folds();
+  const int64_t first = tile * columns * pack, line = adds_folds ? plan.image() : plan.width;
+  const int side = adds_folds ? static_cast<int>(line) : columns * pack;
   for (int i = id; i < values * side; i += NormPlan::kThreads) {
-    const int value = i / side, place = i % side, column = place / pack;
-    if (first + place >= plan.width) continue;
+    const int value = i / side, place = i % side;
+    if (first + place >= line) continue;
     C sum = 0;
+    for (int own = place; own < (adds_folds ? static_cast<int>(plan.width) : place + 1); own += side) {
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][value * pack + place % pack][column];
-    table[(value * plan.parts + part) * plan.width + first + place] = sum;
+      for (int warp = 0; warp < kWarps; ++warp) {
+        sum += shared[warp][value * pack + own % pack][own / pack];
+      }
+    }
+    table[(value * plan.parts + part) * line + first + place] = sum;
   }
 }
 
-/// Block (tile, part) of a plan by columns.
+/// Adds the terms of one element to those of place `i` of a pack.
+template <int pack, class Terms>
+__device__ __forceinline__ void add_element(const Terms& terms, int64_t offset, int i,
+                                            const typename Terms::Parameter& parameter,
+                                            typename Terms::C (&sums)[Terms::kValues][pack]) {
+  typename Terms::C own[Terms::kValues][1] = {};
+  const typename Terms::Parameter parameters[1] = {parameter};
+  terms.add(offset, terms.template load<1>(offset), parameters, own);
+#pragma unroll
+  for (int value = 0; value < Terms::kValues; ++value) {
+#pragma unroll
+    for (int k = 0; k < pack; ++k) sums[value][k] += k == i ? own[value][0] : typename Terms::C{0};
+  }
+}
+
+/// Block (tile, part) of a plan by columns; `by_image` divides by the columns before they were folded,
+/// `by_inner` by those of a channel.
 template <int pack, int unroll, class Terms>
 __global__ void __launch_bounds__(NormPlan::kThreads)
-    sum_columns_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_inner, typename Terms::C* table) {
+    sum_columns_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_inner, cuda::WideDivide by_image,
+                       typename Terms::C* table) {
   using C = typename Terms::C;
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
@@ -161,13 +183,14 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   C sums[Terms::kValues][pack] = {};
   if (column < plan.width) {
     typename Terms::Parameter parameters[pack];
-    if (pack > 1 && plan.inner == 1) {
+    if (pack > 1 && plan.inner == 1 && plan.fold == 1) {
       if constexpr (pack > 1) terms.neighbours(column, parameters);
     } else {
 #pragma unroll
       for (int i = 0; i < pack; ++i) {
-        int64_t place;
-        parameters[i] = terms.parameter(plan.inner == 1 ? column + i : by_inner.divide(column + i, place));
+        int64_t own = column + i, place;
+        if (plan.fold > 1) by_image.divide(column + i, own);
+        parameters[i] = terms.parameter(plan.inner == 1 ? own : by_inner.divide(own, place));
       }
     }
     const int64_t step = plan.parts * lanes;
@@ -187,12 +210,29 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
       const int64_t offset = row * plan.width + column;
       terms.add(offset, terms.template load<pack>(offset), parameters, sums);
     }
+    if (row == plan.items && column < plan.rest) {
+      const int64_t offset = row * plan.width + column;
+#pragma unroll
+      for (int i = 0; i < pack; ++i) {
+        if (column + i < plan.rest) add_element(terms, offset + i, i, parameters[i], sums);
+      }
+    }
   }
   store_column_sums(plan, tile, part, sums, table);
 }
 
+/// A pack of a plane: whole, or some elements of it.
+struct PlanePack {
+  int64_t offset, begin, end;  ///< in elements of the tensor; the plane's
+
+  template <int pack>
+  __device__ bool whole() const {
+    return offset >= begin && offset + pack <= end;
+  }
+};
+
 /// Block (channel, part) of a plan by planes; `by_plane` divides by the packs of a plane.
-template <int pack, int unroll, class Terms>
+template <int pack, int unroll, bool straddles, class Terms>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     sum_planes_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_plane, typename Terms::C* table) {
   using C = typename Terms::C;
@@ -200,32 +240,52 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / plan.channels, channel = blockIdx.x - part * plan.channels;
-  const int64_t packs = plan.inner / pack, step = plan.parts * NormPlan::kThreads;
-  const auto offset_of = [&](int64_t item) {
+  const int64_t step = plan.parts * NormPlan::kThreads;
+  const auto pack_of = [&](int64_t item) {
     int64_t place;
-    const int64_t outer = by_plane.divide(item, place);
-    return ((outer * plan.channels + channel) * packs + place) * pack;
+    const int64_t outer = by_plane.divide(item, place),
+                  begin = (outer * plan.channels + channel) * plan.inner;
+    const int64_t first = straddles ? begin & ~int64_t{pack - 1} : begin;
+    return PlanePack{first + place * pack, begin, begin + plan.inner};
   };
   typename Terms::Parameter parameters[pack];
   parameters[0] = terms.parameter(channel);
 #pragma unroll
   for (int i = 1; i < pack; ++i) parameters[i] = parameters[0];
   C lanes[Terms::kValues][pack] = {};
+  const auto add_edge = [&](const PlanePack& of) {
+    for (int i = 0; i < pack; ++i) {
+      const int64_t offset = of.offset + i;
+      if (offset >= of.begin && offset < of.end) add_element<pack>(terms, offset, 0, parameters[0], lanes);
+    }
+  };
   int64_t item = part * NormPlan::kThreads + id;
   for (; item + (unroll - 1) * step < plan.items; item += unroll * step) {
     typename Terms::template Loaded<pack> loaded[unroll];
-    int64_t offsets[unroll];
+    PlanePack packs[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      offsets[u] = offset_of(item + u * step);
-      loaded[u] = terms.template load<pack>(offsets[u]);
+      packs[u] = pack_of(item + u * step);
+      if (!straddles || packs[u].template whole<pack>()) {
+        loaded[u] = terms.template load<pack>(packs[u].offset);
+      }
     }
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) terms.add(offsets[u], loaded[u], parameters, lanes);
+    for (int u = 0; u < unroll; ++u) {
+      if (!straddles || packs[u].template whole<pack>()) {
+        terms.add(packs[u].offset, loaded[u], parameters, lanes);
+      } else {
+        add_edge(packs[u]);
+      }
+    }
   }
   for (; item < plan.items; item += step) {
-    const int64_t offset = offset_of(item);
-    terms.add(offset, terms.template load<pack>(offset), parameters, lanes);
+    const PlanePack own = pack_of(item);
+    if (!straddles || own.template whole<pack>()) {
+      terms.add(own.offset, terms.template load<pack>(own.offset), parameters, lanes);
+    } else {
+      add_edge(own);
+    }
   }
 #pragma unroll
   for (int value = 0; value < Terms::kValues; ++value) {
@@ -296,8 +356,9 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
-template <int pack, int unroll, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map, NormPlan plan) {
+template <int pack, int unroll, bool folds, class Map>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
   const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
@@ -305,9 +366,23 @@ __global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map
   if (column >= plan.width) return;
   cuda::wait_for_previous();
   typename Map::Parameter parameters[pack];
-  map.channels.neighbours(column, parameters);
+  if constexpr (folds) {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      int64_t channel;
+      by_image.divide(column + i, channel);
+      parameters[i] = map.channels.at(channel);
+    }
+  } else {
+    map.channels.neighbours(column, parameters);
+  }
   const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
   int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
+  if (folds && first + left * step == plan.items && column < plan.rest) {
+    const int64_t offset = plan.items * plan.width + column;
+    const int valid = static_cast<int>(plan.rest - column < pack ? plan.rest - column : pack);
+    map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
+  }
   int64_t offset = (first + (left - 1) * step) * plan.width + column;
   const int64_t stride = -step * plan.width;
   for (; left >= unroll; left -= unroll, offset += unroll * stride) {
@@ -327,7 +402,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads) map_columns_kernel(Map map
 /// How map_flat_kernel finds the channels of a pack.
 enum class FlatWalk {
   kOneChannel,    ///< planes come in whole packs
-  kManyChannels,  ///< elements are counted on from the pack's first
+  kManyChannels,  ///< elements are counted on from the pack's first; the last pack may be a part
   kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
 };
 
@@ -336,7 +411,7 @@ template <FlatWalk walk, int pack, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
-  constexpr bool whole = walk != FlatWalk::kAnything;
+  constexpr bool whole = walk != FlatWalk::kAnything, may_end = walk == FlatWalk::kManyChannels;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
@@ -346,7 +421,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
     const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (offset < count) loaded[u] = map.template load<pack, whole>(offset, valid);
+    if (offset + (may_end ? pack - 1 : 0) < count) loaded[u] = map.template load<pack, whole>(offset, valid);
   }
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
@@ -368,36 +443,51 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
       }
     }
     const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    map.template apply<whole>(offset, valid, parameters, loaded[u]);
+    if (may_end && valid < pack) {
+      map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
+    } else {
+      map.template apply<whole>(offset, valid, parameters, loaded[u]);
+    }
   }
 }
 
 }  // namespace detail
 
+/// Elements of an access of 16 bytes by the sums.
+template <class T>
+inline constexpr int kSumPack = cuda::kPackSize<T>;
+
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
-/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes.
+/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes; of single
+/// elements twice as many, since they are small.
 template <class T, int column_packs, int plane_packs, int plane_pack, class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-  const auto run = [&](auto* kernel) {
-    const cuda::WideDivide divide(
-        std::max<int64_t>(plan.by_columns ? plan.inner : plan.inner / plan.pack, 1));
-    cuda::launch(stream, shape, kernel, terms, plan, divide, table);
+  const auto columns = [&](auto* kernel) {
+    cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.inner),
+                 cuda::WideDivide(plan.image()), table);
   };
-  if constexpr (sizeof(T) < sizeof(double)) {
-    if (plan.pack > 1) {
-      return plan.by_columns ? run(detail::sum_columns_kernel<kNormPack<T>, column_packs, Terms>)
-                             : run(detail::sum_planes_kernel<plane_pack, plane_packs, Terms>);
-    }
+  const auto planes = [&](auto* kernel) {
+    cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.plane_packs()), table);
+  };
+  constexpr int packs = sizeof(T) < sizeof(double) ? plane_packs : (plane_packs + 1) / 2;  // they are long
+  if (plan.pack == 1) {
+    plan.by_columns ? columns(detail::sum_columns_kernel<1, 2 * column_packs, Terms>)
+                    : planes(detail::sum_planes_kernel<1, 2 * plane_packs, false, Terms>);
+  } else if (plan.by_columns) {
+    columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
+  } else if (plan.straddles) {
+    planes(detail::sum_planes_kernel<plane_pack, packs, true, Terms>);
+  } else {
+    planes(detail::sum_planes_kernel<plane_pack, packs, false, Terms>);
   }
-  plan.by_columns ? run(detail::sum_columns_kernel<1, column_packs, Terms>)
-                  : run(detail::sum_planes_kernel<1, plane_packs, Terms>);
 }
 
 /// Adds the partial results in `table` up and finishes every channel.
 template <int values, class C, class Finish>
-void finish_channels(const Stream& stream, const NormPlan& plan, const C* table, const Finish& finish) {
+void finish_channels(const Stream& stream, const NormPlan& of_sums, const C* table, const Finish& finish) {
+  const NormPlan plan = of_sums.unfolded();
   const int side = plan.columns_per_channel() == 1 ? 8 : 1;
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
                                 dim3(detail::kFinishThreads)};
@@ -425,6 +515,7 @@ int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
 template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
+  constexpr int kGroup = NormPlan::kGroup;
   const int64_t count = view.numel();
   if (count == 0) return;
   const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
@@ -435,25 +526,27 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
                        cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
                        view.channels);
   };
-  if constexpr (sizeof(T) < sizeof(double)) {
-    constexpr int pack = kNormPack<T>, packs = NormPlan::kGroup / pack;
-    if (wide && count % NormPlan::kGroup == 0) {
-      if (view.inner == 1 && view.channels % NormPlan::kGroup == 0) {
-        const auto kernel = detail::map_columns_kernel<pack, column_groups * packs, Map>;
-        static const int64_t blocks = resident_blocks(stream.device.index, kernel);
-        const NormPlan plan = plan_norm_map(view, pack, blocks);
-        const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-        cuda::launch_early(stream, shape, kernel, map, plan);
-      } else if (view.inner % plane_pack == 0) {
-        flat.template
-        operator()<FlatWalk::kOneChannel, plane_pack, plane_groups * NormPlan::kGroup / plane_pack>();
-      } else {
-        flat.template operator()<FlatWalk::kManyChannels, plane_pack, 1>();
-      }
-      return;
-    }
+  const auto columns = [&]<int pack, bool folds>() {
+    const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
+    static const int64_t blocks = resident_blocks(stream.device.index, kernel);
+    const NormPlan plan = plan_norm_map(view, pack, blocks);
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
+    cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
+  };
+  // A byte of the mask is one thread's where a pack may be a part; float64 has no shorter packs than that.
+  constexpr int pack = sizeof(T) < sizeof(double) ? kNormPack<T> : kGroup;
+  constexpr int of_plane = sizeof(T) < sizeof(double) ? plane_pack : kGroup;
+  if (!wide) {
+    flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
+  } else if (view.inner == 1 && view.channels % kGroup == 0) {
+    columns.template operator()<pack, false>();
+  } else if (maps_by_columns(view, kGroup)) {
+    columns.template operator()<kGroup, true>();
+  } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
+    flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
+  } else {
+    flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }
-  flat.template operator()<FlatWalk::kAnything, NormPlan::kGroup, 1>();
 }
 
 }  // namespace sinter::ops

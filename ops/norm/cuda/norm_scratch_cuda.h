@@ -43,14 +43,22 @@ inline size_t norm_table_bytes(const ChannelView& view, DType dtype, int device,
   const ChannelView walked = simplified_norm_view(view);
   const int64_t blocks = norm_blocks(device, per_processor);
   const int pack = 16 / static_cast<int>(size_of(dtype));
-  const int64_t size = std::max(plan_norm_sums(walked, pack, pack, blocks).table_size(),
-                                plan_norm_sums(walked, 1, 1, blocks).table_size());
+  const auto table_of = [&](int own, int of_plane) {
+    return plan_norm_sums(walked, own, of_plane, blocks, NormPacks::kStraddling).table_size();
+  };
+  const int64_t size = std::max({table_of(pack, pack), table_of(pack, NormPlan::kGroup), table_of(1, 1)});
   return static_cast<size_t>(size) * static_cast<size_t>(values) * size_of(accumulate_dtype(dtype));
 }
 
 template <class P>
 P* pointer_or_null(const TensorView& tensor) {
   return tensor.present ? tensor.as<P>() : nullptr;
+}
+
+/// All of the pointers allow accesses of 16 bytes; null does.
+inline bool are_wide(std::initializer_list<const void*> pointers) {
+  return std::all_of(pointers.begin(), pointers.end(),
+                     [](const void* pointer) { return cuda::is_aligned(pointer, 16); });
 }
 
 /// All of the pointers allow accesses of whole packs; null does, and no pointer to float64.

@@ -76,11 +76,12 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   }
   const T* x = tensor.x.as<const T>();
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  const int pack = allows_packs<T>({x}) ? kNormPack<T> : 1;
-  const NormPlan plan = plan_norm_sums(simplified_norm_view(view), pack, pack,
-                                       norm_blocks(stream.device.index, kStatisticsBlocks));
+  const int pack = are_wide({x}) ? kSumPack<T> : 1;
+  const NormPlan plan =
+      plan_norm_sums(simplified_norm_view(view), pack, pack,
+                     norm_blocks(stream.device.index, kStatisticsBlocks), NormPacks::kStraddling);
   constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
-  sum_channels<T, packs, packs, kNormPack<T>>(stream, plan, terms, static_cast<C*>(table));
+  sum_channels<T, packs, packs, kSumPack<T>>(stream, plan, terms, static_cast<C*>(table));
   finish_channels<2>(stream, plan, static_cast<const C*>(table),
                      FinishStatistics<T>{statistics, parameters, terms, count});
 }
