@@ -8,10 +8,10 @@
 //   %21 = all_reduce(%8)                           %s = end_all_reduce(%b, %7, %8)
 //   sgd_step(conv1.weight.master, %20, …)          %20 = reshape(slice(%s, …))
 //
-// The last layers' gradients are there first, and go first. Every rank has the same calls in the same order,
-// so that all make the same buckets.
+// The last layers' gradients are there first, and go first. All ranks make the same buckets and begin them in
+// the same order, whatever else their graphs do.
 #include <algorithm>
-#include <map>
+#include <iterator>
 
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/op/node.h>
@@ -29,43 +29,55 @@ constexpr size_t kBucketBytes = 16u << 20;
 
 using Bucket = std::vector<GraphNode*>;
 
-/// The calls that sum one gradient over ranks, those first whose gradient is there first.
-std::vector<GraphNode*> sums_by_place(const Graph& graph) {
-  std::map<const GraphNode*, size_t> place;
+/// The calls that sum one gradient over ranks, from the last parameter's to the first's. That is about the
+/// order in which gradients are there, and the same on all ranks, whose graphs may differ in what each has
+/// measured.
+std::vector<GraphNode*> sums_from_the_last(const Graph& graph) {
   std::vector<GraphNode*> sums;
   for (GraphNode* const node : graph.nodes()) {
-    place.emplace(node, place.size() + 1);
     if (node->op->name() == "all_reduce") sums.push_back(node);
   }
-  const auto ready = [&](const GraphNode* sum) {
-    const GraphNode* const producer = sum->input(0)->root().producer;
-    return producer == nullptr ? size_t{0} : place.at(producer);
-  };
-  std::ranges::stable_sort(sums, {}, ready);
+  std::ranges::reverse(sums);
   return sums;
 }
 
-std::vector<Bucket> fill_buckets(const std::vector<GraphNode*>& sums) {
-  std::vector<Bucket> buckets;
+size_t bytes_of(const Bucket& bucket) {
   size_t bytes = 0;
-  for (GraphNode* const sum : sums) {
-    const TensorSpec& spec = sum->input(0)->spec;
-    const bool fits = !buckets.empty() && bytes + spec.bytes() <= kBucketBytes &&
-                      buckets.back().front()->input(0)->spec.dtype == spec.dtype &&
-                      buckets.back().front()->attributes == sum->attributes;
-    if (!fits) {
-      buckets.emplace_back();
-      bytes = 0;
-    }
-    bytes += spec.bytes();
-    buckets.back().push_back(sum);
-  }
-  return buckets;
+  for (const GraphNode* const sum : bucket) bytes += sum->input(0)->spec.bytes();
+  return bytes;
 }
 
-/// Where the call that begins a bucket belongs: behind the last of its gradients.
-GraphNode* place_of(const Graph& graph, const Bucket& bucket) {
-  const GraphNode* last = nullptr;
+/// Whether two gradients can be summed together.
+bool go_together(const GraphNode& a, const GraphNode& b) {
+  return a.input(0)->spec.dtype == b.input(0)->spec.dtype && a.attributes == b.attributes;
+}
+
+/// Fills a bucket of each dtype at a time (weights of convolutions and of norms take turns, in mixed
+/// precision in two dtypes), and gives them in the order in which they are full.
+std::vector<Bucket> fill_buckets(const std::vector<GraphNode*>& sums) {
+  std::vector<Bucket> full, open;
+  for (GraphNode* const sum : sums) {
+    const size_t bytes = sum->input(0)->spec.bytes();
+    auto own = std::ranges::find_if(open, [&](const Bucket& b) { return go_together(*b.front(), *sum); });
+    if (own != open.end() && bytes_of(*own) + bytes > kBucketBytes) {
+      full.push_back(std::move(*own));
+      open.erase(own);
+      own = open.end();
+    }
+    if (own == open.end()) own = open.insert(own, Bucket{});
+    own->push_back(sum);
+  }
+  // Those that are left are there when their last gradients are.
+  const auto last_place = [&](const Bucket& b) { return std::ranges::find(sums, b.back()) - sums.begin(); };
+  std::ranges::stable_sort(open, {}, last_place);
+  std::ranges::move(open, std::back_inserter(full));
+  return full;
+}
+
+/// Where the call that begins a bucket belongs: behind the last of its gradients, and behind `before`, the
+/// call that began the bucket before it.
+GraphNode* place_of(const Graph& graph, const Bucket& bucket, const GraphNode* before) {
+  const GraphNode* last = before;
   for (const GraphNode* const sum : bucket) {
     // The gradient itself may be a view behind the call that computes it.
     const GraphNode* const producer = sum->input(0)->producer;
@@ -74,10 +86,12 @@ GraphNode* place_of(const Graph& graph, const Bucket& bucket) {
   return last != nullptr ? graph.next(*last) : graph.nodes().front();
 }
 
-void make_bucket(Graph& graph, const Bucket& bucket, GraphNode& first_sum) {
+/// Gives the call that begins the bucket's sum.
+const GraphNode* make_bucket(Graph& graph, const Bucket& bucket, GraphNode& first_sum,
+                             const GraphNode* before) {
   const Communicator& ranks =
       Communicator::of(bucket.front()->attributes.as<ops::AllReduceAttributes>().communicator);
-  Tracer tracer(graph, place_of(graph, bucket));
+  Tracer tracer(graph, place_of(graph, bucket, before));
   tracer.set_scope("(ranks)");
   const NoGrad no_grad;
   std::vector<Tensor> gradients;
@@ -87,6 +101,7 @@ void make_bucket(Graph& graph, const Bucket& bucket, GraphNode& first_sum) {
     counts.push_back(sum->input(0)->spec.shape.numel());
   }
   const Tensor begun = ops::begin_all_reduce(gradients, ranks);
+  const GraphNode* const begins = tracer.use_of(begun).value->producer;
   tracer.set_place(&first_sum);
   const Tensor sums = ops::end_all_reduce(begun, gradients, ranks);
   const std::vector<int64_t> places = ops::bucket_places(counts);
@@ -96,22 +111,22 @@ void make_bucket(Graph& graph, const Bucket& bucket, GraphNode& first_sum) {
                                      std::vector<int64_t>(shape.begin(), shape.end()));
     graph.replace_uses(*bucket[i]->outputs[0], *tracer.use_of(part).value);
   }
+  return begins;
 }
 
 }  // namespace
 
 void bucket_gradients(Graph& graph, PassContext& context) {
-  const std::vector<GraphNode*> sums = sums_by_place(graph);
+  const std::vector<GraphNode*> sums = sums_from_the_last(graph);
   if (sums.size() < 2) return;
   GraphNode* first = sums.front();
   for (GraphNode* const sum : sums) {
     if (graph.precedes(*sum, *first)) first = sum;
   }
+  const GraphNode* begun = nullptr;
   for (const Bucket& bucket : fill_buckets(sums)) {
-    size_t bytes = 0;
-    for (const GraphNode* const sum : bucket) bytes += sum->input(0)->spec.bytes();
-    make_bucket(graph, bucket, *first);
-    context.done(fmt::format("{} gradients, {} bytes", bucket.size(), bytes));
+    begun = make_bucket(graph, bucket, *first, begun);
+    context.done(fmt::format("{} gradients, {} bytes", bucket.size(), bytes_of(bucket)));
   }
   for (GraphNode* const sum : sums) graph.erase(*sum);
 }

@@ -61,12 +61,37 @@ TEST_F(GradientBuckets, HoldOneDtypeEachAndNotTooMuch) {
   const auto graph = graph_of({spec({large}), spec({8})}, {}, [&](std::vector<Tensor> x) {
     const Tensor a = ops::relu(x[0]), b = ops::square(x[0]);
     const Tensor c = ops::cast(x[1], DType::kFloat16), d = ops::relu(c);
-    return std::vector<Tensor>{sum(a), sum(b), sum(c), sum(d)};
+    return std::vector<Tensor>{sum(c), sum(a), sum(d), sum(b)};  // as weights of convolutions and norms
   });
   EXPECT_EQ(bucket(*graph).done,
             (std::vector<std::string>{"1 gradients, 12582912 bytes", "1 gradients, 12582912 bytes",
                                       "2 gradients, 32 bytes"}));
   EXPECT_EQ(count(*graph, "all_reduce"), 0U);
+}
+
+// Ranks measure for themselves, and their graphs differ in the order of calls.
+TEST_F(GradientBuckets, AreTheSameWhateverTheOrderOfCalls) {
+  const int64_t large = 3 << 20;
+  std::vector<std::vector<std::string>> begun;
+  for (const bool turned : {false, true}) {
+    const auto graph = graph_of({spec({large}), spec({8})}, {}, [&](std::vector<Tensor> x) {
+      Tensor a, b;
+      if (turned) b = ops::square(x[1]);
+      a = ops::relu(x[0]);
+      if (!turned) b = ops::square(x[1]);
+      const Tensor c = ops::sigmoid(x[0]);
+      return std::vector<Tensor>{sum(a), sum(b), sum(c)};
+    });
+    bucket(*graph);
+    std::vector<std::string>& order = begun.emplace_back();
+    for (const GraphNode* node : graph->nodes()) {
+      if (node->op->name() != "begin_all_reduce") continue;
+      for (const GraphUse& use : node->inputs) order.push_back(to_string(use.value->spec));
+      order.emplace_back("end");
+    }
+  }
+  EXPECT_EQ(begun[0], begun[1]);
+  EXPECT_EQ(begun[0].size(), 5U);  // three gradients in two buckets
 }
 
 TEST_F(GradientBuckets, LeaveASingleSumAlone) {

@@ -60,6 +60,8 @@ template <class T>
 class Backward {
  public:
   using C = compute_type<T>;
+  /// Elements that a thread takes at once by planes; eight of float64 would leave too few registers.
+  static constexpr int kPlanePack = sizeof(T) < sizeof(double) ? NormPlan::kGroup : kSumPack<T>;
 
   Backward(const NormGradCall& call, const Stream& stream, void* workspace)
       : call_(call),
@@ -141,10 +143,10 @@ class Backward {
     const bool wide = are_wide({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
                                 terms.main_source.mean, terms.addend_source.mean});
     const NormPlan plan =
-        plan_norm_sums(simplified_norm_view(view_), wide ? kSumPack<T> : 1, wide ? NormPlan::kGroup : 1,
+        plan_norm_sums(simplified_norm_view(view_), wide ? kSumPack<T> : 1, wide ? kPlanePack : 1,
                        norm_blocks(stream_.device.index, kGradientBlocks), NormPacks::kStraddling);
     constexpr int packs = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
-    sum_channels<T, packs, packs, NormPlan::kGroup>(stream_, plan, terms, table_);
+    sum_channels<T, packs, packs, kPlanePack>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
         .addend = addend_,

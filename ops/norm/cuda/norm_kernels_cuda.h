@@ -137,20 +137,31 @@ __device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t 
     for (int i = 0; i < values * pack; ++i) shared[id / kWarp][i][id % kWarp] = sums[i / pack][i % pack];
   }
   __syncthreads();
-  const bool adds_folds = plan.adds_folds();
-  const int64_t first = tile * columns * pack, line = adds_folds ? plan.image() : plan.width;
-  const int side = adds_folds ? static_cast<int>(line) : columns * pack;
-  for (int i = id; i < values * side; i += NormPlan::kThreads) {
-    const int value = i / side, place = i % side;
-    if (first + place >= line) continue;
+  const int side = columns * pack;
+  const int64_t first = tile * side;
+  const auto sum_of = [&](int value, int place) {
     C sum = 0;
-    for (int own = place; own < (adds_folds ? static_cast<int>(plan.width) : place + 1); own += side) {
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        sum += shared[warp][value * pack + own % pack][own / pack];
-      }
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][value * pack + place % pack][place / pack];
+    return sum;
+  };
+  if (!plan.adds_folds()) {
+    for (int i = id; i < values * side; i += NormPlan::kThreads) {
+      const int value = i / side, place = i % side;
+      if (first + place >= plan.width) continue;
+      table[(value * plan.parts + part) * plan.width + first + place] = sum_of(value, place);
     }
-    table[(value * plan.parts + part) * line + first + place] = sum;
+    return;
+  }
+  // Place 0 is in column `begin` of its image; what a channel has begins at one of the first `image` places.
+  const int image = static_cast<int>(plan.image()), begin = static_cast<int>(first % image);
+  const int end = static_cast<int>(min(int64_t{side}, plan.width - first));
+  for (int i = id; i < values * image; i += NormPlan::kThreads) {
+    const int value = i / image, column = i % image;
+    C sum = 0;
+    for (int place = (column - begin + image) % image; place < end; place += image)
+      sum += sum_of(value, place);
+    table[((value * plan.parts + part) * plan.tiles + tile) * image + column] = sum;
   }
 }
 
@@ -471,16 +482,15 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
   const auto planes = [&](auto* kernel) {
     cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.plane_packs()), table);
   };
-  constexpr int packs = sizeof(T) < sizeof(double) ? plane_packs : (plane_packs + 1) / 2;  // they are long
   if (plan.pack == 1) {
     plan.by_columns ? columns(detail::sum_columns_kernel<1, 2 * column_packs, Terms>)
                     : planes(detail::sum_planes_kernel<1, 2 * plane_packs, false, Terms>);
   } else if (plan.by_columns) {
     columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
   } else if (plan.straddles) {
-    planes(detail::sum_planes_kernel<plane_pack, packs, true, Terms>);
+    planes(detail::sum_planes_kernel<plane_pack, plane_packs, true, Terms>);
   } else {
-    planes(detail::sum_planes_kernel<plane_pack, packs, false, Terms>);
+    planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
   }
 }
 
