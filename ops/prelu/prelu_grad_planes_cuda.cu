@@ -33,7 +33,7 @@ struct PReluPlanesWalk {
   }
 };
 
-/// The plane's elements of the pack, zeros for the others.
+/// The pack, of which the elements that are not the plane's are of no use.
 template <int pack, class T>
 __device__ __forceinline__ PReluWords<T, pack> load_plane_pack(const T* from, const PReluPlanePack& at,
                                                                int64_t elements) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ PReluWords<T, pack> load_plane_pack(const T* from, co
   if (at.first + pack > elements) {  // the tensor ends within it
     return Words::of([&](int i) { return i >= at.begin && i < at.end ? from[at.first + i] : T{}; });
   }
-  return Words::load(from, static_cast<uint64_t>(at.first) / pack).kept(at.begin, at.end);
+  return Words::load(from, static_cast<uint64_t>(at.first) / pack);
 }
 
 /// Block (channel, part) of the plan: leaves the channel's sum in the table, or in dalpha if there is one
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       } else {
         result.store_some(data.dx + at.first, at.begin, at.end);
       }
-      add_prelu_terms(values[u], gradients[u], sums);
+      add_prelu_terms(values[u].kept(at.begin, at.end), gradients[u].kept(at.begin, at.end), sums);
     }
     total += sums[0];
   }
