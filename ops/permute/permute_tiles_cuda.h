@@ -63,6 +63,8 @@ struct TileJob {
   int log_lanes = 0, log_spread = 0, log_warp = 0, log_columns = 0;
   bool whole_packs = false;  ///< columns consist of aligned packs
   bool joined = false;       ///< in the output a column begins where the one before ends
+  /// For kSeveralAxes: the column that many further on begins there, but for the last ones; 0: none does.
+  int next_column = 0;
 
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
