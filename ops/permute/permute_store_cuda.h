@@ -100,7 +100,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       if (shift != known) {
         known = shift;
         SINTER_UNROLL
-        for (int j = 0; j < n; ++j) places[j] = memory.places[row + j];
+        for (int j = 0; j < n; ++j) places[j] = memory.places[job.place_index(row + j)];
       }
       const std::byte* image = memory.image + column * size;
       store_pack<false>(out + start + row,
@@ -135,10 +135,10 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
                has_next = near && follows(column, column + job.next_column);
     const auto read = [&](int row) {
       if (kSeveral && row >= tile.rows) {
-        return image_element<T>(memory.image,
-                                memory.places[row - tile.rows] + (column + job.next_column) * size);
+        return image_element<T>(memory.image, memory.places[job.place_index(row - tile.rows)] +
+                                                  (column + job.next_column) * size);
       }
-      int place = kSeveral ? memory.places[row] : job.place(row, base);
+      int place = kSeveral ? memory.places[job.place_index(row)] : job.place(row, base);
       if (kKind == TileKind::kShiftedColumns && row >= tile.rows)
         place = job.place(row - tile.rows, next_base);
       return image_element<T>(memory.image, place + column * size);
