@@ -287,7 +287,7 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
       std::min(kMostCluster,
                static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((work + threads - 1) / threads)))));
   if (groups * cluster * threads < kGpuThreads / 4 || work > cluster * threads * kLongSum) return plan;
-  if (groups * threads > kGpuThreads) {  // several waves: no threads without work
+  if (!fixed && groups * threads > kGpuThreads) {  // several waves: no threads without work
     threads = std::min(threads, (work + 32 * kPacksOfThread - 1) / (32 * kPacksOfThread) * 32);
   }
   plan.columns = period / pack;

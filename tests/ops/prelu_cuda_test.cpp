@@ -173,7 +173,7 @@ TEST_F(PReluCuda, PlanesAndRowsOfAnyLengthAgreeWithLoops) {
   // tiles that do not fill whole rows.
   const Shape shapes[] = {{1, 97, 197, 197}, {33, 67, 13, 11}, {1, 13, 97, 101}, {3, 5, 64, 33},
                           {1, 700, 9, 9},    {2, 40001, 3, 3}, {3, 10007},       {1, 1000, 16, 17},
-                          {8332, 67},        {20, 4, 41, 128}, {5000, 3}};
+                          {8332, 67},        {20, 4, 41, 128}, {5000, 3},        {1, 8000, 7, 7}};
   for (const DType dtype : kDTypes) {
     SampleMaker maker(24, dtype);
     for (const Shape& shape : shapes) {

@@ -321,6 +321,10 @@ TEST(PReluPlan, ClustersHaveSeveralBlocksWhereChannelsAreFew) {
   EXPECT_EQ(several.cluster, 4);
   EXPECT_EQ(several.group_channels, 8);
   EXPECT_GT(several.lanes, 1);
+  // Channels in many waves have only the threads that they need; with fixed columns always whole rows of
+  // them.
+  EXPECT_EQ(plan_prelu_clusters({1, 1000, 272}, 4).threads, 32);
+  EXPECT_EQ(plan_prelu_clusters({1, 8000, 49}, 8).lanes, 1);
 }
 
 TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
