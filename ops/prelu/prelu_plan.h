@@ -165,7 +165,7 @@ inline int64_t plan_prelu_width(const PReluGradPlan& plan) {
   for (int64_t width = best; width >= unit && 2 * width >= most; width -= unit) {
     const int64_t covered = (plan.columns + width - 1) / width * width;
     if (covered < fewest) best = width, fewest = covered;
-    if (fewest - plan.columns <= plan.columns / 16) break;
+    if (fewest - plan.columns <= plan.columns / 8) break;
   }
   return best;
 }
