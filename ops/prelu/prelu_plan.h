@@ -174,6 +174,7 @@ inline int64_t plan_prelu_width(const PReluGradPlan& plan) {
 inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) {
   constexpr int64_t kLongSum = 512;      // rows of a thread that would cost accuracy
   constexpr int64_t kMostParts = 65535;  // a limit of grids
+  constexpr int64_t kManySteps = 8;
   constexpr int64_t kThreads = PReluGradPlan::kThreads;
   // With one channel any cut into rows will do.
   const ChannelView view =
@@ -197,7 +198,9 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
   const int64_t at_once = kPReluProcessors * (kPReluProcessorThreads / plan.threads());
   const int64_t parts = std::clamp<int64_t>(
       plan_prelu_parts(plan.tiles, steps, at_once, (steps + kLongSum - 1) / kLongSum), 1, kMostParts);
-  plan.part_rows = (steps + parts - 1) / parts * lanes;
+  // Whole steps of all threads where a part has many, else about as much to each.
+  const int64_t unit = steps >= kManySteps * parts ? lanes : even;
+  plan.part_rows = ((plan.all_rows() + parts - 1) / parts + unit - 1) / unit * unit;
   plan.parts = (plan.all_rows() + plan.part_rows - 1) / plan.part_rows;
   plan.slots = view.inner == 1 ? plan.tile_elements()
                                : std::min(plan.runs, (plan.tile_elements() - 1) / view.inner + 2);
@@ -350,7 +353,8 @@ inline PReluPlanesPlan plan_prelu_planes(const ChannelView& view, int64_t pack, 
   constexpr int64_t kFewPlanes = 64;                      // too few for fixed columns
   constexpr int64_t kLongSum = 2048;                      // packs of a thread that would cost accuracy
   constexpr int64_t kPacksOfThread = 4;                   // that it has in flight
-  constexpr int64_t kMostItems = int64_t{1} << 30;        // kernels count them with 32 bits
+  constexpr int64_t kManySteps = 8;
+  constexpr int64_t kMostItems = int64_t{1} << 30;  // kernels count them with 32 bits
   constexpr int64_t kMostThreads = PReluPlanesPlan::kMostThreads;
   PReluPlanesPlan plan{.pack = pack,
                        .line = 128 / element_bytes,
@@ -370,7 +374,9 @@ inline PReluPlanesPlan plan_prelu_planes(const ChannelView& view, int64_t pack, 
   const int64_t at_once = kPReluProcessors * std::min<int64_t>(kPReluProcessorThreads / threads, 32);
   const int64_t steps = (plan.items + threads - 1) / threads;
   const int64_t parts = plan_prelu_parts(view.channels, steps, at_once, (steps + kLongSum - 1) / kLongSum);
-  plan.part_items = (steps + parts - 1) / parts * threads;
+  // Whole steps of all threads where a part has many, else about as much to each.
+  const int64_t unit = steps >= kManySteps * parts ? threads : 32;
+  plan.part_items = ((plan.items + parts - 1) / parts + unit - 1) / unit * unit;
   const int64_t used = (plan.items + plan.part_items - 1) / plan.part_items;
   if (used * view.channels > INT32_MAX) return plan;
   plan.parts = used;
