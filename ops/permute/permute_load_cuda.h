@@ -23,7 +23,7 @@ SINTER_HOST_DEVICE inline void copy_any_rows(const TileJob& job, const Tile& til
         kSeveral ? tile.in + job.rows.locate<true>(tile.row + row) : start + job.rows.locate<false>(row);
     const int shift = job.input.behind<T>(at), lane = thread & (width - 1);
     const int place = job.place(row, kSeveral ? shift * size : base);
-    if (kSeveral && lane == 0) places[row] = place;
+    if (kSeveral && lane == 0) places[job.place_index(row)] = place;
     SINTER_KEEP_LOOP
     for (int first = lane * n - shift; first < length; first += width * n) {
       std::byte* to = image + place + first * size;

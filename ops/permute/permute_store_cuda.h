@@ -89,7 +89,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
   const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
-  for (int pack = lane.pack; pack * n < job.row_step; pack += lane.pack_step) {
+  for (int pack = lane.pack; pack * n < job.row_step && pack * n + n <= tile.rows; pack += lane.pack_step) {
     int places[size_t{n}] = {};
     int known = -1;
     SINTER_KEEP_LOOP
@@ -100,7 +100,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       if (shift != known) {
         known = shift;
         SINTER_UNROLL
-        for (int j = 0; j < n; ++j) places[j] = memory.places[row + j];
+        for (int j = 0; j < n; ++j) places[j] = memory.places[job.place_index(row + j)];
       }
       const std::byte* image = memory.image + column * size;
       store_pack<false>(out + start + row,
@@ -124,8 +124,21 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
   for (int column = thread; column < columns; column += 1 << log_threads(kKind)) {
     const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
     const int shift = job.output.ahead<T>(start), rest = shift + (tile.rows - shift) / n * n;
+    const bool near = kSeveral && job.next_column != 0;
+    // Whether the columns that come before and behind this one in the output are in the tile.
+    const auto follows = [&](int before, int behind) {
+      return before >= 0 && behind < columns &&
+             job.columns.locate<kSeveral>(tile.column + before) + job.row_count ==
+                 job.columns.locate<kSeveral>(tile.column + behind);
+    };
+    const bool has_previous = near && follows(column - job.next_column, column),
+               has_next = near && follows(column, column + job.next_column);
     const auto read = [&](int row) {
-      int place = kSeveral ? memory.places[row] : job.place(row, base);
+      if (kSeveral && row >= tile.rows) {
+        return image_element<T>(memory.image, memory.places[job.place_index(row - tile.rows)] +
+                                                  (column + job.next_column) * size);
+      }
+      int place = kSeveral ? memory.places[job.place_index(row)] : job.place(row, base);
       if (kKind == TileKind::kShiftedColumns && row >= tile.rows)
         place = job.place(row - tile.rows, next_base);
       return image_element<T>(memory.image, place + column * size);
@@ -135,9 +148,11 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       for (int row = begin; row < end; ++row) out[start + row] = read(row);
     };
     const bool joined = kKind == TileKind::kShiftedColumns && job.joined;
-    if (tile.row == 0 && (!joined || tile.column + column == 0)) store(0, smaller(shift, tile.rows));
+    if (tile.row == 0 && !has_previous && (!joined || tile.column + column == 0)) {
+      store(0, smaller(shift, tile.rows));
+    }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
-    if (joined && column + 1 < tile.columns) {
+    if (has_next || (joined && column + 1 < tile.columns)) {
       store_pack<false>(out + start + rest, collect<T>([&](int j) { return read(rest + j); }));
     } else {
       store(rest, tile.rows);

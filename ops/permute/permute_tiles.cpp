@@ -19,6 +19,9 @@ constexpr int64_t kMostMatrixBytes = 4096;
 // once.
 constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
 constexpr int64_t kRowsTileBytes = 12288;
+// Of the memory, and tiles whose runs may be cut into lines: not those of small tensors, nor very large ones.
+constexpr int64_t kSectorBytes = 32, kLineBytes = 128;
+constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
 // Small tensors are cut into about as many tiles.
 constexpr int64_t kLeastTiles = 768, kLeastTileBytes = 2048;
@@ -178,7 +181,8 @@ class TilePlanner {
     job_.middle = divide_by(middle);
     job_.piece_packs = divide_by(threads());
     const int64_t packs = period / std::gcd(period, pack_), step = threads() / packs * packs;
-    const bool most = 4 * step >= 3 * threads();  // that many threads have work
+    // That many threads have work; others save more, the more elements they would have to look for.
+    const bool most = size_ > 2 ? 4 * step >= 3 * threads() : (size_ == 2 ? 2 : 3) * step >= threads();
     job_.pack_step = static_cast<int>(most ? step : threads());
     job_.place_step = static_cast<int>(most ? step * pack_ / period * pattern_bytes : 0);
   }
@@ -251,10 +255,39 @@ class TilePlanner {
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
-    job_.row_step = static_cast<int>(round_up(even_step(job_.row_count, std::max(pack_, fit)), pack_));
+    job_.row_step = static_cast<int>(row_step_near(std::max(pack_, fit)));
     job_.rows_loaded = job_.row_step + static_cast<int>(aligned_output_ ? 0 : pack_ - 1);
     job_.out_row_tile = job_.row_step;
+    join_several_axes();
     choose_lanes();
+  }
+
+  /// About `fit` rows. Where runs of the output are aligned, tiles of them end at multiples of 128 bytes, or
+  /// at least of a sector: one that two tiles share is written in two parts, each of which costs a whole one.
+  int64_t row_step_near(int64_t fit) const {
+    const int64_t even = even_step(job_.row_count, fit);
+    if (!aligned_output_) return round_up(even, pack_);
+    if (even >= job_.row_count) return round_up(job_.row_count, pack_);
+    const int64_t line = kLineBytes / size_;
+    const int64_t step = std::max<int64_t>(1, (2 * fit + line) / (2 * line)) * line;
+    const int64_t idle = round_up(job_.row_count, step) - job_.row_count;
+    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <= kMostLineTileBytes;
+    if (tile_bytes_ >= kLeastLineTileBytes && fits && 8 * idle <= job_.row_count) return step;
+    return round_up(even, kSectorBytes / size_);
+  }
+
+  /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
+  /// output.
+  void join_several_axes() {
+    if (job_.kind != TileKind::kSeveralAxes || aligned_output_) return;
+    if (job_.row_count < pack_ || job_.row_count > job_.row_step) return;
+    int64_t apart = 1;
+    for (int axis = job_.columns.rank - 1; axis >= 0; --axis) {
+      if (job_.columns.strides[axis] == job_.row_count && apart < job_.column_step) {
+        job_.next_column = static_cast<int>(apart);
+      }
+      if (axis > 0) apart *= job_.columns.extents[axis].divisor();
+    }
   }
 
   void choose_lanes() {

@@ -63,6 +63,8 @@ struct TileJob {
   int log_lanes = 0, log_spread = 0, log_warp = 0, log_columns = 0;
   bool whole_packs = false;  ///< columns consist of aligned packs
   bool joined = false;       ///< in the output a column begins where the one before ends
+  /// For kSeveralAxes: the column that many further on begins there, but for the last ones; 0: none does.
+  int next_column = 0;
 
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
@@ -90,6 +92,9 @@ struct TileJob {
     return joined && tile.rows < row_step + (1 << log_pack) && tile.columns > 1;
   }
 
+  /// Where TileMemory::places has row `row`: those a pack apart lie in different banks.
+  SINTER_HOST_DEVICE int place_index(int row) const { return row + (row >> log_pack); }
+
   /// Where the image holds row `row`, if row 0 begins at byte `base`.
   SINTER_HOST_DEVICE int place(int row, int base) const {
     return base + row * pitch + (row >> log_pack) * skip;
@@ -103,14 +108,14 @@ TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, 
 /// The shared memory of a block.
 struct TileMemory {
   std::byte* image;
-  int* places;  ///< where rows are in the image: for kSeveralAxes
+  int* places;  ///< where rows are in the image, at place_index(row): for kSeveralAxes
 
   SINTER_HOST_DEVICE TileMemory(std::byte* memory, const TileJob& job)
       : image(memory), places(reinterpret_cast<int*>(memory + job.image_bytes)) {}
   static int64_t bytes(const TileJob& job) {
     const int next_rows = job.joined ? (1 << job.log_pack) : 0;
     return job.image_bytes + next_rows * (job.pitch + job.skip) + 32 +
-           (job.kind == TileKind::kSeveralAxes ? job.rows_loaded * int64_t{sizeof(int)} : 0);
+           (job.kind == TileKind::kSeveralAxes ? job.place_index(job.rows_loaded) * int64_t{sizeof(int)} : 0);
   }
 };
 

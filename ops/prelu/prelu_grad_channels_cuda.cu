@@ -9,8 +9,6 @@ namespace sinter::ops {
 namespace {
 
 constexpr int kThreads = PReluClusterPlan::kMostThreads;
-constexpr unsigned kWarp = 32;
-constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 /// Packs of x and of dy that a thread has in flight, as many as its registers hold: where it has one sum, and
 /// where it has one for each element of a pack.
@@ -28,24 +26,6 @@ struct PReluClusterWalk {
         by_span(static_cast<uint32_t>(p.span)),
         by_inner(p.lanes > 0 ? static_cast<uint32_t>(p.inner) : 1U) {}
 };
-
-template <class C>
-__device__ __forceinline__ C sum_of_lanes(C sum, unsigned lanes = kWarp) {
-  for (unsigned distance = lanes / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, distance);
-  }
-  return sum;
-}
-
-/// The sum of the values of all threads of the block, at thread 0. `shared`: one place for every warp.
-template <class C>
-__device__ __forceinline__ C sum_of_block(C sum, C* shared) {
-  sum = sum_of_lanes(sum);
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  if (threadIdx.x >= kWarp) return sum;
-  return sum_of_lanes(threadIdx.x < blockDim.x / kWarp ? shared[threadIdx.x] : C{0});
-}
 
 /// What the blocks of a cluster have of each channel of their group, gathered in the first block.
 template <class C>
@@ -89,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     prelu_grad_channel_kernel(const __grid_constant__ PReluClusterWalk walk, PReluGradData<T, S> data) {
   using C = compute_type<T>;
   using Slopes = PReluWords<S, cuda::kPackSize<T>>;
-  __shared__ C shared[kWarp];
+  __shared__ C shared[kPReluWarp];
   __shared__ ClusterSums<C> cluster;
   const PReluClusterPlan& plan = walk.plan;
   cluster.open(1);

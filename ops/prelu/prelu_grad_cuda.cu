@@ -13,8 +13,11 @@ size_t prelu_grad_workspace(const KernelQuery& query) {
       prelu_view(query.input(0).shape, query.input(1).shape, query.attributes<PReluAttributes>().layout);
   const int64_t widest = 16 / static_cast<int64_t>(size_of(dtype));
   // Which one runs depends on addresses.
-  const int64_t places =
-      std::max(plan_prelu_grad(view, 1).table_size(), plan_prelu_grad(view, widest).table_size());
+  const auto places_of = [&](int64_t pack) {
+    const PReluPlanesPlan planes = plan_prelu_planes(view, pack, static_cast<int64_t>(size_of(dtype)));
+    return planes.parts > 0 ? planes.table_size() : plan_prelu_grad(view, pack).table_size();
+  };
+  const int64_t places = std::max(places_of(1), places_of(widest));
   return static_cast<size_t>(places) * size_of(accumulate_dtype(dtype));
 }
 
@@ -31,7 +34,13 @@ void run_prelu_grad(const KernelContext& context) {
       const PReluClusterPlan plan = plan_prelu_clusters(view, cuda::kPackSize<T>);
       if (plan.groups > 0) return launch_prelu_grad_channels(context.stream(), plan, data);
     }
-    launch_prelu_grad_parts(context.stream(), view, wide, data, context.workspace<compute_type<T>>());
+    auto* const table = context.workspace<compute_type<T>>();
+    const PReluPlanesPlan planes = plan_prelu_planes(view, wide ? cuda::kPackSize<T> : 1, sizeof(T));
+    if (planes.parts > 0) {
+      return (wide ? launch_prelu_grad_planes<cuda::kPackSize<T>, T, S>
+                   : launch_prelu_grad_planes<1, T, S>)(context.stream(), planes, data, table);
+    }
+    launch_prelu_grad_parts(context.stream(), view, wide, data, table);
   });
 }
 

@@ -8,8 +8,6 @@ namespace sinter::ops {
 namespace {
 
 constexpr int kThreads = PReluGradPlan::kThreads;
-constexpr unsigned kWarp = 32;
-constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 /// Packs of x and of dy that a thread has in flight, as many as its registers hold.
 template <class T>
@@ -65,7 +63,7 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
   const int64_t first_run = walk.run_of(begin);
   const auto runs = static_cast<unsigned>(walk.run_of(end - 1) - first_run + 1);
   // A group of lanes adds up a run, `across` of them side by side.
-  unsigned group = kWarp;
+  unsigned group = kPReluWarp;
   while (group > 1 && group * runs > blockDim.x) group /= 2;
   unsigned across = group;
   while (across > 1 && across / 2 >= plan.inner) across /= 2;
@@ -84,10 +82,25 @@ __device__ __forceinline__ void add_runs(const PReluGradWalk& walk, const C* sum
         }
       }
     }
-    for (unsigned distance = group / 2; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, distance);
-    }
+    sum = sum_of_lanes(sum, group);
     if (run < runs && member == 0) slots[run] = sum;
+  }
+}
+
+/// The same where a run is one element; sums[lane][element] are overwritten. Every thread of the block calls
+/// it after writing its sums; it begins with a barrier.
+template <class C>
+__device__ __forceinline__ void add_elements(const PReluGradWalk& walk, C* sums, C* slots) {
+  const auto lanes = static_cast<uint32_t>(walk.plan.lanes),
+             elements = static_cast<uint32_t>(walk.plan.tile_elements());
+  if (lanes > PReluGradPlan::kFewLanes) {
+    const C sum = cuda::add_columns<kThreads>(sums, lanes, elements, walk.by_tile);
+    if (threadIdx.x < elements) slots[threadIdx.x] = sum;
+    return;
+  }
+  __syncthreads();
+  for (uint32_t e = threadIdx.x; e < elements; e += blockDim.x) {
+    slots[e] = cuda::add_strided<4>(sums, e, lanes * elements, elements);
   }
 }
 
@@ -146,10 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   C* slots = table + (blockIdx.y * plan.tiles + blockIdx.x) * plan.slots;
   if constexpr (flat) {
-    const auto elements = static_cast<uint32_t>(plan.tile_elements());
-    const C sum =
-        cuda::add_columns<kThreads>(shared, static_cast<uint32_t>(plan.lanes), elements, walk.by_tile);
-    if (threadIdx.x < elements) slots[threadIdx.x] = sum;
+    add_elements(walk, shared, slots);
   } else {
     __syncthreads();
     add_runs(walk, shared, slots);
@@ -195,29 +205,37 @@ __global__ void __launch_bounds__(PReluGradFold::kMostThreads)
 
 // ---- host
 
+/// `early`: behind a kernel of this stream that lets it begin, and which it awaits.
+template <bool flat, class T, class S>
+void launch_fold(const Stream& stream, const PReluGradWalk& walk, bool early, const compute_type<T>* table,
+                 S* dalpha) {
+  const PReluGradFold fold = plan_prelu_grad_fold(walk.plan);
+  const cuda::LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(cuda::blocks_for(walk.plan.channels, fold.side))),
+      .block = dim3(fold.side * fold.lanes)};
+  const auto kernel = fold_slots_kernel<flat, T, S>;
+  if (early) {
+    cuda::launch_early(stream, shape, kernel, walk, fold, table, dalpha);
+  } else {
+    cuda::launch(stream, shape, kernel, walk, fold, table, dalpha);
+  }
+}
+
 template <int pack, bool flat, class T, class S>
 void launch_flat(const Stream& stream, const PReluGradPlan& plan, const PReluGradData<T, S>& data,
                  compute_type<T>* table) {
   const PReluGradWalk walk(plan, cuda::is_aligned(data.alpha, pack > 1 ? 16 : sizeof(S)));
   const cuda::LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.parts)),
-      .block = dim3(kThreads)};
+      .block = dim3(static_cast<unsigned>(plan.threads()))};
   // With some steps of a block's threads beyond the end.
   const bool narrow = (plan.all_rows() + 8 * plan.lanes) * plan.columns < INT32_MAX;
   cuda::launch(stream, shape,
                narrow ? prelu_grad_parts_kernel<pack, flat, uint32_t, T, S>
                       : prelu_grad_parts_kernel<pack, flat, uint64_t, T, S>,
                walk, data, table);
-  const PReluGradFold fold = plan_prelu_grad_fold(plan);
-  const cuda::LaunchShape second{
-      .grid = dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, fold.side))),
-      .block = dim3(fold.side * fold.lanes)};
-  const auto kernel = fold_slots_kernel<flat, T, S>;
-  if (plan.tiles * plan.parts == 0) {  // no kernel of parts comes before it
-    cuda::launch(stream, second, kernel, walk, fold, table, data.dalpha);
-  } else {
-    cuda::launch_early(stream, second, kernel, walk, fold, table, data.dalpha);
-  }
+  // Without blocks no kernel of parts comes before it.
+  launch_fold<flat, T, S>(stream, walk, plan.tiles * plan.parts > 0, table, data.dalpha);
 }
 
 template <int pack, class T, class S>
@@ -229,6 +247,18 @@ void launch_parts(const Stream& stream, const ChannelView& view, const PReluGrad
 }
 
 }  // namespace
+
+template <class T, class S>
+void launch_prelu_fold(const Stream& stream, int64_t channels, int64_t parts, const compute_type<T>* table,
+                       S* dalpha) {
+  const PReluGradPlan plan{.channels = channels,
+                           .columns = channels,
+                           .runs = channels,
+                           .tiles = 1,
+                           .parts = parts,
+                           .slots = channels};
+  launch_fold<true, T, S>(stream, PReluGradWalk(plan, false), true, table, dalpha);
+}
 
 template <class T, class S>
 void launch_prelu_grad_parts(const Stream& stream, const ChannelView& view, bool wide,
@@ -248,5 +278,12 @@ template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
                                       const PReluGradData<float16, float>&, float*);
 template void launch_prelu_grad_parts(const Stream&, const ChannelView&, bool,
                                       const PReluGradData<bfloat16, float>&, float*);
+
+template void launch_prelu_fold<float, float>(const Stream&, int64_t, int64_t, const float*, float*);
+template void launch_prelu_fold<double, double>(const Stream&, int64_t, int64_t, const double*, double*);
+template void launch_prelu_fold<float16, float16>(const Stream&, int64_t, int64_t, const float*, float16*);
+template void launch_prelu_fold<bfloat16, bfloat16>(const Stream&, int64_t, int64_t, const float*, bfloat16*);
+template void launch_prelu_fold<float16, float>(const Stream&, int64_t, int64_t, const float*, float*);
+template void launch_prelu_fold<bfloat16, float>(const Stream&, int64_t, int64_t, const float*, float*);
 
 }  // namespace sinter::ops

@@ -78,6 +78,34 @@ struct PReluWords {
       reinterpret_cast<uint4*>(to)[i] = std::bit_cast<uint4>(*this);
     }
   }
+  /// Elements [begin, end) of it, which begins at `to`.
+  __device__ __forceinline__ void store_some(T* to, int begin, int end) const {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      if (i < begin || i >= end) continue;
+      if constexpr (kPaired) {
+        to[i].bits = static_cast<uint16_t>(i % 2 == 0 ? words[i / 2] : words[i / 2] >> 16);
+      } else {
+        to[i] = words[i];
+      }
+    }
+  }
+  /// Zeros in place of all elements but [begin, end).
+  __device__ __forceinline__ PReluWords kept(int begin, int end) const {
+    if (end - begin == pack) return *this;
+    PReluWords result;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if constexpr (kPaired) {
+        const uint32_t low = 2 * k >= begin && 2 * k < end ? 0xFFFFu : 0u,
+                       high = 2 * k + 1 >= begin && 2 * k + 1 < end ? 0xFFFF0000u : 0u;
+        result.words[k] = words[k] & (low | high);
+      } else {
+        result.words[k] = k >= begin && k < end ? words[k] : T{};
+      }
+    }
+    return result;
+  }
   /// Every element is `value`.
   static __device__ __forceinline__ PReluWords all(T value) {
     return of([&](int) { return value; });

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/common/channel_view.h>
 
 namespace sinter::ops {
@@ -78,6 +79,34 @@ void for_each_slab(const ChannelView& view, int64_t most, int64_t pack, Body&& b
 
 // ---- with sums: the gradients of x and alpha
 
+constexpr int64_t kPReluProcessors = 132;         ///< of a large GPU
+constexpr int64_t kPReluProcessorThreads = 1024;  ///< that one holds at once, with 64 registers each
+
+/// Into how many parts the `steps` of each of `tiles` tiles are cut, at least `least`, if `at_once` blocks
+/// run at once: as many as take the least time. A block costs some steps of its own. A last wave that is not
+/// full goes faster, since its blocks share the memory, but for one so small that it leaves memory idle.
+inline int64_t plan_prelu_parts(int64_t tiles, int64_t steps, int64_t at_once, int64_t least) {
+  constexpr double kBlockSteps = 2.0, kLeastWave = 0.75;
+  constexpr int64_t kMostWaves = 6;
+  const auto cost_of = [&](int64_t parts) {
+    const auto waves = static_cast<double>(tiles * parts / at_once);
+    const auto share = static_cast<double>(tiles * parts % at_once) / static_cast<double>(at_once);
+    const auto length = static_cast<double>((steps + parts - 1) / parts);
+    return length * (waves + (share > 0 ? std::max(share, kLeastWave) : 0.0)) +
+           kBlockSteps * (waves + (share > 0 ? 1.0 : 0.0));
+  };
+  int64_t best = std::min(least, steps);
+  double lowest = cost_of(best);
+  const int64_t first_wave = (tiles + at_once - 1) / at_once;
+  for (int64_t wave = first_wave; wave < first_wave + kMostWaves; ++wave) {
+    const int64_t parts = std::min(at_once * wave / tiles, steps);
+    if (parts <= best) continue;
+    const double cost = cost_of(parts);
+    if (cost < lowest) best = parts, lowest = cost;
+  }
+  return best;
+}
+
 /// The tensor is seen as rows of `columns` packs, a multiple of all channels' elements, so that a column
 /// belongs to the same channels in every row: a thread keeps their slopes and sums in registers and walks
 /// down. A block has `width` columns side by side, a tile, and `lanes` threads below each other; it takes one
@@ -86,6 +115,7 @@ void for_each_slab(const ChannelView& view, int64_t most, int64_t pack, Body&& b
 /// i % channels.
 struct PReluGradPlan {
   static constexpr int kThreads = 512;  ///< of a block
+  static constexpr int kFewLanes = 16;  ///< up to these, blocks have only the threads that they need
 
   int64_t pack = 1;
   int64_t inner = 1, channels = 1;
@@ -113,17 +143,38 @@ struct PReluGradPlan {
     return left > 0 && left < pack ? left : 0;
   }
   constexpr int64_t tile_elements() const { return width * pack; }
+  /// Threads of a block: whole warps.
+  constexpr int threads() const { return lanes > kFewLanes ? kThreads : (lanes * width + 31) / 32 * 32; }
   /// Rows with the one that is not whole.
   int64_t all_rows() const { return rows + (rest > 0 ? 1 : 0); }
   int64_t table_size() const { return parts * tiles * slots; }
 };
 
+/// The columns of a tile: of those that leave the fewest of the last tile's threads without a column, the
+/// most. Tiles are narrow, so that their sums meet in the block and few parts are left for the table, unless
+/// there are few rows. Tiles that end where channels do have no channel in common, if such a tile is small
+/// enough; others begin at multiples of 128 bytes, or as much of that as the rows do.
+inline int64_t plan_prelu_width(const PReluGradPlan& plan) {
+  constexpr int64_t kThreads = PReluGradPlan::kThreads, kPacksOfLine = 8;
+  const int64_t usual = plan.pack > 1 ? 16 : 64;
+  const int64_t most = std::clamp(kThreads / plan.all_rows(), usual, std::max(usual, kThreads / plan.pack));
+  if (plan.columns <= most) return plan.columns;
+  const int64_t whole = std::lcm(plan.inner, plan.pack) / plan.pack;
+  const int64_t unit = whole > 1 && whole <= most ? whole : std::gcd(plan.columns, kPacksOfLine);
+  int64_t best = most / unit * unit, fewest = INT64_MAX;
+  for (int64_t width = best; width >= unit && 2 * width >= most; width -= unit) {
+    const int64_t covered = (plan.columns + width - 1) / width * width;
+    if (covered < fewest) best = width, fewest = covered;
+    if (fewest - plan.columns <= plan.columns / 8) break;
+  }
+  return best;
+}
+
 /// The plan for packs of `pack` elements (a power of two). It depends on the shape and `pack` alone.
 inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) {
-  constexpr int64_t kBlocks = 132 * 2;   // that a large GPU should have at once
-  constexpr int64_t kMostRows = 16;      // of a thread, where there are tiles enough
   constexpr int64_t kLongSum = 512;      // rows of a thread that would cost accuracy
   constexpr int64_t kMostParts = 65535;  // a limit of grids
+  constexpr int64_t kManySteps = 8;
   constexpr int64_t kThreads = PReluGradPlan::kThreads;
   // With one channel any cut into rows will do.
   const ChannelView view =
@@ -135,21 +186,21 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
   plan.runs = row / view.inner;
   plan.rows = view.numel() / row;
   plan.rest = view.numel() % row;
-  // Narrow tiles: their sums meet in the block, and few parts are left for the table. Tiles that end where
-  // channels do have no channel in common, if such a tile is small enough.
-  const int64_t most_width = pack > 1 ? 16 : 64;
-  const int64_t whole = std::lcm(view.inner, pack) / pack;
-  int64_t width = std::min(plan.columns, most_width);
-  if (whole <= width) width -= width % whole;
+  const int64_t width = plan_prelu_width(plan);
   plan.width = static_cast<int>(width);
   plan.tiles = (plan.columns + width - 1) / width;
-  plan.lanes = static_cast<int>(std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width));
-  const int64_t steps = (plan.all_rows() + plan.lanes - 1) / plan.lanes;  // of a tile's threads over all rows
-  const int64_t wanted = std::max(
-      (steps + kLongSum - 1) / kLongSum,
-      plan.tiles >= kBlocks ? (steps + kMostRows - 1) / kMostRows : (kBlocks + plan.tiles - 1) / plan.tiles);
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::min(steps, kMostParts));
-  plan.part_rows = (plan.all_rows() + parts - 1) / parts;
+  int64_t lanes = std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width);
+  // Where tiles are whole rows, those that the threads take at once end at multiples of 128 bytes.
+  const int64_t even = 8 / std::gcd<int64_t>(plan.columns, 8);
+  if (plan.tiles == 1 && lanes >= 4 * even) lanes -= lanes % even;
+  plan.lanes = static_cast<int>(lanes);
+  const int64_t steps = (plan.all_rows() + lanes - 1) / lanes;  // of a tile's threads over all rows
+  const int64_t at_once = kPReluProcessors * (kPReluProcessorThreads / plan.threads());
+  const int64_t parts = std::clamp<int64_t>(
+      plan_prelu_parts(plan.tiles, steps, at_once, (steps + kLongSum - 1) / kLongSum), 1, kMostParts);
+  // Whole steps of all threads where a part has many, else about as much to each.
+  const int64_t unit = steps >= kManySteps * parts ? lanes : even;
+  plan.part_rows = ((plan.all_rows() + parts - 1) / parts + unit - 1) / unit * unit;
   plan.parts = (plan.all_rows() + plan.part_rows - 1) / plan.part_rows;
   plan.slots = view.inner == 1 ? plan.tile_elements()
                                : std::min(plan.runs, (plan.tile_elements() - 1) / view.inner + 2);
@@ -161,6 +212,7 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
 struct PReluGradFold {
   static constexpr unsigned kMostThreads = 1024;
   static constexpr unsigned kMostSide = 32;  ///< neighbours in the table, loaded at once
+  static constexpr unsigned kFewSide = 8;    ///< of a sector: where many places make more blocks worth it
 
   unsigned side = 1, lanes = 1;
 };
@@ -170,11 +222,12 @@ inline PReluGradFold plan_prelu_grad_fold(const PReluGradPlan& plan) {
   const auto up = [](int64_t count, unsigned most) {
     return std::min(most, std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(count, 1, most))));
   };
-  const unsigned side = up(plan.channels, Fold::kMostSide);
+  unsigned side = up(plan.channels, Fold::kMostSide);
   // Places of a run, at most: its tiles in all parts.
   const int64_t tiles =
       plan.inner == 1 ? 1 : std::min(plan.tiles, (plan.inner - 2) / plan.tile_elements() + 2);
   const int64_t places = plan.parts * tiles;
+  while (side > Fold::kFewSide && places > Fold::kMostThreads / side) side /= 2;
   return {side, up(places, Fold::kMostThreads / side)};
 }
 
@@ -213,9 +266,10 @@ struct PReluChannelColumns {
 inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pack) {
   constexpr int64_t kBlockThreads = PReluClusterPlan::kMostThreads;
   constexpr int64_t kMostCluster = PReluClusterPlan::kMostCluster;
-  constexpr int64_t kProcessors = 132;  // of a large GPU
+  constexpr int64_t kProcessors = kPReluProcessors;
   constexpr int64_t kGpuThreads = kProcessors * kBlockThreads;
-  constexpr int64_t kLongSum = 2048;  // packs of a thread that would cost accuracy
+  constexpr int64_t kPacksOfThread = 4;  // that it has in flight
+  constexpr int64_t kLongSum = 2048;     // packs of a thread that would cost accuracy
   // Kernels count with 32 bits, some steps of all blocks' threads beyond the end.
   constexpr int64_t kMostPacks = int64_t{1} << 28;
   const int64_t period = view.channels * view.inner;
@@ -228,7 +282,7 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   if (fixed && span > kBlockThreads / 4) return plan;
   const int64_t groups = view.channels / group_channels, work = span * view.outer;
   // One wave of blocks, if there are groups enough for that.
-  const int64_t threads = groups > kProcessors ? kBlockThreads / 2 : kBlockThreads;
+  int64_t threads = groups > kProcessors ? kBlockThreads / 2 : kBlockThreads;
   const int64_t cluster = std::clamp<int64_t>(
       static_cast<int64_t>(
           std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(kGpuThreads / (groups * threads), 1)))),
@@ -236,6 +290,9 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
       std::min(kMostCluster,
                static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((work + threads - 1) / threads)))));
   if (groups * cluster * threads < kGpuThreads / 4 || work > cluster * threads * kLongSum) return plan;
+  if (!fixed && groups * threads > kGpuThreads) {  // several waves: no threads without work
+    threads = std::min(threads, (work + 32 * kPacksOfThread - 1) / (32 * kPacksOfThread) * 32);
+  }
   plan.columns = period / pack;
   plan.rows = view.outer;
   plan.span = static_cast<int>(span);
@@ -249,6 +306,80 @@ inline PReluClusterPlan plan_prelu_clusters(const ChannelView& view, int64_t pac
   while (plan.log_members > 0 && group_channels << plan.log_members > plan.threads) --plan.log_members;
   plan.log_across = plan.log_members;
   while (plan.log_across > 0 && int64_t{1} << (plan.log_across - 1) >= wide) --plan.log_across;
+  return plan;
+}
+
+/// Where a pack lies that a plane has elements of: begins at element `first` of the tensor, and elements
+/// [begin, end) of it are the plane's; none if these are equal.
+struct PReluPlanePack {
+  int64_t first;
+  int begin, end;
+};
+
+/// Parts of a channel's planes to a block, whatever their alignment: packs are aligned, and the first and the
+/// last one of a plane may be shared with its neighbours. Every plane is covered with `span` packs, from the
+/// 128 bytes on in which it begins, so that the packs of warps lie in whole lines. A block takes a part of
+/// the `items` packs of a channel; the table has a sum for every channel and part.
+struct PReluPlanesPlan {
+  static constexpr int kMostThreads = 512;  ///< of a block
+
+  int64_t pack = 1, line = 1;  ///< elements of a pack, of 128 bytes: powers of two
+  int64_t outer = 1, channels = 1, inner = 1;
+  int64_t span = 0;
+  int64_t items = 0;
+  int64_t parts = 0;  ///< of a channel; 0: the shape is not for this
+  int64_t part_items = 0;
+  int threads = 0;  ///< of a block, whole warps
+
+  int64_t table_size() const { return parts > 1 ? parts * channels : 0; }
+  /// Pack `place` of plane `outer_index` of a channel.
+  SINTER_HOST_DEVICE PReluPlanePack pack_at(int64_t outer_index, int64_t channel, int64_t place) const {
+    const int64_t plane = (outer_index * channels + channel) * inner;
+    const int64_t first = (plane & ~(line - 1)) + place * pack;
+    const int64_t before = plane - first, left = before + inner;
+    return {first,
+            static_cast<int>(before < 0      ? 0
+                             : before < pack ? before
+                                             : pack),
+            static_cast<int>(left < 0      ? 0
+                             : left < pack ? left
+                                           : pack)};
+  }
+};
+
+/// For planes of some length; `element_bytes` is that of x. It depends on the shape and the sizes alone.
+inline PReluPlanesPlan plan_prelu_planes(const ChannelView& view, int64_t pack, int64_t element_bytes) {
+  constexpr int64_t kLongPlane = 512, kLeastPlane = 128;  // bytes
+  constexpr int64_t kFewPlanes = 64;                      // too few for fixed columns
+  constexpr int64_t kLongSum = 2048;                      // packs of a thread that would cost accuracy
+  constexpr int64_t kPacksOfThread = 4;                   // that it has in flight
+  constexpr int64_t kManySteps = 8;
+  constexpr int64_t kMostItems = int64_t{1} << 30;  // kernels count them with 32 bits
+  constexpr int64_t kMostThreads = PReluPlanesPlan::kMostThreads;
+  PReluPlanesPlan plan{.pack = pack,
+                       .line = 128 / element_bytes,
+                       .outer = view.outer,
+                       .channels = view.channels,
+                       .inner = view.inner};
+  const int64_t plane_bytes = view.inner * element_bytes;
+  if (view.numel() == 0 || plane_bytes < (view.outer < kFewPlanes ? kLeastPlane : kLongPlane)) return plan;
+  const int64_t farthest = plan.line - std::gcd(view.inner, plan.line);  // where in a line a plane may begin
+  plan.span = (view.inner + farthest + plan.line - 1) / plan.line * (plan.line / pack);
+  plan.items = view.outer * plan.span;
+  if (plan.items > kMostItems) return plan;
+  const bool many = view.channels > 2 * kPReluProcessors;
+  const int64_t busy = many ? (plan.items + kPacksOfThread - 1) / kPacksOfThread : plan.items;
+  const int64_t threads = std::min(kMostThreads, (busy + 31) / 32 * 32);
+  plan.threads = static_cast<int>(threads);
+  const int64_t at_once = kPReluProcessors * std::min<int64_t>(kPReluProcessorThreads / threads, 32);
+  const int64_t steps = (plan.items + threads - 1) / threads;
+  const int64_t parts = plan_prelu_parts(view.channels, steps, at_once, (steps + kLongSum - 1) / kLongSum);
+  // Whole steps of all threads where a part has many, else about as much to each.
+  const int64_t unit = steps >= kManySteps * parts ? threads : 32;
+  plan.part_items = ((plan.items + parts - 1) / parts + unit - 1) / unit * unit;
+  const int64_t used = (plan.items + plan.part_items - 1) / plan.part_items;
+  if (used * view.channels > INT32_MAX) return plan;
+  plan.parts = used;
   return plan;
 }
 

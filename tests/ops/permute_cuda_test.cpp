@@ -78,6 +78,32 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
   }
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  struct LargeCase {
+    Shape shape;
+    std::vector<int64_t> axes;
+    DType dtype;
+  };
+  const LargeCase cases[] = {{{50, 1040, 64}, {0, 2, 1}, DType::kFloat32},
+                             {{2360, 40, 64}, {2, 1, 0}, DType::kFloat16},
+                             {{14, 8, 541, 80}, {1, 3, 2, 0}, DType::kFloat32},
+                             {{2, 28672, 243}, {2, 0, 1}, DType::kUInt8},
+                             {{131, 19, 20, 59, 7}, {2, 4, 1, 3, 0}, DType::kUInt8},
+                             {{131, 19, 20, 59, 7}, {4, 2, 1, 3, 0}, DType::kUInt8},
+                             {{67, 2, 60, 31, 30}, {4, 2, 1, 3, 0}, DType::kFloat16},
+                             {{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, DType::kFloat32},
+                             {{21, 7, 12432, 16}, {3, 0, 2, 1}, DType::kUInt8},
+                             {{3024, 4, 176}, {0, 2, 1}, DType::kUInt8},
+                             {{3000, 6, 88}, {0, 2, 1}, DType::kFloat16}};
+  Generator generator(7);
+  for (const LargeCase& one : cases) {
+    const Tensor x = random_tensor(one.shape, one.dtype, generator);
+    for (const int64_t phase : {0, 3}) expect_same_as_cpu(x, one.axes, phase);
+    if (HasFatalFailure()) return;
+  }
+}
+
 std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
   copy_bytes(bytes.data(), Device{}, static_cast<std::byte*>(tensor.raw_data()) + begin, tensor.device(),

@@ -58,7 +58,7 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
       return job.joined ? "joined columns" : "shifted columns";
     case TileKind::kSeveralAxes:
       run_tiles<TileKind::kSeveralAxes>(job, in, out);
-      return "several axes";
+      return job.next_column != 0 ? "joined several axes" : "several axes";
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
       return job.piece ? "small matrices" : "few rows";
@@ -182,10 +182,40 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind : {"columns", "shifted columns", "joined columns", "several axes", "few rows",
-                           "few columns", "small matrices", "elements of rows"}) {
-    EXPECT_GT(seen[kind], 2000) << kind;
+  for (const char* kind :
+       {"columns", "shifted columns", "joined columns", "several axes", "joined several axes", "few rows",
+        "few columns", "small matrices", "elements of rows"}) {
+    EXPECT_GT(seen[kind], 1000) << kind;
   }
+}
+
+/// The rows of a tile of this permutation, in bytes, once every element has moved.
+template <class T>
+int64_t tile_run_bytes(const Case& c) {
+  std::map<std::string, int> seen;
+  check<T>(c, seen);
+  const PermutePlan plan = plan_permute(Shape(c.extents), c.axes);
+  const TileJob job = plan_tiles(plan, sizeof(T), 0, 0);
+  return job.row_step * static_cast<int64_t>(sizeof(T));
+}
+
+TEST(PermuteTilesTest, CutAlignedRunsOfTheOutputIntoLines) {
+  EXPECT_EQ(tile_run_bytes<uint32_t>({{17, 1040, 64}, {0, 2, 1}}) % 128, 0);
+  EXPECT_EQ(tile_run_bytes<uint16_t>({{2360, 17, 64}, {2, 1, 0}}) % 128, 0);
+  EXPECT_EQ(tile_run_bytes<uint32_t>({{14, 2, 700, 80}, {1, 3, 2, 0}}) % 128, 0);
+  EXPECT_EQ(tile_run_bytes<uint8_t>({{2, 14336, 243}, {2, 0, 1}}) % 128, 0);
+  EXPECT_EQ(tile_run_bytes<uint64_t>({{3000, 200}, {1, 0}}) % 128, 0);
+  // Of small tensors, into sectors: they need the blocks.
+  EXPECT_EQ(tile_run_bytes<uint32_t>({{264, 128}, {1, 0}}) % 32, 0);
+}
+
+TEST(PermuteTilesTest, MoveRunsOverSeveralAxesThatFollowEachOther) {
+  std::map<std::string, int> seen;
+  check<uint8_t>({{131, 3, 40, 59, 7}, {4, 2, 1, 3, 0}}, seen);
+  check<uint8_t>({{147, 3, 40, 59, 7}, {4, 2, 1, 3, 0}, 3, 5}, seen);
+  check<uint16_t>({{67, 2, 26, 31, 30}, {4, 2, 1, 3, 0}, 1, 3}, seen);
+  check<uint32_t>({{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, 0, 1}, seen);
+  EXPECT_EQ(seen["joined several axes"], 4);
 }
 
 }  // namespace

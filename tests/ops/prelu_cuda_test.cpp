@@ -168,6 +168,47 @@ TEST_F(PReluCuda, BlocksOfAClusterAddUpBetweenThemselves) {
   }
 }
 
+TEST_F(PReluCuda, PlanesAndRowsOfAnyLengthAgreeWithLoops) {
+  // Odd planes, few and many, to parts of channels and to whole ones; few rows; channels without much work;
+  // tiles that do not fill whole rows.
+  const Shape shapes[] = {{1, 97, 197, 197}, {33, 67, 13, 11}, {1, 13, 97, 101}, {3, 5, 64, 33},
+                          {1, 700, 9, 9},    {2, 40001, 3, 3}, {3, 10007},       {1, 1000, 16, 17},
+                          {8332, 67},        {20, 4, 41, 128}, {5000, 3},        {1, 8000, 7, 7}};
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(24, dtype);
+    for (const Shape& shape : shapes) {
+      for (const bool wide : {false, true}) {
+        if (wide && !is_half(dtype)) continue;
+        const Case one(maker, shape, Layout::kNCHW, false, wide);
+        for (const int64_t offset : {0, 1}) {
+          SCOPED_TRACE(fmt::format("{} {} wide {} offset {}", shape, dtype, wide, offset));
+          check(one, offset);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    check(Case(maker, {7, 11, 93, 91}, Layout::kNCHW, true), 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(PReluCuda, APlanesNeighboursDoNotSpoilIt) {
+  // Odd planes share packs: what is not a number in one does not reach the other's sum.
+  const Tensor host = Tensor::full({1, 6, 31, 33}, -1.0);
+  host.data<float>()[2 * 1023] = std::numeric_limits<float>::infinity();
+  host.data<float>()[3 * 1023 - 1] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = on_gpu(host), alpha = on_gpu(Tensor::full({6}, 0.25)),
+               dy = on_gpu(Tensor::full({1, 6, 31, 33}, 1.0));
+  const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+  for (size_t c = 0; c < sums.size(); ++c) {
+    if (c == 2) {
+      EXPECT_TRUE(std::isnan(sums[c]));
+    } else {
+      EXPECT_EQ(sums[c], -1023.0F) << "channel " << c;
+    }
+  }
+}
+
 TEST_F(PReluCuda, KeepsHardValues) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor x =

@@ -220,6 +220,99 @@ TEST(PReluPlan, TheSecondKernelHasThreadsForEveryChannel) {
   }
 }
 
+/// Walks a tensor as the kernel of planes does.
+void visit_planes(const PReluPlanesPlan& plan, const ChannelView& view, std::vector<int>& visits) {
+  for (int64_t channel = 0; channel < plan.channels; ++channel) {
+    for (int64_t part = 0; part < plan.parts; ++part) {
+      const int64_t begin = part * plan.part_items, end = std::min(begin + plan.part_items, plan.items);
+      ASSERT_LT(begin, end) << "a block without packs";
+      for (int64_t item = begin; item < end; ++item) {
+        const PReluPlanePack at = plan.pack_at(item / plan.span, channel, item % plan.span);
+        ASSERT_TRUE(0 <= at.begin && at.begin <= at.end && at.end <= plan.pack);
+        ASSERT_EQ(at.first % plan.pack, 0);
+        for (int64_t e = at.first + at.begin; e < at.first + at.end; ++e) {
+          ASSERT_TRUE(e >= 0 && e < view.numel()) << e;
+          ASSERT_EQ(channel_of(view, e), channel);
+          ++visits[static_cast<size_t>(e)];
+        }
+      }
+    }
+  }
+}
+
+TEST(PReluPlan, PlanesAreVisitedOnceByBlocksOfTheirChannel) {
+  Generator generator(7);
+  int taken = 0;
+  for (int i = 0; i < kCases / 10; ++i) {
+    const int64_t element_bytes = int64_t{2} << integer(generator, 0, 2);
+    const int64_t pack = generator.uniform() < 0.3 ? 1 : 16 / element_bytes;
+    const ChannelView view{integer(generator, 1, generator.uniform() < 0.1 ? 200 : 5),
+                           integer(generator, 1, generator.uniform() < 0.1 ? 400 : 7),
+                           integer(generator, 1, generator.uniform() < 0.2 ? 5000 : 500)};
+    if (view.numel() > 50000) continue;
+    const PReluPlanesPlan plan = plan_prelu_planes(view, pack, element_bytes);
+    if (plan.parts == 0) continue;
+    ++taken;
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    ASSERT_TRUE(plan.threads % 32 == 0 && plan.threads > 0 && plan.threads <= PReluPlanesPlan::kMostThreads);
+    std::vector<int> visits(static_cast<size_t>(view.numel()));
+    visit_planes(plan, view, visits);
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(taken, kCases / 40);
+}
+
+TEST(PReluPlan, PlanesOfAnySizeFillTheGpuWithinItsLimits) {
+  EXPECT_GE(plan_prelu_planes({1, 97, 797 * 797}, 4, 4).parts, 2);
+  EXPECT_GE(plan_prelu_planes({48, 4, 641 * 128}, 4, 4).parts, 64);
+  EXPECT_EQ(plan_prelu_planes({1, 100000, 272}, 4, 4).parts, 1);
+  EXPECT_LE(plan_prelu_planes({1, 100000, 272}, 4, 4).threads, 32);
+  Generator generator(8);
+  const auto extent = [&](int64_t most_bits) {
+    return static_cast<int64_t>(
+        std::exp2(generator.uniform() * static_cast<double>(integer(generator, 1, most_bits))));
+  };
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t element_bytes = int64_t{2} << integer(generator, 0, 2);
+    const int64_t pack = generator.uniform() < 0.3 ? 1 : 16 / element_bytes;
+    const ChannelView view{extent(12), extent(16), extent(32)};
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    const PReluPlanesPlan plan = plan_prelu_planes(view, pack, element_bytes);
+    if (plan.parts == 0) continue;
+    ASSERT_LE(plan.items, int64_t{1} << 30);
+    ASSERT_LE(plan.parts * plan.channels, INT32_MAX);
+    ASSERT_EQ(plan.part_items % 32, 0);
+    ASSERT_TRUE((plan.parts - 1) * plan.part_items < plan.items);
+    ASSERT_GE(plan.parts * plan.part_items, plan.items);
+    ASSERT_LE(plan.part_items / plan.threads, 2048) << "sums too long for their accuracy";
+    // The farthest plane's end is within its packs.
+    const int64_t last = plan.outer - 1, end = view.numel();
+    const PReluPlanePack tail = plan.pack_at(last, plan.channels - 1, plan.span - 1);
+    ASSERT_GE(tail.first + plan.pack, end);
+  }
+}
+
+TEST(PReluPlan, FewRowsHaveWideTilesAndNoIdleThreads) {
+  for (const ChannelView& view :
+       {ChannelView{2, 40001, 9}, ChannelView{3, 100003, 1}, ChannelView{1, 9001, 5}}) {
+    for (const int64_t pack : {1, 2, 4, 8}) {
+      const PReluGradPlan plan = plan_prelu_grad(view, pack);
+      EXPECT_GE(plan.width * plan.lanes, 48) << text(view) << " pack " << pack;
+      EXPECT_LT(plan.threads(), plan.width * plan.lanes + 32) << text(view) << " pack " << pack;
+    }
+  }
+}
+
+TEST(PReluPlan, PartsFillTheWavesOfBlocks) {
+  EXPECT_LE(plan_prelu_grad({833224, 67, 1}, 4).tiles * plan_prelu_grad({833224, 67, 1}, 4).parts, 264);
+  EXPECT_EQ(plan_prelu_parts(1, 10000, 264, 1), 264);
+  EXPECT_EQ(plan_prelu_parts(5, 6510, 264, 1), 52);
+  EXPECT_EQ(plan_prelu_parts(1000000, 1, 264, 1), 1);
+  EXPECT_EQ(plan_prelu_parts(1, 3, 264, 1), 3);
+  EXPECT_EQ(plan_prelu_parts(264, 2000, 264, 4), 4);
+}
+
 TEST(PReluPlan, ClustersHaveSeveralBlocksWhereChannelsAreFew) {
   // The shapes with which the GPU's test covers this.
   EXPECT_EQ(plan_prelu_clusters({16, 8, 64 * 64}, 4).cluster, 8);
@@ -228,6 +321,10 @@ TEST(PReluPlan, ClustersHaveSeveralBlocksWhereChannelsAreFew) {
   EXPECT_EQ(several.cluster, 4);
   EXPECT_EQ(several.group_channels, 8);
   EXPECT_GT(several.lanes, 1);
+  // Channels in many waves have only the threads that they need; with fixed columns always whole rows of
+  // them.
+  EXPECT_EQ(plan_prelu_clusters({1, 1000, 272}, 4).threads, 32);
+  EXPECT_EQ(plan_prelu_clusters({1, 8000, 49}, 8).lanes, 1);
 }
 
 TEST(PReluPlan, ClustersVisitEveryPackAndSumEveryChannel) {
