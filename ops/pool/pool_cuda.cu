@@ -308,21 +308,33 @@ struct PlaneGradient {
   __device__ compute_type<T> operator()(int64_t plane) const { return cuda::load_as_compute(dy[plane]); }
 };
 
+/// Packs of a thread, a block apart: their loads are on the way together.
+constexpr int kSpreadPacks = 4;
+
 /// NHWC: pixel i / packs of image i / packs / pixels takes channels i % packs.
 template <int pack, class Index, class T>
 __global__ void __launch_bounds__(kThreads)
     spread_pixels_kernel(int64_t count, IndexDivide<Index> by_packs, IndexDivide<Index> by_pixels,
                          int64_t packs, compute_type<T> share, const T* dy, T* dx) {
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kSpreadPacks + threadIdx.x;
+  cuda::Pack<T, pack> slopes[kSpreadPacks] = {};
+#pragma unroll
+  for (int k = 0; k < kSpreadPacks; ++k) {
+    const int64_t i = first + int64_t{k} * kThreads;
+    if (i >= count) break;
     Index vector;
     const Index image = by_pixels.divide(by_packs.divide(static_cast<Index>(i), vector));
-    const cuda::Pack<T, pack> slopes =
+    slopes[k] =
         reinterpret_cast<const cuda::Pack<T, pack>*>(dy)[static_cast<int64_t>(image) * packs + vector];
+  }
+#pragma unroll
+  for (int k = 0; k < kSpreadPacks; ++k) {
+    const int64_t i = first + int64_t{k} * kThreads;
+    if (i >= count) break;
     cuda::Pack<T, pack> result;
 #pragma unroll
     for (int lane = 0; lane < pack; ++lane) {
-      result.values[lane] = cuda::round_to<T>(cuda::load_as_compute(slopes.values[lane]) * share);
+      result.values[lane] = cuda::round_to<T>(cuda::load_as_compute(slopes[k].values[lane]) * share);
     }
     reinterpret_cast<cuda::Pack<T, pack>*>(dx)[i] = result;
   }
@@ -346,7 +358,7 @@ void global_avg_pool_grad(const KernelContext& context) {
   dispatch_index(numel, [&]<class Index> {
     const auto run = [&]<int pack>() {
       const int64_t packs = channels / pack, count = numel / pack;
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kSpreadPacks * kThreads, kThreads),
                    spread_pixels_kernel<pack, Index, T>, count, IndexDivide<Index>(static_cast<Index>(packs)),
                    IndexDivide<Index>(static_cast<Index>(pixels)), packs, share, dy, dx);
     };
