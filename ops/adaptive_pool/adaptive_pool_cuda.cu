@@ -1,9 +1,12 @@
-// A thread per element of the result.
+// A thread per element of the result. The gradient goes in strips of rows (axis_taps_cuda.h), if images are
+// not too large for those and have no more windows than pixels.
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/adaptive_pool/adaptive_pool_math.h>
+#include <sinter/ops/adaptive_pool/adaptive_pool_taps.h>
+#include <sinter/ops/common/cuda/axis_taps_cuda.h>
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
 
 namespace sinter::ops {
@@ -72,6 +75,26 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// The gradient in strips of rows; false if they cannot take the call. The averages themselves are too few
+/// threads for that.
+bool run_gradient_strips(const KernelContext& context, const AdaptivePoolProblem& problem) {
+  const TensorView &dy = context.input(0), &dx = context.output(0);
+  const AdaptiveAxis &rows = problem.rows, &columns = problem.columns;
+  if (!AdaptiveTaps::can_describe(rows) || !AdaptiveTaps::can_describe(columns)) return false;
+  const TapExtents extents{.outer = problem.images,
+                           .inner = problem.depth,
+                           .source_rows = rows.windows,
+                           .source_columns = columns.windows,
+                           .rows = rows.pixels,
+                           .columns = columns.pixels};
+  bool runs = false;
+  dispatch_float(dy.dtype, "adaptive_avg_pool2d_grad", [&]<class T> {
+    runs = launch_taps<false>(context.stream(), extents, AdaptiveTaps(rows), AdaptiveTaps(columns),
+                              dy.as<const T>(), dx.as<T>());
+  });
+  return runs;
+}
+
 /// `source` to `result`: x to y, or dy to dx.
 template <bool gradient>
 void run(const KernelContext& context) {
@@ -80,6 +103,7 @@ void run(const KernelContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
   const AdaptivePoolProblem problem = gradient ? AdaptivePoolProblem(result.shape, source.shape, layout)
                                                : AdaptivePoolProblem(source.shape, result.shape, layout);
+  if (gradient && run_gradient_strips(context, problem)) return;
   const int64_t rows = gradient ? problem.rows.pixels : problem.rows.windows;
   const int64_t columns = gradient ? problem.columns.pixels : problem.columns.windows;
   const auto shape = cuda::grid_stride_shape(result.numel(), kThreads, kThreads);

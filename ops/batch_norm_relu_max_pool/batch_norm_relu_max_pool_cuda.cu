@@ -3,7 +3,8 @@
 // Under NHWC, with the usual windows, a thread has a pack of neighbouring channels and one column of outputs,
 // and walks down a strip of rows: what the windows of two rows share is normalised once, and its maxima stay
 // in registers. Neighbouring threads read neighbouring channels and columns at the same time, so that columns
-// that two windows share come out of the L1 cache. Other windows, and NCHW, take a thread for each output.
+// that two windows share come out of the L1 cache. NCHW takes the strips of max-pooling itself, which
+// normalise what they read. Other windows take a thread for each output.
 #include <limits>
 
 #include <sinter/core/op/registry.h>
@@ -127,6 +128,24 @@ __global__ void __launch_bounds__(detail::kStripThreads)
   }
 }
 
+/// What is pooled in NCHW, for max_pool_strips_kernel: planes, each with the parameters of its channel.
+template <class C>
+struct NormalizedPlanes {
+  const Normalize<C>* parameters;
+  cuda::WideDivide by_channels;
+
+  __device__ Normalize<C> of(int64_t plane) const {
+    int64_t channel = 0;
+    by_channels.divide(plane, channel);
+    return parameters[channel];
+  }
+  __device__ void finish(C& value, int& place) const {
+    const bool on = passes<Activation::kRelu>(value);
+    value = on ? value : C{0};
+    place = on ? place : int{kNoPlace};
+  }
+};
+
 /// A pack of outputs by itself, for launch_pool.
 template <class T, int pack, class Index>
 struct NormMaxPool {
@@ -201,6 +220,11 @@ void forward(const NormCall& call, const PoolGeometry& geometry, Layout layout, 
         return;
       }
     }
+  }
+  if (layout == Layout::kNCHW &&
+      try_max_pool_strips(stream, geometry, x, output.y, indices,
+                          NormalizedPlanes<C>{parameters, cuda::WideDivide(channels)})) {
+    return;
   }
   const int64_t planes = layout == Layout::kNCHW ? channels : 1;
   launch_pool<widest>(stream, geometry, layout, /*over_images=*/false, wide, [=]<int pack, class Index> {

@@ -1,11 +1,14 @@
-// The gradient of batch_norm_relu_max_pool on a GPU: the passes of ops/norm, whose gradient that comes in is
-// gathered from the windows that hold an element instead of being read. Each element asks the windows, so
-// that no two threads write to one place and sums have a fixed order.
+// The gradient of batch_norm_relu_max_pool on a GPU. With the usual windows every pooled element adds to the
+// sums what it got from the pixel that its index names; max-pooling's own gradient writes what comes in to
+// dx, and the last pass of ops/norm reads it there and puts dx in its place. With other windows both passes
+// gather it from the windows that hold an element: each element asks the windows, so that no two threads
+// write to one place and sums have a fixed order.
 #include <algorithm>
 
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_call.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_cuda.h>
 #include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
+#include <sinter/ops/pool/max_pool_strips_cuda.h>
 #include <sinter/ops/pool/pool_math.h>
 
 namespace sinter::ops {
@@ -80,6 +83,7 @@ constexpr int kMost = 2;  // windows that hold an element along an axis, where a
 template <class T, bool together>
 struct GatheredSlopes {
   using C = compute_type<T>;
+  static constexpr int kMapGroups = 1;
 
   template <int pack>
   struct Windows {
@@ -98,8 +102,8 @@ struct GatheredSlopes {
   const uint8_t* indices;
   WindowMap map;
 
-  /// Of the pack at element `offset`; only the first `valid` elements are there.
-  template <int pack>
+  /// Of the pack at element `offset`; only the first `valid` elements are there, all of them if `whole`.
+  template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {
     Loaded<pack> result;
     if constexpr (together) {
@@ -159,11 +163,105 @@ struct GatheredSlopes {
   }
 };
 
-/// The sums of dz and of dz * (x - mean).
-template <class T, bool together>
+/// The gradient of what was pooled, read from where it was put before.
+template <class T>
+struct StoredSlopes {
+  using C = compute_type<T>;
+  static constexpr int kMapGroups = 2;  // as in the gradient of a batch norm by itself
+  template <int pack>
+  using Loaded = cuda::Pack<T, pack>;
+
+  const T* dz;  // the memory of dx: each thread reads its elements before it stores them
+
+  template <int pack, bool whole>
+  __device__ Loaded<pack> load(int64_t offset, int valid) const {
+    return load_pack<pack, whole>(dz, offset, valid);
+  }
+  template <int pack>
+  __device__ C at(const Loaded<pack>& loaded, int lane) const {
+    return cuda::load_as_compute(loaded.values[lane]);
+  }
+};
+
+/// The sums of dz and of dz * (x - mean), from the pooled side: each element of dy goes to one x, or to none.
+template <class T>
+struct PickedTerms {
+  using C = compute_type<T>;
+  using Parameter = C;
+  static constexpr int kValues = 2;
+  template <int pack>
+  struct Loaded {
+    cuda::Pack<T, pack> dy, x;
+  };
+
+  const T* dy;
+  const uint8_t* indices;
+  const T* x;
+  const C* mean;
+  BasicPoolAxis<int> rows, columns;
+  cuda::FastDivide by_kernel;  // by the columns of a window
+  int64_t depth;
+  cuda::WideDivide by_depth, by_width, by_height;  // of the pooled images
+
+  __device__ C parameter(int64_t channel) const { return mean[channel]; }
+  template <int pack>
+  __device__ void neighbours(int64_t channel, C (&means)[pack]) const {
+    const auto loaded = load_neighbours<pack>(mean + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
+  }
+  /// A pack lies in one pixel, or all images have one channel.
+  template <int pack>
+  __device__ Loaded<pack> load(int64_t offset) const {
+    Loaded<pack> result{load_pack<pack>(dy, offset), {}};
+    int64_t channel, column, row;
+    int64_t image = by_height.divide(by_width.divide(by_depth.divide(offset, channel), column), row);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      const auto picked =
+          pixel_of(indices[offset + i], image, static_cast<int>(row), static_cast<int>(column));
+      if (picked >= 0) {
+        result.x.values[i] = x[picked + channel];
+      } else {
+        result.dy.values[i] = T{};
+      }
+      if (depth > 1) {
+        ++channel;
+      } else if (++column == columns.out) {
+        column = 0;
+        if (++row == rows.out) {
+          row = 0;
+          ++image;
+        }
+      }
+    }
+    return result;
+  }
+  template <int pack>
+  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&means)[pack], C (&sums)[2][pack]) const {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      const C dz = cuda::load_as_compute(loaded.dy.values[i]);
+      sums[0][i] += dz;
+      sums[1][i] += dz * (cuda::load_as_compute(loaded.x.values[i]) - means[i]);
+    }
+  }
+
+ private:
+  /// Where the pixel begins that `index` names in a window; -1: there is none.
+  __device__ int64_t pixel_of(uint8_t index, int64_t image, int row, int column) const {
+    uint32_t across = 0;
+    const int down = static_cast<int>(by_kernel.divide(index, across));
+    const int y = rows.start(row) + down, at = columns.start(column) + static_cast<int>(across);
+    const bool is_pixel = down < rows.kernel && y >= 0 && y < rows.extent && at >= 0 && at < columns.extent;
+    return is_pixel ? ((image * rows.extent + y) * columns.extent + at) * depth : int64_t{-1};
+  }
+};
+
+/// The sums of dz and of dz * (x - mean), over all of x.
+template <class T, class Slopes>
 struct PooledTerms {
   using C = compute_type<T>;
-  using Slopes = GatheredSlopes<T, together>;
   using Parameter = C;
   static constexpr int kValues = 2;
   template <int pack>
@@ -185,7 +283,7 @@ struct PooledTerms {
   }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
-    return {slopes.template load<pack>(offset, pack), load_pack<pack>(x, offset)};
+    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset)};
   }
   template <int pack>
   __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&means)[pack], C (&sums)[2][pack]) const {
@@ -199,10 +297,9 @@ struct PooledTerms {
 };
 
 /// dx.
-template <class T, bool together>
+template <class T, class Slopes>
 struct PooledGradientMap {
   using C = compute_type<T>;
-  using Slopes = GatheredSlopes<T, together>;
   using Channels = MapParameters<NormalizeGrad<C>, C, false, false>;
   using Parameter = typename Channels::Parameter;
   template <int pack>
@@ -218,7 +315,7 @@ struct PooledGradientMap {
 
   template <int pack, bool whole>
   __device__ Loaded<pack> load(int64_t offset, int valid) const {
-    return {slopes.template load<pack>(offset, valid), load_pack<pack, whole>(x, offset, valid)};
+    return {slopes.template load<pack, whole>(offset, valid), load_pack<pack, whole>(x, offset, valid)};
   }
   template <bool whole, int pack>
   __device__ void apply(int64_t offset, int valid, const Parameter (&parameters)[pack],
@@ -243,29 +340,74 @@ struct FinishPooled {
   }
 };
 
-/// Workspace: the map's parameters, then the table of the sums. `wide`: all pointers allow accesses of whole
-/// packs.
-template <class T, bool together>
-void backward(const NormGradCall& call, const GatheredSlopes<T, together>& slopes, bool wide,
-              const Stream& stream, void* workspace) {
+/// Workspace: the map's parameters, then the table of the sums, which go over `summed`. `wide`: all pointers
+/// allow accesses of whole packs, `sums_wide`: those that the sums read by packs.
+template <class T, int sum_packs, class Terms, class Slopes>
+void backward(const NormGradCall& call, const ChannelView& summed, const Terms& terms, bool sums_wide,
+              const Slopes& slopes, bool wide, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
-  const ChannelView view = simplified_norm_view(call.view);
   NormScratch scratch(workspace);
   auto* parameters = scratch.take<NormalizeGrad<C>>(call.view.channels);
   auto* table = static_cast<C*>(scratch.rest());
-  const T* x = call.main.x.as<const T>();
-  const PooledTerms<T, together> terms{slopes, x, call.main.mean.as<const C>()};
-  const NormPlan plan = plan_norm_sums(view, wide ? kNormPack<T> : 1, wide ? NormPlan::kGroup : 1,
-                                       norm_blocks(stream.device.index, kGradientBlocks));
-  // One pack in flight is up to five reads of 16 bytes; with two there would be registers for one block only.
-  sum_channels<T, 1, 1, NormPlan::kGroup>(stream, plan, terms, table);
+  const NormPlan plan =
+      plan_norm_sums(simplified_norm_view(summed), sums_wide ? kNormPack<T> : 1,
+                     sums_wide ? NormPlan::kGroup : 1, norm_blocks(stream.device.index, kGradientBlocks));
+  sum_channels<T, sum_packs, sum_packs, NormPlan::kGroup>(stream, plan, terms, table);
   const FinishPooled<C> finish{.gradient = {source_of<C>(call.main), pointer_or_null<C>(call.main.dweight),
                                             pointer_or_null<C>(call.main.dbias), parameters},
                                .count = static_cast<double>(call.view.per_channel())};
   finish_channels<2>(stream, plan, static_cast<const C*>(table), finish);
-  const PooledGradientMap<T, together> map{
-      slopes, x, call.main.dx.as<T>(), {parameters, nullptr, nullptr, 0}};
-  map_channels_of<T, 1, 1, NormPlan::kGroup>(stream, view, wide, map);
+  const PooledGradientMap<T, Slopes> map{
+      slopes, call.main.x.as<const T>(), call.main.dx.as<T>(), {parameters, nullptr, nullptr, 0}};
+  map_channels_of<T, Slopes::kMapGroups, 1, NormPlan::kGroup>(stream, simplified_norm_view(call.view), wide,
+                                                              map);
+}
+
+/// Both passes gather. One pack in flight is up to five reads of 16 bytes; with two there would be registers
+/// for one block only.
+template <class T, bool together>
+void backward_gathered(const NormGradCall& call, const GatheredSlopes<T, together>& slopes, bool wide,
+                       const Stream& stream, void* workspace) {
+  using C = compute_type<T>;
+  const PooledTerms<T, GatheredSlopes<T, together>> terms{slopes, call.main.x.as<const T>(),
+                                                          call.main.mean.as<const C>()};
+  backward<T, 1>(call, call.view, terms, wide, slopes, wide, stream, workspace);
+}
+
+/// Puts the gradient of what was pooled into dx. False if there is no kernel for these windows: nothing was
+/// launched. Indices of kNoPlace name no place in those windows.
+template <class T>
+bool try_unpool(const PoolGeometry& geometry, Layout layout, const T* dy, const uint8_t* indices, T* dx,
+                const Stream& stream) {
+  constexpr int pack = cuda::kPackSize<T>;
+  if (layout == Layout::kNHWC && geometry.channels % pack == 0 && cuda::is_aligned(dy, 16) &&
+      cuda::is_aligned(dx, 16) && cuda::is_aligned(indices, pack)) {
+    return try_max_pool_grad_strips<pack>(stream, geometry, layout, dy, indices, dx);
+  }
+  return try_max_pool_grad_strips<1>(stream, geometry, layout, dy, indices, dx);
+}
+
+/// What was pooled lies in dx; the sums are taken from the pooled side, where nothing has been rounded.
+template <class T>
+void backward_picked(const NormGradCall& call, const PoolGeometry& geometry, Layout layout, const T* dy,
+                     const uint8_t* indices, const WindowMap& windows, bool wide, const Stream& stream,
+                     void* workspace) {
+  using C = compute_type<T>;
+  const T* dx = call.main.dx.as<T>();
+  const PickedTerms<T> terms{.dy = dy,
+                             .indices = indices,
+                             .x = call.main.x.as<const T>(),
+                             .mean = call.main.mean.as<const C>(),
+                             .rows = windows.y,
+                             .columns = windows.x,
+                             .by_kernel = cuda::FastDivide(static_cast<uint32_t>(geometry.x.kernel)),
+                             .depth = windows.depth,
+                             .by_depth = windows.by_depth,
+                             .by_width = cuda::WideDivide(geometry.x.out),
+                             .by_height = cuda::WideDivide(geometry.y.out)};
+  const bool sums_wide = allows_packs<T>({dy, call.main.mean.as<const void>()});
+  const ChannelView pooled = norm_view(geometry.output_shape(layout), layout);
+  backward<T, 1>(call, pooled, terms, sums_wide, StoredSlopes<T>{dx}, wide, stream, workspace);
 }
 
 template <class T>
@@ -275,15 +417,18 @@ void backward(const NormGradCall& call, const PoolGeometry& geometry, Layout lay
   const WindowMap windows(geometry, layout);
   const bool wide =
       allows_packs<T>({call.main.x.as<const T>(), call.main.dx.as<T>(), call.main.mean.as<const void>()});
+  if (try_unpool<T>(geometry, layout, dy, indices, call.main.dx.as<T>(), stream)) {
+    return backward_picked<T>(call, geometry, layout, dy, indices, windows, wide, stream, workspace);
+  }
   if constexpr (sizeof(T) < sizeof(double)) {
     const auto is_shallow = [](const PoolAxis& axis) { return axis.kernel <= 2 * axis.stride; };
     if (layout == Layout::kNHWC && wide && call.view.channels % NormPlan::kGroup == 0 &&
         allows_packs<T>({dy}) && cuda::is_aligned(indices, NormPlan::kGroup) && is_shallow(geometry.y) &&
         is_shallow(geometry.x)) {
-      return backward<T, true>(call, {dy, indices, windows}, wide, stream, workspace);
+      return backward_gathered<T, true>(call, {dy, indices, windows}, wide, stream, workspace);
     }
   }
-  backward<T, false>(call, {dy, indices, windows}, wide, stream, workspace);
+  backward_gathered<T, false>(call, {dy, indices, windows}, wide, stream, workspace);
 }
 
 }  // namespace
@@ -294,8 +439,12 @@ size_t norm_pool_grad_cuda_bytes(const KernelQuery& query) {
   const ChannelView view = norm_view(x.shape, options.pool.layout);
   const size_t parameter =
       x.dtype == DType::kFloat64 ? sizeof(NormalizeGrad<double>) : sizeof(NormalizeGrad<float>);
+  const ChannelView pooled = norm_view(query.input(NormPoolGradInput::kDy).shape, options.pool.layout);
+  const auto table = [&](const ChannelView& summed) {
+    return norm_table_bytes(summed, x.dtype, x.device.index, kGradientBlocks, 2);
+  };
   return NormScratch::bytes(static_cast<size_t>(view.channels) * parameter) +
-         norm_table_bytes(view, x.dtype, x.device.index, kGradientBlocks, 2);
+         std::max(table(view), table(pooled));
 }
 
 void run_norm_pool_grad_cuda(const KernelContext& context) {

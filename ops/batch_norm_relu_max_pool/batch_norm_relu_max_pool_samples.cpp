@@ -347,8 +347,13 @@ std::vector<ReferenceTensor> gradients(const OpSample& sample, bool is_absolute)
 std::vector<ReferenceTensor> grad_reference(const OpSample& sample) {
   return gradients(sample, false);
 }
+/// GPUs round what was pooled to x's dtype before dx is made of it, as between the two ops.
 double grad_terms(const OpSample& sample, size_t output) {
-  return largest_of(gradients(sample, true)[output]);
+  const double terms = largest_of(gradients(sample, true)[output]);
+  const DType dtype = sample.inputs[0].dtype();
+  if (output > 0 || !is_half(dtype)) return terms;
+  const double rounding = dtype == DType::kFloat16 ? 0x1p-12 : 0x1p-9;
+  return terms * (1.0 + rounding / default_tolerance(DType::kFloat32));
 }
 
 }  // namespace

@@ -131,11 +131,8 @@ void run_max_pool_grad_cuda(const KernelContext& context) {
       const auto run = [&]<int pack>() {
         return try_max_pool_grad_strips<pack>(context.stream(), geometry, options.layout, dy, places, dx);
       };
-      if (options.layout == Layout::kNCHW) {
-        if (run.template operator()<1>()) return;
-      } else if (wide && geometry.channels % widest == 0) {
-        if (run.template operator()<widest>()) return;
-      }
+      const bool packs = options.layout == Layout::kNHWC && wide && geometry.channels % widest == 0;
+      if (packs ? run.template operator()<widest>() : run.template operator()<1>()) return;
     }
     launch_pool<widest>(context.stream(), geometry, options.layout, true, wide, [=]<int pack, class Index> {
       return MaxPoolGrad<T, Place, pack, Index>{dy, places, dx};

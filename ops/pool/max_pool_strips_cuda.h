@@ -59,10 +59,26 @@ struct RowBest {
   int column;
 };
 
-/// Makes `wide` neighbouring results in one step.
-template <int kernel, int stride, int wide, class T>
+/// What is pooled: the elements themselves.
+struct PlainPlanes {
+  struct Plane {
+    template <class C>
+    __device__ C operator()(C value) const {
+      return value;
+    }
+  };
+  __device__ Plane of(int64_t) const { return {}; }
+  /// What is stored of a window's maximum, and for its place.
+  template <class C>
+  __device__ void finish(C&, int&) const {}
+};
+
+/// Makes `wide` neighbouring results in one step. `planes` says what is pooled, as PlainPlanes does; `places`
+/// is null if they are not wanted.
+template <int kernel, int stride, int wide, class T, class Planes>
 __global__ void __launch_bounds__(kStripThreads)
-    max_pool_strips_kernel(PoolStrips strips, bool together, const T* x, T* y, uint8_t* places) {
+    max_pool_strips_kernel(PoolStrips strips, bool together, const T* x, T* y, uint8_t* places,
+                           Planes planes) {
   using C = compute_type<T>;
   constexpr C nothing = -std::numeric_limits<C>::infinity();
   constexpr int columns = (wide - 1) * stride + kernel;          // that are read
@@ -75,8 +91,10 @@ __global__ void __launch_bounds__(kStripThreads)
   int row = place.first_row * stride - strips.padding_y;  // the next to be read
   const T* from = x + (place.image * strips.height + row) * strips.width + column;
   const int64_t out = (place.image * strips.out_height + place.first_row) * strips.out_width + out_column;
+  const bool keeps_places = places != nullptr;
   y += out;
-  places += out;
+  if (keeps_places) places += out;
+  const auto value_of = planes.of(place.image);
 
   RowBest<C> rows[kernel][wide];
   const auto read_row = [&](RowBest<C>(&to)[wide]) {
@@ -86,8 +104,9 @@ __global__ void __launch_bounds__(kStripThreads)
 #pragma unroll
     for (int j = 0; j < columns; ++j) {
       T element = cuda::round_to<T>(nothing);
-      if ((mask >> j & 1u) != 0) element = from[j];
-      values[j] = cuda::load_as_compute(element);
+      const bool is_inside = (mask >> j & 1u) != 0;
+      if (is_inside) element = from[j];
+      values[j] = is_inside ? value_of(cuda::load_as_compute(element)) : nothing;
     }
 #pragma unroll
     for (int w = 0; w < wide; ++w) {
@@ -127,22 +146,23 @@ __global__ void __launch_bounds__(kStripThreads)
         best.value = takes ? rows[i][w].value : best.value;
         best.column = takes ? i * kernel + rows[i][w].column : best.column;
       }
+      planes.finish(best.value, best.column);
       result.values[w] = cuda::round_to<T>(best.value);
       result_places.values[w] = static_cast<uint8_t>(best.column);
     }
     if (together) {
       *reinterpret_cast<cuda::Pack<T, wide>*>(y) = result;
-      *reinterpret_cast<cuda::Pack<uint8_t, wide>*>(places) = result_places;
+      if (keeps_places) *reinterpret_cast<cuda::Pack<uint8_t, wide>*>(places) = result_places;
     } else {
 #pragma unroll
       for (int w = 0; w < wide; ++w) {
         if (out_column + w >= strips.out_width) break;
         y[w] = result.values[w];
-        places[w] = result_places.values[w];
+        if (keeps_places) places[w] = result_places.values[w];
       }
     }
     y += strips.out_width;
-    places += strips.out_width;
+    if (keeps_places) places += strips.out_width;
   }
 }
 
@@ -184,9 +204,9 @@ __device__ __forceinline__ void store_together(T* to, const C (&sums)[width][pac
   *reinterpret_cast<cuda::Pack<T, width>*>(to) = result;
 }
 
-/// `pack` or `blocks` is 1. `together`: rows of what a thread makes are one access; so they must be with
-/// several blocks.
-template <int kernel, int stride, int padding, int pack, int blocks, class T>
+/// `pack` or `blocks` is 1. `planes`: the images are planes, else of strips.depth channels. `together`: rows
+/// of what a thread makes are one access; so they must be with several blocks; only with planes.
+template <int kernel, int stride, int padding, int pack, int blocks, bool planes, class T>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(pack, stride))
     max_pool_grad_strips_kernel(PoolStrips strips, bool together, const T* dy, const uint8_t* places, T* dx) {
   using C = compute_type<T>;
@@ -196,7 +216,7 @@ __global__ void __launch_bounds__(kStripThreads, strip_blocks(pack, stride))
   const int64_t thread = int64_t{blockIdx.x} * kStripThreads + threadIdx.x;
   if (thread >= strips.threads) return;
   const StripPlace place(strips, thread, pack);
-  const int depth = pack == 1 ? 1 : strips.depth;
+  const int depth = planes ? 1 : strips.depth;
   const int first = place.column * blocks + Windows::kFirst, column = place.column * width;
   const unsigned inside = inside_mask<beside>(first, strips.out_width);
   int out_row = place.first_row + Windows::kFirst;  // the next to be read
@@ -341,9 +361,9 @@ inline bool has_padding(const PoolGeometry& geometry, int64_t padding) {
   return geometry.y.padding == padding && geometry.x.padding == padding;
 }
 
-template <int kernel, int stride, class T>
+template <int kernel, int stride, class T, class Planes>
 bool launch_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, const T* x, T* y,
-                            uint8_t* places) {
+                            uint8_t* places, const Planes& planes) {
   constexpr int wide = 2;
   if (!has_windows(geometry, kernel, stride)) return false;
   const PoolStrips strips =
@@ -351,8 +371,8 @@ bool launch_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, 
   if (strips.threads == 0) return false;
   const bool together =
       geometry.x.out % wide == 0 && cuda::is_aligned(y, sizeof(T) * wide) && cuda::is_aligned(places, wide);
-  cuda::launch(stream, strips_shape(strips), max_pool_strips_kernel<kernel, stride, wide, T>, strips,
-               together, x, y, places);
+  cuda::launch(stream, strips_shape(strips), max_pool_strips_kernel<kernel, stride, wide, T, Planes>, strips,
+               together, x, y, places, planes);
   return true;
 }
 
@@ -360,41 +380,47 @@ template <int kernel, int stride, int padding, int pack, class T>
 bool launch_max_pool_grad_strips(const Stream& stream, const PoolGeometry& geometry, Layout layout,
                                  const T* dy, const uint8_t* places, T* dx) {
   if (!has_windows(geometry, kernel, stride) || !has_padding(geometry, padding)) return false;
-  const auto run = [&]<int blocks>() {
+  const auto run = [&]<int blocks, bool planes>() {
     constexpr int width = stride * blocks;
     const int64_t rows = cuda::blocks_for(geometry.y.extent, stride);
     const PoolStrips strips =
         plan_strips(geometry, layout, rows, cuda::blocks_for(geometry.x.extent, width), pack);
     if (strips.threads == 0) return false;
-    const bool together = geometry.x.extent % width == 0 && cuda::is_aligned(dx, sizeof(T) * width);
+    const bool together = planes && geometry.x.extent % width == 0 && cuda::is_aligned(dx, sizeof(T) * width);
     cuda::launch(stream, strips_shape(strips),
-                 max_pool_grad_strips_kernel<kernel, stride, padding, pack, blocks, T>, strips, together, dy,
-                 places, dx);
+                 max_pool_grad_strips_kernel<kernel, stride, padding, pack, blocks, planes, T>, strips,
+                 together, dy, places, dx);
     return true;
   };
-  // Rows of planes in accesses of 4 pixels, if they divide by that: a pixel at a time, threads with fewer are
-  // better.
-  constexpr int pixels = sizeof(T) == 8 ? 2 : 4;
-  if constexpr (pack == 1 && pixels > stride) {
-    if (geometry.x.extent % pixels == 0 && cuda::is_aligned(dx, sizeof(T) * pixels)) {
-      return run.template operator()<pixels / stride>();
+  if constexpr (pack > 1) {
+    return run.template operator()<1, false>();
+  } else {
+    if (layout == Layout::kNHWC) return run.template operator()<1, false>();
+    // Rows of planes in accesses of 4 pixels, if they divide by that: a pixel at a time, threads with fewer
+    // are better.
+    constexpr int pixels = sizeof(T) == 8 ? 2 : 4;
+    if constexpr (pixels > stride) {
+      if (geometry.x.extent % pixels == 0 && cuda::is_aligned(dx, sizeof(T) * pixels)) {
+        return run.template operator()<pixels / stride, true>();
+      }
     }
+    return run.template operator()<1, true>();
   }
-  return run.template operator()<1>();
 }
 
 }  // namespace detail
 
-/// max_pool2d of images in NCHW. False if there is no kernel for this geometry: nothing was launched.
-template <class T>
+/// max_pool2d of images in NCHW, or of what `planes` makes of them. False if there is no kernel for this
+/// geometry: nothing was launched.
+template <class T, class Planes = detail::PlainPlanes>
 bool try_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, const T* x, T* y,
-                         uint8_t* places) {
-  return detail::launch_max_pool_strips<3, 2>(stream, geometry, x, y, places) ||
-         detail::launch_max_pool_strips<2, 2>(stream, geometry, x, y, places) ||
-         detail::launch_max_pool_strips<3, 1>(stream, geometry, x, y, places);
+                         uint8_t* places, const Planes& planes = {}) {
+  return detail::launch_max_pool_strips<3, 2>(stream, geometry, x, y, places, planes) ||
+         detail::launch_max_pool_strips<2, 2>(stream, geometry, x, y, places, planes) ||
+         detail::launch_max_pool_strips<3, 1>(stream, geometry, x, y, places, planes);
 }
 
-/// max_pool2d_grad; `pack` is 1 under NCHW, and under NHWC divides the channels and all pointers allow
+/// max_pool2d_grad; `pack` is 1, or under NHWC divides the channels and all pointers allow
 /// accesses of pack elements. False as above.
 template <int pack, class T>
 bool try_max_pool_grad_strips(const Stream& stream, const PoolGeometry& geometry, Layout layout, const T* dy,

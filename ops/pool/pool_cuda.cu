@@ -1,8 +1,12 @@
 // Average pooling on a GPU, and the registration of all pooling kernels.
+#include <utility>
+
+#include <sinter/ops/common/cuda/axis_taps_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pool/channels/channel_map_cuda.h>
 #include <sinter/ops/pool/channels/channel_reduce_cuda.h>
 #include <sinter/ops/pool/pool_cuda.h>
+#include <sinter/ops/pool/pool_taps.h>
 
 namespace sinter::ops {
 namespace {
@@ -70,9 +74,39 @@ struct AvgPoolGrad {
   }
 };
 
+/// In strips of rows, which overlapping windows read once; false if windows overlap too much for that or
+/// images are too large.
+template <bool gradient>
+bool run_average_strips(const KernelContext& context, const PoolGeometry& geometry,
+                        const PoolOptions& options) {
+  if (!PoolTaps::can_describe(geometry.y) || !PoolTaps::can_describe(geometry.x)) return false;
+  const bool planes = options.layout == Layout::kNCHW;
+  TapExtents extents{.outer = planes ? geometry.batch * geometry.channels : geometry.batch,
+                     .inner = planes ? 1 : geometry.channels,
+                     .source_rows = geometry.y.extent,
+                     .source_columns = geometry.x.extent,
+                     .rows = geometry.y.out,
+                     .columns = geometry.x.out};
+  if (gradient) {
+    std::swap(extents.source_rows, extents.rows);
+    std::swap(extents.source_columns, extents.columns);
+  }
+  // A divisor that is given counts once, for the rows.
+  const bool fixed = options.divisor != 0;
+  const PoolTaps rows(geometry.y, options.count_include_pad, static_cast<double>(options.divisor));
+  const PoolTaps columns(geometry.x, options.count_include_pad, fixed ? 1.0 : 0.0);
+  bool runs = false;
+  dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
+    runs = launch_taps<!gradient>(context.stream(), extents, rows, columns, context.input(0).as<const T>(),
+                                  context.output(0).as<T>());
+  });
+  return runs;
+}
+
 void run_avg_pool(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "avg_pool2d");
+  if (run_average_strips<false>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
@@ -89,6 +123,7 @@ void run_avg_pool(const KernelContext& context) {
 void run_avg_pool_grad(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "avg_pool2d_grad");
+  if (run_average_strips<true>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {
     const T* dy = context.input(0).as<const T>();
     T* dx = context.output(0).as<T>();
@@ -273,21 +308,33 @@ struct PlaneGradient {
   __device__ compute_type<T> operator()(int64_t plane) const { return cuda::load_as_compute(dy[plane]); }
 };
 
+/// Packs of a thread, a block apart: their loads are on the way together.
+constexpr int kSpreadPacks = 4;
+
 /// NHWC: pixel i / packs of image i / packs / pixels takes channels i % packs.
 template <int pack, class Index, class T>
 __global__ void __launch_bounds__(kThreads)
     spread_pixels_kernel(int64_t count, IndexDivide<Index> by_packs, IndexDivide<Index> by_pixels,
                          int64_t packs, compute_type<T> share, const T* dy, T* dx) {
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kSpreadPacks + threadIdx.x;
+  cuda::Pack<T, pack> slopes[kSpreadPacks] = {};
+#pragma unroll
+  for (int k = 0; k < kSpreadPacks; ++k) {
+    const int64_t i = first + int64_t{k} * kThreads;
+    if (i >= count) break;
     Index vector;
     const Index image = by_pixels.divide(by_packs.divide(static_cast<Index>(i), vector));
-    const cuda::Pack<T, pack> slopes =
+    slopes[k] =
         reinterpret_cast<const cuda::Pack<T, pack>*>(dy)[static_cast<int64_t>(image) * packs + vector];
+  }
+#pragma unroll
+  for (int k = 0; k < kSpreadPacks; ++k) {
+    const int64_t i = first + int64_t{k} * kThreads;
+    if (i >= count) break;
     cuda::Pack<T, pack> result;
 #pragma unroll
     for (int lane = 0; lane < pack; ++lane) {
-      result.values[lane] = cuda::round_to<T>(cuda::load_as_compute(slopes.values[lane]) * share);
+      result.values[lane] = cuda::round_to<T>(cuda::load_as_compute(slopes[k].values[lane]) * share);
     }
     reinterpret_cast<cuda::Pack<T, pack>*>(dx)[i] = result;
   }
@@ -311,7 +358,7 @@ void global_avg_pool_grad(const KernelContext& context) {
   dispatch_index(numel, [&]<class Index> {
     const auto run = [&]<int pack>() {
       const int64_t packs = channels / pack, count = numel / pack;
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kThreads, kThreads),
+      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kSpreadPacks * kThreads, kThreads),
                    spread_pixels_kernel<pack, Index, T>, count, IndexDivide<Index>(static_cast<Index>(packs)),
                    IndexDivide<Index>(static_cast<Index>(pixels)), packs, share, dy, dx);
     };

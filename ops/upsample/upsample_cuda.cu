@@ -1,13 +1,16 @@
-// A thread per element of the result. The taps of rows and columns, the same for all images, are worked out
-// by a small kernel before.
+// Strips of rows (axis_taps_cuda.h). Images too large for those: a thread per element of the result, and the
+// taps of rows and columns, the same for all images, are worked out by a small kernel before.
 #include <algorithm>
+#include <utility>
 
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
+#include <sinter/ops/common/cuda/axis_taps_cuda.h>
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/upsample/upsample_math.h>
+#include <sinter/ops/upsample/upsample_taps.h>
 
 namespace sinter::ops {
 namespace {
@@ -101,10 +104,42 @@ size_t upsample_grad_workspace(const KernelQuery& query) {
       .table_bytes();
 }
 
+/// In strips of rows; `to_small`: the gradient. False if the images are too large for that.
+template <bool to_small>
+bool run_strips(const KernelContext& context, const UpsampleProblem& problem) {
+  const TensorView &source = context.input(0), &result = context.output(0);
+  const UpsampleAxis &rows = problem.rows, &columns = problem.columns;
+  if (std::max({rows.input, rows.output, columns.input, columns.output}) > kLongestTapSide) return false;
+  TapExtents extents{.outer = problem.outer,
+                     .inner = problem.inner,
+                     .source_rows = rows.input,
+                     .source_columns = columns.input,
+                     .rows = rows.output,
+                     .columns = columns.output};
+  if (to_small) {
+    std::swap(extents.source_rows, extents.rows);
+    std::swap(extents.source_columns, extents.columns);
+  }
+  bool runs = false;
+  dispatch_float(source.dtype, "upsample", [&]<class T> {
+    const auto launch = [&]<bool nearest>() {
+      runs = launch_taps<to_small>(context.stream(), extents, UpsampleTaps<nearest>(rows),
+                                   UpsampleTaps<nearest>(columns), source.as<const T>(), result.as<T>());
+    };
+    if (rows.mode == UpsampleMode::kNearest) {
+      launch.template operator()<true>();
+    } else {
+      launch.template operator()<false>();
+    }
+  });
+  return runs;
+}
+
 void run_upsample(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   if (y.numel() == 0) return;
   const UpsampleProblem problem(x.shape, y.shape, context.attributes<UpsampleAttributes>());
+  if (run_strips<false>(context, problem)) return;
   fill_tables(context, problem);
   const auto shape = cuda::grid_stride_shape(y.numel(), kThreads, kThreads);
   dispatch_float(x.dtype, "upsample", [&]<class T> {
@@ -120,6 +155,7 @@ void run_upsample_grad(const KernelContext& context) {
   const TensorView &dy = context.input(0), &dx = context.output(0);
   if (dx.numel() == 0) return;
   const UpsampleProblem problem(dx.shape, dy.shape, context.attributes<UpsampleAttributes>());
+  if (run_strips<true>(context, problem)) return;
   fill_tables(context, problem);
   const auto shape = cuda::grid_stride_shape(dx.numel(), kThreads, kThreads);
   dispatch_float(dy.dtype, "upsample_grad", [&]<class T> {
