@@ -12,6 +12,11 @@ struct StorePlace {
   }
 };
 
+struct StoreColumn {
+  int64_t* indices;
+  __device__ void operator()(int64_t row, int column) const { indices[row] = column; }
+};
+
 AxisMask mask_of(const ArgmaxAttributes& attributes, const Shape& x) {
   AxisMask mask{};
   mask[static_cast<size_t>(normalize_axis(attributes.axis, x.rank(), "argmax"))] = true;
@@ -27,7 +32,15 @@ void run_argmax(const KernelContext& context) {
   const TensorView &x = context.input(0), &indices = context.output(0);
   if (indices.numel() == 0) return;
   const AxisMask mask = mask_of(context.attributes<ArgmaxAttributes>(), x.shape);
+  const ReducePlan plan = plan_reduction(x.shape, mask);
   dispatch_all(x.dtype, "argmax", [&]<class T> {
+    if constexpr (!std::is_integral_v<T>) {
+      const ResidentPlaces<MaxReducer, T, StoreColumn> places{x.as<const T>(), {indices.as<int64_t>()}};
+      if (suits_resident_rows(plan, cuda::kPackSize<T>) &&
+          launch_resident_rows<T>(context.stream(), plan.outputs(), plan.rows, places, {x.data})) {
+        return;
+      }
+    }
     launch_arg_reduce<MaxReducer>(context.stream(), x.shape, mask, x.as<const T>(), context.workspace(),
                                   StorePlace{indices.as<int64_t>()});
   });

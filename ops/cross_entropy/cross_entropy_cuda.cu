@@ -1,11 +1,12 @@
-// Cross-entropy on a GPU: a warp or a block for each row. Class indices cannot raise errors here: a row with
+// Cross-entropy on a GPU: a warp or a block for each row, which holds it in registers if it is not too long
+// (resident_rows_cuda.h). Class indices cannot raise errors here: a row with
 // one out of range gets a NaN as loss and as gradient.
 #include <cmath>
 #include <limits>
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::ops {
@@ -98,6 +99,63 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
   }
 }
 
+/// loss_kernel for rows in registers.
+template <class T>
+struct ResidentLoss {
+  static constexpr int kArrays = 2;
+  using C = compute_type<T>;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(in.logits + first, -std::numeric_limits<C>::infinity(), values);
+    C largest = -std::numeric_limits<C>::infinity(), sum = 0;
+    row.each([&](int, C value) { largest = MaxOf{}(largest, value); }, values);
+    largest = reduce(largest, MaxOf{});
+    row.each([&](int, C value) { sum += std::exp(value - largest); }, values);
+    const C log_rest = std::log(reduce(sum, SumOf{}));
+    const int64_t target = in.indices != nullptr ? in.indices[number] : 0;
+    C loss = 0;
+    if (in.indices == nullptr || target != in.ignore_index) {
+      if (target < 0 || target >= in.classes) {
+        loss = std::numeric_limits<C>::quiet_NaN();
+      } else {
+        if (in.indices != nullptr) {
+          loss = largest - cuda::load_as_compute(in.logits[first + target]) + log_rest;
+        } else {
+          typename Row::Values weights;
+          row.load(in.probabilities + first, C{0}, weights);
+          C cross = 0;
+          row.each(
+              [&](int column, C value, C weight) {
+                if (row.is_inside(column)) cross += weight * (largest - value + log_rest);
+              },
+              values, weights);
+          loss = reduce(cross, SumOf{});
+        }
+        if (in.smoothing != C{0}) {  // also keeps 0 * infinity out
+          C distances = 0;
+          row.each(
+              [&](int column, C value) {
+                if (row.is_inside(column)) distances += largest - value + log_rest;
+              },
+              values);
+          const C mean = reduce(distances, SumOf{}) / static_cast<C>(in.classes);
+          loss = (C{1} - in.smoothing) * loss + in.smoothing * mean;
+        }
+      }
+    }
+    if (row.leads()) {
+      log_sums[number] = largest + log_rest;
+      losses[number] = loss;
+    }
+  }
+
+  LossRows<T> in;
+  C* losses;
+  C* log_sums;
+};
+
 /// One row of the gradient: scale * (mass * softmax - q), with q the smoothed target distribution and mass
 /// its sum.
 template <int kThreads, int pack, class T>
@@ -149,6 +207,56 @@ __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums,
     }
   }
 }
+
+/// gradient_kernel for rows in registers.
+template <class T>
+struct ResidentGradient {
+  static constexpr int kArrays = 2;
+  using C = compute_type<T>;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values, weights;
+    row.load(in.logits + first, C{0}, values);
+    const C kept = C{1} - in.smoothing, uniform = in.smoothing / static_cast<C>(in.classes);
+    const C divided = divisor != nullptr ? static_cast<C>(*divisor) : C{1};
+    const C log_sum = log_sums[number];
+    C scale = dloss[loss_per_row ? number : 0] / divided;
+    if (in.indices != nullptr) {
+      const int64_t target = in.indices[number];
+      const bool ignored = target == in.ignore_index;
+      if (target < 0 || target >= in.classes) scale = std::numeric_limits<C>::quiet_NaN();
+      row.each(
+          [&](int column, C& value) {
+            const C share = column == target ? kept : C{0};
+            value = ignored ? C{0} : scale * (std::exp(value - log_sum) - (share + uniform));
+          },
+          values);
+      return row.store(dlogits + first, values);
+    }
+    row.load(in.probabilities + first, C{0}, weights);
+    C sum = 0;
+    row.each([&](int, C weight) { sum += weight; }, weights);
+    const C mass = kept * reduce(sum, SumOf{}) + in.smoothing;
+    row.each(
+        [&](int, C& value, C& weight) {
+          const C log_share = value - log_sum;
+          value = scale * (mass * std::exp(log_share) - (kept * weight + uniform));
+          weight = log_share * (-scale * kept);
+        },
+        values, weights);
+    row.store(dlogits + first, values);
+    if (dtarget != nullptr) row.store(dtarget + first, weights);
+  }
+
+  LossRows<T> in;
+  const C* log_sums;
+  const C* dloss;
+  bool loss_per_row;
+  const int64_t* divisor;
+  T* dlogits;
+  T* dtarget;
+};
 
 /// What the blocks of the first stage of a total leave for the second.
 struct Totals {
@@ -231,7 +339,9 @@ void run_cross_entropy(const KernelContext& context) {
     auto* totals = context.workspace<Totals>();
     C* losses = reduced ? reinterpret_cast<C*>(totals + 1) : context.output(0).as<C>();
     C* log_sums = context.output(1).as<C>();
-    if (rows.rows > 0) {
+    if (rows.rows > 0 && !launch_resident_rows<T>(context.stream(), rows.rows, rows.classes,
+                                                  ResidentLoss<T>{rows, losses, log_sums},
+                                                  {rows.logits, rows.probabilities})) {
       const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
       dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, p}),
                     [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
@@ -270,13 +380,20 @@ void run_cross_entropy_grad(const KernelContext& context) {
     }
     T* dlogits = context.output(0).as<T>();
     T* dtarget = attributes.target_gradient ? context.output(1).as<T>() : nullptr;
+    const auto* log_sums = context.input(2).as<const C>();
+    const auto* dloss = context.input(3).as<const C>();
+    const bool loss_per_row = attributes.reduction == Reduction::kNone;
+    const ResidentGradient<T> resident{rows, log_sums, dloss, loss_per_row, counted, dlogits, dtarget};
+    if (launch_resident_rows<T>(context.stream(), rows.rows, rows.classes, resident,
+                                {rows.logits, rows.probabilities, dlogits, dtarget})) {
+      return;
+    }
     const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
     // A null dtarget counts as aligned.
     dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, p, dlogits, dtarget}),
                   [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                    cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows,
-                                 context.input(2).as<const C>(), context.input(3).as<const C>(),
-                                 attributes.reduction == Reduction::kNone, counted, dlogits, dtarget);
+                    cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows, log_sums,
+                                 dloss, loss_per_row, counted, dlogits, dtarget);
                   });
   });
 }

@@ -2,7 +2,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/lines_cuda.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 
 namespace sinter::ops {
@@ -10,6 +10,7 @@ namespace {
 
 template <class T>
 struct NormalizeLines {
+  static constexpr int kArrays = 1;
   using C = compute_type<T>;
   struct Partial {
     C sum = 0;
@@ -28,6 +29,16 @@ struct NormalizeLines {
     if (lead) norms[line] = norm;
     return norm < epsilon ? epsilon : norm;  // a NaN stays
   }
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(x + first, C{0}, values);
+    Partial partial;
+    row.each([&](int, C value) { partial.sum += value * value; }, values);
+    const C scale = finish(partial, number, row.leads(), reduce);
+    row.each([&](int, C& value) { value /= scale; }, values);
+    row.store(y + first, values);
+  }
   template <int pack>
   __device__ void store(int64_t at, C scale) const {
     C values[pack];
@@ -45,6 +56,7 @@ struct NormalizeLines {
 
 template <class T>
 struct NormalizeGradLines {
+  static constexpr int kArrays = 2;
   using C = compute_type<T>;
   struct Partial {
     C sum = 0;
@@ -68,6 +80,18 @@ struct NormalizeGradLines {
     const C norm = line < lines ? norms[line] : C{1};
     const bool clamped = norm < epsilon;
     return {clamped ? C{0} : along, C{1} / (clamped ? epsilon : norm)};
+  }
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values, gradients;
+    row.load(y + first, C{0}, values);
+    row.load(dy + first, C{0}, gradients);
+    Partial partial;
+    row.each([&](int, C value, C gradient) { partial.sum += value * gradient; }, values, gradients);
+    const Line line = finish(partial, number, row.leads(), reduce);
+    row.each([&](int, C value, C& gradient) { gradient = (gradient - value * line.along) * line.scale; },
+             values, gradients);
+    row.store(dx + first, gradients);
   }
   template <int pack>
   __device__ void store(int64_t at, const Line& line) const {

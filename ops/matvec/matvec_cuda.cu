@@ -1,8 +1,7 @@
-// The kernels of matvec and outer: thin products, and a kernel that writes the outer product a warp per row.
+// The kernels of matvec and outer: thin products, and a product that is broadcast.
 #include <algorithm>
 
-#include <sinter/core/cuda/device/device_types.h>
-#include <sinter/core/cuda/device/launch.h>
+#include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/batch_runs.h>
@@ -60,49 +59,20 @@ void run_matvec(const KernelContext& context) {
 
 // ---- outer
 
-constexpr int kWarp = 32;
-constexpr int kRowsPerBlock = 8;  // warps of a block, each with a row of its own
-
-/// A run of (rows, columns) matrices with their vectors; strides in elements, 0 for one that all share.
-struct Batch {
-  int64_t count, rows, columns, u_stride, v_stride;
+struct Product {
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a * b;
+  }
 };
 
-/// y[b, i, j] = u[b, i] v[b, j].
-template <class T>
-__global__ void outer_kernel(Batch batch, const T* u, const T* v, T* y) {
-  const int64_t all_rows = batch.count * batch.rows;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.y; row < all_rows;
-       row += static_cast<int64_t>(gridDim.x) * kRowsPerBlock) {
-    const int64_t item = row / batch.rows;
-    const auto factor = cuda::load_as_compute(u[item * batch.u_stride + row - item * batch.rows]);
-    const T* with = v + item * batch.v_stride;
-    T* to = y + row * batch.columns;
-    for (int64_t j = threadIdx.x; j < batch.columns; j += kWarp) {
-      to[j] = cuda::round_to<T>(factor * cuda::load_as_compute(with[j]));
-    }
-  }
-}
-
-cuda::LaunchShape one_warp_per_row(int64_t rows) {
-  auto shape = cuda::grid_stride_shape(rows, kRowsPerBlock);
-  shape.block = dim3(kWarp, kRowsPerBlock);
-  return shape;
-}
-
+/// y[b, i, j] = u[b, i] v[b, j]: a product of columns and rows.
 void run_outer(const KernelContext& context) {
-  const Shape& y_shape = context.output(0).shape;
-  if (y_shape.numel() == 0) return;
-  const int64_t rows = y_shape[-2], columns = y_shape[-1];
-  dispatch_float(context.input(0).dtype, "outer", [&]<class T> {
-    for_each_batch_run(batch_shape(y_shape, 2), batch_shape(context.input(0).shape, 1),
-                       batch_shape(context.input(1).shape, 1), [&](const BatchRun& run) {
-                         const Batch batch{run.count, rows, columns, run.a_step * rows, run.b_step * columns};
-                         cuda::launch(context.stream(), one_warp_per_row(run.count * rows), outer_kernel<T>,
-                                      batch, context.input(0).as<const T>() + run.a * rows,
-                                      context.input(1).as<const T>() + run.b * columns,
-                                      context.output(0).as<T>() + run.first * rows * columns);
-                       });
+  const TensorView &u = context.input(0), &v = context.input(1), &y = context.output(0);
+  const Shape columns = u.shape.inserted(u.shape.rank(), 1), rows = v.shape.inserted(v.shape.rank() - 1, 1);
+  dispatch_float(y.dtype, "outer", [&]<class T> {
+    launch_broadcast(context.stream(), y.shape, {columns, rows}, Product(), y.as<T>(), u.as<const T>(),
+                     v.as<const T>());
   });
 }
 

@@ -1,8 +1,10 @@
-// A warp counts a row. Atomic additions of integers give the same result in any order.
+// A row is counted by the threads that hold it in registers, or by a warp if it is too long. Atomic additions
+// of integers give the same result in any order.
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
+#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/metrics/metrics_math.h>
 
 namespace sinter::ops {
@@ -31,15 +33,48 @@ __global__ void count_ranks_kernel(int64_t rows, int64_t classes, int64_t last, 
   }
 }
 
+/// count_ranks_kernel for rows in registers.
+template <class T>
+struct ResidentRanks {
+  static constexpr int kArrays = 1;
+  using C = compute_type<T>;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(logits + first, C{0}, values);
+    const int64_t target = targets[number];
+    if (target < 0 || target >= classes) return;  // all threads of the row agree
+    const C own = cuda::load_as_compute(logits[first + target]);
+    int place = 0;
+    row.each(
+        [&](int column, C value) {
+          place += row.is_inside(column) && comes_before(value, column, own, target) ? 1 : 0;
+        },
+        values);
+    place = reduce(place, SumOf{});
+    if (row.leads()) atomicAdd(counts + min(int64_t{place}, last), 1ull);
+  }
+
+  int64_t classes, last;
+  const T* logits;
+  const int64_t* targets;
+  unsigned long long* counts;
+};
+
 void run_count_ranks(const KernelContext& context) {
   const TensorView& logits = context.input(1);
   const int64_t rows = logits.shape[0];
   if (rows == 0) return;
   dispatch_float(logits.dtype, "count_ranks_", [&]<class T> {
+    const int64_t classes = logits.shape[1], last = context.input(0).numel() - 1;
+    const T* x = logits.as<const T>();
+    const auto* targets = context.input(2).as<const int64_t>();
+    auto* counts = context.input(0).as<unsigned long long>();
+    const ResidentRanks<T> resident{classes, last, x, targets, counts};
+    if (launch_resident_rows<T>(context.stream(), rows, classes, resident, {x})) return;
     cuda::launch(context.stream(), cuda::grid_stride_shape(rows, kRowsPerBlock, kThreads),
-                 count_ranks_kernel<T>, rows, logits.shape[1], context.input(0).numel() - 1,
-                 logits.as<const T>(), context.input(2).as<const int64_t>(),
-                 context.input(0).as<unsigned long long>());
+                 count_ranks_kernel<T>, rows, classes, last, x, targets, counts);
   });
 }
 

@@ -1,5 +1,6 @@
 // Padding on a GPU: every element of the result finds its source. Axes that no padding touches are merged,
-// and the elements behind the last padded axis move in the widest units that they allow.
+// and the elements behind the last padded axis move in the widest units that they allow; units below 16 bytes
+// in packs of the result, which find the source of their first element and how far neighbours follow it.
 #include <cstring>
 
 #include <sinter/core/cuda/device/device_types.h>
@@ -7,7 +8,9 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/cuda/copy_units_cuda.h>
+#include <sinter/ops/common/cuda/flat_walk.h>
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
+#include <sinter/ops/common/cuda/unaligned_pack_cuda.h>
 #include <sinter/ops/pad/pad_math.h>
 
 namespace sinter::ops {
@@ -48,29 +51,63 @@ struct PadMap {
   IndexDivide<Index> inner;
   IndexDivide<Index> to_extents[kMaxRank];
   int64_t from_extents[kMaxRank] = {}, before[kMaxRank] = {};
+  int64_t last_extent = 1;  // of the last one of to_extents
 };
+
+/// Where an element of the result comes from.
+struct PadPlace {
+  int64_t source = 0;
+  bool inside = true;  // else it is a new one
+  int64_t run = 1;     // the elements from it on that lie side by side on both sides, or are new ones like it
+};
+
+template <class Index>
+__device__ __forceinline__ PadPlace locate_padded(const PadMap<Index>& map, int64_t inner, Index i) {
+  Index column = 0;
+  Index rest = map.inner.divide(i, column);
+  PadPlace place{.source = static_cast<int64_t>(column), .run = inner - static_cast<int64_t>(column)};
+  int64_t stride = inner;
+  for (int axis = map.rank - 1; axis >= 0; --axis) {
+    Index index = 0;
+    rest = map.to_extents[axis].divide(rest, index);
+    const auto at = static_cast<int64_t>(index);
+    const int64_t extent = map.from_extents[axis], plain = at - map.before[axis];
+    if (axis == map.rank - 1 && plain >= 0 && plain < extent) {
+      place.run += (min(extent - plain, map.last_extent - at) - 1) * inner;
+    }
+    const int64_t coordinate = pad_source(at, map.before[axis], extent, map.mode);
+    place.inside = place.inside && coordinate >= 0;
+    place.source += coordinate * stride;
+    stride *= extent;
+  }
+  return place;
+}
 
 /// to[i] is the element of `from` that pad_source names, `value` if there is none.
 template <class Index, class T>
-__global__ void pad_kernel(Index count, __grid_constant__ const PadMap<Index> map, int64_t inner, T value,
-                           const T* from, T* to) {
-  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    Index column = 0;
-    Index rest = map.inner.divide(i, column);
-    int64_t source = static_cast<int64_t>(column), stride = inner;
-    bool inside = true;
-    for (int axis = map.rank - 1; axis >= 0; --axis) {
-      Index at = 0;
-      rest = map.to_extents[axis].divide(rest, at);
-      const int64_t coordinate =
-          pad_source(static_cast<int64_t>(at), map.before[axis], map.from_extents[axis], map.mode);
-      inside = inside && coordinate >= 0;
-      source += coordinate * stride;
-      stride *= map.from_extents[axis];
+__global__ void __launch_bounds__(kThreads) pad_kernel(FlatCut cut, __grid_constant__ const PadMap<Index> map,
+                                                       int64_t inner, T value, const T* from, T* to) {
+  constexpr int pack = 16 / sizeof(T);
+  const auto element = [&](int64_t i) {
+    const PadPlace place = locate_padded(map, inner, static_cast<Index>(i));
+    return place.inside ? from[place.source] : value;
+  };
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  for (int64_t i = thread; i < cut.packs; i += step) {
+    const int64_t first = cut.head + i * pack;
+    const PadPlace place = locate_padded(map, inner, static_cast<Index>(first));
+    cuda::Pack<T, pack> result;
+    if (place.run >= pack && place.inside) {
+      result = load_unaligned<pack>(from + place.source);
+    } else {
+#pragma unroll
+      for (int j = 0; j < pack; ++j) result.values[j] = place.run >= pack ? value : element(first + j);
     }
-    to[i] = inside ? from[source] : value;
+    *reinterpret_cast<cuda::Pack<T, pack>*>(to + first) = result;
   }
+  const int64_t edge = cut.edge(thread);
+  if (edge >= 0) to[edge] = element(edge);
 }
 
 template <class Index>
@@ -151,10 +188,13 @@ void launch_pad(const Stream& stream, const PadAxes& axes, bool crop, const Tens
       map.from_extents[i] = crop ? axes.padded(i) : axes.plain[i];
       map.before[i] = crop ? -axes.before[i] : axes.before[i];
     }
+    if (axes.rank > 0) map.last_extent = crop ? axes.plain[axes.rank - 1] : axes.padded(axes.rank - 1);
     dispatch_unit(unit, [&]<class T> {
       T value;
       std::memcpy(&value, value_bits.data(), sizeof(T));
-      cuda::launch(stream, cuda::grid_stride_shape(count, kThreads, kThreads), pad_kernel<Index, T>, count,
+      const FlatCut cut(count, elements_before_aligned(to.data, 16, unit, count),
+                        static_cast<int>(16 / unit));
+      cuda::launch(stream, cuda::grid_stride_shape(cut.packs, kThreads, kThreads), pad_kernel<Index, T>, cut,
                    map, inner, value, from.as<const T>(), to.as<T>());
     });
   });

@@ -6,6 +6,7 @@
 
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
+#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/reduce/reduce_walk_cuda.h>
 
@@ -98,6 +99,43 @@ __global__ void __launch_bounds__(kReduceThreads)
 }
 
 }  // namespace detail
+
+/// The column of the first extreme element; every thread of the row gets it.
+template <class Reducer, class Row, class Reduce>
+__device__ __forceinline__ int first_extreme_column(const Row& row, typename Row::Values& values,
+                                                    Reduce reduce) {
+  using C = typename Row::C;
+  C best = Reducer::template identity<C>();
+  int column = INT_MAX;  // until something replaces the identity, as what lies outside the row never does
+  row.each(
+      [&](int at, C value) {
+        const bool replaces = Reducer::replaces(value, best);
+        best = replaces ? value : best;
+        column = replaces ? at : column;
+      },
+      values);
+  const C extreme = reduce(best, Combine<Reducer>{});
+  const bool equal = best == extreme || (best != best && extreme != extreme);
+  column = reduce(equal ? column : INT_MAX, Combine<MinReducer>{});
+  return column == INT_MAX ? 0 : column;  // all elements are the identity
+}
+
+/// Calls store(row number, column of the first extreme element) for every row.
+template <class Reducer, class T, class Store>
+struct ResidentPlaces {
+  static constexpr int kArrays = 1;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(x + first, Reducer::template identity<typename Row::C>(), values);
+    const int column = first_extreme_column<Reducer>(row, values, reduce);
+    if (row.leads()) store(number, column);
+  }
+
+  const T* x;
+  Store store;
+};
 
 /// Scratch of launch_arg_reduce for an x of this shape.
 inline size_t arg_reduce_workspace(const Shape& x, const AxisMask& mask) {

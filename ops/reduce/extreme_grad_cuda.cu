@@ -16,11 +16,47 @@ struct ScatterGradient {
   }
 };
 
+/// A row of x in registers becomes one of dx.
+template <class Reducer, class T>
+struct ResidentExtremeGrad {
+  static constexpr int kArrays = 1;
+  using C = compute_type<T>;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(x + first, Reducer::template identity<C>(), values);
+    const C gradient = cuda::load_as_compute(dy[number]);
+    const int extreme = first_extreme_column<Reducer>(row, values, reduce);
+    row.each([&](int column, C& value) { value = column == extreme ? gradient : C{0}; }, values);
+    row.store(dx + first, values);
+  }
+
+  const T* x;
+  const T* dy;
+  T* dx;
+};
+
+/// False if the reduction is not one of rows that fit.
+template <class Reducer>
+bool run_on_rows(const KernelContext& context, const ReducePlan& plan) {
+  const TensorView &x = context.input(0), &dy = context.input(1), &dx = context.output(0);
+  bool done = false;
+  dispatch_float(x.dtype, "reduce", [&]<class T> {
+    const ResidentExtremeGrad<Reducer, T> rows{x.as<const T>(), dy.as<const T>(), dx.as<T>()};
+    done = suits_resident_rows(plan, cuda::kPackSize<T>) &&
+           launch_resident_rows<T>(context.stream(), plan.outputs(), plan.rows, rows, {x.data, dx.data});
+  });
+  return done;
+}
+
 template <class Reducer>
 void run_extreme_grad(const KernelContext& context) {
   const TensorView &x = context.input(0), &dy = context.input(1), &dx = context.output(0);
   if (x.numel() == 0) return;
   const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.shape.rank(), "reduce");
+  const ReducePlan plan = plan_reduction(x.shape, mask);
+  if (run_on_rows<Reducer>(context, plan)) return;
   // Zero is all bits zero in every floating-point dtype.
   SINTER_CUDA_CHECK(cudaMemsetAsync(dx.data, 0, static_cast<size_t>(dx.numel()) * size_of(dx.dtype),
                                     static_cast<cudaStream_t>(context.stream().native)));

@@ -3,6 +3,7 @@
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/common/cuda/elementwise_cuda.h>
+#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
@@ -133,6 +134,27 @@ __global__ void __launch_bounds__(kReduceThreads)
   }
 }
 
+/// Rows that are held in registers.
+template <class Reducer, class T, class Out>
+struct ResidentReduction {
+  static constexpr int kArrays = 1;
+  using C = compute_type<T>;
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(x + first, Reducer::template identity<C>(), values);
+    C total = Reducer::template identity<C>();
+    row.each([&](int, C value) { total = Reducer::combine(total, value); }, values);
+    total = reduce(total, Combine<Reducer>{});
+    if (row.leads()) out[number] = finished<Out>(total, divisor);
+  }
+
+  const T* x;
+  Out* out;
+  double divisor;
+};
+
 template <class C>
 struct Constant {
   C value;
@@ -166,6 +188,13 @@ void reduce_view(const Stream& stream, const TensorView& x, const TensorView& y,
     return;
   }
   const ReducePlan plan = plan_reduction(x.shape, mask);
+  if constexpr (!std::is_integral_v<T>) {
+    const ResidentReduction<Reducer, T, Out> rows{x.as<const T>(), y.as<Out>(), divisor};
+    if (suits_resident_rows(plan, cuda::kPackSize<T>) &&
+        launch_resident_rows<T>(stream, plan.outputs(), plan.rows, rows, {x.data})) {
+      return;
+    }
+  }
   constexpr int pack = std::is_integral_v<T> ? 1 : cuda::kPackSize<T>;
   if (pack > 1 && packs_fit(plan, pack) && cuda::is_aligned(x.data, 16)) {
     launch_reduce<Reducer, pack>(stream, plan, x.as<const T>(), workspace, y.as<Out>(), divisor);

@@ -85,4 +85,21 @@ struct ReduceWalk {
   bool terms_adjoin;
 };
 
+/// Whether the reduction is one of the rows of a matrix that are better held in registers
+/// (resident_rows_cuda.h), if they fit: many, lest they be cut into segments, and each long enough for a
+/// warp.
+inline bool suits_resident_rows(const ReducePlan& plan, int pack) {
+  constexpr int64_t kLeastRows = 512;
+  return plan.columns == 1 && plan.reduced.rank == 0 && plan.outputs() >= kLeastRows &&
+         plan.rows >= 32 * pack;
+}
+
+template <class Reducer>
+struct Combine {
+  template <class A>
+  __device__ __forceinline__ A operator()(A a, A b) const {
+    return Reducer::combine(a, b);
+  }
+};
+
 }  // namespace sinter::ops

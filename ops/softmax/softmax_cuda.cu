@@ -2,7 +2,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/row_reduce_cuda.h>
+#include <sinter/ops/common/cuda/lines_cuda.h>
 #include <sinter/ops/softmax/softmax.h>
 
 namespace sinter::ops {
@@ -10,6 +10,7 @@ namespace {
 
 template <class T, bool logarithm>
 struct SoftmaxLines {
+  static constexpr int kArrays = 1;
   using C = compute_type<T>;
   using Partial = LogSumExp<C>;
   struct Line {
@@ -40,12 +41,34 @@ struct SoftmaxLines {
     store_pack(y + at, values);
   }
 
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t, int64_t first, Reduce reduce) const {
+    typename Row::Values values;
+    row.load(x + first, -std::numeric_limits<C>::infinity(), values);
+    C largest = -std::numeric_limits<C>::infinity(), sum = 0;
+    row.each([&](int, C value) { largest = MaxOf{}(largest, value); }, values);
+    largest = reduce(largest, MaxOf{});
+    // A row of infinities, and one with a NaN, gives NaN.
+    row.each(
+        [&](int, C& value) {
+          const C shifted = value - largest, power = std::exp(shifted);
+          sum += power;
+          value = logarithm ? shifted : power;
+        },
+        values);
+    sum = reduce(sum, SumOf{});
+    const C rest = logarithm ? std::log(sum) : C{1} / sum;
+    row.each([&](int, C& value) { value = logarithm ? value - rest : value * rest; }, values);
+    row.store(y + first, values);
+  }
+
   const T* x;
   T* y;
 };
 
 template <class T, bool logarithm>
 struct SoftmaxGradLines {
+  static constexpr int kArrays = 2;
   using C = compute_type<T>;
   struct Partial {
     C sum = 0;
@@ -73,6 +96,23 @@ struct SoftmaxGradLines {
       gradients[j] = logarithm ? gradients[j] - std::exp(values[j]) * sum : values[j] * (gradients[j] - sum);
     }
     store_pack(dx + at, gradients);
+  }
+
+  template <class Row, class Reduce>
+  __device__ void run(const Row& row, int64_t, int64_t first, Reduce reduce) const {
+    typename Row::Values values, gradients;
+    row.load(y + first, C{0}, values);
+    row.load(dy + first, C{0}, gradients);
+    C sum = 0;
+    row.each([&](int, C value, C gradient) { sum += logarithm ? gradient : value * gradient; }, values,
+             gradients);
+    sum = reduce(sum, SumOf{});
+    row.each(
+        [&](int, C value, C& gradient) {
+          gradient = logarithm ? gradient - std::exp(value) * sum : value * (gradient - sum);
+        },
+        values, gradients);
+    row.store(dx + first, gradients);
   }
 
   const T* y;

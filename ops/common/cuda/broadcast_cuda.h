@@ -1,6 +1,6 @@
 // The one launch template for elementwise kernels whose inputs are broadcast. A thread handles one pack of
-// neighbouring outputs: 16-byte accesses where shapes and pointers allow it, else single elements. For .cu
-// files.
+// neighbouring outputs: 16-byte accesses on all sides where shapes and pointers allow it; else packs that
+// begin where the output is aligned, and of the inputs that lie as it does. For .cu files.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/cuda/flat_walk.h>
+#include <sinter/ops/common/cuda/unaligned_pack_cuda.h>
 
 namespace sinter::ops {
 
@@ -96,6 +98,80 @@ __global__ void __launch_bounds__(kBroadcastThreads)
   }
 }
 
+/// A FlatWalk beside its cut into packs; `aligned` tells of inputs that are flat whether the cut suits them.
+template <int inputs>
+struct FlatBroadcast {
+  FlatWalk<inputs> walk;
+  FlatCut cut;
+  bool aligned[inputs] = {};
+};
+
+/// The elements of input k for the pack of outputs from `first` on, whose row has `left` elements from there.
+template <int k, int pack, int inputs, class T>
+__device__ __forceinline__ cuda::Pack<T, pack> load_flat(const FlatBroadcast<inputs>& flat, int64_t first,
+                                                         int64_t left, int64_t offset, const T* input) {
+  if (flat.aligned[k]) return *reinterpret_cast<const cuda::Pack<T, pack>*>(input + first);
+  if (left >= pack || flat.walk.flat[k]) {
+    return flat.walk.steps(k) ? load_unaligned<pack>(input + offset) : load_pack<pack>(input + offset, false);
+  }
+  cuda::Pack<T, pack> loaded;
+#pragma unroll
+  for (int j = 0; j < pack; ++j) loaded.values[j] = input[flat.walk.offset(k, first + j)];
+  return loaded;
+}
+
+template <int pack, class Out, class F, size_t... k, class... In>
+__device__ __forceinline__ cuda::Pack<Out, pack> flat_pack(const F& function,
+                                                           const FlatBroadcast<sizeof...(In)>& flat,
+                                                           int64_t first, std::index_sequence<k...>,
+                                                           const In*... inputs) {
+  int64_t offsets[sizeof...(In)];
+  const int64_t left = flat.walk.locate(first, offsets);
+  return apply_to_packs<pack, Out>(
+      function, load_flat<static_cast<int>(k), pack>(flat, first, left, offsets[k], inputs)...);
+}
+
+template <class Out, class F, size_t... k, class... In>
+__device__ __forceinline__ Out flat_element(const F& function, const FlatBroadcast<sizeof...(In)>& flat,
+                                            int64_t index, std::index_sequence<k...>, const In*... inputs) {
+  return cuda::round_to<Out>(
+      function(cuda::load_as_compute(inputs[flat.walk.offset(static_cast<int>(k), index)])...));
+}
+
+template <int pack, class Out, class F, class... In>
+__global__ void __launch_bounds__(kBroadcastThreads)
+    flat_broadcast_kernel(F function, const __grid_constant__ FlatBroadcast<sizeof...(In)> flat, Out* out,
+                          const In*... inputs) {
+  constexpr auto all = std::index_sequence_for<In...>{};
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t i = thread; i < flat.cut.packs; i += stride) {
+    const int64_t first = flat.cut.head + i * pack;
+    *reinterpret_cast<cuda::Pack<Out, pack>*>(out + first) =
+        flat_pack<pack, Out>(function, flat, first, all, inputs...);
+  }
+  const int64_t edge = flat.cut.edge(thread);
+  if (edge >= 0) out[edge] = flat_element<Out>(function, flat, edge, all, inputs...);
+}
+
+template <int pack, class Out, class F, class... In>
+void launch_flat_broadcast(const Stream& stream, const BroadcastPlan<sizeof...(In)>& plan, int64_t count,
+                           F function, Out* out, const In*... inputs) {
+  static_assert(2 * pack <= static_cast<int>(kBroadcastThreads));
+  constexpr auto bytes = static_cast<int64_t>(sizeof(Out)) * pack;
+  FlatBroadcast<sizeof...(In)> flat;
+  flat.walk = FlatWalk<sizeof...(In)>(plan);
+  flat.cut = FlatCut(count, elements_before_aligned(out, bytes, sizeof(Out), count), pack);
+  int k = 0;
+  const auto check = [&](const void* pack_place, size_t pack_bytes) {
+    flat.aligned[k] = flat.walk.flat[k] && cuda::is_aligned(pack_place, pack_bytes);
+    ++k;
+  };
+  (check(inputs + flat.cut.head, sizeof(In) * pack), ...);
+  const auto grid = cuda::grid_stride_shape(flat.cut.packs, kBroadcastThreads, kBroadcastThreads);
+  cuda::launch(stream, grid, flat_broadcast_kernel<pack, Out, F, In...>, function, flat, out, inputs...);
+}
+
 /// Whether every access of `pack` elements is aligned: the rows of the output and of the inputs that step
 /// begin at multiples of the pack.
 template <int pack, class Out, class... In, size_t inputs>
@@ -125,17 +201,13 @@ void launch_broadcast(const Stream& stream, const Shape& shape,
   if (count == 0) return;
   constexpr int pack = std::min({cuda::kPackSize<Out>, cuda::kPackSize<In>...});
   const auto plan = plan_broadcast<sizeof...(In)>(shape, shapes);
-  const auto run = [&]<int size> {
-    const auto grid =
-        cuda::grid_stride_shape(count / size, detail::kBroadcastThreads, detail::kBroadcastThreads);
-    cuda::launch(stream, grid, detail::broadcast_kernel<size, Out, F, In...>, count / size, function,
-                 detail::walk_of(plan, size), out, inputs...);
-  };
-  if (detail::packs_are_aligned<pack>(plan, out, inputs...)) {
-    run.template operator()<pack>();
-  } else {
-    run.template operator()<1>();
+  if (!detail::packs_are_aligned<pack>(plan, out, inputs...)) {
+    return detail::launch_flat_broadcast<pack>(stream, plan, count, function, out, inputs...);
   }
+  const auto grid =
+      cuda::grid_stride_shape(count / pack, detail::kBroadcastThreads, detail::kBroadcastThreads);
+  cuda::launch(stream, grid, detail::broadcast_kernel<pack, Out, F, In...>, count / pack, function,
+               detail::walk_of(plan, pack), out, inputs...);
 }
 
 }  // namespace sinter::ops
