@@ -1,4 +1,4 @@
-// How a GPU cuts products of a large matrix with 2 to 16 vectors that go through shared memory. Pure
+// How a GPU cuts products of a large matrix with up to 16 vectors that go through shared memory. Pure
 // arithmetic, without CUDA.
 //
 // A block takes a tile of the output's elements (outs) and walks along what they sum over (terms) in chunks.
@@ -169,7 +169,7 @@ inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
 
 }  // namespace detail
 
-/// Every size is at least 1, vectors are 2 to kMostStagedVectors. Depends on the sizes alone.
+/// Every size is at least 1, vectors are at most kMostStagedVectors. Depends on the sizes alone.
 inline StagedPlan plan_staged(const StagedSizes& sizes) {
   StagedPlan plan;
   plan.slots = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sizes.vectors)));

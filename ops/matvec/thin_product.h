@@ -41,12 +41,16 @@ inline bool has_dense_vectors(const ThinProblem& problem) {
 }
 
 /// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
-/// worth the kernel's preparations.
+/// worth the kernel's preparations; or of one vector with few long rows whose 16-bit elements fill no packs.
 inline bool is_staged(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 15;
-  return problem.vectors > 1 && problem.vectors <= kMostStagedVectors && has_dense_vectors(problem) &&
-         problem.rows > 0 && problem.columns > 0 &&
-         problem.rows >= (kLeastElements - 1) / problem.columns + 1;
+  constexpr int64_t kLeastElements = int64_t{1} << 15, kFewRows = 1024, kLongRow = 4096, kPack = 8;
+  if (problem.rows <= 0 || problem.columns <= 0) return false;
+  if (problem.rows < (kLeastElements - 1) / problem.columns + 1) return false;
+  if (problem.vectors == 1) {
+    return problem.transpose && problem.x_element == 1 && is_half(problem.dtype) &&
+           problem.columns % kPack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
+  }
+  return problem.vectors > 1 && problem.vectors <= kMostStagedVectors && has_dense_vectors(problem);
 }
 
 /// The plan of a product that is staged.

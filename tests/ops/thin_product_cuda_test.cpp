@@ -64,8 +64,8 @@ TEST_F(ThinProductCuda, EveryNumberOfColumns) {
 }
 
 TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
-  const Shape shapes[] = {{1, 100003}, {2, 65536},  {17, 20000},  {100003, 1},
-                          {65536, 3},  {20000, 40}, {5, 3, 9000}, {300, 70, 5}};
+  const Shape shapes[] = {{1, 100003},  {2, 65536},   {17, 20000}, {100003, 1}, {65536, 3},  {20000, 40},
+                          {5, 3, 9000}, {300, 70, 5}, {13, 17231}, {82, 27847}, {999, 4100}, {2, 5, 9001}};
   for (const DType dtype : kDTypes) {
     SampleMaker maker(32, dtype);
     for (const Shape& shape : shapes) {

@@ -32,8 +32,9 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
   }
 }
 
-/// The sums of 16 outs and `groups` times 8 vectors, of one warp. As the instruction has it, lane 4 g + t holds
-/// outs g and g + 8, terms 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of each 8 vectors sums 2 t and 2 t + 1.
+/// The sums of 16 outs and `groups` times 8 vectors, of one warp. As the instruction has it, lane 4 g + t
+/// holds outs g and g + 8, terms 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of each 8 vectors sums 2 t and 2 t
+/// + 1.
 template <class T, int groups>
 struct MmaTile {
   static constexpr int kOuts = 16, kSlots = 8 * groups, kBlocks = 3, kStep = 16;
@@ -120,8 +121,8 @@ struct MmaTile {
 }  // namespace
 
 template <class T>
-void launch_staged_tensor_cores(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
-                                const T* x, T* y, float* table, const ThinBias& bias) {
+void launch_staged_tensor_cores(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan,
+                                const T* a, const T* x, T* y, float* table, const ThinBias& bias) {
   const StagedLaunch<T> launch{stream, problem, plan, a, x, y, table, bias};
   if (plan.slots <= 8) return launch.template run<MmaTile<T, 1>>();
   launch.template run<MmaTile<T, 2>>();
@@ -129,7 +130,8 @@ void launch_staged_tensor_cores(const Stream& stream, const ThinProblem& problem
 
 template void launch_staged_tensor_cores(const Stream&, const ThinProblem&, const StagedPlan&, const float16*,
                                          const float16*, float16*, float*, const ThinBias&);
-template void launch_staged_tensor_cores(const Stream&, const ThinProblem&, const StagedPlan&, const bfloat16*,
-                                         const bfloat16*, bfloat16*, float*, const ThinBias&);
+template void launch_staged_tensor_cores(const Stream&, const ThinProblem&, const StagedPlan&,
+                                         const bfloat16*, const bfloat16*, bfloat16*, float*,
+                                         const ThinBias&);
 
 }  // namespace sinter::ops

@@ -4,8 +4,8 @@
 namespace sinter::ops {
 namespace {
 
-/// The sums of 32 / lanes * outs outs and `slots` vectors, of one warp: `lanes` neighbouring lanes share an out
-/// and take every lanes-th term.
+/// The sums of 32 / lanes * outs outs and `slots` vectors, of one warp: `lanes` neighbouring lanes share an
+/// out and take every lanes-th term.
 template <class T, int slots, int lanes, int outs>
 struct PlainTile {
   static constexpr int kAcross = 32 / lanes;  // lanes side by side
@@ -22,14 +22,17 @@ struct PlainTile {
     }
   }
 
-  __device__ __forceinline__ void add(const StagedView& matrix, const StagedView& vectors,
-                                      const StagedShare& share, int32_t terms) {
+  /// `neighbours`: the vectors of a term follow each other, so that one address does for all. Behind the last
+  /// vector are other elements of shared memory; what they add up to is not written.
+  template <bool neighbours>
+  __device__ __forceinline__ void walk(const StagedView& matrix, const StagedView& vectors,
+                                       const StagedShare& share, int32_t terms) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), step = share.term_warps * lanes;
     const char *left[outs], *right[slots];
 #pragma unroll
     for (int o = 0; o < outs; ++o) left[o] = matrix.line(share.first_out + lane / lanes + o * kAcross);
 #pragma unroll
-    for (int v = 0; v < slots; ++v) right[v] = vectors.line(v);
+    for (int v = 0; v < slots; ++v) right[v] = neighbours ? vectors.data : vectors.line(v);
 #pragma unroll 2
     for (int32_t term = share.term_warp * lanes + lane % lanes; term < terms; term += step) {
       T elements[outs];
@@ -39,10 +42,20 @@ struct PlainTile {
       }
 #pragma unroll
       for (int v = 0; v < slots; ++v) {
-        const T factor = *reinterpret_cast<const T*>(right[v] + term * vectors.term_step);
+        const auto* const from = reinterpret_cast<const T*>(right[v] + term * vectors.term_step);
+        const T factor = neighbours ? from[v] : *from;
 #pragma unroll
         for (int o = 0; o < outs; ++o) sums[o][v] += elements[o] * factor;
       }
+    }
+  }
+
+  __device__ __forceinline__ void add(const StagedView& matrix, const StagedView& vectors,
+                                      const StagedShare& share, int32_t terms) {
+    if (vectors.line_step == static_cast<int32_t>(sizeof(T))) {
+      walk<true>(matrix, vectors, share, terms);
+    } else {
+      walk<false>(matrix, vectors, share, terms);
     }
   }
 
@@ -89,8 +102,8 @@ void launch_staged_plain(const Stream& stream, const ThinProblem& problem, const
   launch_slots<T, 16>(launch);
 }
 
-template void launch_staged_plain(const Stream&, const ThinProblem&, const StagedPlan&, const float*, const float*,
-                                  float*, float*, const ThinBias&);
+template void launch_staged_plain(const Stream&, const ThinProblem&, const StagedPlan&, const float*,
+                                  const float*, float*, float*, const ThinBias&);
 template void launch_staged_plain(const Stream&, const ThinProblem&, const StagedPlan&, const double*,
                                   const double*, double*, double*, const ThinBias&);
 

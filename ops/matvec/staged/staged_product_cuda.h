@@ -1,4 +1,4 @@
-// The kernel of products with 2 to 16 vectors that go through shared memory, as a StagedPlan cuts them. What
+// The kernel of products with up to 16 vectors that go through shared memory, as a StagedPlan cuts them. What
 // multiplies is a Tile: tensor cores for the 16-bit types, else plain arithmetic. For .cu files.
 #pragma once
 
@@ -23,13 +23,16 @@ struct StagedShape {
   bool transpose, dense_vectors, flat, interleaved_sums;
 };
 
-/// Elements in shared memory: number `term` of line i lies i * line_step + term * term_step bytes from `data`.
+/// Elements in shared memory: number `term` of line i lies i * line_step + term * term_step bytes from
+/// `data`.
 struct StagedView {
   const char* data;
   int32_t line_step, term_step, lines;
 
   /// Where a line begins; of one behind the end, the last.
-  __device__ __forceinline__ const char* line(int32_t i) const { return data + min(i, lines - 1) * line_step; }
+  __device__ __forceinline__ const char* line(int32_t i) const {
+    return data + min(i, lines - 1) * line_step;
+  }
 };
 
 /// Sums in shared memory: that of out o and vector v, if there are such, at o * out_step + v * vector_step.
@@ -60,7 +63,10 @@ __device__ __forceinline__ void copy_unit(uint32_t to, uintptr_t from, uint32_t 
                  : "r"(to), "l"(from), "r"(used), "l"(policy)
                  : "memory");
   } else {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(to), "l"(from), "r"(used)
+                 : "memory");
   }
 }
 __device__ __forceinline__ void end_copy_group() {
@@ -76,13 +82,13 @@ __device__ __forceinline__ uint64_t leaves_first() {
   return policy;
 }
 
-/// `segments` segments of `bytes` bytes from `source` on, as StagedCopy says. The first of them begins at `to`
-/// plus the rest of its address modulo 16. Memory in front of a segment is read up to the last multiple of
-/// 16, which lies in the same allocation; behind it nothing is read.
+/// `segments` segments of `bytes` bytes from `source` on, as StagedCopy says. The first of them begins at
+/// `to` plus the rest of its address modulo 16. Memory in front of a segment is read up to the last multiple
+/// of 16, which lies in the same allocation; behind it nothing is read.
 template <bool once>
 __device__ __forceinline__ void copy_segments(uint32_t to, const void* source, int64_t pitch, int32_t step,
-                                              uint32_t segments, int32_t bytes, const cuda::FastDivide& by_units,
-                                              uint64_t policy) {
+                                              uint32_t segments, int32_t bytes,
+                                              const cuda::FastDivide& by_units, uint64_t policy) {
   const auto first = reinterpret_cast<uintptr_t>(source);
   to += static_cast<uint32_t>(first & 15);
   const uint32_t count = segments * by_units.divisor();
@@ -92,7 +98,8 @@ __device__ __forceinline__ void copy_segments(uint32_t to, const void* source, i
     const uintptr_t begin = first + segment * pitch;
     const int32_t at = static_cast<int32_t>(16 * unit) - static_cast<int32_t>(begin & 15);
     if (at < bytes) {
-      copy_unit<once>(to + segment * step + at, begin + at, static_cast<uint32_t>(min(16, bytes - at)), policy);
+      copy_unit<once>(to + segment * step + at, begin + at, static_cast<uint32_t>(min(16, bytes - at)),
+                      policy);
     }
   }
 }
@@ -131,17 +138,17 @@ struct StagedSource {
     copy_segments<true>(to, matrix_at(shape, place), shape.matrix_pitch, shape.matrix_step,
                         shape.flat ? 1 : segments, (shape.flat ? segments : 1) * length * size,
                         shape.by_matrix_units, policy);
-    copy_segments<false>(to + shape.vectors_at, vectors_at(shape, place), shape.vector_pitch, shape.vector_step,
-                         shape.dense_vectors ? shape.vectors : 1,
-                         (shape.dense_vectors ? 1 : shape.vectors) * place.terms * size, shape.by_vector_units,
-                         policy);
+    copy_segments<false>(to + shape.vectors_at, vectors_at(shape, place), shape.vector_pitch,
+                         shape.vector_step, shape.dense_vectors ? shape.vectors : 1,
+                         (shape.dense_vectors ? 1 : shape.vectors) * place.terms * size,
+                         shape.by_vector_units, policy);
   }
   __device__ __forceinline__ StagedView matrix(const StagedShape& shape, const StagedPlace& place,
                                                const char* stage) const {
     constexpr auto size = static_cast<int32_t>(sizeof(T));
     const auto rest = reinterpret_cast<uintptr_t>(matrix_at(shape, place)) & 15;
-    return {stage + rest, shape.transpose ? size : shape.matrix_step, shape.transpose ? shape.matrix_step : size,
-            place.outs};
+    return {stage + rest, shape.transpose ? size : shape.matrix_step,
+            shape.transpose ? shape.matrix_step : size, place.outs};
   }
   __device__ __forceinline__ StagedView vectors(const StagedShape& shape, const StagedPlace& place,
                                                 const char* stage) const {
@@ -178,9 +185,9 @@ __device__ __forceinline__ void write_staged(const StagedShape& shape, const Thi
 /// Block (matrix and tiles, part) of a StagedPlan.
 template <class Tile, class T>
 __global__ void __launch_bounds__(StagedPlan::kThreads, Tile::kBlocks)
-    staged_product_kernel(const __grid_constant__ StagedShape shape, const __grid_constant__ ThinOutput output,
-                          const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y,
-                          compute_type<T>* __restrict__ table) {
+    staged_product_kernel(const __grid_constant__ StagedShape shape,
+                          const __grid_constant__ ThinOutput output, const T* __restrict__ a,
+                          const T* __restrict__ x, T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
   extern __shared__ __align__(16) char staged_memory[];
   cuda::let_next_begin();
