@@ -44,11 +44,12 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
   return thin;
 }
 
-/// Whether the thin kernels are faster than cuBLAS, as measured on an H200; docs/kernels/matvec.md has the
-/// figures. Several vectors pay where they are few, lie densely and leave memory the bottleneck: in the
-/// 16-bit types cuBLAS has tensor cores, which it feeds badly where rows are few.
+/// Whether the thin kernels are faster than cuBLAS; docs/kernels/matvec.md has the figures. Staged products
+/// read the matrix at the speed of memory. With small matrices several vectors pay, as measured on an H200,
+/// where they are few, lie densely and leave memory the bottleneck: in the 16-bit types cuBLAS has tensor
+/// cores, which it feeds badly where rows are few.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  if (problem.vectors == 1) return true;
+  if (problem.vectors == 1 || is_staged(problem)) return true;
   if (problem.transpose || problem.x_element != 1) return false;
   const int64_t rows = problem.batch * problem.rows;
   if (problem.dtype != DType::kFloat32) {

@@ -157,4 +157,13 @@ template <class T>
 void launch_column_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                         compute_type<T>* table, const ThinBias& bias);
 
+/// Products that go through shared memory: the 16-bit types on tensor cores, float32 and float64 without; in
+/// the folder staged.
+template <class T>
+void launch_staged_tensor_cores(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan,
+                                const T* a, const T* x, T* y, float* table, const ThinBias& bias);
+template <class T>
+void launch_staged_plain(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
+                         const T* x, T* y, T* table, const ThinBias& bias);
+
 }  // namespace sinter::ops

@@ -33,10 +33,11 @@ struct RowSumPlan {
 
 /// Sums along columns: a block has `width` threads side by side, each with a pack of columns, and depth()
 /// rows of threads below each other that take every depth()-th row of the block's part of the rows. Sums of
-/// several parts are added by a second kernel.
+/// several parts are added by a second kernel. Blocks are wider than usual where rows are so few that threads
+/// would have none, or where there are blocks enough.
 struct ColumnSumPlan {
   static constexpr int kThreads = 512;  ///< of a block
-  static constexpr int kMostWidth = 16;
+  static constexpr int kUsualWidth = 16;
   static constexpr int kAtOnce = 4;  ///< rows of a thread in flight
 
   int pack = 1;  ///< elements of an access; divides the columns
@@ -50,8 +51,9 @@ struct ColumnSumPlan {
 
 namespace detail {
 
-inline constexpr int64_t kThinBlocks = 132 * 8;  // that a large GPU runs at once
-inline constexpr int64_t kMostParts = 65535;     // a limit of grids
+inline constexpr int64_t kProcessors = 132;              // of a large GPU
+inline constexpr int64_t kThinBlocks = kProcessors * 8;  // that it runs at once
+inline constexpr int64_t kMostParts = 65535;             // a limit of grids
 
 inline int64_t divide_up(int64_t count, int64_t size) {
   return (count + size - 1) / size;
@@ -81,15 +83,32 @@ inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wi
   return plan;
 }
 
+namespace detail {
+
+/// The most threads side by side for `packs` of columns and `rows`: a power of two times the usual width.
+inline int64_t column_sum_width(int64_t matrices, int64_t rows, int64_t packs, int pack) {
+  int64_t width = ColumnSumPlan::kUsualWidth;
+  // A thread writes one sum at most.
+  while (2 * width * pack <= ColumnSumPlan::kThreads && 2 * width <= packs) {
+    const int64_t depth = ColumnSumPlan::kThreads / width, blocks = matrices * divide_up(packs, 2 * width);
+    const bool idle = ColumnSumPlan::kAtOnce * depth > rows + rows / 4;
+    if (blocks < (idle ? kProcessors : kThinBlocks)) break;
+    width *= 2;
+  }
+  return width;
+}
+
+}  // namespace detail
+
 /// `rows` and `columns` of one of `matrices`. Depends on the sizes alone.
 inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kProcessors = 132;   // of a large GPU
+  constexpr int64_t kProcessors = detail::kProcessors;
   constexpr int64_t kUsualParts = 64;    // of a column: small blocks even out what the GPU's parts do
   constexpr int64_t kMostBlocks = 8192;  // beyond which there are small blocks enough
   constexpr int64_t kManyRows = 32;      // of a thread, from which on four blocks to a processor pay
   ColumnSumPlan plan{.pack = pack};
   const int64_t packs = std::max<int64_t>(columns / pack, 1);
-  plan.tiles = detail::divide_up(packs, ColumnSumPlan::kMostWidth);
+  plan.tiles = detail::divide_up(packs, detail::column_sum_width(matrices, rows, packs, pack));
   plan.width = static_cast<int>(detail::divide_up(packs, plan.tiles));
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
   const int64_t wanted = std::max({std::min(kUsualParts, kMostBlocks / blocks), kProcessors / blocks,

@@ -8,12 +8,14 @@
 #include <cstdint>
 
 #include <sinter/core/base/dtype.h>
+#include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
 
 namespace sinter::ops {
 
-/// The most vectors that one pass over the matrix takes.
-inline constexpr int kMostThinVectors = 8;
+/// The most vectors that one pass over the matrix takes: of small matrices, and of those that go through
+/// shared memory.
+inline constexpr int kMostDirectVectors = 8, kMostThinVectors = kMostStagedVectors;
 
 /// For each of `batch` dense row-major matrices a (rows, columns), and for each vector v of its own
 /// `vectors`: y_v[i] = sum over j of a[i, j] x_v[j], or with `transpose` y_v[j] = sum over i of a[i, j]
@@ -32,10 +34,42 @@ struct ThinProblem {
   int64_t out() const { return transpose ? columns : rows; }
 };
 
+/// Whether several vectors lie densely: one after the other, or as the rows of an (in, vectors) matrix.
+inline bool has_dense_vectors(const ThinProblem& problem) {
+  return problem.x_element == 1 ? problem.x_vector == problem.in()
+                                : problem.x_vector == 1 && problem.x_element == problem.vectors;
+}
+
+/// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
+/// worth the kernel's preparations; or of one vector with few long rows whose 16-bit elements fill no packs.
+inline bool is_staged(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 15, kFewRows = 1024, kLongRow = 4096, kPack = 8;
+  if (problem.rows <= 0 || problem.columns <= 0) return false;
+  if (problem.rows < (kLeastElements - 1) / problem.columns + 1) return false;
+  if (problem.vectors == 1) {
+    return problem.transpose && problem.x_element == 1 && is_half(problem.dtype) &&
+           problem.columns % kPack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
+  }
+  return problem.vectors > 1 && problem.vectors <= kMostStagedVectors && has_dense_vectors(problem);
+}
+
+/// The plan of a product that is staged.
+inline StagedPlan staged_plan_of(const ThinProblem& problem) {
+  return plan_staged({.element_bytes = static_cast<int>(size_of(problem.dtype)),
+                      .tensor_cores = is_half(problem.dtype),
+                      .transpose = problem.transpose,
+                      .dense_vectors = problem.x_element == 1,
+                      .batch = problem.batch,
+                      .outs = problem.out(),
+                      .terms = problem.in(),
+                      .vectors = problem.vectors});
+}
+
 /// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as the
 /// rows of a dense (in, vectors) matrix.
 inline bool can_multiply_thin(const ThinProblem& problem) {
-  if (problem.vectors < 1 || problem.vectors > kMostThinVectors) return false;
+  if (is_staged(problem)) return true;
+  if (problem.vectors < 1 || problem.vectors > kMostDirectVectors) return false;
   if (problem.transpose || problem.vectors == 1) return problem.transpose || problem.x_element == 1;
   if (problem.x_element == 1) return problem.x_vector == problem.columns;
   return problem.x_vector == 1 && problem.x_element == problem.vectors &&
@@ -45,6 +79,11 @@ inline bool can_multiply_thin(const ThinProblem& problem) {
 /// Scratch for the problem wherever its operands lie.
 inline size_t thin_workspace(const ThinProblem& problem) {
   const int64_t sums = problem.batch * problem.out() * problem.vectors;
+  const auto sum_bytes = size_of(accumulate_dtype(problem.dtype));
+  if (is_staged(problem)) {
+    const int64_t parts = staged_plan_of(problem).parts;
+    return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
+  }
   const int widest = 16 / static_cast<int>(size_of(problem.dtype));
   int64_t most = 1;
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
@@ -54,7 +93,7 @@ inline size_t thin_workspace(const ThinProblem& problem) {
                               : plan_row_sums(all_rows, problem.columns, pack, pack == widest).parts;
     most = std::max(most, parts);
   }
-  return most == 1 ? 0 : static_cast<size_t>(most * sums) * size_of(accumulate_dtype(problem.dtype));
+  return most == 1 ? 0 : static_cast<size_t>(most * sums) * sum_bytes;
 }
 
 }  // namespace sinter::ops

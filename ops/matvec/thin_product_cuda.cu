@@ -19,6 +19,14 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
     const T *matrix = static_cast<const T*>(a), *vectors = static_cast<const T*>(x);
     T* out = static_cast<T*>(y);
     auto* const table = static_cast<compute_type<T>*>(workspace);
+    if (is_staged(problem)) {
+      const StagedPlan plan = staged_plan_of(problem);
+      if constexpr (sizeof(T) == 2) {
+        return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);
+      } else {
+        return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);
+      }
+    }
     if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
     // The kernel counts rows with 32 bits.
     ThinProblem piece = problem;

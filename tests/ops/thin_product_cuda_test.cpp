@@ -64,8 +64,8 @@ TEST_F(ThinProductCuda, EveryNumberOfColumns) {
 }
 
 TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
-  const Shape shapes[] = {{1, 100003}, {2, 65536},  {17, 20000},  {100003, 1},
-                          {65536, 3},  {20000, 40}, {5, 3, 9000}, {300, 70, 5}};
+  const Shape shapes[] = {{1, 100003},  {2, 65536},   {17, 20000}, {100003, 1}, {65536, 3},  {20000, 40},
+                          {5, 3, 9000}, {300, 70, 5}, {13, 17231}, {82, 27847}, {999, 4100}, {2, 5, 9001}};
   for (const DType dtype : kDTypes) {
     SampleMaker maker(32, dtype);
     for (const Shape& shape : shapes) {
@@ -136,6 +136,83 @@ TEST_F(ThinProductCuda, ThinMatricesAgreeWithTheCpu) {
     expect_close(y, matmul(as_double(a), as_double(b), options), k);
     ASSERT_TRUE(same_bytes(y, matmul(a_gpu, b_gpu, options))) << "differs from run to run";
     if (HasFatalFailure()) return;
+  }
+}
+
+/// A product of a matrix (rows, columns) that is large enough to be staged, times `vectors`, in one of the
+/// four ways in which a user writes it.
+void check_staged(SampleMaker& maker, const Shape& matrix, int64_t vectors, bool is_left, bool transpose,
+                  int64_t offset) {
+  SCOPED_TRACE(fmt::format("{} {} {} vectors {} transpose {} offset {}", matrix, maker.dtype(), vectors,
+                           is_left ? "left" : "right", transpose, offset));
+  const int64_t length = matrix[is_left == transpose ? -2 : -1], batch_axes = matrix.rank() - 2;
+  Shape x_shape = is_left ? Shape{length, vectors} : Shape{vectors, length};
+  if (batch_axes > 0 && maker.chance(0.7)) x_shape = x_shape.inserted(0, matrix[0]);
+  const Tensor a = maker.tensor(matrix, -1, 1), x = maker.tensor(x_shape, -1, 1);
+  const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, maker.integer(0, 1) * offset);
+  const auto product = [&](const Tensor& left, const Tensor& right) {
+    return is_left ? matmul(left, right, {.transpose_a = transpose})
+                   : matmul(right, left, {.transpose_b = transpose});
+  };
+  const Tensor y = product(a_gpu, x_gpu);
+  expect_close(y, product(as_double(a), as_double(x)), length);
+  ASSERT_TRUE(same_bytes(y, product(a_gpu, x_gpu))) << "differs from run to run";
+}
+
+TEST_F(ThinProductCuda, StagedProductsAgreeWithTheCpu) {
+  for (int i = 0; i < 600; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(9000 + i), kDTypes[i % 4]);
+    // Few terms and few outs, both beyond a tile and a chunk, with tails; whole units of memory and others.
+    const int64_t thin = maker.chance(0.5) ? maker.integer(1, 16) : maker.integer(17, 300);
+    const int64_t thick = 40000 / thin + maker.integer(0, maker.chance(0.5) ? 40000 / thin : 8);
+    const int64_t unit = maker.chance(0.4) ? 8 : 1, other = (thick + unit - 1) / unit * unit;
+    Shape matrix = maker.chance(0.5) ? Shape{thin, other} : Shape{other, thin};
+    if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
+    check_staged(maker, matrix, maker.integer(2, 16), maker.chance(0.5), maker.chance(0.5),
+                 maker.integer(0, 3));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, StagedSumsInManyPartsAgreeWithTheCpu) {
+  const Shape shapes[] = {{12, 300007}, {300007, 5}, {2, 60000, 32}, {100, 30011}, {30008, 136}, {1, 70001}};
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(33, dtype);
+    for (const Shape& shape : shapes) {
+      for (const int64_t vectors : {2, 5, 10, 16}) {
+        for (const bool is_left : {false, true}) {
+          for (const bool transpose : {false, true}) {
+            check_staged(maker, shape, vectors, is_left, transpose, vectors % 2);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
+  // Shared memory holds what lies beside a row, too: none of it may get into the row's sums.
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const int64_t columns : {3, 5, 16, 17, 100, 1000}) {
+      const int64_t rows = 70000 / columns;
+      const Tensor host = Tensor::full({rows, columns}, 1.0);
+      host.data<float>()[10 * columns] = nan;
+      host.data<float>()[21 * columns - 1] = inf;
+      const Tensor y =
+          matmul(on_gpu(cast(host, dtype)), on_gpu(cast(Tensor::full({columns, 3}, 0.5), dtype)));
+      const std::vector<double> values = as_double(y).to_vector<double>();
+      for (int64_t i = 0; i < rows * 3; ++i) {
+        const double value = values[static_cast<size_t>(i)];
+        if (i / 3 == 10) {
+          EXPECT_TRUE(std::isnan(value));
+        } else {
+          EXPECT_EQ(value, i / 3 == 20 ? static_cast<double>(inf) : static_cast<double>(columns) / 2)
+              << "sum " << i << " of " << columns << " columns";
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,231 @@
+// Products with several vectors that go through shared memory: how they are cut, and a run of the kernel's
+// copies and sums on the CPU, place by place.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/matvec/staged_plan.h>
+#include <sinter/ops/matvec/thin_product.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kCases = 100000;
+
+int64_t integer(Generator& generator, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
+}
+
+/// Up to 2^most, small ones as likely as large ones.
+int64_t extent(Generator& generator, int most) {
+  return static_cast<int64_t>(
+      std::exp2(generator.uniform() * static_cast<double>(integer(generator, 1, most))));
+}
+
+StagedSizes random_sizes(Generator& generator, int most) {
+  StagedSizes sizes;
+  sizes.element_bytes = 2 << integer(generator, 0, 2);
+  sizes.tensor_cores = sizes.element_bytes == 2;
+  sizes.transpose = generator.uniform() < 0.5;
+  sizes.dense_vectors = generator.uniform() < 0.5;
+  sizes.batch = generator.uniform() < 0.5 ? 1 : extent(generator, 10);
+  sizes.outs = extent(generator, most);
+  sizes.terms = extent(generator, most);
+  sizes.vectors = static_cast<int>(integer(generator, 1, kMostStagedVectors));
+  return sizes;
+}
+
+std::string text(const StagedSizes& s) {
+  return std::to_string(s.batch) + " of " + std::to_string(s.outs) + " outs, " + std::to_string(s.terms) +
+         " terms, " + std::to_string(s.vectors) + " vectors, " + std::to_string(s.element_bytes) + " bytes" +
+         (s.transpose ? ", transposed" : "") + (s.dense_vectors ? ", dense" : "");
+}
+
+TEST(StagedPlan, FitsTheKernelAndTheGpu) {
+  constexpr int kMostSharedBytes = 99 * 1024;  // of a block, on every GPU that the kernel is compiled for
+  Generator generator(1);
+  for (int i = 0; i < kCases; ++i) {
+    const StagedSizes sizes = random_sizes(generator, 32);
+    SCOPED_TRACE(text(sizes));
+    const StagedPlan plan = plan_staged(sizes);
+    ASSERT_GE(plan.slots, sizes.vectors);
+    ASSERT_TRUE(plan.slots == 4 || plan.slots == 8 || plan.slots == 16);
+    ASSERT_TRUE(!sizes.tensor_cores || (plan.slots >= 8 && plan.warp_outs == 16));
+    if (!sizes.tensor_cores) {
+      ASSERT_EQ(plan.warp_outs, 32 / plan.term_lanes * plan.outs_per_lane);
+      ASSERT_LE(plan.outs_per_lane, plan.term_lanes == 1 && sizes.element_bytes == 8   ? 1
+                                    : plan.term_lanes == 1 || sizes.element_bytes == 8 ? 2
+                                                                                       : 4);
+    }
+    ASSERT_EQ(plan.out_warps * plan.term_warps(), StagedPlan::kWarps);
+    ASSERT_EQ(plan.tile_outs & (plan.tile_outs - 1), 0) << "places are taken apart by shifts";
+    ASSERT_EQ(plan.tile_outs % (plan.warp_outs * plan.out_warps), 0);
+    if (plan.chunks > 1) {
+      ASSERT_EQ(plan.tile_outs, plan.warp_outs * plan.out_warps) << "sums of several shares";
+      ASSERT_EQ(plan.block_tiles, 1);
+      ASSERT_EQ(plan.chunk % 4, 0);
+    } else {
+      ASSERT_EQ(plan.parts, 1);
+    }
+    ASSERT_GE(plan.tiles * plan.tile_outs, sizes.outs);
+    ASSERT_LT((plan.tiles - 1) * plan.tile_outs, sizes.outs) << "a tile without outs";
+    ASSERT_GE(plan.chunks * plan.chunk, sizes.terms);
+    ASSERT_LT((plan.chunks - 1) * plan.chunk, sizes.terms) << "a chunk without terms";
+    ASSERT_GE(plan.parts * plan.part_chunks, plan.chunks);
+    ASSERT_LT((plan.parts - 1) * plan.part_chunks, plan.chunks) << "an empty part";
+    ASSERT_GE(plan.blocks() * plan.block_tiles, plan.tiles);
+    ASSERT_LT((plan.blocks() - 1) * plan.block_tiles, plan.tiles) << "a block without tiles";
+    ASSERT_LE(plan.parts, 65535);
+    ASSERT_LE(plan.parts * plan.tiles * sizes.batch, std::max<int64_t>(2 * 1584, plan.tiles * sizes.batch));
+    ASSERT_LE(plan.shared_bytes(), kMostSharedBytes);
+    ASSERT_EQ(plan.stage_bytes() % 16, 0);
+    for (const StagedCopy& copy : {plan.matrix, plan.vectors}) {
+      ASSERT_GT(copy.bytes, 0);
+      ASSERT_EQ((copy.pitch - copy.shared_pitch) % 16, 0) << "units of 16 bytes are cut";
+    }
+  }
+}
+
+/// What copy_segments of the kernel writes to shared memory: address of global memory by that of shared
+/// memory, each of a byte, for whole units.
+std::map<int64_t, int64_t> copy(const StagedCopy& how, int64_t first, int64_t segments, int64_t bytes) {
+  std::map<int64_t, int64_t> shared;
+  for (int64_t i = 0; i < segments * how.units(); ++i) {
+    const int64_t segment = i / how.units(), begin = first + segment * how.pitch;
+    const int64_t at = 16 * (i % how.units()) - begin % 16;
+    if (at >= bytes) continue;
+    const int64_t to = first % 16 + segment * how.shared_pitch + at;
+    EXPECT_TRUE(to >= 0 && to % 16 == 0) << to;
+    EXPECT_LE(to + 16, how.shared_bytes());
+    for (int64_t byte = 0; byte < 16; ++byte) {
+      EXPECT_TRUE(shared.emplace(to + byte, begin + at + byte).second) << "written twice";
+    }
+  }
+  return shared;
+}
+
+void expect_lines(const std::map<int64_t, int64_t>& shared, const StagedCopy& how, int64_t first,
+                  int64_t segments, int64_t bytes) {
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    for (int64_t byte = 0; byte < bytes; ++byte) {
+      const auto found = shared.find(first % 16 + segment * how.shared_pitch + byte);
+      ASSERT_NE(found, shared.end());
+      ASSERT_EQ(found->second, first + segment * how.pitch + byte);
+    }
+  }
+}
+
+TEST(StagedPlan, EveryByteOfAChunkIsWhereTheKernelReadsIt) {
+  Generator generator(2);
+  for (int i = 0; i < 400; ++i) {
+    const StagedSizes sizes = random_sizes(generator, 14);
+    const StagedPlan plan = plan_staged(sizes);
+    const int64_t e = sizes.element_bytes;
+    const int64_t tile = integer(generator, 0, plan.tiles - 1),
+                  chunk = integer(generator, 0, plan.chunks - 1);
+    const int64_t outs = std::min<int64_t>(plan.tile_outs, sizes.outs - tile * plan.tile_outs),
+                  terms = std::min<int64_t>(plan.chunk, sizes.terms - chunk * plan.chunk);
+    const int64_t base = 4096 + e * integer(generator, 0, 15);
+    SCOPED_TRACE(text(sizes) + ", tile " + std::to_string(tile) + ", chunk " + std::to_string(chunk) +
+                 ", base " + std::to_string(base));
+    const int64_t out = tile * plan.tile_outs, term = chunk * plan.chunk;
+    const int64_t segments = sizes.transpose ? terms : outs, bytes = (sizes.transpose ? outs : terms) * e;
+    const int64_t first = base + (sizes.transpose ? term * sizes.outs + out : out * sizes.terms + term) * e;
+    const auto matrix =
+        plan.flat ? copy(plan.matrix, first, 1, segments * bytes) : copy(plan.matrix, first, segments, bytes);
+    expect_lines(matrix, plan.matrix, first, segments, bytes);
+    const int64_t x_first = base + (sizes.dense_vectors ? term : term * sizes.vectors) * e;
+    const int64_t lines = sizes.dense_vectors ? sizes.vectors : 1,
+                  length = terms * e * (sizes.dense_vectors ? 1 : sizes.vectors);
+    const auto vectors = copy(plan.vectors, x_first, lines, length);
+    expect_lines(vectors, plan.vectors, x_first, lines, length);
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+}
+
+TEST(StagedPlan, WarpsTakeEveryOutAndTermOnce) {
+  Generator generator(3);
+  for (int i = 0; i < 2000; ++i) {
+    const StagedSizes sizes = random_sizes(generator, 9);
+    SCOPED_TRACE(text(sizes));
+    const StagedPlan plan = plan_staged(sizes);
+    const int step = sizes.tensor_cores ? 16 : plan.term_lanes;
+    std::vector<int> visits(static_cast<size_t>(sizes.outs * sizes.terms));
+    for (int64_t tile = 0; tile < plan.tiles; ++tile) {
+      for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+        const int64_t outs = std::min<int64_t>(plan.tile_outs, sizes.outs - tile * plan.tile_outs),
+                      terms = std::min<int64_t>(plan.chunk, sizes.terms - chunk * plan.chunk);
+        for (int warp = 0; warp < StagedPlan::kWarps; ++warp) {
+          for (int64_t o = int64_t{warp % plan.out_warps} * plan.warp_outs; o < outs;
+               o += int64_t{plan.out_warps} * plan.warp_outs) {
+            for (int64_t k = int64_t{warp / plan.out_warps} * step; k < terms;
+                 k += plan.term_warps() * step) {
+              for (int64_t out = o; out < std::min(o + plan.warp_outs, outs); ++out) {
+                for (int64_t term = k; term < std::min(k + step, terms); ++term) {
+                  ++visits[static_cast<size_t>((tile * plan.tile_outs + out) * sizes.terms +
+                                               chunk * plan.chunk + term)];
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+  }
+}
+
+TEST(StagedPlan, LargeMatricesKeepTheGpuBusy) {
+  // Thin operands of 16 MiB and more, however they lie.
+  Generator generator(4);
+  for (int i = 0; i < 10000; ++i) {
+    StagedSizes sizes = random_sizes(generator, 4);
+    const int64_t elements = (int64_t{16} << 20) / sizes.element_bytes;
+    sizes.batch = integer(generator, 1, 64);
+    const int64_t thin = integer(generator, 1, 64), thick = elements / thin / sizes.batch;
+    sizes.outs = generator.uniform() < 0.5 ? thin : thick;
+    sizes.terms = sizes.outs == thin ? thick : thin;
+    SCOPED_TRACE(text(sizes));
+    const StagedPlan plan = plan_staged(sizes);
+    ASSERT_GE(plan.blocks() * plan.parts * sizes.batch, 132);
+  }
+}
+
+TEST(StagedProduct, TakesLargeMatricesWithSeveralDenseVectors) {
+  const ThinProblem large{.dtype = DType::kFloat16,
+                          .rows = 1000,
+                          .columns = 3000,
+                          .vectors = 5,
+                          .x_vector = 1,
+                          .x_element = 5,
+                          .y_vector = 1,
+                          .y_element = 5};
+  EXPECT_TRUE(is_staged(large));
+  ThinProblem other = large;
+  other.vectors = 1;
+  EXPECT_FALSE(is_staged(other));
+  const ThinProblem few_rows{.dtype = DType::kBFloat16, .transpose = true, .rows = 13, .columns = 17231};
+  EXPECT_TRUE(is_staged(few_rows));
+  other = few_rows;
+  other.columns = 17232;
+  EXPECT_FALSE(is_staged(other)) << "rows of whole packs";
+  other = large;
+  other.rows = 10;
+  EXPECT_FALSE(is_staged(other));
+  other.columns = 0;
+  EXPECT_FALSE(is_staged(other));
+  other = large;
+  other.x_element = 7;
+  EXPECT_FALSE(is_staged(other));
+  other = large;
+  other.rows = other.columns = int64_t{1} << 40;
+  EXPECT_TRUE(is_staged(other)) << "sizes whose product has more than 64 bits";
+}
+
+}  // namespace
+}  // namespace sinter::ops
