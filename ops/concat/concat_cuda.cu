@@ -6,8 +6,8 @@
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/cuda/copy_units_cuda.h>
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
-#include <sinter/ops/common/cuda/row_cut.h>
 #include <sinter/ops/common/cuda/unaligned_pack_cuda.h>
+#include <sinter/ops/common/rows/row_cut.h>
 #include <sinter/ops/concat/concat.h>
 
 namespace sinter::ops {

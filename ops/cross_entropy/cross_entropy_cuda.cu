@@ -6,7 +6,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/resident_rows_cuda.h>
+#include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 
 namespace sinter::ops {

@@ -2,7 +2,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/lines_cuda.h>
+#include <sinter/ops/common/rows/lines_cuda.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 
 namespace sinter::ops {

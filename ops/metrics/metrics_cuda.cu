@@ -4,7 +4,7 @@
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/resident_rows_cuda.h>
+#include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/metrics/metrics_math.h>
 
 namespace sinter::ops {

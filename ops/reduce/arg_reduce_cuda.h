@@ -6,7 +6,7 @@
 
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
-#include <sinter/ops/common/cuda/resident_rows_cuda.h>
+#include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/reduce/reduce_walk_cuda.h>
 

@@ -3,8 +3,8 @@
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/common/cuda/elementwise_cuda.h>
-#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
 #include <sinter/ops/reduce/reduce_math.h>

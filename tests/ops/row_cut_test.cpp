@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/ops/common/cuda/row_cut.h>
+#include <sinter/ops/common/rows/row_cut.h>
 
 namespace sinter::ops {
 namespace {

@@ -6,8 +6,8 @@
 #include <initializer_list>
 
 #include <sinter/ops/common/axis_split.h>
-#include <sinter/ops/common/cuda/resident_rows_cuda.h>
 #include <sinter/ops/common/cuda/row_reduce_cuda.h>
+#include <sinter/ops/common/rows/resident_rows_cuda.h>
 
 namespace sinter::ops {
 

@@ -7,8 +7,8 @@
 
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
-#include <sinter/ops/common/cuda/row_cut.h>
 #include <sinter/ops/common/cuda/row_reduce_cuda.h>
+#include <sinter/ops/common/rows/row_cut.h>
 
 namespace sinter::ops {
 
