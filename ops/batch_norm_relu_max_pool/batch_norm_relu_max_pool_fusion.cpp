@@ -41,9 +41,6 @@ FusedNorm fuse_batch_norm_pooling(const FoundCall& norm, const FoundCall& poolin
   const auto& of_pool = pooling.attributes.as<PoolOptions>();
   const Tensor& x = norm.inputs[In::kX];
   std::string reason = norm_constraint(of_norm, norm.inputs);
-  // ResNet-50's, float16, NHWC, on an H200: 1.38 ms in place of 0.68 (docs/kernels/batch_norm.md).
-  if (reason.empty() && x.device().is_cuda())
-    reason = "on a GPU its gradient is slower than those of the two";
   if (reason.empty())
     reason = pool_constraint(of_pool, pool_geometry(x.shape(), of_pool, "fuse_pairs"), of_norm.layout);
   if (!reason.empty()) return {.reason = std::move(reason)};

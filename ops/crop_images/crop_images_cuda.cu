@@ -88,22 +88,6 @@ __device__ RgbPixels<kPixels> window_pixels(const CropGeometry& crop, const Crop
   return pixels;
 }
 
-/// Stores what the lanes of a warp have `staged` one behind the other, kRun elements each, of which the first
-/// `left` are there, lane by lane at `to`: neighbouring lanes store neighbouring elements, at any alignment.
-template <int kRun, class T>
-__device__ __forceinline__ void store_runs(const T* staged, T* to, int64_t left) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const auto address = reinterpret_cast<unsigned long long>(to);
-  const int own = static_cast<int>(left < kRun ? left : kRun);
-#pragma unroll
-  for (int k = 0; k < kRun; ++k) {
-    const int at = 32 * k + lane, owner = at / kRun, place = at % kRun;
-    auto* run = reinterpret_cast<T*>(__shfl_sync(0xffffffffu, address, owner));
-    const int count = __shfl_sync(0xffffffffu, own, owner);
-    if (place < count) run[place] = staged[at];
-  }
-}
-
 /// Three channels, the usual case: a thread has as many neighbouring pixels as make 16 bytes of a channel.
 /// `aligned`: windows have a whole number of such packs, and the batch begins at a multiple of 16 bytes.
 template <class T>
@@ -147,29 +131,21 @@ __global__ void crop_rgb_kernel(int64_t packs, CropGeometry crop, CropDivides di
         if (to < 3 * packs) reinterpret_cast<Pack*>(batch)[to] = staged[warp][32 * k + lane];
       }
       __syncwarp();
-    } else if (aligned) {
-      if (i + lane >= packs) continue;
-      T* to = batch + n * 3 * plane + first;
+    } else if (i + lane < packs) {
+      T* to = batch + n * 3 * plane + (channels_last ? 3 * first : first);
 #pragma unroll
-      for (int k = 0; k < 3; ++k) *reinterpret_cast<Pack*>(to + k * plane) = values[k];
-    } else {
-      const int64_t left = i + lane < packs ? plane - first : 0;
-      const auto* elements = reinterpret_cast<const T*>(staged[warp]);
-      if (channels_last) {
+      for (int k = 0; k < 3; ++k) {
+        T* run = to + (channels_last ? k * kPixels : k * plane);
+        if (aligned) {
+          *reinterpret_cast<Pack*>(run) = values[k];
+          continue;
+        }
+        const int64_t left = channels_last ? 3 * (plane - first) - k * kPixels : plane - first;
 #pragma unroll
-        for (int k = 0; k < 3; ++k) staged[warp][3 * lane + k] = values[k];
-        __syncwarp();
-        store_runs<3 * kPixels>(elements, batch + (n * plane + first) * 3, 3 * left);
-      } else {
-#pragma unroll
-        for (int k = 0; k < 3; ++k) staged[warp][32 * k + lane] = values[k];
-        __syncwarp();
-#pragma unroll
-        for (int k = 0; k < 3; ++k) {
-          store_runs<kPixels>(elements + 32 * kPixels * k, batch + (n * 3 + k) * plane + first, left);
+        for (int at = 0; at < kPixels; ++at) {
+          if (at < left) run[at] = values[k].values[at];
         }
       }
-      __syncwarp();
     }
   }
 }

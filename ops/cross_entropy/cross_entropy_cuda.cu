@@ -383,18 +383,18 @@ void run_cross_entropy_grad(const KernelContext& context) {
     const auto* log_sums = context.input(2).as<const C>();
     const auto* dloss = context.input(3).as<const C>();
     const bool loss_per_row = attributes.reduction == Reduction::kNone;
+    const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
+    // A null dtarget counts as aligned. Aligned rows are read once as well: log_sums are known.
+    const bool packed = rows_are_packed<T>(rows.classes, {rows.logits, p, dlogits, dtarget});
     const ResidentGradient<T> resident{rows, log_sums, dloss, loss_per_row, counted, dlogits, dtarget};
-    if (launch_resident_rows<T>(context.stream(), rows.rows, rows.classes, resident,
-                                {rows.logits, rows.probabilities, dlogits, dtarget})) {
+    if (!packed && launch_resident_rows<T>(context.stream(), rows.rows, rows.classes, resident,
+                                           {rows.logits, rows.probabilities, dlogits, dtarget})) {
       return;
     }
-    const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
-    // A null dtarget counts as aligned.
-    dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, p, dlogits, dtarget}),
-                  [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                    cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows, log_sums,
-                                 dloss, loss_per_row, counted, dlogits, dtarget);
-                  });
+    dispatch_rows(rows, packed, [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
+      cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows, log_sums, dloss,
+                   loss_per_row, counted, dlogits, dtarget);
+    });
   });
 }
 

@@ -145,7 +145,13 @@ inline void cut_staged(const StagedSizes& sizes, StagedPlan& plan) {
   }
   // Few blocks are cut into one wave of equal parts; more of them into several waves, which are even enough.
   const int64_t wanted = tiles <= kFewBlocks ? kAtOnce / tiles : kSeveralWaves * kAtOnce / tiles;
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(plan.chunks / 2, 1));
+  // The sums of all parts, written and read, are a quarter of the matrix at most, and a part has some chunks,
+  // the first of which nothing hides.
+  const int64_t of_table = sizes.terms * sizes.element_bytes / (32 * sizes.vectors);
+  const int64_t of_chunks = tiles <= kFewBlocks ? plan.chunks / 2 : plan.chunks / 6;
+  const int64_t enough = divide_up(kProcessors * 2, tiles);  // for the GPU to be busy, whatever the table
+  const int64_t most = std::max(std::min(of_table, of_chunks), std::min(enough, plan.chunks / 2));
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
   plan.part_chunks = divide_up(plan.chunks, parts);
   plan.parts = divide_up(plan.chunks, plan.part_chunks);
 }

@@ -111,8 +111,11 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   plan.tiles = detail::divide_up(packs, detail::column_sum_width(matrices, rows, packs, pack));
   plan.width = static_cast<int>(detail::divide_up(packs, plan.tiles));
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
-  const int64_t wanted = std::max({std::min(kUsualParts, kMostBlocks / blocks), kProcessors / blocks,
-                                   std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
+  // Wide blocks are for few rows, whose parts would be a table that is not small against the matrix.
+  const int64_t usual = plan.width > ColumnSumPlan::kUsualWidth ? 2 * kProcessors / blocks
+                                                                : std::min(kUsualParts, kMostBlocks / blocks);
+  const int64_t wanted =
+      std::max({usual, kProcessors / blocks, std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
   // Parts are whole batches of what the threads have in flight.
   const int64_t batch = ColumnSumPlan::kAtOnce * depth;
   const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / batch, 1));

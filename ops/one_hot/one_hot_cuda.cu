@@ -1,13 +1,13 @@
-// A thread writes 16 bytes. Labels cannot raise errors here: one out of range gives NaN (0 for integers).
+// Memory is cleared, then a thread marks a row. Labels cannot raise errors here: one out of range gives NaN
+// (0 for integers).
 #include <limits>
 #include <type_traits>
 
+#include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/cuda/flat_walk.h>
-#include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/one_hot/one_hot.h>
 
 namespace sinter::ops {
@@ -15,59 +15,35 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-/// The three values of a row.
+/// Marks rows of zeros.
 template <class T>
-struct Marks {
-  T zero, one, missing;
-
-  __device__ __forceinline__ T at(int64_t column, int64_t label, int64_t classes) const {
-    const bool known = label >= 0 && label < classes;
-    return !known ? missing : label == column ? one : zero;
-  }
-};
-
-template <class Index, class T>
 __global__ void __launch_bounds__(kThreads)
-    one_hot_kernel(FlatCut cut, IndexDivide<Index> by_classes, int64_t classes, Marks<T> marks,
-                   const int64_t* __restrict__ labels, T* __restrict__ y) {
-  constexpr int pack = cuda::kPackSize<T>;
-  const auto mark = [&](int64_t i) {
-    Index column = 0;
-    const int64_t label = labels[by_classes.divide(static_cast<Index>(i), column)];
-    return marks.at(static_cast<int64_t>(column), label, classes);
-  };
+    mark_rows_kernel(int64_t rows, int64_t classes, T one, T missing, const int64_t* __restrict__ labels,
+                     T* __restrict__ y) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  for (int64_t i = thread; i < cut.packs; i += step) {
-    const int64_t first = cut.head + i * pack;
-    Index place = 0;
-    const int64_t label = labels[by_classes.divide(static_cast<Index>(first), place)];
-    const auto column = static_cast<int64_t>(place);
-    cuda::Pack<T, pack> result;
-#pragma unroll
-    for (int j = 0; j < pack; ++j) {
-      result.values[j] = column + j < classes ? marks.at(column + j, label, classes) : mark(first + j);
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; row < rows; row += step) {
+    const int64_t label = labels[row];
+    if (label >= 0 && label < classes) {
+      y[row * classes + label] = one;
+    } else {
+      for (int64_t i = 0; i < classes; ++i) y[row * classes + i] = missing;
     }
-    *reinterpret_cast<cuda::Pack<T, pack>*>(y + first) = result;
   }
-  const int64_t edge = cut.edge(thread);
-  if (edge >= 0) y[edge] = mark(edge);
 }
 
 void run_one_hot(const KernelContext& context) {
   const TensorView &labels = context.input(0), &y = context.output(0);
   const int64_t count = y.numel(), classes = y.shape[-1];
   if (count == 0) return;
+  const Stream stream = context.stream();
+  SINTER_CUDA_CHECK(cudaMemsetAsync(y.data, 0, static_cast<size_t>(count) * size_of(y.dtype),
+                                    static_cast<cudaStream_t>(stream.native)));
   dispatch_all(y.dtype, "one_hot", [&]<class T> {
     const T zero = static_cast<T>(0.0F), one = static_cast<T>(1.0F);
     T missing = zero;
     if constexpr (!std::is_integral_v<T>) missing = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
-    const FlatCut cut(count, elements_before_aligned(y.data, 16, sizeof(T), count), cuda::kPackSize<T>);
-    dispatch_index(count, [&]<class Index> {
-      cuda::launch(context.stream(), cuda::grid_stride_shape(cut.packs, kThreads, kThreads),
-                   one_hot_kernel<Index, T>, cut, IndexDivide<Index>(classes), classes,
-                   Marks<T>{zero, one, missing}, labels.as<const int64_t>(), y.as<T>());
-    });
+    cuda::launch(stream, cuda::grid_stride_shape(labels.numel(), kThreads), mark_rows_kernel<T>,
+                 labels.numel(), classes, one, missing, labels.as<const int64_t>(), y.as<T>());
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
@@ -74,7 +75,7 @@ struct PlainPlanes {
 };
 
 /// Makes `wide` neighbouring results in one step. `planes` says what is pooled, as PlainPlanes does; `places`
-/// is null if they are not wanted.
+/// is null if they are not wanted, but never of PlainPlanes.
 template <int kernel, int stride, int wide, class T, class Planes>
 __global__ void __launch_bounds__(kStripThreads)
     max_pool_strips_kernel(PoolStrips strips, bool together, const T* x, T* y, uint8_t* places,
@@ -91,7 +92,8 @@ __global__ void __launch_bounds__(kStripThreads)
   int row = place.first_row * stride - strips.padding_y;  // the next to be read
   const T* from = x + (place.image * strips.height + row) * strips.width + column;
   const int64_t out = (place.image * strips.out_height + place.first_row) * strips.out_width + out_column;
-  const bool keeps_places = places != nullptr;
+  constexpr bool is_plain = std::is_same_v<Planes, PlainPlanes>;
+  const bool keeps_places = is_plain || places != nullptr;
   y += out;
   if (keeps_places) places += out;
   const auto value_of = planes.of(place.image);
@@ -106,7 +108,8 @@ __global__ void __launch_bounds__(kStripThreads)
       T element = cuda::round_to<T>(nothing);
       const bool is_inside = (mask >> j & 1u) != 0;
       if (is_inside) element = from[j];
-      values[j] = is_inside ? value_of(cuda::load_as_compute(element)) : nothing;
+      values[j] = cuda::load_as_compute(element);
+      if constexpr (!is_plain) values[j] = is_inside ? value_of(values[j]) : nothing;
     }
 #pragma unroll
     for (int w = 0; w < wide; ++w) {

@@ -190,7 +190,8 @@ void reduce_view(const Stream& stream, const TensorView& x, const TensorView& y,
   const ReducePlan plan = plan_reduction(x.shape, mask);
   if constexpr (!std::is_integral_v<T>) {
     const ResidentReduction<Reducer, T, Out> rows{x.as<const T>(), y.as<Out>(), divisor};
-    if (suits_resident_rows(plan, cuda::kPackSize<T>) &&
+    const bool is_even = packs_fit(plan, cuda::kPackSize<T>) && cuda::is_aligned(x.data, 16);
+    if (!is_even && suits_resident_rows(plan, cuda::kPackSize<T>) &&
         launch_resident_rows<T>(stream, plan.outputs(), plan.rows, rows, {x.data})) {
       return;
     }

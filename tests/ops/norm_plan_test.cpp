@@ -93,7 +93,7 @@ void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int p
   }
   const int64_t per_thread = (plan.items + plan.parts * plan.lanes() - 1) / (plan.parts * plan.lanes());
   ASSERT_LE(per_thread, 512) << "too long a sum in the compute type";
-  ASSERT_TRUE(plan.blocks() <= std::max(blocks, plan.tiles) || plan.parts <= 6 || per_thread > 256)
+  ASSERT_TRUE(plan.blocks() <= std::max(blocks, plan.tiles) || per_thread > 256)
       << "more blocks than asked for without need";
 }
 

@@ -75,29 +75,12 @@ inline ChannelView simplified_norm_view(const ChannelView& view) {
 namespace detail {
 
 inline constexpr int64_t kMostItemsPerThread = 512;  // that a thread sums up in the compute type
-inline constexpr int64_t kLeastItemsPerThread = 8;
+inline constexpr int64_t kLeastItemsPerThread = 4;
 inline constexpr int64_t kLeastImagesAsRows = 32;  // else the table is not small against the tensor
 
-inline constexpr int64_t kMostFolds = 16;       // times the fewest rows that give whole packs
-inline constexpr int64_t kLeastFoldedRows = 4;  // else most of the tensor is its rest
-inline constexpr int64_t kFullWaves = 6;  // parts beyond which a last wave that is not full costs little
+inline constexpr int64_t kMostFolds = 16;            // times the fewest rows that give whole packs
+inline constexpr int64_t kLeastFoldedRows = 4;       // else most of the tensor is its rest
 inline constexpr int64_t kLeastStraddledPlane = 64;  // of shorter ones too much is another's
-
-/// How many parts make blocks enough for a GPU that holds `blocks` at a time; where the tiles are of their
-/// order, so many that the last blocks to begin nearly fill it too.
-inline int64_t parts_in_full_waves(int64_t tiles, int64_t blocks) {
-  const int64_t least = std::max<int64_t>(blocks / tiles, 1);
-  if (least >= kFullWaves) return least;
-  int64_t best = least;
-  double best_share = 0.0;
-  for (int64_t parts = least; parts <= kFullWaves; ++parts) {
-    const int64_t all = parts * tiles, waves = (all + blocks - 1) / blocks;
-    const double share = static_cast<double>(all) / static_cast<double>(waves * blocks);
-    if (share > best_share) best = parts, best_share = share;
-    if (share >= 0.9) break;
-  }
-  return best;
-}
 
 /// How many threads beside each other take `packs`.
 inline int norm_columns(int64_t packs) {
@@ -174,8 +157,7 @@ inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int plane_pack
   const auto parts_of = [&](int64_t per_thread) {
     return (plan.items + plan.lanes() * per_thread - 1) / (plan.lanes() * per_thread);
   };
-  plan.parts = std::clamp<int64_t>(detail::parts_in_full_waves(plan.tiles, blocks), 1,
-                                   parts_of(detail::kLeastItemsPerThread));
+  plan.parts = std::clamp<int64_t>(blocks / plan.tiles, 1, parts_of(detail::kLeastItemsPerThread));
   plan.parts = std::max(plan.parts, parts_of(detail::kMostItemsPerThread));
   return plan;
 }
