@@ -1,10 +1,12 @@
 // Feeds bytes to the image decoders (JPEG with EXIF, PGM, PPM). Whatever they are, they give an image of the
-// size that they claim or an IoError. The first byte chooses the options.
+// size that they claim or an IoError, and what is a plain JPEG to those who look at its markers is one of
+// that size to the decoder. The first byte chooses the options.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/baseline_jpeg.h>
 #include <sinter/nn/data/image/netpbm.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -19,6 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     decode_image({data + 1, size - 1}, "fuzz", options, reduction, image);
     if (image.channels != options.channels || image.height * image.width > options.max_pixels) std::abort();
     if (image.pixels.size() != static_cast<size_t>(image.height * image.width * image.channels)) std::abort();
+    const auto jpeg = read_baseline_jpeg({data + 1, size - 1});
+    if (!jpeg || (choice >> 1 & 3) != 0) return 0;
+    const bool turned = jpeg->orientation >= 5;
+    if (image.height != (turned ? jpeg->width : jpeg->height)) std::abort();
+    if (image.width != (turned ? jpeg->height : jpeg->width)) std::abort();
   } catch (const sinter::IoError&) {
   }
   return 0;
