@@ -29,6 +29,10 @@ const std::shared_ptr<const Dataset>& checked(const std::shared_ptr<const Datase
   return dataset;
 }
 
+void divide(Box& box, int by) {
+  for (double* const edge : {&box.top, &box.left, &box.height, &box.width}) *edge /= by;
+}
+
 bool is_for_engines(const BaselineJpeg& jpeg, const DecodeOptions& options) {
   return options.channels == 3 && (!options.apply_orientation || jpeg.orientation == 1) &&
          jpeg.height * jpeg.width <= std::min(kMostEnginePixels, options.max_pixels);
@@ -45,6 +49,7 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
       options_(options),
       split_(checked(options.transforms)),
       num_classes_(checked(dataset_)->num_classes()),
+      sound_(split_.resamples && split_.host.empty() ? static_cast<size_t>((dataset_->size() + 63) / 64) : 0),
       decoder_(decoder != nullptr ? std::move(decoder) : find_decoder()) {
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
@@ -266,7 +271,7 @@ bool BatchAssembler::leave_to_decoder(BatchTask& task, int64_t row, WorkerBuffer
   if (!jpeg || !is_for_engines(*jpeg, sample.decode) || !decoder_->takes(sample.bytes)) return false;
   check_label(index, sample.label);
   buffers.context.random = SampleRandom(options_.seed, task.epoch, static_cast<uint64_t>(index));
-  const Frame frame = moved_frame(jpeg->height, jpeg->width, buffers);
+  const Frame frame = moved_frame(jpeg->height, jpeg->width, buffers.context.random);
   prepare(task, {split_.height, split_.width, 3}, index, known);
   task.staging->put_encoded(row, sample, jpeg->height, jpeg->width, frame);
   return true;
@@ -278,9 +283,9 @@ void BatchAssembler::upload(BatchTask& task, WorkerBuffers& buffers) {
 }
 
 // All of an image, moved by the device's transforms.
-Frame BatchAssembler::moved_frame(int64_t height, int64_t width, WorkerBuffers& buffers) const {
+Frame BatchAssembler::moved_frame(int64_t height, int64_t width, SampleRandom& random) const {
   Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
-  for (const auto& transform : split_.device) transform->move(frame, height, width, buffers.context.random);
+  for (const auto& transform : split_.device) transform->move(frame, height, width, random);
   return frame;
 }
 
@@ -291,29 +296,40 @@ Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers)
   const auto [stored_height, stored_width, by] = buffers.reduced;
   const bool reduced = by > 1 && split_.host.empty() && sample.height == (stored_height + by - 1) / by &&
                        sample.width == (stored_width + by - 1) / by;
-  Frame frame =
-      moved_frame(reduced ? stored_height : sample.height, reduced ? stored_width : sample.width, buffers);
-  if (reduced) {
-    for (double* const edge : {&frame.box.top, &frame.box.left, &frame.box.height, &frame.box.width})
-      *edge /= by;
-  }
+  Frame frame = moved_frame(reduced ? stored_height : sample.height, reduced ? stored_width : sample.width,
+                            buffers.context.random);
+  if (reduced) divide(frame.box, by);
   return frame;
+}
+
+// What a decoder may leave out of a sample. If it decodes at the reduced size, frame_of() will come to the
+// same frame.
+Reduction BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t width,
+                                       WorkerBuffers& buffers) const {
+  Reduction reduction = options_.transforms.front()->reduction(height, width, buffers.context.random);
+  buffers.reduced = {height, width, reduction.by};
+  if (sound_.empty() || reduction.by < 1) return reduction;
+  SampleRandom random = buffers.context.random;
+  Frame frame = moved_frame(height, width, random);
+  if (reduction.by > 1) divide(frame.box, reduction.by);
+  check_frame(frame, height, width);
+  reduction.window = needed_pixels(frame.box, (height + reduction.by - 1) / reduction.by,
+                                   (width + reduction.by - 1) / reduction.by, split_.height, split_.width);
+  reduction.is_sound = (sound_[static_cast<size_t>(index / 64)] >> (index % 64) & 1) != 0;
+  return reduction;
 }
 
 // The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
 // error or replaced by its successor.
 SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
   const int64_t count = dataset_->size();
+  int64_t at = index;
   ReductionChooser reduction;
   if (!options_.transforms.empty()) {
-    reduction = [&](int64_t height, int64_t width) {
-      const int by = options_.transforms.front()->reduction(height, width, buffers.context.random);
-      buffers.reduced = {height, width, by};
-      return by;
-    };
+    reduction = [&](int64_t height, int64_t width) { return reduction_of(at, height, width, buffers); };
   }
   for (int64_t skipped = 0; skipped < count; ++skipped) {
-    const int64_t at = (index + skipped) % count;
+    at = (index + skipped) % count;
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
     buffers.reduced = {};
@@ -324,6 +340,7 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
       add_damaged(at, error.what());
       continue;
     }
+    if (!sound_.empty()) sound_[static_cast<size_t>(at / 64)] |= uint64_t{1} << (at % 64);
     Image& image = buffers.sample.image;
     for (const auto& transform : split_.host) {
       transform->apply(image, buffers.context);

@@ -149,7 +149,8 @@ class BatchAssembler {
   std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
                                      const ReductionChooser& reduction);
   Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
-  Frame moved_frame(int64_t height, int64_t width, WorkerBuffers& buffers) const;
+  Frame moved_frame(int64_t height, int64_t width, SampleRandom& random) const;
+  Reduction reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
   void check_sample(int64_t index, const Image& image) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
@@ -159,7 +160,9 @@ class BatchAssembler {
   const std::shared_ptr<const Dataset> dataset_;
   const DataLoaderOptions options_;
   const TransformSplit split_;
-  const int64_t num_classes_;                    // 0: the data set names none, and labels are not checked
+  const int64_t num_classes_;  // 0: the data set names none, and labels are not checked
+  // A bit for each sample that was read to its end and is sound; none where pixels are wanted whole.
+  std::vector<std::atomic<uint64_t>> sound_;
   const std::shared_ptr<ImageDecoder> decoder_;  // null: the workers decode
   std::atomic<int64_t> decoded_by_engines_ = 0;
   std::vector<int64_t> host_labels_;

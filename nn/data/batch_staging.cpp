@@ -31,7 +31,15 @@ Span needed(int64_t inputs, double start, double extent, int64_t outputs) {
   return {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
 }
 
-// Frames are the transforms' work, which may be the user's.
+}  // namespace
+
+PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t out_height,
+                          int64_t out_width) {
+  const Span rows = needed(height, box.top, box.height, out_height);
+  const Span columns = needed(width, box.left, box.width, out_width);
+  return {rows.begin, columns.begin, rows.end, columns.end};
+}
+
 void check_frame(const Frame& frame, int64_t height, int64_t width) {
   for (const double edge : {frame.box.top, frame.box.left, frame.box.height, frame.box.width}) {
     SINTER_CHECK(std::abs(edge) <= kFarthest,
@@ -40,8 +48,6 @@ void check_frame(const Frame& frame, int64_t height, int64_t width) {
                  height, width, frame.box.height, frame.box.width, frame.box.top, frame.box.left);
   }
 }
-
-}  // namespace
 
 TransformSplit::TransformSplit(const Transforms& transforms) {
   using Kind = FrameStep::Kind;
@@ -133,9 +139,9 @@ void BatchStaging::write_box(int64_t row, const Frame& frame, int64_t first_row,
 }
 
 void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Frame& frame) {
-  const Span rows = needed(sample.height, frame.box.top, frame.box.height, output_.height);
-  const Span columns = needed(sample.width, frame.box.left, frame.box.width, output_.width);
-  const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+  const PixelWindow window =
+      needed_pixels(frame.box, sample.height, sample.width, output_.height, output_.width);
+  const int64_t height = window.bottom - window.top, width = window.right - window.left;
   const auto row_bytes = static_cast<size_t>(width * sample.channels);
   const size_t bytes = static_cast<size_t>(height) * row_bytes;
   const size_t offset = pixel_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -145,7 +151,7 @@ void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Fr
   extent[0] = static_cast<int64_t>(offset);
   extent[1] = height;
   extent[2] = width;
-  write_box(row, frame, rows.begin, columns.begin);
+  write_box(row, frame, window.top, window.left);
 
   uint8_t* to = block + pixels_at_ + offset;
   std::vector<uint8_t> own;
@@ -155,7 +161,7 @@ void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Fr
     to = own.data();
   }
   for (int64_t y = 0; y < height; ++y, to += row_bytes) {
-    const int64_t from = ((rows.begin + y) * sample.width + columns.begin) * sample.channels;
+    const int64_t from = ((window.top + y) * sample.width + window.left) * sample.channels;
     std::memcpy(to, sample.pixels + from, row_bytes);
   }
   if (fits) return;

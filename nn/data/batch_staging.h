@@ -29,6 +29,13 @@ struct TransformSplit {
   int64_t height = 0, width = 0;  ///< that a resampling gives
 };
 
+/// The pixels of an image of (height, width) that the resampling of `box` to an output looks at.
+PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t out_height,
+                          int64_t out_width);
+/// Throws InvalidArgument for a frame, which is the transforms' work and they may be the user's, that is no
+/// place near its image.
+void check_frame(const Frame& frame, int64_t height, int64_t width);
+
 /// The memory of one batch on its way, used for one batch after another: the samples' pixels, where they lie
 /// and which part of each is shown, in one block of (pinned) host memory and one of the device. The CPU has
 /// one block only. With a decoder some samples may come as files instead, whose pixels are made in the

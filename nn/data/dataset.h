@@ -43,7 +43,8 @@ class Dataset {
 
   virtual int64_t size() const = 0;
   /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
-  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`.
+  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`; data whose
+  /// decoder is given it must not look at the pixels, as some may be undefined.
   virtual void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const = 0;
   /// Sample `index` where it lies, for data sets in memory: the loader then copies it once. None: it must be
   /// read. Throws InvalidArgument as read does.

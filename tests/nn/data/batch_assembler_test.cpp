@@ -210,7 +210,7 @@ class Ramp final : public Dataset {
  public:
   int64_t size() const override { return 1; }
   void read(int64_t, Sample& sample, const ReductionChooser& reduction) const override {
-    const int64_t by = reduction(20, 20), side = (20 + by - 1) / by;
+    const int64_t by = reduction(20, 20).by, side = (20 + by - 1) / by;
     sample.image.reshape(side, side, 1);
     for (int64_t i = 0; i < side * side; ++i)
       sample.image.pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(10 * by * (i % side) + 5 * by);
