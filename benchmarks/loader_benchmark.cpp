@@ -1,6 +1,6 @@
 // What the loader delivers, in images a second, on the CPU and on the GPU: small pictures from memory,
-// shifted and mirrored, and photographs from files, decoded and resampled; and the ops under it beside a
-// copy.
+// shifted and mirrored, and photographs from files, decoded by the workers or by the GPU's engines, and
+// resampled; and the ops under it beside a copy.
 //
 // Photographs are read from the folder (one sub-folder of JPEGs per class) that the environment variable
 // SINTER_BENCH_PHOTOS names; without it those rows are left out.
@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <sinter/core/base/error.h>
+#include <sinter/core/image/image_decoder.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
@@ -91,9 +93,18 @@ Delivery measure(const std::shared_ptr<const Dataset>& dataset, const DataLoader
   return delivery;
 }
 
+bool has_engines(Device device) {
+  try {
+    return hardware_image_decoder(device) != nullptr;
+  } catch (const Unsupported&) {
+    return false;
+  }
+}
+
 void deliver(bench::Report& report, const std::string& name, const std::shared_ptr<const Dataset>& dataset,
              DataLoaderOptions options, const std::vector<int>& workers) {
   for (const Device device : {bench::gpu(), Device::cpu()}) {
+    if (options.decode == DecodeOn::kGpu && !has_engines(device)) continue;
     for (const int count : workers) {
       const std::string row = fmt::format("{} to {}, {} workers", name, to_string(device.type), count);
       const std::string layout(to_string(options.layout)), dtype(to_string(options.dtype));
@@ -132,6 +143,10 @@ void run_loader(bench::Report& report) {
   large.normalization = imagenet_normalization();
   large.transforms = {random_resized_crop(224, 224), random_horizontal_flip()};
   deliver(report, "photographs from files to 224x224", files, large, many);
+  DataLoaderOptions engines = large;
+  engines.batch_size = std::min<int64_t>(256, files->size());
+  engines.decode = DecodeOn::kGpu;
+  deliver(report, "photographs from files on engines to 224x224", files, engines, {1, 2, 4, 8});
   deliver(report, "photographs from memory to 224x224", preload(*files), large, many);
 }
 

@@ -170,7 +170,7 @@ function(sinter_check_public headers foreign)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
   endforeach()
 endfunction()
-sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|png|zlib|gloo/|nccl)"
+sinter_check_public(SINTER_PUBLIC_HEADERS "<(cu[a-zA-Z_]*\\.h|cuda|cudnn|Eigen/|spdlog/|nlohmann/|CLI/|jpeglib|png|zlib|gloo/|nccl|nvjpeg)"
                     SINTER_PUBLIC_HEADERS)
 sinter_check_public(SINTER_PUBLIC_CUDA_HEADERS "<(cudnn|cublas|Eigen/|spdlog/|nlohmann/)"
                     SINTER_PUBLIC_HEADERS SINTER_PUBLIC_CUDA_HEADERS)

@@ -182,6 +182,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
     sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
   Trainer trainer(options, device, data, ranks);
+  if (options.image_size > 0) say("  {:<8} {}\n", "decoding", trainer.decoder());
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
   if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());

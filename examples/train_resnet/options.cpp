@@ -149,6 +149,12 @@ void add_run_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(whole(0, 256));
   app.add_option(
+         "--decode", options.decode,
+         "Who decodes JPEGs for --image-size: the workers (cpu), the engines of the GPU (gpu) with the "
+         "workers for files that these do not take, or the engines where there are some (auto)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+  app.add_option(
          "--read-timeout", options.read_timeout,
          "Seconds that a worker may take for one image; then the run ends with an error, as where a drive "
          "has gone away; 0: no limit. Needs --workers")
@@ -250,6 +256,8 @@ std::string check_together(const Options& options) {
   if (options.read_timeout > 0 && options.workers == 0) {
     return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
   }
+  if (options.decode == "gpu" && options.image_size == 0 && !options.resume)
+    return "--decode gpu needs --image-size: images that keep their size are decoded once, on the CPU";
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
   if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";

@@ -52,11 +52,12 @@ struct Options {
   int gpus = 0;       // the same, each on a GPU of its own
   int threads = 0;    // 0: all processors
   int workers = 1;
-  double read_timeout = 0;  // seconds for one image; 0: no limit
-  int64_t max_damaged = 0;  // images, of training and of testing each
-  int64_t max_steps = 0;    // stop after so many steps of the run; 0: train to the end
-  int64_t profile = 0;      // steps to time op by op; 0: none
-  std::string trace;        // a JSON file of these steps
+  std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
+  double read_timeout = 0;      // seconds for one image; 0: no limit
+  int64_t max_damaged = 0;      // images, of training and of testing each
+  int64_t max_steps = 0;        // stop after so many steps of the run; 0: train to the end
+  int64_t profile = 0;          // steps to time op by op; 0: none
+  std::string trace;            // a JSON file of these steps
   // A step is one job, made of the model's code once; else that code runs at every step.
   bool job = true;
   double memory_limit = 0;  // GiB between the calls of a job's step; 0: none

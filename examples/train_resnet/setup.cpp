@@ -46,6 +46,11 @@ void check_one_size(const Dataset& dataset) {
   }
 }
 
+nn::data::DecodeOn decode_on(const Options& options) {
+  if (options.decode == "cpu" || options.image_size == 0) return nn::data::DecodeOn::kCpu;
+  return options.decode == "gpu" ? nn::data::DecodeOn::kGpu : nn::data::DecodeOn::kAuto;
+}
+
 }  // namespace
 
 Data open_data(const Options& options) {
@@ -142,6 +147,7 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
           .normalization = normalization,
           .transforms = transforms,
           .augmentations = examples::augmentations(options.augmentation),
+          .decode = decode_on(options),
           .read_timeout = options.read_timeout};
 }
 
@@ -167,6 +173,7 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
           .layout = *options.layout,
           .normalization = normalization,
           .transforms = transforms,
+          .decode = decode_on(options),
           .read_timeout = options.read_timeout};
 }
 

@@ -57,6 +57,9 @@ class Trainer {
   /// does not end the run; the next may succeed.
   bool train();
 
+  /// Who decodes the JPEGs to train on.
+  std::string decoder() const { return train_loader_.decoder(); }
+
   /// Says how many images were damaged, if more are than were told.
   void tell_damaged() const { damaged_->tell(); }
 

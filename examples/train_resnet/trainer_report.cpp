@@ -80,6 +80,8 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"seed", options_.seed},
                                    {"complete", test != nullptr},
                                    {"damaged_images", damaged_->count()},
+                                   {"decoder", train_loader_.decoder()},
+                                   {"decoded_by_engines", train_loader_.decoded_by_engines()},
                                    {"steps", total_.steps},
                                    {"skipped_steps", scaler_.skipped()},
                                    {"seconds", total_.seconds},

@@ -6,12 +6,15 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/data/batch_assembler.h>
+#include <sinter/nn/data/image/baseline_jpeg.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/fill/fill.h>
 
 namespace sinter::nn::data {
 namespace {
 
+// Larger ones are decoded on the host, at a part of their size: a batch of them would fill the device.
+constexpr int64_t kMostEnginePixels = 4'000'000;
 constexpr size_t kKeptOrders = 2;  // an epoch that ends and the one whose batches are read ahead
 
 const Transforms& checked(const Transforms& transforms) {
@@ -26,13 +29,28 @@ const std::shared_ptr<const Dataset>& checked(const std::shared_ptr<const Datase
   return dataset;
 }
 
+void divide(Box& box, int by) {
+  for (double* const edge : {&box.top, &box.left, &box.height, &box.width}) *edge /= by;
+}
+
+bool is_for_engines(const BaselineJpeg& jpeg, const DecodeOptions& options) {
+  return options.channels == 3 && (!options.apply_orientation || jpeg.orientation == 1) &&
+         jpeg.height * jpeg.width <= std::min(kMostEnginePixels, options.max_pixels);
+}
+
 }  // namespace
 
 BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
+    : BatchAssembler(std::move(dataset), options, nullptr) {}
+
+BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options,
+                               std::shared_ptr<ImageDecoder> decoder)
     : dataset_(std::move(dataset)),
       options_(options),
       split_(checked(options.transforms)),
-      num_classes_(checked(dataset_)->num_classes()) {
+      num_classes_(checked(dataset_)->num_classes()),
+      sound_(split_.resamples && split_.host.empty() ? static_cast<size_t>((dataset_->size() + 63) / 64) : 0),
+      decoder_(decoder != nullptr ? std::move(decoder) : find_decoder()) {
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
                options_.batch_size);
@@ -59,6 +77,28 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
                "[data_loader] expected float32, float16 or bfloat16 images but got {}", options_.dtype);
   check_normalization();
   backend_of(options_.device);  // throws if it is not there
+}
+
+// Null: the workers decode.
+std::shared_ptr<ImageDecoder> BatchAssembler::find_decoder() const {
+  if (options_.decode == DecodeOn::kCpu) return nullptr;
+  const bool must = options_.decode == DecodeOn::kGpu;
+  SINTER_CHECK(!must || options_.device.is_cuda(),
+               "[data_loader] expected a GPU to decode on (DecodeOn::kGpu) but the batches are for {}",
+               options_.device);
+  const bool resamples = split_.resamples && split_.host.empty();
+  SINTER_CHECK(
+      !must || resamples,
+      "[data_loader] expected transforms that all run on the device, one of which resamples, to decode "
+      "there (DecodeOn::kGpu)");
+  if (!options_.device.is_cuda() || !resamples) return nullptr;
+  try {
+    return hardware_image_decoder(options_.device);
+  } catch (const Unsupported& reason) {
+    if (must) throw;
+    log::info("[data_loader] the workers decode: {}", reason.what());
+    return nullptr;
+  }
 }
 
 // As far as it can be told before the first image is there.
@@ -126,7 +166,8 @@ std::unique_ptr<BatchStaging> BatchAssembler::make_staging() const {
   const bool as_pixels = augments(BatchAugmentation::Stage::kPixels);
   return std::make_unique<BatchStaging>(
       options_.device, split_,
-      as_pixels ? output_for(DType::kUInt8, Layout::kNHWC) : output_for(options_.dtype, options_.layout));
+      as_pixels ? output_for(DType::kUInt8, Layout::kNHWC) : output_for(options_.dtype, options_.layout),
+      decoder_);
 }
 
 // Every augmentation has streams of its own by its place in the list, and the transforms have others.
@@ -134,10 +175,7 @@ Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) co
   using enum BatchAugmentation::Stage;
   const NoGrad no_grad;
   std::vector<int64_t> samples(static_cast<size_t>(task.rows));
-  for (int64_t row = 0; row < task.rows; ++row) {
-    const int64_t position = task.first + row;
-    samples[static_cast<size_t>(row)] = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
-  }
+  for (int64_t row = 0; row < task.rows; ++row) samples[static_cast<size_t>(row)] = task.sample(row);
   const BatchDraws draws(options_.seed, task.epoch, std::move(samples));
   Tensor result = images;
   const auto apply = [&](BatchAugmentation::Stage stage, Layout layout) {
@@ -200,20 +238,55 @@ EpochOrder BatchAssembler::order_of(int64_t epoch) {
 
 void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
                                const std::atomic<bool>& stop) {
-  Shape image_shape;
+  Shape known;
   for (int64_t row = begin; row < end && !stop; ++row) {
-    const int64_t position = task.first + row;
-    const int64_t index = task.order ? (*task.order)[static_cast<size_t>(position)] : position;
-    const SampleView sample = read_sample(task.epoch, index, buffers);
-    const Frame frame = frame_of(sample, buffers);
-    const Shape shape{split_.resamples ? split_.height : sample.height,
-                      split_.resamples ? split_.width : sample.width, sample.channels};
-    if (row == begin || shape != image_shape) {
-      prepare(task, shape, index);  // throws if the image differs from the others
-      image_shape = shape;
-    }
-    task.staging->put(row, sample, frame);
+    if (!leave_to_decoder(task, row, buffers, known)) fill_row(task, row, buffers, known);
   }
+}
+
+// `known`: the shape of the caller's last image, for which the batch is prepared; empty before.
+void BatchAssembler::fill_row(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known) {
+  const int64_t index = task.sample(row);
+  const SampleView sample = read_sample(task.epoch, index, buffers);
+  const Frame frame = frame_of(sample, buffers);
+  const Shape shape{split_.resamples ? split_.height : sample.height,
+                    split_.resamples ? split_.width : sample.width, sample.channels};
+  prepare(task, shape, index, known);
+  task.staging->put(row, sample, frame);
+}
+
+// Stages the file of a sample if the device's decoder takes it. Whatever is wrong with a file is left to
+// those who read it on the host, and say so.
+bool BatchAssembler::leave_to_decoder(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known) {
+  const int64_t index = task.sample(row);
+  if (decoder_ == nullptr || is_damaged(index)) return false;
+  EncodedSample& sample = buffers.encoded;
+  try {
+    const ReadClock::Scope reading(buffers.reading, index);
+    if (!dataset_->read_encoded(index, sample)) return false;
+  } catch (const IoError&) {
+    return false;
+  }
+  const std::optional<BaselineJpeg> jpeg = read_baseline_jpeg(sample.bytes);
+  if (!jpeg || !is_for_engines(*jpeg, sample.decode) || !decoder_->takes(sample.bytes)) return false;
+  check_label(index, sample.label);
+  buffers.context.random = SampleRandom(options_.seed, task.epoch, static_cast<uint64_t>(index));
+  const Frame frame = moved_frame(jpeg->height, jpeg->width, buffers.context.random);
+  prepare(task, {split_.height, split_.width, 3}, index, known);
+  task.staging->put_encoded(row, sample, jpeg->height, jpeg->width, frame);
+  return true;
+}
+
+void BatchAssembler::upload(BatchTask& task, WorkerBuffers& buffers) {
+  Shape known;
+  decoded_by_engines_ += task.staging->upload([&](int64_t row) { fill_row(task, row, buffers, known); });
+}
+
+// All of an image, moved by the device's transforms.
+Frame BatchAssembler::moved_frame(int64_t height, int64_t width, SampleRandom& random) const {
+  Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
+  for (const auto& transform : split_.device) transform->move(frame, height, width, random);
+  return frame;
 }
 
 // What the device's transforms show of a sample. One that was decoded at a part of its size is a fraction of
@@ -223,31 +296,40 @@ Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers)
   const auto [stored_height, stored_width, by] = buffers.reduced;
   const bool reduced = by > 1 && split_.host.empty() && sample.height == (stored_height + by - 1) / by &&
                        sample.width == (stored_width + by - 1) / by;
-  const int64_t height = reduced ? stored_height : sample.height;
-  const int64_t width = reduced ? stored_width : sample.width;
-  Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
-  for (const auto& transform : split_.device) transform->move(frame, height, width, buffers.context.random);
-  if (reduced) {
-    for (double* const edge : {&frame.box.top, &frame.box.left, &frame.box.height, &frame.box.width})
-      *edge /= by;
-  }
+  Frame frame = moved_frame(reduced ? stored_height : sample.height, reduced ? stored_width : sample.width,
+                            buffers.context.random);
+  if (reduced) divide(frame.box, by);
   return frame;
+}
+
+// What a decoder may leave out of a sample. If it decodes at the reduced size, frame_of() will come to the
+// same frame.
+Reduction BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t width,
+                                       WorkerBuffers& buffers) const {
+  Reduction reduction = options_.transforms.front()->reduction(height, width, buffers.context.random);
+  buffers.reduced = {height, width, reduction.by};
+  if (sound_.empty() || reduction.by < 1) return reduction;
+  SampleRandom random = buffers.context.random;
+  Frame frame = moved_frame(height, width, random);
+  if (reduction.by > 1) divide(frame.box, reduction.by);
+  check_frame(frame, height, width);
+  reduction.window = needed_pixels(frame.box, (height + reduction.by - 1) / reduction.by,
+                                   (width + reduction.by - 1) / reduction.by, split_.height, split_.width);
+  reduction.is_sound = (sound_[static_cast<size_t>(index / 64)] >> (index % 64) & 1) != 0;
+  return reduction;
 }
 
 // The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
 // error or replaced by its successor.
 SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
   const int64_t count = dataset_->size();
+  int64_t at = index;
   ReductionChooser reduction;
   if (!options_.transforms.empty()) {
-    reduction = [&](int64_t height, int64_t width) {
-      const int by = options_.transforms.front()->reduction(height, width, buffers.context.random);
-      buffers.reduced = {height, width, by};
-      return by;
-    };
+    reduction = [&](int64_t height, int64_t width) { return reduction_of(at, height, width, buffers); };
   }
   for (int64_t skipped = 0; skipped < count; ++skipped) {
-    const int64_t at = (index + skipped) % count;
+    at = (index + skipped) % count;
     if (is_damaged(at)) continue;
     buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
     buffers.reduced = {};
@@ -258,6 +340,7 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
       add_damaged(at, error.what());
       continue;
     }
+    if (!sound_.empty()) sound_[static_cast<size_t>(at / 64)] |= uint64_t{1} << (at % 64);
     Image& image = buffers.sample.image;
     for (const auto& transform : split_.host) {
       transform->apply(image, buffers.context);
@@ -271,11 +354,7 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
 // The data set's own view of a sample if it has one, else none, and the sample is in the buffers.
 std::optional<SampleView> BatchAssembler::read_one(int64_t index, WorkerBuffers& buffers,
                                                    const ReductionChooser& reduction) {
-  buffers.reading.start(index);
-  struct AtEnd {
-    ReadClock& reading;
-    ~AtEnd() { reading.stop(); }
-  } at_end{buffers.reading};
+  const ReadClock::Scope reading(buffers.reading, index);
   if (split_.host.empty()) {
     if (const std::optional<SampleView> view = dataset_->view(index)) {
       SINTER_CHECK(view->height > 0 && view->width > 0 && view->channels > 0 && view->pixels != nullptr,
@@ -323,8 +402,10 @@ void BatchAssembler::add_damaged(int64_t index, const char* reason) {
   log::warning("[data_loader] sample {} is damaged and left out: {}", index, reason);
 }
 
-// Checks the image's size against all others and begins the batch if this is its first image.
-void BatchAssembler::prepare(BatchTask& task, const Shape& shape, int64_t index) {
+// Checks the image's size against all others and begins the batch if this is its first image. What is `known`
+// to fit needs neither.
+void BatchAssembler::prepare(BatchTask& task, const Shape& shape, int64_t index, Shape& known) {
+  if (shape == known) return;
   {
     const std::lock_guard lock(mutex_);
     if (!image_shape_) image_shape_ = shape;
@@ -336,6 +417,7 @@ void BatchAssembler::prepare(BatchTask& task, const Shape& shape, int64_t index)
         *image_shape_, index, shape);
   }
   task.staging->begin_once(task.rows, shape);
+  known = shape;
 }
 
 }  // namespace sinter::nn::data

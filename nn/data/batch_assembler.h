@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <sinter/core/image/image_decoder.h>
 #include <sinter/nn/data/batch_staging.h>
 #include <sinter/nn/data/data_loader.h>
 
@@ -27,12 +28,29 @@ struct BatchTask {
   EpochOrder order;
   std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
   std::optional<Batch> plain;             ///< once it is on the device, before its augmentation
+
+  /// The sample of a row.
+  int64_t sample(int64_t row) const {
+    return order ? (*order)[static_cast<size_t>(first + row)] : first + row;
+  }
 };
 
 /// Tells other threads which sample a thread is reading, and since when.
 class ReadClock {
  public:
   using Clock = std::chrono::steady_clock;
+
+  /// While it lives, a sample is being read.
+  class Scope {
+   public:
+    Scope(ReadClock& clock, int64_t sample) : clock_(clock) { clock.start(sample); }
+    ~Scope() { clock_.stop(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    ReadClock& clock_;
+  };
 
   void start(int64_t sample) {
     const std::lock_guard lock(mutex_);
@@ -70,6 +88,7 @@ struct WorkerBuffers {
 
   ReadClock reading;
   Sample sample;
+  EncodedSample encoded;
   Reduced reduced;
   TransformContext context;
 };
@@ -78,6 +97,9 @@ struct WorkerBuffers {
 class BatchAssembler {
  public:
   BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options);
+  /// With a decoder in place of the one that the options ask for; for tests.
+  BatchAssembler(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options,
+                 std::shared_ptr<ImageDecoder> decoder);
   virtual ~BatchAssembler() = default;
 
   int64_t batches_per_epoch() const;
@@ -87,8 +109,8 @@ class BatchAssembler {
   /// Reads and stages rows [begin, end) of a batch; returns early once `stop` is set.
   void fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
                  const std::atomic<bool>& stop);
-  /// Sends a filled batch to the device.
-  void upload(BatchTask& task) { task.staging->upload(); }
+  /// Sends a filled batch to the device, and reads those samples anew whose files its decoder refuses.
+  void upload(BatchTask& task, WorkerBuffers& buffers);
   /// The batch of a task whose upload is queued, on the current stream; the task is then used up. If it
   /// throws, it can be called again.
   Batch finish(BatchTask& task);
@@ -96,6 +118,8 @@ class BatchAssembler {
   const std::vector<int64_t>& host_labels() const { return host_labels_; }
 
   int64_t damaged_samples() const { return damaged_count_; }
+  std::string decoder() const { return decoder_ == nullptr ? "the workers" : decoder_->describe(); }
+  int64_t decoded_by_engines() const { return decoded_by_engines_; }
   const Dataset& dataset() const { return *dataset_; }
   const DataLoaderOptions& options() const { return options_; }
 
@@ -116,22 +140,31 @@ class BatchAssembler {
   bool augments(BatchAugmentation::Stage stage) const;
   Tensor augmented(const Tensor& images, const BatchTask& task) const;
   void check_normalization() const;
+  std::shared_ptr<ImageDecoder> find_decoder() const;
   EpochOrder order_of(int64_t epoch);
+  void fill_row(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known);
+  bool leave_to_decoder(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known);
   std::unique_ptr<BatchStaging> take_staging();
   SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
   std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
                                      const ReductionChooser& reduction);
   Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
+  Frame moved_frame(int64_t height, int64_t width, SampleRandom& random) const;
+  Reduction reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
   void check_sample(int64_t index, const Image& image) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
   void add_damaged(int64_t index, const char* reason);
-  void prepare(BatchTask& task, const Shape& image, int64_t index);
+  void prepare(BatchTask& task, const Shape& image, int64_t index, Shape& known);
 
   const std::shared_ptr<const Dataset> dataset_;
   const DataLoaderOptions options_;
   const TransformSplit split_;
   const int64_t num_classes_;  // 0: the data set names none, and labels are not checked
+  // A bit for each sample that was read to its end and is sound; none where pixels are wanted whole.
+  std::vector<std::atomic<uint64_t>> sound_;
+  const std::shared_ptr<ImageDecoder> decoder_;  // null: the workers decode
+  std::atomic<int64_t> decoded_by_engines_ = 0;
   std::vector<int64_t> host_labels_;
 
   mutable std::mutex mutex_;  // guards what follows; nobody waits for a device while holding it

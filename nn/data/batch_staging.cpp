@@ -33,6 +33,22 @@ Span needed(int64_t inputs, double start, double extent, int64_t outputs) {
 
 }  // namespace
 
+PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t out_height,
+                          int64_t out_width) {
+  const Span rows = needed(height, box.top, box.height, out_height);
+  const Span columns = needed(width, box.left, box.width, out_width);
+  return {rows.begin, columns.begin, rows.end, columns.end};
+}
+
+void check_frame(const Frame& frame, int64_t height, int64_t width) {
+  for (const double edge : {frame.box.top, frame.box.left, frame.box.height, frame.box.width}) {
+    SINTER_CHECK(std::abs(edge) <= kFarthest,
+                 "[data_loader] expected a frame near the {} x {} image but got "
+                 "{} x {} at ({}, {})",
+                 height, width, frame.box.height, frame.box.width, frame.box.top, frame.box.left);
+  }
+}
+
 TransformSplit::TransformSplit(const Transforms& transforms) {
   using Kind = FrameStep::Kind;
   auto first = transforms.end();
@@ -50,6 +66,15 @@ TransformSplit::TransformSplit(const Transforms& transforms) {
   }
   host.assign(transforms.begin(), first);
   device.assign(first, transforms.end());
+}
+
+// A decoder may still read the files.
+BatchStaging::~BatchStaging() {
+  if (!encoded_.has_decoder()) return;
+  try {
+    copied_.synchronize();
+  } catch (const Error&) {  // the device is lost, and reads nothing
+  }
 }
 
 void BatchStaging::begin_once(int64_t rows, const Shape& image) {
@@ -73,6 +98,7 @@ void BatchStaging::begin(int64_t rows, const Shape& image) {
     pixels_at_ = table_at_ + aligned(count * 3 * sizeof(int32_t));
   }
   spilled_.clear();
+  encoded_.begin(rows);
   if (device_.is_cpu()) device_block_ = Tensor();  // the host's, under its other name
   pixel_bytes_ = split_.resamples ? 0 : count * static_cast<size_t>(image.numel());
   const size_t bytes = pixels_at_ + pixel_bytes_;
@@ -83,14 +109,7 @@ void BatchStaging::begin(int64_t rows, const Shape& image) {
 }
 
 void BatchStaging::put(int64_t row, const SampleView& sample, const Frame& frame) {
-  // Frames are the transforms' work, which may be the user's.
-  for (const double edge : {frame.box.top, frame.box.left, frame.box.height, frame.box.width}) {
-    SINTER_CHECK(std::abs(edge) <= kFarthest,
-                 "[data_loader] expected a frame near the {} x {} image but got "
-                 "{} x {} at ({}, {})",
-                 sample.height, sample.width, frame.box.height, frame.box.width, frame.box.top,
-                 frame.box.left);
-  }
+  check_frame(frame, sample.height, sample.width);
   uint8_t* const block = host_bytes();
   reinterpret_cast<int64_t*>(block)[row] = sample.label;
   if (split_.resamples) return put_resampled(row, sample, frame);
@@ -102,10 +121,27 @@ void BatchStaging::put(int64_t row, const SampleView& sample, const Frame& frame
   std::memcpy(block + pixels_at_ + static_cast<size_t>(row) * bytes, sample.pixels, bytes);
 }
 
+void BatchStaging::put_encoded(int64_t row, EncodedSample& sample, int64_t height, int64_t width,
+                               const Frame& frame) {
+  check_frame(frame, height, width);
+  reinterpret_cast<int64_t*>(host_bytes())[row] = sample.label;
+  write_box(row, frame, 0, 0);
+  encoded_.put(row, sample.bytes, height, width);
+}
+
+void BatchStaging::write_box(int64_t row, const Frame& frame, int64_t first_row, int64_t first_column) {
+  auto* const box = reinterpret_cast<double*>(host_bytes() + boxes_at_) + 5 * row;
+  box[0] = frame.box.top - static_cast<double>(first_row);
+  box[1] = frame.box.left - static_cast<double>(first_column);
+  box[2] = frame.box.height;
+  box[3] = frame.box.width;
+  box[4] = frame.mirrored ? 1.0 : 0.0;
+}
+
 void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Frame& frame) {
-  const Span rows = needed(sample.height, frame.box.top, frame.box.height, output_.height);
-  const Span columns = needed(sample.width, frame.box.left, frame.box.width, output_.width);
-  const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+  const PixelWindow window =
+      needed_pixels(frame.box, sample.height, sample.width, output_.height, output_.width);
+  const int64_t height = window.bottom - window.top, width = window.right - window.left;
   const auto row_bytes = static_cast<size_t>(width * sample.channels);
   const size_t bytes = static_cast<size_t>(height) * row_bytes;
   const size_t offset = pixel_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -115,12 +151,7 @@ void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Fr
   extent[0] = static_cast<int64_t>(offset);
   extent[1] = height;
   extent[2] = width;
-  auto* const box = reinterpret_cast<double*>(block + boxes_at_) + 5 * row;
-  box[0] = frame.box.top - static_cast<double>(rows.begin);
-  box[1] = frame.box.left - static_cast<double>(columns.begin);
-  box[2] = frame.box.height;
-  box[3] = frame.box.width;
-  box[4] = frame.mirrored ? 1.0 : 0.0;
+  write_box(row, frame, window.top, window.left);
 
   uint8_t* to = block + pixels_at_ + offset;
   std::vector<uint8_t> own;
@@ -130,7 +161,7 @@ void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Fr
     to = own.data();
   }
   for (int64_t y = 0; y < height; ++y, to += row_bytes) {
-    const int64_t from = ((rows.begin + y) * sample.width + columns.begin) * sample.channels;
+    const int64_t from = ((window.top + y) * sample.width + window.left) * sample.channels;
     std::memcpy(to, sample.pixels + from, row_bytes);
   }
   if (fits) return;
@@ -152,23 +183,63 @@ void BatchStaging::collect_spilled() {
   spilled_.clear();
 }
 
-void BatchStaging::upload() {
+int64_t BatchStaging::upload(const std::function<void(int64_t row)>& put_decoded) {
   collect_spilled();
-  if (device_.is_cpu()) {
+  pixels_end_ = pixel_bytes_;
+  if (device_.is_cpu() && !encoded_.has_decoder()) {
     device_block_ = host_;
-    return;
+    return 0;
   }
-  const Stream stream = transfer_stream(device_);
+  // Decoding has a stream of its own, which small copies for others need not wait behind.
+  const Stream stream = encoded_.has_decoder() ? encoded_.stream() : transfer_stream(device_);
+  const int64_t decoded = decode_encoded(stream, put_decoded);
+  reserve_device_block(stream, pixels_at_ + pixels_end_);
   const TensorSpec used{Shape{static_cast<int64_t>(pixels_at_ + pixel_bytes_)}, DType::kUInt8, device_};
-  if (!device_block_.defined() || device_block_.numel() < used.shape.numel()) {
-    const StreamGuard guard(stream);
-    device_block_ = Tensor();
-    device_block_ = Tensor::empty(host_.shape(), DType::kUInt8, device_);
-  }
-  consumed_.make_wait(stream);
   copy_async(Tensor::over(device_block_.storage(), 0, used),
              Tensor::over(host_.storage(), 0, {used.shape, used.dtype, Device::cpu()}), stream);
   copied_ = Event(stream);
+  return decoded;
+}
+
+// Where a file is refused, a row is put in its place and all others are decoded again: their pixels lie
+// behind its, and this is seldom.
+int64_t BatchStaging::decode_encoded(const Stream& stream,
+                                     const std::function<void(int64_t row)>& put_decoded) {
+  for (;;) {
+    const std::vector<int64_t> rows = encoded_.rows();
+    if (rows.empty()) return 0;
+    pixels_end_ = encoded_.place(pixel_bytes_);
+    reserve_device_block(stream, pixels_at_ + pixels_end_);
+    const std::vector<int64_t> refused =
+        encoded_.decode(static_cast<uint8_t*>(device_block_.raw_data()) + pixels_at_);
+    if (refused.empty()) {
+      for (const int64_t row : rows) {
+        auto* const extent = reinterpret_cast<int64_t*>(host_bytes() + table_at_) + 3 * row;
+        extent[0] = static_cast<int64_t>(encoded_.offset(row));
+        extent[1] = encoded_.height(row);
+        extent[2] = encoded_.width(row);
+      }
+      return static_cast<int64_t>(rows.size());
+    }
+    for (const int64_t row : refused) {
+      encoded_.drop(row);
+      put_decoded(row);
+    }
+    collect_spilled();
+    pixels_end_ = pixel_bytes_;
+  }
+}
+
+// Lets `stream` wait for the use of the former batch, and makes the block larger if it has to be.
+void BatchStaging::reserve_device_block(const Stream& stream, size_t bytes) {
+  consumed_.make_wait(stream);
+  const auto least = static_cast<int64_t>(bytes);
+  if (device_block_.defined() && device_block_.numel() >= least) return;
+  // Photographs that are decoded differ much in size: some room to spare saves a block for most batches.
+  const int64_t spare = encoded_.has_decoder() ? least / 8 : 0;
+  const StreamGuard guard(stream);
+  device_block_ = Tensor();
+  device_block_ = Tensor::empty({std::max(host_.numel(), least + spare)}, DType::kUInt8, device_);
 }
 
 Tensor BatchStaging::section(size_t offset, const Shape& shape, DType dtype) const {
@@ -187,7 +258,7 @@ Batch BatchStaging::finish() {
   Batch batch;
   batch.labels = ops::copy(section(0, {rows_}, DType::kInt64));
   if (split_.resamples) {
-    const auto bytes = static_cast<int64_t>(pixel_bytes_.load());
+    const auto bytes = static_cast<int64_t>(pixels_end_);
     batch.images = ops::resize_images(section(pixels_at_, {bytes}, DType::kUInt8),
                                       section(table_at_, {rows_, 3}, DType::kInt64),
                                       section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, channels_);

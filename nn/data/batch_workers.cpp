@@ -83,7 +83,7 @@ struct BatchWorkers::Shared {
   void work(Worker& worker) {
     while (const std::optional<Piece> piece = next_piece()) {
       assembler->fill_rows(piece->flight->task, piece->begin, piece->end, worker.buffers, stop);
-      finish(*piece);
+      finish(*piece, worker.buffers);
     }
   }
 
@@ -132,7 +132,7 @@ struct BatchWorkers::Shared {
     if (++scheduled.batch == assembler->batches_per_epoch()) scheduled = {scheduled.epoch + 1, 0};
   }
 
-  void finish(const Piece& piece) {
+  void finish(const Piece& piece, WorkerBuffers& buffers) {
     Flight& flight = *piece.flight;
     {
       const std::lock_guard lock(mutex);
@@ -140,7 +140,7 @@ struct BatchWorkers::Shared {
       if (flight.open_rows > 0 || stop) return;
     }
     // This was the last piece: nobody else touches the flight now.
-    assembler->upload(flight.task);
+    assembler->upload(flight.task, buffers);
     if (finishes_on_worker()) flight.batch = assembler->finish(flight.task);
     {
       const std::lock_guard lock(mutex);

@@ -16,7 +16,7 @@ struct DataLoader::Impl {
   Batch assemble_here() {
     BatchTask task = assembler->make_task(position.epoch, position.batch);
     assembler->fill_rows(task, 0, task.rows, own_buffers, never);
-    assembler->upload(task);
+    assembler->upload(task, own_buffers);
     return assembler->finish(task);
   }
 
@@ -112,6 +112,14 @@ double DataLoader::wait_seconds() const {
 
 int64_t DataLoader::damaged_samples() const {
   return impl_->assembler->damaged_samples();
+}
+
+std::string DataLoader::decoder() const {
+  return impl_->assembler->decoder();
+}
+
+int64_t DataLoader::decoded_by_engines() const {
+  return impl_->assembler->decoded_by_engines();
 }
 
 const Dataset& DataLoader::dataset() const {

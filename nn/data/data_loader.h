@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <sinter/core/op/attributes.h>
@@ -16,6 +17,13 @@
 #include <sinter/nn/module/default_layout.h>
 
 namespace sinter::nn::data {
+
+/// Who decodes the JPEGs of a loader.
+enum class DecodeOn {
+  kCpu,   ///< the workers
+  kGpu,   ///< the engines of the loader's GPU, which must have some, and the workers what these do not take
+  kAuto,  ///< the engines where that can be, else the workers
+};
 
 struct DataLoaderOptions {
   int64_t batch_size = 32;
@@ -42,6 +50,9 @@ struct DataLoaderOptions {
   /// pixels before those of normalised images: nn::RandAugment, nn::ColorJitter, nn::RandomErasing. A batch
   /// goes by 8-bit pixels between them, rounded after a resampling as well.
   std::vector<Augmentation> augmentations = {};
+  /// Engines decode plain files (baseline, gray or YCbCr, upright) at full size, if the transforms are such as run on
+  /// the device and one of them resamples, and channels are 3. Their pixels are not quite the workers'.
+  DecodeOn decode = DecodeOn::kCpu;
   /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
   /// is an error.
@@ -93,7 +104,8 @@ struct DataLoaderState {
 /// any time.
 class DataLoader {
  public:
-  /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch.
+  /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch, and
+  /// Unsupported for DecodeOn::kGpu where there are no engines.
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
   /// Stops the workers, wherever they are, and waits for the samples that they are reading, but for each no
   /// longer than read_timeout.
@@ -127,6 +139,10 @@ class DataLoader {
   double wait_seconds() const;
   /// Different damaged samples met so far.
   int64_t damaged_samples() const;
+  /// Who decodes JPEGs, for people: "the workers", or "7 engines of nvJPEG 13.0".
+  std::string decoder() const;
+  /// Images that engines have decoded since the construction, for batches handed out or read ahead.
+  int64_t decoded_by_engines() const;
 
   const Dataset& dataset() const;
 

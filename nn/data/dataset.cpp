@@ -41,6 +41,11 @@ std::optional<SampleView> Dataset::view(int64_t index) const {
   return std::nullopt;
 }
 
+bool Dataset::read_encoded(int64_t index, EncodedSample&) const {
+  checked_index(index);
+  return false;
+}
+
 size_t Dataset::checked_index(int64_t index) const {
   SINTER_CHECK(index >= 0 && index < size(), "[dataset] expected an index from 0 to {} but got {}",
                size() - 1, index);
@@ -99,6 +104,10 @@ std::optional<SampleView> Subset::view(int64_t index) const {
   return dataset_->view(indices_[checked_index(index)]);
 }
 
+bool Subset::read_encoded(int64_t index, EncodedSample& sample) const {
+  return dataset_->read_encoded(indices_[checked_index(index)], sample);
+}
+
 std::vector<int64_t> Subset::labels() const {
   const std::vector<int64_t> all = dataset_->labels();
   std::vector<int64_t> labels;
@@ -126,6 +135,11 @@ void SoundSamples::read(int64_t index, Sample& sample, const ReductionChooser& r
     }
   }
   throw_error<IoError>("[sound_samples] all {} samples of the data set are damaged", count);
+}
+
+bool SoundSamples::read_encoded(int64_t index, EncodedSample& sample) const {
+  checked_index(index);
+  return !is_damaged(index) && dataset_->read_encoded(index, sample);
 }
 
 SoundSamples::Damage SoundSamples::damage() const {

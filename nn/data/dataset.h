@@ -10,12 +10,20 @@
 #include <vector>
 
 #include <sinter/nn/data/image/image.h>
+#include <sinter/nn/data/image/jpeg.h>
 
 namespace sinter::nn::data {
 
 /// An image and its class in [0, classes).
 struct Sample {
   Image image;
+  int64_t label = 0;
+};
+
+/// A sample whose image is a file's bytes still, for decoders of a device.
+struct EncodedSample {
+  std::vector<uint8_t> bytes;
+  DecodeOptions decode;  ///< as read() decodes it
   int64_t label = 0;
 };
 
@@ -35,11 +43,15 @@ class Dataset {
 
   virtual int64_t size() const = 0;
   /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
-  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`.
+  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`; data whose
+  /// decoder is given it must not look at the pixels, as some may be undefined.
   virtual void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const = 0;
   /// Sample `index` where it lies, for data sets in memory: the loader then copies it once. None: it must be
   /// read. Throws InvalidArgument as read does.
   virtual std::optional<SampleView> view(int64_t index) const;
+  /// Reads the image of sample `index` as it is stored, of any format and perhaps damaged, into `sample`,
+  /// reusing its buffer. False: there is no such thing, and it must be read. Throws as read does.
+  virtual bool read_encoded(int64_t index, EncodedSample& sample) const;
   /// The names of the classes; the position is the label.
   virtual const std::vector<std::string>& class_names() const = 0;
   /// The labels of all samples, where they are known without reading any; else none at all.
@@ -92,6 +104,7 @@ class Subset final : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override;
+  bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
   std::vector<int64_t> labels() const override;
 
@@ -114,6 +127,8 @@ class SoundSamples final : public Dataset {
   int64_t size() const override { return dataset_->size(); }
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override { return dataset_->view(index); }
+  /// False for a sample that is known to be damaged, in whose place read() gives another.
+  bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
 

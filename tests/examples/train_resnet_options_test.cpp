@@ -144,6 +144,21 @@ TEST(TrainResnetOptions, ReadingMayHaveATimeLimit) {
   EXPECT_EQ(test_loader_options(options, {}, {}).read_timeout, 30.0);
 }
 
+TEST(TrainResnetOptions, EnginesDecodeWhereImagesAreResized) {
+  using sinter::nn::data::DecodeOn;
+  const auto alone = sinter::Communicator::join(sinter::ProcessEnvironment{});
+  const auto decode_of = [&](std::initializer_list<const char*> arguments) {
+    const Options options = completed(parse(arguments), 3);
+    const DecodeOn decode = train_loader_options(options, {}, one_image(3), {}, *alone).decode;
+    EXPECT_EQ(test_loader_options(options, {}, {}).decode, decode);
+    return decode;
+  };
+  EXPECT_EQ(decode_of({}), DecodeOn::kCpu);
+  EXPECT_EQ(decode_of({"--image-size", "64"}), DecodeOn::kAuto);
+  EXPECT_EQ(decode_of({"--image-size", "64", "--decode", "cpu"}), DecodeOn::kCpu);
+  EXPECT_EQ(decode_of({"--image-size", "64", "--decode", "gpu"}), DecodeOn::kGpu);
+}
+
 TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
   using Words = std::initializer_list<const char*>;
   for (const Words& words : {Words{"--lr", "nan"},
@@ -154,6 +169,8 @@ TEST(TrainResnetOptions, MistakesGiveAnExitCode) {
                              Words{"--report", ""},
                              Words{"--resume"},
                              Words{"--read-timeout", "5", "--workers", "0"},
+                             Words{"--decode", "gpu"},
+                             Words{"--decode", "fpga", "--image-size", "64"},
                              Words{"--trace", "x"},
                              Words{"--trace", "x", "--profile", "0"},
                              Words{"--write-recipe", "x", "--report", "x"},

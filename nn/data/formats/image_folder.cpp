@@ -164,6 +164,14 @@ class ImageFolder final : public Dataset {
     sample.label = static_cast<int64_t>(file.label);
   }
 
+  bool read_encoded(int64_t index, EncodedSample& sample) const override {
+    const ImageFolderFiles::File& file = all_.files[checked_index(index)];
+    read_file(all_.path(root_, file), kMaxFileBytes, sample.bytes);
+    sample.decode = decode_;
+    sample.label = static_cast<int64_t>(file.label);
+    return true;
+  }
+
  private:
   fs::path root_;
   DecodeOptions decode_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace sinter::nn::data {
@@ -28,10 +29,26 @@ struct Image {
   const uint8_t* row(int64_t y) const { return pixels.data() + static_cast<size_t>(y * width * channels); }
 };
 
-/// Given the size of a stored image, the number 1, 2, 4 or 8 by which a decoder may divide both sides:
-/// transforms that shrink an image anyway say so, since a JPEG decodes much faster at a reduced size. Empty:
-/// full size.
-using ReductionChooser = std::function<int(int64_t height, int64_t width)>;
+/// Whole pixels of an image: rows [top, bottom), columns [left, right).
+struct PixelWindow {
+  int64_t top = 0, left = 0, bottom = 0, right = 0;
+};
+
+/// What a decoder may leave out of an image.
+struct Reduction {
+  Reduction(int divisor) : by(divisor) {}  // all of it, smaller
+
+  int by;  ///< 1, 2, 4 or 8: both sides may be divided by it, rounded up
+  /// What will be looked at of the image of that size, which keeps its size; pixels outside may be left
+  /// undefined.
+  std::optional<PixelWindow> window;
+  /// The same file was decoded to its end before, so that damage behind the window need not be looked for.
+  bool is_sound = false;
+};
+
+/// What a decoder may leave out, given the size of a stored image: transforms that shrink or crop it anyway
+/// say so, since a part of a JPEG decodes faster. Empty: nothing.
+using ReductionChooser = std::function<Reduction(int64_t height, int64_t width)>;
 
 /// Copies the window of `height` x `width` pixels at (top, left) into `out`; it must lie inside the image,
 /// else InvalidArgument. `out` must be another image.

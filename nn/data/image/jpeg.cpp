@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -28,6 +29,9 @@ struct Decoder {
   char message[JMSG_LENGTH_MAX] = {};
   bool out_of_memory = false;
   int max_scans = 0;
+  // What is wanted of the output.
+  JDIMENSION first_row = 0, end_row = 0, first_column = 0, columns = 0;
+  bool to_end = true;  // damage behind these rows is to be found
 
   Decoder() = default;
   ~Decoder() { jpeg_destroy_decompress(&info); }  // safe at any point, also before the creation
@@ -83,14 +87,27 @@ bool scale_output(Decoder& decoder, unsigned denominator) {
   return true;
 }
 
-// Decodes all rows into `pixels`, `stride` bytes apart, to the end of the file. False: see `message`.
+void read_rows_until(Decoder& decoder, JDIMENSION end, uint8_t* pixels, size_t stride) {
+  const auto components = static_cast<size_t>(decoder.info.output_components);
+  while (decoder.info.output_scanline < end) {
+    JSAMPROW row = pixels + stride * decoder.info.output_scanline + components * decoder.first_column;
+    jpeg_read_scanlines(&decoder.info, &row, 1);
+  }
+}
+
+// Decodes what is wanted into `pixels`, where all rows would lie, `stride` bytes apart. False: see `message`.
 bool read_rows(Decoder& decoder, uint8_t* pixels, size_t stride) {
   if (setjmp(decoder.jump) != 0) return false;
   jpeg_start_decompress(&decoder.info);
-  while (decoder.info.output_scanline < decoder.info.output_height) {
-    JSAMPROW row = pixels + stride * decoder.info.output_scanline;
-    jpeg_read_scanlines(&decoder.info, &row, 1);
-  }
+  const JDIMENSION height = decoder.info.output_height;
+  if (decoder.columns < decoder.info.output_width)
+    jpeg_crop_scanline(&decoder.info, &decoder.first_column, &decoder.columns);
+  if (decoder.first_row > 0) jpeg_skip_scanlines(&decoder.info, decoder.first_row);
+  read_rows_until(decoder, decoder.end_row, pixels, stride);
+  // libjpeg looks at the rest of the file only where rows of it are read.
+  const JDIMENSION at = decoder.info.output_scanline, left = decoder.to_end ? 1 : 0;
+  if (at + left < height) jpeg_skip_scanlines(&decoder.info, height - at - left);
+  read_rows_until(decoder, height, pixels, stride);
   jpeg_finish_decompress(&decoder.info);
   return true;
 }
@@ -133,14 +150,36 @@ void check_size(const Decoder& decoder, const std::string& name, const DecodeOpt
   }
 }
 
-// The denominator of the reduced size, by the upright image's extents.
-unsigned choose_reduction(const Decoder& decoder, bool transposed, const ReductionChooser& reduction) {
+// What is wanted, by the upright image's extents.
+Reduction choose_reduction(const Decoder& decoder, bool transposed, const ReductionChooser& reduction) {
   if (!reduction) return 1;
   const int64_t height = decoder.info.image_height, width = decoder.info.image_width;
-  const int chosen = transposed ? reduction(width, height) : reduction(height, width);
-  SINTER_CHECK(chosen == 1 || chosen == 2 || chosen == 4 || chosen == 8,
-               "[jpeg] expected a reduction of 1, 2, 4 or 8 but got {}", chosen);
-  return static_cast<unsigned>(chosen);
+  const Reduction chosen = transposed ? reduction(width, height) : reduction(height, width);
+  SINTER_CHECK(chosen.by == 1 || chosen.by == 2 || chosen.by == 4 || chosen.by == 8,
+               "[jpeg] expected a reduction of 1, 2, 4 or 8 but got {}", chosen.by);
+  return chosen;
+}
+
+// Sets what is to be read of the output, whose size is known.
+void choose_window(Decoder& decoder, const Reduction& reduction, bool can_crop) {
+  const int64_t height = decoder.info.output_height, width = decoder.info.output_width;
+  // Chroma at an edge is interpolated with its neighbours: some columns more make those that are wanted
+  // exact.
+  constexpr int64_t kMoreColumns = 4;
+  PixelWindow window{0, 0, height, width};
+  if (reduction.window && can_crop) {
+    window.top = std::clamp<int64_t>(reduction.window->top, 0, height - 1);
+    window.bottom = std::clamp<int64_t>(reduction.window->bottom, window.top + 1, height);
+    window.left =
+        std::clamp<int64_t>(reduction.window->left, kMoreColumns, width + kMoreColumns - 1) - kMoreColumns;
+    window.right = std::clamp<int64_t>(reduction.window->right, window.left + 1, width);
+    window.right = std::min(window.right + kMoreColumns, width);
+  }
+  decoder.first_row = static_cast<JDIMENSION>(window.top);
+  decoder.end_row = static_cast<JDIMENSION>(window.bottom);
+  decoder.first_column = static_cast<JDIMENSION>(window.left);
+  decoder.columns = static_cast<JDIMENSION>(window.right - window.left);
+  decoder.to_end = !reduction.is_sound;
 }
 
 }  // namespace
@@ -167,7 +206,9 @@ void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const 
   jpeg_decompress_struct& info = decoder.info;
   const bool cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = cmyk ? JCS_CMYK : options.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  if (!scale_output(decoder, choose_reduction(decoder, orientation >= 5, reduction))) fail(decoder, name);
+  const Reduction chosen = choose_reduction(decoder, orientation >= 5, reduction);
+  if (!scale_output(decoder, static_cast<unsigned>(chosen.by))) fail(decoder, name);
+  choose_window(decoder, chosen, orientation == 1 && !cmyk && jpeg_has_multiple_scans(&info) == FALSE);
 
   image.reshape(info.output_height, info.output_width, cmyk ? 4 : options.channels);
   if (!read_rows(decoder, image.pixels.data(), static_cast<size_t>(image.width * image.channels)))

@@ -21,7 +21,8 @@ bool is_jpeg(std::span<const uint8_t> bytes);
 
 /// Decodes baseline and progressive files in gray, YCbCr, RGB, CMYK or YCCK into `image`, reusing its buffer.
 /// `reduction`, asked with the upright image's size, may choose to decode at 1/2, 1/4 or 1/8 of it (rounded
-/// up) straight from the DCT coefficients. `name` is the file's, for messages. Throws IoError if the file is
+/// up) straight from the DCT coefficients. A window is used of files in one scan that are stored upright: its
+/// pixels are the same as without. `name` is the file's, for messages. Throws IoError if the file is
 /// damaged, which includes whatever libjpeg only warns of (half a file decodes "successfully", in gray), or
 /// beyond the limits; InvalidArgument for wrong options.
 void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,

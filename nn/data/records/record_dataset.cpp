@@ -40,6 +40,17 @@ class RecordDataset final : public Dataset {
     decode_image(record.image, name, decode_, reduction, sample.image);
   }
 
+  bool read_encoded(int64_t index, EncodedSample& sample) const override {
+    const size_t i = checked_index(index);
+    file_.check_whole();
+    thread_local std::vector<uint8_t> joined;
+    const ImageRecord record = table_.read(i, file_.bytes(), joined);
+    sample.label = label_of(record, table_.place(i).text());
+    sample.decode = decode_;
+    sample.bytes.assign(record.image.begin(), record.image.end());
+    return true;
+  }
+
  private:
   int64_t label_of(const ImageRecord& record, const std::string& name) const {
     const float label = record.label;

@@ -44,9 +44,30 @@ class ShardDataset final : public Dataset {
   }
 
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
-    const auto& [stored, shard_number] = samples_[checked_index(index)];
-    const Shard& shard = shards_[shard_number];
+    const auto& [stored, shard] = samples_[checked_index(index)];
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader
+    const std::string name = read_member(stored, shards_[shard], bytes);
+    decode_image(std::span(bytes).subspan(kTarBlock), name, decode_, reduction, sample.image);
+    sample.label = stored.label;
+  }
+
+  bool read_encoded(int64_t index, EncodedSample& sample) const override {
+    const auto& [stored, shard] = samples_[checked_index(index)];
+    read_member(stored, shards_[shard], sample.bytes);
+    sample.bytes.erase(sample.bytes.begin(), sample.bytes.begin() + kTarBlock);
+    sample.decode = decode_;
+    sample.label = stored.label;
+    return true;
+  }
+
+ private:
+  struct Entry {
+    ShardSample sample;
+    uint32_t shard = 0;
+  };
+
+  // The header and the contents of a member; returns its name, for messages.
+  static std::string read_member(const ShardSample& stored, const Shard& shard, std::vector<uint8_t>& bytes) {
     bytes.resize(kTarBlock + stored.size);
     InputFile file(shard.path);
     if (file.size() != shard.size) {
@@ -59,17 +80,8 @@ class ShardDataset final : public Dataset {
       throw_error<IoError>("[shards] {}: expected a member at byte {}, as when it was opened",
                            shard.path.string(), stored.header);
     }
-    const std::string name =
-        fmt::format("{}, member \"{}\" at byte {}", shard.path.string(), *member, stored.header);
-    decode_image(std::span(bytes).subspan(kTarBlock), name, decode_, reduction, sample.image);
-    sample.label = stored.label;
+    return fmt::format("{}, member \"{}\" at byte {}", shard.path.string(), *member, stored.header);
   }
-
- private:
-  struct Entry {
-    ShardSample sample;
-    uint32_t shard = 0;
-  };
 
   void read_indices() {
     std::vector<std::vector<ShardSample>> indices(shards_.size());

@@ -115,6 +115,7 @@ class BatchAssemblerTest : public testing::Test {
   }
 
   GatedAssembler assembler{std::make_shared<Numbers>(), {.batch_size = 4}};
+  WorkerBuffers own;
   std::atomic<bool> stop = false;
   std::vector<std::thread> threads;
 };
@@ -167,7 +168,7 @@ TEST(BatchAssemblerOrders, AreMadeOnceForAllWhoAskAtOnce) {
 TEST_F(BatchAssemblerTest, ABatchIsFinishedWhileAnotherWaitsForItsMemory) {
   BatchTask ready = assembler.make_task(0, 0);
   fill(ready, 0, 4);
-  assembler.upload(ready);
+  assembler.upload(ready, own);
   assembler.gate.close();
   BatchTask waiting = assembler.make_task(0, 1);
   fill_beside(waiting, 0, 4);
@@ -184,7 +185,7 @@ TEST_F(BatchAssemblerTest, ABatchIsFinishedWhileAnotherWaitsForItsMemory) {
   assembler.gate.open();
   EXPECT_EQ(others.get(), (std::vector<int64_t>{0, 1, 2, 3}));
   end_threads();
-  assembler.upload(waiting);
+  assembler.upload(waiting, own);
   EXPECT_EQ(assembler.finish(waiting).labels.to_vector<int64_t>(), (std::vector<int64_t>{4, 5, 6, 7}));
 }
 
@@ -197,7 +198,7 @@ TEST_F(BatchAssemblerTest, WorkersOfOneBatchWaitForItsOneBegin) {
   assembler.gate.open();
   end_threads();
   EXPECT_EQ(assembler.gate.arrived(), 1);
-  assembler.upload(task);
+  assembler.upload(task, own);
   const Batch batch = assembler.finish(task);
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(batch.images.shape(), (Shape{4, 1, 2, 2}));
@@ -209,7 +210,7 @@ class Ramp final : public Dataset {
  public:
   int64_t size() const override { return 1; }
   void read(int64_t, Sample& sample, const ReductionChooser& reduction) const override {
-    const int64_t by = reduction(20, 20), side = (20 + by - 1) / by;
+    const int64_t by = reduction(20, 20).by, side = (20 + by - 1) / by;
     sample.image.reshape(side, side, 1);
     for (int64_t i = 0; i < side * side; ++i)
       sample.image.pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(10 * by * (i % side) + 5 * by);
