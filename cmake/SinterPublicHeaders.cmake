@@ -126,6 +126,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/rmsprop.h
   nn/optim/sgd.h
   nn/parallel/data_parallel.h
+  nn/parallel/sync_batch_norm.h
   nn/schedule/plateau.h
   nn/schedule/schedule.h
   nn/summary/summary.h

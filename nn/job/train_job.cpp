@@ -10,6 +10,7 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
@@ -120,6 +121,8 @@ void TrainJob::make_mixed() const {
 
 void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
                              ModuleSnapshot& snapshot) const {
+  std::optional<SyncBatchNorm> together;
+  if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
   if (!options_.precision) {
@@ -198,11 +201,13 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
-    if (node->op->name() != "begin_all_reduce" && node->op->name() != "all_reduce") continue;
+    const std::string& name = node->op->name();
+    if (name == "rank_statistics") text += sinter::to_string(node->outputs[0]->spec);
+    if (name != "begin_all_reduce" && name != "all_reduce") continue;
     for (const GraphUse& use : node->inputs) text += sinter::to_string(use.value->spec) + ",";
     text += ";";
   }
-  options_.communicator->check_equal(text, "the sums of gradients in the job");
+  options_.communicator->check_equal(text, "the sums over ranks in the job");
 }
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {

@@ -42,6 +42,10 @@ struct TrainJobOptions {
   /// and buffers of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not
   /// owned; null: alone.
   const Communicator* communicator = nullptr;
+  /// Batch norms take the statistics of all ranks' parts of the batch together
+  /// (nn/parallel/sync_batch_norm.h); else each rank those of its own part. Nothing without a communicator of
+  /// several ranks.
+  bool sync_batch_norm = false;
   /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
   /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
   /// checkpoint.

@@ -20,6 +20,13 @@
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 using namespace sinter;
 
@@ -38,6 +45,31 @@ struct Network : nn::Module {
   nn::Linear last = child("last", nn::Linear(33, kClasses));
 
   Tensor forward(const Tensor& x) const override { return last(ops::relu(second(ops::relu(first(x))))); }
+};
+
+/// Norms with what jobs fuse behind them: ReLU, a sum with ReLU, a normalised shortcut, PReLU, and a norm of
+/// features.
+struct NormNetwork : nn::Module {
+  nn::Conv2d stem = child("stem", nn::Conv2d(1, 4, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d first = child("first", nn::BatchNorm2d(4));
+  nn::Conv2d middle = child("middle", nn::Conv2d(4, 6, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d second = child("second", nn::BatchNorm2d(6));
+  nn::Conv2d side = child("side", nn::Conv2d(4, 6, {.kernel = 1}));
+  nn::BatchNorm2d shortcut = child("shortcut", nn::BatchNorm2d(6));
+  nn::Conv2d late = child("late", nn::Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d third = child("third", nn::BatchNorm2d(6));
+  nn::PReLU slopes = child("slopes", nn::PReLU(6));
+  nn::BatchNorm2d fourth = child("fourth", nn::BatchNorm2d(6));
+  nn::Linear last = child("last", nn::Linear(6 * kFeatures, kClasses));
+  nn::BatchNorm1d features = child("features", nn::BatchNorm1d(kClasses));
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor a = ops::relu(first(stem(ops::reshape(x, {x.shape()[0], 1, 3, kFeatures / 3}))));
+    const Tensor b = ops::relu(second(middle(a)) + shortcut(side(a)));
+    const Tensor c = ops::relu(third(late(b)) + b);
+    const Tensor d = slopes(fourth(c));
+    return features(last(ops::reshape(d, {x.shape()[0], 6 * kFeatures})));
+  }
 };
 
 struct Batch {
@@ -119,15 +151,20 @@ void collectives(const Communicator& ranks) {
 enum class Way { kJob, kEager, kUnbucketed };
 
 /// Trains and writes the weights; ranks begin with different ones.
+template <class Model>
 void train(const Communicator& ranks, Way way, int64_t accumulate, const std::string& file) {
+  constexpr bool has_norms = std::is_same_v<Model, NormNetwork>;
   manual_seed(static_cast<uint64_t>(7 + ranks.rank()));
-  Network network;
+  Model network;
   nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
   nn::GradScaler scaler({.scales = false});
   std::optional<nn::TrainJob> job;
   if (way != Way::kEager) {
-    nn::TrainJobOptions options{
-        .clip = 1.0, .scaler = &scaler, .communicator = &ranks, .accumulate = static_cast<int>(accumulate)};
+    nn::TrainJobOptions options{.clip = 1.0,
+                                .scaler = &scaler,
+                                .communicator = &ranks,
+                                .sync_batch_norm = has_norms,
+                                .accumulate = static_cast<int>(accumulate)};
     if (way == Way::kUnbucketed) options.passes.without = {"gradient_buckets"};
     job.emplace(network, nn::CrossEntropy{}, sgd, options);
   } else {
@@ -140,6 +177,7 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
       losses.push_back(static_cast<float>(job->step(batch.x, batch.labels, 0.1).item()));
       continue;
     }
+    const nn::SyncBatchNorm together(ranks);
     const Tensor loss = nn::CrossEntropy{}(network(batch.x), batch.labels);
     losses.push_back(
         static_cast<float>(ops::all_reduce(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
@@ -151,16 +189,63 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   nn::check_equal(network, ranks);
   if (job && ranks.size() > 1 && way == Way::kJob)
     expect(job->report().find("gradient_buckets") != std::string::npos, "no buckets in the report");
+  if (job && ranks.size() > 1 && has_norms) {
+    for (const char* text : {"sync_batch_norm + relu in first", "sync_batch_norm + add(sync_batch_norm in",
+                             "sync_batch_norm + add + relu in third", "sync_batch_norm + prelu in fourth"})
+      expect(job->report().find(text) != std::string::npos, std::string("no ") + text + job->report());
+  }
   nn::State state = network.state();
   state["losses"] = Tensor::from_values(losses, {kSteps});
   if (ranks.rank() == 0) nn::write_safetensors(file, state);
   if (ranks.size() == 1) return;
-  if (ranks.rank() == 1) network.first.weight.tensor().data<float>()[3] += 1;
+  if (ranks.rank() == 1) network.last.weight.tensor().template data<float>()[3] += 1;
   try {
     nn::check_equal(network, ranks);
     expect(false, "weights that differ pass");
   } catch (const CommunicationError& error) {
-    expect(std::string(error.what()).find("'first.weight' of rank 1") != std::string::npos, error.what());
+    expect(std::string(error.what()).find("'last.weight' of rank 1") != std::string::npos, error.what());
+  }
+}
+
+/// A norm of parts of different sizes, one of them empty: y, the gradients and the running statistics are
+/// those of the whole.
+void unequal_norms(const Communicator& ranks) {
+  const int64_t channels = 3, pixels = 10, rows = 9;
+  Generator generator(5);
+  const auto values = [&](int64_t count) {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    for (float& number : numbers) number = static_cast<float>(100.0 + generator.normal());
+    return numbers;
+  };
+  const Tensor x = Tensor::from_values(values(rows * channels * pixels), {rows, channels, 2, pixels / 2});
+  const Tensor dy = Tensor::from_values(values(x.numel()), x.shape());
+  const auto run = [&](int64_t begin, int64_t end, bool together) {
+    const Tensor part = ops::copy(ops::slice(x, 0, begin, end)).set_requires_grad(true);
+    const Tensor weight = Tensor::full({channels}, 1.5).set_requires_grad(true);
+    const Tensor bias = Tensor::zeros({channels}).set_requires_grad(true);
+    const Tensor mean = Tensor::zeros({channels}), var = Tensor::full({channels}, 1.0);
+    const Tensor y = together ? ops::sync_batch_norm(part, weight, bias, mean, var, {}, ranks)
+                              : ops::batch_norm(part, weight, bias, mean, var);
+    backward(ops::sum(y * ops::copy(ops::slice(dy, 0, begin, end))));
+    const Tensor dweight = weight.grad(), dbias = bias.grad();
+    if (together) ranks.all_reduce_(dweight), ranks.all_reduce_(dbias);
+    return std::vector<Tensor>{y.detach(), part.grad(), mean, var, dweight, dbias};
+  };
+  const std::vector<Tensor> whole = run(0, rows, false);
+  // The last rank has nothing, the first twice as much as the others.
+  const int64_t share = rows / ranks.size(), rank = ranks.rank(), last = ranks.size() - 1;
+  const int64_t begin = rank == 0 ? 0 : rows - share * (last - rank);
+  const int64_t end = rank == last ? rows : rows - share * (last - rank - 1);
+  const std::vector<Tensor> part = run(rank == last ? rows : begin, rank == last ? rows : end, true);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const auto have = part[i].to_vector<float>();
+    const Tensor same =
+        i < 2 ? ops::slice(whole[i], 0, rank == last ? rows : begin, rank == last ? rows : end) : whole[i];
+    const auto want = ops::copy(same).to_vector<float>();
+    for (size_t k = 0; k < want.size(); ++k) {
+      expect(std::abs(have[k] - want[k]) <= 2e-4 * std::max(1.0F, std::abs(want[k])),
+             fmt::format("result {} of a norm: {} instead of {}", i, have[k], want[k]));
+    }
   }
 }
 
@@ -193,10 +278,13 @@ int run(const std::string& what, const std::string& file) {
   if (what == "timeout") options.timeout = 2.0;
   const auto ranks = Communicator::join(options);
   if (what == "collectives") collectives(*ranks);
-  if (what == "job") train(*ranks, Way::kJob, 1, file);
-  if (what == "eager") train(*ranks, Way::kEager, 1, file);
-  if (what == "unbucketed") train(*ranks, Way::kUnbucketed, 1, file);
-  if (what == "accumulate") train(*ranks, Way::kJob, 2, file);
+  if (what == "job") train<Network>(*ranks, Way::kJob, 1, file);
+  if (what == "eager") train<Network>(*ranks, Way::kEager, 1, file);
+  if (what == "unbucketed") train<Network>(*ranks, Way::kUnbucketed, 1, file);
+  if (what == "accumulate") train<Network>(*ranks, Way::kJob, 2, file);
+  if (what == "norms.job") train<NormNetwork>(*ranks, Way::kJob, 1, file);
+  if (what == "norms.eager") train<NormNetwork>(*ranks, Way::kEager, 1, file);
+  if (what == "norms.parts") unequal_norms(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
   if (what.starts_with("fault.")) fault(*ranks, what.substr(6));
