@@ -75,7 +75,13 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
   const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step
-  if (options.communicator != nullptr) begin_equal(model, *options.communicator);
+  if (options.communicator != nullptr) {
+    SINTER_CHECK(options.communicator->size() == 1 || options.apart.empty() || options.clip == 0.0 ||
+                     options.scaler != nullptr || options.precision == DType::kFloat16,
+                 "[train_job] parameters that are apart cannot be clipped without a scaler: give one with "
+                 "{{.scales = false}}");
+    begin_equal(model, *options.communicator, options.apart);
+  }
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
                "[train_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
@@ -180,7 +186,8 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     if (!arrived && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      tensor.set_grad(over_ranks(arrived ? found->gradient : sum_of(i, tensor.spec())));
+      const Tensor gradient = arrived ? found->gradient : sum_of(i, tensor.spec());
+      tensor.set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
     } else if (arrived) {
       const Tensor& sum = sum_of(i, tensor.spec());
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
@@ -189,6 +196,11 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   }
   if (part.last) trace_update(tracer, learning_rate);
   tracer.set_scope(outer);
+}
+
+bool TrainJob::is_apart(const Parameter& parameter) const {
+  return std::ranges::any_of(options_.apart,
+                             [&](const Parameter& apart) { return apart.is_same(parameter); });
 }
 
 Tensor TrainJob::over_ranks(const Tensor& gradient) const {
@@ -202,7 +214,8 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
     const std::string& name = node->op->name();
-    if (name == "rank_statistics") text += sinter::to_string(node->outputs[0]->spec);
+    if (name == "rank_statistics" || name == "all_gather" || name == "reduce_scatter")
+      text += sinter::to_string(node->outputs[0]->spec);
     if (name != "begin_all_reduce" && name != "all_reduce") continue;
     for (const GraphUse& use : node->inputs) text += sinter::to_string(use.value->spec) + ",";
     text += ";";
@@ -212,7 +225,9 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
   if (options_.scaler != nullptr) {
-    options_.scaler->step(optimizer_, learning_rate, {.clip = options_.clip});
+    options_.scaler->step(
+        optimizer_, learning_rate,
+        {.clip = options_.clip, .apart = options_.apart, .communicator = options_.communicator});
   } else if (options_.clip > 0.0) {
     optimizer_.step(learning_rate, clip_grad_norm(optimizer_.parameters(), options_.clip).factor);
   } else {

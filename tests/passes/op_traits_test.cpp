@@ -49,6 +49,7 @@ TEST(OpTraits, EveryDifferentiableOpSaysItsPrecision) {
 
 TEST(OpTraits, EveryDifferentiableOpSaysItsLayout) {
   const std::set<std::string> fixed{// Their axes have meanings of their own, or their elements are numbered.
+                                    "all_gather",
                                     "broadcast_to",
                                     "combined_margin",
                                     "cross_entropy",
@@ -62,7 +63,9 @@ TEST(OpTraits, EveryDifferentiableOpSaysItsLayout) {
                                     "matvec",
                                     "outer",
                                     "permute",
+                                    "reduce_scatter",
                                     "reshape",
+                                    "shard_cross_entropy",
                                     "sum_to"};
   EXPECT_EQ(
       differentiable_ops([](const OpDef& def) { return def.traits.layout.kind == LayoutRule::Kind::kFixed; }),

@@ -170,6 +170,30 @@ TEST_P(ProcessesTest, NormsOverPartsOfDifferentSizesAreThoseOfTheWhole) {
   expect_all_well(workers.wait(60));
 }
 
+// Promise 6: centres that are divided among the ranks train as those of one process.
+TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
+  for (const char* kind : {"faces.arc", "faces.cos", "faces.all"}) {
+    const nn::State one = trained(1, kind);
+    expect_near(one, trained(GetParam(), kind), 1e-5);
+  }
+  expect_near(trained(1, "faces.arc"), trained(GetParam(), "faces.arc.eager"), 1e-5);
+}
+
+TEST_P(ProcessesTest, SampledCentresAreTheSameFromRunToRunAndGoOnOnOtherNumbersOfRanks) {
+  const testing::TemporaryFolder folder;
+  const std::string file = (folder / "faces.safetensors").string();
+  Workers workers;
+  workers.start_all(GetParam(), {"faces.arc.sampled", file}, free_port());
+  expect_all_well(workers.wait(60));
+  const nn::State first = nn::read_safetensors(file).tensors;
+  expect_near(first, trained(GetParam(), "faces.arc.sampled"), 0.0);
+  for (const int size : {1, 3, GetParam()}) {
+    Workers others;
+    others.start_all(size, {"reload.arc.sampled", file}, free_port());
+    expect_all_well(others.wait(60));
+  }
+}
+
 class FaultTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, FaultTest,
                          ::testing::Combine(::testing::Values(2, 4),

@@ -17,8 +17,10 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/copy/copy.h>
@@ -33,7 +35,7 @@ using namespace sinter;
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int64_t kBatch = 24, kFeatures = 12, kClasses = 5;
+constexpr int64_t kBatch = 24, kFeatures = 12, kClasses = 5, kFaces = 11, kDimensions = 7;
 
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error("unexpected: " + what);
@@ -77,17 +79,17 @@ struct Batch {
 };
 
 /// The part of step `step`'s batch that a rank takes.
-Batch part_of_batch(int step, int rank, int size) {
+Batch part_of_batch(int step, int rank, int size, int64_t classes = kClasses) {
   Generator generator(static_cast<uint64_t>(1000 + step));
   std::vector<float> x;
   std::vector<int64_t> labels;
   const int64_t rows = kBatch / size;
   for (int64_t row = 0; row < kBatch; ++row) {
     const bool own = row / rows == rank;
-    const auto label = static_cast<int64_t>(generator.below(kClasses));
+    const auto label = static_cast<int64_t>(generator.below(static_cast<uint64_t>(classes)));
     if (own) labels.push_back(label);
     for (int64_t i = 0; i < kFeatures; ++i) {
-      const auto value = static_cast<float>(generator.normal() + (i % kClasses == label ? 1.0 : 0.0));
+      const auto value = static_cast<float>(generator.normal() + (i % classes == label ? 1.0 : 0.0));
       if (own) x.push_back(value);
     }
   }
@@ -107,6 +109,27 @@ void check_sums(const Communicator& ranks, double tolerance) {
     const double expected = n * (n - 1) / 2.0 + static_cast<double>(n * (i % 7));
     expect(std::abs(static_cast<double>(x.data<T>()[i]) - expected) <= tolerance, "a sum");
   }
+}
+
+/// The ops of the same names, and their gradients.
+void gather_and_scatter(const Communicator& ranks) {
+  const int n = ranks.size(), rank = ranks.rank();
+  const Tensor mine = Tensor::full({2, 3}, rank + 1.0).set_requires_grad(true);
+  const Tensor all = ops::all_gather(mine, ranks);
+  expect(all.shape() == Shape{2 * n, 3}, "the shape of ops::all_gather");
+  for (int64_t i = 0; i < all.numel(); ++i)
+    expect(all.data<float>()[i] == static_cast<float>(i / 6 + 1), "ops::all_gather");
+  backward(ops::sum(all * Tensor::full(all.shape(), rank + 1.0)));
+  for (const float grad : mine.grad().to_vector<float>())
+    expect(grad == static_cast<float>(n * (n + 1) / 2), "the gradient of all_gather");
+  const Tensor whole = Tensor::full({4 * n}, rank + 1.0).set_requires_grad(true);
+  const Tensor part = ops::reduce_scatter(whole, ranks);
+  expect(part.shape() == Shape{4}, "the shape of ops::reduce_scatter");
+  for (const float value : part.to_vector<float>())
+    expect(value == static_cast<float>(n * (n + 1) / 2), "ops::reduce_scatter");
+  backward(ops::sum(part * Tensor::full({4}, rank + 1.0)));
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    expect(whole.grad().data<float>()[i] == static_cast<float>(i / 4 + 1), "the gradient of reduce_scatter");
 }
 
 void collectives(const Communicator& ranks) {
@@ -132,6 +155,7 @@ void collectives(const Communicator& ranks) {
   for (int64_t i = 0; i < 4; ++i)
     expect(part.data<float>()[i] == static_cast<float>((4 * rank + i) * n * (n + 1) / 2), "reduce_scatter");
 
+  gather_and_scatter(ranks);
   for (int root = 0; root < n; ++root) {
     const Tensor x = Tensor::full({5}, rank == root ? 42.0 + root : -1.0, DType::kFloat64);
     ranks.broadcast_(x, root);
@@ -204,6 +228,90 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
     expect(false, "weights that differ pass");
   } catch (const CommunicationError& error) {
     expect(std::string(error.what()).find("'last.weight' of rank 1") != std::string::npos, error.what());
+  }
+}
+
+struct Faces : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
+  explicit Faces(const nn::MarginHead& centres) : head(child("head", centres)) {}
+  Tensor forward(const Tensor& x, const Tensor& rows) const override {
+    return head(last(ops::relu(first(x))), rows);
+  }
+
+  nn::Linear first = child("first", nn::Linear(kFeatures, 20));
+  nn::Linear last = child("last", nn::Linear(20, kDimensions));
+  nn::MarginHead head;
+};
+
+/// "arc", "cos" or "all" margins, one job or eager steps, all centres or a part of them.
+nn::PartialFcOptions face_options(const Communicator& ranks, const std::string& kind) {
+  nn::CombinedMargin margin{.scale = 16.0};
+  if (kind.starts_with("cos")) margin = {.scale = 16.0, .m2 = 0.0, .m3 = 0.4};
+  if (kind.starts_with("all"))
+    margin = {.scale = 16.0, .m1 = 1.0, .m2 = 0.3, .m3 = 0.2, .interclass_filter = 0.4};
+  const bool samples = kind.ends_with("sampled");
+  return {.head = {.margin = margin, .deviation = 0.3},
+          .sample_rate = samples ? 0.3 : 1.0,
+          .least_classes = samples ? kBatch : 1,
+          .seed = 5,
+          .communicator = &ranks};
+}
+
+/// Trains with centres that are divided among the ranks, and writes all weights.
+void train_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
+  manual_seed(7);
+  const bool samples = kind.ends_with("sampled");
+  nn::PartialFc centres(kDimensions, samples ? 211 : kFaces, face_options(ranks, kind));
+  Faces network(centres.head());
+  nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
+  nn::GradScaler scaler({.scales = false});
+  const std::vector<nn::Parameter> apart = {network.head.weight};
+  std::optional<nn::TrainJob> job;
+  if (kind.ends_with("eager")) {
+    nn::begin_equal(network, ranks, apart);
+  } else {
+    const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{network(in[0], in[1])}; };
+    job.emplace(network, step, sgd,
+                nn::TrainJobOptions{.clip = 1.0, .scaler = &scaler, .communicator = &ranks, .apart = apart});
+  }
+  std::vector<float> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    const Batch batch = part_of_batch(step, ranks.rank(), ranks.size(), kFaces);
+    const Tensor rows = centres.begin_step(batch.labels.to_vector<int64_t>(), sgd);
+    if (job) {
+      losses.push_back(static_cast<float>(job->step(batch.x, rows, 0.1).item()));
+    } else {
+      const Tensor loss = network(batch.x, rows);
+      losses.push_back(
+          static_cast<float>(nn::sum_now(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
+      sgd.zero_grad();
+      backward(nn::share_of_loss(loss, ranks));
+      nn::reduce_gradients(nn::without(sgd.parameters(), apart), ranks);
+      scaler.step(sgd, 0.1, {.clip = 1.0, .apart = apart, .communicator = &ranks});
+    }
+    centres.end_step(sgd);
+  }
+  nn::State state = centres.state();
+  for (const nn::Parameter& parameter : nn::without(network.parameters(), apart))
+    state[parameter.name()] = parameter.tensor().detach();
+  state["losses"] = Tensor::from_values(losses, {kSteps});
+  if (ranks.rank() == 0) nn::write_safetensors(file, state);
+}
+
+/// Centres of a file of another number of ranks come back as they are.
+void reload_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
+  const nn::State saved = nn::read_safetensors(file).tensors;
+  const int64_t classes = saved.at("weight").size(0);
+  nn::PartialFc centres(kDimensions, classes, face_options(ranks, kind));
+  nn::State own;
+  for (const char* name : {"weight", "steps", "momentum"}) {
+    if (const auto found = saved.find(name); found != saved.end()) own.insert(*found);
+  }
+  centres.load_state(own);
+  const nn::State again = centres.state();
+  if (ranks.rank() != 0) return expect(again.empty(), "a state that is not of rank 0");
+  for (const auto& [name, tensor] : own) {
+    if (name == "steps") continue;
+    expect(again.at(name).to_vector<float>() == tensor.to_vector<float>(), "rows of " + name);
   }
 }
 
@@ -284,6 +392,8 @@ int run(const std::string& what, const std::string& file) {
   if (what == "accumulate") train<Network>(*ranks, Way::kJob, 2, file);
   if (what == "norms.job") train<NormNetwork>(*ranks, Way::kJob, 1, file);
   if (what == "norms.eager") train<NormNetwork>(*ranks, Way::kEager, 1, file);
+  if (what.starts_with("faces.")) train_faces(*ranks, what.substr(6), file);
+  if (what.starts_with("reload.")) reload_faces(*ranks, what.substr(7), file);
   if (what == "norms.parts") unequal_norms(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
