@@ -58,13 +58,17 @@ MarginHead make_head(int64_t dimensions, int64_t sampled, const PartialFcOptions
   return made;
 }
 
-int64_t count_sampled(int64_t classes, const PartialFcOptions& options) {
+/// The rows that a rank with `own` of the classes works with: as many on all ranks, or all that each has.
+int64_t count_sampled(int64_t classes, int64_t own, const PartialFcOptions& options) {
   SINTER_CHECK(options.sample_rate > 0.0 && options.sample_rate <= 1.0,
                "[partial_fc] expected a sample rate in (0, 1] but got {}", options.sample_rate);
   SINTER_CHECK(options.least_classes > 0, "[partial_fc] expected least_classes > 0 but got {}",
                options.least_classes);
-  const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(classes)));
-  return std::min(classes, std::max(share, options.least_classes));
+  const Communicator* const ranks = several(options);
+  const int64_t least_own = ranks != nullptr ? classes / ranks->size() : classes;
+  const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(least_own)));
+  const int64_t count = std::max(share, options.least_classes);
+  return count < least_own ? count : own;
 }
 
 /// Host values on a device, without waiting for it.
@@ -118,7 +122,7 @@ PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions
       first_(first_of(ranks_, rank_of(ranks_), classes)),
       own_(first_of(ranks_, rank_of(ranks_) + 1, classes) - first_),
       dimensions_(dimensions),
-      sampled_(count_sampled(own_, options)),
+      sampled_(count_sampled(classes, own_, options)),
       seed_(options.seed),
       head_(make_head(dimensions, sampled_, options)) {
   if (ranks_ == nullptr) {
