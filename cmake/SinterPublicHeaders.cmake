@@ -51,6 +51,7 @@ set(SINTER_PUBLIC_HEADERS
   ops/common/elementwise_op.h
   ops/common/op_support.h
   ops/common/image_output.h
+  ops/cross_entropy/shard_cross_entropy.h
   ops/norm/activation.h
   ops/operators.h
 

@@ -55,7 +55,7 @@ TEST(SyncBatchNorm, AloneIsBatchNorm) {
       const double tolerance = 1e-5 * (1.0 + 10.0 * c.mean / 100.0);
       for (size_t k = 0; k < a.size(); ++k)
         ASSERT_NEAR(a[k], b[k], tolerance * std::max(1.0F, std::abs(a[k])))
-            << c.shape << " " << i << " " << k;
+            << fmt::format("{}", c.shape) << " " << i << " " << k;
     }
   }
 }
