@@ -51,6 +51,7 @@ set(SINTER_PUBLIC_HEADERS
   ops/common/elementwise_op.h
   ops/common/op_support.h
   ops/common/image_output.h
+  ops/cross_entropy/shard_cross_entropy.h
   ops/norm/activation.h
   ops/operators.h
 
@@ -126,6 +127,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/rmsprop.h
   nn/optim/sgd.h
   nn/parallel/data_parallel.h
+  nn/parallel/sync_batch_norm.h
   nn/schedule/plateau.h
   nn/schedule/schedule.h
   nn/summary/summary.h

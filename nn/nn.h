@@ -48,6 +48,7 @@
 #include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 #include <sinter/nn/summary/summary.h>

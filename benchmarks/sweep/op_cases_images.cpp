@@ -14,6 +14,7 @@
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/resize_images/resize_images.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 #include <sinter/ops/upsample/upsample.h>
 
 #include "op_cases.h"
@@ -141,6 +142,17 @@ void add_norms(OpCaseTable& table) {
     OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s)},
                ops::NormalizeActOptions{.layout = s.layout, .activation = ops::Activation::kRelu}};
     one.inputs.resize(11);
+    return std::vector{one};
+  };
+  table["rank_statistics"] = [](const OpSize& s) {
+    return std::vector{
+        OpCase{{image(s), channels(s), ones(s)}, ops::RankStatisticsAttributes{.layout = s.layout}}};
+  };
+  table["sync_batch_norm"] = [](const OpSize& s) {
+    OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s),
+                OpInput{Shape{1}, accumulate_dtype(s.dtype)}},
+               ops::SyncBatchNormAttributes{.layout = s.layout, .activation = ops::Activation::kRelu}};
+    one.inputs.resize(12);
     return std::vector{one};
   };
   table["batch_norm_relu_max_pool"] = [](const OpSize& s) {

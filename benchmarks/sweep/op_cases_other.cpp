@@ -1,5 +1,6 @@
 // Ops that are neither elementwise nor on images.
 #include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/argmax/argmax_attributes.h>
 #include <sinter/ops/cast/cast_math.h>
@@ -84,6 +85,13 @@ void add_losses(OpCaseTable& table) {
   };
   table["cross_entropy"] = [](const OpSize& s) {
     return Cases{{{logits(s), labels(s)}, ops::CrossEntropyOptions{}}};
+  };
+  table["shard_log_sums"] = [](const OpSize& s) { return Cases{{{logits(s), labels(s)}}}; };
+  table["shard_cross_entropy"] = [](const OpSize& s) {
+    return Cases{{{logits(s), labels(s), of_rows(s), of_rows(s)}, ops::AllGatherAttributes{}}};
+  };
+  table["shard_cross_entropy_grad"] = [](const OpSize& s) {
+    return Cases{{{logits(s), labels(s), of_rows(s), of_rows(s)}}};
   };
   table["cross_entropy_grad"] = [](const OpSize& s) {
     return Cases{{{logits(s), labels(s), of_rows(s), scalar(1)}, ops::CrossEntropyGradAttributes{}}};
@@ -218,6 +226,9 @@ void add_updates(OpCaseTable& table) {
     const int64_t count = weights.shape.numel();
     const OpInput sums{{ops::bucket_places(std::vector{count, count}).back()}, weights.dtype};
     return Cases{{{sums, weights, weights}, ops::AllReduceAttributes{}}};
+  };
+  table["all_gather"] = table["reduce_scatter"] = [](const OpSize& s) {
+    return Cases{{{kWeights(s)}, ops::AllGatherAttributes{}}};
   };
   table["grad_norm"] = [](const OpSize& s) { return Cases{{{kWeights(s)}}}; };
   table["loss_scale"] = [](const OpSize&) {

@@ -1,5 +1,6 @@
 #include "run/processes.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "run/program.h"
 
 namespace sinter::examples {
 namespace {
@@ -144,6 +146,20 @@ bool must_start(const ProcessCount& count, const ProcessEnvironment& environment
                             environment.launcher, environment.size));
   }
   return false;
+}
+
+Device device_of_rank(const std::string& asked, int gpus, int processes,
+                      const ProcessEnvironment& environment) {
+  const bool is_open = asked == "auto" || asked == "cuda";
+  const bool by_rank = gpus > 0 || (is_open && processes == 1 && environment.size > 1);
+  if (processes > 1 && asked == "auto") return Device::cpu();
+  if (!by_rank || (gpus == 0 && !is_available(Device::cuda()))) return choose_device(asked);
+  return Device::cuda(environment.local_rank);
+}
+
+int threads_of_rank(int asked, const ProcessEnvironment& environment) {
+  if (asked > 0 || environment.local_size <= 1) return asked;
+  return std::max(static_cast<int>(std::thread::hardware_concurrency()) / environment.local_size, 1);
 }
 
 int agree_on_stop(const Communicator& ranks) {

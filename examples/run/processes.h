@@ -24,6 +24,15 @@ int run_processes(char** argv, int count);
 /// Error where a launcher has started another number.
 bool must_start(const ProcessCount& asked, const ProcessEnvironment& environment);
 
+/// The device of this process: that of --device (`asked`), or, with --gpus or where a launcher has started
+/// several, the GPU of its place among those on its machine.
+Device device_of_rank(const std::string& asked, int gpus, int processes,
+                      const ProcessEnvironment& environment);
+
+/// The threads that this process computes with: as many as were asked for; for 0, the processors of the
+/// machine shared with the others of the run there, 0 for all.
+int threads_of_rank(int asked, const ProcessEnvironment& environment);
+
 /// The signal that stops the run on all ranks: if any of them was asked to stop, the strongest request; 0: go
 /// on. All ranks call it at the same place.
 int agree_on_stop(const Communicator& ranks);

@@ -151,9 +151,14 @@ nn::data::DataLoaderOptions loader_options(const Options& options, Device device
           .read_timeout = options.read_timeout};
 }
 
-nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device,
-                                                 const Dataset& faces) {
+nn::data::DataLoaderOptions train_loader_options(const Options& options, Device device, const Dataset& faces,
+                                                 const Communicator& ranks) {
   nn::data::DataLoaderOptions loader = loader_options(options, device, faces);
+  if (loader.batch_size % ranks.size() != 0)
+    throw InvalidArgument(
+        fmt::format("--batch {}: {} processes cannot share it equally", loader.batch_size, ranks.size()));
+  loader.shard = ranks.rank();
+  loader.shards = ranks.size();
   loader.shuffle = true;
   loader.drop_last = true;
   loader.seed = options.seed;

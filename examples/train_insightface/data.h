@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/nn/data/data_loader.h>
 
 #include "options.h"
@@ -32,8 +33,10 @@ std::shared_ptr<const sinter::nn::data::Dataset> resized(
 /// How images become batches, with values in [-1, 1].
 sinter::nn::data::DataLoaderOptions loader_options(const Options& options, sinter::Device device,
                                                    const sinter::nn::data::Dataset& faces);
-/// The same with what training adds: another order every epoch, whole batches, mirrored images.
+/// The same with what training adds: another order every epoch, whole batches, mirrored images; of several
+/// ranks, this one's part of each batch. Throws InvalidArgument for a batch that they cannot share equally.
 sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options, sinter::Device device,
-                                                         const sinter::nn::data::Dataset& faces);
+                                                         const sinter::nn::data::Dataset& faces,
+                                                         const sinter::Communicator& ranks);
 
 }  // namespace train_insightface

@@ -11,14 +11,16 @@
 // the centres that these are held against, trainer.cpp repeats steps, verifier.cpp tells how good the
 // embeddings are.
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/base/log.h>
-#include <sinter/core/comm/process_environment.h>
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/settings.h>
@@ -33,6 +35,7 @@
 #include "options.h"
 #include "recipe/recipe_file.h"
 #include "run/output_files.h"
+#include "run/processes.h"
 #include "run/program.h"
 #include "trainer.h"
 #include "verifier.h"
@@ -44,12 +47,15 @@ namespace examples = sinter::examples;
 namespace fs = std::filesystem;
 using examples::say;
 using examples::stop_signal;
+using sinter::Communicator;
 using sinter::Error;
 using sinter::nn::LoadedCheckpoint;
 
 /// Throws Error that names the option unless everything that the options ask for can be written. What it
-/// gives keeps other processes from training in the same folder of checkpoints.
-std::optional<examples::FolderLock> check_outputs(const Options& options) {
+/// gives keeps other processes from training in the same folder of checkpoints. Of several ranks the first
+/// writes.
+std::optional<examples::FolderLock> check_outputs(const Options& options, const Communicator& ranks) {
+  if (ranks.rank() != 0) return std::nullopt;
   if (!options.save_weights.empty()) examples::check_file("--save-weights", options.save_weights);
   if (!options.report.empty()) examples::check_file("--report", options.report);
   if (!options.write_recipe.empty()) examples::check_file("--write-recipe", options.write_recipe);
@@ -151,23 +157,40 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
         options.checkpoints.empty() ? "; without --checkpoints it cannot go on" : "; go on with --resume");
   }
   if (ending.failed()) return 1;
-  return !complete && stop_signal() != 0 ? 128 + stop_signal() : 0;
+  return !complete && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
-int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
+/// Refuses ranks that did not read the same checkpoint, or have other options.
+void check_same_start(const std::optional<LoadedCheckpoint>& checkpoint, const Options& options,
+                      const Communicator& ranks) {
+  const std::string place =
+      checkpoint ? fmt::format("step {}", checkpoint->data.value<int64_t>("step")) : std::string("none");
+  ranks.check_equal(place, "the newest checkpoint (--checkpoints must be one folder for all)");
+  std::string recipe;
+  for (const auto& [option, value] : recipe_of(options)) recipe += option + "=" + value + " ";
+  ranks.check_equal(recipe, "the options");
+}
+
+int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint,
+          const Communicator& ranks) {
   std::optional<sinter::nn::State> start;
   if (!options.load_weights.empty()) start = read_weights(options.load_weights, options);
   const TrainingData data = open_training_data(options);
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
+  check_same_start(checkpoint, options, ranks);
   describe_run(options, data, pairs, device);
+  if (ranks.size() > 1) {
+    say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
+        ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
+  }
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
-  Trainer trainer(options, device, data, pairs, start);
+  Trainer trainer(options, device, data, pairs, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
   if (checkpoint) trainer.restore(*checkpoint);
-  check_room(options, trainer);
+  if (ranks.rank() == 0) check_room(options, trainer);
   examples::catch_stop_signals();
   const bool complete = trainer.train();
   data.damaged->tell();
@@ -217,17 +240,49 @@ int write_embeddings(Options& options, sinter::Device device,
   return 0;
 }
 
-int run(Options options) {
-  sinter::log::level();  // warns of a SINTER_LOG that is no level
+/// Of several ranks the first speaks and writes.
+void be_one_of_many(Options& options, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  if (!options.trains())
+    throw Error(fmt::format("--evaluate and --embed are of one process, but {} were started", ranks.size()));
+  examples::set_complaint_prefix(fmt::format("[rank {}] ", ranks.rank()));
+  options.threads = examples::threads_of_rank(options.threads, ranks.environment());
+  if (ranks.rank() == 0) return;
+  examples::be_quiet();
+  options.save_weights.clear();
+  options.report.clear();
+  options.write_recipe.clear();
+}
+
+int run(Options options, const Communicator& ranks, sinter::Device device) {
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
-  const std::optional<examples::FolderLock> lock = check_outputs(options);
+  const std::optional<examples::FolderLock> lock = check_outputs(options, ranks);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
-  const sinter::Device device = examples::choose_device(options.device);
   complete(options, device);
   if (options.evaluate) return evaluate(options, device, checkpoint);
   if (!options.embed.empty()) return write_embeddings(options, device, checkpoint);
-  return train(options, device, checkpoint);
+  return train(options, device, checkpoint, ranks);
+}
+
+int start(Options& options, char** argv) {
+  sinter::log::level();  // warns of a SINTER_LOG that is no level
+  const sinter::ProcessEnvironment environment = sinter::read_process_environment();
+  const examples::ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
+                                        std::max(options.gpus, options.processes)};
+  if (examples::must_start(count, environment)) return examples::run_processes(argv, count.count);
+  const sinter::Device device =
+      examples::device_of_rank(options.device, options.gpus, options.processes, environment);
+  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  try {
+    be_one_of_many(options, *ranks);
+    const int code = run(options, *ranks, device);
+    ranks->leave();
+    return code;
+  } catch (const std::exception& error) {
+    ranks->fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -236,9 +291,7 @@ int main(int argc, char** argv) {
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
-    if (const int size = sinter::read_process_environment().size; size > 1)
-      throw Error(fmt::format("train_insightface is one process, but {} were started", size));
     examples::ignore_write_signals(options.leaves_files());
-    return run(options);
+    return start(options, argv);
   });
 }

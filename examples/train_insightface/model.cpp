@@ -59,12 +59,13 @@ nn::IResNet make_backbone(const Options& options) {
   return backbone;
 }
 
-nn::PartialFc make_centres(const Options& options, int64_t classes) {
+nn::PartialFc make_centres(const Options& options, int64_t classes, const Communicator& ranks) {
   return nn::PartialFc(options.dims, classes,
                        {.head = {.margin = *margin_of(options)},
                         .sample_rate = options.sample_rate,
                         .least_classes = options.batch,
-                        .seed = options.seed});
+                        .seed = options.seed,
+                        .communicator = &ranks});
 }
 
 std::vector<nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model) {

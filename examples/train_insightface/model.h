@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/optim/sgd.h>
@@ -28,8 +29,9 @@ struct FaceModel : sinter::nn::ModuleOf<sinter::Tensor(const sinter::Tensor&, co
 
 /// A backbone with fresh weights, on the CPU.
 sinter::nn::IResNet make_backbone(const Options& options);
-/// Fresh centres, on the CPU.
-sinter::nn::PartialFc make_centres(const Options& options, int64_t classes);
+/// Fresh centres, on the CPU; with several ranks, this one's part of them.
+sinter::nn::PartialFc make_centres(const Options& options, int64_t classes,
+                                   const sinter::Communicator& ranks);
 
 /// The weights of backbone and head, in groups by what --clip-of and --no-decay-norms set apart.
 std::vector<sinter::nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model);

@@ -171,6 +171,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
   app.add_option("--clip-of", options.clip_of, "Whose gradients count for --clip: the backbone's, or all")
       ->capture_default_str()
       ->check(CLI::IsMember({"backbone", "all"}));
+  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
+               "Batch norms see the batch of all processes together, else each that of its own part");
   app.add_option("--seed", options.seed, "Seed of everything random")
       ->capture_default_str()
       ->check(whole(0, UINT64_MAX));
@@ -179,7 +181,14 @@ void add_recipe_options(CLI::App& app, Options& options) {
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads that compute; 0: one per processor")
+  app.add_option(
+         "--gpus", options.gpus,
+         "Train on so many GPUs of this machine, a process on each; --batch is that of all together, and "
+         "each has its part of the identities. mpirun, srun and torchrun start as many processes themselves")
+      ->check(whole(1, 1024));
+  app.add_option("--processes", options.processes, "The same on the CPU")->check(whole(1, 1024));
+  app.add_option("--threads", options.threads,
+                 "Threads that compute; 0: one per processor, shared with other processes of the run")
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
@@ -296,6 +305,10 @@ std::string check_together(const Options& options) {
     return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
   if (options.is_given("--log-every") && options.log_folder().empty())
     return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
+  if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
+  if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
+  if (!options.trains() && (options.processes > 1 || options.gpus > 0))
+    return fmt::format("{} is of one process", options.evaluate ? "--evaluate" : "--embed");
   if (options.cycle_momentum && options.is_given("--schedule") && options.schedule != "one-cycle")
     return "--cycle-momentum is of --schedule one-cycle";
   if (options.cycle_momentum && options.is_given("--momentum"))
@@ -361,32 +374,35 @@ std::optional<CombinedMargin> margin_of(const Options& options) {
 
 Recipe recipe_of(const Options& options) {
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  return {{"--image-size", text(options.image_size)},
-          {"--flip", text_of(options.flip)},
-          {"--backbone", options.backbone},
-          {"--dims", text(options.dims)},
-          {"--dropout", text(options.dropout)},
-          {"--init", options.init},
-          {"--train-features-weight", text_of(options.train_features_weight)},
-          {"--precision", *options.precision},
-          {"--margin", options.margin},
-          {"--scale", text(options.scale)},
-          {"--margin-gradient", options.margin_gradient},
-          {"--interclass-filter", text(options.interclass_filter)},
-          {"--sample-rate", text(options.sample_rate)},
-          {"--epochs", text(options.epochs)},
-          {"--batch", text(options.batch)},
-          {"--lr", text(options.lr)},
-          {"--schedule", options.schedule},
-          {"--warmup", text(*options.warmup)},
-          {"--momentum", text(options.momentum)},
-          {"--cycle-momentum", text_of(options.cycle_momentum)},
-          {"--weight-decay", text(options.weight_decay)},
-          {"--decay-norms", text_of(options.decay_norms)},
-          {"--clip", text(options.clip)},
-          {"--clip-of", options.clip_of},
-          {"--verify-every", text(options.verify_every)},
-          {"--seed", text(options.seed)}};
+  Recipe recipe = {{"--image-size", text(options.image_size)},
+                   {"--flip", text_of(options.flip)},
+                   {"--backbone", options.backbone},
+                   {"--dims", text(options.dims)},
+                   {"--dropout", text(options.dropout)},
+                   {"--init", options.init},
+                   {"--train-features-weight", text_of(options.train_features_weight)},
+                   {"--precision", *options.precision},
+                   {"--margin", options.margin},
+                   {"--scale", text(options.scale)},
+                   {"--margin-gradient", options.margin_gradient},
+                   {"--interclass-filter", text(options.interclass_filter)},
+                   {"--sample-rate", text(options.sample_rate)},
+                   {"--epochs", text(options.epochs)},
+                   {"--batch", text(options.batch)},
+                   {"--lr", text(options.lr)},
+                   {"--schedule", options.schedule},
+                   {"--warmup", text(*options.warmup)},
+                   {"--momentum", text(options.momentum)},
+                   {"--cycle-momentum", text_of(options.cycle_momentum)},
+                   {"--weight-decay", text(options.weight_decay)},
+                   {"--decay-norms", text_of(options.decay_norms)},
+                   {"--clip", text(options.clip)},
+                   {"--clip-of", options.clip_of},
+                   {"--verify-every", text(options.verify_every)},
+                   {"--seed", text(options.seed)}};
+  // Checkpoints of earlier versions do not have it.
+  if (options.sync_batch_norm) recipe["--sync-batch-norm"] = "true";
+  return recipe;
 }
 
 std::set<std::string> adopt(const Recipe& recipe, Options& options) {

@@ -55,7 +55,11 @@ struct Options {
   std::vector<std::string> verify;  // .bin files, lists of pairs, folders of people
   int64_t verify_every = 2000;      // steps; 0: at the end of each epoch
 
+  bool sync_batch_norm = false;  // norms take the statistics of all processes together
+
   std::string device = "auto";
+  int processes = 1;  // that this program starts itself on this machine
+  int gpus = 0;       // the same, each on a GPU of its own
   int threads = 0;
   int workers = 1;
   double read_timeout = 0;

@@ -6,19 +6,22 @@
 #include <fmt/core.h>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "run/processes.h"
 
 namespace train_insightface {
 
 using namespace sinter;
 using examples::complain;
 using examples::say;
-using examples::stop_signal;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -27,8 +30,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-nn::PartialFc centres_on(const Options& options, Device device, int64_t classes) {
-  nn::PartialFc centres = make_centres(options, classes);
+nn::PartialFc centres_on(const Options& options, Device device, int64_t classes, const Communicator& ranks) {
+  nn::PartialFc centres = make_centres(options, classes, ranks);
   centres.to(device);
   return centres;
 }
@@ -36,13 +39,15 @@ nn::PartialFc centres_on(const Options& options, Device device, int64_t classes)
 }  // namespace
 
 Trainer::Trainer(const Options& options, Device device, const TrainingData& data,
-                 std::vector<FacePairs> pairs, const std::optional<nn::State>& start)
+                 std::vector<FacePairs> pairs, const std::optional<nn::State>& start,
+                 const Communicator& ranks)
     : options_(options),
+      ranks_(ranks),
       device_(device),
       data_(data),
       pairs_(std::move(pairs)),
-      train_loader_(data.faces, train_loader_options(options, device, *data.faces)),
-      centres_(centres_on(options, device, data.faces->num_classes())),
+      train_loader_(data.faces, train_loader_options(options, device, *data.faces, ranks)),
+      centres_(centres_on(options, device, data.faces->num_classes(), ranks)),
       model_(make_backbone(options), centres_.head()),
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
@@ -52,28 +57,40 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
   if (start) model_.backbone.load_state(*start);
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
-  if (!options.checkpoints.empty())
+  if (!options.checkpoints.empty() && ranks.rank() == 0)
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   if (options.job) {
     const auto step = [this](std::span<const Tensor> inputs) {
       return std::vector<Tensor>{model_(inputs[0], inputs[1])};
     };
     job_ = std::make_unique<nn::TrainJob>(model_, step, optimizer_,
-                                          nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler_});
+                                          nn::TrainJobOptions{.clip = options.clip,
+                                                              .scaler = &scaler_,
+                                                              .communicator = &ranks,
+                                                              .sync_batch_norm = options.sync_batch_norm,
+                                                              .apart = apart()});
+  } else {
+    nn::begin_equal(model_, ranks, apart());
   }
 }
 
+std::vector<nn::Parameter> Trainer::apart() const {
+  if (ranks_.size() == 1) return {};
+  return {model_.head.weight};
+}
+
 bool Trainer::should_stop() const {
-  return stop_signal() != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
+  return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
 void Trainer::prepare() {
   const auto start = Clock::now();
-  const int64_t n = std::min(options_.batch, data_.faces->size()), size = options_.image_size;
+  const int64_t rows = std::min(options_.batch, data_.faces->size()), n = rows / ranks_.size();
+  const int64_t size = options_.image_size;
   const Shape images = *options_.layout == Layout::kNHWC ? Shape{n, size, size, 3} : Shape{n, 3, size, size};
   if (job_ != nullptr) {
     model_.train();
-    const TensorSpec specs[] = {{images, compute_dtype(options_), device_}, {{n}, DType::kInt64, device_}};
+    const TensorSpec specs[] = {{images, compute_dtype(options_), device_}, {{rows}, DType::kInt64, device_}};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
     const nn::IResNet copy = nn::clone(model_.backbone);
@@ -92,6 +109,7 @@ bool Trainer::train() {
 }
 
 bool Trainer::train_epochs() {
+  stopped_by_ = examples::agree_on_stop(ranks_);
   while (epoch_ < options_.epochs) {
     // A run may have been stopped while it verified what the epoch had reached.
     bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
@@ -101,6 +119,7 @@ bool Trainer::train_epochs() {
       save();
       return false;
     }
+    nn::check_equal(model_.backbone, ranks_);
     report_epoch();
     data_.damaged->tell();
     log_epoch();
@@ -140,14 +159,17 @@ bool Trainer::run_epoch() {
     ++step_;
     ++trained_;
     ++total_.steps;
-    stats_.images += batch->size();
-    total_.images += batch->size();
+    stats_.images += batch->size() * ranks_.size();
+    total_.images += batch->size() * ranks_.size();
+    stopped_by_ = examples::agree_on_stop(ranks_);
     if (bar_->due()) shown_loss = checked_loss();
     take_time();
     log_step(learning_rate);
     const int64_t done = train_loader_.state().batch - done_before;
-    bar_->update(
-        {.step = done, .items = done * batch->size(), .loss = shown_loss, .learning_rate = learning_rate});
+    bar_->update({.step = done,
+                  .items = done * batch->size() * ranks_.size(),
+                  .loss = shown_loss,
+                  .learning_rate = learning_rate});
     if ((stopped = should_stop())) break;
     const bool saves = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
     if (!saves && !verification_due()) continue;
@@ -178,7 +200,8 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
     total_.wait_seconds += waited;
     return batch;
   } catch (const std::exception&) {
-    if (checkpoints_ != nullptr && step_ > 0) save();
+    // To save takes all ranks, and the others may be well.
+    if (checkpoints_ != nullptr && step_ > 0 && ranks_.size() == 1) save();
     throw;
   }
 }
@@ -189,13 +212,19 @@ void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
   if (job_ != nullptr) {
     loss = job_->step(batch.images, rows, learning_rate);
   } else {
+    std::optional<nn::SyncBatchNorm> together;
+    if (options_.sync_batch_norm) together.emplace(ranks_);
     loss = model_(batch.images, rows);
     optimizer_.zero_grad();
-    backward(scaler_.scale(loss));
-    scaler_.step(optimizer_, learning_rate, {.clip = options_.clip});
+    const Tensor of_rank = nn::share_of_loss(loss, ranks_);
+    backward(scaler_.scale(of_rank));
+    nn::reduce_gradients(nn::without(optimizer_.parameters(), apart()), ranks_);
+    loss = nn::sum_now(of_rank.detach(), ranks_);
+    scaler_.step(optimizer_, learning_rate,
+                 {.clip = options_.clip, .apart = apart(), .communicator = &ranks_});
   }
   centres_.end_step(optimizer_);
-  stats_.loss.add(loss, static_cast<double>(batch.size()));
+  stats_.loss.add(loss, static_cast<double>(batch.size() * ranks_.size()));
 }
 
 double Trainer::checked_loss() const {
@@ -226,13 +255,32 @@ bool Trainer::verification_due() const {
          verified_step_ != trained_;
 }
 
-bool Trainer::verify_all() {
+void Trainer::share_statistics() const {
+  if (ranks_.size() == 1) return;
+  const NoGrad no_grad;
+  for (const nn::Buffer& buffer : model_.backbone.buffers()) {
+    ranks_.broadcast_(buffer.master());
+    buffer.refresh_working();
+  }
+}
+
+std::optional<std::vector<VerifiedSet>> Trainer::verify_here() const {
   std::vector<VerifiedSet> results;
   for (const FacePairs& faces : pairs_) {
     std::optional<VerifiedSet> result = verify(faces, model_.backbone, options_, device_);
-    if (!result) return false;
+    if (!result) return std::nullopt;
     results.push_back(std::move(*result));
   }
+  return results;
+}
+
+// Each rank verifies all pairs, for none has anything else to do: only whether one was stopped is agreed on.
+bool Trainer::verify_all() {
+  share_statistics();
+  std::optional<std::vector<VerifiedSet>> here = verify_here();
+  stopped_by_ = examples::agree_on_stop(ranks_);
+  if (!here || (ranks_.size() > 1 && stopped_by_ != 0)) return false;
+  std::vector<VerifiedSet> results = std::move(*here);
   verified_step_ = trained_;
   if (results.empty()) return true;
   verified_ = std::move(results);

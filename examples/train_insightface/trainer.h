@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/job/train_job.h>
@@ -34,8 +35,10 @@ struct Best {
 class Trainer {
  public:
   /// Without `start`, the backbone begins with fresh weights.
+  /// Of several ranks, each has the backbone and its part of the centres.
   Trainer(const Options& options, sinter::Device device, const TrainingData& data,
-          std::vector<FacePairs> pairs, const std::optional<sinter::nn::State>& start);
+          std::vector<FacePairs> pairs, const std::optional<sinter::nn::State>& start,
+          const sinter::Communicator& ranks);
 
   /// Goes on from a checkpoint, whose options the run has but for --epochs, unless --change-recipe is given:
   /// an epoch of other batches is then begun anew, and the output says so. Throws Error if the checkpoint is
@@ -49,6 +52,8 @@ class Trainer {
   bool train();
 
   /// Why the last checkpoint could not be saved; empty if it was.
+  /// The signal that stopped the run, on whichever rank it came; 0: none.
+  int stopped_by() const { return stopped_by_; }
   const std::string& save_failure() const { return save_failure_; }
   const sinter::nn::IResNet& backbone() const { return model_.backbone; }
   const sinter::nn::PartialFc& centres() const { return centres_; }
@@ -104,12 +109,22 @@ class Trainer {
   void log_epoch() const;
   void take_compute_time();
 
+  /// Verifies all sets of pairs here; none if it was to stop meanwhile.
+  std::optional<std::vector<VerifiedSet>> verify_here() const;
+  /// The running statistics of rank 0 for all, which are what is saved.
+  void share_statistics() const;
+  /// The parameters that each rank has for itself.
+  std::vector<sinter::nn::Parameter> apart() const;
+
+  /// All ranks call it; that of rank 0 is whole.
   sinter::nn::CheckpointData checkpoint() const;
+  void restore_centres(const sinter::nn::CheckpointData& data);
   void save();
   /// Gives false if the place does not fit, which only --change-recipe allows.
   bool restore_place(const sinter::nn::CheckpointData& data);
 
   Options options_;
+  const sinter::Communicator& ranks_;
   sinter::Device device_;
   TrainingData data_;
   std::vector<FacePairs> pairs_;
@@ -122,6 +137,7 @@ class Trainer {
   std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
   std::string save_failure_;
+  int stopped_by_ = 0;
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run

@@ -33,7 +33,7 @@ double rate(int64_t images, double seconds) {
 
 void Trainer::open_log() {
   // A run without a step to take leaves its folder as it is.
-  if (options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
+  if (ranks_.rank() != 0 || options_.log_folder().empty() || epochs_left() == 0 || should_stop()) return;
   std::optional<examples::LogPlace> place;
   if (options_.resume) place = {.steps = trained_};
   ordered_json recipe = ordered_json::object();
@@ -48,6 +48,8 @@ void Trainer::open_log() {
                                     {"data", data_.name},
                                     {"data_kind", data_.kind},
                                     {"train_images", data_.faces->size()},
+                                    {"processes", ranks_.size()},
+                                    {"launcher", ranks_.environment().launcher},
                                     {"identities", centres_.classes()},
                                     {"identities_a_step", centres_.sampled_classes()},
                                     {"verify", sets},
@@ -149,6 +151,7 @@ std::string Trainer::report(bool complete) const {
                          {"precision", *options_.precision},
                          {"layout", to_string(*options_.layout)},
                          {"device", fmt::format("{}", device_)},
+                         {"processes", ranks_.size()},
                          {"identities", centres_.classes()},
                          {"identities_a_step", centres_.sampled_classes()},
                          {"margin", options_.margin},

@@ -19,6 +19,7 @@ using examples::say;
 namespace {
 
 constexpr const char* kBestName = "best.safetensors";
+constexpr const char* kMomentum = "momentum.head.weight";  // that of the centres, or of a step's rows of them
 
 /// Paths as a checkpoint holds them, one a line, so that --resume finds the data from anywhere.
 std::string absolute_paths(const std::vector<std::string>& paths) {
@@ -37,6 +38,10 @@ nn::CheckpointData Trainer::checkpoint() const {
   data.tensors["backbone"] = model_.backbone.state();
   data.tensors["centres"] = centres_.state();
   data.tensors["optimizer"] = optimizer_.state();
+  if (auto& state = data.tensors["optimizer"]; state.contains(kMomentum) && !centres_.is_partial()) {
+    const Tensor all = centres_.whole(state.at(kMomentum));
+    if (all.defined()) state.at(kMomentum) = all;
+  }
   data.tensors["scaler"] = scaler_.state();
   data.tensors["epoch_loss"] = stats_.loss.state();
   data.values = {{"classes", centres_.classes()},
@@ -72,20 +77,27 @@ nn::CheckpointData Trainer::checkpoint() const {
 
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
-  if (checkpoints_ == nullptr || saved_ == present) return;
+  if (options_.checkpoints.empty() || saved_ == present) return;
   if (run_folder_ != nullptr) run_folder_->flush();
   try {
-    checkpoints_->save(checkpoint());
-    saved_ = present;
+    share_statistics();
+    const nn::CheckpointData data = checkpoint();  // takes all ranks; one writes
+    if (checkpoints_ != nullptr) checkpoints_->save(data);
     save_failure_.clear();
+  } catch (const CommunicationError&) {
+    throw;
   } catch (const Error& error) {  // no room on the disk, or for copies of the weights in memory
+    if (ranks_.size() > 1 && checkpoints_ == nullptr) throw;  // the others would wait for this one
     save_failure_ = error.what();
     complain("warning: step {} is not saved: {}", step_, error.what());
   }
+  const Tensor failed = Tensor::full({1}, save_failure_.empty() ? 0.0 : 1.0, DType::kInt64);
+  ranks_.broadcast_(failed);
+  if (failed.item() == 0.0) saved_ = present;
 }
 
 void Trainer::save_best() {
-  if (checkpoints_ == nullptr) return;
+  if (checkpoints_ == nullptr) return;  // another rank writes it
   try {
     nn::write_safetensors(
         checkpoints_->root() / kBestName, model_.backbone.state(),
@@ -130,6 +142,33 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
   return true;
 }
 
+// A run with all centres in each step keeps their momenta in the optimiser, one with a part of them beside
+// the centres; which of the two a run is depends on the number of ranks, too.
+void Trainer::restore_centres(const nn::CheckpointData& data) {
+  nn::State centres = data.part("centres"), optimizer = data.part("optimizer");
+  const auto rows = optimizer.find(kMomentum);
+  const bool was_partial = centres.contains("steps");
+  if (centres_.is_partial()) {
+    if (!was_partial) {
+      centres["steps"] = Tensor::scalar(data.value<int64_t>("trained_steps"));
+      if (rows != optimizer.end()) centres["momentum"] = rows->second;
+    }
+    // The optimiser's are of the last step's rows, whose number another --batch or --sample-rate changes.
+    if (rows != optimizer.end()) rows->second = Tensor::zeros(centres_.head().weight.canonical_shape());
+  } else {
+    if (was_partial) {
+      const auto momentum = centres.find("momentum");
+      if (rows != optimizer.end())
+        rows->second =
+            momentum != centres.end() ? momentum->second : Tensor::zeros(centres.at("weight").shape());
+      centres = {{"weight", centres.at("weight")}};
+    }
+    if (rows != optimizer.end()) rows->second = centres_.own_rows(rows->second);
+  }
+  centres_.load_state(centres);
+  optimizer_.load_state(optimizer);
+}
+
 void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   const nn::CheckpointData& data = checkpoint.data;
   if (data.value<int64_t>("classes") != centres_.classes()) {
@@ -144,14 +183,7 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   if (options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", options_.epochs, epoch_));
   model_.backbone.load_state(data.part("backbone"));
-  centres_.load_state(data.part("centres"));
-  nn::State optimizer = data.part("optimizer");
-  // The momenta of a part of the centres are among these; the optimiser's are of the last step's rows, whose
-  // number another --batch or --sample-rate changes.
-  if (const auto rows = optimizer.find("momentum.head.weight");
-      centres_.is_partial() && rows != optimizer.end())
-    rows->second = Tensor::zeros(centres_.head().weight.canonical_shape());
-  optimizer_.load_state(optimizer);
+  restore_centres(data);
   // The scale of the loss belongs to one precision.
   const Recipe before = examples::read_recipe(data);
   if (before.at("--precision") == *options_.precision) scaler_.load_state(data.part("scaler"));

@@ -18,7 +18,6 @@
 // that.
 
 #include <algorithm>
-#include <thread>
 
 #include <fmt/core.h>
 
@@ -128,9 +127,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
 void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   sinter::examples::set_complaint_prefix(fmt::format("[rank {}] ", ranks.rank()));
-  const int here = ranks.environment().local_size;
-  if (options.threads == 0 && here > 1)
-    options.threads = std::max(static_cast<int>(std::thread::hardware_concurrency()) / here, 1);
+  options.threads = sinter::examples::threads_of_rank(options.threads, ranks.environment());
   if (ranks.rank() == 0) return;
   sinter::examples::be_quiet();
   options.save_weights.clear();
@@ -139,16 +136,6 @@ void be_one_of_many(Options& options, const Communicator& ranks) {
   options.log_dir.clear();
   options.trace.clear();
   options.profile = 0;
-}
-
-/// That of --device, or of this process among those on its machine.
-sinter::Device device_of(const Options& options, const ProcessEnvironment& environment) {
-  const bool is_open = options.device == "auto" || options.device == "cuda";
-  const bool by_rank = options.gpus > 0 || (is_open && options.processes == 1 && environment.size > 1);
-  if (options.processes > 1 && options.device == "auto") return sinter::Device::cpu();
-  if (!by_rank || (options.gpus == 0 && !sinter::is_available(sinter::Device::cuda())))
-    return choose_device(options.device);
-  return sinter::Device::cuda(environment.local_rank);
 }
 
 /// Refuses ranks that did not read the same checkpoint.
@@ -202,7 +189,8 @@ int start(Options& options, char** argv) {
                                                 std::max(options.gpus, options.processes)};
   if (sinter::examples::must_start(count, environment))
     return sinter::examples::run_processes(argv, count.count);
-  const sinter::Device device = device_of(options, environment);
+  const sinter::Device device =
+      sinter::examples::device_of_rank(options.device, options.gpus, options.processes, environment);
   const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
   be_one_of_many(options, *ranks);
   try {

@@ -113,6 +113,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
          "Batches whose gradients make one step; those left over at the end of an epoch are passed over")
       ->capture_default_str()
       ->check(whole(1, 1'000'000));
+  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
+               "Batch norms see the batch of all processes together, else each that of its own part");
   app.add_option("--label-smoothing", options.label_smoothing, "Label smoothing (0 for small sets, else 0.1)")
       ->check(number(0, 1));
   app.add_option("--crop-padding", options.crop_padding,

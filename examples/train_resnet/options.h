@@ -38,6 +38,7 @@ struct Options {
   double trust_coefficient = 0.001;   // of lars
   std::optional<double> weight_decay;
   bool decay_norms = false;
+  bool sync_batch_norm = false;  // norms take the statistics of all processes together
   std::optional<double> label_smoothing;
   double ema = 0.0;   // the share of averages of the weights that a step keeps; 0: there are none
   double clip = 0.0;  // largest norm of all gradients; 0: no limit

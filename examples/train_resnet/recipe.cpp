@@ -51,6 +51,7 @@ Recipe recipe_of(const Options& options) {
   // Checkpoints of earlier versions do not have these.
   if (options.ema > 0) recipe["--ema"] = fmt::format("{}", options.ema);
   if (options.accumulate > 1) recipe["--accumulate"] = fmt::format("{}", options.accumulate);
+  if (options.sync_batch_norm) recipe["--sync-batch-norm"] = "true";
   return recipe;
 }
 

@@ -13,6 +13,7 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/unary/unary.h>
 
@@ -81,6 +82,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                             .scaler = &scaler_,
                             .ema = ema_.get(),
                             .communicator = &ranks,
+                            .sync_batch_norm = options.sync_batch_norm,
                             .accumulate = static_cast<int>(options.accumulate),
                             .memory_limit = memory_limit(options)});
   } else {
@@ -241,6 +243,8 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
     loss = job_->step(mixed.images, mixed.targets, learning_rate);
     logits = job_->outputs().front();
   } else {
+    std::optional<nn::SyncBatchNorm> together;
+    if (options_.sync_batch_norm) together.emplace(ranks_);
     logits = model_(mixed.images);
     loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
     if (begins_step) optimizer_->zero_grad();

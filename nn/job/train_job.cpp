@@ -10,6 +10,7 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/parallel/data_parallel.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
@@ -74,7 +75,13 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
   const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step
-  if (options.communicator != nullptr) begin_equal(model, *options.communicator);
+  if (options.communicator != nullptr) {
+    SINTER_CHECK(options.communicator->size() == 1 || options.apart.empty() || options.clip == 0.0 ||
+                     options.scaler != nullptr || options.precision == DType::kFloat16,
+                 "[train_job] parameters that are apart cannot be clipped without a scaler: give one with "
+                 "{{.scales = false}}");
+    begin_equal(model, *options.communicator, options.apart);
+  }
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
                "[train_job] expected a precision of float16 or bfloat16 but got {}", *options.precision);
@@ -120,6 +127,8 @@ void TrainJob::make_mixed() const {
 
 void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
                              ModuleSnapshot& snapshot) const {
+  std::optional<SyncBatchNorm> together;
+  if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
   if (!options_.precision) {
@@ -177,7 +186,8 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     if (!arrived && !has_sum(i)) continue;
     compiled.sums[i] = !part.last;
     if (part.last) {
-      tensor.set_grad(over_ranks(arrived ? found->gradient : sum_of(i, tensor.spec())));
+      const Tensor gradient = arrived ? found->gradient : sum_of(i, tensor.spec());
+      tensor.set_grad(is_apart(parameters[i]) ? gradient : over_ranks(gradient));
     } else if (arrived) {
       const Tensor& sum = sum_of(i, tensor.spec());
       graph.memory(sum, GraphValue::Kind::kLeaf, "sum." + parameters[i].name());
@@ -186,6 +196,11 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   }
   if (part.last) trace_update(tracer, learning_rate);
   tracer.set_scope(outer);
+}
+
+bool TrainJob::is_apart(const Parameter& parameter) const {
+  return std::ranges::any_of(options_.apart,
+                             [&](const Parameter& apart) { return apart.is_same(parameter); });
 }
 
 Tensor TrainJob::over_ranks(const Tensor& gradient) const {
@@ -198,19 +213,23 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
-    if (node->op->name() != "begin_all_reduce" && node->op->name() != "all_reduce") continue;
-    // Not its device: each rank has a GPU of its own.
-    for (const GraphUse& use : node->inputs) {
-      text += fmt::format("{} {},", use.value->spec.dtype, use.value->spec.shape);
-    }
+    const std::string& name = node->op->name();
+    // Without devices: each rank has a GPU of its own.
+    const auto add = [&](const TensorSpec& spec) { text += fmt::format("{} {},", spec.dtype, spec.shape); };
+    if (name == "rank_statistics" || name == "all_gather" || name == "reduce_scatter")
+      add(node->outputs[0]->spec);
+    if (name != "begin_all_reduce" && name != "all_reduce") continue;
+    for (const GraphUse& use : node->inputs) add(use.value->spec);
     text += ";";
   }
-  options_.communicator->check_equal(text, "the sums of gradients in the job");
+  options_.communicator->check_equal(text, "the sums over ranks in the job");
 }
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
   if (options_.scaler != nullptr) {
-    options_.scaler->step(optimizer_, learning_rate, {.clip = options_.clip});
+    options_.scaler->step(
+        optimizer_, learning_rate,
+        {.clip = options_.clip, .apart = options_.apart, .communicator = options_.communicator});
   } else if (options_.clip > 0.0) {
     optimizer_.step(learning_rate, clip_grad_norm(optimizer_.parameters(), options_.clip).factor);
   } else {

@@ -42,6 +42,14 @@ struct TrainJobOptions {
   /// and buffers of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not
   /// owned; null: alone.
   const Communicator* communicator = nullptr;
+  /// Batch norms take the statistics of all ranks' parts of the batch together
+  /// (nn/parallel/sync_batch_norm.h); else each rank those of its own part. Nothing without a communicator of
+  /// several ranks.
+  bool sync_batch_norm = false;
+  /// Parameters of which each rank has a part of its own, such as the centres of a PartialFc that is divided:
+  /// they begin as they are, and their gradients, which are those of all ranks' losses already, are not
+  /// summed. With a clip they need a scaler, as groups do that are not clipped.
+  std::vector<Parameter> apart = {};
   /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
   /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
   /// checkpoint.
@@ -163,6 +171,7 @@ class TrainJob {
                                     std::span<const Tensor> data);
   void trace_gradients(Tracer& tracer, const Tensor& loss, double learning_rate, Compiled& compiled);
   void trace_update(Tracer& tracer, double learning_rate) const;
+  bool is_apart(const Parameter& parameter) const;
   Tensor over_ranks(const Tensor& gradient) const;
   void check_ranks_agree(const Graph& graph) const;
   void make_mixed() const;

@@ -1,9 +1,12 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/loss/margin.h>
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/cross_entropy/shard_cross_entropy.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 #include <sinter/ops/matmul/matmul.h>
+#include <sinter/ops/reduce/reduce.h>
 
 namespace sinter::nn {
 
@@ -39,6 +42,13 @@ Tensor MarginHead::cosine(const Tensor& embeddings) const {
 }
 
 Tensor MarginHead::forward(const Tensor& embeddings, const Tensor& labels) const {
+  if (options_.communicator != nullptr && options_.communicator->size() > 1) {
+    const Communicator& ranks = *options_.communicator;
+    const Tensor logits = options_.margin(cosine(ops::all_gather(embeddings, ranks)), labels);
+    const Tensor losses = ops::shard_cross_entropy(logits, labels, ranks);
+    if (options_.reduction == Reduction::kNone) return losses;
+    return options_.reduction == Reduction::kSum ? ops::sum(losses) : ops::mean(losses);
+  }
   const Tensor logits = options_.margin(cosine(embeddings), labels);
   return CrossEntropy{.ignore_index = kNoPositive, .reduction = options_.reduction}(logits, labels);
 }

@@ -6,6 +6,10 @@
 #include <sinter/nn/module/module.h>
 #include <sinter/ops/margin/margin.h>
 
+namespace sinter {
+class Communicator;
+}
+
 namespace sinter::nn {
 
 using ops::kNoPositive;
@@ -30,6 +34,12 @@ struct MarginHeadOptions {
   CombinedMargin margin = {};
   Reduction reduction = Reduction::kMean;
   double deviation = 0.01;  ///< of the centres at the start, which are normal around 0
+  /// The ranks that divide the classes: the head's are then those of this rank alone, and its labels, each a
+  /// class among them or kNoPositive, those of the batches of all ranks, one behind the other. Each row's
+  /// class is on one rank. The loss is that of this rank's rows over all classes, and the gradient of the
+  /// weight that of the sum of all ranks' losses. PartialFc makes such heads and labels. Not owned; null:
+  /// alone.
+  const Communicator* communicator = nullptr;
 };
 
 /// Classification of embeddings by the angle to a centre per class, for training only: what is used later is

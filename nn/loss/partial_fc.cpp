@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/data/sample_random.h>
@@ -12,6 +14,8 @@
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/put_rows/put_rows.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
 
 namespace sinter::nn {
 namespace {
@@ -19,14 +23,52 @@ namespace {
 // The stream of random numbers that chooses classes; no sample of a data set has this number.
 constexpr uint64_t kClassStream = ~uint64_t{1};
 
-int64_t count_sampled(int64_t classes, const PartialFcOptions& options) {
+// Rows that are drawn, or go between ranks, at a time.
+constexpr int64_t kChunk = 4096;
+
+const Communicator* several(const PartialFcOptions& options) {
+  return options.communicator != nullptr && options.communicator->size() > 1 ? options.communicator : nullptr;
+}
+
+/// The first class of a rank; of the rank behind the last, their number.
+int64_t first_of(const Communicator* ranks, int64_t rank, int64_t classes) {
+  if (ranks == nullptr) return rank == 0 ? 0 : classes;
+  const int64_t size = ranks->size(), share = classes / size;
+  return rank * share + std::min(rank, classes % size);
+}
+
+int64_t rank_of(const Communicator* ranks) {
+  return ranks == nullptr ? 0 : ranks->rank();
+}
+
+int64_t checked_classes(int64_t classes, const PartialFcOptions& options) {
   SINTER_CHECK(classes > 0, "[partial_fc] expected a positive number of classes but got {}", classes);
+  const int size = options.communicator != nullptr ? options.communicator->size() : 1;
+  SINTER_CHECK(classes >= size, "[partial_fc] expected a class for each of {} ranks but got {}", size,
+               classes);
+  return classes;
+}
+
+MarginHead make_head(int64_t dimensions, int64_t sampled, const PartialFcOptions& options) {
+  MarginHeadOptions head = options.head;
+  head.communicator = several(options);
+  const Generator before = default_generator();
+  const MarginHead made(dimensions, sampled, head);
+  if (head.communicator != nullptr) default_generator() = before;  // the number of rows differs between ranks
+  return made;
+}
+
+/// The rows that a rank with `own` of the classes works with: as many on all ranks, or all that each has.
+int64_t count_sampled(int64_t classes, int64_t own, const PartialFcOptions& options) {
   SINTER_CHECK(options.sample_rate > 0.0 && options.sample_rate <= 1.0,
                "[partial_fc] expected a sample rate in (0, 1] but got {}", options.sample_rate);
   SINTER_CHECK(options.least_classes > 0, "[partial_fc] expected least_classes > 0 but got {}",
                options.least_classes);
-  const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(classes)));
-  return std::min(classes, std::max(share, options.least_classes));
+  const Communicator* const ranks = several(options);
+  const int64_t least_own = ranks != nullptr ? classes / ranks->size() : classes;
+  const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(least_own)));
+  const int64_t count = std::max(share, options.least_classes);
+  return count < least_own ? count : own;
 }
 
 /// Host values on a device, without waiting for it.
@@ -75,13 +117,36 @@ class Marks {
 }  // namespace
 
 PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions& options)
-    : classes_(classes),
+    : ranks_(several(options)),
+      classes_(checked_classes(classes, options)),
+      first_(first_of(ranks_, rank_of(ranks_), classes)),
+      own_(first_of(ranks_, rank_of(ranks_) + 1, classes) - first_),
       dimensions_(dimensions),
-      sampled_(count_sampled(classes, options)),
+      sampled_(count_sampled(classes, own_, options)),
       seed_(options.seed),
-      head_(dimensions, sampled_, options.head) {
-  if (is_partial())
-    table_ = init::normal({classes, dimensions}, 0.0, options.head.deviation, default_generator());
+      head_(make_head(dimensions, sampled_, options)) {
+  if (ranks_ == nullptr) {
+    if (is_partial())
+      table_ = init::normal({classes, dimensions}, 0.0, options.head.deviation, default_generator());
+    return;
+  }
+  const Tensor own = draw_centres(options.head.deviation);
+  if (is_partial()) {
+    table_ = own;
+  } else {
+    head_.weight.assign(own);
+  }
+}
+
+/// This rank's rows of the centres that one process would draw, after which the generator stands alike on
+/// all.
+Tensor PartialFc::draw_centres(double deviation) const {
+  // Numbers come in pairs, each at a place of its own.
+  const int64_t begin = first_ * dimensions_, odd = begin % 2, count = own_ * dimensions_;
+  const RandomKey all = default_generator().next_on_host(4 * ((classes_ * dimensions_ + 1) / 2));
+  Generator generator(RandomKey{all.seed, all.offset + static_cast<uint64_t>(begin / 2)});
+  const Tensor drawn = init::normal({odd + count}, 0.0, deviation, generator);
+  return ops::reshape(ops::copy(ops::slice(drawn, 0, odd, odd + count)), {own_, dimensions_});
 }
 
 void PartialFc::to(Device device) {
@@ -92,12 +157,10 @@ void PartialFc::to(Device device) {
 }
 
 void PartialFc::choose(std::span<const int64_t> labels) {
-  Marks marks(marks_, classes_);
+  Marks marks(marks_, own_);
   int64_t left = sampled_;
   for (const int64_t label : labels) {
     if (label == kNoPositive) continue;
-    SINTER_CHECK(label >= 0 && label < classes_, "[partial_fc] expected labels in [0, {}) but got {}",
-                 classes_, label);
     if (marks.add(label)) --left;
   }
   SINTER_CHECK(
@@ -105,23 +168,23 @@ void PartialFc::choose(std::span<const int64_t> labels) {
       "[partial_fc] the batch has {} classes, but a step works with {}; let least_classes be the size of "
       "a batch",
       sampled_ - left, sampled_);
-  data::SampleRandom random(seed_, steps_, kClassStream);
-  const auto bound = static_cast<uint64_t>(classes_);
+  data::SampleRandom random(seed_, steps_, kClassStream - static_cast<uint64_t>(rank_of(ranks_)));
+  const auto bound = static_cast<uint64_t>(own_);
   const auto draw = [&] { return static_cast<int64_t>(random.below(bound)); };
-  if (sampled_ <= classes_ / 2) {
+  if (sampled_ <= own_ / 2) {
     while (left > 0) left -= marks.add(draw()) ? 1 : 0;
     marks.list(chosen_);
     return;
   }
   // Most take part: it is quicker to draw those that do not, and to take all others.
   std::vector<uint64_t> words;
-  Marks out(words, classes_);
-  for (int64_t leave = classes_ - sampled_; leave > 0;) {
+  Marks out(words, own_);
+  for (int64_t leave = own_ - sampled_; leave > 0;) {
     const int64_t index = draw();
     if (!marks.has(index) && out.add(index)) --leave;
   }
   chosen_.clear();
-  for (int64_t index = 0; index < classes_; ++index) {
+  for (int64_t index = 0; index < own_; ++index) {
     if (!out.has(index)) chosen_.push_back(index);
   }
 }
@@ -142,7 +205,7 @@ std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimize
     if (found == optimizer_tables_.end()) {
       if (!make_tables) continue;  // the optimiser has made it since the last step, of zeros
       const TensorSpec& spec = tensor.spec();
-      optimizer_tables_.emplace_back(buffer, ops::zeros({classes_, dimensions_}, spec.dtype, spec.device));
+      optimizer_tables_.emplace_back(buffer, ops::zeros({own_, dimensions_}, spec.dtype, spec.device));
       found = optimizer_tables_.end() - 1;
     }
     if (found->second.device() != tensor.device()) found->second = found->second.to(tensor.device());
@@ -151,13 +214,28 @@ std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimize
   return rows;
 }
 
+/// The classes of all ranks' batches as this rank counts its own; kNoPositive: of another rank, or none.
+std::vector<int64_t> PartialFc::of_all_ranks(std::span<const int64_t> labels) const {
+  std::vector<int64_t> all(labels.begin(), labels.end());
+  if (ranks_ != nullptr)
+    all =
+        ranks_->all_gather(Tensor::from_values(all, {static_cast<int64_t>(all.size())})).to_vector<int64_t>();
+  for (int64_t& label : all) {
+    if (label == kNoPositive && ranks_ == nullptr) continue;
+    SINTER_CHECK(label >= 0 && label < classes_, "[partial_fc] expected labels in [0, {}) but got {}",
+                 classes_, label);
+    label = label >= first_ && label < first_ + own_ ? label - first_ : kNoPositive;
+  }
+  return all;
+}
+
 Tensor PartialFc::begin_step(std::span<const int64_t> labels, const Optimizer& optimizer) {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun already: call end_step() after each");
   const NoGrad no_grad;
   const Device device = head_.weight.tensor().device();
-  std::vector<int64_t> own(labels.begin(), labels.end());
+  std::vector<int64_t> own = of_all_ranks(labels);
   if (is_partial()) {
-    choose(labels);
+    choose(own);
     for (int64_t& label : own) {
       if (label == kNoPositive) continue;
       label = std::ranges::lower_bound(chosen_, label) - chosen_.begin();
@@ -186,10 +264,51 @@ void PartialFc::end_step(const Optimizer& optimizer) {
 
 State PartialFc::state() const {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before taking the state");
-  if (!is_partial()) return {{"weight", head_.weight.canonical()}};
-  State state{{"weight", host_copy(table_)}, {"steps", Tensor::scalar(steps_)}};
-  for (const auto& [name, table] : optimizer_tables_) state[name] = host_copy(table);
+  State state;
+  const auto keep = [&](const std::string& name, const Tensor& rows) {
+    const Tensor all = whole(rows);
+    if (all.defined()) state[name] = all;
+  };
+  if (!is_partial()) {
+    keep("weight", head_.weight.canonical());
+    return state;
+  }
+  keep("weight", table_);
+  for (const auto& [name, table] : optimizer_tables_) keep(name, table);
+  if (!state.empty()) state["steps"] = Tensor::scalar(steps_);
   return state;
+}
+
+Tensor PartialFc::whole(const Tensor& rows) const {
+  const Tensor own = host_copy(rows);
+  if (ranks_ == nullptr) return own;
+  const size_t row_bytes = static_cast<size_t>(dimensions_) * size_of(own.dtype());
+  Tensor all;
+  if (ranks_->rank() == 0) all = Tensor::empty({classes_, dimensions_}, own.dtype());
+  for (int root = 0; root < ranks_->size(); ++root) {
+    const int64_t first = first_of(ranks_, root, classes_), end = first_of(ranks_, root + 1, classes_);
+    for (int64_t begin = first; begin < end; begin += kChunk) {
+      const int64_t count = std::min(kChunk, end - begin);
+      const size_t bytes = static_cast<size_t>(count) * row_bytes;
+      const Tensor chunk = Tensor::empty({count, dimensions_}, own.dtype());
+      auto* const data = static_cast<std::byte*>(chunk.raw_data());
+      if (ranks_->rank() == root) {
+        const auto* const from = static_cast<const std::byte*>(own.raw_data());
+        std::memcpy(data, from + static_cast<size_t>(begin - first) * row_bytes, bytes);
+      }
+      ranks_->broadcast_(chunk, root);
+      if (!all.defined()) continue;
+      std::memcpy(static_cast<std::byte*>(all.raw_data()) + static_cast<size_t>(begin) * row_bytes, data,
+                  bytes);
+    }
+  }
+  return all;
+}
+
+Tensor PartialFc::own_rows(const Tensor& whole) const {
+  SINTER_CHECK((whole.shape() == Shape{classes_, dimensions_}), "[partial_fc] expected shape {} but got {}",
+               Shape{classes_, dimensions_}, whole.shape());
+  return ops::copy(ops::slice(whole, 0, first_, first_ + own_));
 }
 
 void PartialFc::load_state(const State& state) {
@@ -206,18 +325,17 @@ void PartialFc::load_state(const State& state) {
                  "[partial_fc] expected '{}' of float32 {} but got {} {}", name, shape, value.dtype(),
                  value.shape());
   }
-  if (!is_partial()) return head_.weight.assign(weight->second);
+  if (!is_partial()) return head_.weight.assign(own_rows(weight->second));
   const auto steps = state.find("steps");
   SINTER_CHECK(steps != state.end() && steps->second.dtype() == DType::kInt64 && steps->second.rank() == 0,
                "[partial_fc] expected an int64 scalar 'steps' in the state: without it, it is of a head with "
                "all classes");
   const Device device = table_.device();
-  table_ = ops::copy(weight->second.to(device));
+  table_ = own_rows(weight->second).to(device);
   steps_ = steps->second.to_vector<int64_t>()[0];
   optimizer_tables_.clear();
   for (const auto& [name, value] : state) {
-    if (name != "steps" && name != "weight")
-      optimizer_tables_.emplace_back(name, ops::copy(value.to(device)));
+    if (name != "steps" && name != "weight") optimizer_tables_.emplace_back(name, own_rows(value).to(device));
   }
 }
 

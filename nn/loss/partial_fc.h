@@ -21,6 +21,8 @@ struct PartialFcOptions {
   /// class.
   int64_t least_classes = 1;
   uint64_t seed = 0;  ///< of the choice of classes
+  /// The ranks that divide the classes. Not owned; null: this process has all.
+  const Communicator* communicator = nullptr;
 };
 
 /// A table of centres (classes, dimensions), and a MarginHead over the few rows of it that a step works with:
@@ -38,9 +40,17 @@ struct PartialFcOptions {
 ///     centres.end_step(sgd);
 ///   }
 ///
+/// With a communicator each rank has the centres of its part of the classes, [first_class(), first_class() +
+/// own_classes()), which differ by one at most in number, and the loss is exact: softmax is over the centres
+/// of all ranks (ops::shard_cross_entropy), as many processes with a part of a batch each train the weights
+/// of one with all of it. The head's weight is no parameter that ranks share: TrainJobOptions::apart takes
+/// it, and in a loop of one's own it goes neither to begin_equal nor to reduce_gradients. `least_classes`
+/// then is the size of the batch of all ranks, and every row needs a class. Members that all ranks must call
+/// together are begin_step, state and whole.
+///
 /// Centres that take no part in a step stay as they are, without weight decay, and so do their momenta. With
 /// a sample rate of 1 the head's weight is the table itself and nothing is copied. Which classes take part
-/// depends on the seed, the number of the step and the labels alone. Nothing waits for the device.
+/// depends on the seed, the rank, the number of the step and the labels alone. Nothing waits for the device.
 class PartialFc {
  public:
   /// Centres are normal around 0, as in MarginHeadOptions, from default_generator(). Throws InvalidArgument
@@ -50,16 +60,25 @@ class PartialFc {
   /// The head that trains: its weight has sampled_classes() rows, which are only worth something during a
   /// step.
   const MarginHead& head() const { return head_; }
-  int64_t classes() const { return classes_; }
+  int64_t classes() const { return classes_; }  ///< of all ranks
+  int64_t own_classes() const { return own_; }
+  int64_t first_class() const { return first_; }
   int64_t sampled_classes() const { return sampled_; }
   /// Whether a step works with a part of the classes.
-  bool is_partial() const { return sampled_ < classes_; }
+  bool is_partial() const { return sampled_ < own_; }
+
+  /// A tensor of the shape of the head's weight of a head with all classes, such as its momenta, from the
+  /// rows of all ranks: on rank 0 a copy on the host, elsewhere undefined. And a rank's rows of such a
+  /// tensor.
+  Tensor whole(const Tensor& rows) const;
+  Tensor own_rows(const Tensor& whole) const;
 
   /// Moves table and head; before the first step.
   void to(Device device);
 
   /// Chooses the classes of a step and fetches their rows. `labels`: the classes of the batch, or
-  /// kNoPositive. Gives the labels (N), int64, as the head counts, on its device. Throws InvalidArgument, and
+  /// kNoPositive, of this rank's part of it. Gives the labels (N), or of all ranks (ranks * N), int64, as the
+  /// head counts, on its device. Throws InvalidArgument, and
   /// changes nothing, for a label that is neither, for more different ones than the head has rows, or if the
   /// step before was not ended.
   Tensor begin_step(std::span<const int64_t> labels, const Optimizer& optimizer);
@@ -71,7 +90,8 @@ class PartialFc {
 
   /// Between steps, copies of all that the next one depends on: "weight" (classes, dimensions) and, if it is
   /// partial, "steps" (their number) and what optimisers keep of the centres: "momentum" and so on. The
-  /// optimiser's own state holds the rows of the last step, which do no harm.
+  /// optimiser's own state holds the rows of the last step, which do no harm. Of several ranks, rank 0 gets
+  /// the rows of all, so that any number of ranks can go on with them, and the others nothing.
   State state() const;
   /// The inverse. Throws InvalidArgument, and changes nothing, for other names, shapes or dtypes.
   void load_state(const State& state);
@@ -83,8 +103,11 @@ class PartialFc {
   };
   std::vector<Rows> optimizer_rows(const Optimizer& optimizer, bool make_tables);
   void choose(std::span<const int64_t> labels);
+  std::vector<int64_t> of_all_ranks(std::span<const int64_t> labels) const;
+  Tensor draw_centres(double deviation) const;
 
-  int64_t classes_, dimensions_, sampled_;
+  const Communicator* ranks_;  // null: alone
+  int64_t classes_, first_, own_, dimensions_, sampled_;
   uint64_t seed_;
   MarginHead head_;
   Tensor table_;  // (classes, dimensions), float32; undefined if the head has all rows

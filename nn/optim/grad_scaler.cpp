@@ -4,9 +4,11 @@
 
 #include <sinter/core/op/node.h>
 #include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::nn {
 namespace {
@@ -33,6 +35,17 @@ std::vector<Parameter> parameters_by_clip(const Optimizer& optimizer, bool clip)
 bool has_gradient(const std::vector<Parameter>& parameters) {
   return std::ranges::any_of(parameters,
                              [](const Parameter& parameter) { return parameter.grad().defined(); });
+}
+
+/// The norm of the gradients of `parameters`, of which those that are apart count on all ranks.
+Tensor norm_over_ranks(const std::vector<Parameter>& parameters, const ScaledStepOptions& options) {
+  if (options.communicator == nullptr || options.communicator->size() == 1 || options.apart.empty())
+    return grad_norm(parameters);
+  const std::vector<Parameter> shared = without(parameters, options.apart);
+  const std::vector<Parameter> own = without(parameters, shared);
+  if (!has_gradient(own)) return grad_norm(parameters);
+  const Tensor squares = sum_now(ops::square(grad_norm(own)), *options.communicator);
+  return ops::sqrt(has_gradient(shared) ? ops::add(squares, ops::square(grad_norm(shared))) : squares);
 }
 
 /// Which parameters have a gradient that is not finite, in words. One after the other: this is for errors.
@@ -97,7 +110,7 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
   // Without two kinds of gradients one factor does for all.
   const bool limits = options.clip > 0.0 && has_gradient(clipped);
   const bool differ = limits && has_gradient(others);
-  const Tensor norm = grad_norm(differ ? clipped : optimizer.parameters());
+  const Tensor norm = norm_over_ranks(differ ? clipped : optimizer.parameters(), options);
   move_to(norm.device());
   ops::LossScaleOptions update{
       .max_norm = limits && !differ ? options.clip : 0.0, .growth = 1.0, .backoff = 1.0};
@@ -114,7 +127,8 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
     }
     // The sum is finite if both norms are. What takes the scale out, or is NaN, goes for all; the limit is
     // that of the clipped gradients without their scale.
-    const Tensor unscale = ops::loss_scale(ops::add(norm, grad_norm(others)), {scale_, counts_}, update);
+    const Tensor unscale =
+        ops::loss_scale(ops::add(norm, norm_over_ranks(others, options)), {scale_, counts_}, update);
     const Tensor unscaled = ops::mul(norm, ops::cast(unscale, DType::kFloat64));
     return Optimizer::Factors{ops::mul(unscale, ops::clip_factor(unscaled, options.clip)), unscale};
   });

@@ -5,6 +5,10 @@
 
 #include <sinter/nn/optim/optimizer.h>
 
+namespace sinter {
+class Communicator;
+}
+
 namespace sinter::nn {
 
 struct GradScalerOptions {
@@ -23,6 +27,10 @@ struct ScaledStepOptions {
   /// Largest norm of all gradients together, as clip_grad_norm, but for groups whose `clip` is false; 0: no
   /// limit.
   double clip = 0.0;
+  /// Parameters that are each rank's own part of something (PartialFc), and the ranks: norms then are those
+  /// of all ranks' parts together, so that all ranks clip and skip alike. Not owned; null: alone.
+  std::vector<Parameter> apart = {};
+  const Communicator* communicator = nullptr;
 };
 
 /// Multiplies the loss, so that gradients do not vanish below float16's smallest number, and takes the factor

@@ -40,9 +40,10 @@ void reduce(const std::vector<Tensor>& leaves, const Communicator& ranks) {
 
 }  // namespace
 
-void begin_equal(const ModuleBase& model, const Communicator& ranks) {
+void begin_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
   if (ranks.size() == 1) return;
-  std::vector<Variable> variables = model.parameters();
+  std::vector<Variable> variables;
+  for (const Parameter& parameter : without(model.parameters(), apart)) variables.push_back(parameter);
   for (const Buffer& buffer : model.buffers()) variables.push_back(buffer);
   std::string text;
   for (const Variable& variable : variables)
@@ -95,6 +96,25 @@ void reduce_gradients(const std::vector<Parameter>& parameters, const Communicat
     bucket.push_back(leaf);
   }
   if (!bucket.empty()) reduce(bucket, ranks);
+}
+
+std::vector<Parameter> without(const std::vector<Parameter>& parameters,
+                               const std::vector<Parameter>& apart) {
+  std::vector<Parameter> rest;
+  for (const Parameter& parameter : parameters) {
+    const auto is_it = [&](const Parameter& other) { return other.is_same(parameter); };
+    if (std::ranges::none_of(apart, is_it)) rest.push_back(parameter);
+  }
+  return rest;
+}
+
+Tensor sum_now(const Tensor& x, const Communicator& ranks) {
+  if (ranks.size() == 1) return x;
+  const NoGrad no_grad;
+  const std::vector<Tensor> one = {x};
+  const Tensor sums = ops::end_all_reduce(ops::begin_all_reduce(one, ranks), one, ranks);
+  const Shape shape = x.shape();
+  return ops::reshape(ops::slice(sums, 0, 0, x.numel()), std::vector<int64_t>(shape.begin(), shape.end()));
 }
 
 }  // namespace sinter::nn

@@ -22,9 +22,10 @@
 
 namespace sinter::nn {
 
-/// Gives all ranks the parameters and buffers of rank 0. Throws CommunicationError, which names a rank, if
-/// theirs have other names or specs.
-void begin_equal(const ModuleBase& model, const Communicator& ranks);
+/// Gives all ranks the parameters and buffers of rank 0, but for those parameters that are each rank's own
+/// (`apart`). Throws CommunicationError, which names a rank, if theirs have other names or specs.
+void begin_equal(const ModuleBase& model, const Communicator& ranks,
+                 const std::vector<Parameter>& apart = {});
 
 /// Throws CommunicationError, which names a rank and a parameter, unless all ranks' parameters are equal bit
 /// for bit. Buffers, such as running statistics of batch norms, are each rank's own.
@@ -37,5 +38,11 @@ Tensor share_of_loss(const Tensor& loss, const Communicator& ranks);
 /// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
 /// rank. Gradients are summed in buckets, from the last parameter to the first.
 void reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
+
+/// The parameters that are not among `apart`, in their order.
+std::vector<Parameter> without(const std::vector<Parameter>& parameters, const std::vector<Parameter>& apart);
+
+/// The sum of x over all ranks, at once and not in a bucket: for numbers that something waits for.
+Tensor sum_now(const Tensor& x, const Communicator& ranks);
 
 }  // namespace sinter::nn

@@ -1,5 +1,6 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_registration.h>
 
 namespace sinter::ops {
 namespace {
@@ -112,6 +113,7 @@ void register_cross_entropy(OpRegistry& registry) {
                 .inputs = {{"logits"}, {"target"}, {"log_sum"}, {"dloss"}},
                 .outputs = {{"dlogits"}, {"dtarget"}},
                 .infer = infer_cross_entropy_grad});
+  register_shard_cross_entropy(registry);
 }
 
 }  // namespace sinter::ops

@@ -8,6 +8,8 @@
 #include <sinter/ops/common/cpu/row_math_cpu.h>
 #include <sinter/ops/common/lanes.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_registration.h>
 
 namespace sinter::ops {
 namespace {
@@ -135,6 +137,46 @@ void row_gradient(const Targets<T>& targets, int64_t row, const T* x, compute_ty
   }
 }
 
+/// The losses of rows among the classes of one rank; of a row whose class is elsewhere, the log-sum alone.
+void run_shard_sums(const KernelContext& context) {
+  const TensorView& logits = context.input(0);
+  const int64_t rows = logits.shape[0], classes = logits.shape[1];
+  dispatch_float(logits.dtype, "shard_log_sums", [&]<class T> {
+    using C = compute_type<T>;
+    const Targets<T> targets(context.input(1), classes, kElsewhere);
+    targets.check("shard_log_sums");
+    C *losses = context.output(0).as<C>(), *log_sums = context.output(1).as<C>();
+    parallel_for(rows, row_grain(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* x = logits.as<const T>() + row * classes;
+        const C largest = row_max(x, classes);
+        const C log_rest = std::log(row_sum_exp(x, classes, largest));
+        log_sums[row] = largest + log_rest;
+        losses[row] =
+            targets.ignores(row) ? log_sums[row] : row_loss(targets, row, x, largest, log_rest, C{0});
+      }
+    });
+  });
+}
+
+void run_shard_grad(const KernelContext& context) {
+  const TensorView& logits = context.input(0);
+  const int64_t rows = logits.shape[0], classes = logits.shape[1];
+  dispatch_float(logits.dtype, "shard_cross_entropy_grad", [&]<class T> {
+    using C = compute_type<T>;
+    const Targets<T> targets(context.input(1), classes, kElsewhere);
+    targets.check("shard_cross_entropy_grad");
+    const C *log_sums = context.input(2).as<const C>(), *dloss = context.input(3).as<const C>();
+    parallel_for(rows, row_grain(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t at = row * classes;
+        row_gradient<T>(targets, row, logits.as<const T>() + at, log_sums[row], dloss[row], C{0},
+                        context.output(0).as<T>() + at, nullptr);
+      }
+    });
+  });
+}
+
 void run_cross_entropy_grad(const KernelContext& context) {
   const TensorView& logits = context.input(0);
   const auto& attributes = context.attributes<CrossEntropyGradAttributes>();
@@ -173,6 +215,9 @@ void register_cross_entropy_cpu(OpRegistry& registry) {
       "cross_entropy",
       {.device = DeviceType::kCpu, .workspace_bytes = cross_entropy_workspace, .run = run_cross_entropy});
   registry.add_kernel("cross_entropy_grad", {.device = DeviceType::kCpu, .run = run_cross_entropy_grad});
+  registry.add_kernel("shard_log_sums", {.device = DeviceType::kCpu, .run = run_shard_sums});
+  registry.add_kernel("shard_cross_entropy", {.device = DeviceType::kCpu, .run = run_shard_cross_entropy});
+  registry.add_kernel("shard_cross_entropy_grad", {.device = DeviceType::kCpu, .run = run_shard_grad});
 }
 
 }  // namespace sinter::ops

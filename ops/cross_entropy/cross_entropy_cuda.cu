@@ -8,6 +8,8 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_registration.h>
 
 namespace sinter::ops {
 namespace {
@@ -34,6 +36,7 @@ struct LossRows {
   const T* probabilities;
   int64_t rows, classes, ignore_index;
   C smoothing;
+  bool shard = false;  // rows with ignore_index are of a class elsewhere: their loss is the log-sum
 };
 
 /// sum_c of (probabilities, or 1) times (largest - x_c + log_rest), the distances that make up the loss:
@@ -91,6 +94,8 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
           loss = (C{1} - in.smoothing) * loss + in.smoothing * (sum / static_cast<C>(in.classes));
         }
       }
+    } else if (in.shard) {
+      loss = total.largest + log_rest;
     }
     if (thread == 0) {
       log_sums[row] = total.largest + log_rest;
@@ -172,9 +177,9 @@ __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums,
     const int64_t first = row * in.classes;
     const T* p = in.probabilities != nullptr ? in.probabilities + first : nullptr;
     const int64_t target = in.indices != nullptr ? in.indices[row] : -1;
-    const bool ignored = in.indices != nullptr && target == in.ignore_index;
+    const bool absent = in.indices != nullptr && target == in.ignore_index, ignored = absent && !in.shard;
     C scale = dloss[loss_per_row ? row : 0] / divided;
-    if (in.indices != nullptr && (target < 0 || target >= in.classes))
+    if (in.indices != nullptr && !absent && (target < 0 || target >= in.classes))
       scale = std::numeric_limits<C>::quiet_NaN();
     C mass = 1;
     if (p != nullptr) {
@@ -398,6 +403,41 @@ void run_cross_entropy_grad(const KernelContext& context) {
   });
 }
 
+template <class T>
+LossRows<T> shard_rows(const KernelContext& context) {
+  LossRows<T> rows(context.input(0), context.input(1), 0.0, kElsewhere);
+  rows.shard = true;
+  return rows;
+}
+
+void run_shard_sums(const KernelContext& context) {
+  dispatch_float(context.input(0).dtype, "shard_log_sums", [&]<class T> {
+    using C = compute_type<T>;
+    const LossRows<T> rows = shard_rows<T>(context);
+    if (rows.rows == 0) return;
+    dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits}),
+                  [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
+                    cuda::launch(context.stream(), shape, loss_kernel<kThreads, pack, T>, rows,
+                                 context.output(0).as<C>(), context.output(1).as<C>());
+                  });
+  });
+}
+
+void run_shard_grad(const KernelContext& context) {
+  dispatch_float(context.input(0).dtype, "shard_cross_entropy_grad", [&]<class T> {
+    using C = compute_type<T>;
+    const LossRows<T> rows = shard_rows<T>(context);
+    if (rows.rows == 0) return;
+    T* dlogits = context.output(0).as<T>();
+    dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, dlogits}),
+                  [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
+                    cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows,
+                                 context.input(2).as<const C>(), context.input(3).as<const C>(), true,
+                                 static_cast<const int64_t*>(nullptr), dlogits, static_cast<T*>(nullptr));
+                  });
+  });
+}
+
 }  // namespace
 
 void register_cross_entropy_cuda(OpRegistry& registry);
@@ -408,6 +448,9 @@ void register_cross_entropy_cuda(OpRegistry& registry) {
   registry.add_kernel("cross_entropy_grad", {.device = DeviceType::kCuda,
                                              .workspace_bytes = cross_entropy_grad_workspace,
                                              .run = run_cross_entropy_grad});
+  registry.add_kernel("shard_log_sums", {.device = DeviceType::kCuda, .run = run_shard_sums});
+  registry.add_kernel("shard_cross_entropy", {.device = DeviceType::kCuda, .run = run_shard_cross_entropy});
+  registry.add_kernel("shard_cross_entropy_grad", {.device = DeviceType::kCuda, .run = run_shard_grad});
 }
 
 }  // namespace sinter::ops

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/cross_entropy/shard_cross_entropy.h>
 
 namespace sinter::ops {
 namespace {
@@ -139,6 +141,72 @@ double cross_entropy_grad_terms(const OpSample& sample, size_t output) {
   return largest;
 }
 
+// ---- of classes that are divided among ranks, of a process alone
+
+OpSample make_shard_sums(SampleMaker& maker) {
+  const int64_t rows = maker.integer(0, 9);
+  const int64_t classes = maker.chance(0.15) ? maker.integer(250, 600) : maker.integer(1, 12);
+  const Tensor indices = maker.indices({rows}, 0, classes - 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    if (maker.chance(0.4)) indices.data<int64_t>()[row] = kElsewhere;
+  }
+  return {{maker.tensor({rows, classes}, -4.0, 4.0), indices}, {}};
+}
+
+/// A number for each row, in the dtype in which losses are.
+Tensor row_numbers(SampleMaker& maker, int64_t rows) {
+  std::vector<double> values(static_cast<size_t>(rows));
+  for (double& value : values) value = maker.uniform(0.5, 2.0);
+  if (maker.dtype() == DType::kFloat64) return Tensor::from_values(values, Shape{rows});
+  return Tensor::from_values(std::vector<float>(values.begin(), values.end()), Shape{rows});
+}
+
+OpSample make_shard_loss(SampleMaker& maker) {
+  OpSample sample = make_shard_sums(maker);
+  const int64_t rows = sample.inputs[1].numel();
+  sample.inputs.push_back(row_numbers(maker, rows));
+  sample.inputs.push_back(row_numbers(maker, rows));
+  sample.attributes = AllGatherAttributes{};
+  return sample;
+}
+
+OpSample make_shard_grad(SampleMaker& maker) {
+  OpSample sample = make_shard_loss(maker);
+  sample.attributes = {};
+  return sample;
+}
+
+std::vector<ReferenceTensor> shard_sums_reference(const OpSample& sample) {
+  const ReferenceTensor x = reference_of(sample.inputs[0]), rows = reference_of(sample.inputs[1]);
+  ReferenceTensor log_sum(Shape{x.shape[0]}), losses(Shape{x.shape[0]});
+  log_sum.values = log_sums(x);
+  for (int64_t row = 0; row < x.shape[0]; ++row) {
+    const auto own = static_cast<int64_t>(rows[row]);
+    losses[row] = log_sum[row] - (own == kElsewhere ? 0.0 : x[row * x.shape[1] + own]);
+  }
+  return {losses, log_sum};
+}
+
+std::vector<ReferenceTensor> shard_loss_reference(const OpSample& sample) {
+  return {reference_of(sample.inputs[3])};
+}
+
+std::vector<ReferenceTensor> shard_grad_reference(const OpSample& sample) {
+  ReferenceTensor x = reference_of(sample.inputs[0]);
+  const ReferenceTensor rows = reference_of(sample.inputs[1]), log_sum = reference_of(sample.inputs[2]);
+  const ReferenceTensor dloss = reference_of(sample.inputs[3]);
+  for (int64_t i = 0; i < x.shape.numel(); ++i) {
+    const int64_t row = i / x.shape[1], c = i % x.shape[1];
+    x[i] = dloss[row] * (std::exp(x[i] - log_sum[row]) - (static_cast<int64_t>(rows[row]) == c ? 1.0 : 0.0));
+  }
+  return {x};
+}
+
+/// exp(x - log_sum) of x and log_sum that are rounded.
+double shard_grad_terms(const OpSample&, size_t) {
+  return 2.0 * std::exp(4.0) * 8.0;
+}
+
 }  // namespace
 
 void register_cross_entropy_samples(SampleRegistry& registry);
@@ -152,6 +220,21 @@ void register_cross_entropy_samples(SampleRegistry& registry) {
                 .make = make_cross_entropy_grad,
                 .reference = cross_entropy_grad_reference,
                 .term_size = cross_entropy_grad_terms,
+                .check_gradient = false});
+  registry.add({.op = "shard_log_sums",
+                .make = make_shard_sums,
+                .reference = shard_sums_reference,
+                .term_size = unit_terms,
+                .check_gradient = false});
+  // Its value is what the ranks have agreed on, its gradient that of the logits: tests/processes.
+  registry.add({.op = "shard_cross_entropy",
+                .make = make_shard_loss,
+                .reference = shard_loss_reference,
+                .check_gradient = false});
+  registry.add({.op = "shard_cross_entropy_grad",
+                .make = make_shard_grad,
+                .reference = shard_grad_reference,
+                .term_size = shard_grad_terms,
                 .check_gradient = false});
 }
 

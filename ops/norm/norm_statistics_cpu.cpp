@@ -142,6 +142,12 @@ size_t moments_bytes(const ChannelLoop& loop, size_t element) {
 }
 
 template <class T>
+void norm_moments(const TensorView& x, const ChannelLoop& loop, double* mean, double* squares,
+                  void* scratch) {
+  batch_moments(loop, x.as<const T>(), mean, squares, scratch);
+}
+
+template <class T>
 void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
                      double* mean, double* inv_std, void* scratch) {
   using C = compute_type<T>;
@@ -178,6 +184,11 @@ void norm_statistics(const NormOptions& options, const NormTensor& tensor, const
     tensor.inv_std.as<C>()[c] = static_cast<C>(inv_std[c]);
   }
 }
+
+template void norm_moments<float>(const TensorView&, const ChannelLoop&, double*, double*, void*);
+template void norm_moments<double>(const TensorView&, const ChannelLoop&, double*, double*, void*);
+template void norm_moments<float16>(const TensorView&, const ChannelLoop&, double*, double*, void*);
+template void norm_moments<bfloat16>(const TensorView&, const ChannelLoop&, double*, double*, void*);
 
 template void norm_statistics<float>(const NormOptions&, const NormTensor&, const ChannelLoop&, double*,
                                      double*, void*);

@@ -22,6 +22,11 @@ C slope_of(const TensorView& alpha, int64_t channel) {
 /// Bytes of scratch that the statistics of a batch take; `element`: of the compute type.
 size_t moments_bytes(const ChannelLoop& loop, size_t element);
 
+/// The mean and the sum of squared deviations of each channel of x, which is not empty. `scratch`: of
+/// moments_bytes(). For the same types as norm_statistics.
+template <class T>
+void norm_moments(const TensorView& x, const ChannelLoop& loop, double* mean, double* squares, void* scratch);
+
 /// mean and 1 / sqrt(variance + epsilon) to normalise `tensor` with, per channel, also stored as the call's
 /// outputs; moves the running statistics in training. Given statistics are only read. For float, double,
 /// float16 and bfloat16.

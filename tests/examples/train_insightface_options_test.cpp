@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/base/error.h>
+#include <sinter/core/comm/communicator.h>
 #include <sinter/core/runtime/random.h>
 
 #include "train_insightface/data.h"
@@ -37,6 +39,10 @@ Options options_of(Words words, sinter::Device device = {}) {
   EXPECT_EQ(parse(words, options), std::nullopt);
   complete(options, device);
   return options;
+}
+
+std::shared_ptr<sinter::Communicator> alone() {
+  return sinter::Communicator::join(sinter::ProcessEnvironment{});
 }
 
 TEST(TrainInsightfaceOptions, DefaultsAreInsightFaces) {
@@ -205,7 +211,7 @@ TEST(TrainInsightfaceModel, GroupsSetApartWhatIsClippedAndDecayed) {
     Words all = {"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"};
     all.insert(all.end(), words.begin(), words.end());
     const Options options = options_of(all);
-    const sinter::nn::PartialFc centres = make_centres(options, 6);
+    const sinter::nn::PartialFc centres = make_centres(options, 6, *alone());
     return parameter_groups(options, FaceModel(make_backbone(options), centres.head()));
   };
   const auto usual = groups({});
@@ -221,12 +227,13 @@ TEST(TrainInsightfaceModel, GroupsSetApartWhatIsClippedAndDecayed) {
 }
 
 TEST(TrainInsightfaceModel, PartialFcTakesAtLeastABatch) {
-  EXPECT_EQ(make_centres(options_of({"--dims", "4", "--sample-rate", "0.1", "--batch", "30"}), 1000)
+  EXPECT_EQ(make_centres(options_of({"--dims", "4", "--sample-rate", "0.1", "--batch", "30"}), 1000, *alone())
                 .sampled_classes(),
             100);
-  EXPECT_EQ(make_centres(options_of({"--dims", "4", "--sample-rate", "0.1", "--batch", "300"}), 1000)
-                .sampled_classes(),
-            300);
+  EXPECT_EQ(
+      make_centres(options_of({"--dims", "4", "--sample-rate", "0.1", "--batch", "300"}), 1000, *alone())
+          .sampled_classes(),
+      300);
 }
 
 TEST(TrainInsightfaceModel, TheInitIsInsightFacesOrPyTorchs) {
@@ -286,11 +293,12 @@ TEST(TrainInsightfaceData, ImagesOfOtherSizesAreResized) {
 TEST(TrainInsightfaceData, OnlyTrainingMirrorsAndShuffles) {
   const auto faces = synthetic_faces(2, 20);
   const Options options = options_of({"--image-size", "20", "--seed", "3"});
-  const auto train = train_loader_options(options, {}, *faces), test = loader_options(options, {}, *faces);
+  const auto train = train_loader_options(options, {}, *faces, *alone()),
+             test = loader_options(options, {}, *faces);
   EXPECT_EQ(train.transforms.size(), 1u);
   EXPECT_TRUE(train.shuffle && train.drop_last && train.seed == 3);
   EXPECT_TRUE(test.transforms.empty() && !test.shuffle && !test.drop_last);
-  EXPECT_TRUE(train_loader_options(options_of({"--no-flip"}), {}, *faces).transforms.empty());
+  EXPECT_TRUE(train_loader_options(options_of({"--no-flip"}), {}, *faces, *alone()).transforms.empty());
   EXPECT_EQ(test.normalization.mean, (std::vector<float>{0.5f}));
   EXPECT_EQ(test.normalization.std, (std::vector<float>{0.5f}));
 }

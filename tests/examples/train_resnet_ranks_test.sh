@@ -52,6 +52,19 @@ one_voice_and_one_set_of_files() {
   [ -s voice.safetensors ] && [ -s "voice-of-$$/curves.svg" ] || fail "files are missing"
 }
 
+# With norms over all processes, several train as one does: in the first steps, before rounding is made much of.
+norms_see_the_whole_batch() {
+  local words="--threads 1 --epochs 1 --batch 24 --max-steps 3 --log-every 1 --workers 0 --sync-batch-norm" way
+  losses() { sed -nE 's/.*"train\/loss": ?([0-9.]+).*/\1/p' "$1/scalars.jsonl"; }
+  run 0 "$program" $words --log-dir norms-1
+  [ "$(losses norms-1 | wc -l)" = 3 ] || fail "not 3 losses"
+  for way in --job --eager; do
+    run 0 "$program" $words --log-dir "norms-2$way" --processes 2 $way
+    paste <(losses norms-1) <(losses "norms-2$way") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-3 * $1) exit 1 }' ||
+      fail "losses differ: $(paste <(losses norms-1) <(losses "norms-2$way"))"
+  done
+}
+
 checkpoints_know_no_number_of_processes() {
   local folder=number-of-$$ processes
   run 0 "$program" --threads 1 --processes 2 --epochs 3 --batch 24 --checkpoints "$folder" --max-steps 40
@@ -158,6 +171,7 @@ under_srun() {
 }
 
 one_voice_and_one_set_of_files
+norms_see_the_whole_batch
 checkpoints_know_no_number_of_processes
 sigterm_saves_once_and_ends_with_143
 a_dead_rank_ends_the_run_and_is_named

@@ -84,6 +84,7 @@ TEST(TrainResnetRecipe, IsTakenFromTheCheckpointWhereTheCommandLineIsSilent) {
                                                        {"--no-nesterov"},
                                                        {"--weight-decay", "1e-5"},
                                                        {"--decay-norms"},
+                                                       {"--sync-batch-norm"},
                                                        {"--label-smoothing", "0.2"},
                                                        {"--clip", "2.5"},
                                                        {"--crop-padding", "3"},

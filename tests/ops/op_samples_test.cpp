@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -199,7 +200,10 @@ TEST_P(OpSamplesTest, MatchesReferenceOnCuda) {
 TEST_P(OpSamplesTest, GradientMatchesFiniteDifferences) {
   const OpSamples& samples = this->samples();
   if (!samples.check_gradient) {
-    EXPECT_EQ(op().definition.gradient, nullptr) << "the op has a gradient, but its samples do not check it";
+    // What goes back through what the ranks have exchanged is tested with them (tests/processes).
+    const std::set<std::string> of_ranks{"shard_cross_entropy", "sync_batch_norm"};
+    EXPECT_TRUE(op().definition.gradient == nullptr || of_ranks.contains(GetParam()))
+        << "the op has a gradient, but its samples do not check it";
     return;
   }
   ASSERT_NE(op().definition.gradient, nullptr);

@@ -138,6 +138,7 @@ nn::State trained(int size, const std::string& way) {
 void expect_near(const nn::State& a, const nn::State& b, double tolerance) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) {
+    if (!is_float(tensor.dtype())) continue;  // counts of batches
     const auto x = tensor.to_vector<float>(), y = b.at(name).to_vector<float>();
     for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], y[i], tolerance) << name << " " << i;
   }
@@ -152,6 +153,45 @@ TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcess) {
   expect_near(one, trained(GetParam(), "eager"), 1e-5);
   expect_near(one, trained(GetParam(), "unbucketed"), 1e-5);
   expect_near(trained(1, "accumulate"), trained(GetParam(), "accumulate"), 1e-5);
+}
+
+// The same with batch norms over all ranks.
+TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithNormsOverAllRanks) {
+  const nn::State one = trained(1, "norms.job");
+  const nn::State many = trained(GetParam(), "norms.job");
+  expect_near(one, many, 1e-5);
+  expect_near(many, trained(GetParam(), "norms.job"), 0.0);  // from run to run
+  expect_near(one, trained(GetParam(), "norms.eager"), 1e-5);
+}
+
+TEST_P(ProcessesTest, NormsOverPartsOfDifferentSizesAreThoseOfTheWhole) {
+  Workers workers;
+  workers.start_all(GetParam(), {"norms.parts"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
+// Promise 6: centres that are divided among the ranks train as those of one process.
+TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
+  for (const char* kind : {"faces.arc", "faces.cos", "faces.all"}) {
+    const nn::State one = trained(1, kind);
+    expect_near(one, trained(GetParam(), kind), 1e-5);
+  }
+  expect_near(trained(1, "faces.arc"), trained(GetParam(), "faces.arc.eager"), 1e-5);
+}
+
+TEST_P(ProcessesTest, SampledCentresAreTheSameFromRunToRunAndGoOnOnOtherNumbersOfRanks) {
+  const testing::TemporaryFolder folder;
+  const std::string file = (folder / "faces.safetensors").string();
+  Workers workers;
+  workers.start_all(GetParam(), {"faces.arc.sampled", file}, free_port());
+  expect_all_well(workers.wait(60));
+  const nn::State first = nn::read_safetensors(file).tensors;
+  expect_near(first, trained(GetParam(), "faces.arc.sampled"), 0.0);
+  for (const int size : {1, 3, GetParam()}) {
+    Workers others;
+    others.start_all(size, {"reload.arc.sampled", file}, free_port());
+    expect_all_well(others.wait(60));
+  }
 }
 
 class FaultTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {};

@@ -17,16 +17,25 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/nn.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/operators.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 using namespace sinter;
 
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int64_t kBatch = 24, kFeatures = 12, kClasses = 5;
+constexpr int64_t kBatch = 24, kFeatures = 12, kClasses = 5, kFaces = 11, kDimensions = 7;
 
 void expect(bool holds, const std::string& what) {
   if (!holds) throw Error("unexpected: " + what);
@@ -40,22 +49,47 @@ struct Network : nn::Module {
   Tensor forward(const Tensor& x) const override { return last(ops::relu(second(ops::relu(first(x))))); }
 };
 
+/// Norms with what jobs fuse behind them: ReLU, a sum with ReLU, a normalised shortcut, PReLU, and a norm of
+/// features.
+struct NormNetwork : nn::Module {
+  nn::Conv2d stem = child("stem", nn::Conv2d(1, 4, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d first = child("first", nn::BatchNorm2d(4));
+  nn::Conv2d middle = child("middle", nn::Conv2d(4, 6, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d second = child("second", nn::BatchNorm2d(6));
+  nn::Conv2d side = child("side", nn::Conv2d(4, 6, {.kernel = 1}));
+  nn::BatchNorm2d shortcut = child("shortcut", nn::BatchNorm2d(6));
+  nn::Conv2d late = child("late", nn::Conv2d(6, 6, {.kernel = 3, .padding = 1}));
+  nn::BatchNorm2d third = child("third", nn::BatchNorm2d(6));
+  nn::PReLU slopes = child("slopes", nn::PReLU(6));
+  nn::BatchNorm2d fourth = child("fourth", nn::BatchNorm2d(6));
+  nn::Linear last = child("last", nn::Linear(6 * kFeatures, kClasses));
+  nn::BatchNorm1d features = child("features", nn::BatchNorm1d(kClasses));
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor a = ops::relu(first(stem(ops::reshape(x, {x.shape()[0], 1, 3, kFeatures / 3}))));
+    const Tensor b = ops::relu(second(middle(a)) + shortcut(side(a)));
+    const Tensor c = ops::relu(third(late(b)) + b);
+    const Tensor d = slopes(fourth(c));
+    return features(last(ops::reshape(d, {x.shape()[0], 6 * kFeatures})));
+  }
+};
+
 struct Batch {
   Tensor x, labels;
 };
 
 /// The part of step `step`'s batch that a rank takes.
-Batch part_of_batch(int step, int rank, int size) {
+Batch part_of_batch(int step, int rank, int size, int64_t classes = kClasses) {
   Generator generator(static_cast<uint64_t>(1000 + step));
   std::vector<float> x;
   std::vector<int64_t> labels;
   const int64_t rows = kBatch / size;
   for (int64_t row = 0; row < kBatch; ++row) {
     const bool own = row / rows == rank;
-    const auto label = static_cast<int64_t>(generator.below(kClasses));
+    const auto label = static_cast<int64_t>(generator.below(static_cast<uint64_t>(classes)));
     if (own) labels.push_back(label);
     for (int64_t i = 0; i < kFeatures; ++i) {
-      const auto value = static_cast<float>(generator.normal() + (i % kClasses == label ? 1.0 : 0.0));
+      const auto value = static_cast<float>(generator.normal() + (i % classes == label ? 1.0 : 0.0));
       if (own) x.push_back(value);
     }
   }
@@ -75,6 +109,27 @@ void check_sums(const Communicator& ranks, double tolerance) {
     const double expected = n * (n - 1) / 2.0 + static_cast<double>(n * (i % 7));
     expect(std::abs(static_cast<double>(x.data<T>()[i]) - expected) <= tolerance, "a sum");
   }
+}
+
+/// The ops of the same names, and their gradients.
+void gather_and_scatter(const Communicator& ranks) {
+  const int n = ranks.size(), rank = ranks.rank();
+  const Tensor mine = Tensor::full({2, 3}, rank + 1.0).set_requires_grad(true);
+  const Tensor all = ops::all_gather(mine, ranks);
+  expect(all.shape() == Shape{2 * n, 3}, "the shape of ops::all_gather");
+  for (int64_t i = 0; i < all.numel(); ++i)
+    expect(all.data<float>()[i] == static_cast<float>(i / 6 + 1), "ops::all_gather");
+  backward(ops::sum(all * Tensor::full(all.shape(), rank + 1.0)));
+  for (const float grad : mine.grad().to_vector<float>())
+    expect(grad == static_cast<float>(n * (n + 1) / 2), "the gradient of all_gather");
+  const Tensor whole = Tensor::full({4 * n}, rank + 1.0).set_requires_grad(true);
+  const Tensor part = ops::reduce_scatter(whole, ranks);
+  expect(part.shape() == Shape{4}, "the shape of ops::reduce_scatter");
+  for (const float value : part.to_vector<float>())
+    expect(value == static_cast<float>(n * (n + 1) / 2), "ops::reduce_scatter");
+  backward(ops::sum(part * Tensor::full({4}, rank + 1.0)));
+  for (int64_t i = 0; i < whole.numel(); ++i)
+    expect(whole.grad().data<float>()[i] == static_cast<float>(i / 4 + 1), "the gradient of reduce_scatter");
 }
 
 void collectives(const Communicator& ranks) {
@@ -100,6 +155,7 @@ void collectives(const Communicator& ranks) {
   for (int64_t i = 0; i < 4; ++i)
     expect(part.data<float>()[i] == static_cast<float>((4 * rank + i) * n * (n + 1) / 2), "reduce_scatter");
 
+  gather_and_scatter(ranks);
   for (int root = 0; root < n; ++root) {
     const Tensor x = Tensor::full({5}, rank == root ? 42.0 + root : -1.0, DType::kFloat64);
     ranks.broadcast_(x, root);
@@ -119,15 +175,20 @@ void collectives(const Communicator& ranks) {
 enum class Way { kJob, kEager, kUnbucketed };
 
 /// Trains and writes the weights; ranks begin with different ones.
+template <class Model>
 void train(const Communicator& ranks, Way way, int64_t accumulate, const std::string& file) {
+  constexpr bool has_norms = std::is_same_v<Model, NormNetwork>;
   manual_seed(static_cast<uint64_t>(7 + ranks.rank()));
-  Network network;
+  Model network;
   nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
   nn::GradScaler scaler({.scales = false});
   std::optional<nn::TrainJob> job;
   if (way != Way::kEager) {
-    nn::TrainJobOptions options{
-        .clip = 1.0, .scaler = &scaler, .communicator = &ranks, .accumulate = static_cast<int>(accumulate)};
+    nn::TrainJobOptions options{.clip = 1.0,
+                                .scaler = &scaler,
+                                .communicator = &ranks,
+                                .sync_batch_norm = has_norms,
+                                .accumulate = static_cast<int>(accumulate)};
     if (way == Way::kUnbucketed) options.passes.without = {"gradient_buckets"};
     job.emplace(network, nn::CrossEntropy{}, sgd, options);
   } else {
@@ -140,6 +201,7 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
       losses.push_back(static_cast<float>(job->step(batch.x, batch.labels, 0.1).item()));
       continue;
     }
+    const nn::SyncBatchNorm together(ranks);
     const Tensor loss = nn::CrossEntropy{}(network(batch.x), batch.labels);
     losses.push_back(
         static_cast<float>(ops::all_reduce(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
@@ -151,16 +213,147 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   nn::check_equal(network, ranks);
   if (job && ranks.size() > 1 && way == Way::kJob)
     expect(job->report().find("gradient_buckets") != std::string::npos, "no buckets in the report");
+  if (job && ranks.size() > 1 && has_norms) {
+    for (const char* text : {"sync_batch_norm + relu in first", "sync_batch_norm + add(sync_batch_norm in",
+                             "sync_batch_norm + add + relu in third", "sync_batch_norm + prelu in fourth"})
+      expect(job->report().find(text) != std::string::npos, std::string("no ") + text + job->report());
+  }
   nn::State state = network.state();
   state["losses"] = Tensor::from_values(losses, {kSteps});
   if (ranks.rank() == 0) nn::write_safetensors(file, state);
   if (ranks.size() == 1) return;
-  if (ranks.rank() == 1) network.first.weight.tensor().data<float>()[3] += 1;
+  if (ranks.rank() == 1) network.last.weight.tensor().template data<float>()[3] += 1;
   try {
     nn::check_equal(network, ranks);
     expect(false, "weights that differ pass");
   } catch (const CommunicationError& error) {
-    expect(std::string(error.what()).find("'first.weight' of rank 1") != std::string::npos, error.what());
+    expect(std::string(error.what()).find("'last.weight' of rank 1") != std::string::npos, error.what());
+  }
+}
+
+struct Faces : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
+  explicit Faces(const nn::MarginHead& centres) : head(child("head", centres)) {}
+  Tensor forward(const Tensor& x, const Tensor& rows) const override {
+    return head(last(ops::relu(first(x))), rows);
+  }
+
+  nn::Linear first = child("first", nn::Linear(kFeatures, 20));
+  nn::Linear last = child("last", nn::Linear(20, kDimensions));
+  nn::MarginHead head;
+};
+
+/// "arc", "cos" or "all" margins, one job or eager steps, all centres or a part of them.
+nn::PartialFcOptions face_options(const Communicator& ranks, const std::string& kind) {
+  nn::CombinedMargin margin{.scale = 16.0};
+  if (kind.starts_with("cos")) margin = {.scale = 16.0, .m2 = 0.0, .m3 = 0.4};
+  if (kind.starts_with("all"))
+    margin = {.scale = 16.0, .m1 = 1.0, .m2 = 0.3, .m3 = 0.2, .interclass_filter = 0.4};
+  const bool samples = kind.ends_with("sampled");
+  return {.head = {.margin = margin, .deviation = 0.3},
+          .sample_rate = samples ? 0.3 : 1.0,
+          .least_classes = samples ? kBatch : 1,
+          .seed = 5,
+          .communicator = &ranks};
+}
+
+/// Trains with centres that are divided among the ranks, and writes all weights.
+void train_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
+  manual_seed(7);
+  const bool samples = kind.ends_with("sampled");
+  nn::PartialFc centres(kDimensions, samples ? 211 : kFaces, face_options(ranks, kind));
+  Faces network(centres.head());
+  nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
+  nn::GradScaler scaler({.scales = false});
+  const std::vector<nn::Parameter> apart = {network.head.weight};
+  std::optional<nn::TrainJob> job;
+  if (kind.ends_with("eager")) {
+    nn::begin_equal(network, ranks, apart);
+  } else {
+    const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{network(in[0], in[1])}; };
+    job.emplace(network, step, sgd,
+                nn::TrainJobOptions{.clip = 1.0, .scaler = &scaler, .communicator = &ranks, .apart = apart});
+  }
+  std::vector<float> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    const Batch batch = part_of_batch(step, ranks.rank(), ranks.size(), kFaces);
+    const Tensor rows = centres.begin_step(batch.labels.to_vector<int64_t>(), sgd);
+    if (job) {
+      losses.push_back(static_cast<float>(job->step(batch.x, rows, 0.1).item()));
+    } else {
+      const Tensor loss = network(batch.x, rows);
+      losses.push_back(
+          static_cast<float>(nn::sum_now(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
+      sgd.zero_grad();
+      backward(nn::share_of_loss(loss, ranks));
+      nn::reduce_gradients(nn::without(sgd.parameters(), apart), ranks);
+      scaler.step(sgd, 0.1, {.clip = 1.0, .apart = apart, .communicator = &ranks});
+    }
+    centres.end_step(sgd);
+  }
+  nn::State state = centres.state();
+  for (const nn::Parameter& parameter : nn::without(network.parameters(), apart))
+    state[parameter.name()] = parameter.tensor().detach();
+  state["losses"] = Tensor::from_values(losses, {kSteps});
+  if (ranks.rank() == 0) nn::write_safetensors(file, state);
+}
+
+/// Centres of a file of another number of ranks come back as they are.
+void reload_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
+  const nn::State saved = nn::read_safetensors(file).tensors;
+  const int64_t classes = saved.at("weight").size(0);
+  nn::PartialFc centres(kDimensions, classes, face_options(ranks, kind));
+  nn::State own;
+  for (const char* name : {"weight", "steps", "momentum"}) {
+    if (const auto found = saved.find(name); found != saved.end()) own.insert(*found);
+  }
+  centres.load_state(own);
+  const nn::State again = centres.state();
+  if (ranks.rank() != 0) return expect(again.empty(), "a state that is not of rank 0");
+  for (const auto& [name, tensor] : own) {
+    if (name == "steps") continue;
+    expect(again.at(name).to_vector<float>() == tensor.to_vector<float>(), "rows of " + name);
+  }
+}
+
+/// A norm of parts of different sizes, one of them empty: y, the gradients and the running statistics are
+/// those of the whole.
+void unequal_norms(const Communicator& ranks) {
+  const int64_t channels = 3, pixels = 10, rows = 9;
+  Generator generator(5);
+  const auto values = [&](int64_t count) {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    for (float& number : numbers) number = static_cast<float>(100.0 + generator.normal());
+    return numbers;
+  };
+  const Tensor x = Tensor::from_values(values(rows * channels * pixels), {rows, channels, 2, pixels / 2});
+  const Tensor dy = Tensor::from_values(values(x.numel()), x.shape());
+  const auto run = [&](int64_t begin, int64_t end, bool together) {
+    const Tensor part = ops::copy(ops::slice(x, 0, begin, end)).set_requires_grad(true);
+    const Tensor weight = Tensor::full({channels}, 1.5).set_requires_grad(true);
+    const Tensor bias = Tensor::zeros({channels}).set_requires_grad(true);
+    const Tensor mean = Tensor::zeros({channels}), var = Tensor::full({channels}, 1.0);
+    const Tensor y = together ? ops::sync_batch_norm(part, weight, bias, mean, var, {}, ranks)
+                              : ops::batch_norm(part, weight, bias, mean, var);
+    backward(ops::sum(y * ops::copy(ops::slice(dy, 0, begin, end))));
+    const Tensor dweight = weight.grad(), dbias = bias.grad();
+    if (together) ranks.all_reduce_(dweight), ranks.all_reduce_(dbias);
+    return std::vector<Tensor>{y.detach(), part.grad(), mean, var, dweight, dbias};
+  };
+  const std::vector<Tensor> whole = run(0, rows, false);
+  // The last rank has nothing, the first twice as much as the others.
+  const int64_t share = rows / ranks.size(), rank = ranks.rank(), last = ranks.size() - 1;
+  const int64_t begin = rank == 0 ? 0 : rows - share * (last - rank);
+  const int64_t end = rank == last ? rows : rows - share * (last - rank - 1);
+  const std::vector<Tensor> part = run(rank == last ? rows : begin, rank == last ? rows : end, true);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const auto have = part[i].to_vector<float>();
+    const Tensor same =
+        i < 2 ? ops::slice(whole[i], 0, rank == last ? rows : begin, rank == last ? rows : end) : whole[i];
+    const auto want = ops::copy(same).to_vector<float>();
+    for (size_t k = 0; k < want.size(); ++k) {
+      expect(std::abs(have[k] - want[k]) <= 2e-4 * std::max(1.0F, std::abs(want[k])),
+             fmt::format("result {} of a norm: {} instead of {}", i, have[k], want[k]));
+    }
   }
 }
 
@@ -193,10 +386,15 @@ int run(const std::string& what, const std::string& file) {
   if (what == "timeout") options.timeout = 2.0;
   const auto ranks = Communicator::join(options);
   if (what == "collectives") collectives(*ranks);
-  if (what == "job") train(*ranks, Way::kJob, 1, file);
-  if (what == "eager") train(*ranks, Way::kEager, 1, file);
-  if (what == "unbucketed") train(*ranks, Way::kUnbucketed, 1, file);
-  if (what == "accumulate") train(*ranks, Way::kJob, 2, file);
+  if (what == "job") train<Network>(*ranks, Way::kJob, 1, file);
+  if (what == "eager") train<Network>(*ranks, Way::kEager, 1, file);
+  if (what == "unbucketed") train<Network>(*ranks, Way::kUnbucketed, 1, file);
+  if (what == "accumulate") train<Network>(*ranks, Way::kJob, 2, file);
+  if (what == "norms.job") train<NormNetwork>(*ranks, Way::kJob, 1, file);
+  if (what == "norms.eager") train<NormNetwork>(*ranks, Way::kEager, 1, file);
+  if (what.starts_with("faces.")) train_faces(*ranks, what.substr(6), file);
+  if (what.starts_with("reload.")) reload_faces(*ranks, what.substr(7), file);
+  if (what == "norms.parts") unequal_norms(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
   if (what.starts_with("fault.")) fault(*ranks, what.substr(6));

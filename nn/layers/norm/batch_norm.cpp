@@ -2,7 +2,9 @@
 #include <sinter/core/op/call_tracer.h>
 #include <sinter/nn/layers/norm/batch_norm.h>
 #include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/nn/parallel/sync_batch_norm.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 namespace sinter::nn {
 
@@ -31,12 +33,18 @@ Tensor BatchNorm::forward(const Tensor& x) const {
       "which a job cannot repeat; give a momentum, or train eagerly",
       tag_);
   const int64_t batches = is_training ? *num_batches_tracked.tensor().data<int64_t>() : 0;
+  const double momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1));
+  const Communicator* const ranks = is_training ? SyncBatchNorm::ranks() : nullptr;
   const Tensor y =
-      ops::batch_norm(x, weight, bias, running_mean, running_var,
-                      {.epsilon = options_.epsilon,
-                       .momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1)),
-                       .training = is_training,
-                       .layout = options_.layout});
+      ranks != nullptr
+          ? ops::sync_batch_norm(
+                x, weight, bias, running_mean, running_var,
+                {.epsilon = options_.epsilon, .momentum = momentum, .layout = options_.layout}, *ranks)
+          : ops::batch_norm(x, weight, bias, running_mean, running_var,
+                            {.epsilon = options_.epsilon,
+                             .momentum = momentum,
+                             .training = is_training,
+                             .layout = options_.layout});
   if (is_training) {
     host_effect([count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
   }

@@ -23,6 +23,38 @@ struct FinishStatistics {
   }
 };
 
+/// Sums of elements and squares, from those about the pilot.
+template <class T>
+struct FinishSums {
+  StatisticsTerms<T> terms;
+  int64_t channels;
+  double count;
+  double* to;
+
+  __device__ void operator()(int64_t c, const double* sums) const {
+    Moments moments;
+    if (count > 0.0)
+      moments = moments_about(static_cast<double>(terms.parameter(c)), count, sums[0], sums[1]);
+    to[c] = count * moments.mean;
+    to[channels + c] = moments.squares + count * moments.mean * moments.mean;
+    if (c == 0) to[2 * channels] = count;
+  }
+};
+
+/// Sums `terms` up, and finishes every channel.
+template <class T, class Finish>
+void sum_and_finish(const ChannelView& view, const StatisticsTerms<T>& terms, const Stream& stream,
+                    void* table, const Finish& finish) {
+  using C = compute_type<T>;
+  const int pack = are_wide({terms.x}) ? kSumPack<T> : 1;
+  const NormPlan plan =
+      plan_norm_sums(simplified_norm_view(view), pack, pack,
+                     norm_blocks(stream.device.index, kStatisticsBlocks), NormPacks::kStraddling);
+  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
+  sum_channels<T, packs, packs, kSumPack<T>>(stream, plan, terms, static_cast<C*>(table));
+  finish_channels<2>(stream, plan, static_cast<const C*>(table), finish);
+}
+
 /// Statistics that need no pass: those of given sums over `count` elements, or the running ones.
 template <class C>
 __global__ void known_statistics_kernel(int64_t channels, ChannelStatistics<C> statistics,
@@ -76,15 +108,20 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   }
   const T* x = tensor.x.as<const T>();
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  const int pack = are_wide({x}) ? kSumPack<T> : 1;
-  const NormPlan plan =
-      plan_norm_sums(simplified_norm_view(view), pack, pack,
-                     norm_blocks(stream.device.index, kStatisticsBlocks), NormPacks::kStraddling);
-  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
-  sum_channels<T, packs, packs, kSumPack<T>>(stream, plan, terms, static_cast<C*>(table));
-  finish_channels<2>(stream, plan, static_cast<const C*>(table),
-                     FinishStatistics<T>{statistics, parameters, terms, count});
+  sum_and_finish(view, terms, stream, table, FinishStatistics<T>{statistics, parameters, terms, count});
 }
+
+template <class T>
+void sum_statistics(const ChannelView& view, const T* x, const Stream& stream, double* sums, void* table) {
+  const StatisticsTerms<T> terms{x, PilotPlaces(view)};
+  sum_and_finish(view, terms, stream, table,
+                 FinishSums<T>{terms, view.channels, static_cast<double>(view.per_channel()), sums});
+}
+
+template void sum_statistics<float>(const ChannelView&, const float*, const Stream&, double*, void*);
+template void sum_statistics<double>(const ChannelView&, const double*, const Stream&, double*, void*);
+template void sum_statistics<float16>(const ChannelView&, const float16*, const Stream&, double*, void*);
+template void sum_statistics<bfloat16>(const ChannelView&, const bfloat16*, const Stream&, double*, void*);
 
 template void find_statistics<float>(const NormCall&, const NormTensor&, const Stream&, Normalize<float>*,
                                      void*);

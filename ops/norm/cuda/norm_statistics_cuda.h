@@ -14,4 +14,9 @@ template <class T>
 void find_statistics(const NormCall& call, const NormTensor& tensor, const Stream& stream,
                      Normalize<compute_type<T>>* parameters, void* table);
 
+/// The sums over each channel's elements and over their squares, 2 * channels, and behind them the number of
+/// elements that each channel has. `table` as above. For the same types; at least one channel.
+template <class T>
+void sum_statistics(const ChannelView& view, const T* x, const Stream& stream, double* sums, void* table);
+
 }  // namespace sinter::ops

@@ -1,0 +1,94 @@
+// sync_batch_norm on the CPU: ops/norm does the work, the communicator sums.
+#include <algorithm>
+#include <cmath>
+
+#include <sinter/core/op/registry.h>
+#include <sinter/ops/norm/norm_cpu.h>
+#include <sinter/ops/norm/norm_math.h>
+#include <sinter/ops/norm/norm_statistics_cpu.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm_call.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Workspace: mean and squares per channel, the sums of this rank, those of all, then that of the moments.
+size_t front_bytes(int64_t channels) {
+  return static_cast<size_t>(2 * channels + 2 * rank_sums_count(channels)) * sizeof(double);
+}
+
+size_t statistics_bytes(const KernelQuery& query) {
+  const TensorSpec& x = query.input(0);
+  const ChannelView view = norm_view(x.shape, query.attributes<RankStatisticsAttributes>().layout);
+  return front_bytes(view.channels) + moments_bytes(ChannelLoop(view), size_of(accumulate_dtype(x.dtype)));
+}
+
+/// What this rank adds to the sums.
+template <class T>
+void sum_own(const KernelContext& context, const ChannelView& view, double* workspace, double* own) {
+  const int64_t channels = view.channels;
+  double *mean = workspace, *squares = mean + channels;
+  const double count = static_cast<double>(view.per_channel());
+  std::fill_n(mean, 2 * channels, 0.0);
+  if (count > 0.0) {
+    void* const scratch = reinterpret_cast<char*>(workspace) + front_bytes(channels);
+    norm_moments<T>(context.input(0), ChannelLoop(view), mean, squares, scratch);
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    own[c] = count * mean[c];
+    own[channels + c] = squares[c] + count * mean[c] * mean[c];
+  }
+  own[2 * channels] = count;
+}
+
+template <class C>
+void finish(const KernelContext& context, int64_t channels, const double* sums) {
+  const auto& options = context.attributes<RankStatisticsAttributes>();
+  const TensorView &running_mean = context.input(1), &running_var = context.input(2);
+  const double count = sums[2 * channels];
+  for (int64_t c = 0; c < channels; ++c) {
+    Moments moments;
+    if (count > 0.0) moments = moments_of_sums(count, sums[c], sums[channels + c]);
+    const double variance = count > 0.0 ? moments.squares / count : 0.0;
+    if (running_mean.present && count > 0.0) {
+      C &mean = running_mean.as<C>()[c], &var = running_var.as<C>()[c];
+      mean = static_cast<C>(moved_running(double{mean}, moments.mean, options.momentum));
+      var = static_cast<C>(moved_running(double{var}, moments.squares / (count - 1.0), options.momentum));
+    }
+    context.output(0).as<C>()[c] = static_cast<C>(moments.mean);
+    context.output(1).as<C>()[c] = static_cast<C>(1.0 / std::sqrt(variance + options.epsilon));
+  }
+  context.output(2).as<C>()[0] = static_cast<C>(count > 0.0 ? 1.0 / count : 0.0);
+}
+
+void run_statistics(const KernelContext& context) {
+  const auto& options = context.attributes<RankStatisticsAttributes>();
+  const ChannelView view = norm_view(context.input(0).shape, options.layout);
+  const int64_t count = rank_sums_count(view.channels);
+  auto* const workspace = static_cast<double*>(context.workspace());
+  double *const own = workspace + 2 * view.channels, *const sums = own + count;
+  dispatch_float(context.input(0).dtype, "rank_statistics", [&]<class T> {
+    sum_own<T>(context, view, workspace, own);
+    sum_over_ranks(own, sums, count, options.communicator, context.stream());
+    finish<compute_type<T>>(context, view.channels, sums);
+  });
+}
+
+}  // namespace
+
+void register_sync_batch_norm_cpu(OpRegistry& registry);
+void register_sync_batch_norm_cpu(OpRegistry& registry) {
+  registry.add_kernel(
+      "rank_statistics",
+      {.device = DeviceType::kCpu, .workspace_bytes = statistics_bytes, .run = run_statistics});
+  registry.add_kernel(
+      "sync_batch_norm",
+      {.device = DeviceType::kCpu,
+       .workspace_bytes =
+           [](const KernelQuery& query) { return norm_forward_cpu_bytes(sync_batch_norm_problem(query)); },
+       .run =
+           [](const KernelContext& context) {
+             norm_forward_cpu(sync_batch_norm_call(context), context.workspace());
+           }});
+}
+
+}  // namespace sinter::ops

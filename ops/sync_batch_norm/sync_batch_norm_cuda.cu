@@ -1,0 +1,100 @@
+// sync_batch_norm on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
+#include <sinter/core/op/registry.h>
+#include <sinter/ops/norm/cuda/norm_cuda.h>
+#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
+#include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
+#include <sinter/ops/norm/norm_math.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm_call.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class C>
+struct RankStatistics {
+  C *running_mean, *running_var;  // null: not kept
+  C *mean, *inv_std, *share;
+  double epsilon, momentum;
+};
+
+/// From the sums of all ranks.
+template <class C>
+__global__ void finish_rank_statistics_kernel(int64_t channels, const double* sums,
+                                              RankStatistics<C> statistics) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  const double count = sums[2 * channels];
+  Moments moments;
+  if (count > 0.0) moments = moments_of_sums(count, sums[c], sums[channels + c]);
+  const double variance = count > 0.0 ? moments.squares / count : 0.0;
+  if (statistics.running_mean != nullptr && count > 0.0) {
+    C &mean = statistics.running_mean[c], &var = statistics.running_var[c];
+    mean = static_cast<C>(moved_running(static_cast<double>(mean), moments.mean, statistics.momentum));
+    var = static_cast<C>(
+        moved_running(static_cast<double>(var), moments.squares / (count - 1.0), statistics.momentum));
+  }
+  statistics.mean[c] = static_cast<C>(moments.mean);
+  statistics.inv_std[c] = static_cast<C>(rsqrt(variance + statistics.epsilon));
+  if (c == 0) statistics.share[0] = static_cast<C>(count > 0.0 ? 1.0 / count : 0.0);
+}
+
+/// Workspace: the sums of this rank, those of all, then the table of the sums.
+size_t statistics_bytes(const KernelQuery& query) {
+  const TensorSpec& x = query.input(0);
+  const ChannelView view = norm_view(x.shape, query.attributes<RankStatisticsAttributes>().layout);
+  const auto sums = static_cast<size_t>(rank_sums_count(view.channels)) * sizeof(double);
+  return 2 * NormScratch::bytes(sums) + norm_table_bytes(view, x.dtype, x.device.index, kStatisticsBlocks, 2);
+}
+
+template <class T>
+void run_statistics(const KernelContext& context, const ChannelView& view) {
+  using C = compute_type<T>;
+  const auto& options = context.attributes<RankStatisticsAttributes>();
+  const Stream& stream = context.stream();
+  const int64_t count = rank_sums_count(view.channels);
+  NormScratch scratch(context.workspace());
+  auto* const own = scratch.take<double>(count);
+  auto* const sums = scratch.take<double>(count);
+  sum_statistics<T>(view, context.input(0).as<const T>(), stream, own, scratch.rest());
+  sum_over_ranks(own, sums, count, options.communicator, stream);
+  const RankStatistics<C> statistics{.running_mean = pointer_or_null<C>(context.input(1)),
+                                     .running_var = pointer_or_null<C>(context.input(2)),
+                                     .mean = context.output(0).as<C>(),
+                                     .inv_std = context.output(1).as<C>(),
+                                     .share = context.output(2).as<C>(),
+                                     .epsilon = options.epsilon,
+                                     .momentum = options.momentum};
+  cuda::launch(stream, cuda::grid_stride_shape(view.channels, kThreads), finish_rank_statistics_kernel<C>,
+               view.channels, static_cast<const double*>(sums), statistics);
+}
+
+void run_statistics(const KernelContext& context) {
+  const ChannelView view =
+      norm_view(context.input(0).shape, context.attributes<RankStatisticsAttributes>().layout);
+  if (view.channels == 0) return;
+  dispatch_float(context.input(0).dtype, "rank_statistics",
+                 [&]<class T> { run_statistics<T>(context, view); });
+}
+
+}  // namespace
+
+void register_sync_batch_norm_cuda(OpRegistry& registry);
+void register_sync_batch_norm_cuda(OpRegistry& registry) {
+  registry.add_kernel("rank_statistics", {.device = DeviceType::kCuda,
+                                          .workspace_bytes = statistics_bytes,
+                                          .run = [](const KernelContext& c) { run_statistics(c); }});
+  registry.add_kernel(
+      "sync_batch_norm",
+      {.device = DeviceType::kCuda,
+       .name = "streaming",
+       .workspace_bytes =
+           [](const KernelQuery& query) { return norm_streaming_bytes(sync_batch_norm_problem(query)); },
+       .run =
+           [](const KernelContext& context) {
+             norm_streaming(sync_batch_norm_call(context), context.stream(), context.workspace());
+           }});
+}
+
+}  // namespace sinter::ops

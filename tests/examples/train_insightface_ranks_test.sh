@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# train_insightface as several processes, each with its part of the centres: the loss of one process, one voice and one set of files,
+# checkpoints for any number of processes, honest exit codes. Usage: train_insightface_ranks_test.sh <program> <folder>
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail() { echo "FAILED (${FUNCNAME[1]}): $*"; for f in out err; do [ ! -e $f ] || tail -n 12 $f | sed "s/^/  $f: /"; done; exit 1; }
+says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
+complains() { grep -qE -- "$1" err || fail "standard error lacks: $1"; }
+run() {
+  local expected=$1 code=0
+  shift
+  timeout 200 "$program" --threads 1 "$@" >out 2>err || code=$?
+  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
+}
+value() { sed -n "s/^ *\"$2\": \(.*[^,]\),*$/\1/p" "$1"; }
+latest() { find "$1" -name state.json | sort | tail -n 1; }
+# The losses that a folder logged, and whether those of two are alike.
+losses() { sed -nE 's/.*"train\/loss": ?([0-9.]+).*/\1/p' "$1/scalars.jsonl"; }
+alike() {
+  [ -n "$(losses "$1")" ] || fail "no losses in $1"
+  paste <(losses "$1") <(losses "$2") | awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > t * $1) exit 1 }' ||
+    fail "losses differ: $(paste <(losses "$1") <(losses "$2"))"
+}
+
+for person in ann bob eve; do
+  mkdir -p people/$person
+  for image in 1 2 3 4; do
+    { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$person $person $image"); } >people/$person/$image.pgm
+  done
+done
+# 130 images of 13 identities, which neither 2 nor 3 divides: 10 steps an epoch.
+small="--backbone iresnet18 --dims 8 --image-size 16 --batch 12 --lr 0.02 --log-every 1 --sync-batch-norm --workers 0"
+
+several_train_as_one() {
+  run 0 --synthetic 13 $small --epochs 1 --log-dir one --max-steps 4
+  run 0 --synthetic 13 $small --epochs 1 --log-dir two --max-steps 4 --processes 2 --verify people --verify-every 2 \
+    --report two.json --save-weights two.safetensors
+  says '^  ranks    2 \(.*\), 6 images of each batch and about 6 identities on each$'
+  [ "$(grep -c '^step 2  people' out)" = 1 ] || fail "not one voice"
+  ! grep -E "warning|error|rank 1" err || fail "complaints"
+  [ "$(value two.json processes)" = 2 ] || fail "the report does not say 2"
+  [ -s two.safetensors ] || fail "no weights"
+  alike one two 2e-3
+  run 0 --synthetic 13 $small --epochs 1 --log-dir eager --max-steps 4 --processes 2 --eager
+  alike one eager 2e-3
+}
+
+checkpoints_know_no_number_of_processes() {
+  run 0 --synthetic 13 $small --epochs 2 --checkpoints three --max-steps 5 --processes 3
+  run 0 --synthetic 13 $small --epochs 2 --checkpoints alone --max-steps 8
+  local processes
+  for processes in 1 2; do
+    cp -r three "on-$processes"
+    run 0 --checkpoints "on-$processes" --resume --max-steps 8 --processes "$processes"
+    says 'resumed .* at step 5'
+    [ "$(value "$(latest "on-$processes")" step)" = 8 ] || fail "not at step 8"
+    alike alone "on-$processes" 5e-3
+  done
+}
+
+# 240 identities: one process samples among all, three among 80 each.
+so_do_those_of_a_part_of_the_centres() {
+  run 0 --synthetic 240 $small --sample-rate 0.2 --epochs 1 --checkpoints part --max-steps 3 --processes 3
+  local processes
+  for processes in 1 2; do
+    cp -r part "part-$processes"
+    run 0 --checkpoints "part-$processes" --resume --max-steps 5 --processes "$processes"
+    says 'resumed .* at step 3'
+  done
+  # Of 30 identities one process takes 12 in a step; each of three has 10, and takes all.
+  run 0 --synthetic 30 $small --sample-rate 0.1 --epochs 1 --checkpoints whole --max-steps 2
+  cp -r whole whole-3
+  run 0 --checkpoints whole-3 --resume --max-steps 4 --processes 3
+  cp -r whole-3 whole-1
+  run 0 --checkpoints whole-1 --resume --max-steps 6
+  says 'resumed .* at step 4'
+}
+
+a_signal_ends_all() {
+  "$program" --threads 1 --processes 2 --synthetic 13 $small --epochs 500 --checkpoints stopped >out 2>err &
+  local main=$! code=0
+  for _ in $(seq 300); do
+    [ -n "$(find stopped -name state.json 2>/dev/null)" ] && break
+    sleep 0.1
+  done
+  kill -TERM $main
+  wait $main || code=$?
+  [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
+  says "stopped; go on with --resume"
+}
+
+mistakes_are_one_line() {
+  run 1 --synthetic 13 --batch 12 --image-size 16 --processes 5
+  complains "batch 12: 5 processes cannot share it equally"
+  run 2 --synthetic 13 --processes 2 --gpus 2
+  complains "processes and --gpus cannot both be given"
+  run 2 --embed people --output x.csv --load-weights two.safetensors --processes 2
+  complains "embed is of one process"
+}
+
+several_train_as_one
+checkpoints_know_no_number_of_processes
+so_do_those_of_a_part_of_the_centres
+a_signal_ends_all
+mistakes_are_one_line
+echo passed
