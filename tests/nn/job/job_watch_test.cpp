@@ -187,6 +187,28 @@ TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
       << job.report();
 }
 
+TEST(JobWatch, WhatViewsShowIsReadWhenTheJobRuns) {
+  const Net model;
+  Sgd sgd(model.parameters());
+  const Tensor scales = Tensor::full({2, 2, 2}, 1.0);
+  TrainJob job(
+      model,
+      [&](std::span<const Tensor> in) {
+        const Tensor scale = ops::slice(ops::reshape(scales, {8}), 0, 4, 8);
+        return std::vector<Tensor>{CrossEntropy{}(model(in[0] * scale), in[1])};
+      },
+      sgd, kPlain);
+  for (int i = 0; i < 3; ++i) {
+    ops::fill_(scales, 1.0 + i);
+    const State before = model.state();
+    const Tensor expected =
+        CrossEntropy{}(model(images(i) * Tensor::full({4}, 1.0 + i)), classes(i)).detach();
+    model.load_state(before);
+    EXPECT_TRUE(same_bits(job.step({images(i), classes(i)}, 0.1), expected)) << i;
+  }
+  EXPECT_EQ(job.compilations(), 1) << job.report();
+}
+
 TEST(JobWatch, MembersThatAreAddedMakeAnotherGraph) {
   Sequential model;
   model.add(Linear(4, 4));
