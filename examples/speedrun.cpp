@@ -297,6 +297,10 @@ int speedrun(const Options& options) {
   Trainer trainer(options, device, data);
   trainer.prepare(timeline);
   const std::pair<DatasetTensors, DatasetTensors> pictures = decoded.get();
+  for (const auto& [images, labels] : {pictures.first, pictures.second}) {
+    if (images.shape() != Shape{labels.numel(), 32, 32, 3})
+      throw Error(fmt::format("expected pictures of 32 x 32 pixels in colour but got {}", images.shape()));
+  }
   timeline.time("upload", [&] { trainer.take(pictures.first, pictures.second); });
 
   std::vector<double> accuracies, seconds;

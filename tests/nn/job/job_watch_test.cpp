@@ -9,7 +9,10 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/operators.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "nn/job/job_test_support.h"
