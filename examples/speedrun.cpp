@@ -6,98 +6,30 @@
 //   speedrun cifar10 --without lookahead --without crops   # what parts of the recipe bring
 //
 // The recipe is that of K. Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024. docs/speedrun.md
-// goes through it and tells what the runtime does.
+// goes through it and tells what the runtime does. The network is in speedrun/network.h.
 #include <cmath>
 #include <future>
 #include <numeric>
 
 #include <sinter/core/tensor/transfer.h>
 #include <sinter/nn/nn.h>
-#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/embedding/embedding.h>
-#include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 
 #include "common/console.h"
 #include "common/timeline.h"
 #include "run/program.h"
+#include "speedrun/network.h"
 #include "speedrun/options.h"
 
 namespace speedrun {
 
 using namespace sinter;
+using examples::say;
 using examples::Timeline;
 using nn::data::DatasetTensors;
-
-// ---- the network: patches of 2 x 2 pixels, whitened, then three blocks and a linear layer
-
-nn::Conv2d conv(int64_t in, int64_t out, const Options& options) {
-  const nn::Conv2d made(in, out, {.kernel = 3, .padding = 1, .bias = false});
-  if (options.with("identity"))
-    made.weight.assign(nn::init::identity_filters({out, in, 3, 3}, default_generator()));
-  return made;
-}
-
-nn::BatchNorm2d norm(int64_t channels) {
-  const nn::BatchNorm2d made(channels, {.epsilon = 1e-12, .momentum = 0.4});
-  made.weight.tensor().set_requires_grad(false);  // the next filters scale as well
-  return made;
-}
-
-nn::Sequential block(int64_t in, int64_t out, const Options& options) {
-  return nn::Sequential(conv(in, out, options), nn::MaxPool2d({.kernel = 2}), norm(out), nn::GELU(),
-                        conv(out, out, options), norm(out), nn::GELU());
-}
-
-struct Network : nn::Module {
-  Network(const Options& options, int64_t classes, Device device = {})
-      : whiten(child("whiten", nn::Conv2d(3, 24, {.kernel = 2}))),
-        blocks(child("blocks", nn::Sequential(nn::GELU(), block(24, options.width, options),
-                                              block(options.width, 4 * options.width, options),
-                                              block(4 * options.width, 4 * options.width, options),
-                                              nn::MaxPool2d({.kernel = 3})))),
-        head(child("head", nn::Linear(4 * options.width, classes, {.bias = false}))) {
-    whiten.weight.tensor().set_requires_grad(!options.with("whitening"));
-    whiten.bias.assign(Tensor::zeros({24}));
-    to(device);
-  }
-  Tensor forward(const Tensor& x) const override { return head(ops::flatten(blocks(whiten(x)))) / 9; }
-
-  nn::Conv2d whiten;
-  nn::Sequential blocks;
-  nn::Linear head;
-};
-
-/// The norms' biases learn 64 times as fast as the rest. The loss is a sum over the batch, and so the rates
-/// are small; they are meant for batches of 1,024.
-std::vector<nn::ParameterGroup> groups(const Network& network, const Options& options) {
-  const double decay = 0.0153 / 11.5 * static_cast<double>(options.batch);
-  const double faster = options.with("bias-rate") ? 64 : 1;
-  nn::ParameterGroup biases{.parameters = {}, .lr_scale = faster, .weight_decay = decay / faster};
-  nn::ParameterGroup others{.parameters = {}, .weight_decay = decay};
-  for (const nn::Parameter& parameter : network.parameters()) {
-    if (!parameter.tensor().requires_grad()) continue;
-    const bool is_norm = parameter.name().starts_with("blocks") && parameter.name().ends_with("bias");
-    (is_norm ? biases : others).parameters.push_back(parameter);
-  }
-  return {biases, others};
-}
-
-/// Up in a straight line over the first 23 % of the steps, then down.
-double learning_rate(int64_t step, int64_t steps) {
-  const double highest = 11.5 / (1024 * (1 + 1 / (1 - 0.85)));
-  const double at = static_cast<double>(step), all = static_cast<double>(steps),
-               peak = std::floor(0.23 * all);
-  return highest * (at < peak ? 0.2 + 0.8 * at / peak : 1 - 0.93 * (at - peak) / (all - peak));
-}
-
-/// At first the network goes its own way, later its average holds it, and it ends as the average.
-double decay_of_lookahead(int64_t done, int64_t steps) {
-  const double share = static_cast<double>(done) / static_cast<double>(steps);
-  return done == steps ? 1.0 : std::pow(0.95, 5) * std::pow(share, 3);
-}
 
 /// Windows of pictures, normalised; what lies beyond the border is mirrored.
 Tensor crop(const Tensor& images, const Tensor& windows, Layout layout) {
@@ -142,12 +74,7 @@ class Trainer {
     };
     timeline.time("plans", [&] { each(0); });
     if (device_.is_cpu()) return;
-    timeline.time("first steps", [&] {
-      each(3);
-      lookahead_.update(1.0);
-      test();
-      test();
-    });
+    timeline.time("first steps", [&] { each(3), lookahead_.update(1.0), test(), test(); });
   }
 
   void take(const DatasetTensors& train, const DatasetTensors& test) {
@@ -202,11 +129,11 @@ class Trainer {
   void begin(const Tensor& images) {
     network_.load_state(Network(options_, network_.head.weight.shape()[0]).state());
     const int64_t count = std::min<int64_t>(5000, images.size(0));
-    std::vector<int64_t> places;
-    for (int64_t i = 0; i < count; ++i) places.push_back(i * images.size(0) / count);
-    const Tensor sample = ops::take_rows(images, Tensor::from_values(places, {count}));
-    const Tensor whole = Tensor::zeros({count, 3}, DType::kInt32);
-    const Tensor filters = nn::init::whitening_filters(crop(sample, whole, Layout::kNCHW), 2, 2);
+    std::vector<int64_t> picks;
+    for (int64_t i = 0; i < count; ++i) picks.push_back(i * images.size(0) / count);
+    const Tensor sample = crop(ops::take_rows(images, Tensor::from_values(picks, {count})),
+                               Tensor::zeros({count, 3}, DType::kInt32), Layout::kNCHW);
+    const Tensor filters = nn::init::whitening_filters(sample, 2, 2);
     if (options_.with("whitening")) network_.whiten.weight.assign(ops::concat({filters, -filters}, 0));
     optimizer_.restart();
     lookahead_.restart();
@@ -288,11 +215,8 @@ int speedrun(const Options& options) {
   });
   const nn::data::DatasetPair data =
       timeline.time("listing", [&] { return nn::data::open_dataset(options.data); });
-  const auto decode = [&] {
-    return timeline.time("decoding",
-                         [&] { return std::pair(to_tensors(*data.train), to_tensors(*data.test)); });
-  };
-  auto decoded = std::async(std::launch::async, decode);
+  const auto decode = [&] { return std::pair(to_tensors(*data.train), to_tensors(*data.test)); };
+  auto decoded = std::async(std::launch::async, [&] { return timeline.time("decoding", decode); });
   started.get();
   Trainer trainer(options, device, data);
   trainer.prepare(timeline);
@@ -302,20 +226,18 @@ int speedrun(const Options& options) {
       throw Error(fmt::format("expected pictures of 32 x 32 pixels in colour but got {}", images.shape()));
   }
   timeline.time("upload", [&] { trainer.take(pictures.first, pictures.second); });
-
   std::vector<double> accuracies, seconds;
   for (int64_t run = 0; run < options.runs; ++run) {
     const double begin = timeline.now();
     accuracies.push_back(
         100 * trainer.run(static_cast<uint64_t>(options.seed + run), pictures.first.images, timeline));
     seconds.push_back(timeline.now() - begin);
-    examples::say("run {}: {:.2f} % in {:.2f} s\n", run + 1, accuracies.back(), seconds.back());
+    say("run {}: {:.2f} % in {:.2f} s\n", run + 1, accuracies.back(), seconds.back());
   }
-  const double whole = timeline.now();
-  examples::say("\nmean of {}: {} %; {} s\n", options.runs, examples::mean_and_deviation(accuracies),
-                examples::mean_and_deviation(seconds));
-  if (options.whole) examples::say("whole process: {:.2f} s\n", whole);
-  examples::say("\n{}", timeline.text());
+  say("\nmean of {}: {} %; {} s\n", options.runs, examples::mean_and_deviation(accuracies),
+      examples::mean_and_deviation(seconds));
+  if (options.whole) say("whole process: {:.2f} s\n", timeline.now());
+  say("\n{}", timeline.text());
   return 0;
 }
 

@@ -4,17 +4,15 @@
 #include <nn/reference_support.h>
 
 #include <sinter/ops/permute/permute.h>
+#include <sinter/ops/slice/slice.h>
 
 #include "common/timeline.h"
-
-// The network and the recipe stand in the program itself, so that it can be read from top to bottom.
-#define main speedrun_main
-#include "../../examples/speedrun.cpp"
-#undef main
+#include "speedrun/network.h"
 
 namespace speedrun {
 namespace {
 
+using namespace sinter;
 using sinter::testing::Reference;
 
 constexpr int64_t kBatch = 32, kBatches = 8, kSteps = 100, kThawed = 30;
