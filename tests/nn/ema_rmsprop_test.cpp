@@ -321,7 +321,7 @@ TEST(LookaheadTest, JobsGoOnWithTheirGraph) {
 }
 
 TEST(LookaheadTest, RefusesWhatItCannotAverage) {
-  EXPECT_EQ(message_of([] { Lookahead(ReLU()); }), "[lookahead] expected a model with parameters");
+  EXPECT_EQ(message_of([] { Lookahead lookahead{ReLU()}; }), "[lookahead] expected a model with parameters");
   const Linear half(3, 2);
   half.to(DType::kFloat16);
   EXPECT_EQ(message_of([&] { Lookahead lookahead(half); }),
