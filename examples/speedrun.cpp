@@ -201,8 +201,6 @@ class Trainer {
   std::vector<bool> mirrored_;  // in even epochs
 };
 
-// ---- the program
-
 int speedrun(const Options& options) {
   Timeline timeline(options.whole ? examples::process_start() : Timeline::Clock::now());
   if (options.whole) timeline.add("process start", 0, timeline.now());

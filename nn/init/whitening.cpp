@@ -4,11 +4,10 @@
 #include <numeric>
 #include <vector>
 
+#include <Eigen/Eigenvalues>
+
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/init/whitening.h>
-#include <sinter/ops/common/cpu/eigen.h>
-
-#include <Eigen/Eigenvalues>  // behind eigen.h, which keeps GCC quiet
 
 namespace sinter::nn::init {
 namespace {

@@ -8,8 +8,8 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/dropout/dropout.h>
-#include <sinter/ops/operators.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
