@@ -90,6 +90,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/init/init.h
+  nn/init/whitening.h
   nn/job/infer_job.h
   nn/job/job_trace.h
   nn/job/train_job.h

@@ -17,6 +17,7 @@
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/records/verification_set.h>
 #include <sinter/nn/init/init.h>
+#include <sinter/nn/init/whitening.h>
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/activation.h>

@@ -62,7 +62,7 @@ void Tracer::check_mutated(const Op& op, size_t i, const Tensor& input) const {
       "that gives a new tensor",
       op.name(), name, TraceAccess::value(input)->description());
   SINTER_CHECK(
-      input.is_traced() || !folded_.contains(input.storage().get()),
+      input.is_traced() || !folded_.contains(input.storage()),
       "[trace] {} cannot change '{}' in place: the job took its earlier contents for a constant; register "
       "it as a buffer of the model",
       op.name(), name);
@@ -103,13 +103,28 @@ void Tracer::check_nothing_is_kept() const {
   }
 }
 
+void Tracer::note_read(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
+  const auto is_view = [&] {
+    if (op.definition.view == nullptr) return false;
+    std::vector<const TensorSpec*> specs;
+    for (const Tensor& input : inputs) specs.push_back(input.defined() ? &input.spec() : nullptr);
+    return op.definition.view(InferContext(op.definition, specs, attributes)).has_value();
+  };
+  // A view shows the contents of its memory as they are when the job runs.
+  const bool reads_contents = !is_view();
+  for (const Tensor& input : inputs) {
+    if (!input.defined()) continue;
+    folded_.insert(input.storage());
+    const auto is_known = [&](const auto& constant) { return constant.first == input.storage(); };
+    if (reads_contents && std::ranges::none_of(constants_, is_known))
+      constants_.emplace_back(input.storage(), input.storage()->version());
+  }
+}
+
 std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Tensor> inputs,
                                                 const Attributes& attributes, std::span<const TensorSpec>) {
   if (!belongs(op, inputs)) {
-    for (const Tensor& input : inputs) {
-      if (input.defined() && folded_.insert(input.storage().get()).second)
-        constants_.emplace_back(input.storage(), input.storage()->version());
-    }
+    note_read(op, inputs, attributes);
     return std::nullopt;
   }
   const OpDef& def = op.definition;

@@ -51,6 +51,7 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   /// the traced code assigned, which no run will assign again.
   void check_nothing_is_kept() const;
   /// What calls that ran at once have read, with the version of its contents: the job takes it for constant.
+  /// Views read nothing.
   const std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>>& constants() const { return constants_; }
 
   std::optional<std::vector<Tensor>> take(const Op& op, std::span<const Tensor> inputs,
@@ -64,13 +65,14 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
  private:
   bool belongs(const Op& op, std::span<const Tensor> inputs) const;
   void check_mutated(const Op& op, size_t i, const Tensor& input) const;
+  void note_read(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes);
 
   Graph& graph_;
   GraphNode* before_;
   std::string scope_;
   std::vector<std::function<void()>> effects_;
-  std::set<const Storage*> folded_;  // read by calls that ran at once
-  // The same, so that none of their addresses is used again.
+  // Read by calls that ran at once, views included; held, so that none of their addresses is used again.
+  std::set<std::shared_ptr<Storage>> folded_;
   std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> constants_;
   CallTracer* previous_;
   HostEffectRecorder* previous_recorder_;

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include <sinter/core/base/error.h>
@@ -226,31 +227,28 @@ TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, d
           std::make_shared<Subset>(dataset, std::move(test))};
 }
 
-std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes) {
+namespace {
+
+/// Calls `keep(i, sample)` for every sample of a data set, on the worker threads. `keep` may take the sample.
+/// The first error ends it.
+void read_all(const Dataset& dataset, const std::function<void(int64_t, Sample&)>& keep) {
   constexpr int64_t kGrain = 64;
-  std::vector<Sample> samples(static_cast<size_t>(dataset.size()));
-  std::atomic<uint64_t> bytes = 0;
   std::atomic<bool> failed = false;
   std::atomic<int64_t> next = 0;
   // Samples are drawn from a counter, since images differ in cost; each range of parallel_for is one worker.
   const int64_t workers = std::min<int64_t>(num_threads(), (dataset.size() + kGrain - 1) / kGrain);
   parallel_for(workers, 1, [&](int64_t, int64_t) {
     try {
+      Sample sample;
       for (int64_t begin; !failed && (begin = next.fetch_add(kGrain)) < dataset.size();) {
         const int64_t end = std::min(begin + kGrain, dataset.size());
         for (int64_t i = begin; i < end && !failed; ++i) {
-          Sample& sample = samples[static_cast<size_t>(i)];
           dataset.read(i, sample, {});
           SINTER_CHECK(sample.image.is_whole(),
                        "[dataset] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
                        sample.image.height, sample.image.width, sample.image.channels, i,
                        sample.image.pixels.size());
-          sample.image.pixels.shrink_to_fit();
-          if ((bytes += sample.image.pixels.size()) > max_bytes) {
-            throw_error<OutOfMemory>(
-                "[dataset] expected the {} decoded images to fit in {} bytes but they need more",
-                dataset.size(), max_bytes);
-          }
+          keep(i, sample);
         }
       }
     } catch (...) {
@@ -258,7 +256,48 @@ std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_byte
       throw;
     }
   });
+}
+
+[[noreturn]] void fail_for_size(const Dataset& dataset, uint64_t max_bytes) {
+  throw_error<OutOfMemory>("[dataset] expected the {} decoded images to fit in {} bytes but they need more",
+                           dataset.size(), max_bytes);
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes) {
+  std::vector<Sample> samples(static_cast<size_t>(dataset.size()));
+  std::atomic<uint64_t> bytes = 0;
+  read_all(dataset, [&](int64_t i, Sample& sample) {
+    sample.image.pixels.shrink_to_fit();
+    if ((bytes += sample.image.pixels.size()) > max_bytes) fail_for_size(dataset, max_bytes);
+    samples[static_cast<size_t>(i)] = std::exchange(sample, {});
+  });
   return std::make_shared<CachedDataset>(std::move(samples), dataset.class_names());
+}
+
+DatasetTensors to_tensors(const Dataset& dataset, uint64_t max_bytes) {
+  SINTER_CHECK(dataset.size() > 0, "[dataset] expected at least one sample");
+  const Image first = dataset.get(0).image;
+  SINTER_CHECK(first.is_whole(),
+               "[dataset] expected the pixels of {} x {} x {} for sample 0 but got {} bytes", first.height,
+               first.width, first.channels, first.pixels.size());
+  const uint64_t image_bytes = first.pixels.size();
+  if (image_bytes > max_bytes / static_cast<uint64_t>(dataset.size())) fail_for_size(dataset, max_bytes);
+  const DatasetTensors made{
+      Tensor::empty({dataset.size(), first.height, first.width, first.channels}, DType::kUInt8),
+      Tensor::empty({dataset.size()}, DType::kInt64)};
+  read_all(dataset, [&](int64_t i, const Sample& sample) {
+    const Image& image = sample.image;
+    SINTER_CHECK(
+        image.height == first.height && image.width == first.width && image.channels == first.channels,
+        "[dataset] expected images of {} x {} x {}, as the first, but sample {} is {} x {} x {}",
+        first.height, first.width, first.channels, i, image.height, image.width, image.channels);
+    std::memcpy(made.images.data<uint8_t>() + static_cast<uint64_t>(i) * image_bytes, image.pixels.data(),
+                image_bytes);
+    made.labels.data<int64_t>()[i] = sample.label;
+  });
+  return made;
 }
 
 }  // namespace sinter::nn::data

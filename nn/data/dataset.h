@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/data/image/image.h>
 #include <sinter/nn/data/image/jpeg.h>
 
@@ -173,5 +174,16 @@ TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, d
 /// every later epoch costs no decoding. The first damaged sample's error is rethrown. Throws OutOfMemory once
 /// the images need more than `max_bytes`; the whole data set is never needed to find that out.
 std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes = uint64_t{8} << 30);
+
+/// A whole data set on the CPU, to be moved to a device that has room for it and where batches are then taken
+/// by ops: take_rows and crop_images.
+struct DatasetTensors {
+  Tensor images;  ///< uint8 (N, height, width, channels)
+  Tensor labels;  ///< int64 (N)
+};
+
+/// Reads all of a data set whose images have one size, as preload does: on all worker threads, and with its
+/// errors. Throws InvalidArgument, which names the sample, for an image of another size than the first.
+DatasetTensors to_tensors(const Dataset& dataset, uint64_t max_bytes = uint64_t{8} << 30);
 
 }  // namespace sinter::nn::data

@@ -114,4 +114,20 @@ Tensor default_bias(const Shape& weight_shape, Generator& generator) {
   return uniform({weight_shape[0]}, -bound, bound, generator);
 }
 
+Tensor identity_filters(const Shape& shape, Generator& generator) {
+  SINTER_CHECK(shape.rank() == 4, "[init] expected filters of rank 4 but got shape {}", shape);
+  const int64_t out = shape[0], in = shape[1], height = shape[2], width = shape[3];
+  const Tensor made = Tensor::zeros(shape);
+  float* const values = made.data<float>();
+  if (height * width == 0) return made;
+  const int64_t handed_on = std::min(out, in);
+  for (int64_t i = 0; i < handed_on; ++i)
+    values[((i * in + i) * height + height / 2) * width + width / 2] = 1.0f;
+  if (out > handed_on) {
+    const Tensor drawn = default_weight({out - handed_on, in, height, width}, generator);
+    std::copy_n(drawn.data<float>(), drawn.numel(), values + handed_on * in * height * width);
+  }
+  return made;
+}
+
 }  // namespace sinter::nn::init

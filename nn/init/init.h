@@ -44,4 +44,11 @@ Tensor xavier_uniform(const Shape& shape, Generator& generator, double gain = 1.
 Tensor default_weight(const Shape& weight_shape, Generator& generator);
 Tensor default_bias(const Shape& weight_shape, Generator& generator);
 
+/// Filters (out, in, height, width) that hand their input on: filter i, for i < min(out, in), is 1 for
+/// channel i in the middle (height / 2, width / 2) and 0 elsewhere. Those behind them, where out > in, are
+/// drawn as by default_weight. As torch.nn.init.dirac_ on the first `in` filters. Source: S. Zagoruyko, N.
+/// Komodakis, "DiracNets: training very deep neural networks without skip-connections", 2017. Throws
+/// InvalidArgument for another rank.
+Tensor identity_filters(const Shape& shape, Generator& generator);
+
 }  // namespace sinter::nn::init

@@ -124,4 +124,65 @@ State Ema::state() const {
   return state;
 }
 
+Lookahead::Lookahead(const ModuleBase& model) {
+  const NoGrad no_grad;
+  const std::vector<Parameter> parameters = model.parameters();
+  SINTER_CHECK(!parameters.empty(), "[lookahead] expected a model with parameters");
+  const auto add = [this](const std::vector<Variable>& variables) {
+    for (const Variable& variable : variables) {
+      if (!is_float(variable.master().dtype())) continue;
+      SINTER_CHECK(!is_half(variable.master().dtype()),
+                   "[lookahead] expected float32 or float64 but '{}' is {}; make the model mixed instead",
+                   variable.name(), variable.master().dtype());
+      slots_.push_back({variable, ops::copy(variable.master().detach())});
+    }
+  };
+  add(parameters);
+  add(model.buffers());
+  const Device device = parameters.front().master().device();
+  for (const Slot& slot : slots_) {
+    SINTER_CHECK(slot.average.device() == device,
+                 "[lookahead] expected all of the model on {} but '{}' is on {}", device,
+                 slot.variable.name(), slot.average.device());
+  }
+  rate_ = ops::full({}, rate_value_, DType::kFloat64, device);
+  one_ = ops::full({}, 1.0, DType::kFloat64, device);
+  minus_one_ = ops::full({}, -1.0, DType::kFloat32, device);
+}
+
+void Lookahead::check() const {
+  for (const Slot& slot : slots_) {
+    const TensorSpec& spec = slot.variable.master().spec();
+    SINTER_CHECK(
+        spec == slot.average.spec(),
+        "[lookahead] '{}' is {} but its average {}; make the Lookahead after the model has been moved",
+        slot.variable.name(), spec, slot.average.spec());
+  }
+}
+
+void Lookahead::update(double decay) {
+  SINTER_CHECK(decay >= 0.0 && decay <= 1.0, "[lookahead] expected a decay in [0, 1] but got {}", decay);
+  check();
+  const NoGrad no_grad;
+  if (rate_value_ != decay) ops::fill_(rate_, decay);
+  rate_value_ = decay;
+  // Two steps of gradient descent on half the squared distance, as in Ema::update: first the values go to
+  // what the average will be, then the average goes all the way to the values.
+  std::vector<ops::SgdSlot> values, averages;
+  for (const Slot& slot : slots_) {
+    const Tensor value = slot.variable.master().detach();
+    values.push_back({.parameter = value, .gradient = slot.average, .momentum = {}});
+    averages.push_back({.parameter = slot.average, .gradient = value, .momentum = {}});
+  }
+  ops::sgd_step(values, rate_, {.weight_decay = 1.0}, minus_one_);
+  ops::sgd_step(averages, one_, {.weight_decay = 1.0}, minus_one_);
+  for (const Slot& slot : slots_) slot.variable.refresh_working();
+}
+
+void Lookahead::restart() {
+  check();
+  const NoGrad no_grad;
+  for (const Slot& slot : slots_) ops::copy_(slot.average, slot.variable.master().detach());
+}
+
 }  // namespace sinter::nn

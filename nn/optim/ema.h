@@ -1,4 +1,4 @@
-// Ema: a moving average of a model's parameters.
+// Averages of a model's parameters: Ema, which is kept beside them, and Lookahead, which they return to.
 #pragma once
 
 #include <string>
@@ -71,6 +71,45 @@ class Ema {
   double rate_value_ = 0.0;
   Tensor minus_one_;  // the factor on "gradients"
   uint64_t revision_ = 0;
+};
+
+/// A slow average that the model itself goes back to every few steps: an optimiser explores from there, and
+/// the average follows it part of the way.
+///
+///   nn::Lookahead lookahead(model);
+///   ... every fifth step: lookahead.update(decay);
+///
+/// Parameters and floating-point buffers (running statistics) take part, 16-bit working copies follow. Steps
+/// of a job and updates may alternate: no graph is made again. Source: M. Zhang et al., "Lookahead optimizer:
+/// k steps forward, 1 step back", NeurIPS 2019.
+class Lookahead {
+ public:
+  /// The average begins at the model's values. Throws InvalidArgument for a model without parameters, or one
+  /// whose parameters and buffers are not on one device and float32 or float64: in 16 bits an average would
+  /// stand still (see ModuleBase::to_mixed).
+  explicit Lookahead(const ModuleBase& model);
+
+  /// average = decay * average + (1 - decay) * value, and then value = average, in two calls for all of the
+  /// model and one for each working copy; does not wait for the device. A decay of 1 takes the model back to
+  /// the average. Throws InvalidArgument for a decay outside [0, 1], and if the model has changed its dtype
+  /// or device.
+  void update(double decay);
+  /// Begins again at the model's present values.
+  void restart();
+
+ private:
+  struct Slot {
+    Variable variable;
+    Tensor average;  // in the layout of the variable
+  };
+
+  void check() const;
+
+  std::vector<Slot> slots_;
+  Tensor rate_;       // float64 scalar on the device: the share of the way back
+  Tensor one_;        // float64 scalar
+  Tensor minus_one_;  // float32 scalar, the factor on "gradients"
+  double rate_value_ = 1.0;
 };
 
 }  // namespace sinter::nn

@@ -85,6 +85,16 @@ void Optimizer::zero_grad() {
   }
 }
 
+void Optimizer::restart() {
+  const NoGrad no_grad;
+  if (counts_.defined()) ops::fill_(counts_, 0.0);
+  for (const auto& group : slots_) {
+    for (const Slot& slot : group) {
+      for (const Tensor& buffer : slot.buffers) ops::fill_(buffer, 0.0);
+    }
+  }
+}
+
 void Optimizer::prepare(Slot& slot) {
   const TensorSpec& spec = slot.parameter.master().spec();
   for (const Tensor& buffer : slot.buffers) {

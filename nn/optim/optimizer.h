@@ -45,6 +45,10 @@ class Optimizer {
   void step(double learning_rate, const Tensor& gradient_factor = {});
   /// Drops the gradients of all parameters.
   void zero_grad();
+  /// Makes all parameters start afresh, as before the first update: counts and buffers become zeros where
+  /// they are. As load_state({}), but jobs go on with the graphs that they have. Does not wait for the
+  /// device.
+  void restart();
 
   /// For jobs, which repeat a step() that was traced: the learning rate that the repeated step reads from now
   /// on. Throws InvalidArgument as step() does.

@@ -1,4 +1,5 @@
-// Ema, RMSprop, and the options of SGD and Adam that came with them, against loops in double precision.
+// Ema, Lookahead, RMSprop, restarted optimisers, and the options of SGD and Adam that came with them, against
+// loops in double precision.
 #include <functional>
 
 #include <sinter/nn/nn.h>
@@ -255,6 +256,109 @@ TEST(EmaTest, ItsStateResumes) {
             "[ema] parameter 'value' is float32 (6,) on cpu but its average float64 (6,) on cpu; make the "
             "Ema after "
             "the model has been moved");
+}
+
+std::vector<float> to_floats(const Tensor& tensor) {
+  return tensor.to_vector<float>();
+}
+
+TEST(LookaheadTest, TheModelGoesBackToTheAverage) {
+  const Sequential model(Linear(2, 3), BatchNorm1d(3));
+  Lookahead lookahead(model);
+  std::map<std::string, Doubles> averages;
+  const auto doubles = [](const Tensor& tensor) {
+    return ops::cast(tensor, DType::kFloat64).to_vector<double>();
+  };
+  for (const auto& [name, value] : model.state()) averages[name] = doubles(value);
+  for (const double decay : {0.25, 0.0, 0.75, 1.0}) {
+    State moved = model.state();
+    for (auto& [name, value] : moved) {
+      if (!is_float(value.dtype())) continue;
+      value = value * 1.5 + 0.25;
+      const Doubles now = doubles(value);
+      for (size_t i = 0; i < now.size(); ++i)
+        averages[name][i] = decay * averages[name][i] + (1 - decay) * now[i];
+    }
+    model.load_state(moved);
+    lookahead.update(decay);
+    for (const auto& [name, value] : model.state())
+      expect_near(ops::cast(value, DType::kFloat64), averages[name], 1e-6);
+  }
+  EXPECT_EQ(model.state().at("1.num_batches_tracked").item(), 0.0) << "counters are no part of it";
+
+  State moved = model.state();
+  for (auto& [name, value] : moved) {
+    if (is_float(value.dtype())) value = value + 1.0;
+  }
+  model.load_state(moved);
+  lookahead.restart();
+  lookahead.update(1.0);
+  for (const auto& [name, value] : model.state())
+    expect_near(ops::cast(value, DType::kFloat64), doubles(moved.at(name)), 1e-6);
+}
+
+TEST(LookaheadTest, WorkingCopiesFollow) {
+  const Linear model(3, 2);
+  model.to_mixed(DType::kBFloat16);
+  Lookahead lookahead(model);
+  model.weight.assign(Tensor::full({2, 3}, 1.0));
+  lookahead.update(0.5);
+  EXPECT_NE(to_floats(model.weight.master()), std::vector<float>(6, 1.0f));
+  EXPECT_EQ(to_floats(ops::cast(model.weight.working(), DType::kFloat32)),
+            to_floats(ops::cast(ops::cast(model.weight.master(), DType::kBFloat16), DType::kFloat32)));
+}
+
+TEST(LookaheadTest, JobsGoOnWithTheirGraph) {
+  const Linear model(3, 2);
+  Sgd sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, MseLoss{}, sgd);
+  Lookahead lookahead(model);
+  for (int i = 0; i < 4; ++i) {
+    job.step(Tensor::full({4, 3}, 1.0), Tensor::zeros({4, 2}), 0.1);
+    lookahead.update(0.5);
+  }
+  EXPECT_EQ(job.compilations(), 1) << job.report();
+}
+
+TEST(LookaheadTest, RefusesWhatItCannotAverage) {
+  EXPECT_EQ(message_of([] { Lookahead lookahead{ReLU()}; }), "[lookahead] expected a model with parameters");
+  const Linear half(3, 2);
+  half.to(DType::kFloat16);
+  EXPECT_EQ(message_of([&] { Lookahead lookahead(half); }),
+            "[lookahead] expected float32 or float64 but 'weight' is float16; make the model mixed instead");
+  const Linear model(3, 2);
+  Lookahead lookahead(model);
+  EXPECT_EQ(message_of([&] { lookahead.update(1.5); }), "[lookahead] expected a decay in [0, 1] but got 1.5");
+  model.to(DType::kFloat64);
+  EXPECT_EQ(message_of([&] { lookahead.update(0.5); }),
+            "[lookahead] 'weight' is float64 (2, 3) on cpu but its average float32 (2, 3) on cpu; make the "
+            "Lookahead after the model has been moved");
+}
+
+TEST(OptimizerTest, RestartedItStepsAsAFreshOneAndJobsGoOn) {
+  const auto start = [] { return std::pair(Tensor::full({2, 3}, 0.5), Tensor::full({2}, 0.25)); };
+  const auto set = [&](const Linear& model) {
+    model.weight.assign(start().first);
+    model.bias.assign(start().second);
+  };
+  const Tensor x = Tensor::full({4, 3}, 1.0), y = Tensor::zeros({4, 2});
+  const auto train = [&](TrainJob& job) {
+    for (int i = 0; i < 3; ++i) job.step(x, y, 0.1);
+  };
+  const Linear model(3, 2), fresh_model(3, 2);
+  AdamW adam(model.parameters()), fresh_adam(fresh_model.parameters());
+  TrainJob job(model, MseLoss{}, adam), fresh(fresh_model, MseLoss{}, fresh_adam);
+  adam.restart();  // before the first step, nothing
+  set(model);
+  train(job);
+  set(model);
+  adam.restart();
+  EXPECT_TRUE(adam.state().empty());
+  train(job);
+  set(fresh_model);
+  train(fresh);
+  EXPECT_EQ(to_floats(model.weight), to_floats(fresh_model.weight));
+  EXPECT_EQ(job.compilations(), 1) << job.report();
 }
 
 }  // namespace

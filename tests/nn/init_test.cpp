@@ -3,6 +3,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/init/init.h>
+#include <sinter/nn/init/whitening.h>
 
 #include "nn/nn_test_support.h"
 
@@ -101,6 +102,115 @@ TEST(InitTest, EmptyAndOddCountsWork) {
   EXPECT_EQ(init::normal({0}, 0.0, 1.0, generator).numel(), 0);
   EXPECT_EQ(init::normal({1}, 0.0, 1.0, generator).numel(), 1);
   EXPECT_EQ(init::constant({2}, 0.5).to_vector<float>(), (std::vector<float>{0.5f, 0.5f}));
+}
+
+TEST(InitTest, IdentityFiltersHandTheirInputOn) {
+  Generator generator(6), same(6);
+  const Tensor more = init::identity_filters({5, 2, 3, 2}, generator);
+  const std::vector<float> values = more.to_vector<float>();
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i == 3 ? 1.0f : 0.0f) << i;
+  for (int64_t i = 12; i < 24; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i == 21 ? 1.0f : 0.0f) << i;
+  EXPECT_EQ(std::vector<float>(values.begin() + 24, values.end()),
+            init::default_weight({3, 2, 3, 2}, same).to_vector<float>());
+  const Tensor fewer = init::identity_filters({1, 2, 1, 1}, generator);
+  EXPECT_EQ(fewer.to_vector<float>(), (std::vector<float>{1.0f, 0.0f}));
+  EXPECT_EQ(init::identity_filters({2, 0, 3, 3}, generator).numel(), 0);
+  EXPECT_EQ(message_of([&] {
+              init::identity_filters({2, 2}, generator);
+            }),
+            "[init] expected filters of rank 4 but got shape (2, 2)");
+}
+
+// ---- whitening
+
+/// The mean of p p^T over all patches p of height x width, in double precision, row by row.
+std::vector<double> moments_of_patches(const Tensor& images, int64_t height, int64_t width) {
+  const Shape& s = images.shape();
+  const int64_t size = s[1] * height * width;
+  std::vector<double> sum(static_cast<size_t>(size * size)), patch;
+  double patches = 0.0;
+  for (int64_t n = 0; n < s[0]; ++n) {
+    for (int64_t y = 0; y + height <= s[2]; ++y) {
+      for (int64_t x = 0; x + width <= s[3]; ++x, ++patches) {
+        patch.clear();
+        for (int64_t i = 0; i < size; ++i) {
+          const int64_t c = i / (height * width), dy = i / width % height, dx = i % width;
+          patch.push_back(
+              static_cast<double>(images.data<float>()[((n * s[1] + c) * s[2] + y + dy) * s[3] + x + dx]));
+        }
+        for (int64_t i = 0; i < size * size; ++i)
+          sum[static_cast<size_t>(i)] +=
+              patch[static_cast<size_t>(i / size)] * patch[static_cast<size_t>(i % size)];
+      }
+    }
+  }
+  for (double& value : sum) value /= patches;
+  return sum;
+}
+
+TEST(WhiteningTest, OutputsAreUncorrelatedAndOfOneSize) {
+  Generator generator(7);
+  const Tensor images = init::normal({70, 3, 9, 12}, 0.5, 1.0, generator);
+  for (float *x = images.data<float>(), *end = x + images.numel(); x + 1 < end; ++x) x[1] += 0.5f * x[0];
+  const Tensor filters = init::whitening_filters(images, 2, 3, 1e-9);
+  ASSERT_EQ(filters.shape(), (Shape{18, 3, 2, 3}));
+  const std::vector<double> moments = moments_of_patches(images, 2, 3);
+  const float* const f = filters.data<float>();
+  double before = 0.0;  // a filter is the longer, the smaller its eigenvalue
+  for (int64_t a = 0; a < 18; ++a) {
+    double length = 0.0;
+    for (int64_t i = 0; i < 18; ++i) length += std::pow(static_cast<double>(f[a * 18 + i]), 2);
+    EXPECT_GT(length, before * (1 - 1e-6)) << a;
+    before = length;
+    EXPECT_GT(*std::max_element(f + a * 18, f + (a + 1) * 18),
+              -*std::min_element(f + a * 18, f + (a + 1) * 18))
+        << a;
+    for (int64_t b = 0; b < 18; ++b) {
+      double product = 0.0;
+      for (int64_t i = 0; i < 18 * 18; ++i)
+        product +=
+            static_cast<double>(f[a * 18 + i / 18] * f[b * 18 + i % 18]) * moments[static_cast<size_t>(i)];
+      EXPECT_NEAR(product, a == b ? 1.0 : 0.0, 1e-4) << a << " and " << b;
+    }
+  }
+  const int threads = num_threads();
+  set_num_threads(3);
+  EXPECT_EQ(init::whitening_filters(images, 2, 3, 1e-9).to_vector<float>(), filters.to_vector<float>());
+  set_num_threads(threads);
+}
+
+TEST(WhiteningTest, ImagesWithoutContrastGiveFiniteFilters) {
+  const Tensor filters = init::whitening_filters(Tensor::zeros({2, 1, 4, 4}), 2, 2, 0.25);
+  double squares = 0.0;
+  for (const float value : filters.to_vector<float>()) squares += std::pow(static_cast<double>(value), 2);
+  EXPECT_NEAR(squares, 4 / 0.25, 1e-4) << "four filters of length 1 / sqrt(epsilon)";
+}
+
+TEST(WhiteningTest, RefusesWhatHasNoPatches) {
+  const Tensor images = Tensor::zeros({2, 1, 4, 4});
+  EXPECT_EQ(message_of([&] { init::whitening_filters({}, 2, 2); }),
+            "[whitening] expected images float32 (N, C, H, W) on the CPU but got none");
+  EXPECT_EQ(
+      message_of([&] {
+        init::whitening_filters(Tensor::zeros({2, 1, 4, 4}, DType::kFloat16), 2, 2);
+      }),
+      "[whitening] expected images float32 (N, C, H, W) on the CPU but got float16 (2, 1, 4, 4) on cpu");
+  EXPECT_EQ(message_of([&] { init::whitening_filters(images, 2, 5); }),
+            "[whitening] expected images with patches of 2 x 5 but got shape (2, 1, 4, 4)");
+  EXPECT_EQ(message_of([&] {
+              init::whitening_filters(Tensor::zeros({0, 1, 4, 4}), 2, 2);
+            }),
+            "[whitening] expected images with patches of 2 x 2 but got shape (0, 1, 4, 4)");
+  EXPECT_EQ(message_of([&] { init::whitening_filters(images, 2, 2, 0.0); }),
+            "[whitening] expected an epsilon > 0 but got 0");
+  EXPECT_EQ(message_of([&] {
+              init::whitening_filters(Tensor::zeros({1, 5, 20, 20}), 15, 14);
+            }),
+            "[whitening] expected patches of at most 1024 values but got 5 x 15 x 14");
+  EXPECT_EQ(message_of([&] {
+              init::whitening_filters(Tensor::full({2, 1, 4, 4}, INFINITY), 2, 2);
+            }),
+            "[whitening] expected images of finite values");
 }
 
 }  // namespace

@@ -8,8 +8,11 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/dropout/dropout.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "nn/job/job_test_support.h"
@@ -185,6 +188,28 @@ TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
   }
   EXPECT_NE(job.report().find("a tensor was changed that had been taken for a constant"), std::string::npos)
       << job.report();
+}
+
+TEST(JobWatch, WhatViewsShowIsReadWhenTheJobRuns) {
+  const Net model;
+  Sgd sgd(model.parameters());
+  const Tensor scales = Tensor::full({2, 2, 2}, 1.0);
+  TrainJob job(
+      model,
+      [&](std::span<const Tensor> in) {
+        const Tensor scale = ops::slice(ops::reshape(scales, {8}), 0, 4, 8);
+        return std::vector<Tensor>{CrossEntropy{}(model(in[0] * scale), in[1])};
+      },
+      sgd, kPlain);
+  for (int i = 0; i < 3; ++i) {
+    ops::fill_(scales, 1.0 + i);
+    const State before = model.state();
+    const Tensor expected =
+        CrossEntropy{}(model(images(i) * Tensor::full({4}, 1.0 + i)), classes(i)).detach();
+    model.load_state(before);
+    EXPECT_TRUE(same_bits(job.step({images(i), classes(i)}, 0.1), expected)) << i;
+  }
+  EXPECT_EQ(job.compilations(), 1) << job.report();
 }
 
 TEST(JobWatch, MembersThatAreAddedMakeAnotherGraph) {
