@@ -50,8 +50,9 @@ struct DataLoaderOptions {
   /// pixels before those of normalised images: nn::RandAugment, nn::ColorJitter, nn::RandomErasing. A batch
   /// goes by 8-bit pixels between them, rounded after a resampling as well.
   std::vector<Augmentation> augmentations = {};
-  /// Engines decode plain files (baseline, gray or YCbCr, upright) at full size, if the transforms are such as run on
-  /// the device and one of them resamples, and channels are 3. Their pixels are not quite the workers'.
+  /// Engines decode plain files (baseline, gray or YCbCr, upright) at full size, if the transforms are such
+  /// as run on the device and one of them resamples, and channels are 3. Their pixels are not quite the
+  /// workers'.
   DecodeOn decode = DecodeOn::kCpu;
   /// How many different damaged samples (IoError) to put up with before an error. Each is logged, counted,
   /// and replaced by the next sound sample of the data set, so that batches keep their size. 0: the first one
