@@ -49,7 +49,14 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
 /// where they are few, lie densely and leave memory the bottleneck: in the 16-bit types cuBLAS has tensor
 /// cores, which it feeds badly where rows are few.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  if (problem.vectors == 1 || is_staged(problem)) return true;
+  constexpr int kManyVectors = 9;
+  constexpr int64_t kWide =
+      256;  // in both directions: then cuBLAS is bound by arithmetic, as we are, and better at it
+  if (problem.vectors == 1) return true;
+  if (is_staged(problem)) {
+    return is_half(problem.dtype) || problem.vectors < kManyVectors ||
+           std::min(problem.rows, problem.columns) < kWide;
+  }
   if (problem.transpose || problem.x_element != 1) return false;
   const int64_t rows = problem.batch * problem.rows;
   if (problem.dtype != DType::kFloat32) {

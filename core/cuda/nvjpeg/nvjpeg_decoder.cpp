@@ -82,7 +82,8 @@ class PoolMemory {
       const std::lock_guard lock(memory.mutex_);
       memory.short_ = true;
       return 1;
-    } catch (...) {  // the device is lost, which the next call of it tells
+    } catch (const std::exception& error) {
+      log::warning("[nvjpeg] no memory: {}", error.what());
       return 1;
     }
   }
@@ -94,12 +95,16 @@ class PoolMemory {
       std::shared_ptr<Storage> storage;
       const std::lock_guard lock(memory.mutex_);
       const auto found = memory.blocks_.find(block);
-      if (found == memory.blocks_.end()) return block == nullptr ? 0 : 1;
+      if (found == memory.blocks_.end()) {
+        if (block != nullptr) log::warning("[nvjpeg] gives back {}, which it does not have", block);
+        return 0;
+      }
       storage = std::move(found->second);
       memory.blocks_.erase(found);
       if (storage->pinned()) storage->record_stream(memory.stream_);
       return 0;
-    } catch (...) {
+    } catch (const std::exception& error) {
+      log::warning("[nvjpeg] memory that cannot be given back: {}", error.what());
       return 1;
     }
   }

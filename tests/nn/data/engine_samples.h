@@ -42,7 +42,9 @@ inline Bytes photograph_file(int64_t height, int64_t width, uint64_t seed) {
 /// The file of a photograph whose coded data is damaged such that only a decoder can tell.
 inline Bytes damaged_inside(int64_t height, int64_t width, uint64_t seed) {
   Bytes bytes = photograph_file(height, width, seed);
-  for (size_t i = bytes.size() / 2; i < bytes.size() - 2; ++i) bytes[i] = 0xAA;
+  size_t first = bytes.size() / 2;
+  while (bytes[first - 1] == 0xFF) ++first;  // no marker
+  for (size_t i = first; i < bytes.size() - 2; ++i) bytes[i] = 0xAA;
   return bytes;
 }
 
