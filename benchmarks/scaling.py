@@ -68,7 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--networks", default="resnet50,iresnet50")
+    parser.add_argument("--networks", default="iresnet50,resnet50")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--no-torch", action="store_true")
     options = parser.parse_args()

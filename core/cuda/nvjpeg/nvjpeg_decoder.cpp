@@ -282,6 +282,20 @@ class NvjpegDecoder final : public ImageDecoder {
   // False: some file of these was refused, and the pixels of all are undefined.
   bool queue(BatchState& batch, std::span<const EncodedImage> images) {
     batch.done.synchronize();
+    nvjpegStatus_t status = try_queue(batch, images);
+    if (status == NVJPEG_STATUS_ALLOCATOR_FAILURE) {  // seen where batches of two threads were under way
+      cuda::check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream_.native)), "cudaStreamSynchronize",
+                  stream_.device.index);
+      status = try_queue(batch, images);
+    }
+    if (status == NVJPEG_STATUS_SUCCESS) return true;
+    explain(status);
+    return false;
+  }
+
+  // The library's calls come one after the other: with several at once it reports that memory is missing.
+  nvjpegStatus_t try_queue(BatchState& batch, std::span<const EncodedImage> images) {
+    const std::lock_guard lock(calls_);
     const int count = static_cast<int>(images.size());
     nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
     if (batch.batch_size != count) {
@@ -303,13 +317,9 @@ class NvjpegDecoder final : public ImageDecoder {
                                    batch.outputs.data(), static_cast<cudaStream_t>(stream_.native));
       batch.done = Event(stream_);
     }
-    if (status == NVJPEG_STATUS_SUCCESS) {
-      batch.batch_size = count;
-      return true;
-    }
-    batch.batch_size = 0;  // a failed state has to be made ready anew
-    explain(status);
-    return false;
+    batch.batch_size =
+        status == NVJPEG_STATUS_SUCCESS ? count : 0;  // a failed state has to be made ready anew
+    return status;
   }
 
   // Throws unless it may be a file's fault.
@@ -332,6 +342,7 @@ class NvjpegDecoder final : public ImageDecoder {
   unsigned engines_ = 0;
   Spares<Parser> parsers_;
   Spares<BatchState> states_;
+  std::mutex calls_;
   std::once_flag warned_;
 };
 
