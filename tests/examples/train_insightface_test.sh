@@ -193,7 +193,8 @@ every_option_has_a_test() {
   local option missing=""
   for option in $("$program" --help | sed -nE 's/^  (-h,)?(--[a-z-]+).*/\2/p'); do
     case $option in --help|--version|--device|--workers) continue;; esac  # which change no result
-    grep -qF -- "$option" "$here"/train_insightface_options_test.cpp || grep -qE -- "run .*$option" "$here"/train_insightface_test.sh ||
+    grep -qF -- "$option" "$here"/train_insightface_options_test.cpp "$here"/train_insightface_ranks_test.sh ||
+      grep -qE -- "run .*$option" "$here"/train_insightface_test.sh ||
       missing="$missing $option"
   done
   [ -z "$missing" ] || fail "no test has$missing"
