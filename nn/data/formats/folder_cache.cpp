@@ -158,37 +158,31 @@ FolderCache::FolderCache(const fs::path& root) {
   std::error_code error;
   const fs::path absolute = fs::canonical(root, error);
   if (error) return;
-  places_.push_back(absolute / ".sinter-index");
-  places_.push_back(*folder / fmt::format("images-{:016x}", number_of(absolute.string())));
+  place_ = *folder / fmt::format("images-{:016x}", number_of(absolute.string()));
 }
 
 ListedClasses FolderCache::load() const {
-  for (const fs::path& place : places_) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(place, ignored)) continue;
-    try {
-      return parse_folder_cache(read_file(place, kMostBytes), place.string());
-    } catch (const Error& error) {
-      log::warning("{}; the folder is listed again", error.what());
-    }
+  std::error_code ignored;
+  if (place_.empty() || !fs::is_regular_file(place_, ignored)) return {};
+  try {
+    return parse_folder_cache(read_file(place_, kMostBytes), place_.string());
+  } catch (const Error& error) {
+    log::warning("{}; the folder is listed again", error.what());
+    return {};
   }
-  return {};
 }
 
 void FolderCache::store(const ListedClasses& classes) const {
+  if (place_.empty()) return;
   const std::vector<uint8_t> bytes = format_folder_cache(classes);
-  for (const fs::path& place : places_) {
+  try {
     std::error_code ignored;
-    if (fs::is_symlink(place, ignored)) continue;  // a folder of data must not say where else to write
-    try {
-      if (&place != &places_.front()) fs::create_directories(place.parent_path(), ignored);
-      AtomicOutputFile file(place);
-      file.write(std::as_bytes(std::span(bytes)));
-      file.commit();
-      return;
-    } catch (const Error& error) {
-      log::debug("the list of an image folder is not kept: {}", error.what());
-    }
+    fs::create_directories(place_.parent_path(), ignored);
+    AtomicOutputFile file(place_);
+    file.write(std::as_bytes(std::span(bytes)));
+    file.commit();
+  } catch (const Error& error) {
+    log::debug("the list of an image folder is not kept: {}", error.what());
   }
 }
 

@@ -40,8 +40,8 @@ using ListedClasses = std::map<std::string, ListedClass>;
 std::vector<uint8_t> format_folder_cache(const ListedClasses& classes);
 ListedClasses parse_folder_cache(std::span<const uint8_t> bytes, const std::string& name);
 
-/// The cache of a folder: `.sinter-index` in it, if that is there or can be made, else a file of its own in
-/// Sinter's cache folder (see cache_folder()).
+/// The cache of a folder: a file of its own in Sinter's cache folder (see cache_folder()). Not in the folder
+/// itself, where other programs would take it for a class.
 class FolderCache {
  public:
   explicit FolderCache(const std::filesystem::path& root);
@@ -52,7 +52,7 @@ class FolderCache {
   void store(const ListedClasses& classes) const;
 
  private:
-  std::vector<std::filesystem::path> places_;  // the best first
+  std::filesystem::path place_;  // empty: nothing is kept
 };
 
 }  // namespace sinter::nn::data

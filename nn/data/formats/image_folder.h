@@ -42,9 +42,10 @@ ImageFolderFiles list_image_folder(const std::filesystem::path& root,
 /// read when a sample is; an image is told by its content. Throws IoError if the folder is missing, has no
 /// sub-folder, or one of them has no image or is no class of options.class_names, and for an entry that
 /// cannot be looked at, such as a link that leads nowhere: leaving a class out would change the labels of
-/// others. The names in folders of 10,000 images and more are kept in `.sinter-index` in `root`, or in the
-/// cache folder (SINTER_CACHE_DIR, else ~/.cache/sinter) where that cannot be written; the next start lists
-/// only class folders that have changed since. SINTER_CACHE_DIR= turns that off.
+/// others. The names in folders of 10,000 images and more are kept in the cache folder (SINTER_CACHE_DIR,
+/// else
+/// ~/.cache/sinter); the next start lists only class folders that have changed since. SINTER_CACHE_DIR= turns
+/// that off.
 std::shared_ptr<const Dataset> open_image_folder(const std::filesystem::path& root,
                                                  const ImageFolderOptions& options = {});
 
