@@ -190,9 +190,10 @@ void Communicator::check_equal(const std::string& text, const char* what) const 
 void Communicator::begin_all_reduce(const Bucket& bucket, const Stream& stream) const {
   if (watch_ == nullptr) {
     for (const Part& part : bucket.parts) {
-      copy_bytes(
-          static_cast<std::byte*>(bucket.sums) + static_cast<size_t>(part.place) * size_of(bucket.dtype),
-          stream.device, part.from, stream.device, static_cast<size_t>(part.count) * size_of(bucket.dtype));
+      const size_t size = size_of(bucket.dtype);
+      auto* const to = static_cast<std::byte*>(bucket.sums) + static_cast<size_t>(part.place) * size;
+      if (to == part.from) continue;
+      copy_bytes(to, stream.device, part.from, stream.device, static_cast<size_t>(part.count) * size);
     }
     return;
   }

@@ -38,14 +38,7 @@ void run_all_reduce(const KernelContext& context) {
 }
 
 void run_begin(const KernelContext& context) {
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < context.input_count(); ++i) counts.push_back(context.input(i).numel());
-  const std::vector<int64_t> places = bucket_places(counts);
-  std::vector<Communicator::Part> parts;
-  for (size_t i = 0; i < counts.size(); ++i) parts.push_back({context.input(i).data, places[i], counts[i]});
-  const TensorView& sums = context.output(0);
-  sum({parts, sums.data, sums.numel(), sums.dtype}, context.attributes<AllReduceAttributes>().communicator,
-      context.stream(), false);
+  begin_bucket(context, nullptr);
 }
 
 void run_end(const KernelContext& context) {
@@ -57,9 +50,30 @@ void run_end(const KernelContext& context) {
 
 }  // namespace
 
+void begin_bucket(const KernelContext& context, PackBucket pack) {
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < context.input_count(); ++i) counts.push_back(context.input(i).numel());
+  const std::vector<int64_t> places = bucket_places(counts);
+  std::vector<Communicator::Part> parts;
+  for (size_t i = 0; i < counts.size(); ++i) parts.push_back({context.input(i).data, places[i], counts[i]});
+  const TensorView& sums = context.output(0);
+  Communicator::Bucket bucket{parts, sums.data, sums.numel(), sums.dtype};
+  const Communicator::Part whole{sums.data, 0, sums.numel()};
+  if (pack != nullptr) {
+    pack(bucket, context.stream());
+    bucket.parts = {&whole, 1};
+  }
+  sum(bucket, context.attributes<AllReduceAttributes>().communicator, context.stream(), false);
+}
+
 void add_all_reduce_kernels(OpRegistry& registry, DeviceType device) {
+  add_all_reduce_kernels(registry, device, run_begin);
+}
+
+void add_all_reduce_kernels(OpRegistry& registry, DeviceType device,
+                            void (*begin)(const KernelContext& context)) {
   registry.add_kernel("all_reduce", {.device = device, .run = run_all_reduce});
-  registry.add_kernel("begin_all_reduce", {.device = device, .run = run_begin});
+  registry.add_kernel("begin_all_reduce", {.device = device, .run = begin});
   registry.add_kernel("end_all_reduce", {.device = device, .run = run_end});
 }
 

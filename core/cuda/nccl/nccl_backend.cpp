@@ -118,7 +118,7 @@ class NcclBackend final : public CollectiveBackend {
   }
   void barrier() override {}  // that of the CPUs serves
 
-  // Each gradient is summed from where it lies to its place; NCCL makes one launch of the group.
+  // Each part is summed from where it lies to its place; NCCL makes one launch of the group.
   void begin_all_reduce(const Communicator::Bucket& bucket, const Stream& stream) override {
     Events& events = events_[bucket.sums];
     make(events.begun);
