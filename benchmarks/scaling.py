@@ -2,8 +2,9 @@
 """Measures training on one and on several GPUs of this machine, beside PyTorch's DDP, in one run.
 
 Usage: scaling.py BUILD [--gpus 2] [--networks resnet50,iresnet50] [--json FILE] [--no-torch]
-BUILD is the folder where Sinter was built with its benchmarks. Efficiency is the speed on N GPUs over N times that
-on one, with the same batch per GPU. Exit code 77 where there are fewer GPUs.
+BUILD is the folder where Sinter was built with its benchmarks. Efficiency is the speed on N GPUs over what these GPUs
+reach each by itself, at the same time and with the same batch: GPUs of one machine differ by some percent. Exit code 77
+where there are fewer GPUs.
 """
 import argparse
 import datetime
@@ -25,12 +26,14 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run_ranks(command, gpus):
-    """Runs `command` once for each GPU; the last line that rank 0 printed, as JSON, or None."""
+def run_on_gpus(command, gpus, together):
+    """Runs `command` once for each GPU, as ranks of one training or each by itself. The last line of JSON that each has
+    printed, or None."""
     port, ranks = str(free_port()), []
-    for rank in range(gpus):
-        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(gpus), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
-                           MASTER_PORT=port, CUDA_VISIBLE_DEVICES=str(rank))
+    for gpu in range(gpus):
+        environment = dict(os.environ, RANK=str(gpu if together else 0), WORLD_SIZE=str(gpus if together else 1),
+                           LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=port if together else str(free_port()),
+                           CUDA_VISIBLE_DEVICES=str(gpu))
         ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     lines = []
     for rank in ranks:
@@ -41,7 +44,7 @@ def run_ranks(command, gpus):
             out = rank.communicate()[0]
             print(f"{command[0]}: no end after {LIMIT} s", file=sys.stderr)
         lines.append([line for line in out.splitlines() if line.startswith("{")])
-    return json.loads(lines[0][-1]) if lines[0] else None
+    return [json.loads(of[-1]) if of else None for of in lines]
 
 
 def count_gpus():
@@ -50,18 +53,19 @@ def count_gpus():
     return len(names), names[0] if names else ""
 
 
-def measure(name, command, most, rows):
-    """Rows of one program on 1 to `most` GPUs; their speeds."""
-    speeds = {}
-    for gpus in sorted({1, most}):
-        row = run_ranks(command, gpus)
-        if row is None:
-            continue
-        speeds[gpus] = row["img_s"]
-        row["efficiency"] = round(row["img_s"] / gpus / speeds[1], 4) if 1 in speeds else None
-        rows.setdefault((row["case"], gpus), {})[name] = row
-        print(f"{name:14} {row['case']:40} {gpus} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']}", flush=True)
-    return speeds
+def measure(name, command, gpus, rows):
+    """Rows of one program on one and on all GPUs."""
+    alone = run_on_gpus(command, gpus, together=False)
+    if None in alone:
+        return
+    one = dict(alone[0], img_s=round(sum(row["img_s"] for row in alone) / gpus, 1), of_each=[row["img_s"] for row in alone],
+               efficiency=1.0)
+    of_counts = {1: one}
+    if gpus > 1 and (all_of_them := run_on_gpus(command, gpus, together=True)[0]) is not None:
+        of_counts[gpus] = dict(all_of_them, efficiency=round(all_of_them["img_s"] / (gpus * one["img_s"]), 4))
+    for count, row in of_counts.items():
+        rows.setdefault((row["case"], count), {})[name] = row
+        print(f"{name:14} {row['case']:40} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']}", flush=True)
 
 
 def main():

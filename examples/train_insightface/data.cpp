@@ -142,7 +142,7 @@ TrainingData open_training_data(const Options& options) {
 
 nn::data::DataLoaderOptions loader_options(const Options& options, Device device, const Dataset& faces) {
   return {.batch_size = std::min<int64_t>(options.batch, faces.size()),
-          .workers = options.workers,
+          .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -7,6 +8,8 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+
+#include <sinter/core/runtime/thread_pool.h>
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
@@ -192,8 +195,8 @@ void add_run_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
-                 "Threads that prepare batches; 0: none, in turns with training")
-      ->capture_default_str()
+                 "Threads that prepare batches; 0: none, in turns with training (1; on a GPU one less than "
+                 "--threads, at most 8)")
       ->check(whole(0, 256));
   app.add_option(
          "--read-timeout", options.read_timeout,
@@ -339,6 +342,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 }
 
 void complete(Options& options, sinter::Device device) {
+  // Computing is the GPU's there, and the processors are free.
+  if (!options.workers) options.workers = device.is_cuda() ? std::clamp(sinter::num_threads() - 1, 1, 8) : 1;
   if (!options.precision) options.precision = device.is_cuda() ? "mixed-f16" : "f32";
   if (!options.layout) options.layout = device.is_cuda() ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   if (!options.warmup) options.warmup = options.schedule == "one-cycle" ? 0.3 : 0.0;

@@ -61,7 +61,7 @@ struct Options {
   int processes = 1;  // that this program starts itself on this machine
   int gpus = 0;       // the same, each on a GPU of its own
   int threads = 0;
-  int workers = 1;
+  std::optional<int> workers;
   double read_timeout = 0;
   int64_t max_damaged = 0;  // images of training
   int64_t max_steps = 0;

@@ -59,7 +59,7 @@ void Trainer::open_log() {
                                     {"steps_per_epoch", train_loader_.batches_per_epoch()},
                                     {"layout", to_string(*options_.layout)},
                                     {"steps_are", options_.job ? "a job" : "eager"},
-                                    {"workers", options_.workers},
+                                    {"workers", *options_.workers},
                                     {"load_weights", options_.load_weights},
                                     {"checkpoints", options_.checkpoints},
                                     {"recipe", recipe}};

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 #include "recipe.h"
 #include "recipe/recipe_file.h"
@@ -147,8 +149,8 @@ void add_run_options(CLI::App& app, Options& options) {
       ->capture_default_str()
       ->check(whole(0, 1024));
   app.add_option("--workers", options.workers,
-                 "Threads that prepare batches; 0: none, in turns with training")
-      ->capture_default_str()
+                 "Threads that prepare batches; 0: none, in turns with training (1; on a GPU one less than "
+                 "--threads, at most 8)")
       ->check(whole(0, 256));
   app.add_option(
          "--decode", options.decode,
@@ -348,6 +350,8 @@ void complete(Options& options, const sinter::nn::data::Dataset& train, sinter::
   if (!options.weight_decay) options.weight_decay = usual.weight_decay;
   if (!options.nesterov) options.nesterov = options.optimizer == "sgd";
   if (!options.label_smoothing) options.label_smoothing = small_set ? 0.0 : 0.1;
+  // Computing is the GPU's there, and the processors are free.
+  if (!options.workers) options.workers = device.is_cuda() ? std::clamp(sinter::num_threads() - 1, 1, 8) : 1;
   if (!options.precision) options.precision = device.is_cuda() ? "mixed-f16" : "f32";
   if (!options.layout) options.layout = device.is_cuda() ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   if (!options.crop_padding) options.crop_padding = image.height < 20 ? 1 : 4;

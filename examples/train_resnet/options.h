@@ -52,7 +52,7 @@ struct Options {
   int processes = 1;  // that this program starts itself on this machine
   int gpus = 0;       // the same, each on a GPU of its own
   int threads = 0;    // 0: all processors
-  int workers = 1;
+  std::optional<int> workers;
   std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
   double read_timeout = 0;      // seconds for one image; 0: no limit
   int64_t max_damaged = 0;      // images, of training and of testing each

@@ -140,7 +140,7 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
           .seed = options.seed,
           .shard = ranks.rank(),
           .shards = ranks.size(),
-          .workers = options.workers,
+          .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,
@@ -167,7 +167,7 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
     transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
   }
   return {.batch_size = 250,
-          .workers = options.workers,
+          .workers = *options.workers,
           .device = device,
           .dtype = compute_dtype(options),
           .layout = *options.layout,

@@ -65,7 +65,7 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"steps_per_epoch", steps_per_epoch()},
           {"layout", to_string(*options_.layout)},
           {"steps_are", options_.job ? "a job" : "eager"},
-          {"workers", options_.workers},
+          {"workers", *options_.workers},
           {"decoder", train_loader_.decoder()},
           {"load_weights", options_.load_weights},
           {"checkpoints", options_.checkpoints},

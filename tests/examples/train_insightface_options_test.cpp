@@ -103,6 +103,9 @@ TEST(TrainInsightfaceOptions, EachDoesWhatItSays) {
   EXPECT_FALSE(options_of({}).leaves_files());
   EXPECT_EQ(options_of({"--read-timeout", "7"}).read_timeout, 7.0);
   EXPECT_EQ(options_of({"--max-steps", "7", "--log-every", "2", "--log-dir", "x"}).log_every, 2);
+  EXPECT_EQ(options_of({"--threads", "3"}).workers, 1);
+  EXPECT_GE(options_of({}, sinter::Device::cuda()).workers, 1);
+  EXPECT_EQ(options_of({"--workers", "7"}, sinter::Device::cuda()).workers, 7);
   EXPECT_EQ(options_of({"--threads", "3", "--workers", "0", "--device", "cpu"}).threads, 3);
 }
 

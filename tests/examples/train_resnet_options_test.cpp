@@ -8,6 +8,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/random.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
@@ -50,6 +51,17 @@ TEST(TrainResnetOptions, ColourImagesAreFlippedUnlessToldOtherwise) {
   EXPECT_FALSE(completed(parse({}), 1).flip.value());
   EXPECT_FALSE(completed(parse({"--no-flip"}), 3).flip.value());
   EXPECT_TRUE(completed(parse({"--flip"}), 1).flip.value());
+}
+
+TEST(TrainResnetOptions, AGpuLeavesTheProcessorsToTheLoader) {
+  const int before = sinter::num_threads();
+  for (const auto& [threads, on_gpu] : {std::pair{1, 1}, {2, 1}, {6, 5}, {16, 8}}) {
+    sinter::set_num_threads(threads);
+    EXPECT_EQ(completed(parse({}), 3).workers, 1);
+    EXPECT_EQ(completed(parse({}), 3, sinter::Device::cuda()).workers, on_gpu) << threads;
+    EXPECT_EQ(completed(parse({"--workers", "3"}), 3, sinter::Device::cuda()).workers, 3);
+  }
+  sinter::set_num_threads(before);
 }
 
 TEST(TrainResnetOptions, AugmentationIsOffUnlessAskedFor) {
