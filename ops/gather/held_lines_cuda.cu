@@ -361,6 +361,14 @@ bool can_hold(const KernelQuery& query) {
   return plan_query(lines, query);
 }
 
+/// Results of narrow tiles are written in pieces of a few bytes: not where there are more of them than
+/// indices.
+bool holding_pays(const KernelQuery& query) {
+  HeldLines lines;
+  if (!plan_query(lines, query)) return false;
+  return !lines.tiled || lines.width >= 8 || lines.rows <= lines.extent;
+}
+
 size_t held_workspace(const KernelQuery& query) {
   HeldLines lines;
   if (!plan_query(lines, query) || lines.parts == 1) return 0;
@@ -392,6 +400,7 @@ void register_held_gather_grad_cuda(OpRegistry& registry) {
                                       .name = "held",
                                       .priority = 2,
                                       .can_run = can_hold,
+                                      .pays = holding_pays,
                                       .workspace_bytes = held_workspace,
                                       .run = run_held});
 }
