@@ -2,6 +2,10 @@
 // are written once, zeros among them. Elements that meet in a sum within a warp are added in pairs, warps one
 // after the other or apart, so that equal calls give equal bits. No atomics.
 #include <atomic>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
 
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
@@ -333,32 +337,23 @@ void launch_mode(const KernelContext& context, const HeldLines& lines) {
 }
 
 /// False if the sums do not fit, or if the indices are smaller than the result beside the axis.
-bool plan_call(HeldLines& lines, const Shape& indices, const Shape& result, int64_t axis, DType dtype,
-               int device) {
-  const int which = normalize_axis(axis, result.rank(), "gather_grad");
-  if (indices != result.with(which, indices[which])) return false;
-  const AxisSplit split = split_at(indices, which);
-  const cuda::DeviceTraits& traits = cuda::device_traits(device);
+bool plan_query(HeldLines& lines, const KernelQuery& query) {
+  const Shape& indices = query.input(1).shape;
+  const TensorSpec& dx = query.output(0);
+  const int axis =
+      normalize_axis(query.attributes<GatherGradAttributes>().axis, dx.shape.rank(), "gather_grad");
+  if (indices != dx.shape.with(axis, indices[axis])) return false;
+  const AxisSplit split = split_at(indices, axis);
+  const cuda::DeviceTraits& traits = cuda::device_traits(dx.device.index);
   return plan_held_lines(lines,
                          {.outer = split.outer,
                           .extent = split.extent,
                           .inner = split.inner,
-                          .rows = result[which],
-                          .sum_bytes = dtype == DType::kFloat64 ? 8 : 4},
+                          .rows = dx.shape[axis],
+                          .sum_bytes = dx.dtype == DType::kFloat64 ? 8 : 4},
                          {.processors = traits.processors,
                           .most_shared = static_cast<int64_t>(traits.most_shared_bytes),
                           .shared = static_cast<int64_t>(traits.shared_bytes)});
-}
-
-bool plan_query(HeldLines& lines, const KernelQuery& query) {
-  const TensorSpec& dx = query.output(0);
-  return plan_call(lines, query.input(1).shape, dx.shape, query.attributes<GatherGradAttributes>().axis,
-                   dx.dtype, dx.device.index);
-}
-
-bool can_hold(const KernelQuery& query) {
-  HeldLines lines;
-  return plan_query(lines, query);
 }
 
 /// Results of narrow tiles are written in pieces of a few bytes: not where there are more of them than
@@ -369,18 +364,32 @@ bool holding_pays(const KernelQuery& query) {
   return !lines.tiled || lines.width >= 8 || lines.rows <= lines.extent;
 }
 
-size_t held_workspace(const KernelQuery& query) {
+struct PreparedHeld final : Prepared {
   HeldLines lines;
-  if (!plan_query(lines, query) || lines.parts == 1) return 0;
+  size_t partial_bytes = 0;
+
+  size_t workspace_bytes() const override { return partial_bytes; }
+  std::string detail() const override {
+    constexpr const char* kModes[] = {"warps", "parts", "turns"};
+    constexpr const char* kWalks[] = {"lines", "slabs", "tiles"};
+    return fmt::format("{} of {}", kModes[static_cast<int>(lines.mode)],
+                       kWalks[static_cast<int>(lines.walk())]);
+  }
+};
+
+std::shared_ptr<const Prepared> prepare_held(const KernelQuery& query) {
+  auto prepared = std::make_shared<PreparedHeld>();
+  const HeldLines& lines = prepared->lines;
+  if (!plan_query(prepared->lines, query)) return nullptr;
   const size_t sum_bytes = query.output(0).dtype == DType::kFloat64 ? sizeof(double) : sizeof(float);
-  return static_cast<size_t>(lines.parts * lines.results()) * sum_bytes;
+  if (lines.parts > 1)
+    prepared->partial_bytes = static_cast<size_t>(lines.parts * lines.results()) * sum_bytes;
+  return prepared;
 }
 
 void run_held(const KernelContext& context) {
   const TensorView& dx = context.output(0);
-  HeldLines lines;
-  plan_call(lines, context.input(1).shape, dx.shape, context.attributes<GatherGradAttributes>().axis,
-            dx.dtype, context.stream().device.index);
+  const HeldLines& lines = context.prepared<PreparedHeld>().lines;
   dispatch_float(dx.dtype, "gather_grad", [&]<class T> {
     switch (lines.mode) {
       case Held::kWarps:
@@ -398,10 +407,9 @@ void run_held(const KernelContext& context) {
 void register_held_gather_grad_cuda(OpRegistry& registry) {
   registry.add_kernel("gather_grad", {.device = DeviceType::kCuda,
                                       .name = "held",
-                                      .priority = 2,
-                                      .can_run = can_hold,
+                                      .priority = 1,
                                       .pays = holding_pays,
-                                      .workspace_bytes = held_workspace,
+                                      .prepare = prepare_held,
                                       .run = run_held});
 }
 
