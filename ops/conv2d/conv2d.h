@@ -54,8 +54,8 @@ Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t,
 /// pixels of y's elements and of their squares, in float32 (float64 for float64). Whether y counts before or
 /// after it is rounded to its dtype is the kernel's choice. No gradient flows through the sums: what takes
 /// them as statistics of y (NormParameters::sums) has all of it in its gradient of y. Jobs put it where cuDNN
-/// sums while it writes y and that is faster (passes/norm/convolution_sums.cpp); elsewhere it is slower than
-/// conv2d and a pass over y.
+/// sums while it writes y and that is faster (passes/norm/convolution_sums.cpp); elsewhere it is conv2d and
+/// a pass over y.
 std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                                   const Conv2dOptions& options = {});
 

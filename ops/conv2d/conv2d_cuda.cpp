@@ -16,6 +16,13 @@ namespace {
 using cuda::ConvPass;
 using cuda::ConvProblem;
 
+/// Who sums up a convolution's result.
+enum class SumsBy {
+  kNobody,
+  kPlan,  ///< cuDNN while it writes it
+  kPass,  ///< a pass over it
+};
+
 /// The geometry of a call of the op that computes `pass`; Call is KernelQuery or KernelContext.
 template <ConvPass pass, class Call>
 Conv2dGeometry geometry_of(const Call& call) {
@@ -75,19 +82,27 @@ Arrays arrays_of(const KernelContext& context, void* first, void* second) {
   }
 }
 
-template <ConvPass pass, bool sums>
+template <ConvPass pass, SumsBy sums>
 void run_direct(const KernelContext& context) {
   const Conv2dGeometry geometry = geometry_of<pass>(context);
   const DType dtype = context.input(0).dtype;
   const auto [x, weight, y, bias] = arrays_of<pass>(context, context.input(0).data, context.input(1).data);
   if constexpr (pass == ConvPass::kForward) {
     run_conv2d_direct_cuda(context.stream(), geometry, dtype, x, weight, bias, y);
-    if constexpr (sums) run_channel_sums_cuda(context.stream(), geometry, dtype, y, context.output(1).data);
+    if constexpr (sums == SumsBy::kPass) {
+      run_channel_sums_cuda(context.stream(), geometry, dtype, y, context.output(1).data,
+                            context.workspace());
+    }
   } else if constexpr (pass == ConvPass::kGradInput) {
     run_conv2d_grad_input_direct_cuda(context.stream(), geometry, dtype, y, weight, x);
   } else {
     run_conv2d_grad_weight_direct_cuda(context.stream(), geometry, dtype, x, y, weight);
   }
+}
+
+size_t direct_sums_workspace(const KernelQuery& query) {
+  const TensorSpec& y = query.output(0);
+  return channel_sums_workspace_cuda(geometry_of<ConvPass::kForward>(query), y.dtype, y.device);
 }
 
 // ---- through cuDNN
@@ -99,9 +114,12 @@ void run_direct(const KernelContext& context) {
 struct PreparedConv final : Prepared {
   Conv2dGeometry geometry;
   std::array<size_t, 2> copy_bytes{};  // rooms in the workspace; 0 for an input that is aligned
+  size_t sum_bytes = 0;                // likewise, for a pass of sums
   std::shared_ptr<const cuda::ConvPlan> plan;
 
-  size_t workspace_bytes() const override { return plan->workspace_bytes() + copy_bytes[0] + copy_bytes[1]; }
+  size_t workspace_bytes() const override {
+    return plan->workspace_bytes() + copy_bytes[0] + copy_bytes[1] + sum_bytes;
+  }
   std::string detail() const override { return plan->name(); }
 };
 
@@ -111,14 +129,15 @@ size_t bytes_of_copy(const TensorSpec& spec) {
 }
 
 /// Null if cuDNN has no plan within the limit of the workspace: then Sinter's own kernel runs.
-template <ConvPass pass, bool sums>
+template <ConvPass pass, SumsBy sums>
 std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   auto prepared = std::make_shared<PreparedConv>();
   prepared->geometry = geometry_of<pass>(query);
   const TensorSpec& input = query.input(0);
   if (!is_for_cudnn(prepared->geometry, input.dtype)) return nullptr;
+  constexpr bool by_plan = sums == SumsBy::kPlan;
   // A bias is added afterwards; both rows of sums must be aligned.
-  if (sums && (query.has_input(2) || prepared->geometry.out_channels % 4 != 0)) return nullptr;
+  if (by_plan && (query.has_input(2) || prepared->geometry.out_channels % 4 != 0)) return nullptr;
   size_t room = query.workspace_limit();
   for (const size_t i : {size_t{0}, size_t{1}}) {
     if (query.is_aligned(i, cuda::kConvAlignment)) continue;
@@ -126,8 +145,13 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
     if (prepared->copy_bytes[i] > room) return nullptr;
     room -= prepared->copy_bytes[i];
   }
+  if constexpr (sums == SumsBy::kPass) {
+    prepared->sum_bytes = channel_sums_workspace_cuda(prepared->geometry, input.dtype, input.device);
+    if (prepared->sum_bytes > room) return nullptr;
+    room -= prepared->sum_bytes;
+  }
   ConvProblem problem = problem_of(prepared->geometry, pass, input.dtype, input.device);
-  problem.sums = sums;
+  problem.sums = by_plan;
   prepared->plan = cuda::find_conv_plan(problem);
   if (prepared->plan != nullptr && prepared->plan->workspace_bytes() > room) {
     problem.workspace_limit = room;
@@ -137,9 +161,9 @@ std::shared_ptr<const Prepared> prepare_cudnn(const KernelQuery& query) {
   return prepared;
 }
 
-template <ConvPass pass, bool sums>
+template <ConvPass pass, SumsBy sums>
 void run_cudnn(const KernelContext& context) {
-  const auto& [geometry, copy_bytes, plan] = context.prepared<PreparedConv>();
+  const auto& [geometry, copy_bytes, sum_bytes, plan] = context.prepared<PreparedConv>();
   const Stream& stream = context.stream();
   auto* workspace = context.workspace<std::byte>();
   std::array<void*, 2> inputs{};
@@ -155,23 +179,44 @@ void run_cudnn(const KernelContext& context) {
   }
   const auto [x, weight, y, bias] = arrays_of<pass>(context, inputs[0], inputs[1]);
   float* statistics = nullptr;
-  if constexpr (sums) statistics = context.output(1).as<float>();
-  plan->run(stream, {x, weight, y, statistics}, workspace);
-  if (bias == nullptr) return;
-  const bool channels_last = geometry.layout == Layout::kNHWC;
-  add_bias_cuda(stream, context.input(0).dtype, y, bias,
-                geometry.batch * (channels_last ? geometry.out_pixels() : 1), geometry.out_channels,
-                channels_last ? 1 : geometry.out_pixels());
+  if constexpr (sums == SumsBy::kPlan) statistics = context.output(1).as<float>();
+  plan->run(stream, {x, weight, y, statistics}, workspace + sum_bytes);
+  if (bias != nullptr) {
+    const bool channels_last = geometry.layout == Layout::kNHWC;
+    add_bias_cuda(stream, context.input(0).dtype, y, bias,
+                  geometry.batch * (channels_last ? geometry.out_pixels() : 1), geometry.out_channels,
+                  channels_last ? 1 : geometry.out_pixels());
+  }
+  if constexpr (sums == SumsBy::kPass) {
+    run_channel_sums_cuda(stream, geometry, context.input(0).dtype, y, context.output(1).data, workspace);
+  }
 }
 
-template <ConvPass pass, bool sums = false>
+template <ConvPass pass, SumsBy sums>
+Kernel cudnn_kernel(const char* name, int priority) {
+  return {.device = DeviceType::kCuda,
+          .name = name,
+          .priority = priority,
+          .prepare = prepare_cudnn<pass, sums>,
+          .run = run_cudnn<pass, sums>};
+}
+
+template <ConvPass pass>
 void add_kernels(OpRegistry& registry, const char* op) {
-  registry.add_kernel(op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, sums>});
-  registry.add_kernel(op, {.device = DeviceType::kCuda,
-                           .name = "cudnn",
-                           .priority = 1,
-                           .prepare = prepare_cudnn<pass, sums>,
-                           .run = run_cudnn<pass, sums>});
+  registry.add_kernel(
+      op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, SumsBy::kNobody>});
+  registry.add_kernel(op, cudnn_kernel<pass, SumsBy::kNobody>("cudnn", 1));
+}
+
+/// "cudnn" is the one that sums while it convolves; passes ask by this name.
+void add_kernels_with_sums(OpRegistry& registry) {
+  constexpr ConvPass pass = ConvPass::kForward;
+  registry.add_kernel("conv2d_sums", {.device = DeviceType::kCuda,
+                                      .name = "direct",
+                                      .workspace_bytes = direct_sums_workspace,
+                                      .run = run_direct<pass, SumsBy::kPass>});
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPass>("cudnn_then_sums", 1));
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPlan>("cudnn", 2));
 }
 
 }  // namespace
@@ -179,7 +224,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
 void register_conv2d_cuda(OpRegistry& registry);
 void register_conv2d_cuda(OpRegistry& registry) {
   add_kernels<ConvPass::kForward>(registry, "conv2d");
-  add_kernels<ConvPass::kForward, true>(registry, "conv2d_sums");
+  add_kernels_with_sums(registry);
   add_kernels<ConvPass::kGradInput>(registry, "conv2d_grad_input");
   add_kernels<ConvPass::kGradWeight>(registry, "conv2d_grad_weight");
 }

@@ -155,48 +155,7 @@ __global__ void grad_weight_kernel(Problem p, int64_t count, const T* x, const T
   }
 }
 
-/// One block for each channel, always in the same order.
-template <class T>
-__global__ void channel_sums_kernel(int64_t count, int64_t channels, int64_t inner, const T* y,
-                                    compute_type<T>* sums) {
-  __shared__ double shared[2][kThreads];
-  for (int64_t c = blockIdx.x; c < channels; c += gridDim.x) {
-    double sum = 0.0, squares = 0.0;
-    for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-      const auto value =
-          static_cast<double>(load_as_compute(y[(i / inner * channels + c) * inner + i % inner]));
-      sum += value;
-      squares += value * value;
-    }
-    shared[0][threadIdx.x] = sum;
-    shared[1][threadIdx.x] = squares;
-    __syncthreads();
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      if (threadIdx.x < half) {
-        shared[0][threadIdx.x] += shared[0][threadIdx.x + half];
-        shared[1][threadIdx.x] += shared[1][threadIdx.x + half];
-      }
-      __syncthreads();
-    }
-    if (threadIdx.x < 2) {
-      sums[threadIdx.x * channels + c] = static_cast<compute_type<T>>(shared[threadIdx.x][0]);
-    }
-    __syncthreads();  // before the next channel's sums are written
-  }
-}
-
 }  // namespace
-
-void run_channel_sums_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* y,
-                           void* sums) {
-  const int64_t count = geometry.batch * geometry.out_pixels();
-  const int64_t inner = geometry.layout == Layout::kNHWC || count == 0 ? 1 : geometry.out_pixels();
-  dispatch_float(dtype, "conv2d_sums", [&]<class T> {
-    cuda::launch(stream, cuda::grid_stride_shape(geometry.out_channels, 1, kThreads), channel_sums_kernel<T>,
-                 count, geometry.out_channels, inner, static_cast<const T*>(y),
-                 static_cast<compute_type<T>*>(sums));
-  });
-}
 
 void run_conv2d_direct_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* x,
                             const void* weight, const void* bias, void* y) {

@@ -16,8 +16,10 @@ void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeomet
                                         const void* x, const void* dy, void* dweight);
 
 /// The sums over a convolution's result y of its elements and of their squares, (2, channels) in the compute
-/// type: what conv2d_sums gives where cuDNN does not.
+/// type: what conv2d_sums gives where cuDNN does not, always in the same order. `workspace` holds
+/// channel_sums_workspace_cuda bytes, a multiple of 256.
 void run_channel_sums_cuda(const Stream& stream, const Conv2dGeometry& geometry, DType dtype, const void* y,
-                           void* sums);
+                           void* sums, void* workspace);
+size_t channel_sums_workspace_cuda(const Conv2dGeometry& geometry, DType dtype, Device device);
 
 }  // namespace sinter::ops

@@ -1,6 +1,7 @@
-// Table look-up on a GPU, and its gradient without a sort and without atomics: every block owns some rows of
-// the table, finds the positions that read them in rising order, and adds their gradients in shared memory.
-// Indices cannot raise errors here: one out of range gives NaN (0 for integers), and no gradient.
+// Table look-up on a GPU, and its gradient for few look-ups, without a sort and without atomics: every block
+// owns some rows of the table, finds the positions that read them in rising order, and adds their gradients
+// in shared memory. Many are sorted: embedding_grad_cuda.cu. Indices cannot raise errors here: one out of
+// range gives NaN (0 for integers), and no gradient.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #include <sinter/ops/common/cuda/copy_units_cuda.h>
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/embedding/embedding_grad_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -155,6 +157,7 @@ void register_embedding_cuda(OpRegistry& registry);
 void register_embedding_cuda(OpRegistry& registry) {
   registry.add_kernel("embedding", {.device = DeviceType::kCuda, .run = run_embedding});
   registry.add_kernel("embedding_grad", {.device = DeviceType::kCuda, .run = run_embedding_grad});
+  register_sorted_embedding_grad_cuda(registry);
 }
 
 }  // namespace sinter::ops

@@ -10,6 +10,7 @@
 #include <sinter/ops/common/cuda/index_divide_cuda.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/gather/gather.h>
+#include <sinter/ops/gather/gather_grad_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -268,6 +269,7 @@ void register_gather_cuda(OpRegistry& registry) {
   registry.add_kernel(
       "gather_grad",
       {.device = DeviceType::kCuda, .workspace_bytes = gather_grad_workspace, .run = run_gather_grad});
+  register_held_gather_grad_cuda(registry);
 }
 
 }  // namespace sinter::ops

@@ -5,10 +5,13 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/samples/op_samples.h>
@@ -267,6 +270,56 @@ TEST_F(Conv2dCuda, GivesTheBiasWhereEveryPixelIsPadding) {
   const Tensor y = conv2d(x, weight, bias, {.padding = {1, 1}});
   EXPECT_EQ(y.shape(), (Shape{2, 2, 2, 2}));
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{5, 5, 5, 5, 7, 7, 7, 7, 5, 5, 5, 5, 7, 7, 7, 7}));
+}
+
+/// The sums over y of its elements and of their squares, channels as in its layout.
+std::vector<double> sums_of(const Tensor& y, Layout layout, int64_t channels) {
+  std::vector<double> sums(static_cast<size_t>(2 * channels));
+  const std::vector<double> values = testing_gpu::as_double(y).to_vector<double>();
+  const int64_t inner = layout == Layout::kNHWC ? 1 : y.shape()[2] * y.shape()[3];
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto c = static_cast<size_t>(static_cast<int64_t>(i) / inner % channels);
+    sums[c] += values[i];
+    sums[static_cast<size_t>(channels) + c] += values[i] * values[i];
+  }
+  return sums;
+}
+
+TEST_F(Conv2dCuda, SumsUpWhatItHasComputed) {
+  for (const char* kernel : {"cudnn_then_sums", "direct"}) {
+    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+      for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+        for (const bool biased : {false, true}) {
+          SCOPED_TRACE(
+              fmt::format("{} {} {}{}", kernel, to_string(layout), dtype, biased ? " with a bias" : ""));
+          SampleMaker maker(5, dtype);
+          const Tensor x = on_gpu(maker.tensor(image_shape(layout, 5, 19, 23, 17)), biased ? 1 : 0);
+          const Tensor weight = on_gpu(maker.tensor(image_shape(layout, 67, 19, 3, 3)));
+          const Tensor bias = biased ? on_gpu(maker.tensor({67})) : Tensor();
+          const ForcedKernel forced("conv2d_sums", kernel);
+          const Conv2dOptions options{.padding = {1, 1}, .layout = layout};
+          const auto [y, sums] = conv2d_sums(x, weight, bias, options);
+          const std::vector<double> wanted = sums_of(y, layout, 67);
+          const std::vector<double> got = testing_gpu::as_double(sums).to_vector<double>();
+          ASSERT_EQ(got.size(), wanted.size());
+          const double count = static_cast<double>(y.numel()) / 67;
+          for (size_t c = 0; c < 67; ++c) {
+            // A sum may cancel; sqrt(count * squares) is as large as it could be.
+            EXPECT_NEAR(got[c], wanted[c], 3e-5 * std::sqrt(count * wanted[67 + c])) << c;
+            EXPECT_NEAR(got[67 + c], wanted[67 + c], 3e-5 * wanted[67 + c]) << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Conv2dCuda, SumsOfNothingAreZero) {
+  const Tensor x = Tensor::empty({0, 3, 8, 8}, DType::kFloat16, Device::cuda());
+  const Tensor weight = Tensor::full({4, 3, 3, 3}, 1.0, DType::kFloat16).to(Device::cuda());
+  const auto [y, sums] = conv2d_sums(x, weight);
+  EXPECT_EQ(y.numel(), 0);
+  EXPECT_EQ(sums.to_vector<float>(), std::vector<float>(8, 0.0f));
 }
 
 }  // namespace

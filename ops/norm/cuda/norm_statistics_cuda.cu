@@ -24,20 +24,21 @@ struct FinishStatistics {
 };
 
 /// Sums of elements and squares, from those about the pilot.
-template <class T>
+template <class T, class To>
 struct FinishSums {
   StatisticsTerms<T> terms;
   int64_t channels;
   double count;
-  double* to;
+  To* to;
+  To* number;  // of elements of a channel; null if nobody asks
 
   __device__ void operator()(int64_t c, const double* sums) const {
     Moments moments;
     if (count > 0.0)
       moments = moments_about(static_cast<double>(terms.parameter(c)), count, sums[0], sums[1]);
-    to[c] = count * moments.mean;
-    to[channels + c] = moments.squares + count * moments.mean * moments.mean;
-    if (c == 0) to[2 * channels] = count;
+    to[c] = static_cast<To>(count * moments.mean);
+    to[channels + c] = static_cast<To>(moments.squares + count * moments.mean * moments.mean);
+    if (c == 0 && number != nullptr) *number = static_cast<To>(count);
   }
 };
 
@@ -115,8 +116,27 @@ template <class T>
 void sum_statistics(const ChannelView& view, const T* x, const Stream& stream, double* sums, void* table) {
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
   sum_and_finish(view, terms, stream, table,
-                 FinishSums<T>{terms, view.channels, static_cast<double>(view.per_channel()), sums});
+                 FinishSums<T, double>{terms, view.channels, static_cast<double>(view.per_channel()), sums,
+                                       sums + 2 * view.channels});
 }
+
+template <class T>
+void sum_channels_and_squares(const ChannelView& view, const T* x, const Stream& stream,
+                              compute_type<T>* sums, void* table) {
+  using C = compute_type<T>;
+  const StatisticsTerms<T> terms{x, PilotPlaces(view)};
+  sum_and_finish(
+      view, terms, stream, table,
+      FinishSums<T, C>{terms, view.channels, static_cast<double>(view.per_channel()), sums, nullptr});
+}
+
+template void sum_channels_and_squares<float>(const ChannelView&, const float*, const Stream&, float*, void*);
+template void sum_channels_and_squares<double>(const ChannelView&, const double*, const Stream&, double*,
+                                               void*);
+template void sum_channels_and_squares<float16>(const ChannelView&, const float16*, const Stream&, float*,
+                                                void*);
+template void sum_channels_and_squares<bfloat16>(const ChannelView&, const bfloat16*, const Stream&, float*,
+                                                 void*);
 
 template void sum_statistics<float>(const ChannelView&, const float*, const Stream&, double*, void*);
 template void sum_statistics<double>(const ChannelView&, const double*, const Stream&, double*, void*);

@@ -19,4 +19,9 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
 template <class T>
 void sum_statistics(const ChannelView& view, const T* x, const Stream& stream, double* sums, void* table);
 
+/// The same sums in the compute type, 2 * channels, without the number.
+template <class T>
+void sum_channels_and_squares(const ChannelView& view, const T* x, const Stream& stream,
+                              compute_type<T>* sums, void* table);
+
 }  // namespace sinter::ops
