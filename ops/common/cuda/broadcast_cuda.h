@@ -108,7 +108,7 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_flat(const FlatBroadcast<inp
     return flat.walk.steps(k) ? load_unaligned<pack>(input + offset) : load_pack<pack>(input + offset, false);
   }
   cuda::Pack<T, pack> loaded;
-#pragma unroll 1  // rare and long: one copy of it is compiled many times as fast
+#pragma unroll
   for (int j = 0; j < pack; ++j) loaded.values[j] = input[flat.walk.offset(k, first + j)];
   return loaded;
 }
@@ -165,16 +165,17 @@ void launch_flat_broadcast(const Stream& stream, const BroadcastPlan<sizeof...(I
   cuda::launch(stream, grid, flat_broadcast_kernel<pack, Out, F, In...>, function, flat, out, inputs...);
 }
 
+/// The elements of input k for the pack of outputs from `first` on, which lies in `row` from `column` on.
 template <int k, int pack, int inputs, class T>
-__device__ __forceinline__ cuda::Pack<T, pack> load_of_rows(const RowWalk<inputs>& walk, uint32_t row,
-                                                            uint32_t column, const T* input) {
+__device__ __forceinline__ cuda::Pack<T, pack> load_of_rows(const RowWalk<inputs>& walk, uint32_t first,
+                                                            uint32_t row, uint32_t column, const T* input) {
   if (walk.inner.divisor() - column >= pack) {
     const T* from = input + walk.offset(k, row, column);
     return walk.steps[k] ? load_unaligned<pack>(from) : load_pack<pack>(from, false);
   }
   cuda::Pack<T, pack> loaded;
 #pragma unroll
-  for (int j = 0; j < pack; ++j) loaded.values[j] = input[walk.offset_behind(k, row, column, j)];
+  for (int j = 0; j < pack; ++j) loaded.values[j] = input[walk.offset_of(k, first + j)];
   return loaded;
 }
 
@@ -184,17 +185,16 @@ __device__ __forceinline__ void load_packs_of_rows(InputPacks<pack, std::index_s
                                                    const In*... inputs) {
   uint32_t column = 0;
   const uint32_t row = walk.row_of(first, column);
-  (to.InputPack<k, In, pack>::keep(load_of_rows<static_cast<int>(k), pack>(walk, row, column, inputs)), ...);
+  (to.InputPack<k, In, pack>::keep(load_of_rows<static_cast<int>(k), pack>(walk, first, row, column, inputs)),
+   ...);
 }
 
 template <class Out, class F, size_t... k, class... In>
 __device__ __forceinline__ Out element_of_rows(const F& function, const RowWalk<sizeof...(In)>& walk,
                                                uint32_t index, std::index_sequence<k...>,
                                                const In*... inputs) {
-  uint32_t column = 0;
-  const uint32_t row = walk.row_of(index, column);
   return cuda::round_to<Out>(
-      function(cuda::load_as_compute(inputs[walk.offset(static_cast<int>(k), row, column)])...));
+      function(cuda::load_as_compute(inputs[walk.offset_of(static_cast<int>(k), index)])...));
 }
 
 /// As elementwise_kernel, with `packs` packs to a thread.
@@ -268,7 +268,7 @@ void launch_broadcast(const Stream& stream, const Shape& shape,
   constexpr int pack = std::min({cuda::kPackSize<Out>, cuda::kPackSize<In>...});
   const auto plan = plan_broadcast<sizeof...(In)>(shape, shapes);
   if (plan.is_plain()) return launch_elementwise(stream, count, function, out, inputs...);
-  if (RowWalk<sizeof...(In)>::takes(plan, count, pack)) {
+  if (RowWalk<sizeof...(In)>::takes(plan, count)) {
     return detail::launch_row_broadcast<pack>(stream, plan, count, function, out, inputs...);
   }
   if (!detail::packs_are_aligned<pack>(plan, out, inputs...)) {

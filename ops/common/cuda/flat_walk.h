@@ -12,14 +12,14 @@
 
 namespace sinter::ops {
 
-/// Broadcasts of at most two axes, whose rows have a pack or more, below 2^31 elements: what nearly all come
-/// down to. A pack then lies in one row or in two, and its place takes one division of 32 bits.
+/// Broadcasts of at most two axes, below 2^31 elements: what nearly all come down to. The place of an element
+/// takes one division of 32 bits, which is that of its whole pack if the row goes on so far.
 template <int inputs>
 struct RowWalk {
   static constexpr auto kInputs = static_cast<size_t>(inputs);
 
-  static bool takes(const BroadcastPlan<kInputs>& plan, int64_t count, int pack) {
-    return plan.rank <= 2 && plan.inner() >= pack && count <= INT32_MAX;
+  static bool takes(const BroadcastPlan<kInputs>& plan, int64_t count) {
+    return plan.rank <= 2 && count <= INT32_MAX;
   }
 
   RowWalk() = default;
@@ -38,10 +38,10 @@ struct RowWalk {
   SINTER_HOST_DEVICE uint32_t offset(int k, uint32_t row, uint32_t column) const {
     return row * strides[k] + (steps[k] ? column : 0u);
   }
-  /// The same for the element `j`, less than a row's, behind that place.
-  SINTER_HOST_DEVICE uint32_t offset_behind(int k, uint32_t row, uint32_t column, uint32_t j) const {
-    const uint32_t left = inner.divisor() - column;
-    return j < left ? offset(k, row, column + j) : offset(k, row + 1, j - left);
+  SINTER_HOST_DEVICE uint32_t offset_of(int k, uint32_t index) const {
+    uint32_t column = 0;
+    const uint32_t row = row_of(index, column);
+    return offset(k, row, column);
   }
 
   cuda::FastDivide inner;
