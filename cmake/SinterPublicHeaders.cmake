@@ -147,6 +147,8 @@ set(SINTER_PUBLIC_CUDA_HEADERS
   core/cuda/device/launch.h
   ops/common/cuda/elementwise_cuda.h
   ops/common/cuda/elementwise_op_cuda.h
+  ops/common/cuda/elementwise_plan.h
+  ops/common/cuda/unaligned_pack_cuda.h
 )
 
 # Fails if one of `headers` includes a header of Sinter's that is in none of the lists after it, or one that matches

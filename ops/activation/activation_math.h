@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/ops/common/coarse_math.h>
 #include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/elementwise_op.h>
 
@@ -26,6 +27,9 @@ struct Sigmoid {
   static constexpr auto kReads = DerivativeReads::kOutput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / (C{1} + math::exp(-x)); }
+  SINTER_HOST_DEVICE float coarse(float x) const {
+    return math::coarse::divide(1.0f, 1.0f + math::coarse::exp(-x));
+  }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * y * (C{1} - y); }
 };
 
@@ -34,10 +38,17 @@ struct Silu {
   static constexpr const char* kName = "silu";
   static constexpr auto kReads = DerivativeReads::kInput;
 
-  SINTER_HOST_DEVICE C operator()(C x) const { return x / (C{1} + math::exp(-x)); }
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::divide(x, C{1} + math::exp(-x)); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     const C s = Sigmoid<C>()(x);
     return dy * s * (C{1} + x * (C{1} - s));
+  }
+  SINTER_HOST_DEVICE float coarse(float x) const {
+    return math::coarse::divide(x, 1.0f + math::coarse::exp(-x));
+  }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const {
+    const float s = Sigmoid<float>().coarse(x);
+    return dy * s * (1.0f + x * (1.0f - s));
   }
 };
 
@@ -88,6 +99,11 @@ struct Gelu {
     const NormalAt<C> normal = normal_at(x);
     return dy * (normal.distribution + x * normal.density);
   }
+  SINTER_HOST_DEVICE float coarse(float x) const { return x * math::coarse::normal(x).distribution; }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const {
+    const math::coarse::Normal normal = math::coarse::normal(x);
+    return dy * (normal.distribution + x * normal.density);
+  }
 };
 
 // Here one selection follows the other: the CPU's compiler does not vectorise nested ones.
@@ -134,9 +150,17 @@ struct Softplus {
   static constexpr auto fields() { return std::tuple(field("beta", &Softplus::beta)); }
 
   SINTER_HOST_DEVICE C operator()(C x) const {  // exp of what is never positive cannot overflow
-    return (x > C{0} ? x : C{0}) + std::log1p(math::exp(-std::abs(beta * x))) / beta;
+    const C bend = math::log1p_of_unit(math::exp(-std::abs(beta * x)));
+    return (x > C{0} ? x : C{0}) + bend * (C{1} / beta);
   }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * Sigmoid<C>()(beta * x); }
+  SINTER_HOST_DEVICE float coarse(float x) const {
+    const float bend = math::coarse::log1p_of_unit(math::coarse::exp(-std::abs(beta * x)));
+    return (x > 0.0f ? x : 0.0f) + bend * math::coarse::divide(1.0f, beta);
+  }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const {
+    return dy * Sigmoid<float>().coarse(beta * x);
+  }
   void check(const InferContext& context) const {
     SINTER_CHECK(beta > 0, "[{}] expected beta > 0 but got {}", context.tag(), beta);
   }

@@ -1,4 +1,7 @@
+#include <type_traits>
+
 #include <sinter/ops/binary/binary_math.h>
+#include <sinter/ops/common/coarse_math.h>
 #include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/op_support.h>
 
@@ -12,6 +15,14 @@ struct Derivative {
     return F::derivative(a, b, dy);
   }
 };
+
+/// Division for results that are rounded to 16 bits.
+struct CoarseDiv {
+  __device__ float operator()(float a, float b) const { return math::coarse::divide(a, b); }
+};
+
+template <class T, class F>
+using FunctionFor = std::conditional_t<std::is_same_v<F, Div> && sizeof(T) == 2, CoarseDiv, F>;
 
 template <class In, class Out, class F>
 void broadcast_elements(const KernelContext& context) {
@@ -27,7 +38,8 @@ void run_number(const KernelContext& context) {
 
 template <class F>
 void run_float(const KernelContext& context) {
-  dispatch_float(context.input(0).dtype, F::kName, [&]<class T> { broadcast_elements<T, T, F>(context); });
+  dispatch_float(context.input(0).dtype, F::kName,
+                 [&]<class T> { broadcast_elements<T, T, FunctionFor<T, F>>(context); });
 }
 
 template <class F>

@@ -22,6 +22,13 @@ struct BroadcastPlan {
 
   int64_t inner() const { return extents[static_cast<size_t>(rank - 1)]; }
   bool steps(size_t input) const { return strides[input][static_cast<size_t>(rank - 1)] != 0; }
+  /// No input is repeated: their elements lie as the output's do.
+  bool is_plain() const {
+    for (size_t k = 0; k < kInputs; ++k) {
+      if (!steps(k)) return false;
+    }
+    return rank == 1;
+  }
 };
 
 /// Each input can be broadcast to `output`.

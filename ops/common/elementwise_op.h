@@ -22,6 +22,11 @@
 //   attribute
 //                                                     is cast to the compute type
 //   static constexpr Role kRole = Role::kRelu;        what it is to rewrites of jobs (core/op/op_def.h)
+//   float coarse(float x) const;                      what GPUs compute in operator()'s place for 16-bit
+//                                                     types: cheaper, and within 2^-15 of it
+//   float coarse_derivative(float x, float dy) const; the same for derivative(), with its arguments
+//   static constexpr float kCoarseMost = 1e5f;        beyond it in their first argument they do not hold
+//   bool coarse_holds() const;                        whether they do for these attributes
 //   F derivative_op() const;                          with kNothing: the op that dy goes through; else the op
 //                                                     itself
 #pragma once

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/ops/common/coarse_math.h>
 #include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/elementwise_op.h>
 
@@ -83,6 +84,7 @@ struct Log {
   static constexpr auto kReads = DerivativeReads::kInput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return std::log(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::log(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy / x; }
 };
 
@@ -92,6 +94,7 @@ struct Sqrt {
   static constexpr auto kReads = DerivativeReads::kOutput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return std::sqrt(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::sqrt(x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy / (C{2} * y); }
 };
 
@@ -119,6 +122,7 @@ struct Reciprocal {
   static constexpr auto kReads = DerivativeReads::kOutput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / x; }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::divide(1.0f, x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return -dy * y * y; }
 };
 
@@ -126,18 +130,24 @@ template <class C>
 struct Sin {
   static constexpr const char* kName = "sin";
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr float kCoarseMost = math::coarse::kMostAngle;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return std::sin(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::sin(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * std::cos(x); }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const { return dy * math::coarse::cos(x); }
 };
 
 template <class C>
 struct Cos {
   static constexpr const char* kName = "cos";
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr float kCoarseMost = math::coarse::kMostAngle;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return std::cos(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::cos(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return -dy * std::sin(x); }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const { return -dy * math::coarse::sin(x); }
 };
 
 template <class C>
@@ -146,6 +156,7 @@ struct Tanh {
   static constexpr auto kReads = DerivativeReads::kOutput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return math::tanh(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::tanh(x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * (C{1} - y * y); }
 };
 
@@ -155,6 +166,7 @@ struct Erf {
   static constexpr auto kReads = DerivativeReads::kInput;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return std::erf(x); }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::erf(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     return dy * C(1.12837916709551257390) * math::exp(-x * x);  // 2 / sqrt(pi)
   }
@@ -174,6 +186,14 @@ struct Pow {
   SINTER_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     return exponent == C{0} ? C{0} : dy * exponent * std::pow(x, exponent - C{1});
+  }
+  bool coarse_holds() const {
+    return math::coarse::pow_holds(static_cast<float>(exponent)) &&
+           math::coarse::pow_holds(static_cast<float>(exponent) - 1.0f);
+  }
+  SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::pow(x, exponent); }
+  SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const {
+    return dy * exponent * math::coarse::pow(x, exponent - 1.0f);
   }
 };
 

@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 BUILD = pathlib.Path(sys.argv.pop())
 
 import collect  # noqa: E402
+import ops_speed  # noqa: E402
 import sweep_report  # noqa: E402
 
 SMALL = ("--smallest-mib", "0.02", "--largest-mib", "0.2")
@@ -116,6 +117,26 @@ class Reporting(unittest.TestCase):
         self.assertIn("MISSED at 0.05", text)
         self.assertIn("MISSED at 0", text)
         self.assertEqual(collect.join(rows, []), [])
+
+
+class Weak(unittest.TestCase):
+    def row(self, us, peer_us, share=1.0, minimum_bytes=1 << 24):
+        case = {"op": "add", "variant": "", "size": "odd", "dtype": "float32", "layout": "", "inputs": []}
+        reply = {"us": us, "kernel": "add: default", "plan": "", "minimum_bytes": minimum_bytes, "flops": 0, "share_of_copy": share}
+        return ops_speed.Row(case, reply, peer_us, "none")
+
+    def test_a_row_is_weak_beside_a_faster_peer(self):
+        self.assertTrue(self.row(100.0, 96.0).is_weak)
+        self.assertFalse(self.row(100.0, 98.0).is_weak)
+        self.assertFalse(self.row(100.0, None).is_weak)
+
+    def test_a_low_share_is_weak_unless_no_peer_is_faster(self):
+        self.assertTrue(self.row(100.0, None, share=0.4).is_weak)
+        self.assertTrue(self.row(100.0, 99.0, share=0.4).is_weak)
+        self.assertFalse(self.row(100.0, 100.0, share=0.4).is_weak)
+        self.assertFalse(self.row(100.0, None, share=0.4, minimum_bytes=4).is_weak)
+        self.assertIn("| 0.99x | **weak** |", self.row(100.0, 99.0, share=0.4).line())
+        self.assertIn("| 0.98x |  |", self.row(100.0, 98.0).line())
 
 
 @unittest.skipUnless(BUILD.exists(), "no build")

@@ -211,6 +211,10 @@ TEST(ElementaryMath, StaysWithinItsErrorBounds) {
     ASSERT_LE(error(math::tanh(x), std::tanh(double{x})), 2.5) << x;
     ASSERT_EQ(math::tanh(-x), -math::tanh(x));
   }
+  for (float e = 1e-37F; e <= 1.0F; e *= 1.0007F)
+    ASSERT_LE(error(math::log1p_of_unit(e), std::log1p(double{e})), 3.0) << e;
+  EXPECT_EQ(math::log1p_of_unit(0.0F), 0.0F);
+  EXPECT_TRUE(std::isnan(math::log1p_of_unit(kNaN)));
 }
 
 TEST(Affine, IntegersNeedWholeNumbers) {

@@ -59,6 +59,62 @@ TEST(FlatWalk, FindsTheElementsOfEveryInput) {
   }
 }
 
+TEST(RowWalk, FindsTheElementsOfEveryInput) {
+  std::mt19937 random(7);
+  int taken = 0;
+  for (int round = 0; round < 6000; ++round) {
+    const Shape output = drawn_shape(random);
+    const std::array<Shape, 2> inputs{drawn_input(output, random), drawn_input(output, random)};
+    const auto plan = plan_broadcast<2>(output, inputs);
+    if (!RowWalk<2>::takes(plan, output.numel())) continue;
+    ++taken;
+    const RowWalk<2> walk(plan);
+    for (int64_t i = 0; i < output.numel(); ++i) {
+      uint32_t column = 0;
+      const uint32_t row = walk.row_of(static_cast<uint32_t>(i), column);
+      for (size_t k = 0; k < 2; ++k) {
+        const auto input = static_cast<int>(k);
+        ASSERT_EQ(walk.offset(input, row, column), expected_offset(output, inputs[k], i));
+        ASSERT_EQ(walk.offset_of(input, static_cast<uint32_t>(i)), walk.offset(input, row, column));
+        // What a kernel reads without looking again.
+        for (int64_t j = 0; j < walk.inner.divisor() - column; ++j) {
+          ASSERT_EQ(expected_offset(output, inputs[k], i + j),
+                    walk.offset(input, row, column) + (walk.steps[k] ? j : 0))
+              << to_string(output) << to_string(inputs[k]) << " from " << i << " on " << j;
+        }
+      }
+    }
+  }
+  EXPECT_GT(taken, 1000);
+}
+
+TEST(RowWalk, LeavesLargeTensorsAndMoreAxesToOthers) {
+  const Shape column{1 << 16, 1}, square{1 << 16, 1 << 15};
+  const auto plan = plan_broadcast<1>(square, {column});
+  EXPECT_TRUE(RowWalk<1>::takes(plan, (int64_t{1} << 31) - 1));
+  EXPECT_FALSE(RowWalk<1>::takes(plan, square.numel()));
+  EXPECT_FALSE(RowWalk<1>::takes(plan_broadcast<1>({2, 3, 8}, {Shape{1, 3, 1}}), 48));
+}
+
+TEST(BroadcastPlan, IsPlainWhereNoInputIsRepeated) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 2000; ++round) {
+    const Shape output = drawn_shape(random);
+    const std::array<Shape, 2> inputs{drawn_input(output, random), drawn_input(output, random)};
+    ASSERT_EQ(plan_broadcast<2>(output, inputs).is_plain(),
+              inputs[0].numel() == output.numel() && inputs[1].numel() == output.numel());
+  }
+}
+
+TEST(ElementwisePacks, OfAThreadFillTheGpuFirst) {
+  constexpr int64_t few = 264 * 2 * 128, large = int64_t{32} << 20;
+  EXPECT_EQ(elementwise_packs(32, few - 1, 16 * few), 1);
+  EXPECT_EQ(elementwise_packs(32, few, 16 * few), 2);
+  EXPECT_EQ(elementwise_packs(48, large / 16, large), 2);
+  EXPECT_EQ(elementwise_packs(48, large / 16 + 1, large + 16), 1);
+  EXPECT_EQ(elementwise_packs(24, 1, 16), 2);  // one pack moves little
+}
+
 TEST(FlatCut, TakesEveryElementOnceAndPacksWhereTheyAreAligned) {
   alignas(64) static char memory[64];
   for (const int pack : {2, 4, 8, 16}) {

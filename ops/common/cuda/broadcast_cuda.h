@@ -1,6 +1,8 @@
-// The one launch template for elementwise kernels whose inputs are broadcast. A thread handles one pack of
-// neighbouring outputs: 16-byte accesses on all sides where shapes and pointers allow it; else packs that
-// begin where the output is aligned, and of the inputs that lie as it does. For .cu files.
+// The one launch template for elementwise kernels whose inputs are broadcast; tensors of one shape go to
+// elementwise_kernel. A thread handles packs of neighbouring outputs that begin where the output is aligned,
+// and reads inputs in the widest accesses that their addresses allow. Broadcasts of two axes have a kernel of
+// 32-bit indices; of the others, those that shapes and pointers allow take 16-byte accesses on all sides. For
+// .cu files.
 #pragma once
 
 #include <array>
@@ -10,6 +12,7 @@
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/cuda/elementwise_cuda.h>
 #include <sinter/ops/common/cuda/flat_walk.h>
 #include <sinter/ops/common/cuda/unaligned_pack_cuda.h>
 
@@ -31,6 +34,7 @@ struct BroadcastWalk {
   __device__ void locate(int64_t index, int64_t (&offsets)[inputs]) const {
 #pragma unroll
     for (int k = 0; k < inputs; ++k) offsets[k] = 0;
+#pragma unroll 1
     for (int axis = rank - 1; axis > 0; --axis) {
       int64_t place = 0;
       index = extents[axis].divide(index, place);
@@ -64,17 +68,6 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, bool ste
 #pragma unroll
   for (int j = 0; j < pack; ++j) repeated.values[j] = value;
   return repeated;
-}
-
-template <int pack, class Out, class F, class... In>
-__device__ __forceinline__ cuda::Pack<Out, pack> apply_to_packs(const F& function,
-                                                                const cuda::Pack<In, pack>&... packs) {
-  cuda::Pack<Out, pack> result;
-#pragma unroll
-  for (int j = 0; j < pack; ++j) {
-    result.values[j] = cuda::round_to<Out>(function(cuda::load_as_compute(packs.values[j])...));
-  }
-  return result;
 }
 
 template <int pack, class Out, class F, size_t... k, class... In>
@@ -172,6 +165,79 @@ void launch_flat_broadcast(const Stream& stream, const BroadcastPlan<sizeof...(I
   cuda::launch(stream, grid, flat_broadcast_kernel<pack, Out, F, In...>, function, flat, out, inputs...);
 }
 
+/// The elements of input k for the pack of outputs from `first` on, which lies in `row` from `column` on.
+template <int k, int pack, int inputs, class T>
+__device__ __forceinline__ cuda::Pack<T, pack> load_of_rows(const RowWalk<inputs>& walk, uint32_t first,
+                                                            uint32_t row, uint32_t column, const T* input) {
+  if (walk.inner.divisor() - column >= pack) {
+    const T* from = input + walk.offset(k, row, column);
+    return walk.steps[k] ? load_unaligned<pack>(from) : load_pack<pack>(from, false);
+  }
+  cuda::Pack<T, pack> loaded;
+#pragma unroll
+  for (int j = 0; j < pack; ++j) loaded.values[j] = input[walk.offset_of(k, first + j)];
+  return loaded;
+}
+
+template <int pack, size_t... k, class... In>
+__device__ __forceinline__ void load_packs_of_rows(InputPacks<pack, std::index_sequence<k...>, In...>& to,
+                                                   const RowWalk<sizeof...(In)>& walk, uint32_t first,
+                                                   const In*... inputs) {
+  uint32_t column = 0;
+  const uint32_t row = walk.row_of(first, column);
+  (to.InputPack<k, In, pack>::keep(load_of_rows<static_cast<int>(k), pack>(walk, first, row, column, inputs)),
+   ...);
+}
+
+template <class Out, class F, size_t... k, class... In>
+__device__ __forceinline__ Out element_of_rows(const F& function, const RowWalk<sizeof...(In)>& walk,
+                                               uint32_t index, std::index_sequence<k...>,
+                                               const In*... inputs) {
+  return cuda::round_to<Out>(
+      function(cuda::load_as_compute(inputs[walk.offset_of(static_cast<int>(k), index)])...));
+}
+
+/// As elementwise_kernel, with `packs` packs to a thread.
+template <int pack, int packs, class Out, class F, class... In>
+__global__ void __launch_bounds__(kElementwiseThreads)
+    row_broadcast_kernel(FlatCut cut, F function, const __grid_constant__ RowWalk<sizeof...(In)> walk,
+                         Out* out, const In*... inputs) {
+  constexpr auto all = std::index_sequence_for<In...>{};
+  const auto whole = static_cast<uint32_t>(cut.packs), head = static_cast<uint32_t>(cut.head);
+  const uint32_t mine = blockIdx.x * (kElementwiseThreads * packs) + threadIdx.x;
+  InputPacks<pack, std::index_sequence_for<In...>, In...> loaded[packs];
+#pragma unroll
+  for (int k = 0; k < packs; ++k) {
+    const uint32_t number = mine + k * kElementwiseThreads;
+    if (number < whole) load_packs_of_rows(loaded[k], walk, head + number * pack, inputs...);
+  }
+#pragma unroll
+  for (int k = 0; k < packs; ++k) {
+    const uint32_t number = mine + k * kElementwiseThreads;
+    if (number >= whole) continue;
+    *reinterpret_cast<cuda::Pack<Out, pack>*>(out + head + number * pack) =
+        loaded[k].template apply<Out>(function);
+  }
+  if (blockIdx.x > 0) return;
+  cut.pack = pack;
+  const int64_t edge = cut.edge(threadIdx.x);
+  if (edge >= 0) {
+    out[edge] = element_of_rows<Out>(function, walk, static_cast<uint32_t>(edge), all, inputs...);
+  }
+}
+
+template <int pack, class Out, class F, class... In>
+void launch_row_broadcast(const Stream& stream, const BroadcastPlan<sizeof...(In)>& plan, int64_t count,
+                          F function, Out* out, const In*... inputs) {
+  constexpr int packs = 2;
+  constexpr auto element = static_cast<int64_t>(sizeof(Out));
+  const FlatCut cut(count, elements_before_aligned(out, element * pack, element, count), pack);
+  const auto shape =
+      cuda::grid_stride_shape(cut.packs, int64_t{kElementwiseThreads} * packs, kElementwiseThreads);
+  cuda::launch(stream, shape, row_broadcast_kernel<pack, packs, Out, F, In...>, cut, function,
+               RowWalk<sizeof...(In)>(plan), out, inputs...);
+}
+
 /// Whether every access of `pack` elements is aligned: the rows of the output and of the inputs that step
 /// begin at multiples of the pack.
 template <int pack, class Out, class... In, size_t inputs>
@@ -201,6 +267,10 @@ void launch_broadcast(const Stream& stream, const Shape& shape,
   if (count == 0) return;
   constexpr int pack = std::min({cuda::kPackSize<Out>, cuda::kPackSize<In>...});
   const auto plan = plan_broadcast<sizeof...(In)>(shape, shapes);
+  if (plan.is_plain()) return launch_elementwise(stream, count, function, out, inputs...);
+  if (RowWalk<sizeof...(In)>::takes(plan, count)) {
+    return detail::launch_row_broadcast<pack>(stream, plan, count, function, out, inputs...);
+  }
   if (!detail::packs_are_aligned<pack>(plan, out, inputs...)) {
     return detail::launch_flat_broadcast<pack>(stream, plan, count, function, out, inputs...);
   }

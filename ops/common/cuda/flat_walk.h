@@ -3,40 +3,50 @@
 // devices too, so that a unit test can use it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/cuda/elementwise_plan.h>
 
 namespace sinter::ops {
 
-/// Elements before the first one at a multiple of `bytes` (a power of two that `element` divides), of a
-/// memory of `count` elements whose address is a multiple of `element`.
-inline int64_t elements_before_aligned(const void* pointer, int64_t bytes, int64_t element, int64_t count) {
-  const auto behind =
-      static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer) & (static_cast<uintptr_t>(bytes) - 1));
-  return std::min(count, (bytes - behind) % bytes / element);
-}
+/// Broadcasts of at most two axes, below 2^31 elements: what nearly all come down to. The place of an element
+/// takes one division of 32 bits, which is that of its whole pack if the row goes on so far.
+template <int inputs>
+struct RowWalk {
+  static constexpr auto kInputs = static_cast<size_t>(inputs);
 
-/// A memory of `count` elements: `head` of them, then packs, then fewer than a pack.
-struct FlatCut {
-  int64_t count = 0, head = 0, packs = 0;
-  int pack = 1;
-
-  FlatCut() = default;
-  FlatCut(int64_t all, int64_t before, int pack_size)
-      : count(all), head(before), packs((all - before) / pack_size), pack(pack_size) {}
-
-  SINTER_HOST_DEVICE int64_t first_of(int64_t number) const { return head + number * pack; }
-  /// The element outside all packs that thread `thread` of the grid has, -1 if none; the grid has 2 * pack
-  /// threads or more.
-  SINTER_HOST_DEVICE int64_t edge(int64_t thread) const {
-    if (thread < head) return thread;
-    const int64_t behind = first_of(packs) + thread - head;
-    return behind < count ? behind : -1;
+  static bool takes(const BroadcastPlan<kInputs>& plan, int64_t count) {
+    return plan.rank <= 2 && count <= INT32_MAX;
   }
+
+  RowWalk() = default;
+  explicit RowWalk(const BroadcastPlan<kInputs>& plan) : inner(static_cast<uint32_t>(plan.inner())) {
+    for (size_t k = 0; k < kInputs; ++k) {
+      strides[k] = plan.rank == 2 ? static_cast<uint32_t>(plan.strides[k][0]) : 0u;
+      steps[k] = plan.steps(k);
+    }
+  }
+
+  /// Of the output's element `index`.
+  SINTER_HOST_DEVICE uint32_t row_of(uint32_t index, uint32_t& column) const {
+    return inner.divide(index, column);
+  }
+  /// Where input k has its element for a place of the output.
+  SINTER_HOST_DEVICE uint32_t offset(int k, uint32_t row, uint32_t column) const {
+    return row * strides[k] + (steps[k] ? column : 0u);
+  }
+  SINTER_HOST_DEVICE uint32_t offset_of(int k, uint32_t index) const {
+    uint32_t column = 0;
+    const uint32_t row = row_of(index, column);
+    return offset(k, row, column);
+  }
+
+  cuda::FastDivide inner;
+  uint32_t strides[kInputs] = {};
+  bool steps[kInputs] = {};
 };
 
 /// Where the elements of `inputs` broadcast inputs lie. Of input k, `flat` tells that its elements lie as the
@@ -65,6 +75,9 @@ struct FlatWalk {
   SINTER_HOST_DEVICE int64_t locate(int64_t index, int64_t (&offsets)[kInputs]) const {
     for (int k = 0; k < inputs; ++k) offsets[k] = 0;
     int64_t left = inner - index;  // of the only axis
+#if defined(__CUDA_ARCH__)
+#pragma unroll 1
+#endif
     for (int axis = rank - 1; axis > 0; --axis) {
       int64_t place = 0;
       index = extents[axis].divide(index, place);
@@ -77,6 +90,9 @@ struct FlatWalk {
   /// The same for one input.
   SINTER_HOST_DEVICE int64_t offset(int k, int64_t index) const {
     int64_t sum = 0;
+#if defined(__CUDA_ARCH__)
+#pragma unroll 1
+#endif
     for (int axis = rank - 1; axis > 0; --axis) {
       int64_t place = 0;
       index = extents[axis].divide(index, place);
@@ -84,7 +100,9 @@ struct FlatWalk {
     }
     return sum + index * strides[k][0];
   }
-  SINTER_HOST_DEVICE bool steps(int k) const { return strides[k][rank - 1] != 0; }
+  SINTER_HOST_DEVICE bool steps(int k) const {
+    return strides[k][rank - 1] != 0;
+  }
 
   int rank = 1;
   int64_t inner = 1;
