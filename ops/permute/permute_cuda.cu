@@ -44,8 +44,10 @@ auto tile_kernel_for(TileKind kind) {
       return tile_kernel<T, TileKind::kSeveralAxes>;
     case TileKind::kWholeColumns:
       return tile_kernel<T, TileKind::kWholeColumns>;
-    default:
+    case TileKind::kElementsOfRows:
       return tile_kernel<T, TileKind::kElementsOfRows>;
+    default:
+      return tile_kernel<T, TileKind::kSeparateMatrices>;
   }
 }
 

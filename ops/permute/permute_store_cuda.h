@@ -161,30 +161,45 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
 }
 
 /// Walks a tile in the order of the output.
-template <bool kElementsOfRows>
+template <TileKind kKind>
 struct PieceWalk {
   int row, column, inner;
+  int matrix_column = 0;  ///< for kSeparateMatrices; `inner` is then the row in the matrix
 
   SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
     inner = static_cast<int>(rest);
-    if constexpr (kElementsOfRows) {
-      row = static_cast<int>(outer);
-      column = piece * static_cast<int>(job.inner.divisor()) + inner;
-    } else {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       const uint32_t matrix = job.middle.divide(outer, at);
       row = static_cast<int>(matrix * job.inner.divisor()) + inner;
       column = static_cast<int>(at);
+    } else {
+      row = static_cast<int>(outer);
+      column = piece * static_cast<int>(job.inner.divisor()) + inner;
+    }
+    if constexpr (kKind == TileKind::kSeparateMatrices) {
+      matrix_column = static_cast<int>(job.middle.divide(rest, at));
+      column += static_cast<int>(at) * job.matrix_columns + matrix_column - inner;
+      inner = static_cast<int>(at);
     }
   }
   SINTER_HOST_DEVICE void advance(const TileJob& job) {
     const auto inner_length = static_cast<int>(job.inner.divisor());
-    if constexpr (kElementsOfRows) {
+    if constexpr (kKind == TileKind::kElementsOfRows) {
       ++column;
       if (++inner < inner_length) return;
       column -= inner_length;
       ++row;
+    } else if constexpr (kKind == TileKind::kSeparateMatrices) {
+      column += job.matrix_columns;
+      if (++inner < static_cast<int>(job.middle.divisor())) return;
+      column += 1 - inner_length;
+      if (++matrix_column == job.matrix_columns) {
+        matrix_column = 0;
+        column -= job.matrix_columns;
+        ++row;
+      }
     } else {
       ++row;
       if (++inner < inner_length) return;
@@ -199,14 +214,14 @@ struct PieceWalk {
 };
 
 /// One or several pieces of the output, each in packs.
-template <class T, bool kElementsOfRows>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile, int thread,
                                             const std::byte* image, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   const auto inner = static_cast<int>(job.inner.divisor());
   const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
   const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = kElementsOfRows ? columns / whole : 1, length = rows * columns / pieces;
+  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
@@ -226,7 +241,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
       first = pack * n - job.output.behind<T>(start);
       to = out + start + first;
       from = image;
-      PieceWalk<kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
+      PieceWalk<kKind> at(job, first < 0 ? 0 : first, piece);
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = pinned(job.place(at.row, base) + at.column * size);
@@ -256,8 +271,9 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
-    detail::store_pieces<T, kKind == TileKind::kElementsOfRows>(job, tile, thread, memory.image, out);
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows ||
+                kKind == TileKind::kSeparateMatrices) {
+    detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
   } else {
     if constexpr (kKind == TileKind::kSeveralAxes) {
       detail::store_scattered_columns(job, tile, thread, memory, out);

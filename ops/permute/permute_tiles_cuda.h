@@ -15,16 +15,20 @@ namespace sinter::ops {
 
 /// How the output takes a tile.
 enum class TileKind : uint8_t {
-  kColumns,         ///< every column is a run of the output; rows and columns are single axes
-  kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
-  kSeveralAxes,     ///< rows or columns over several axes
-  kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
-  kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
+  kColumns,           ///< every column is a run of the output; rows and columns are single axes
+  kShiftedColumns,    ///< the same where runs begin anywhere, so that neighbouring tiles load the same
+  kSeveralAxes,       ///< rows or columns over several axes
+  kWholeColumns,      ///< short columns, one after the other: the tile is one piece of the output
+  kElementsOfRows,    ///< the last axis stays: groups of `inner` columns move whole
+  kSeparateMatrices,  ///< the same with the last two axes: such a group is a matrix that is transposed
 };
 
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
-  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ? 8 : 7;
+  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ||
+                 kind == TileKind::kSeparateMatrices
+             ? 8
+             : 7;
 }
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
@@ -69,6 +73,7 @@ struct TileJob {
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
   int64_t piece_stride = 0;
+  int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
 
