@@ -17,6 +17,9 @@ constexpr int64_t kMostMatrixBytes = 8192;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
 // every few elements has nothing to wait for memory with.
 constexpr int64_t kLeastSidesBytes = 8192;
+// Of a row of the input, which blocks read together: less costs a memory's page for each.
+constexpr int64_t kNearBytes = 1024;
+constexpr int kMostLogGroup = 5;
 // Of the output at least, where a tile takes groups of small matrices from both sides.
 constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
@@ -56,10 +59,6 @@ int64_t even_step_below(int64_t count, int64_t most) {
 
 cuda::FastDivide divide_by(int64_t count) {
   return cuda::FastDivide(static_cast<uint32_t>(count));
-}
-
-bool all_divide_by(const int64_t* strides, int rank, int64_t pack) {
-  return std::all_of(strides, strides + rank, [&](int64_t stride) { return stride % pack == 0; });
 }
 
 /// The plan's axes by role: rows are the last axes of the output, columns those of the input, the others are
@@ -148,6 +147,7 @@ class TilePlanner {
     job_.row_tiles = divide_by(row_tiles);
     job_.matrix_tiles = row_tiles * divide_up(job_.column_count, job_.column_step);
     job_.outer_count = total_ / (job_.row_count * job_.column_count);
+    order_tiles(row_tiles);
     return job_;
   }
 
@@ -162,6 +162,27 @@ class TilePlanner {
     tile_bytes_ = std::clamp(fair, kLeastTileBytes, bytes);
   }
 
+  /// Tiles take short runs of rows that are long: those that follow each other in the input are moved one
+  /// after the other, as many as make kNearBytes, before the next rows are.
+  void order_tiles(int64_t row_tiles) {
+    const int64_t run = job_.column_step * size_;
+    // With few tiles along the rows, those beside them in the input are moved soon anyhow.
+    if (job_.piece || run >= kNearBytes || run > row_tiles) return;
+    const int wanted = std::min(kMostLogGroup, log2_ceil(divide_up(kNearBytes, run)));
+    const int64_t column_tiles = job_.matrix_tiles / row_tiles;
+    const auto fitting = [&](int64_t count) {
+      return std::min(wanted, static_cast<int>(std::bit_width(static_cast<uint64_t>(count))) - 1);
+    };
+    if (column_tiles > 1) {
+      job_.column_tiles = limited(column_tiles);
+      job_.log_column_group = fitting(column_tiles);
+    } else if (job_.outer.rank > 0) {
+      const auto& last = job_.outer.axes[job_.outer.rank - 1];
+      if (last.in_stride == job_.column_count) job_.log_outer_group = fitting(last.extent.divisor());
+    }
+    if (job_.matrix_tiles << wanted > INT32_MAX) job_.log_column_group = job_.log_outer_group = 0;
+  }
+
   /// How far apart rows lie in the image.
   void choose_pitch() {
     const auto bytes = static_cast<int>(job_.column_step * size_);
@@ -171,7 +192,7 @@ class TilePlanner {
     if (!aligned_input_ && job_.kind == TileKind::kSeveralAxes) {
       job_.pitch = static_cast<int>(round_up(bytes + 15, 16));
     } else if (!aligned_input_) {  // the image keeps addresses modulo 16
-      const auto stride = static_cast<int>(job_.rows.strides[0] % 16 * size_);
+      const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
     const bool groups = job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices;
@@ -290,26 +311,31 @@ class TilePlanner {
       if (axis >= sides.first_column) continue;
       job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
-    if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
-    const auto& outer = job_.outer;
-    aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 &&
-                     all_divide_by(job_.rows.strides, job_.rows.rank, pack_) &&
-                     all_divide_by(outer.in_strides, outer.rank, pack_);
-    aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 &&
-                      all_divide_by(job_.columns.strides, job_.columns.rank, pack_) &&
-                      all_divide_by(outer.out_strides, outer.rank, pack_);
+    if (job_.rows.rank > 1) {
+      job_.kind = TileKind::kSeveralAxes;
+    } else if (job_.columns.rank > 1) {
+      job_.kind = TileKind::kSeveralColumns;
+    }
+    aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 && job_.rows.all_divide_by(pack_);
+    aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 && job_.columns.all_divide_by(pack_);
+    for (int i = 0; i < job_.outer.rank; ++i) {
+      aligned_input_ = aligned_input_ && job_.outer.axes[i].in_stride % pack_ == 0;
+      aligned_output_ = aligned_output_ && job_.outer.axes[i].out_stride % pack_ == 0;
+    }
   }
 
   /// Tiles whose columns are runs of the output.
   void choose_columns() {
     job_.whole_packs = aligned_output_;
     job_.joined = !aligned_output_ && job_.kind == TileKind::kColumns && !job_.piece &&
-                  job_.columns.strides[0] == job_.row_count && job_.row_count >= 2 * pack_;
+                  job_.columns.axes[0].stride == job_.row_count && job_.row_count >= 2 * pack_;
     if (job_.joined) aligned_input_ = false;  // rows are read from the next column on too
     if (job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_)) {
       job_.kind = TileKind::kShiftedColumns;
       const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
       if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
+    } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
+      set_tile_bytes(kShiftedShortTileBytes);
     }
     const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
     const int64_t most = std::min(job_.column_count, wanted);
@@ -344,25 +370,31 @@ class TilePlanner {
   /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
   /// output.
   void join_several_axes() {
-    if (job_.kind != TileKind::kSeveralAxes || aligned_output_) return;
+    if (!has_several_columns(job_.kind) || aligned_output_) return;
     if (job_.row_count < pack_ || job_.row_count > job_.row_step) return;
     int64_t apart = 1;
     for (int axis = job_.columns.rank - 1; axis >= 0; --axis) {
-      if (job_.columns.strides[axis] == job_.row_count && apart < job_.column_step) {
+      if (job_.columns.axes[axis].stride == job_.row_count && apart < job_.column_step) {
         job_.next_column = static_cast<int>(apart);
       }
-      if (axis > 0) apart *= job_.columns.extents[axis].divisor();
+      if (axis > 0) apart *= job_.columns.axes[axis].extent.divisor();
     }
   }
 
   void choose_lanes() {
     job_.log_lanes =
         std::min(job_.kind == TileKind::kShiftedColumns ? 4 : 3, log2_ceil(job_.row_step / pack_));
-    job_.log_columns = std::min(log_threads(job_.kind) - job_.log_lanes, log2_ceil(job_.column_step));
+    int columns_at_once = log_threads(job_.kind) - job_.log_lanes;
+    if (has_several_columns(job_.kind) && aligned_output_) {  // what a thread knows of a pack serves columns
+      const int packs_at_once = log2_ceil(job_.row_step / pack_);
+      columns_at_once = std::max(log_threads(job_.kind) - packs_at_once, 5 - job_.log_lanes);
+    }
+    job_.log_columns = std::min(columns_at_once, log2_ceil(job_.column_step));
     job_.log_warp = std::min(5 - job_.log_lanes, job_.log_columns);
     // Lanes that read different columns meet no bank if what they read lies in different words of 16 bytes:
     // neighbours are `step` elements apart there.
-    const int64_t step = (1 - job_.rows.strides[0] % pack_ * (job_.columns.strides[0] % pack_)) & (pack_ - 1);
+    const int64_t column_stride = job_.columns.axes[job_.columns.rank - 1].stride;
+    const int64_t step = (1 - job_.rows.axes[0].stride % pack_ * (column_stride % pack_)) & (pack_ - 1);
     if (step == 0) return;
     const int words = 2 - log2_ceil(size_) - std::countr_zero(static_cast<uint64_t>(step));
     job_.log_spread = std::clamp(words, 0, job_.log_columns - job_.log_warp);

@@ -95,7 +95,7 @@ void expect_same_as_cpu(std::span<const LargeCase> cases) {
   }
 }
 
-TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesAndWideSides) {
+TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesAndGroups) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{31, 40, 31, 7, 4}, {2, 1, 0, 4, 3}, DType::kFloat16},
                              {{41, 337, 127, 8}, {1, 0, 3, 2}, DType::kFloat16},
@@ -107,7 +107,11 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesAndWideSides) {
                              {{24, 275, 22, 8}, {3, 1, 0, 2}, DType::kInt64},
                              {{64, 171, 32, 8}, {1, 3, 0, 2}, DType::kFloat32},
                              {{1642, 11, 19, 27}, {1, 3, 0, 2}, DType::kFloat16},
-                             {{14, 7, 3, 269, 298}, {3, 0, 4, 2, 1}, DType::kUInt8}};
+                             {{14, 7, 3, 269, 298}, {3, 0, 4, 2, 1}, DType::kUInt8},
+                             {{60001, 200}, {1, 0}, DType::kFloat16},
+                             {{24000, 300}, {1, 0}, DType::kUInt8},
+                             {{23560, 17, 64}, {2, 1, 0}, DType::kFloat16},
+                             {{2, 21001, 3, 72}, {0, 3, 2, 1}, DType::kFloat32}};
   expect_same_as_cpu(cases);
 }
 
