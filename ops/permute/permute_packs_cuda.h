@@ -228,6 +228,15 @@ SINTER_HOST_DEVICE inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint3
 #endif
 }
 
+/// The lower half of the eight bytes of two words, shifted to the right by less than 32 bits.
+SINTER_HOST_DEVICE inline uint32_t shift_right(uint32_t low, uint32_t high, int bits) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_r(low, high, static_cast<uint32_t>(bits));
+#else
+  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> bits);
+#endif
+}
+
 /// The pack of read(0), read(1), ...; called in this order.
 template <class T, class F>
 SINTER_HOST_DEVICE inline Pack<T> collect(F&& read) {

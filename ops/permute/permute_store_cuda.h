@@ -269,6 +269,88 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   }
 }
 
+/// A pack of the output that lies in two runs of the image at most.
+struct RunPack {
+  int here = 0;               ///< elements before the second run begins, or all
+  int place = 0, beyond = 0;  ///< of its first element, in the first run and as if in the second
+
+  /// Begins `first` elements behind (or before) the piece's first one.
+  template <class T>
+  SINTER_HOST_DEVICE static RunPack locate(const TileJob& job, int first, int piece, int base) {
+    constexpr int size = static_cast<int>(sizeof(T));
+    const PieceWalk<TileKind::kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
+    const int before = first < 0 ? -first : 0;
+    RunPack pack;
+    pack.here = smaller(static_cast<int>(job.inner.divisor()) - at.inner + before, Pack<T>::kSize);
+    pack.place = job.place(at.row, base) + (at.column - before) * size;
+    pack.beyond = job.place(at.row + 1, base) + (at.column - at.inner - pack.here) * size;
+    return pack;
+  }
+  template <class T>
+  SINTER_HOST_DEVICE T element(const std::byte* image, int j) const {
+    return image_element<T>(image, (j < here ? place : beyond) + j * static_cast<int>(sizeof(T)));
+  }
+  /// A pack of elements that are all in the image.
+  template <class T>
+  SINTER_HOST_DEVICE Pack<T> collect(const std::byte* image) const {
+    uint32_t words[4], others[4];
+    four_words(image, place, words);
+    const int bytes = here * static_cast<int>(sizeof(T));
+    if (bytes < 16) {
+      four_words(image, beyond, others);
+      SINTER_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        const int own = bytes - 4 * w;
+        const uint32_t mask = own >= 4 ? UINT32_MAX : own <= 0 ? 0 : (1u << (8 * own)) - 1;
+        words[w] = (words[w] & mask) | (others[w] & ~mask);
+      }
+    }
+    Pack<T> pack;
+    memcpy(&pack, words, sizeof(pack));
+    return pack;
+  }
+
+ private:
+  /// 16 bytes from any place on; reads up to 19.
+  SINTER_HOST_DEVICE static void four_words(const std::byte* image, int at, uint32_t* words) {
+    uint32_t low = image_element<uint32_t>(image, at & ~3);
+    SINTER_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t high = image_element<uint32_t>(image, (at & ~3) + 4 * w + 4);
+      words[w] = shift_right(low, high, at % 4 * 8);
+      low = high;
+    }
+  }
+};
+
+/// Pieces of runs of at least a pack: 16 bytes are read by words.
+template <class T>
+SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, int thread,
+                                          const std::byte* image, T* out) {
+  constexpr int n = Pack<T>::kSize;
+  const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
+  const int whole = smaller(columns, static_cast<int>(job.inner.divisor()));
+  const int pieces = columns / whole, length = rows * whole;
+  const int base = image_base<T>(job, tile);
+  uint32_t rest = 0;
+  auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
+  auto pack = static_cast<int>(rest);
+  if (job.piece_step != 0 && piece >= job.piece_step) return;
+  SINTER_KEEP_LOOP
+  for (; piece < pieces && pack * n < length + n; pack += job.pack_step, piece += job.piece_step) {
+    const int64_t start = tile.out + piece * job.piece_stride;
+    const int first = pack * n - job.output.behind<T>(start);
+    const RunPack at = RunPack::locate<T>(job, first, piece, base);
+    T* to = out + start + first;
+    if (first >= 0 && first + n <= length) {
+      store_pack<true>(to, at.collect<T>(image));
+      continue;
+    }
+    SINTER_KEEP_LOOP
+    for (int j = first < 0 ? -first : 0; j < n && first + j < length; ++j) to[j] = at.element<T>(image, j);
+  }
+}
+
 }  // namespace detail
 
 /// Stores a thread's part of a tile once all threads have loaded theirs.
@@ -277,6 +359,11 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
                                           const TileMemory& memory, T* out) {
   if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows ||
                 kKind == TileKind::kSeparateMatrices) {
+    if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
+      if (job.inner.divisor() >= Pack<T>::kSize) {
+        return detail::store_runs(job, tile, thread, memory.image, out);
+      }
+    }
     detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
   } else {
     if constexpr (has_several_columns(kKind)) {

@@ -95,7 +95,7 @@ void expect_same_as_cpu(std::span<const LargeCase> cases) {
   }
 }
 
-TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesAndGroups) {
+TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesGroupsAndRuns) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{31, 40, 31, 7, 4}, {2, 1, 0, 4, 3}, DType::kFloat16},
                              {{41, 337, 127, 8}, {1, 0, 3, 2}, DType::kFloat16},
@@ -108,6 +108,10 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesAndGroups) {
                              {{64, 171, 32, 8}, {1, 3, 0, 2}, DType::kFloat32},
                              {{1642, 11, 19, 27}, {1, 3, 0, 2}, DType::kFloat16},
                              {{14, 7, 3, 269, 298}, {3, 0, 4, 2, 1}, DType::kUInt8},
+                             {{16, 27, 100, 107}, {0, 2, 1, 3}, DType::kUInt8},
+                             {{9, 131, 144, 67}, {2, 0, 1, 3}, DType::kFloat16},
+                             {{47, 59, 5003}, {1, 0, 2}, DType::kUInt8},
+                             {{47, 59, 3001}, {1, 0, 2}, DType::kFloat16},
                              {{60001, 200}, {1, 0}, DType::kFloat16},
                              {{24000, 300}, {1, 0}, DType::kUInt8},
                              {{23560, 17, 64}, {2, 1, 0}, DType::kFloat16},

@@ -67,7 +67,7 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
       return job.piece ? "small matrices" : "few rows";
     case TileKind::kElementsOfRows:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
-      return "elements of rows";
+      return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize ? "runs of rows" : "elements of rows";
     default:
       run_tiles<TileKind::kSeparateMatrices>(job, in, out);
       return "separate matrices";
@@ -187,9 +187,10 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind : {"columns", "shifted columns", "joined columns", "several columns",
-                           "joined several columns", "several axes", "joined several axes", "few rows",
-                           "few columns", "small matrices", "elements of rows", "separate matrices"}) {
+  for (const char* kind :
+       {"columns", "shifted columns", "joined columns", "several columns", "joined several columns",
+        "several axes", "joined several axes", "few rows", "few columns", "small matrices",
+        "elements of rows", "runs of rows", "separate matrices"}) {
     EXPECT_GT(seen[kind], 100) << kind;
   }
 }
@@ -262,6 +263,16 @@ TEST(PermuteTilesTest, TakeNeighboursInTheInputOneAfterTheOther) {
   check<uint16_t>({{20000, 6, 64}, {2, 1, 0}}, seen);
   EXPECT_GT(plan_of<uint16_t>({2, 20000, 3, 64}, {0, 3, 2, 1}).log_outer_group, 0);
   check<uint16_t>({{2, 20000, 3, 64}, {0, 3, 2, 1}}, seen);
+}
+
+TEST(PermuteTilesTest, MoveRunsOfRowsByWords) {
+  std::map<std::string, int> seen;
+  for (const int64_t length : {16, 17, 31, 107, 2015, 2016, 2017, 5003}) {
+    check<uint8_t>({{7, 13, length}, {1, 0, 2}}, seen);
+    check<uint8_t>({{5, 2, 9, length}, {2, 1, 0, 3}, 7, 3}, seen);
+    check<uint16_t>({{7, 13, length}, {1, 0, 2}, 3, 5}, seen);
+  }
+  EXPECT_EQ(seen["runs of rows"], 24);
 }
 
 TEST(PermuteTilesTest, MoveRunsOverSeveralAxesThatFollowEachOther) {
