@@ -20,8 +20,15 @@ constexpr int kShiftedCarveout = 60;
 // Rows whose units are narrower go through tiles, if there are enough of them for a tile.
 constexpr int64_t kLeastUnit = 4, kLeastMatrixBytes = 4096;
 
+/// Blocks that a multiprocessor's registers are to suffice for: aligned tiles fill its memory, others leave a
+/// part of it to the cache.
+constexpr int least_blocks(TileKind kind, size_t element_bytes) {
+  if (kind != TileKind::kColumns || element_bytes == 1) return 1024 >> log_threads(kind);
+  return element_bytes == 2 ? 10 : 9;
+}
+
 template <class T, TileKind kKind>
-__global__ void __launch_bounds__(1 << log_threads(kKind), 1024 >> log_threads(kKind))
+__global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, sizeof(T)))
     tile_kernel(__grid_constant__ const TileJob job, const T* __restrict__ in, T* __restrict__ out) {
   extern __shared__ uint4 shared[];
   const TileMemory memory(reinterpret_cast<std::byte*>(shared), job);
@@ -40,12 +47,16 @@ auto tile_kernel_for(TileKind kind) {
       return tile_kernel<T, TileKind::kColumns>;
     case TileKind::kShiftedColumns:
       return tile_kernel<T, TileKind::kShiftedColumns>;
+    case TileKind::kSeveralColumns:
+      return tile_kernel<T, TileKind::kSeveralColumns>;
     case TileKind::kSeveralAxes:
       return tile_kernel<T, TileKind::kSeveralAxes>;
     case TileKind::kWholeColumns:
       return tile_kernel<T, TileKind::kWholeColumns>;
-    default:
+    case TileKind::kElementsOfRows:
       return tile_kernel<T, TileKind::kElementsOfRows>;
+    default:
+      return tile_kernel<T, TileKind::kSeparateMatrices>;
   }
 }
 

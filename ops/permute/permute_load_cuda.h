@@ -46,7 +46,7 @@ SINTER_HOST_DEVICE inline void copy_rows(const TileJob& job, int64_t start, int 
                                          const T* in, std::byte* image) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   constexpr int kThreads = 1 << log_threads(kKind);
-  const int64_t stride = job.rows.strides[0];
+  const int64_t stride = job.rows.axes[0].stride;
   const int base = job.input.behind<T>(start);
   const int width = 1 << job.log_band, step = kThreads >> job.log_band;
   const int row = thread >> job.log_band;
@@ -94,7 +94,7 @@ SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start,
       from += step;
       to += step * size;
     }
-    start += job.rows.strides[0];
+    start += job.rows.axes[0].stride;
   }
 }
 

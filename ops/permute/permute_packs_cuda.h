@@ -2,6 +2,7 @@
 // axes. Everything runs on the host too, where the tests execute the kernels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -58,6 +59,7 @@ class LongDivide {
     remainder = n - quotient * divisor_;
     return quotient;
   }
+  int64_t divisor() const { return divisor_; }
 
  private:
   /// The upper half of the product.
@@ -77,54 +79,62 @@ class LongDivide {
 };
 
 /// Axes that one index runs over, the last one fastest, with the distance of neighbours in elements. The
-/// index may be of any size for one axis, and is below 2^31 for more.
+/// index may be of any size for one axis, and is below 2^31 for more. All of an axis lies together: a
+/// kernel's parameters come out of memory by lines when it starts.
 struct SideAxes {
+  struct Axis {
+    int64_t stride = 0;
+    cuda::FastDivide extent;  ///< but of the first axis
+  };
   int rank = 0;
-  cuda::FastDivide extents[kMaxRank];
-  int64_t strides[kMaxRank] = {};
+  Axis axes[kMaxRank];
 
   void add(int64_t extent, int64_t stride) {
-    if (rank > 0) extents[rank] = cuda::FastDivide(static_cast<uint32_t>(extent));
-    strides[rank++] = stride;
+    if (rank > 0) axes[rank].extent = cuda::FastDivide(static_cast<uint32_t>(extent));
+    axes[rank++].stride = stride;
+  }
+  bool all_divide_by(int64_t pack) const {
+    return std::all_of(axes, axes + rank, [&](const Axis& axis) { return axis.stride % pack == 0; });
   }
   /// kSeveral: false if there is one axis.
   template <bool kSeveral>
   SINTER_HOST_DEVICE int64_t locate(int64_t index) const {
-    if constexpr (!kSeveral) return index * strides[0];
+    if constexpr (!kSeveral) return index * axes[0].stride;
     int64_t offset = 0;
     auto rest = static_cast<uint32_t>(index);
     SINTER_KEEP_LOOP
-    for (int axis = rank - 1; axis > 0; --axis) {
+    for (int i = rank - 1; i > 0; --i) {
       uint32_t at = 0;
-      rest = extents[axis].divide(rest, at);
-      offset += static_cast<int64_t>(at) * strides[axis];
+      rest = axes[i].extent.divide(rest, at);
+      offset += static_cast<int64_t>(at) * axes[i].stride;
     }
-    return offset + (rank > 1 ? static_cast<int64_t>(rest) : index) * strides[0];
+    return offset + (rank > 1 ? static_cast<int64_t>(rest) : index) * axes[0].stride;
   }
 };
 
 /// The axes that number the matrices, the last one fastest, with strides in both tensors.
 struct OuterAxes {
+  struct Axis {
+    LongDivide extent;
+    int64_t in_stride = 0, out_stride = 0;
+  };
   int rank = 0;
-  LongDivide extents[kMaxRank];
-  int64_t in_strides[kMaxRank] = {}, out_strides[kMaxRank] = {};
+  Axis axes[kMaxRank];
 
   void add(int64_t extent, int64_t in_stride, int64_t out_stride) {
-    extents[rank] = LongDivide(extent);
-    in_strides[rank] = in_stride;
-    out_strides[rank++] = out_stride;
+    axes[rank++] = {LongDivide(extent), in_stride, out_stride};
   }
   SINTER_HOST_DEVICE void locate(int64_t index, int64_t& in, int64_t& out) const {
     in = out = 0;
     SINTER_KEEP_LOOP
-    for (int axis = rank - 1; axis > 0; --axis) {
+    for (int i = rank - 1; i > 0; --i) {
       int64_t at = 0;
-      index = extents[axis].divide(index, at);
-      in += at * in_strides[axis];
-      out += at * out_strides[axis];
+      index = axes[i].extent.divide(index, at);
+      in += at * axes[i].in_stride;
+      out += at * axes[i].out_stride;
     }
-    in += index * in_strides[0];  // zero without axes
-    out += index * out_strides[0];
+    in += index * axes[0].in_stride;  // zero without axes
+    out += index * axes[0].out_stride;
   }
 };
 
@@ -215,6 +225,15 @@ SINTER_HOST_DEVICE inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint3
     picked |= static_cast<uint32_t>((both >> ((selector >> (4 * i) & 7) * 8)) & 0xff) << (8 * i);
   }
   return picked;
+#endif
+}
+
+/// The lower half of the eight bytes of two words, shifted to the right by less than 32 bits.
+SINTER_HOST_DEVICE inline uint32_t shift_right(uint32_t low, uint32_t high, int bits) {
+#if defined(__CUDA_ARCH__)
+  return __funnelshift_r(low, high, static_cast<uint32_t>(bits));
+#else
+  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> bits);
 #endif
 }
 

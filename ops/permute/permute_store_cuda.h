@@ -82,12 +82,13 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
 }
 
 /// The same where rows or columns run over several axes, so that each has a place of its own.
-template <class T>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const Tile& tile, int thread,
                                                        const TileMemory& memory, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
+  const ColumnLane<kKind> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
+  const int base = kKind == TileKind::kSeveralAxes ? 0 : image_base<T>(job, tile);
   SINTER_KEEP_LOOP
   for (int pack = lane.pack; pack * n < job.row_step && pack * n + n <= tile.rows; pack += lane.pack_step) {
     int places[size_t{n}] = {};
@@ -99,8 +100,13 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       if (row + n > tile.rows) continue;
       if (shift != known) {
         known = shift;
+        // Of the rows of this pack and the next, between which the image skips.
+        const int first = job.place(row, base), in_pack = n - (row & (n - 1));
         SINTER_UNROLL
-        for (int j = 0; j < n; ++j) places[j] = memory.places[job.place_index(row + j)];
+        for (int j = 0; j < n; ++j) {
+          places[j] = kKind == TileKind::kSeveralAxes ? memory.places[job.place_index(row + j)]
+                                                      : first + j * job.pitch + (j < in_pack ? 0 : job.skip);
+        }
       }
       const std::byte* image = memory.image + column * size;
       store_pack<false>(out + start + row,
@@ -114,10 +120,10 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile& tile, int thread,
                                                  const TileMemory& memory, T* out) {
-  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
+  constexpr bool kSeveral = has_several_columns(kKind), kHasPlaces = kKind == TileKind::kSeveralAxes;
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   if (tile.row != 0 && tile.rows >= job.row_step + n) return;
-  const int base = kSeveral ? 0 : image_base<T>(job, tile);
+  const int base = kHasPlaces ? 0 : image_base<T>(job, tile);
   const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
@@ -134,14 +140,12 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
     const bool has_previous = near && follows(column - job.next_column, column),
                has_next = near && follows(column, column + job.next_column);
     const auto read = [&](int row) {
-      if (kSeveral && row >= tile.rows) {
-        return image_element<T>(memory.image, memory.places[job.place_index(row - tile.rows)] +
-                                                  (column + job.next_column) * size);
-      }
-      int place = kSeveral ? memory.places[job.place_index(row)] : job.place(row, base);
-      if (kKind == TileKind::kShiftedColumns && row >= tile.rows)
-        place = job.place(row - tile.rows, next_base);
-      return image_element<T>(memory.image, place + column * size);
+      const bool beyond = row >= tile.rows;  // in the column that follows
+      const int in_column = beyond ? row - tile.rows : row;
+      const int from = kKind == TileKind::kShiftedColumns && beyond ? next_base : base;
+      const int place = kHasPlaces ? memory.places[job.place_index(in_column)] : job.place(in_column, from);
+      const int in_row = kSeveral && beyond ? column + job.next_column : column;
+      return image_element<T>(memory.image, place + in_row * size);
     };
     const auto store = [&](int begin, int end) {
       SINTER_KEEP_LOOP
@@ -161,30 +165,45 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
 }
 
 /// Walks a tile in the order of the output.
-template <bool kElementsOfRows>
+template <TileKind kKind>
 struct PieceWalk {
   int row, column, inner;
+  int matrix_column = 0;  ///< for kSeparateMatrices; `inner` is then the row in the matrix
 
   SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
     inner = static_cast<int>(rest);
-    if constexpr (kElementsOfRows) {
-      row = static_cast<int>(outer);
-      column = piece * static_cast<int>(job.inner.divisor()) + inner;
-    } else {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       const uint32_t matrix = job.middle.divide(outer, at);
       row = static_cast<int>(matrix * job.inner.divisor()) + inner;
       column = static_cast<int>(at);
+    } else {
+      row = static_cast<int>(outer);
+      column = piece * static_cast<int>(job.inner.divisor()) + inner;
+    }
+    if constexpr (kKind == TileKind::kSeparateMatrices) {
+      matrix_column = static_cast<int>(job.middle.divide(rest, at));
+      column += static_cast<int>(at) * job.matrix_columns + matrix_column - inner;
+      inner = static_cast<int>(at);
     }
   }
   SINTER_HOST_DEVICE void advance(const TileJob& job) {
     const auto inner_length = static_cast<int>(job.inner.divisor());
-    if constexpr (kElementsOfRows) {
+    if constexpr (kKind == TileKind::kElementsOfRows) {
       ++column;
       if (++inner < inner_length) return;
       column -= inner_length;
       ++row;
+    } else if constexpr (kKind == TileKind::kSeparateMatrices) {
+      column += job.matrix_columns;
+      if (++inner < static_cast<int>(job.middle.divisor())) return;
+      column += 1 - inner_length;
+      if (++matrix_column == job.matrix_columns) {
+        matrix_column = 0;
+        column -= job.matrix_columns;
+        ++row;
+      }
     } else {
       ++row;
       if (++inner < inner_length) return;
@@ -199,14 +218,14 @@ struct PieceWalk {
 };
 
 /// One or several pieces of the output, each in packs.
-template <class T, bool kElementsOfRows>
+template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile, int thread,
                                             const std::byte* image, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   const auto inner = static_cast<int>(job.inner.divisor());
   const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
   const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = kElementsOfRows ? columns / whole : 1, length = rows * columns / pieces;
+  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
@@ -226,7 +245,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
       first = pack * n - job.output.behind<T>(start);
       to = out + start + first;
       from = image;
-      PieceWalk<kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
+      PieceWalk<kKind> at(job, first < 0 ? 0 : first, piece);
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = pinned(job.place(at.row, base) + at.column * size);
@@ -250,17 +269,105 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   }
 }
 
+/// A pack of the output that lies in two runs of the image at most.
+struct RunPack {
+  int here = 0;               ///< elements before the second run begins, or all
+  int place = 0, beyond = 0;  ///< of its first element, in the first run and as if in the second
+
+  /// Begins `first` elements behind (or before) the piece's first one.
+  template <class T>
+  SINTER_HOST_DEVICE static RunPack locate(const TileJob& job, int first, int piece, int base) {
+    constexpr int size = static_cast<int>(sizeof(T));
+    const PieceWalk<TileKind::kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
+    const int before = first < 0 ? -first : 0;
+    RunPack pack;
+    pack.here = smaller(static_cast<int>(job.inner.divisor()) - at.inner + before, Pack<T>::kSize);
+    pack.place = job.place(at.row, base) + (at.column - before) * size;
+    pack.beyond = job.place(at.row + 1, base) + (at.column - at.inner - pack.here) * size;
+    return pack;
+  }
+  template <class T>
+  SINTER_HOST_DEVICE T element(const std::byte* image, int j) const {
+    return image_element<T>(image, (j < here ? place : beyond) + j * static_cast<int>(sizeof(T)));
+  }
+  /// A pack of elements that are all in the image.
+  template <class T>
+  SINTER_HOST_DEVICE Pack<T> collect(const std::byte* image) const {
+    uint32_t words[4], others[4];
+    four_words(image, place, words);
+    const int bytes = here * static_cast<int>(sizeof(T));
+    if (bytes < 16) {
+      four_words(image, beyond, others);
+      SINTER_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        const int own = bytes - 4 * w;
+        const uint32_t mask = own >= 4 ? UINT32_MAX : own <= 0 ? 0 : (1u << (8 * own)) - 1;
+        words[w] = (words[w] & mask) | (others[w] & ~mask);
+      }
+    }
+    Pack<T> pack;
+    memcpy(&pack, words, sizeof(pack));
+    return pack;
+  }
+
+ private:
+  /// 16 bytes from any place on; reads up to 19.
+  SINTER_HOST_DEVICE static void four_words(const std::byte* image, int at, uint32_t* words) {
+    uint32_t low = image_element<uint32_t>(image, at & ~3);
+    SINTER_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t high = image_element<uint32_t>(image, (at & ~3) + 4 * w + 4);
+      words[w] = shift_right(low, high, at % 4 * 8);
+      low = high;
+    }
+  }
+};
+
+/// Pieces of runs of at least a pack: 16 bytes are read by words.
+template <class T>
+SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, int thread,
+                                          const std::byte* image, T* out) {
+  constexpr int n = Pack<T>::kSize;
+  const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
+  const int whole = smaller(columns, static_cast<int>(job.inner.divisor()));
+  const int pieces = columns / whole, length = rows * whole;
+  const int base = image_base<T>(job, tile);
+  uint32_t rest = 0;
+  auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
+  auto pack = static_cast<int>(rest);
+  if (job.piece_step != 0 && piece >= job.piece_step) return;
+  SINTER_KEEP_LOOP
+  for (; piece < pieces && pack * n < length + n; pack += job.pack_step, piece += job.piece_step) {
+    const int64_t start = tile.out + piece * job.piece_stride;
+    const int first = pack * n - job.output.behind<T>(start);
+    const RunPack at = RunPack::locate<T>(job, first, piece, base);
+    T* to = out + start + first;
+    if (first >= 0 && first + n <= length) {
+      store_pack<true>(to, at.collect<T>(image));
+      continue;
+    }
+    SINTER_KEEP_LOOP
+    for (int j = first < 0 ? -first : 0; j < n && first + j < length; ++j) to[j] = at.element<T>(image, j);
+  }
+}
+
 }  // namespace detail
 
 /// Stores a thread's part of a tile once all threads have loaded theirs.
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
-    detail::store_pieces<T, kKind == TileKind::kElementsOfRows>(job, tile, thread, memory.image, out);
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows ||
+                kKind == TileKind::kSeparateMatrices) {
+    if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
+      if (job.inner.divisor() >= Pack<T>::kSize) {
+        return detail::store_runs(job, tile, thread, memory.image, out);
+      }
+    }
+    detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
   } else {
-    if constexpr (kKind == TileKind::kSeveralAxes) {
-      detail::store_scattered_columns(job, tile, thread, memory, out);
+    if constexpr (has_several_columns(kKind)) {
+      detail::store_scattered_columns<T, kKind>(job, tile, thread, memory, out);
     } else {
       detail::store_columns<T, kKind>(job, tile, thread, memory, out);
     }

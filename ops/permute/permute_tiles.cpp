@@ -13,7 +13,15 @@ constexpr int64_t kEnoughBytes = 128;
 // Up to this length, a side whose runs do not begin at multiples of 16 bytes is taken whole.
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
-constexpr int64_t kMostMatrixBytes = 4096;
+constexpr int64_t kMostMatrixBytes = 8192;
+// Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
+// every few elements has nothing to wait for memory with.
+constexpr int64_t kLeastSidesBytes = 8192;
+// Of a row of the input, which blocks read together: less costs a memory's page for each.
+constexpr int64_t kNearBytes = 1024;
+constexpr int kMostLogGroup = 5;
+// Of the output at least, where a tile takes groups of small matrices from both sides.
+constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
 // better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
 // once.
@@ -53,10 +61,6 @@ cuda::FastDivide divide_by(int64_t count) {
   return cuda::FastDivide(static_cast<uint32_t>(count));
 }
 
-bool all_divide_by(const int64_t* strides, int rank, int64_t pack) {
-  return std::all_of(strides, strides + rank, [&](int64_t stride) { return stride % pack == 0; });
-}
-
 /// The plan's axes by role: rows are the last axes of the output, columns those of the input, the others are
 /// outer.
 struct Sides {
@@ -76,20 +80,37 @@ struct Sides {
     return static_cast<int>(std::find(plan.axes.begin(), plan.axes.end(), input_axis) - plan.axes.begin());
   }
 
-  /// Takes axes into sides that are short, as long as their indices stay below 2^31.
-  void extend(int64_t element_bytes) {
-    const auto extends = [&](int64_t count, int64_t more) {
-      return count * element_bytes < kEnoughBytes && count * more <= INT32_MAX;
-    };
-    while (first_row > 0 && input_axis(first_row - 1) < first_column &&
-           extends(rows, extent(input_axis(first_row - 1)))) {
-      rows *= extent(input_axis(--first_row));
-    }
-    while (first_column > 0 && output_axis(first_column - 1) < first_row &&
-           extends(columns, extent(first_column - 1))) {
-      columns *= extent(--first_column);
+  /// Whether rows or columns can take in the axis before them: the other side has not taken it, and their
+  /// indices stay below 2^31.
+  bool more_rows() const {
+    return first_row > 0 && input_axis(first_row - 1) < first_column &&
+           rows * extent(input_axis(first_row - 1)) <= INT32_MAX;
+  }
+  bool more_columns() const {
+    return first_column > 0 && output_axis(first_column - 1) < first_row &&
+           columns * extent(first_column - 1) <= INT32_MAX;
+  }
+
+  /// Takes axes into sides that are short, then into the shorter one until both make `least_elements`.
+  void extend(int64_t element_bytes, int64_t least_elements) {
+    const auto is_short = [&](int64_t count) { return count * element_bytes < kEnoughBytes; };
+    while (is_short(rows) && more_rows()) take_rows();
+    while (is_short(columns) && more_columns()) take_columns();
+    while (!reaches(least_elements) && (more_rows() || more_columns())) {
+      if (more_rows() && (rows <= columns || !more_columns())) {
+        take_rows();
+      } else {
+        take_columns();
+      }
     }
   }
+
+  /// Whether there are so many elements; more than fit in 64 bits there may be.
+  bool reaches(int64_t elements) const { return rows >= divide_up(elements, columns); }
+
+ private:
+  void take_rows() { rows *= extent(input_axis(--first_row)); }
+  void take_columns() { columns *= extent(--first_column); }
 };
 
 /// Makes a job out of a plan.
@@ -109,7 +130,7 @@ class TilePlanner {
   TileJob make() {
     if (plan_.keeps_last()) {
       take_elements_of_rows();
-    } else if (!take_matrices()) {
+    } else if (!take_matrices() && !take_separate_matrices()) {
       take_sides();
     }
     choose_pitch();
@@ -126,6 +147,7 @@ class TilePlanner {
     job_.row_tiles = divide_by(row_tiles);
     job_.matrix_tiles = row_tiles * divide_up(job_.column_count, job_.column_step);
     job_.outer_count = total_ / (job_.row_count * job_.column_count);
+    order_tiles(row_tiles);
     return job_;
   }
 
@@ -140,6 +162,27 @@ class TilePlanner {
     tile_bytes_ = std::clamp(fair, kLeastTileBytes, bytes);
   }
 
+  /// Tiles take short runs of rows that are long: those that follow each other in the input are moved one
+  /// after the other, as many as make kNearBytes, before the next rows are.
+  void order_tiles(int64_t row_tiles) {
+    const int64_t run = job_.column_step * size_;
+    // With few tiles along the rows, those beside them in the input are moved soon anyhow.
+    if (job_.piece || run >= kNearBytes || run > row_tiles) return;
+    const int wanted = std::min(kMostLogGroup, log2_ceil(divide_up(kNearBytes, run)));
+    const int64_t column_tiles = job_.matrix_tiles / row_tiles;
+    const auto fitting = [&](int64_t count) {
+      return std::min(wanted, static_cast<int>(std::bit_width(static_cast<uint64_t>(count))) - 1);
+    };
+    if (column_tiles > 1) {
+      job_.column_tiles = limited(column_tiles);
+      job_.log_column_group = fitting(column_tiles);
+    } else if (job_.outer.rank > 0) {
+      const auto& last = job_.outer.axes[job_.outer.rank - 1];
+      if (last.in_stride == job_.column_count) job_.log_outer_group = fitting(last.extent.divisor());
+    }
+    if (job_.matrix_tiles << wanted > INT32_MAX) job_.log_column_group = job_.log_outer_group = 0;
+  }
+
   /// How far apart rows lie in the image.
   void choose_pitch() {
     const auto bytes = static_cast<int>(job_.column_step * size_);
@@ -149,29 +192,68 @@ class TilePlanner {
     if (!aligned_input_ && job_.kind == TileKind::kSeveralAxes) {
       job_.pitch = static_cast<int>(round_up(bytes + 15, 16));
     } else if (!aligned_input_) {  // the image keeps addresses modulo 16
-      const auto stride = static_cast<int>(job_.rows.strides[0] % 16 * size_);
+      const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    if (job_.kind != TileKind::kElementsOfRows) job_.skip = (16 - static_cast<int>(pack_) * job_.pitch) & 127;
+    const bool groups = job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices;
+    if (!groups) job_.skip = (16 - static_cast<int>(pack_) * job_.pitch) & 127;
+  }
+
+  /// Whether the last two axes change places, and make a matrix that is small.
+  bool has_small_matrices(int64_t most_bytes) const {
+    const auto last = static_cast<size_t>(plan_.rank - 1);
+    if (plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 || plan_.axes[last - 1] != plan_.rank - 1) {
+      return false;
+    }
+    return extent(plan_.rank - 2) <= most_bytes && extent(plan_.rank - 1) <= most_bytes &&
+           extent(plan_.rank - 2) * extent(plan_.rank - 1) * size_ <= most_bytes;
   }
 
   /// Small matrices that follow each other in both tensors.
   bool take_matrices() {
-    const int64_t elements = plan_.rows * plan_.columns;
-    if (plan_.kind != PermutePlan::Kind::kTranspose || plan_.batch == 1) return false;
-    if (elements * size_ > kMostMatrixBytes) return false;
+    const int batch_axis = plan_.rank - 3;
+    if (!has_small_matrices(kMostMatrixBytes) || plan_.axes[static_cast<size_t>(batch_axis)] != batch_axis) {
+      return false;
+    }
+    const int64_t batch = extent(batch_axis), rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
+    const int64_t elements = rows * columns;
     job_.kind = TileKind::kWholeColumns;
     job_.piece = true;
     aligned_input_ = false;
-    job_.rows.add(plan_.batch * plan_.rows, plan_.columns);
-    job_.row_count = plan_.batch * plan_.rows;
-    job_.column_count = plan_.columns;
-    const int64_t matrices = std::clamp<int64_t>(tile_bytes_ / (elements * size_), 1, plan_.batch);
-    job_.row_step = job_.rows_loaded = static_cast<int>(matrices * plan_.rows);
-    job_.column_step = static_cast<int>(plan_.columns);
+    job_.rows.add(batch * rows, columns);
+    job_.row_count = batch * rows;
+    job_.column_count = columns;
+    const int64_t matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
+    job_.row_step = job_.rows_loaded = static_cast<int>(matrices * rows);
+    job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
-    choose_walk(plan_.rows, plan_.columns, elements, elements * size_);
+    take_outer(batch_axis, -1);
+    choose_walk(rows, columns, elements, elements * size_);
     return true;
+  }
+
+  /// Small matrices that lie elsewhere in the output, as rows do whose last axis stays: a tile holds those
+  /// that follow each other there and those that follow each other in the input.
+  bool take_separate_matrices() {
+    constexpr int64_t kMostRun = 16 * ((1 << log_threads(TileKind::kSeparateMatrices)) - 2);
+    if (plan_.rank < 4 || !has_small_matrices(kMostRun)) return false;
+    job_.kind = TileKind::kSeparateMatrices;
+    aligned_input_ = false;
+    const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
+    const int64_t bytes = rows * columns * size_;
+    take_groups(2, rows * columns, std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes));
+    job_.middle = divide_by(rows);
+    job_.matrix_columns = static_cast<int>(columns);
+    return true;
+  }
+
+  /// The first `count` axes of the output, but for input axis `without`, number the matrices.
+  void take_outer(int count, int without) {
+    for (int i = 0; i < count; ++i) {
+      const int axis = plan_.axes[static_cast<size_t>(i)];
+      if (axis == without) continue;
+      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+    }
   }
 
   /// A thread's packs of a piece are so far apart that they hold the same pattern of `period` elements, which
@@ -193,10 +275,14 @@ class TilePlanner {
     const auto is_thin = [&](int64_t count) {
       return count * size_ < kMostThinBytes && count * size_ % 16 != 0;
     };
-    const bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
-                          sides.columns >= sides.rows;
+    bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+                    sides.columns >= sides.rows;
     job_.piece = !few_rows && is_thin(sides.columns) && sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
-    if (!few_rows && !job_.piece) sides.extend(size_);
+    const int64_t least = std::min(tile_bytes_, kLeastSidesBytes) / size_;
+    if ((few_rows || job_.piece) && !sides.reaches(least) && (sides.more_rows() || sides.more_columns())) {
+      few_rows = job_.piece = false;
+    }
+    if (!few_rows && !job_.piece) sides.extend(size_, least);
     take_axes(sides);
     if (few_rows) {
       job_.kind = TileKind::kWholeColumns;
@@ -225,26 +311,31 @@ class TilePlanner {
       if (axis >= sides.first_column) continue;
       job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
-    if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
-    const auto& outer = job_.outer;
-    aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 &&
-                     all_divide_by(job_.rows.strides, job_.rows.rank, pack_) &&
-                     all_divide_by(outer.in_strides, outer.rank, pack_);
-    aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 &&
-                      all_divide_by(job_.columns.strides, job_.columns.rank, pack_) &&
-                      all_divide_by(outer.out_strides, outer.rank, pack_);
+    if (job_.rows.rank > 1) {
+      job_.kind = TileKind::kSeveralAxes;
+    } else if (job_.columns.rank > 1) {
+      job_.kind = TileKind::kSeveralColumns;
+    }
+    aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 && job_.rows.all_divide_by(pack_);
+    aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 && job_.columns.all_divide_by(pack_);
+    for (int i = 0; i < job_.outer.rank; ++i) {
+      aligned_input_ = aligned_input_ && job_.outer.axes[i].in_stride % pack_ == 0;
+      aligned_output_ = aligned_output_ && job_.outer.axes[i].out_stride % pack_ == 0;
+    }
   }
 
   /// Tiles whose columns are runs of the output.
   void choose_columns() {
     job_.whole_packs = aligned_output_;
     job_.joined = !aligned_output_ && job_.kind == TileKind::kColumns && !job_.piece &&
-                  job_.columns.strides[0] == job_.row_count && job_.row_count >= 2 * pack_;
+                  job_.columns.axes[0].stride == job_.row_count && job_.row_count >= 2 * pack_;
     if (job_.joined) aligned_input_ = false;  // rows are read from the next column on too
     if (job_.kind == TileKind::kColumns && !job_.piece && !(aligned_input_ && aligned_output_)) {
       job_.kind = TileKind::kShiftedColumns;
       const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
       if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
+    } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
+      set_tile_bytes(kShiftedShortTileBytes);
     }
     const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
     const int64_t most = std::min(job_.column_count, wanted);
@@ -279,72 +370,83 @@ class TilePlanner {
   /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
   /// output.
   void join_several_axes() {
-    if (job_.kind != TileKind::kSeveralAxes || aligned_output_) return;
+    if (!has_several_columns(job_.kind) || aligned_output_) return;
     if (job_.row_count < pack_ || job_.row_count > job_.row_step) return;
     int64_t apart = 1;
     for (int axis = job_.columns.rank - 1; axis >= 0; --axis) {
-      if (job_.columns.strides[axis] == job_.row_count && apart < job_.column_step) {
+      if (job_.columns.axes[axis].stride == job_.row_count && apart < job_.column_step) {
         job_.next_column = static_cast<int>(apart);
       }
-      if (axis > 0) apart *= job_.columns.extents[axis].divisor();
+      if (axis > 0) apart *= job_.columns.axes[axis].extent.divisor();
     }
   }
 
   void choose_lanes() {
     job_.log_lanes =
         std::min(job_.kind == TileKind::kShiftedColumns ? 4 : 3, log2_ceil(job_.row_step / pack_));
-    job_.log_columns = std::min(log_threads(job_.kind) - job_.log_lanes, log2_ceil(job_.column_step));
+    int columns_at_once = log_threads(job_.kind) - job_.log_lanes;
+    if (has_several_columns(job_.kind) && aligned_output_) {  // what a thread knows of a pack serves columns
+      const int packs_at_once = log2_ceil(job_.row_step / pack_);
+      columns_at_once = std::max(log_threads(job_.kind) - packs_at_once, 5 - job_.log_lanes);
+    }
+    job_.log_columns = std::min(columns_at_once, log2_ceil(job_.column_step));
     job_.log_warp = std::min(5 - job_.log_lanes, job_.log_columns);
     // Lanes that read different columns meet no bank if what they read lies in different words of 16 bytes:
     // neighbours are `step` elements apart there.
-    const int64_t step = (1 - job_.rows.strides[0] % pack_ * (job_.columns.strides[0] % pack_)) & (pack_ - 1);
+    const int64_t column_stride = job_.columns.axes[job_.columns.rank - 1].stride;
+    const int64_t step = (1 - job_.rows.axes[0].stride % pack_ * (column_stride % pack_)) & (pack_ - 1);
     if (step == 0) return;
     const int words = 2 - log2_ceil(size_) - std::countr_zero(static_cast<uint64_t>(step));
     job_.log_spread = std::clamp(words, 0, job_.log_columns - job_.log_warp);
   }
 
-  /// The last axis stays: of all others the last in the output makes rows, the last in the input groups of
-  /// columns; long rows are cut.
+  /// The last axis stays: rows of the input move whole; long ones are cut.
   void take_elements_of_rows() {
     job_.kind = TileKind::kElementsOfRows;
     aligned_input_ = false;
     set_tile_bytes(kRowsTileBytes);
     const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
     const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
-    const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)], group_axis = plan_.rank - 2;
-    const auto group_out =
-        static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());
-    const bool cut = bytes > most_run;
+    if (bytes <= most_run) return take_groups(1, length, most_run / bytes);
+    const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)];
     job_.row_count = extent(row_axis);
     job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
-    job_.row_step = cut ? 1 : static_cast<int>(even_step_below(job_.row_count, most_run / bytes));
-    job_.rows_loaded = job_.row_step;
-    job_.out_row_tile = job_.row_step * length;
+    job_.row_step = job_.rows_loaded = 1;
+    job_.out_row_tile = length;
     job_.inner = divide_by(std::min<int64_t>(length, 1 << 30));
-    if (cut) {
-      job_.column_count = length;
-      job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
-      job_.out_column_tile = job_.column_step;
-      job_.piece_packs = divide_by(threads());
-      job_.pack_step = threads();
-      job_.place_step = threads() * 16;
-    } else {
-      const int64_t groups = even_step_below(extent(group_axis), tile_bytes_ / bytes / job_.row_step);
-      const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
-      job_.column_count = extent(group_axis) * length;
-      job_.column_step = static_cast<int>(groups * length);
-      job_.piece_stride = plan_.output_stride(group_out);
-      job_.out_column_tile = groups * job_.piece_stride;
-      job_.piece_packs = divide_by(packs);
-      job_.piece_step = static_cast<int>(threads() / packs);
-      const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
-      job_.place_step = same ? static_cast<int>(job_.piece_step * bytes) : 0;
-    }
-    for (int i = 0; i < plan_.rank - 2; ++i) {
-      const int axis = plan_.axes[static_cast<size_t>(i)];
-      if (axis == group_axis && !cut) continue;
-      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
-    }
+    job_.column_count = length;
+    job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
+    job_.out_column_tile = job_.column_step;
+    job_.piece_packs = divide_by(threads());
+    job_.pack_step = threads();
+    job_.place_step = threads() * 16;
+    take_outer(plan_.rank - 2, -1);
+  }
+
+  /// The last `inner_axes` axes are the same in both tensors and make groups of `length` columns: of all
+  /// other axes the last in the output makes rows, `most_rows` in a tile, the last in the input groups.
+  void take_groups(int inner_axes, int64_t length, int64_t most_rows) {
+    const int group_axis = plan_.rank - 1 - inner_axes;
+    const int row_axis = plan_.axes[static_cast<size_t>(group_axis)];
+    const auto group_out =
+        static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());
+    job_.row_count = extent(row_axis);
+    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
+    job_.row_step = job_.rows_loaded = static_cast<int>(even_step_below(job_.row_count, most_rows));
+    job_.out_row_tile = job_.row_step * length;
+    job_.inner = divide_by(length);
+    const int64_t groups =
+        even_step_below(extent(group_axis), tile_bytes_ / (length * size_) / job_.row_step);
+    const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
+    job_.column_count = extent(group_axis) * length;
+    job_.column_step = static_cast<int>(groups * length);
+    job_.piece_stride = plan_.output_stride(group_out);
+    job_.out_column_tile = groups * job_.piece_stride;
+    job_.piece_packs = divide_by(packs);
+    job_.piece_step = static_cast<int>(threads() / packs);
+    const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
+    job_.place_step = same ? static_cast<int>(job_.piece_step * length * size_) : 0;
+    take_outer(group_axis, group_axis);
   }
 
   const PermutePlan& plan_;

@@ -15,16 +15,25 @@ namespace sinter::ops {
 
 /// How the output takes a tile.
 enum class TileKind : uint8_t {
-  kColumns,         ///< every column is a run of the output; rows and columns are single axes
-  kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
-  kSeveralAxes,     ///< rows or columns over several axes
-  kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
-  kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
+  kColumns,           ///< every column is a run of the output; rows and columns are single axes
+  kShiftedColumns,    ///< the same where runs begin anywhere, so that neighbouring tiles load the same
+  kSeveralColumns,    ///< columns over several axes, rows a single one
+  kSeveralAxes,       ///< rows over several axes
+  kWholeColumns,      ///< short columns, one after the other: the tile is one piece of the output
+  kElementsOfRows,    ///< the last axis stays: groups of `inner` columns move whole
+  kSeparateMatrices,  ///< the same with the last two axes: such a group is a matrix that is transposed
 };
+
+/// Whether columns may run over several axes.
+constexpr bool has_several_columns(TileKind kind) {
+  return kind == TileKind::kSeveralColumns || kind == TileKind::kSeveralAxes;
+}
 
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
-  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ? 8 : 7;
+  return kind == TileKind::kShiftedColumns || has_several_columns(kind) || kind == TileKind::kSeparateMatrices
+             ? 8
+             : 7;
 }
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
@@ -35,11 +44,10 @@ struct Tile {
   int rows = 0, columns = 0;
 };
 
-/// A permutation as tiles. Offsets, strides, rows and columns are counted in elements.
+/// A permutation as tiles. Offsets, strides, rows and columns are counted in elements. What all kernels read
+/// stands together, before the axes, of which most are not there.
 struct TileJob {
   TileKind kind = TileKind::kColumns;
-  SideAxes rows, columns;  ///< strides in the input, strides in the output
-  OuterAxes outer;
   int64_t row_count = 1, column_count = 1;
   int64_t outer_count = 1, first_outer = 0;       ///< matrices, and where a launch begins
   int64_t matrix_tiles = 1;                       ///< of one matrix, those of rows first
@@ -47,7 +55,11 @@ struct TileJob {
   int row_step = 0, column_step = 0;              ///< rows and columns of a tile
   int64_t out_row_tile = 0, out_column_tile = 0;  ///< from tile to tile of rows, of columns, in the output
   PackSpace input, output;
-  int log_pack = 0;  ///< elements of a pack
+  int log_pack = 0;      ///< elements of a pack
+  int column_tiles = 1;  ///< of a matrix, if log_column_group counts
+  /// So many column tiles, or matrices of one column tile, are moved one after the other before the next
+  /// rows.
+  int log_column_group = 0, log_outer_group = 0;
 
   // The image of a tile: row r begins `pitch` bytes behind the row before, and every pack of rows skips some
   // more, so that rows a pack apart begin in neighbouring packs of the memory's banks.
@@ -63,18 +75,27 @@ struct TileJob {
   int log_lanes = 0, log_spread = 0, log_warp = 0, log_columns = 0;
   bool whole_packs = false;  ///< columns consist of aligned packs
   bool joined = false;       ///< in the output a column begins where the one before ends
-  /// For kSeveralAxes: the column that many further on begins there, but for the last ones; 0: none does.
+  /// Where columns run over several axes: the column that many further on begins there, but for the last
+  /// ones; 0: none does.
   int next_column = 0;
 
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
   int64_t piece_stride = 0;
+  int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
 
+  SideAxes rows, columns;  ///< strides in the input, strides in the output
+  OuterAxes outer;
+
   SINTER_HOST_DEVICE Tile tile(uint32_t matrix_tile, int64_t matrix) const {
+    if (log_outer_group != 0) exchange(matrix_tile, matrix, matrix_tiles, outer_count, log_outer_group);
     uint32_t row_tile = 0;
-    const auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));
+    auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));
+    if (log_column_group != 0) {
+      exchange(row_tile, column_tile, int64_t{row_tiles.divisor()}, column_tiles, log_column_group);
+    }
     Tile tile;
     tile.row = int64_t{row_step} * row_tile;
     tile.column = int64_t{column_step} * column_tile;
@@ -84,6 +105,19 @@ struct TileJob {
     tile.rows = limited(row_count - tile.row);
     tile.columns = limited(column_count - tile.column);
     return tile;
+  }
+
+  /// In place of tile `inner` of `inner_count` in `outer`, of a whole group of 2^log_group of those, the tile
+  /// with the same number if the group's come before the next inner ones.
+  template <class Index>
+  SINTER_HOST_DEVICE static void exchange(uint32_t& inner, Index& outer, int64_t inner_count,
+                                          Index outer_count, int log_group) {
+    const Index in_group = (Index{1} << log_group) - 1;
+    if ((outer | in_group) >= outer_count) return;
+    const uint32_t number =
+        static_cast<uint32_t>(outer & in_group) * static_cast<uint32_t>(inner_count) + inner;
+    outer = (outer & ~in_group) | static_cast<Index>(number & static_cast<uint32_t>(in_group));
+    inner = number >> log_group;
   }
 
   /// True if the tile holds a column's last rows and the next column follows at once in the output: memory

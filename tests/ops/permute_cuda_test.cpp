@@ -3,6 +3,7 @@
 // for tools under which kernels take long.
 #include <cstdlib>
 #include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -67,24 +68,59 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
       count *= extents[j];
     }
     std::iota(axes.begin(), axes.end(), int64_t{0});
-    if (below(2) == 0) {
-      std::swap(axes[rank - 1], axes[rank - 2]);
-    } else {
-      for (size_t j = rank; j > 1; --j) std::swap(axes[j - 1], axes[generator.below(j)]);
-    }
+    const int64_t order =
+        below(5);  // the last two axes change places, so do all, or those two and the others
+    const size_t shuffled = order < 2 ? 0 : order < 4 ? rank : rank - 2;
+    for (size_t j = shuffled; j > 1; --j) std::swap(axes[j - 1], axes[generator.below(j)]);
+    if (shuffled != rank) std::swap(axes[rank - 1], axes[rank - 2]);
     const Tensor x = random_tensor(Shape(extents), dtypes[below(4)], generator);
     expect_same_as_cpu(x, axes, below(3) == 0 ? below(16) : 0);
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
 }
 
+struct LargeCase {
+  Shape shape;
+  std::vector<int64_t> axes;
+  DType dtype;
+};
+
+/// Aligned and not.
+void expect_same_as_cpu(std::span<const LargeCase> cases) {
+  Generator generator(7);
+  for (const LargeCase& one : cases) {
+    const Tensor x = random_tensor(one.shape, one.dtype, generator);
+    for (const int64_t phase : {0, 3}) expect_same_as_cpu(x, one.axes, phase);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesGroupsAndRuns) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{31, 40, 31, 7, 4}, {2, 1, 0, 4, 3}, DType::kFloat16},
+                             {{41, 337, 127, 8}, {1, 0, 3, 2}, DType::kFloat16},
+                             {{183, 140, 19, 7}, {1, 0, 3, 2}, DType::kUInt8},
+                             {{14, 199, 25, 31}, {1, 0, 3, 2}, DType::kFloat32},
+                             {{24, 5, 7, 61, 8}, {2, 0, 1, 4, 3}, DType::kFloat64},
+                             {{25, 32, 192, 12, 11}, {1, 0, 2, 4, 3}, DType::kInt32},
+                             {{1127, 277, 16}, {0, 2, 1}, DType::kUInt8},
+                             {{24, 275, 22, 8}, {3, 1, 0, 2}, DType::kInt64},
+                             {{64, 171, 32, 8}, {1, 3, 0, 2}, DType::kFloat32},
+                             {{1642, 11, 19, 27}, {1, 3, 0, 2}, DType::kFloat16},
+                             {{14, 7, 3, 269, 298}, {3, 0, 4, 2, 1}, DType::kUInt8},
+                             {{16, 27, 100, 107}, {0, 2, 1, 3}, DType::kUInt8},
+                             {{9, 131, 144, 67}, {2, 0, 1, 3}, DType::kFloat16},
+                             {{47, 59, 5003}, {1, 0, 2}, DType::kUInt8},
+                             {{47, 59, 3001}, {1, 0, 2}, DType::kFloat16},
+                             {{60001, 200}, {1, 0}, DType::kFloat16},
+                             {{24000, 300}, {1, 0}, DType::kUInt8},
+                             {{23560, 17, 64}, {2, 1, 0}, DType::kFloat16},
+                             {{2, 21001, 3, 72}, {0, 3, 2, 1}, DType::kFloat32}};
+  expect_same_as_cpu(cases);
+}
+
 TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
-  struct LargeCase {
-    Shape shape;
-    std::vector<int64_t> axes;
-    DType dtype;
-  };
   const LargeCase cases[] = {{{50, 1040, 64}, {0, 2, 1}, DType::kFloat32},
                              {{2360, 40, 64}, {2, 1, 0}, DType::kFloat16},
                              {{14, 8, 541, 80}, {1, 3, 2, 0}, DType::kFloat32},
@@ -96,12 +132,7 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
                              {{21, 7, 12432, 16}, {3, 0, 2, 1}, DType::kUInt8},
                              {{3024, 4, 176}, {0, 2, 1}, DType::kUInt8},
                              {{3000, 6, 88}, {0, 2, 1}, DType::kFloat16}};
-  Generator generator(7);
-  for (const LargeCase& one : cases) {
-    const Tensor x = random_tensor(one.shape, one.dtype, generator);
-    for (const int64_t phase : {0, 3}) expect_same_as_cpu(x, one.axes, phase);
-    if (HasFatalFailure()) return;
-  }
+  expect_same_as_cpu(cases);
 }
 
 std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {

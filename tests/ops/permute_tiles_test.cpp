@@ -56,15 +56,21 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
     case TileKind::kShiftedColumns:
       run_tiles<TileKind::kShiftedColumns>(job, in, out);
       return job.joined ? "joined columns" : "shifted columns";
+    case TileKind::kSeveralColumns:
+      run_tiles<TileKind::kSeveralColumns>(job, in, out);
+      return job.next_column != 0 ? "joined several columns" : "several columns";
     case TileKind::kSeveralAxes:
       run_tiles<TileKind::kSeveralAxes>(job, in, out);
       return job.next_column != 0 ? "joined several axes" : "several axes";
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
       return job.piece ? "small matrices" : "few rows";
-    default:
+    case TileKind::kElementsOfRows:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
-      return "elements of rows";
+      return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize ? "runs of rows" : "elements of rows";
+    default:
+      run_tiles<TileKind::kSeparateMatrices>(job, in, out);
+      return "separate matrices";
   }
 }
 
@@ -145,11 +151,10 @@ class CaseMaker {
     }
     c.axes.resize(rank);
     std::iota(c.axes.begin(), c.axes.end(), 0);
-    if (below(2) == 0) {
-      std::swap(c.axes[rank - 1], c.axes[rank - 2]);
-    } else {
-      for (size_t j = rank; j > 1; --j) std::swap(c.axes[j - 1], c.axes[below(j)]);
-    }
+    const size_t order = below(5);  // the last two axes change places, so do all, or those two and the others
+    const size_t shuffled = order < 2 ? 0 : order < 4 ? rank : rank - 2;
+    for (size_t j = shuffled; j > 1; --j) std::swap(c.axes[j - 1], c.axes[below(j)]);
+    if (shuffled != rank) std::swap(c.axes[rank - 1], c.axes[rank - 2]);
     if (below(3) == 0) c.input_phase = static_cast<int64_t>(below(static_cast<size_t>(pack)));
     if (below(6) == 0) c.output_phase = static_cast<int64_t>(below(static_cast<size_t>(pack)));
     return c;
@@ -183,9 +188,10 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
   for (const char* kind :
-       {"columns", "shifted columns", "joined columns", "several axes", "joined several axes", "few rows",
-        "few columns", "small matrices", "elements of rows"}) {
-    EXPECT_GT(seen[kind], 1000) << kind;
+       {"columns", "shifted columns", "joined columns", "several columns", "joined several columns",
+        "several axes", "joined several axes", "few rows", "few columns", "small matrices",
+        "elements of rows", "runs of rows", "separate matrices"}) {
+    EXPECT_GT(seen[kind], 100) << kind;
   }
 }
 
@@ -209,13 +215,73 @@ TEST(PermuteTilesTest, CutAlignedRunsOfTheOutputIntoLines) {
   EXPECT_EQ(tile_run_bytes<uint32_t>({{264, 128}, {1, 0}}) % 32, 0);
 }
 
+template <class T>
+TileJob plan_of(const std::vector<int64_t>& extents, const std::vector<int>& axes) {
+  return plan_tiles(plan_permute(Shape(extents), axes), sizeof(T), 0, 0);
+}
+
+TEST(PermuteTilesTest, GiveEveryBlockSomethingToWaitFor) {
+  const auto bytes = [](const TileJob& job, int64_t size) {
+    return std::min<int64_t>(job.row_step, job.row_count) * job.column_step * size;
+  };
+  // Small matrices, next to each other or not, and sides that take in more axes than fill sectors.
+  EXPECT_GE(bytes(plan_of<uint16_t>({31, 320, 31, 7, 4}, {2, 1, 0, 4, 3}), 2), 8192);
+  EXPECT_GE(bytes(plan_of<uint32_t>({25, 32, 192, 12, 11}, {1, 0, 2, 4, 3}), 4), 8192);
+  EXPECT_GE(bytes(plan_of<uint16_t>({41, 1737, 127, 8}, {1, 0, 3, 2}), 2), 8192);
+  EXPECT_GE(bytes(plan_of<uint8_t>({112640, 277, 16}, {0, 2, 1}), 1), 8192);
+  EXPECT_GE(bytes(plan_of<uint64_t>({24, 2275, 22, 8}, {3, 1, 0, 2}), 8), 8192);
+  EXPECT_GE(bytes(plan_of<uint16_t>({16242, 11, 19, 27}, {1, 3, 0, 2}), 2), 8192);
+  EXPECT_GE(bytes(plan_of<uint32_t>({64, 712, 32, 8}, {1, 3, 0, 2}), 4), 8192);
+}
+
+TEST(PermuteTilesTest, MoveSmallMatricesAndWideSides) {
+  std::map<std::string, int> seen;
+  check<uint16_t>({{31, 10, 31, 7, 4}, {2, 1, 0, 4, 3}, 3, 0}, seen);
+  check<uint16_t>({{41, 117, 127, 8}, {1, 0, 3, 2}, 0, 5}, seen);
+  check<uint8_t>({{183, 40, 19, 7}, {1, 0, 3, 2}, 7, 9}, seen);
+  check<uint32_t>({{14, 99, 25, 31}, {1, 0, 3, 2}, 1, 2}, seen);
+  check<uint64_t>({{24, 5, 7, 61, 8}, {2, 0, 1, 4, 3}, 1, 0}, seen);
+  check<Bits128>({{30, 5, 7, 11, 13}, {2, 1, 0, 4, 3}}, seen);
+  EXPECT_EQ(seen["separate matrices"], 6);
+  check<uint32_t>({{25, 8, 192, 12, 11}, {1, 0, 2, 4, 3}, 1, 1}, seen);
+  check<uint8_t>({{127, 277, 16}, {0, 2, 1}, 5, 11}, seen);
+  EXPECT_EQ(seen["small matrices"], 2);
+  check<uint64_t>({{24, 275, 22, 8}, {3, 1, 0, 2}}, seen);
+  check<uint32_t>({{64, 71, 32, 8}, {1, 3, 0, 2}}, seen);
+  check<uint16_t>({{1642, 11, 19, 27}, {1, 3, 0, 2}, 1, 3}, seen);
+  check<uint8_t>({{14, 7, 3, 69, 298}, {3, 0, 4, 2, 1}, 3, 1}, seen);
+  EXPECT_EQ(seen["several axes"] + seen["joined several columns"] + seen["joined several axes"], 4);
+}
+
+TEST(PermuteTilesTest, TakeNeighboursInTheInputOneAfterTheOther) {
+  std::map<std::string, int> seen;
+  // Groups of column tiles and of matrices, whole ones and what is left of them.
+  EXPECT_GT(plan_of<uint16_t>({20001, 200}, {1, 0}).log_column_group, 0);
+  check<uint16_t>({{20001, 200}, {1, 0}}, seen);
+  check<uint8_t>({{12000, 300}, {1, 0}, 1, 3}, seen);
+  EXPECT_GT(plan_of<uint16_t>({20000, 6, 64}, {2, 1, 0}).log_outer_group, 0);
+  check<uint16_t>({{20000, 6, 64}, {2, 1, 0}}, seen);
+  EXPECT_GT(plan_of<uint16_t>({2, 20000, 3, 64}, {0, 3, 2, 1}).log_outer_group, 0);
+  check<uint16_t>({{2, 20000, 3, 64}, {0, 3, 2, 1}}, seen);
+}
+
+TEST(PermuteTilesTest, MoveRunsOfRowsByWords) {
+  std::map<std::string, int> seen;
+  for (const int64_t length : {16, 17, 31, 107, 2015, 2016, 2017, 5003}) {
+    check<uint8_t>({{7, 13, length}, {1, 0, 2}}, seen);
+    check<uint8_t>({{5, 2, 9, length}, {2, 1, 0, 3}, 7, 3}, seen);
+    check<uint16_t>({{7, 13, length}, {1, 0, 2}, 3, 5}, seen);
+  }
+  EXPECT_EQ(seen["runs of rows"], 24);
+}
+
 TEST(PermuteTilesTest, MoveRunsOverSeveralAxesThatFollowEachOther) {
   std::map<std::string, int> seen;
   check<uint8_t>({{131, 3, 40, 59, 7}, {4, 2, 1, 3, 0}}, seen);
   check<uint8_t>({{147, 3, 40, 59, 7}, {4, 2, 1, 3, 0}, 3, 5}, seen);
   check<uint16_t>({{67, 2, 26, 31, 30}, {4, 2, 1, 3, 0}, 1, 3}, seen);
   check<uint32_t>({{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, 0, 1}, seen);
-  EXPECT_EQ(seen["joined several axes"], 4);
+  EXPECT_EQ(seen["joined several columns"], 4);
 }
 
 }  // namespace
