@@ -188,7 +188,7 @@ template <class T>
 struct PickedTerms {
   using C = compute_type<T>;
   using Parameter = C;
-  static constexpr int kValues = 2;
+  static constexpr int kValues = 2, kTensors = 1, kBlocks = 0;
   template <int pack>
   struct Loaded {
     cuda::Pack<T, pack> dy, x;
@@ -210,6 +210,7 @@ struct PickedTerms {
 #pragma unroll
     for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
   }
+  __device__ void prefetch(int64_t offset) const { detail::prefetch(dy + offset); }
   /// A pack lies in one pixel, or all images have one channel.
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
@@ -263,7 +264,7 @@ template <class T, class Slopes>
 struct PooledTerms {
   using C = compute_type<T>;
   using Parameter = C;
-  static constexpr int kValues = 2;
+  static constexpr int kValues = 2, kTensors = 1, kBlocks = 0;
   template <int pack>
   struct Loaded {
     typename Slopes::template Loaded<pack> slopes;
@@ -281,6 +282,7 @@ struct PooledTerms {
 #pragma unroll
     for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
   }
+  __device__ void prefetch(int64_t offset) const { detail::prefetch(x + offset); }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
     return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset)};
@@ -335,8 +337,10 @@ struct FinishPooled {
   ChannelGradient<C> gradient;
   double count;
 
-  __device__ void operator()(int64_t c, const double* sums) const {
-    gradient.finish(c, count, /*constant=*/false, sums[0], sums[1]);
+  using Known = typename ChannelGradient<C>::Known;
+  __device__ Known known(int, int64_t c) const { return gradient.known(c); }
+  __device__ void operator()(int, int64_t c, const Known& known, const double* sums) const {
+    gradient.finish(c, known, count, /*constant=*/false, sums[0], sums[1]);
   }
 };
 

@@ -7,24 +7,53 @@ namespace {
 
 template <class C, GradKind kind>
 struct FinishGradient {
+  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
+
   ChannelGradient<C> main, addend;
+  const C* alpha;
+  int64_t alpha_step;
   C* dalpha;            // null: not wanted, or one for all channels
   double* dalpha_sums;  // by channel, of one alpha for all; else null
   double count;
   bool constant;
 
-  __device__ void operator()(int64_t c, const double* sums) const {
-    constexpr bool has_alpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
-    constexpr bool has_addend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
-    main.finish(c, count, constant, sums[0], sums[1]);
-    if constexpr (has_addend) {
-      if (addend.source.mean != nullptr) addend.finish(c, count, constant, sums[0], sums[2]);
+  struct Known {
+    typename ChannelGradient<C>::Known main, addend;
+    Normalize<C> argument;
+    double alpha;
+  };
+  __device__ Known known(int, int64_t c) const {
+    Known result{};
+    result.main = main.known(c);
+    if constexpr (kAddend) {
+      if (addend.source.mean != nullptr) result.addend = addend.known(c);
     }
-    if constexpr (has_alpha) {
-      const double of_alpha = sums[has_addend ? 3 : 2];
-      if (dalpha != nullptr) dalpha[c] = static_cast<C>(of_alpha);
-      if (dalpha_sums != nullptr) dalpha_sums[c] = of_alpha;
+    if constexpr (kind == GradKind::kPReluAlone) {
+      result.argument = main.source.at(c);
+      result.alpha = static_cast<double>(alpha[c * alpha_step]);
     }
+    return result;
+  }
+  __device__ void operator()(int, int64_t c, const Known& known, const double* sums) const {
+    if constexpr (kind == GradKind::kPReluAlone) {
+      main.finish(c, known.main, count, constant, sums[0] + known.alpha * sums[2],
+                  sums[1] + known.alpha * sums[3]);
+      keep_alpha(c, static_cast<double>(known.argument.scale) * sums[3] +
+                        static_cast<double>(known.argument.shift) * sums[2]);
+    } else {
+      main.finish(c, known.main, count, constant, sums[0], sums[1]);
+    }
+    if constexpr (kAddend) {
+      if (addend.source.mean != nullptr) addend.finish(c, known.addend, count, constant, sums[0], sums[2]);
+    }
+    if constexpr (kind == GradKind::kPRelu) keep_alpha(c, sums[2]);
+    if constexpr (kind == GradKind::kPReluAddend) keep_alpha(c, sums[3]);
+  }
+
+ private:
+  __device__ void keep_alpha(int64_t c, double of_alpha) const {
+    if (dalpha != nullptr) dalpha[c] = static_cast<C>(of_alpha);
+    if (dalpha_sums != nullptr) dalpha_sums[c] = of_alpha;
   }
 };
 
@@ -34,8 +63,8 @@ __global__ void constant_parameters_kernel(int64_t channels, ChannelGradient<C> 
                                            ChannelGradient<C> addend) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= channels) return;
-  main.finish(c, 0.0, true, 0.0, 0.0);
-  if (addend.source.mean != nullptr) addend.finish(c, 0.0, true, 0.0, 0.0);
+  main.finish(c, main.known(c), 0.0, true, 0.0, 0.0);
+  if (addend.source.mean != nullptr) addend.finish(c, addend.known(c), 0.0, true, 0.0, 0.0);
 }
 
 /// One block: the sum of `count` values in a fixed order.
@@ -92,7 +121,7 @@ class Backward {
     } else if (call_.alpha.present && call_.addend.x.present) {
       reduce<GradKind::kPReluAddend>();
     } else if (call_.alpha.present) {
-      reduce<GradKind::kPRelu>();
+      dz() != nullptr ? reduce<GradKind::kPRelu>() : reduce<GradKind::kPReluAlone>();
     } else if (two_) {
       reduce<GradKind::kNormalizedAddend>();
     } else {
@@ -116,6 +145,14 @@ class Backward {
 
   template <GradKind kind>
   GradientTerms<T, kind> terms_of() const {
+    if constexpr (kind == GradKind::kPReluAlone) {
+      return {slopes_, call_.main.x.as<const T>(), main_.source.mean};
+    } else {
+      return usual_terms_of<kind>();
+    }
+  }
+  template <GradKind kind>
+  GradientTerms<T, kind> usual_terms_of() const {
     return {.slopes = slopes_,
             .x = call_.main.x.as<const T>(),
             .addend = pointer_or_null<const T>(call_.addend.x),
@@ -140,16 +177,25 @@ class Backward {
   template <GradKind kind>
   void reduce() {
     const auto terms = terms_of<kind>();
-    const bool wide = are_wide({terms.x, terms.addend, terms.dz, slopes_.dy, slopes_.dy2,
-                                terms.main_source.mean, terms.addend_source.mean});
+    const bool wide = are_wide({call_.main.x.as<const T>(), pointer_or_null<const T>(call_.addend.x), dz(),
+                                slopes_.dy, slopes_.dy2, main_.source.mean, addend_.source.mean});
     const NormPlan plan =
         plan_norm_sums(simplified_norm_view(view_), wide ? kSumPack<T> : 1, wide ? kPlanePack : 1,
                        norm_blocks(stream_.device.index, kGradientBlocks), NormPacks::kStraddling);
-    constexpr int packs = kind == GradKind::kPlain ? 4 : kind == GradKind::kPReluAddend ? 1 : 2;
-    sum_channels<T, packs, packs, kPlanePack>(stream_, plan, terms, table_);
+    // In flight per thread: so many that registers for two blocks remain.
+    constexpr bool alone = kind == GradKind::kPReluAlone, large = kPlanePack * sizeof(T) > 16;
+    constexpr int packs = alone && sizeof(T) == 2             ? 3
+                          : alone || kind == GradKind::kPlain ? 4
+                          : kind == GradKind::kPReluAddend    ? 1
+                                                              : 2;
+    constexpr int plane_packs = alone && large ? 2 : packs;
+    constexpr int straddling = large ? std::max(plane_packs / 2, 1) : std::min(plane_packs, 3);
+    sum_channels<T, packs, plane_packs, kPlanePack, straddling>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,
         .addend = addend_,
+        .alpha = pointer_or_null<const C>(call_.alpha),
+        .alpha_step = alpha_step(),
         .dalpha = alpha_step() == 1 ? pointer_or_null<C>(call_.dalpha) : nullptr,
         .dalpha_sums = sums_alphas() ? dalpha_sums_ : nullptr,
         .count = static_cast<double>(view_.per_channel()),

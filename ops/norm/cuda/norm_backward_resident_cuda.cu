@@ -54,6 +54,7 @@ struct ResidentBackward {
   using Known = typename ChannelGradient<C>::Known;
   using Finished = NormalizeGrad<C>;
   using Parameter = typename Map::Parameter;
+  static __device__ void set(Parameter& parameter, const Finished& finished) { parameter.main = finished; }
   __device__ Known known(int64_t channel, bool) const { return gradient.known(channel); }
   __device__ Finished finish(const Known& known, const double (&sums)[2]) const {
     return gradient.map_of(known, inverse_count, sums[0], sums[1]);

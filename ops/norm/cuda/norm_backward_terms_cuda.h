@@ -10,8 +10,8 @@
 namespace sinter::ops {
 
 /// What the gradient's sums have to read. kPRelu finds the activation's argument again, and needs no addend;
-/// kPReluAddend has one, normalised or not.
-enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend };
+/// kPReluAddend has one, normalised or not. kPReluAlone is for calls without an addend or its gradient.
+enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend, kPReluAlone };
 
 /// dy, or dy + dy2.
 template <class T, int pack>
@@ -33,6 +33,10 @@ struct Slopes {
     result.dy = load_pack<pack, whole>(dy, offset, valid);
     if (dy2 != nullptr) result.dy2 = load_pack<pack, whole>(dy2, offset, valid);
     return result;
+  }
+  __device__ void prefetch(int64_t offset) const {
+    detail::prefetch(dy + offset);
+    if (dy2 != nullptr) detail::prefetch(dy2 + offset);
   }
   template <int pack>
   __device__ unsigned bits(int64_t offset) const {
@@ -72,6 +76,7 @@ struct GradientTerms {
   static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
   static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
   static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
+  static constexpr int kTensors = 1, kBlocks = 0;
 
   struct Nothing {};
   struct Parameter {
@@ -125,6 +130,11 @@ struct GradientTerms {
       }
     }
   }
+  __device__ void prefetch(int64_t offset) const {
+    slopes.prefetch(offset);
+    detail::prefetch(x + offset);
+    if constexpr (kAddend) detail::prefetch(addend + offset);
+  }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
     Loaded<pack> result;
@@ -167,6 +177,57 @@ struct GradientTerms {
   }
 };
 
+/// PReLU's sums where nothing but dy and x is read, and nothing written: of dy and of dy * (x - mean), over
+/// the elements that the activation passes on, then over the others. The slope and the argument are the same
+/// linear functions of those for all of a channel's elements, so that no thread needs them.
+template <class T>
+struct GradientTerms<T, GradKind::kPReluAlone> {
+  using C = compute_type<T>;
+  using Parameter = C;
+  static constexpr int kValues = 4, kTensors = 1, kBlocks = kGradientBlocks;
+  template <int pack>
+  struct Loaded {
+    LoadedSlopes<T, pack> slopes;
+    cuda::Pack<T, pack> x;
+    unsigned bits;
+  };
+
+  Slopes<T> slopes;
+  const T* x;
+  const C* mean;
+
+  __device__ C parameter(int64_t channel) const { return mean[channel]; }
+  template <int pack>
+  __device__ void neighbours(int64_t channel, C (&means)[pack]) const {
+    const auto loaded = load_neighbours<pack>(mean + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
+  }
+  __device__ void prefetch(int64_t offset) const {
+    slopes.prefetch(offset);
+    detail::prefetch(x + offset);
+  }
+  template <int pack>
+  __device__ Loaded<pack> load(int64_t offset) const {
+    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset),
+            slopes.template bits<pack>(offset)};
+  }
+  template <int pack>
+  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&means)[pack],
+                      C (&sums)[kValues][pack]) const {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      const bool on = (loaded.bits >> i & 1) != 0;
+      const C slope = slopes.at(loaded.slopes, i);
+      const C product = slope * (cuda::load_as_compute(loaded.x.values[i]) - means[i]);
+      sums[0][i] += on ? slope : C{0};
+      sums[1][i] += on ? product : C{0};
+      sums[2][i] += on ? C{0} : slope;
+      sums[3][i] += on ? C{0} : product;
+    }
+  }
+};
+
 /// Turns a channel's sums into its parameters' gradients and what the map needs of one normalised tensor.
 template <class C>
 struct ChannelGradient {
@@ -193,8 +254,8 @@ struct ChannelGradient {
     dbias[c] = static_cast<C>(sum);
   }
 
-  __device__ void finish(int64_t c, double count, bool constant, double sum, double sum_deviation) const {
-    const Known all = known(c);
+  __device__ void finish(int64_t c, const Known& all, double count, bool constant, double sum,
+                         double sum_deviation) const {
     keep(c, all, sum, sum_deviation);
     if (parameters == nullptr) return;
     parameters[c] = constant ? NormalizeGrad<C>{C{0},

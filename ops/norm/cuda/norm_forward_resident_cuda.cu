@@ -32,14 +32,31 @@ struct ResidentForward {
     terms.add(offset, packs[0], pilots, sums);
   }
 
+  struct Nothing {};
+  using Slope = std::conditional_t<Map::kAlpha, C, Nothing>;
   struct Known {
     C pilot;
     typename ChannelStatistics<C>::Known channel;
+    Slope alpha;
   };
-  using Finished = Normalize<C>;
+  struct WithSlope {
+    Normalize<C> main;
+    Slope alpha;
+  };
+  using Finished = std::conditional_t<Map::kAlpha, WithSlope, Normalize<C>>;
   using Parameter = typename Map::Parameter;
+  static __device__ void set(Parameter& parameter, const Finished& finished) {
+    if constexpr (Map::kAlpha) {
+      parameter.main = finished.main;
+      parameter.alpha = finished.alpha;
+    } else {
+      parameter.main = finished;
+    }
+  }
   __device__ Known known(int64_t channel, bool keeps) const {
-    return {terms.parameter(channel), statistics.known(channel, keeps)};
+    Known result{terms.parameter(channel), statistics.known(channel, keeps), {}};
+    if constexpr (Map::kAlpha) result.alpha = map_to.channels.alpha[channel * map_to.channels.alpha_step];
+    return result;
   }
   __device__ Moments moments(const Known& known, const double (&sums)[2]) const {
     const double mean = sums[0] * inverse_count, squares = sums[1] - sums[0] * mean;
@@ -47,7 +64,12 @@ struct ResidentForward {
   }
   __device__ Finished finish(const Known& known, const double (&sums)[2]) const {
     const Moments all = moments(known, sums);
-    return statistics.use(known.channel, all.mean, all.squares * inverse_count);
+    const Normalize<C> main = statistics.use(known.channel, all.mean, all.squares * inverse_count);
+    if constexpr (Map::kAlpha) {
+      return {main, known.alpha};
+    } else {
+      return main;
+    }
   }
   __device__ void keep(int64_t channel, const Known& known, const double (&sums)[2]) const {
     statistics.learn(channel, known.channel, moments(known, sums));
@@ -82,10 +104,13 @@ void run(const NormCall& call, const NormResidentPlan& plan, const Stream& strea
 
 template <class T, AddendKind kind>
 void run(const NormCall& call, const NormResidentPlan& plan, const Stream& stream, void* workspace) {
-  if (call.options.activation == Activation::kNone) {
-    run<T, kind, Activation::kNone>(call, plan, stream, workspace);
-  } else {
-    run<T, kind, Activation::kRelu>(call, plan, stream, workspace);
+  switch (call.options.activation) {
+    case Activation::kNone:
+      return run<T, kind, Activation::kNone>(call, plan, stream, workspace);
+    case Activation::kRelu:
+      return run<T, kind, Activation::kRelu>(call, plan, stream, workspace);
+    case Activation::kPRelu:
+      return run<T, kind, Activation::kPRelu>(call, plan, stream, workspace);
   }
 }
 
@@ -94,7 +119,7 @@ void run(const NormCall& call, const NormResidentPlan& plan, const Stream& strea
 NormResidentPlan plan_resident(const NormProblem& problem) {
   const NormOptions& options = problem.options;
   if (!options.training || options.statistics_given || problem.has_sums || options.normalize_addend ||
-      !problem.aligned || options.activation == Activation::kPRelu) {
+      !problem.aligned) {
     return {};
   }
   return plan_resident_tensors(problem.view, problem.dtype, problem.device, 1);

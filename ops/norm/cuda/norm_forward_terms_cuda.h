@@ -34,7 +34,7 @@ template <class T>
 struct StatisticsTerms {
   using C = compute_type<T>;
   using Parameter = C;
-  static constexpr int kValues = 2;
+  static constexpr int kValues = 2, kTensors = 1, kBlocks = kStatisticsBlocks;
   template <int pack>
   using Loaded = cuda::Pack<T, pack>;
 
@@ -62,6 +62,9 @@ struct StatisticsTerms {
   static __device__ C median(C a, C b, C c) {
     return max(min(a, b), min(max(a, b), c));
   }
+  __device__ void prefetch(int64_t offset) const {
+    detail::prefetch(x + offset);
+  }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
     return load_pack<pack>(x, offset);
@@ -75,6 +78,18 @@ struct StatisticsTerms {
       sums[0][i] += deviation;
       sums[1][i] += deviation * deviation;
     }
+  }
+};
+
+/// The same of two tensors.
+template <class T>
+struct PairedStatisticsTerms : StatisticsTerms<T> {
+  static constexpr int kTensors = 2;
+
+  const T* second;
+
+  __device__ StatisticsTerms<T> of(int tensor) const {
+    return {tensor == 0 ? this->x : second, this->places};
   }
 };
 

@@ -3,15 +3,20 @@
 //
 // Terms, what is summed:
 //   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
+//   kTensors, of(tensor)            tensors that are summed up side by side; if several, the terms of one
+//   kBlocks                         blocks that a processor must be able to hold, or 0
 //   Loaded<pack>                    the elements of a pack, in registers
 //   parameter(channel), and neighbours(channel, parameters), those of a pack of channels
 //   load<pack>(offset)              Loaded of the pack at element `offset`
+//   prefetch(offset)                sends for it, to the L2 cache
 //   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
 // Map, what is mapped, likewise:
 //   Parameter, channels             its MapParameters
 //   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
 //   apply<whole>(offset, valid, parameters, loaded)
-// Finish is called on the device as finish(channel, sums) with the double sums of a channel.
+// Finish, on the device:
+//   Known, known(tensor, channel)   what it has to read beside the sums, before these are there
+//   finish(tensor, channel, known, sums)    with the double sums of a channel
 #pragma once
 
 #include <bit>
@@ -118,31 +123,43 @@ namespace detail {
 constexpr int kWarp = 32;
 constexpr int kWarps = NormPlan::kThreads / kWarp;
 
+/// Sends for what lies at `address`: it is in the L2 cache then, as what it is whoever writes it.
+__device__ __forceinline__ void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 /// Sums over the lanes of each of a block's columns, which one part has found: to the table, in which the
-/// parts' lines of value k follow each other. To be called by all threads.
+/// parts' lines of value k follow each other. To be called by all threads; those without a column have none.
 template <int values, int pack, class C>
 __device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t tile, int64_t part,
                                                   C (&sums)[values][pack], C* table) {
-  __shared__ C shared[kWarps][values * pack][kWarp + 1];
+  constexpr int line = NormPlan::kThreads + 4;  // the elements of a pack lie in different banks
+  __shared__ C shared[values * pack][line];
   const int id = static_cast<int>(threadIdx.x), columns = plan.columns;
-  for (int step = kWarp / 2; step >= columns; step /= 2) {
+  const bool in_warps = columns <= kWarp && (columns & (columns - 1)) == 0;
+  if (in_warps) {
+    for (int step = kWarp / 2; step >= columns; step /= 2) {
 #pragma unroll
-    for (int i = 0; i < values * pack; ++i) {
-      C& sum = sums[i / pack][i % pack];
-      sum += __shfl_xor_sync(~0u, sum, step);
+      for (int i = 0; i < values * pack; ++i) {
+        C& sum = sums[i / pack][i % pack];
+        sum += __shfl_xor_sync(~0u, sum, step);
+      }
     }
   }
-  if (id % kWarp < columns) {
 #pragma unroll
-    for (int i = 0; i < values * pack; ++i) shared[id / kWarp][i][id % kWarp] = sums[i / pack][i % pack];
-  }
+  for (int i = 0; i < values * pack; ++i) shared[i][id] = sums[i / pack][i % pack];
   __syncthreads();
   const int side = columns * pack;
   const int64_t first = tile * side;
+  const int count = in_warps ? kWarps : plan.lanes(), step = in_warps ? kWarp : columns;
+  const auto all_of = [&](int value, int place) {
+    return &shared[value * pack + place % pack][place / pack];
+  };
   const auto sum_of = [&](int value, int place) {
+    const C* own = all_of(value, place);
     C sum = 0;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][value * pack + place % pack][place / pack];
+#pragma unroll 8
+    for (int i = 0; i < count; ++i) sum += own[i * step];
     return sum;
   };
   if (!plan.adds_folds()) {
@@ -153,15 +170,30 @@ __device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t 
     }
     return;
   }
+  // Each place's sum takes the place of its first lane's.
+  for (int i = id; i < values * side; i += NormPlan::kThreads)
+    *all_of(i / side, i % side) = sum_of(i / side, i % side);
+  __syncthreads();
   // Place 0 is in column `begin` of its image; what a channel has begins at one of the first `image` places.
   const int image = static_cast<int>(plan.image()), begin = static_cast<int>(first % image);
   const int end = static_cast<int>(min(int64_t{side}, plan.width - first));
   for (int i = id; i < values * image; i += NormPlan::kThreads) {
     const int value = i / image, column = i % image;
     C sum = 0;
+#pragma unroll 4
     for (int place = (column - begin + image) % image; place < end; place += image)
-      sum += sum_of(value, place);
+      sum += *all_of(value, place);
     table[((value * plan.parts + part) * plan.tiles + tile) * image + column] = sum;
+  }
+}
+
+/// The terms of the tensor that a block sums up.
+template <class Terms>
+__device__ __forceinline__ decltype(auto) terms_of_tensor(const Terms& terms) {
+  if constexpr (Terms::kTensors > 1) {
+    return terms.of(static_cast<int>(blockIdx.y));
+  } else {
+    return (terms);
   }
 }
 
@@ -180,19 +212,27 @@ __device__ __forceinline__ void add_element(const Terms& terms, int64_t offset, 
   }
 }
 
-/// Block (tile, part) of a plan by columns; `by_image` divides by the columns before they were folded,
-/// `by_inner` by those of a channel.
+/// Block (tile, part) of a plan by columns, of tensor blockIdx.y; `by_image` divides by the columns before
+/// they were folded, `by_inner` by those of a channel.
 template <int pack, int unroll, class Terms>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    sum_columns_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_inner, cuda::WideDivide by_image,
-                       typename Terms::C* table) {
+__global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
+    sum_columns_kernel(Terms terms_of_all, NormPlan plan, cuda::WideDivide by_inner,
+                       cuda::WideDivide by_image, typename Terms::C* table) {
   using C = typename Terms::C;
   cuda::let_next_begin();
-  const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
+  const auto& terms = terms_of_tensor(terms_of_all);
+  const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
   const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
-  const int64_t column = (tile * plan.columns + id % plan.columns) * pack;
+  const int64_t column = (tile * plan.columns + id - lane * plan.columns) * pack;
   C sums[Terms::kValues][pack] = {};
-  if (column < plan.width) {
+  if (lane < lanes && column < plan.width) {
+    // What is left behind the last row is one more where it is a whole pack.
+    const int64_t step = plan.parts * lanes, items = plan.items + (column + pack <= plan.rest ? 1 : 0);
+    int64_t row = part * lanes + lane;
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (pack > 1 && row + u * step < items) terms.prefetch((row + u * step) * plan.width + column);
+    }
     typename Terms::Parameter parameters[pack];
     if (pack > 1 && plan.inner == 1 && plan.fold == 1) {
       if constexpr (pack > 1) terms.neighbours(column, parameters);
@@ -204,9 +244,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
         parameters[i] = terms.parameter(plan.inner == 1 ? own : by_inner.divide(own, place));
       }
     }
-    const int64_t step = plan.parts * lanes;
-    int64_t row = part * lanes + id / plan.columns;
-    for (; row + (unroll - 1) * step < plan.items; row += unroll * step) {
+    for (; row + (unroll - 1) * step < items; row += unroll * step) {
       typename Terms::template Loaded<pack> loaded[unroll];
 #pragma unroll
       for (int u = 0; u < unroll; ++u) {
@@ -217,7 +255,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
         terms.add((row + u * step) * plan.width + column, loaded[u], parameters, sums);
       }
     }
-    for (; row < plan.items; row += step) {
+    for (; row < items; row += step) {
       const int64_t offset = row * plan.width + column;
       terms.add(offset, terms.template load<pack>(offset), parameters, sums);
     }
@@ -229,74 +267,92 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
       }
     }
   }
-  store_column_sums(plan, tile, part, sums, table);
+  store_column_sums(plan, tile, part, sums, table + blockIdx.y * Terms::kValues * plan.table_size());
 }
 
-/// A pack of a plane: whole, or some elements of it.
-struct PlanePack {
-  int64_t offset, begin, end;  ///< in elements of the tensor; the plane's
-
-  template <int pack>
-  __device__ bool whole() const {
-    return offset >= begin && offset + pack <= end;
+/// Adds elements [first, end) of a channel, at most `most` of them, all of which are read at once.
+template <int most, int pack, class Terms>
+__device__ __forceinline__ void add_elements(const Terms& terms, int64_t first, int64_t end,
+                                             const typename Terms::Parameter& parameter,
+                                             typename Terms::C (&sums)[Terms::kValues][pack]) {
+  const typename Terms::Parameter parameters[1] = {parameter};
+  typename Terms::template Loaded<1> loaded[most];
+#pragma unroll
+  for (int i = 0; i < most; ++i) {
+    if (first + i < end) loaded[i] = terms.template load<1>(first + i);
   }
-};
+#pragma unroll
+  for (int i = 0; i < most; ++i) {
+    typename Terms::C own[Terms::kValues][1] = {};
+    if (first + i < end) terms.add(first + i, loaded[i], parameters, own);
+#pragma unroll
+    for (int value = 0; value < Terms::kValues; ++value) sums[value][i % pack] += own[value][0];
+  }
+}
 
-/// Block (channel, part) of a plan by planes; `by_plane` divides by the packs of a plane.
+/// Block (channel, part) of a plan by planes, of tensor blockIdx.y; `by_plane` divides by the packs of a
+/// plane.
 template <int pack, int unroll, bool straddles, class Terms>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    sum_planes_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_plane, typename Terms::C* table) {
+__global__ void __launch_bounds__(NormPlan::kThreads,
+                                  straddles ? (Terms::kBlocks > 2 ? 3 : 2) : Terms::kBlocks)
+    sum_planes_kernel(Terms terms_of_all, NormPlan plan, cuda::WideDivide by_plane,
+                      typename Terms::C* table) {
   using C = typename Terms::C;
   __shared__ C shared[Terms::kValues][kWarps];
   cuda::let_next_begin();
+  const auto& terms = terms_of_tensor(terms_of_all);
   const int id = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / plan.channels, channel = blockIdx.x - part * plan.channels;
   const int64_t step = plan.parts * NormPlan::kThreads;
-  const auto pack_of = [&](int64_t item) {
+  // Where an item's pack begins; `has` says whether it is there, as it may not be where packs straddle.
+  const auto offset_of = [&](int64_t item, bool& has) {
     int64_t place;
-    const int64_t outer = by_plane.divide(item, place),
-                  begin = (outer * plan.channels + channel) * plan.inner;
-    const int64_t first = straddles ? begin & ~int64_t{pack - 1} : begin;
-    return PlanePack{first + place * pack, begin, begin + plan.inner};
+    const int64_t begin = (by_plane.divide(item, place) * plan.channels + channel) * plan.inner;
+    const int64_t offset = (straddles ? (begin + pack - 1) & ~int64_t{pack - 1} : begin) + place * pack;
+    has = !straddles || offset + pack <= begin + plan.inner;
+    return offset;
   };
+  int64_t item = part * NormPlan::kThreads + id;
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    bool has;
+    if (pack > 1 && item + u * step < plan.items) {
+      const int64_t offset = offset_of(item + u * step, has);
+      if (has) terms.prefetch(offset);
+    }
+  }
   typename Terms::Parameter parameters[pack];
   parameters[0] = terms.parameter(channel);
 #pragma unroll
   for (int i = 1; i < pack; ++i) parameters[i] = parameters[0];
   C lanes[Terms::kValues][pack] = {};
-  const auto add_edge = [&](const PlanePack& of) {
-    for (int i = 0; i < pack; ++i) {
-      const int64_t offset = of.offset + i;
-      if (offset >= of.begin && offset < of.end) add_element<pack>(terms, offset, 0, parameters[0], lanes);
+  if constexpr (straddles) {
+    const int64_t images = plan.items / plan.plane_packs();
+    for (int64_t image = part + id * plan.parts; image < images; image += step) {
+      const int64_t begin = (image * plan.channels + channel) * plan.inner, end = begin + plan.inner;
+      const int64_t first = (begin + pack - 1) & ~int64_t{pack - 1}, last = end & ~int64_t{pack - 1};
+      add_elements<pack - 1>(terms, begin, first, parameters[0], lanes);
+      add_elements<pack - 1>(terms, last, end, parameters[0], lanes);
     }
-  };
-  int64_t item = part * NormPlan::kThreads + id;
+  }
   for (; item + (unroll - 1) * step < plan.items; item += unroll * step) {
     typename Terms::template Loaded<pack> loaded[unroll];
-    PlanePack packs[unroll];
+    int64_t offsets[unroll];
+    bool has[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      packs[u] = pack_of(item + u * step);
-      if (!straddles || packs[u].template whole<pack>()) {
-        loaded[u] = terms.template load<pack>(packs[u].offset);
-      }
+      offsets[u] = offset_of(item + u * step, has[u]);
+      if (has[u]) loaded[u] = terms.template load<pack>(offsets[u]);
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      if (!straddles || packs[u].template whole<pack>()) {
-        terms.add(packs[u].offset, loaded[u], parameters, lanes);
-      } else {
-        add_edge(packs[u]);
-      }
+      if (has[u]) terms.add(offsets[u], loaded[u], parameters, lanes);
     }
   }
   for (; item < plan.items; item += step) {
-    const PlanePack own = pack_of(item);
-    if (!straddles || own.template whole<pack>()) {
-      terms.add(own.offset, terms.template load<pack>(own.offset), parameters, lanes);
-    } else {
-      add_edge(own);
-    }
+    bool has;
+    const int64_t offset = offset_of(item, has);
+    if (has) terms.add(offset, terms.template load<pack>(offset), parameters, lanes);
   }
 #pragma unroll
   for (int value = 0; value < Terms::kValues; ++value) {
@@ -312,26 +368,32 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   C sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) sum += shared[id][warp];
+  table += blockIdx.y * Terms::kValues * plan.table_size();
   table[(id * plan.parts + part) * plan.width + channel] = sum;
 }
 
 constexpr int kFinishThreads = 1024;
 
-/// Adds up the partial results of `side` (a power of two up to 32) neighbouring channels per block and
-/// finishes them. `by_columns` divides by the columns of a channel.
+/// Adds up the partial results of `side` (a power of two up to 32) neighbouring channels of tensor blockIdx.y
+/// per block and finishes them. `stride` is from a tensor's tables to the next one's, `by_columns` divides by
+/// the columns of a channel.
 template <int values, class C, class Finish>
 __global__ void __launch_bounds__(kFinishThreads)
     finish_channels_kernel(NormPlan plan, int side, cuda::WideDivide by_columns, const C* table,
-                           Finish finish) {
+                           int64_t stride, Finish finish) {
   constexpr int warps = kFinishThreads / kWarp;
   __shared__ double shared[values][warps][kWarp];
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = kFinishThreads / side;
+  const auto tensor = static_cast<int>(blockIdx.y);
   const int64_t channel = int64_t{blockIdx.x} * side + id % side, columns = plan.columns_per_channel();
+  const bool finishes = id < side && channel < plan.channels;
   double sums[values] = {};
+  typename Finish::Known known;
+  if (finishes) known = finish.known(tensor, channel);  // older than the kernel before this one
   cuda::wait_for_previous();
   if (channel < plan.channels) {
-    const C* own = table + channel * columns;
+    const C* own = table + tensor * stride + channel * columns;
 #pragma unroll 4
     for (int64_t i = id / side; i < plan.parts * columns; i += lanes) {
       int64_t column = 0;
@@ -359,10 +421,10 @@ __global__ void __launch_bounds__(kFinishThreads)
   __syncwarp();
   shared[value][0][id % kWarp] = sum;
   asm volatile("bar.sync 1, %0;" ::"n"(kWarp * values) : "memory");
-  if (id >= side || channel >= plan.channels) return;
+  if (!finishes) return;
 #pragma unroll
   for (int k = 0; k < values; ++k) sums[k] = shared[k][0][id];
-  finish(channel, static_cast<const double*>(sums));
+  finish(tensor, channel, known, static_cast<const double*>(sums));
 }
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
@@ -371,10 +433,10 @@ template <int pack, int unroll, bool folds, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads)
     map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
   cuda::let_next_begin();
-  const int id = static_cast<int>(threadIdx.x), lanes = NormPlan::kThreads / plan.columns;
+  const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
   const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
-  const int64_t column = (tile * plan.columns + id % plan.columns) * pack;
-  if (column >= plan.width) return;
+  const int64_t column = (tile * plan.columns + id - lane * plan.columns) * pack;
+  if (lane >= lanes || column >= plan.width) return;
   cuda::wait_for_previous();
   typename Map::Parameter parameters[pack];
   if constexpr (folds) {
@@ -387,11 +449,16 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   } else {
     map.channels.neighbours(column, parameters);
   }
-  const int64_t step = plan.parts * lanes, first = part * lanes + id / plan.columns;
+  const int64_t step = plan.parts * lanes, first = part * lanes + lane;
   int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
-  if (folds && first + left * step == plan.items && column < plan.rest) {
+  // What is left behind the last row is one more where it is a whole group. Else threads that share a byte of
+  // the mask write it together, whichever of them have elements.
+  const int64_t group = column & ~int64_t{NormPlan::kGroup - 1};
+  if (folds && first + left * step == plan.items && group + NormPlan::kGroup <= plan.rest) {
+    ++left;
+  } else if (folds && first + left * step == plan.items && group < plan.rest) {
     const int64_t offset = plan.items * plan.width + column;
-    const int valid = static_cast<int>(plan.rest - column < pack ? plan.rest - column : pack);
+    const int valid = static_cast<int>(min(max(plan.rest - column, int64_t{0}), int64_t{pack}));
     map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
   }
   int64_t offset = (first + (left - 1) * step) * plan.width + column;
@@ -468,13 +535,16 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 template <class T>
 inline constexpr int kSumPack = cuda::kPackSize<T>;
 
-/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
-/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes; of single
-/// elements twice as many, since they are small.
-template <class T, int column_packs, int plane_packs, int plane_pack, class Terms>
+/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan for each of the
+/// kTensors). A thread has `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack`
+/// elements, by planes, `straddling_packs` where these straddle planes; of single elements twice as many,
+/// since they are small.
+template <class T, int column_packs, int plane_packs, int plane_pack, int straddling_packs = plane_packs,
+          class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks()), Terms::kTensors),
+                                dim3(NormPlan::kThreads)};
   const auto columns = [&](auto* kernel) {
     cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.inner),
                  cuda::WideDivide(plan.image()), table);
@@ -488,25 +558,26 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
   } else if (plan.by_columns) {
     columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
   } else if (plan.straddles) {
-    planes(detail::sum_planes_kernel<plane_pack, plane_packs, true, Terms>);
+    planes(detail::sum_planes_kernel<plane_pack, straddling_packs, true, Terms>);
   } else {
     planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
   }
 }
 
-/// Adds the partial results in `table` up and finishes every channel.
-template <int values, class C, class Finish>
+/// Adds the partial results in `table` up and finishes every channel of so many tensors.
+template <int values, int tensors = 1, class C, class Finish>
 void finish_channels(const Stream& stream, const NormPlan& of_sums, const C* table, const Finish& finish) {
   const NormPlan plan = of_sums.unfolded();
   const int side = plan.columns_per_channel() == 1 ? 8 : 1;
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side)), tensors),
                                 dim3(detail::kFinishThreads)};
+  const int64_t stride = values * of_sums.table_size();
   const auto kernel = detail::finish_channels_kernel<values, C, Finish>;
   const cuda::WideDivide by_columns(std::max<int64_t>(plan.columns_per_channel(), 1));
   if (plan.blocks() == 0) {  // no kernel of sums comes before it
-    cuda::launch(stream, shape, kernel, plan, side, by_columns, table, finish);
+    cuda::launch(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
   } else {
-    cuda::launch_early(stream, shape, kernel, plan, side, by_columns, table, finish);
+    cuda::launch_early(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
   }
 }
 
@@ -543,15 +614,15 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
-  // A byte of the mask is one thread's where a pack may be a part; float64 has no shorter packs than that.
+  // A byte of the mask is one thread's where planes are odd; float64 has no shorter packs than that.
   constexpr int pack = sizeof(T) < sizeof(double) ? kNormPack<T> : kGroup;
   constexpr int of_plane = sizeof(T) < sizeof(double) ? plane_pack : kGroup;
   if (!wide) {
     flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
   } else if (view.inner == 1 && view.channels % kGroup == 0) {
     columns.template operator()<pack, false>();
-  } else if (maps_by_columns(view, kGroup)) {
-    columns.template operator()<kGroup, true>();
+  } else if (maps_by_columns(view, pack)) {
+    columns.template operator()<pack, true>();
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
     flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
   } else {

@@ -10,7 +10,9 @@
 //                                adds to sums[kValues][kPack]; if kChanges, it changes pack kChanged
 //   Known, known(channel, keeps) what finishing a channel reads; keeps: it will be kept, too
 //   Finished, finish(known, sums)
-//                                what the map needs of a channel: the `main` of a Parameter
+//                                what the map needs of a channel
+//   Parameter, set(parameter, finished)
+//                                the same as the map takes it
 //   keep(channel, known, sums)   writes what the op gives of the channel
 //   Added, added(offset)         what else the map reads of a pack
 //   map(offset, packs, parameters, added)
@@ -349,7 +351,7 @@ class ResidentBlock {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const int own = plan_.inner == 1 ? i : i < place_.split ? 0 : 1;
-      parameters[i].main = finished_[place_.first_channel + own];
+      Pass::set(parameters[i], finished_[place_.first_channel + own]);
     }
     const int64_t start = panel * panel_step_, further = plan_.teams * panel_step_;
     const bool goes_on = panel + plan_.teams < plan_.panels;

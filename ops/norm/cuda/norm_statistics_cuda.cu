@@ -8,52 +8,66 @@ namespace {
 template <class T>
 struct FinishStatistics {
   using C = compute_type<T>;
-  ChannelStatistics<C> statistics;
-  Normalize<C>* parameters;
-  StatisticsTerms<T> terms;
+  struct Tensor {
+    ChannelStatistics<C> statistics;
+    Normalize<C>* parameters;
+    StatisticsTerms<T> terms;
+  };
+  Tensor main, second;  // second: of two tensors
   double count;
 
-  __device__ void operator()(int64_t c, const double* sums) const {
+  struct Known {
+    C pilot;
+    typename ChannelStatistics<C>::Known channel;
+  };
+  __device__ const Tensor& of(int tensor) const { return tensor == 0 ? main : second; }
+  __device__ Known known(int tensor, int64_t c) const {
+    return {count > 0.0 ? of(tensor).terms.parameter(c) : C{0}, of(tensor).statistics.known(c)};
+  }
+  __device__ void operator()(int tensor, int64_t c, const Known& known, const double* sums) const {
+    const Tensor& own = of(tensor);
     Moments moments;
-    if (count > 0.0)
-      moments = moments_about(static_cast<double>(terms.parameter(c)), count, sums[0], sums[1]);
-    const auto known = statistics.known(c);
-    parameters[c] = statistics.use(known, moments.mean, statistics.variance_of(moments));
-    statistics.learn(c, known, moments);
+    if (count > 0.0) moments = moments_about(static_cast<double>(known.pilot), count, sums[0], sums[1]);
+    own.parameters[c] = own.statistics.use(known.channel, moments.mean, own.statistics.variance_of(moments));
+    own.statistics.learn(c, known.channel, moments);
   }
 };
 
 /// Sums of elements and squares, from those about the pilot.
 template <class T, class To>
 struct FinishSums {
+  using C = compute_type<T>;
   StatisticsTerms<T> terms;
   int64_t channels;
   double count;
   To* to;
   To* number;  // of elements of a channel; null if nobody asks
 
-  __device__ void operator()(int64_t c, const double* sums) const {
+  using Known = C;  // the pilot
+  __device__ Known known(int, int64_t c) const { return count > 0.0 ? terms.parameter(c) : C{0}; }
+  __device__ void operator()(int, int64_t c, const Known& pilot, const double* sums) const {
     Moments moments;
-    if (count > 0.0)
-      moments = moments_about(static_cast<double>(terms.parameter(c)), count, sums[0], sums[1]);
+    if (count > 0.0) moments = moments_about(static_cast<double>(pilot), count, sums[0], sums[1]);
     to[c] = static_cast<To>(count * moments.mean);
     to[channels + c] = static_cast<To>(moments.squares + count * moments.mean * moments.mean);
     if (c == 0 && number != nullptr) *number = static_cast<To>(count);
   }
 };
 
-/// Sums `terms` up, and finishes every channel.
-template <class T, class Finish>
-void sum_and_finish(const ChannelView& view, const StatisticsTerms<T>& terms, const Stream& stream,
-                    void* table, const Finish& finish) {
+/// Sums `terms`, StatisticsTerms or those of a pair, up, and finishes every channel.
+template <class T, class Terms, class Finish>
+void sum_and_finish(const ChannelView& view, const Terms& terms, bool wide, const Stream& stream, void* table,
+                    const Finish& finish) {
   using C = compute_type<T>;
-  const int pack = are_wide({terms.x}) ? kSumPack<T> : 1;
+  constexpr bool pair = Terms::kTensors > 1;
+  const int pack = wide ? kSumPack<T> : 1;
   const NormPlan plan =
       plan_norm_sums(simplified_norm_view(view), pack, pack,
-                     norm_blocks(stream.device.index, kStatisticsBlocks), NormPacks::kStraddling);
+                     norm_blocks(stream.device.index, pair ? kPairedStatisticsBlocks : kStatisticsBlocks),
+                     NormPacks::kStraddling);
   constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
   sum_channels<T, packs, packs, kSumPack<T>>(stream, plan, terms, static_cast<C*>(table));
-  finish_channels<2>(stream, plan, static_cast<const C*>(table), finish);
+  finish_channels<2, Terms::kTensors>(stream, plan, static_cast<const C*>(table), finish);
 }
 
 /// Statistics that need no pass: those of given sums over `count` elements, or the running ones.
@@ -109,15 +123,31 @@ void find_statistics(const NormCall& call, const NormTensor& tensor, const Strea
   }
   const T* x = tensor.x.as<const T>();
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  sum_and_finish(view, terms, stream, table, FinishStatistics<T>{statistics, parameters, terms, count});
+  const typename FinishStatistics<T>::Tensor finished{statistics, parameters, terms};
+  sum_and_finish<T>(view, terms, are_wide({x}), stream, table,
+                    FinishStatistics<T>{finished, finished, count});
+}
+
+template <class T>
+void find_paired_statistics(const NormCall& call, const Stream& stream,
+                            Normalize<compute_type<T>>* main_parameters,
+                            Normalize<compute_type<T>>* addend_parameters, void* table) {
+  const PilotPlaces places(call.view);
+  const StatisticsTerms<T> main{call.main.x.as<const T>(), places},
+      addend{call.addend.x.as<const T>(), places};
+  const FinishStatistics<T> finish{{statistics_of<T>(call, call.main), main_parameters, main},
+                                   {statistics_of<T>(call, call.addend), addend_parameters, addend},
+                                   static_cast<double>(call.view.per_channel())};
+  sum_and_finish<T>(call.view, PairedStatisticsTerms<T>{main, addend.x}, are_wide({main.x, addend.x}), stream,
+                    table, finish);
 }
 
 template <class T>
 void sum_statistics(const ChannelView& view, const T* x, const Stream& stream, double* sums, void* table) {
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  sum_and_finish(view, terms, stream, table,
-                 FinishSums<T, double>{terms, view.channels, static_cast<double>(view.per_channel()), sums,
-                                       sums + 2 * view.channels});
+  sum_and_finish<T>(view, terms, are_wide({x}), stream, table,
+                    FinishSums<T, double>{terms, view.channels, static_cast<double>(view.per_channel()), sums,
+                                          sums + 2 * view.channels});
 }
 
 template <class T>
@@ -125,8 +155,8 @@ void sum_channels_and_squares(const ChannelView& view, const T* x, const Stream&
                               compute_type<T>* sums, void* table) {
   using C = compute_type<T>;
   const StatisticsTerms<T> terms{x, PilotPlaces(view)};
-  sum_and_finish(
-      view, terms, stream, table,
+  sum_and_finish<T>(
+      view, terms, are_wide({x}), stream, table,
       FinishSums<T, C>{terms, view.channels, static_cast<double>(view.per_channel()), sums, nullptr});
 }
 
@@ -142,6 +172,15 @@ template void sum_statistics<float>(const ChannelView&, const float*, const Stre
 template void sum_statistics<double>(const ChannelView&, const double*, const Stream&, double*, void*);
 template void sum_statistics<float16>(const ChannelView&, const float16*, const Stream&, double*, void*);
 template void sum_statistics<bfloat16>(const ChannelView&, const bfloat16*, const Stream&, double*, void*);
+
+template void find_paired_statistics<float>(const NormCall&, const Stream&, Normalize<float>*,
+                                            Normalize<float>*, void*);
+template void find_paired_statistics<double>(const NormCall&, const Stream&, Normalize<double>*,
+                                             Normalize<double>*, void*);
+template void find_paired_statistics<float16>(const NormCall&, const Stream&, Normalize<float>*,
+                                              Normalize<float>*, void*);
+template void find_paired_statistics<bfloat16>(const NormCall&, const Stream&, Normalize<float>*,
+                                               Normalize<float>*, void*);
 
 template void find_statistics<float>(const NormCall&, const NormTensor&, const Stream&, Normalize<float>*,
                                      void*);

@@ -14,6 +14,13 @@ template <class T>
 void find_statistics(const NormCall& call, const NormTensor& tensor, const Stream& stream,
                      Normalize<compute_type<T>>* parameters, void* table);
 
+/// The same of the call's tensor and its addend, neither of which has sums from outside, side by side;
+/// `table` for kPairedStatisticsBlocks, twice.
+template <class T>
+void find_paired_statistics(const NormCall& call, const Stream& stream,
+                            Normalize<compute_type<T>>* main_parameters,
+                            Normalize<compute_type<T>>* addend_parameters, void* table);
+
 /// The sums over each channel's elements and over their squares, 2 * channels, and behind them the number of
 /// elements that each channel has. `table` as above. For the same types; at least one channel.
 template <class T>
