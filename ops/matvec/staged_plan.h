@@ -38,13 +38,16 @@ struct StagedCopy {
   /// Units of 16 bytes that a segment may touch.
   int units() const { return (bytes + 30) / 16; }
   int shared_bytes() const { return ((segments - 1) * shared_pitch + bytes + 47) / 16 * 16; }
+  /// Neighbouring threads of a block, 2 to the power of this, that copy a segment together: as many as leave
+  /// the fewest instructions to a thread and read whole lines of memory at once.
+  int log_lanes() const;
 };
 
 struct StagedPlan {
   static constexpr int kThreads = 256, kWarps = 8;
   static constexpr int kStages = 3;  ///< chunks in flight and in use
 
-  int slots = 4;          ///< sums of an out: 4, 8 or 16, of which the first `vectors` count
+  int slots = 4;          ///< sums of an out, a power of two, of which the first `vectors` count
   int term_lanes = 1;     ///< 1 or 4 neighbouring lanes of a warp share an out (without tensor cores)
   int outs_per_lane = 1;  ///< (without tensor cores)
   int warp_outs = 16;     ///< that a warp takes at once
@@ -52,9 +55,11 @@ struct StagedPlan {
   int tile_outs = 16;     ///< a power of two; with one chunk per out a warp may take several of its shares
   int chunk = 16;         ///< terms
   int64_t tiles = 1, chunks = 1;  ///< of a matrix
-  int64_t block_tiles = 1;        ///< that a block takes one after the other; 1 if there are several chunks
-  int64_t part_chunks = 1, parts = 1;
-  bool flat = false;  ///< the tile's segments follow each other without gaps: they are copied as one
+  int64_t block_tiles = 1;  ///< that a block takes, every blocks()-th, at most; 1 if there are several chunks
+  int64_t parts =
+      1;  ///< that a tile's chunks are dealt to in turn, so that all parts read neighbouring memory
+  int blocks_at_once = 3;  ///< of a processor, as registers allow
+  bool flat = false;       ///< the tile's segments follow each other without gaps: they are copied as one
   StagedCopy matrix, vectors;
   int sum_bytes = 0;
 
@@ -66,7 +71,9 @@ struct StagedPlan {
 
 namespace detail {
 
-inline constexpr int kStageBytes = 20480;  // of matrix and vectors: three blocks fit a processor
+inline constexpr int kStageBytes = 20480;  // of matrix and vectors: about three blocks fit a processor
+inline constexpr int kProcessorSharedBytes = 228 * 1024;  // of an H200
+inline constexpr int kBlockSharedBytes = 1024;            // of which every block takes more than it asks for
 
 /// The least pitch for segments of `bytes` that is `pitch` modulo 16 and at which the same places of eight
 /// neighbouring segments lie in different banks: its whole units are an odd number.
@@ -132,30 +139,6 @@ inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
   plan.chunk = static_cast<int>(std::min(chunk, divide_up(sizes.terms, unit) * unit));
 }
 
-inline void cut_staged(const StagedSizes& sizes, StagedPlan& plan) {
-  constexpr int64_t kAtOnce = kProcessors * 3, kSeveralWaves = 4, kFewBlocks = 40, kMostTiles = 8;
-  plan.tiles = divide_up(sizes.outs, plan.tile_outs);
-  plan.chunks = divide_up(sizes.terms, plan.chunk);
-  const int64_t tiles = sizes.batch * plan.tiles;
-  plan.part_chunks = plan.chunks;
-  if (plan.chunks == 1) {
-    plan.block_tiles =
-        std::min(std::clamp<int64_t>(tiles / (kSeveralWaves * kAtOnce), 1, kMostTiles), plan.tiles);
-    return;
-  }
-  // Few blocks are cut into one wave of equal parts; more of them into several waves, which are even enough.
-  const int64_t wanted = tiles <= kFewBlocks ? kAtOnce / tiles : kSeveralWaves * kAtOnce / tiles;
-  // The sums of all parts, written and read, are a quarter of the matrix at most, and a part has some chunks,
-  // the first of which nothing hides.
-  const int64_t of_table = sizes.terms * sizes.element_bytes / (32 * sizes.vectors);
-  const int64_t of_chunks = tiles <= kFewBlocks ? plan.chunks / 2 : plan.chunks / 6;
-  const int64_t enough = divide_up(kProcessors * 2, tiles);  // for the GPU to be busy, whatever the table
-  const int64_t most = std::max(std::min(of_table, of_chunks), std::min(enough, plan.chunks / 2));
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
-  plan.part_chunks = divide_up(plan.chunks, parts);
-  plan.parts = divide_up(plan.chunks, plan.part_chunks);
-}
-
 inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
   constexpr int64_t kShortSegment = 256;
   const int64_t e = sizes.element_bytes;
@@ -173,20 +156,97 @@ inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
   plan.sum_bytes = plan.term_warps() * plan.tile_outs * plan.slots * std::max(sizes.element_bytes, 4);
 }
 
+/// Takes as many chunks' terms that three blocks of a processor, or as many as the kernel's registers allow,
+/// have room in shared memory; where one share of terms is too much, fewer blocks.
+inline void fit_staged(const StagedSizes& sizes, StagedPlan& plan) {
+  // As the kernel is compiled: many sums of a lane leave registers for two blocks.
+  const bool many_sums = !sizes.tensor_cores && sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
+  const int by_registers = many_sums ? 2 : 3;
+  const int unit = (sizes.tensor_cores ? 16 : plan.term_lanes) * plan.term_warps();
+  lay_out_staged(sizes, plan);
+  const auto blocks = [&] { return kProcessorSharedBytes / (plan.shared_bytes() + kBlockSharedBytes); };
+  while (blocks() < by_registers && plan.chunk < sizes.terms && plan.chunk > unit) {
+    plan.chunk -= unit;
+    lay_out_staged(sizes, plan);
+  }
+  // Of a small matrix chunks are so small that every processor has two, if they are not all the terms.
+  const int64_t tiles = sizes.batch * divide_up(sizes.outs, plan.tile_outs);
+  const auto is_idle = [&] { return tiles * divide_up(sizes.terms, plan.chunk) < 4 * kProcessors; };
+  while (plan.chunk < sizes.terms && plan.chunk > unit && is_idle()) {
+    plan.chunk -= unit;
+    lay_out_staged(sizes, plan);
+  }
+  plan.blocks_at_once = std::clamp(blocks(), 1, by_registers);
+}
+
+/// How long a product takes whose tiles are cut into `parts`, in bytes that one block reads: waves of blocks,
+/// the start of each and of its last chunk's sums, which nothing hides, and the table of the parts' sums.
+inline double staged_cost(const StagedSizes& sizes, const StagedPlan& plan, int64_t parts) {
+  constexpr double kStart = 2.0;  // chunks
+  const int64_t at_once = kProcessors * plan.blocks_at_once, blocks = sizes.batch * plan.tiles * parts;
+  const double chunk_bytes =
+      static_cast<double>(std::min<int64_t>(plan.tile_outs, sizes.outs) + sizes.vectors) * plan.chunk *
+      sizes.element_bytes;
+  const double part_chunks = static_cast<double>(divide_up(plan.chunks, parts)) + kStart;
+  // Blocks of many waves do not wait for each other: only the last wave is as long as a whole one.
+  const auto full = static_cast<double>(blocks) / static_cast<double>(at_once);
+  const double waves = blocks <= at_once ? 1.0 : full + 0.5;
+  const double table = parts == 1 ? 0.0
+                                  : static_cast<double>(sizes.batch * sizes.outs * sizes.vectors) *
+                                        static_cast<double>(2 * parts * std::max(sizes.element_bytes, 4));
+  return waves * part_chunks * chunk_bytes + table / static_cast<double>(at_once);
+}
+
+inline void cut_staged(const StagedSizes& sizes, StagedPlan& plan) {
+  constexpr int64_t kSeveralWaves = 4, kMostTiles = 8, kMostStagedParts = 1024;
+  const int64_t at_once = kProcessors * plan.blocks_at_once;
+  plan.tiles = divide_up(sizes.outs, plan.tile_outs);
+  plan.chunks = divide_up(sizes.terms, plan.chunk);
+  const int64_t tiles = sizes.batch * plan.tiles;
+  if (plan.chunks == 1) {
+    plan.block_tiles =
+        std::min(std::clamp<int64_t>(tiles / (kSeveralWaves * at_once), 1, kMostTiles), plan.tiles);
+    return;
+  }
+  // Counts that fill whole waves, up to four; and one part, which needs no table. A part has two chunks.
+  double least = staged_cost(sizes, plan, 1);
+  for (int64_t waves = 1; waves <= kSeveralWaves; ++waves) {
+    const int64_t parts = std::min({waves * at_once / tiles, plan.chunks / 2, kMostStagedParts});
+    if (parts <= 1) continue;
+    const double cost = staged_cost(sizes, plan, parts);
+    if (cost < least) least = cost, plan.parts = parts;
+  }
+}
+
 }  // namespace detail
+
+inline int StagedCopy::log_lanes() const {
+  constexpr int kLogThreads = 8, kLogLine = 3, kOfSegment = 12, kOfUnit = 10;  // the last: instructions
+  // Whole lines of 128 bytes at once, or all of a segment: memory moves no less than 32 bytes.
+  const int fewest =
+      std::min(kLogLine, static_cast<int>(std::bit_width(static_cast<unsigned>((bytes + 15) / 16))) - 1);
+  int best = fewest;
+  int64_t least = INT64_MAX;
+  for (int log = fewest; log <= kLogThreads; ++log) {
+    const int64_t rounds = detail::divide_up(segments, StagedPlan::kThreads >> log);
+    const int64_t cost = rounds * (kOfSegment + kOfUnit * detail::divide_up(units(), int64_t{1} << log));
+    if (cost <= least) least = cost, best = log;
+  }
+  return best;
+}
 
 /// Every size is at least 1, vectors are at most kMostStagedVectors. Depends on the sizes alone.
 inline StagedPlan plan_staged(const StagedSizes& sizes) {
   StagedPlan plan;
   plan.slots = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sizes.vectors)));
-  plan.slots = std::max(plan.slots, sizes.tensor_cores ? 8 : 4);
+  if (sizes.tensor_cores) plan.slots = std::max(plan.slots, 8);
   if (detail::has_few_terms(sizes)) {
     detail::shape_few_terms(sizes, plan);
   } else {
     detail::shape_many_terms(sizes, plan);
   }
+  detail::fit_staged(sizes, plan);
   detail::cut_staged(sizes, plan);
-  detail::lay_out_staged(sizes, plan);
   return plan;
 }
 

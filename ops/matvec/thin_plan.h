@@ -38,7 +38,8 @@ struct RowSumPlan {
 struct ColumnSumPlan {
   static constexpr int kThreads = 512;  ///< of a block
   static constexpr int kUsualWidth = 16;
-  static constexpr int kAtOnce = 4;  ///< rows of a thread in flight
+  static constexpr int kAtOnce = 4;          ///< rows of a thread in flight
+  static constexpr int64_t kWave = 132 * 2;  ///< blocks that a large GPU runs at once
 
   int pack = 1;  ///< elements of an access; divides the columns
   int width = 1;
@@ -105,7 +106,8 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   constexpr int64_t kProcessors = detail::kProcessors;
   constexpr int64_t kUsualParts = 64;    // of a column: small blocks even out what the GPU's parts do
   constexpr int64_t kMostBlocks = 8192;  // beyond which there are small blocks enough
-  constexpr int64_t kManyRows = 32;      // of a thread, from which on four blocks to a processor pay
+  constexpr int64_t kManyRows = 32;      // of a thread, from which on four blocks to a processor pay,
+  constexpr int64_t kSomeRows = 8;       // and two
   ColumnSumPlan plan{.pack = pack};
   const int64_t packs = std::max<int64_t>(columns / pack, 1);
   plan.tiles = detail::divide_up(packs, detail::column_sum_width(matrices, rows, packs, pack));
@@ -115,13 +117,26 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   const int64_t usual = plan.width > ColumnSumPlan::kUsualWidth ? 2 * kProcessors / blocks
                                                                 : std::min(kUsualParts, kMostBlocks / blocks);
   const int64_t wanted =
-      std::max({usual, kProcessors / blocks, std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
+      std::max({usual, kProcessors / blocks, std::min(2 * kProcessors / blocks, rows / (kSomeRows * depth)),
+                std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
   // Parts are whole batches of what the threads have in flight.
   const int64_t batch = ColumnSumPlan::kAtOnce * depth;
   const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / batch, 1));
-  plan.part_rows = parts == 1 ? std::max<int64_t>(rows, 1)
-                              : std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch;
-  plan.parts = std::max<int64_t>(detail::divide_up(rows, plan.part_rows), 1);
+  const auto cut = [&](int64_t part_rows) {
+    plan.part_rows = part_rows;
+    plan.parts = std::max<int64_t>(detail::divide_up(rows, part_rows), 1);
+  };
+  if (parts == 1) {
+    cut(std::max<int64_t>(rows, 1));
+    return plan;
+  }
+  cut(std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch);
+  // A few blocks more than the GPU runs at once would be a wave of their own, as long as the first.
+  constexpr int64_t kLongPart = 4;  // batches
+  const int64_t all = blocks * plan.parts, wave = ColumnSumPlan::kWave;
+  if (all > wave && all <= wave + wave / 4 && plan.part_rows >= kLongPart * batch) {
+    cut(detail::divide_up(rows, std::max<int64_t>(wave / blocks, 1) * batch) * batch);
+  }
   return plan;
 }
 

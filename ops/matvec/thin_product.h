@@ -40,16 +40,30 @@ inline bool has_dense_vectors(const ThinProblem& problem) {
                                 : problem.x_vector == 1 && problem.x_element == problem.vectors;
 }
 
+/// Whether a product with one vector, of a matrix of some size, goes through shared memory: where its rows
+/// fill no packs of 8 bytes, so that other kernels would load elements of 2 or 4 bytes. Sums along columns do
+/// so in the 16-bit types if rows are few and long, sums along rows if these are long and the matrix is
+/// large.
+inline bool is_staged_vector(const ThinProblem& problem) {
+  constexpr int64_t kFewRows = 1024, kLongRow = 4096, kPack = 8;
+  constexpr int64_t kWalkedRow = 512, kLarge = int64_t{1} << 20;
+  if (problem.x_element != 1) return false;
+  if (problem.transpose) {
+    return is_half(problem.dtype) && problem.columns % kPack != 0 && problem.rows <= kFewRows &&
+           problem.columns >= kLongRow;
+  }
+  const int64_t row_bytes_modulo = problem.columns % kPack * static_cast<int64_t>(size_of(problem.dtype));
+  return row_bytes_modulo % 8 != 0 && problem.columns >= kWalkedRow &&
+         problem.rows >= (kLarge - 1) / problem.columns + 1;
+}
+
 /// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
-/// worth the kernel's preparations; or of one vector with few long rows whose 16-bit elements fill no packs.
+/// worth the kernel's preparations, or of one vector as is_staged_vector has it.
 inline bool is_staged(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 15, kFewRows = 1024, kLongRow = 4096, kPack = 8;
+  constexpr int64_t kLeastElements = int64_t{1} << 15;
   if (problem.rows <= 0 || problem.columns <= 0) return false;
   if (problem.rows < (kLeastElements - 1) / problem.columns + 1) return false;
-  if (problem.vectors == 1) {
-    return problem.transpose && problem.x_element == 1 && is_half(problem.dtype) &&
-           problem.columns % kPack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
-  }
+  if (problem.vectors == 1) return is_staged_vector(problem);
   return problem.vectors > 1 && problem.vectors <= kMostStagedVectors && has_dense_vectors(problem);
 }
 

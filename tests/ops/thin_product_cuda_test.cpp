@@ -64,8 +64,9 @@ TEST_F(ThinProductCuda, EveryNumberOfColumns) {
 }
 
 TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
-  const Shape shapes[] = {{1, 100003},  {2, 65536},   {17, 20000}, {100003, 1}, {65536, 3},  {20000, 40},
-                          {5, 3, 9000}, {300, 70, 5}, {13, 17231}, {82, 27847}, {999, 4100}, {2, 5, 9001}};
+  const Shape shapes[] = {{1, 100003},  {2, 65536},   {17, 20000}, {100003, 1},   {65536, 3},  {20000, 40},
+                          {5, 3, 9000}, {300, 70, 5}, {13, 17231}, {82, 27847},   {999, 4100}, {2, 5, 9001},
+                          {9, 116507},  {1023, 1029}, {2049, 513}, {2, 700, 801}, {600, 2002}};
   for (const DType dtype : kDTypes) {
     SampleMaker maker(32, dtype);
     for (const Shape& shape : shapes) {
@@ -191,6 +192,23 @@ TEST_F(ThinProductCuda, StagedSumsInManyPartsAgreeWithTheCpu) {
   }
 }
 
+TEST_F(ThinProductCuda, StagedTilesInTurnAgreeWithTheCpu) {
+  // So few terms that a block takes several tiles, with a last one that is shorter.
+  for (const DType dtype : kDTypes) {
+    SampleMaker maker(34, dtype);
+    for (const auto& [outs, terms] : {std::pair<int64_t, int64_t>{1700003, 1}, {900007, 3}, {410008, 21}}) {
+      for (const bool transpose : {false, true}) {
+        const Shape shape = transpose ? Shape{terms, outs} : Shape{outs, terms};
+        for (const auto& [vectors, offset] : {std::pair<int64_t, int64_t>{8, 0}, {3, 1}, {13, 0}}) {
+          check_staged(maker, shape, vectors, true, transpose, offset);
+          check_staged(maker, shape, vectors, false, !transpose, offset);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
   // Shared memory holds what lies beside a row, too: none of it may get into the row's sums.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
@@ -210,6 +228,30 @@ TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
         } else {
           EXPECT_EQ(value, i / 3 == 20 ? static_cast<double>(inf) : static_cast<double>(columns) / 2)
               << "sum " << i << " of " << columns << " columns";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInTheirColumn) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int64_t rows : {3, 5, 16, 17, 100, 1000}) {
+      const int64_t columns = 70000 / rows / 2 * 2;  // pairs of a word, too
+      const Tensor host = Tensor::full({rows, columns}, 1.0);
+      host.data<float>()[10] = nan;
+      host.data<float>()[(rows - 1) * columns + 21] = inf;
+      const Tensor y = matmul(on_gpu(cast(host, dtype)), on_gpu(cast(Tensor::full({rows, 3}, 0.5), dtype)),
+                              {.transpose_a = true});
+      const std::vector<double> values = as_double(y).to_vector<double>();
+      for (int64_t i = 0; i < columns * 3; ++i) {
+        const double value = values[static_cast<size_t>(i)];
+        if (i / 3 == 10) {
+          EXPECT_TRUE(std::isnan(value));
+        } else {
+          EXPECT_EQ(value, i / 3 == 21 ? static_cast<double>(inf) : static_cast<double>(rows) / 2)
+              << "sum " << i << " of " << rows << " rows";
         }
       }
     }

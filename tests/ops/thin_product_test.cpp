@@ -111,6 +111,21 @@ TEST(ThinPlan, ColumnSumsTakeEveryRowAndPackOnce) {
   }
 }
 
+TEST(ThinPlan, LongColumnSumsLeaveNoFewBlocksForASecondWave) {
+  Generator generator(4);
+  for (int i = 0; i < kCases; ++i) {
+    const int pack = random_pack(generator);
+    const int64_t matrices = integer(generator, 1, 3), rows = integer(generator, 100000, 4000000),
+                  columns = integer(generator, 1, 40) * pack;
+    SCOPED_TRACE(std::to_string(matrices) + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
+                 " pack " + std::to_string(pack));
+    const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, pack);
+    const int64_t blocks = matrices * plan.tiles * plan.parts, wave = ColumnSumPlan::kWave;
+    if (plan.part_rows < int64_t{8} * ColumnSumPlan::kAtOnce * plan.depth()) continue;
+    ASSERT_FALSE(blocks > wave && blocks <= wave + wave / 4) << blocks << " blocks";
+  }
+}
+
 /// op(a) op(b) of one batch item by the definition of ThinProblem.
 std::vector<int64_t> multiply(const ThinMatmul& thin, const std::vector<int64_t>& a,
                               const std::vector<int64_t>& b, int64_t size) {

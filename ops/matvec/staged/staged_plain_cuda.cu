@@ -59,6 +59,13 @@ struct PlainTile {
     }
   }
 
+  /// Few terms: these tiles read the vectors from shared memory all the same.
+  __device__ __forceinline__ void hold(const StagedView&, const StagedView&, const StagedShare&, int32_t) {}
+  __device__ __forceinline__ void add_held(const StagedView& matrix, const StagedView& vectors,
+                                           const StagedShare& share, int32_t terms) {
+    add(matrix, vectors, share, terms);
+  }
+
   __device__ __forceinline__ void put(int32_t first_out, const StagedSums<T>& to) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     __syncwarp();
@@ -97,6 +104,8 @@ template <class T>
 void launch_staged_plain(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
                          const T* x, T* y, T* table, const ThinBias& bias) {
   const StagedLaunch<T> launch{stream, problem, plan, a, x, y, table, bias};
+  if (plan.slots == 1) return launch_slots<T, 1>(launch);
+  if (plan.slots == 2) return launch_slots<T, 2>(launch);
   if (plan.slots == 4) return launch_slots<T, 4>(launch);
   if (plan.slots == 8) return launch_slots<T, 8>(launch);
   launch_slots<T, 16>(launch);
