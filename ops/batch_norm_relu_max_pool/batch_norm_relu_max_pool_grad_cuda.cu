@@ -210,7 +210,9 @@ struct PickedTerms {
 #pragma unroll
     for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
   }
-  __device__ void prefetch(int64_t offset) const { detail::prefetch(dy + offset); }
+  __device__ void prefetch(int64_t offset) const {
+    detail::prefetch(dy + offset);
+  }
   /// A pack lies in one pixel, or all images have one channel.
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
@@ -282,7 +284,9 @@ struct PooledTerms {
 #pragma unroll
     for (int i = 0; i < pack; ++i) means[i] = loaded.values[i];
   }
-  __device__ void prefetch(int64_t offset) const { detail::prefetch(x + offset); }
+  __device__ void prefetch(int64_t offset) const {
+    detail::prefetch(x + offset);
+  }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
     return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset)};
