@@ -41,19 +41,16 @@ inline bool has_dense_vectors(const ThinProblem& problem) {
 }
 
 /// Whether a product with one vector, of a matrix of some size, goes through shared memory: where its rows
-/// fill no packs of 8 bytes, so that other kernels would load elements of 2 or 4 bytes. Sums along columns do
-/// so in the 16-bit types if rows are few and long, sums along rows if these are long and the matrix is
-/// large.
+/// fill no packs of 8 bytes and have 16-bit elements, which other kernels would load one by one. Sums along
+/// columns do so if rows are few and long, sums along rows if the matrix is large.
 inline bool is_staged_vector(const ThinProblem& problem) {
   constexpr int64_t kFewRows = 1024, kLongRow = 4096, kPack = 8;
-  constexpr int64_t kWalkedRow = 512, kLarge = int64_t{1} << 20;
-  if (problem.x_element != 1) return false;
+  constexpr int64_t kWalkedRow = 64, kLarge = int64_t{1} << 20;
+  if (problem.x_element != 1 || !is_half(problem.dtype)) return false;
   if (problem.transpose) {
-    return is_half(problem.dtype) && problem.columns % kPack != 0 && problem.rows <= kFewRows &&
-           problem.columns >= kLongRow;
+    return problem.columns % kPack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
   }
-  const int64_t row_bytes_modulo = problem.columns % kPack * static_cast<int64_t>(size_of(problem.dtype));
-  return row_bytes_modulo % 8 != 0 && problem.columns >= kWalkedRow &&
+  return problem.columns % (kPack / 2) != 0 && problem.columns >= kWalkedRow &&
          problem.rows >= (kLarge - 1) / problem.columns + 1;
 }
 

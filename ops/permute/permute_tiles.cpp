@@ -17,9 +17,6 @@ constexpr int64_t kMostMatrixBytes = 8192;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
 // every few elements has nothing to wait for memory with.
 constexpr int64_t kLeastSidesBytes = 8192;
-// Of a row of the input, which blocks read together: less costs a memory's page for each.
-constexpr int64_t kNearBytes = 1024;
-constexpr int kMostLogGroup = 5;
 // Of the output at least, where a tile takes groups of small matrices from both sides.
 constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
@@ -147,7 +144,6 @@ class TilePlanner {
     job_.row_tiles = divide_by(row_tiles);
     job_.matrix_tiles = row_tiles * divide_up(job_.column_count, job_.column_step);
     job_.outer_count = total_ / (job_.row_count * job_.column_count);
-    order_tiles(row_tiles);
     return job_;
   }
 
@@ -160,27 +156,6 @@ class TilePlanner {
     const auto fair =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(total_ * size_ / kLeastTiles)));
     tile_bytes_ = std::clamp(fair, kLeastTileBytes, bytes);
-  }
-
-  /// Tiles take short runs of rows that are long: those that follow each other in the input are moved one
-  /// after the other, as many as make kNearBytes, before the next rows are.
-  void order_tiles(int64_t row_tiles) {
-    const int64_t run = job_.column_step * size_;
-    // With few tiles along the rows, those beside them in the input are moved soon anyhow.
-    if (job_.piece || run >= kNearBytes || run > row_tiles) return;
-    const int wanted = std::min(kMostLogGroup, log2_ceil(divide_up(kNearBytes, run)));
-    const int64_t column_tiles = job_.matrix_tiles / row_tiles;
-    const auto fitting = [&](int64_t count) {
-      return std::min(wanted, static_cast<int>(std::bit_width(static_cast<uint64_t>(count))) - 1);
-    };
-    if (column_tiles > 1) {
-      job_.column_tiles = limited(column_tiles);
-      job_.log_column_group = fitting(column_tiles);
-    } else if (job_.outer.rank > 0) {
-      const auto& last = job_.outer.axes[job_.outer.rank - 1];
-      if (last.in_stride == job_.column_count) job_.log_outer_group = fitting(last.extent.divisor());
-    }
-    if (job_.matrix_tiles << wanted > INT32_MAX) job_.log_column_group = job_.log_outer_group = 0;
   }
 
   /// How far apart rows lie in the image.

@@ -55,11 +55,7 @@ struct TileJob {
   int row_step = 0, column_step = 0;              ///< rows and columns of a tile
   int64_t out_row_tile = 0, out_column_tile = 0;  ///< from tile to tile of rows, of columns, in the output
   PackSpace input, output;
-  int log_pack = 0;      ///< elements of a pack
-  int column_tiles = 1;  ///< of a matrix, if log_column_group counts
-  /// So many column tiles, or matrices of one column tile, are moved one after the other before the next
-  /// rows.
-  int log_column_group = 0, log_outer_group = 0;
+  int log_pack = 0;  ///< elements of a pack
 
   // The image of a tile: row r begins `pitch` bytes behind the row before, and every pack of rows skips some
   // more, so that rows a pack apart begin in neighbouring packs of the memory's banks.
@@ -90,12 +86,8 @@ struct TileJob {
   OuterAxes outer;
 
   SINTER_HOST_DEVICE Tile tile(uint32_t matrix_tile, int64_t matrix) const {
-    if (log_outer_group != 0) exchange(matrix_tile, matrix, matrix_tiles, outer_count, log_outer_group);
     uint32_t row_tile = 0;
-    auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));
-    if (log_column_group != 0) {
-      exchange(row_tile, column_tile, int64_t{row_tiles.divisor()}, column_tiles, log_column_group);
-    }
+    const auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));
     Tile tile;
     tile.row = int64_t{row_step} * row_tile;
     tile.column = int64_t{column_step} * column_tile;
@@ -105,19 +97,6 @@ struct TileJob {
     tile.rows = limited(row_count - tile.row);
     tile.columns = limited(column_count - tile.column);
     return tile;
-  }
-
-  /// In place of tile `inner` of `inner_count` in `outer`, of a whole group of 2^log_group of those, the tile
-  /// with the same number if the group's come before the next inner ones.
-  template <class Index>
-  SINTER_HOST_DEVICE static void exchange(uint32_t& inner, Index& outer, int64_t inner_count,
-                                          Index outer_count, int log_group) {
-    const Index in_group = (Index{1} << log_group) - 1;
-    if ((outer | in_group) >= outer_count) return;
-    const uint32_t number =
-        static_cast<uint32_t>(outer & in_group) * static_cast<uint32_t>(inner_count) + inner;
-    outer = (outer & ~in_group) | static_cast<Index>(number & static_cast<uint32_t>(in_group));
-    inner = number >> log_group;
   }
 
   /// True if the tile holds a column's last rows and the next column follows at once in the output: memory

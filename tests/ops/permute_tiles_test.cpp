@@ -253,15 +253,11 @@ TEST(PermuteTilesTest, MoveSmallMatricesAndWideSides) {
   EXPECT_EQ(seen["several axes"] + seen["joined several columns"] + seen["joined several axes"], 4);
 }
 
-TEST(PermuteTilesTest, TakeNeighboursInTheInputOneAfterTheOther) {
+TEST(PermuteTilesTest, ManyRowTilesOfNarrowColumnsAndMatrices) {
   std::map<std::string, int> seen;
-  // Groups of column tiles and of matrices, whole ones and what is left of them.
-  EXPECT_GT(plan_of<uint16_t>({20001, 200}, {1, 0}).log_column_group, 0);
   check<uint16_t>({{20001, 200}, {1, 0}}, seen);
   check<uint8_t>({{12000, 300}, {1, 0}, 1, 3}, seen);
-  EXPECT_GT(plan_of<uint16_t>({20000, 6, 64}, {2, 1, 0}).log_outer_group, 0);
   check<uint16_t>({{20000, 6, 64}, {2, 1, 0}}, seen);
-  EXPECT_GT(plan_of<uint16_t>({2, 20000, 3, 64}, {0, 3, 2, 1}).log_outer_group, 0);
   check<uint16_t>({{2, 20000, 3, 64}, {0, 3, 2, 1}}, seen);
 }
 
