@@ -41,10 +41,13 @@ function(sinter_compile_options target)
 endfunction()
 
 # Release builds optimise with -O3, which kernels need and nothing else gains from: lowers it for the SOURCES of the
-# target in whose folder this is called, or for the whole TARGET. A build type with its own -O keeps that.
+# target in whose folder this is called, or for the whole TARGET. A build type with its own -O keeps that, but under
+# sanitizers, whose checks multiply what the compiler must optimise, the level SANITIZED counts where it is given.
 function(sinter_optimise level)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET" "SOURCES")
-  if(NOT CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;SANITIZED" "SOURCES")
+  if(SINTER_SANITIZE AND arg_SANITIZED)
+    set(level ${arg_SANITIZED})
+  elseif(NOT CMAKE_CXX_FLAGS_RELEASE MATCHES "-O3")
     return()
   endif()
   if(arg_TARGET)

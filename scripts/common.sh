@@ -40,6 +40,14 @@ else
   device_options=(-DSINTER_CUDA=OFF)
 fi
 
+# configure <build folder> <options for CMake>...: SINTER_CMAKE_ARGS, a list of words, comes last.
+configure() {
+  local build=$1
+  shift
+  # shellcheck disable=SC2086
+  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "${device_options[@]}" "$@" ${SINTER_CMAKE_ARGS:-}
+}
+
 # What every build needs.
 build_packages=(
   "g++ the C++ compiler"

@@ -7,8 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 install_packages "${build_packages[@]}" "${example_packages[@]}" "${test_packages[@]}"
 build=${SINTER_BUILD_DIR:-$root/build-test}
 say "building Sinter and its tests in ${build#"$root"/} (several minutes the first time)"
-# shellcheck disable=SC2086  # SINTER_CMAKE_ARGS is a list of words
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSINTER_BUILD_TESTS=ON "${device_options[@]}" ${SINTER_CMAKE_ARGS:-}
+configure "$build" -DSINTER_BUILD_TESTS=ON
 cmake --build "$build"
 
 say "running the tests"

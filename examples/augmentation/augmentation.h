@@ -1,15 +1,18 @@
 // What a trainer's options say about augmentation beyond crops and flips.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/data/augmentation.h>
 
 #include "recipe/recipe.h"
+
+namespace CLI {
+class App;
+}
 
 namespace sinter::examples {
 

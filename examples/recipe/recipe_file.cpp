@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 

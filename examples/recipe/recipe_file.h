@@ -6,9 +6,11 @@
 #include <set>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "recipe/recipe.h"
+
+namespace CLI {
+class App;
+}
 
 namespace sinter::examples {
 

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include <CLI/CLI.hpp>
+
 #include "run/command_line.h"
 
 namespace speedrun {
