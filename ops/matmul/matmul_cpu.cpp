@@ -128,7 +128,7 @@ size_t workspace_bytes(const KernelQuery& query) {
 
 std::vector<int64_t> broadcast_indices(const Shape& from, const Shape& to) {
   std::vector<int64_t> indices(static_cast<size_t>(to.numel()));
-  for (int64_t i = 0; i < to.numel(); ++i) indices[static_cast<size_t>(i)] = broadcast_index(from, to, i);
+  for (int64_t i = 0; i < to.numel(); ++i) indices[static_cast<size_t>(i)] = batch_item(from, to, i);
   return indices;
 }
 

@@ -13,7 +13,7 @@ inline Shape batch_shape(const Shape& shape, int item_axes) {
 }
 
 /// For item `i` of a batch of shape `to`, the item of a batch of shape `from` that broadcasting reads.
-inline int64_t broadcast_index(const Shape& from, const Shape& to, int64_t i) {
+inline int64_t batch_item(const Shape& from, const Shape& to, int64_t i) {
   int64_t index = 0, stride = 1;
   for (int axis = 1; axis <= from.rank(); ++axis) {
     if (from[-axis] != 1) index += i % to[-axis] * stride;

@@ -62,8 +62,8 @@ void run_matvec(const KernelContext& context) {
                    while (begin < end) {
                      const int64_t item = begin / out, first = begin % out;
                      const int64_t last = std::min(out, first + end - begin);
-                     const T* matrix = a + broadcast_index(a_batch, batch, item) * rows * columns;
-                     const T* vector = x + broadcast_index(x_batch, batch, item) * in;
+                     const T* matrix = a + batch_item(a_batch, batch, item) * rows * columns;
+                     const T* vector = x + batch_item(x_batch, batch, item) * in;
                      if (transpose) {
                        add_rows(matrix, vector, y + item * out, rows, columns, first, last);
                      } else {
@@ -92,8 +92,8 @@ void run_outer(const KernelContext& context) {
                  [&](int64_t begin, int64_t end) {
                    for (int64_t row = begin; row < end; ++row) {
                      const int64_t item = row / m;
-                     const C factor = static_cast<C>(u[broadcast_index(u_batch, batch, item) * m + row % m]);
-                     const T* vector = v + broadcast_index(v_batch, batch, item) * n;
+                     const C factor = static_cast<C>(u[batch_item(u_batch, batch, item) * m + row % m]);
+                     const T* vector = v + batch_item(v_batch, batch, item) * n;
                      for (int64_t i = 0; i < n; ++i)
                        y[row * n + i] = static_cast<T>(factor * static_cast<C>(vector[i]));
                    }

@@ -25,8 +25,8 @@ void expect_right(const Shape& batch, const Shape& a, const Shape& b, int64_t mo
     ASSERT_GE(run.count, 1);
     ASSERT_LE(run.count, most);
     for (int64_t i = 0; i < run.count; ++i) {
-      EXPECT_EQ(run.a + i * run.a_step, broadcast_index(a, batch, run.first + i));
-      EXPECT_EQ(run.b + i * run.b_step, broadcast_index(b, batch, run.first + i));
+      EXPECT_EQ(run.a + i * run.a_step, batch_item(a, batch, run.first + i));
+      EXPECT_EQ(run.b + i * run.b_step, batch_item(b, batch, run.first + i));
     }
     next += run.count;
   }
