@@ -10,7 +10,7 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_call.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_cuda.h>
-#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
 #include <sinter/ops/norm/norm_math.h>

@@ -8,6 +8,8 @@
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_call.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_cuda.h>
 #include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
+#include <sinter/ops/norm/cuda/norm_maps_cuda.h>
+#include <sinter/ops/norm/cuda/norm_sums_cuda.h>
 #include <sinter/ops/pool/max_pool_strips_cuda.h>
 #include <sinter/ops/pool/pool_math.h>
 

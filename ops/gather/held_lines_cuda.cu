@@ -1,7 +1,6 @@
 // The gradient of a gather whose sums are held in shared memory: indices and gradients are read once, results
 // are written once, zeros among them. Elements that meet in a sum within a warp are added in pairs, warps one
 // after the other or apart, so that equal calls give equal bits. No atomics.
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -10,6 +9,7 @@
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
+#include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/ops/common/axis_split.h>
@@ -304,16 +304,8 @@ void fold_parts(const Stream& stream, const HeldLines& lines, const compute_type
 template <class T, Held mode, HeldWalk walk>
 void launch_held(const KernelContext& context, const HeldLines& lines) {
   const auto kernel = held_lines_kernel<T, mode, walk>;
-  // The device's most for every plan: a thread must not take away what another is about to launch with.
-  static std::atomic<uint64_t> allowed = 0;  // bit i: on device i
-  const int device = context.stream().device.index;
-  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
-  if ((allowed.load(std::memory_order_acquire) & bit) == 0) {
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(cuda::device_traits(device).most_shared_bytes)),
-                "cudaFuncSetAttribute");
-    allowed.fetch_or(bit, std::memory_order_release);
-  }
+  static cuda::MostSharedMemory memory;
+  memory.allow(kernel, context.stream().device.index);
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(lines.blocks())),
                                 dim3(static_cast<unsigned>(lines.threads)),
                                 static_cast<size_t>(lines.shared_bytes)};

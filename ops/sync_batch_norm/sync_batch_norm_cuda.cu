@@ -1,7 +1,7 @@
 // sync_batch_norm on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
-#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
 #include <sinter/ops/norm/norm_math.h>

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/ops/norm/cuda/norm_plan.h>
-#include <sinter/ops/norm/cuda/norm_resident_plan.h>
+#include <sinter/ops/norm/plan/norm_plan.h>
+#include <sinter/ops/norm/plan/norm_resident_plan.h>
 
 namespace sinter::ops {
 namespace {

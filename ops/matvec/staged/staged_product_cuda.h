@@ -2,9 +2,9 @@
 // multiplies is a Tile: tensor cores for the 16-bit types, else plain arithmetic. For .cu files.
 #pragma once
 
-#include <atomic>
 #include <bit>
 
+#include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/staged_plan.h>
@@ -394,16 +394,8 @@ struct StagedLaunch {
   template <class Tile>
   void run() const {
     const auto kernel = staged_product_kernel<Tile, T>;
-    // The device's most for every plan: a thread must not take away what another is about to launch with.
-    static std::atomic<uint64_t> allowed = 0;  // bit i: on device i
-    const int device = stream.device.index;
-    const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
-    if ((allowed.load(std::memory_order_acquire) & bit) == 0) {
-      cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       static_cast<int>(cuda::device_traits(device).most_shared_bytes)),
-                  "cudaFuncSetAttribute");
-      allowed.fetch_or(bit, std::memory_order_release);
-    }
+    static cuda::MostSharedMemory memory;
+    memory.allow(kernel, stream.device.index);
     const ThinOutput output(problem, plan.parts, bias);
     const cuda::LaunchShape grid{
         .grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks()), static_cast<unsigned>(plan.parts)),

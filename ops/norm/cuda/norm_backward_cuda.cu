@@ -1,6 +1,8 @@
 // The gradient of normalisation in passes over memory: sums, finish, map.
 #include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
+#include <sinter/ops/norm/cuda/norm_maps_cuda.h>
+#include <sinter/ops/norm/cuda/norm_sums_cuda.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,8 +1,8 @@
 // The ways through a batch normalisation on a GPU. Each takes calls of the forward op and of the gradient.
 #pragma once
 
-#include <sinter/ops/norm/cuda/norm_resident_plan.h>
 #include <sinter/ops/norm/norm_call.h>
+#include <sinter/ops/norm/plan/norm_resident_plan.h>
 
 namespace sinter::ops {
 

@@ -1,6 +1,7 @@
 // Forward normalisation in passes over memory: statistics, finish, map.
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_forward_terms_cuda.h>
+#include <sinter/ops/norm/cuda/norm_maps_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
 
 namespace sinter::ops {

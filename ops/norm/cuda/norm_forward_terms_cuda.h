@@ -1,8 +1,8 @@
 // What forward normalisation sums up per channel, and how it maps a tensor afterwards. For .cu files.
 #pragma once
 
-#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
 #include <sinter/ops/norm/cuda/norm_map_parameters_cuda.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/norm_call.h>
 #include <sinter/ops/norm/norm_math.h>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 
 namespace sinter::ops {
 

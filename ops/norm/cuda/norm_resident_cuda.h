@@ -18,15 +18,14 @@
 //   map(offset, packs, parameters, added)
 #pragma once
 
-#include <atomic>
-
 #include <cooperative_groups.h>
 
 #include <sinter/core/cuda/device/launch_cooperative.h>
+#include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
-#include <sinter/ops/norm/cuda/norm_kernels_cuda.h>
-#include <sinter/ops/norm/cuda/norm_resident_plan.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
+#include <sinter/ops/norm/plan/norm_resident_plan.h>
 
 namespace sinter::ops {
 namespace detail {
@@ -426,16 +425,8 @@ namespace detail {
 template <class Pass, int threads>
 void launch_resident(const Stream& stream, const NormResidentPlan& plan, const Pass& pass, uint64_t* table) {
   const auto kernel = resident_kernel<Pass, threads>;
-  // The device's most for every plan: a thread must not take away what another is about to launch with.
-  static std::atomic<uint64_t> allowed = 0;  // bit i: on device i
-  const int device = stream.device.index;
-  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
-  if ((allowed.load(std::memory_order_acquire) & bit) == 0) {
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(cuda::device_traits(device).most_shared_bytes)),
-                "cudaFuncSetAttribute");
-    allowed.fetch_or(bit, std::memory_order_release);
-  }
+  static cuda::MostSharedMemory memory;
+  memory.allow(kernel, stream.device.index);
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
   if (plan.members == 1) {
     cuda::launch(stream, shape, kernel, pass, plan, table);

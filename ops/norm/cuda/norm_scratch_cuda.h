@@ -6,8 +6,8 @@
 
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device_traits.h>
-#include <sinter/ops/norm/cuda/norm_plan.h>
 #include <sinter/ops/norm/norm_call.h>
+#include <sinter/ops/norm/plan/norm_plan.h>
 
 namespace sinter::ops {
 

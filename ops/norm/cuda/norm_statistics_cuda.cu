@@ -1,6 +1,7 @@
 // The statistics of forward normalisation: sums and finish, or what is known without them.
 #include <sinter/ops/norm/cuda/norm_forward_terms_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
+#include <sinter/ops/norm/cuda/norm_sums_cuda.h>
 
 namespace sinter::ops {
 namespace {

@@ -1,5 +1,5 @@
-// The passes of batch normalisation over a tensor on a GPU: sums per channel in two deterministic stages, and
-// maps with parameters per channel. For .cu files. NormPlan says how a tensor is cut.
+// Sums per channel over a tensor on a GPU, in two deterministic stages. For .cu files. NormPlan says how a
+// tensor is cut.
 //
 // Terms, what is summed:
 //   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
@@ -10,123 +10,19 @@
 //   load<pack>(offset)              Loaded of the pack at element `offset`
 //   prefetch(offset)                sends for it, to the L2 cache
 //   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
-// Map, what is mapped, likewise:
-//   Parameter, channels             its MapParameters
-//   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
-//   apply<whole>(offset, valid, parameters, loaded)
 // Finish, on the device:
 //   Known, known(tensor, channel)   what it has to read beside the sums, before these are there
 //   finish(tensor, channel, known, sums)    with the double sums of a channel
 #pragma once
 
-#include <bit>
-
-#include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch_early.h>
-#include <sinter/ops/norm/cuda/norm_plan.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 
 namespace sinter::ops {
-
-/// Elements of an access, 16 bytes of them; float64 is accessed one by one.
-template <class T>
-inline constexpr int kNormPack = sizeof(T) == sizeof(double) ? 1 : cuda::kPackSize<T>;
-
-/// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
-/// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
-template <class T, int pack>
-struct PackWords {
-  static constexpr int kCount = static_cast<int>(sizeof(cuda::Pack<T, pack>) / sizeof(uint4));
-  uint4 words[kCount];
-};
-
-/// `pack` elements from `offset` on; where they may not be aligned, or all there, one by one.
-template <int pack, bool whole = true, class T>
-__device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t offset, int valid = pack) {
-  if constexpr (whole && pack > 1) {
-    PackWords<T, pack> result;
-#pragma unroll
-    for (int i = 0; i < result.kCount; ++i) {
-      result.words[i] = reinterpret_cast<const uint4*>(from + offset)[i];
-    }
-    return std::bit_cast<cuda::Pack<T, pack>>(result);
-  } else {
-    cuda::Pack<T, pack> result{};
-#pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      if (whole || i < valid) result.values[i] = from[offset + i];
-    }
-    return result;
-  }
-}
-
-template <int pack, bool whole = true, class T>
-__device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
-                                           int valid = pack) {
-  if constexpr (whole && pack > 1) {
-    const auto result = std::bit_cast<PackWords<T, pack>>(values);
-#pragma unroll
-    for (int i = 0; i < result.kCount; ++i) {
-      const uint4& w = result.words[i];
-      asm volatile(
-          "st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
-          "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
-          : "memory");
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      if (whole || i < valid) to[offset + i] = values.values[i];
-    }
-  }
-}
-
-/// What neighbouring channels have, `count` of them from `from` on, which is aligned to 16 bytes.
-template <int count, class P>
-struct Neighbours {
-  P values[count];
-};
-template <int count, class P>
-__device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
-  struct Words {
-    uint4 words[sizeof(Neighbours<count, P>) / sizeof(uint4)];
-  } result;
-#pragma unroll
-  for (size_t i = 0; i < sizeof(Words) / sizeof(uint4); ++i) {
-    result.words[i] = reinterpret_cast<const uint4*>(from)[i];
-  }
-  return std::bit_cast<Neighbours<count, P>>(result);
-}
-
-/// The mask's bits of a pack: a byte, or one bit of one.
-template <int pack>
-__device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
-  const unsigned byte = mask[offset >> 3];
-  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
-}
-
-/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
-/// has at the same time.
-template <int pack>
-__device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
-  if constexpr (pack == 4) {
-    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
-    const unsigned other = __shfl_xor_sync(pair, bits, 1);
-    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
-  } else {
-    mask[offset >> 3] = static_cast<uint8_t>(bits);
-  }
-}
-
 namespace detail {
 
-constexpr int kWarp = 32;
 constexpr int kWarps = NormPlan::kThreads / kWarp;
-
-/// Sends for what lies at `address`: it is in the L2 cache then, as what it is whoever writes it.
-__device__ __forceinline__ void prefetch(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
 
 /// Sums over the lanes of each of a block's columns, which one part has found: to the table, in which the
 /// parts' lines of value k follow each other. To be called by all threads; those without a column have none.
@@ -427,108 +323,6 @@ __global__ void __launch_bounds__(kFinishThreads)
   finish(tensor, channel, known, static_cast<const double*>(sums));
 }
 
-/// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
-/// pass before has left in the cache.
-template <int pack, int unroll, bool folds, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
-  cuda::let_next_begin();
-  const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
-  const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
-  const int64_t column = (tile * plan.columns + id - lane * plan.columns) * pack;
-  if (lane >= lanes || column >= plan.width) return;
-  cuda::wait_for_previous();
-  typename Map::Parameter parameters[pack];
-  if constexpr (folds) {
-#pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      int64_t channel;
-      by_image.divide(column + i, channel);
-      parameters[i] = map.channels.at(channel);
-    }
-  } else {
-    map.channels.neighbours(column, parameters);
-  }
-  const int64_t step = plan.parts * lanes, first = part * lanes + lane;
-  int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
-  // What is left behind the last row is one more where it is a whole group. Else threads that share a byte of
-  // the mask write it together, whichever of them have elements.
-  const int64_t group = column & ~int64_t{NormPlan::kGroup - 1};
-  if (folds && first + left * step == plan.items && group + NormPlan::kGroup <= plan.rest) {
-    ++left;
-  } else if (folds && first + left * step == plan.items && group < plan.rest) {
-    const int64_t offset = plan.items * plan.width + column;
-    const int valid = static_cast<int>(min(max(plan.rest - column, int64_t{0}), int64_t{pack}));
-    map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
-  }
-  int64_t offset = (first + (left - 1) * step) * plan.width + column;
-  const int64_t stride = -step * plan.width;
-  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
-    typename Map::template Loaded<pack> loaded[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
-    }
-  }
-  for (; left > 0; --left, offset += stride) {
-    map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
-  }
-}
-
-/// How map_flat_kernel finds the channels of a pack.
-enum class FlatWalk {
-  kOneChannel,    ///< planes come in whole packs
-  kManyChannels,  ///< elements are counted on from the pack's first; the last pack may be a part
-  kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
-};
-
-/// Any view, `unroll` packs per thread, from the last to the first.
-template <FlatWalk walk, int pack, int unroll, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
-                    int64_t inner, int64_t channels) {
-  constexpr bool whole = walk != FlatWalk::kAnything, may_end = walk == FlatWalk::kManyChannels;
-  cuda::let_next_begin();
-  const int64_t block = gridDim.x - 1 - blockIdx.x;
-  const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
-  cuda::wait_for_previous();
-  typename Map::template Loaded<pack> loaded[unroll];
-#pragma unroll
-  for (int u = 0; u < unroll; ++u) {
-    const int64_t offset = first + u * NormPlan::kThreads * pack;
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (offset + (may_end ? pack - 1 : 0) < count) loaded[u] = map.template load<pack, whole>(offset, valid);
-  }
-#pragma unroll
-  for (int u = 0; u < unroll; ++u) {
-    const int64_t offset = first + u * NormPlan::kThreads * pack;
-    if (offset >= count) break;
-    int64_t place, channel;
-    by_channels.divide(by_inner.divide(offset, place), channel);
-    typename Map::Parameter parameters[pack];
-    parameters[0] = map.channels.at(channel);
-#pragma unroll
-    for (int i = 1; i < pack; ++i) {
-      parameters[i] = parameters[i - 1];
-      if constexpr (walk != FlatWalk::kOneChannel) {
-        if (++place == inner) {
-          place = 0;
-          if (++channel == channels) channel = 0;
-          parameters[i] = map.channels.at(channel);
-        }
-      }
-    }
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (may_end && valid < pack) {
-      map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
-    } else {
-      map.template apply<whole>(offset, valid, parameters, loaded[u]);
-    }
-  }
-}
-
 }  // namespace detail
 
 /// Elements of an access of 16 bytes by the sums.
@@ -578,55 +372,6 @@ void finish_channels(const Stream& stream, const NormPlan& of_sums, const C* tab
     cuda::launch(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
   } else {
     cuda::launch_early(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
-  }
-}
-
-/// Blocks of `kernel` that all processors of the device can hold at a time.
-template <class... Parameters>
-int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
-  int per_processor = 0;
-  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, NormPlan::kThreads, 0),
-              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  return int64_t{cuda::device_traits(device).processors} * std::max(per_processor, 1);
-}
-
-/// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
-/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
-/// planes come in whole packs, which are of `plane_pack` elements.
-template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
-void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
-  using detail::FlatWalk;
-  constexpr int kGroup = NormPlan::kGroup;
-  const int64_t count = view.numel();
-  if (count == 0) return;
-  const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
-    const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
-    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
-                                  dim3(NormPlan::kThreads)};
-    cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, pack, packs, Map>, map, count,
-                       cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
-                       view.channels);
-  };
-  const auto columns = [&]<int pack, bool folds>() {
-    const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
-    static const int64_t blocks = resident_blocks(stream.device.index, kernel);
-    const NormPlan plan = plan_norm_map(view, pack, blocks);
-    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
-    cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
-  };
-  // A byte of the mask is one thread's where planes are odd; float64 has no shorter packs than that.
-  constexpr int pack = sizeof(T) < sizeof(double) ? kNormPack<T> : kGroup;
-  constexpr int of_plane = sizeof(T) < sizeof(double) ? plane_pack : kGroup;
-  if (!wide) {
-    flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
-  } else if (view.inner == 1 && view.channels % kGroup == 0) {
-    columns.template operator()<pack, false>();
-  } else if (maps_by_columns(view, pack)) {
-    columns.template operator()<pack, true>();
-  } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
-    flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
-  } else {
-    flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }
 }
 

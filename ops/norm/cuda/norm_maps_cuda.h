@@ -1,0 +1,169 @@
+// Maps over a tensor on a GPU, with parameters per channel. For .cu files. NormPlan says how a tensor is cut.
+//
+// Map, what is mapped:
+//   Parameter, channels             its MapParameters
+//   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
+//   apply<whole>(offset, valid, parameters, loaded)
+#pragma once
+
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch_early.h>
+#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
+
+namespace sinter::ops {
+namespace detail {
+
+/// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
+/// pass before has left in the cache.
+template <int pack, int unroll, bool folds, class Map>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
+  cuda::let_next_begin();
+  const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
+  const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
+  const int64_t column = (tile * plan.columns + id - lane * plan.columns) * pack;
+  if (lane >= lanes || column >= plan.width) return;
+  cuda::wait_for_previous();
+  typename Map::Parameter parameters[pack];
+  if constexpr (folds) {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      int64_t channel;
+      by_image.divide(column + i, channel);
+      parameters[i] = map.channels.at(channel);
+    }
+  } else {
+    map.channels.neighbours(column, parameters);
+  }
+  const int64_t step = plan.parts * lanes, first = part * lanes + lane;
+  int64_t left = first < plan.items ? (plan.items - 1 - first) / step + 1 : 0;
+  // What is left behind the last row is one more where it is a whole group. Else threads that share a byte of
+  // the mask write it together, whichever of them have elements.
+  const int64_t group = column & ~int64_t{NormPlan::kGroup - 1};
+  if (folds && first + left * step == plan.items && group + NormPlan::kGroup <= plan.rest) {
+    ++left;
+  } else if (folds && first + left * step == plan.items && group < plan.rest) {
+    const int64_t offset = plan.items * plan.width + column;
+    const int valid = static_cast<int>(min(max(plan.rest - column, int64_t{0}), int64_t{pack}));
+    map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
+  }
+  int64_t offset = (first + (left - 1) * step) * plan.width + column;
+  const int64_t stride = -step * plan.width;
+  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
+    typename Map::template Loaded<pack> loaded[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
+    }
+  }
+  for (; left > 0; --left, offset += stride) {
+    map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
+  }
+}
+
+/// How map_flat_kernel finds the channels of a pack.
+enum class FlatWalk {
+  kOneChannel,    ///< planes come in whole packs
+  kManyChannels,  ///< elements are counted on from the pack's first; the last pack may be a part
+  kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
+};
+
+/// Any view, `unroll` packs per thread, from the last to the first.
+template <FlatWalk walk, int pack, int unroll, class Map>
+__global__ void __launch_bounds__(NormPlan::kThreads)
+    map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
+                    int64_t inner, int64_t channels) {
+  constexpr bool whole = walk != FlatWalk::kAnything, may_end = walk == FlatWalk::kManyChannels;
+  cuda::let_next_begin();
+  const int64_t block = gridDim.x - 1 - blockIdx.x;
+  const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
+  cuda::wait_for_previous();
+  typename Map::template Loaded<pack> loaded[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    const int64_t offset = first + u * NormPlan::kThreads * pack;
+    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
+    if (offset + (may_end ? pack - 1 : 0) < count) loaded[u] = map.template load<pack, whole>(offset, valid);
+  }
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    const int64_t offset = first + u * NormPlan::kThreads * pack;
+    if (offset >= count) break;
+    int64_t place, channel;
+    by_channels.divide(by_inner.divide(offset, place), channel);
+    typename Map::Parameter parameters[pack];
+    parameters[0] = map.channels.at(channel);
+#pragma unroll
+    for (int i = 1; i < pack; ++i) {
+      parameters[i] = parameters[i - 1];
+      if constexpr (walk != FlatWalk::kOneChannel) {
+        if (++place == inner) {
+          place = 0;
+          if (++channel == channels) channel = 0;
+          parameters[i] = map.channels.at(channel);
+        }
+      }
+    }
+    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
+    if (may_end && valid < pack) {
+      map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
+    } else {
+      map.template apply<whole>(offset, valid, parameters, loaded[u]);
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Blocks of `kernel` that all processors of the device can hold at a time.
+template <class... Parameters>
+int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
+  int per_processor = 0;
+  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, NormPlan::kThreads, 0),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return int64_t{cuda::device_traits(device).processors} * std::max(per_processor, 1);
+}
+
+/// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
+/// planes come in whole packs, which are of `plane_pack` elements.
+template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
+void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
+  using detail::FlatWalk;
+  constexpr int kGroup = NormPlan::kGroup;
+  const int64_t count = view.numel();
+  if (count == 0) return;
+  const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
+    const int64_t per_block = int64_t{packs} * NormPlan::kThreads * pack;
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(count, per_block))),
+                                  dim3(NormPlan::kThreads)};
+    cuda::launch_early(stream, shape, detail::map_flat_kernel<walk, pack, packs, Map>, map, count,
+                       cuda::WideDivide(view.inner), cuda::WideDivide(view.channels), view.inner,
+                       view.channels);
+  };
+  const auto columns = [&]<int pack, bool folds>() {
+    const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
+    static const int64_t blocks = resident_blocks(stream.device.index, kernel);
+    const NormPlan plan = plan_norm_map(view, pack, blocks);
+    const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
+    cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
+  };
+  // A byte of the mask is one thread's where planes are odd; float64 has no shorter packs than that.
+  constexpr int pack = sizeof(T) < sizeof(double) ? kNormPack<T> : kGroup;
+  constexpr int of_plane = sizeof(T) < sizeof(double) ? plane_pack : kGroup;
+  if (!wide) {
+    flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
+  } else if (view.inner == 1 && view.channels % kGroup == 0) {
+    columns.template operator()<pack, false>();
+  } else if (maps_by_columns(view, pack)) {
+    columns.template operator()<pack, true>();
+  } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
+    flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
+  } else {
+    flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
+  }
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,115 @@
+// How the passes of batch normalisation access a tensor, what belongs to its channels, and a mask. For .cu
+// files.
+#pragma once
+
+#include <bit>
+
+#include <sinter/core/cuda/device/device_types.h>
+#include <sinter/ops/norm/plan/norm_plan.h>
+
+namespace sinter::ops {
+namespace detail {
+
+constexpr int kWarp = 32;
+
+}  // namespace detail
+
+/// Elements of an access, 16 bytes of them; float64 is accessed one by one.
+template <class T>
+inline constexpr int kNormPack = sizeof(T) == sizeof(double) ? 1 : cuda::kPackSize<T>;
+
+/// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
+/// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
+template <class T, int pack>
+struct PackWords {
+  static constexpr int kCount = static_cast<int>(sizeof(cuda::Pack<T, pack>) / sizeof(uint4));
+  uint4 words[kCount];
+};
+
+/// `pack` elements from `offset` on; where they may not be aligned, or all there, one by one.
+template <int pack, bool whole = true, class T>
+__device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t offset, int valid = pack) {
+  if constexpr (whole && pack > 1) {
+    PackWords<T, pack> result;
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      result.words[i] = reinterpret_cast<const uint4*>(from + offset)[i];
+    }
+    return std::bit_cast<cuda::Pack<T, pack>>(result);
+  } else {
+    cuda::Pack<T, pack> result{};
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      if (whole || i < valid) result.values[i] = from[offset + i];
+    }
+    return result;
+  }
+}
+
+template <int pack, bool whole = true, class T>
+__device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
+                                           int valid = pack) {
+  if constexpr (whole && pack > 1) {
+    const auto result = std::bit_cast<PackWords<T, pack>>(values);
+#pragma unroll
+    for (int i = 0; i < result.kCount; ++i) {
+      const uint4& w = result.words[i];
+      asm volatile(
+          "st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to + offset) + i),
+          "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+          : "memory");
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      if (whole || i < valid) to[offset + i] = values.values[i];
+    }
+  }
+}
+
+/// What neighbouring channels have, `count` of them from `from` on, which is aligned to 16 bytes.
+template <int count, class P>
+struct Neighbours {
+  P values[count];
+};
+template <int count, class P>
+__device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
+  struct Words {
+    uint4 words[sizeof(Neighbours<count, P>) / sizeof(uint4)];
+  } result;
+#pragma unroll
+  for (size_t i = 0; i < sizeof(Words) / sizeof(uint4); ++i) {
+    result.words[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  return std::bit_cast<Neighbours<count, P>>(result);
+}
+
+/// The mask's bits of a pack: a byte, or one bit of one.
+template <int pack>
+__device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
+  const unsigned byte = mask[offset >> 3];
+  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
+}
+
+/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
+/// has at the same time.
+template <int pack>
+__device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
+  if constexpr (pack == 4) {
+    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
+    const unsigned other = __shfl_xor_sync(pair, bits, 1);
+    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
+  } else {
+    mask[offset >> 3] = static_cast<uint8_t>(bits);
+  }
+}
+
+namespace detail {
+
+/// Sends for what lies at `address`: it is in the L2 cache then, as what it is whoever writes it.
+__device__ __forceinline__ void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+}  // namespace detail
+}  // namespace sinter::ops
