@@ -7,6 +7,8 @@
 // normalise what they read. Other windows take a thread for each output.
 #include <limits>
 
+#include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/launch_early.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_call.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_cuda.h>
