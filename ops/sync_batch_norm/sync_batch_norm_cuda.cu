@@ -1,4 +1,5 @@
 // sync_batch_norm on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
