@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -93,6 +94,30 @@ TEST(SeveralGpus, CopiesRunOnTheStreamOfTheirTarget) {
   const Tensor here = full({2}, 1.0, DType::kFloat32, first);
   EXPECT_THROW(copy_async(Tensor::empty({2}, DType::kFloat32, second), here, transfer_stream(first)),
                InvalidArgument);
+}
+
+TEST(GpuStreams, DoNotWaitForALongQueueOfAnother) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  const Device device = Device::cuda();
+  const Tensor large = full({4096, 4096}, 1.0, DType::kFloat32, device);
+  const Tensor small = full({16}, 1.0, DType::kFloat32, device);
+  std::vector<Stream> others;
+  for (int i = 0; i < 16; ++i) others.push_back(backend_of(device).create_stream(device.index));
+  // Once for what is done at the first call only, then beside the long queue.
+  for (const int products : {1, 200}) {
+    synchronize(device);
+    for (int i = 0; i < products; ++i) matmul(large, large);
+    const Event end(current_stream(device));
+    std::vector<Event> ends;
+    for (const Stream& other : others) {
+      const StreamGuard guard(other);
+      add(small, small);
+      ends.emplace_back(other);
+    }
+    for (const Event& each : ends) each.synchronize();
+    if (products > 1) EXPECT_FALSE(end.done()) << "what is short waited for what is long";
+  }
+  synchronize(device);
 }
 
 TEST(GpuProfile, TimesKernelsOnTheDevice) {

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -90,6 +91,10 @@ class CudaTimeMark final : public TimeMark {
 class CudaBackend final : public Backend {
  public:
   CudaBackend() {
+    // Streams share this many queues of the device, 8 if nobody says more. What is on one of two that share a
+    // queue waits for all that was queued on the other before, as decoding would for a whole training step.
+    // The driver reads it once, when it is first called.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     const cudaError_t status = cudaGetDeviceCount(&count_);
     if (status == cudaSuccess && count_ > 0) {
       states_ = std::make_unique<std::atomic<GpuState*>[]>(static_cast<size_t>(count_));
