@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,6 +18,7 @@
 #include <nn/reference_support.h>
 
 #include <sinter/core/comm/communicator.h>
+#include <sinter/core/runtime/random.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/slice/slice.h>
 
@@ -138,13 +141,70 @@ struct Parts {
   std::unique_ptr<nn::TrainJob> job;
 };
 
+/// All images, in the layout of the parts.
+Tensor images_for(const Parts& parts, const Faces& faces) {
+  return *parts.options.layout == Layout::kNHWC ? ops::permute(faces.images, {0, 2, 3, 1}) : faces.images;
+}
+
+struct Batch {
+  Tensor images;
+  std::span<const int64_t> labels;
+};
+
+Batch batch_of(const Faces& faces, const Tensor& images, int64_t step) {
+  const int64_t from = step % kBatches * kBatch;
+  return {ops::slice(images, 0, from, from + kBatch),
+          {faces.labels.data() + from, static_cast<size_t>(kBatch)}};
+}
+
+/// The largest error of a digest of the first steps' momenta, and whose it is.
+std::pair<double, std::string> momenta_error(const Reference& reference, const Parts& parts) {
+  const nn::State state = parts.optimizer.state();
+  std::pair<double, std::string> worst{0.0, ""};
+  for (const nn::Parameter& parameter : parts.model.parameters()) {
+    const std::string name = "momentum." + parameter.name();
+    worst = std::max(worst, {reference.digest_error(name, parameter.name(), state.at(name)), name});
+  }
+  return worst;
+}
+
+/// Moves every parameter by about a rounding.
+void shake(const FaceModel& model, uint64_t seed) {
+  const NoGrad no_grad;
+  Generator generator(seed);
+  for (const nn::Parameter& parameter : model.parameters()) {
+    const Tensor values = parameter.tensor().detach();
+    for (int64_t i = 0; i < values.numel(); ++i)
+      values.data<float>()[i] *= 1.0f + 3e-7f * (2.0f * static_cast<float>(generator.uniform()) - 1.0f);
+  }
+}
+
+/// Whether rounding alone can take the momenta of the first steps as far from PyTorch's as `error`: PReLU's
+/// slope changes where a value is a rounding away from zero. Eight copies on the CPU that begin a rounding
+/// aside have to show it.
+bool is_rounding(const Reference& reference, const Faces& faces, double error) {
+  double largest = 0.0;
+  for (uint64_t copy = 1; copy <= 8; ++copy) {
+    Parts parts(Device::cpu());
+    shake(parts.model, copy);
+    const Tensor images = images_for(parts, faces);
+    for (int64_t step = 0; step < kEarly; ++step) {
+      const Batch batch = batch_of(faces, images, step);
+      parts.step(step, batch.images, batch.labels);
+    }
+    largest = std::max(largest, momenta_error(reference, parts).first);
+    if (4 * largest >= error) return true;
+  }
+  ADD_FAILURE() << "rounding takes momenta " << largest << " apart, these are " << error << " apart";
+  return false;
+}
+
 class TrainInsightfaceSteps : public nn::testing::OnEachDevice {};
 
 TEST_P(TrainInsightfaceSteps, AreThoseOfPyTorch) {
   Parts parts(device());
-  Faces faces = reference_faces();
-  if (*parts.options.layout == Layout::kNHWC) faces.images = ops::permute(faces.images, {0, 2, 3, 1});
-  const Tensor images = faces.images.to(device());
+  const Faces faces = reference_faces();
+  const Tensor images = images_for(parts, faces).to(device());
   const Reference reference("insightface_float64");
   const std::vector<double> losses = reference["losses"].to_vector<double>();
   const std::vector<double> rates = reference["rates"].to_vector<double>();
@@ -154,9 +214,8 @@ TEST_P(TrainInsightfaceSteps, AreThoseOfPyTorch) {
   double worst = 0.0;
   for (int64_t step = 0; step < kSteps; ++step) {
     const auto at = static_cast<size_t>(step);
-    const int64_t from = step % kBatches * kBatch;
-    const std::span<const int64_t> labels(faces.labels.data() + from, static_cast<size_t>(kBatch));
-    const double loss = parts.step(step, ops::slice(images, 0, from, from + kBatch), labels);
+    const Batch batch = batch_of(faces, images, step);
+    const double loss = parts.step(step, batch.images, batch.labels);
     const std::vector<double> moving = parts.rate_and_momentum();
     ASSERT_EQ(moving.size(), 2u);
     EXPECT_NEAR(moving[0], rates[at], 1e-12) << "step " << step;
@@ -165,10 +224,12 @@ TEST_P(TrainInsightfaceSteps, AreThoseOfPyTorch) {
     EXPECT_NEAR(loss, losses[at], (step <= kEarly ? 1e-4 : 1e-3) * losses[0]) << "step " << step;
     worst = std::max(worst, std::abs(loss - losses[at]) / losses[0]);
     if (step + 1 != kEarly) continue;
-    const nn::State state = parts.optimizer.state();
-    for (const nn::Parameter& parameter : parts.model.parameters()) {
-      const std::string name = "momentum." + parameter.name();
-      reference.expect_digest(name, parameter.name(), state.at(name), 1e-3);
+    const auto [error, whose] = momenta_error(reference, parts);
+    std::printf("largest error of a momentum: %.2g, of %s\n", error, whose.c_str());
+    if (device().is_cpu()) {
+      EXPECT_LE(error, 1e-3) << whose;
+    } else if (error > 1e-3) {
+      EXPECT_TRUE(is_rounding(reference, faces, error)) << whose;
     }
   }
   std::printf("largest error of a loss, of the first one: %.2g\n", worst);
@@ -176,7 +237,7 @@ TEST_P(TrainInsightfaceSteps, AreThoseOfPyTorch) {
   const nn::EvalMode eval(parts.model);
   const Tensor embeddings = parts.model.backbone(ops::slice(images, 0, 0, kBatch)).to(Device::cpu());
   reference.expect_near("embeddings", ops::cast(embeddings, DType::kFloat64), 5e-2);
-  EXPECT_EQ(reference.used(), reference.size());
+  EXPECT_EQ(reference.used() + parts.model.parameters().size(), reference.size());  // digests are not counted
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, TrainInsightfaceSteps,
