@@ -10,6 +10,8 @@
 #include <sinter/core/plan/memory_plan.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/event.h>
+#include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -186,8 +188,26 @@ void Program::make_calls() {
   stats_.preparation_calls = preparation_calls_.size();
 }
 
+// What a device's libraries make ready for a call, the compiled code of a plan above all, they can make ready
+// on several threads.
+void Program::prepare_known_plans() const {
+  Backend& backend = backend_of(device_);
+  parallel_for(static_cast<int64_t>(calls_.size()), 1, [&](int64_t begin, int64_t end) {
+    backend.make_current(device_.index);
+    const OnlyKnownPlans known;
+    for (int64_t i = begin; i < end; ++i) {
+      const Call& call = *calls_[static_cast<size_t>(i)];
+      try {
+        choose_kernel(*call.node.op, device_, call.query);
+      } catch (const Error&) {  // which whoever chooses in earnest will see
+      }
+    }
+  });
+}
+
 void Program::choose_kernels() {
   Backend& backend = backend_of(device_);
+  if (!device_.is_cpu()) prepare_known_plans();
   backend.make_current(device_.index);
   for (const auto* calls : {&preparation_calls_, &calls_}) {
     for (const auto& call : *calls) {

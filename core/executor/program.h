@@ -75,6 +75,7 @@ class Program {
   void follow_stream();
   void bind_inputs(std::span<const Tensor> inputs);
   void find_preparation();
+  void prepare_known_plans() const;
   void prepare_leaves();
   void run_calls();
   void run_call(const Call& call, const Stream& stream) const;

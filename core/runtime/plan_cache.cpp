@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -171,35 +173,69 @@ class PlanRace {
   std::vector<size_t> failed_;
 };
 
-/// The candidate that the cache knows, built; nothing if it knows none or the library does not have it any
-/// more. Then `refused` is the one that was tried.
-std::optional<size_t> find_known(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
-                                 std::optional<size_t>& refused) {
+/// Builds the candidates [begin, end) but `except`; which of them could be built.
+std::vector<char> build_all(PlanCandidates& candidates, size_t begin, size_t end,
+                            std::optional<size_t> except) {
+  std::vector<char> built(end - begin, 0);  // not vector<bool>, whose elements share bytes
+  parallel_for(static_cast<int64_t>(built.size()), 1, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i)
+      built[i] = except != begin + i && candidates.build(begin + i);
+  });
+  return built;
+}
+
+/// Where the candidate that the cache knows is; nothing if it knows none or the library does not list it.
+std::optional<size_t> find_known(PlanCache& cache, const std::string& problem,
+                                 const PlanCandidates& candidates) {
   const std::optional<TunedPlan> known = cache.find(problem);
   if (!known) return std::nullopt;
   for (size_t i = 0; i < candidates.count(); ++i) {
-    if (candidates.name(i) != known->name) continue;
-    if (candidates.build(i)) return i;
-    refused = i;
-    break;
+    if (candidates.name(i) == known->name) return i;
   }
   log::info("[plan_cache] the library no longer has plan {} for {}", known->name, problem);
   return std::nullopt;
 }
 
+thread_local bool only_known_plans = false;
+
 }  // namespace
+
+OnlyKnownPlans::OnlyKnownPlans() : outer_(std::exchange(only_known_plans, true)) {}
+
+OnlyKnownPlans::~OnlyKnownPlans() {
+  only_known_plans = outer_;
+}
+
+bool OnlyKnownPlans::wanted() {
+  return only_known_plans;
+}
+
+std::optional<size_t> build_known_plan(PlanCache& cache, const std::string& problem,
+                                       PlanCandidates& candidates) {
+  const std::optional<size_t> known = find_known(cache, problem, candidates);
+  return known && candidates.build(*known) ? known : std::nullopt;
+}
 
 PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
                        Timing timing, size_t most_measured) {
-  std::optional<size_t> refused;
-  if (const auto known = find_known(cache, problem, candidates, refused)) return {.plan = known};
+  const std::optional<size_t> known = find_known(cache, problem, candidates);
+  if (known && candidates.build(*known)) return {.plan = known};
+  if (known) log::info("[plan_cache] plan {} for {} cannot be built", candidates.name(*known), problem);
 
-  const bool measure = timing == Timing::kNow && candidates.prepare_timing();
+  if (timing != Timing::kNow || !candidates.prepare_timing()) {
+    for (size_t i = 0; i < candidates.count(); ++i) {
+      if (known != i && candidates.build(i)) return {.plan = i, .settled = timing == Timing::kNever};
+    }
+    return {.plan = std::nullopt, .settled = false};
+  }
   PlanRace race(candidates);
-  for (size_t i = 0; i < candidates.count() && race.measured() < most_measured; ++i) {
-    if (refused == i || !candidates.build(i)) continue;
-    if (!measure) return {.plan = i, .settled = timing == Timing::kNever};
-    race.time(i);
+  for (size_t next = 0; next < candidates.count() && race.measured() < most_measured;) {
+    const size_t begin = next;
+    next = std::min(candidates.count(), begin + most_measured - race.measured());
+    const std::vector<char> built = build_all(candidates, begin, next, known);
+    for (size_t i = begin; i < next; ++i) {
+      if (built[i - begin] != 0) race.time(i);
+    }
   }
   race.time_failed_again();
   if (race.without_room()) {

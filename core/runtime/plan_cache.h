@@ -66,7 +66,7 @@ class PlanCandidates {
   /// The same plan has the same name in every process.
   virtual std::string name(size_t i) const = 0;
   /// Makes plan i ready to run; false if the library or a limit turns it down. Called at most once for each
-  /// i.
+  /// i, and for several at a time, from several threads.
   virtual bool build(size_t i) = 0;
   /// Called once before the first time(); false if plans cannot be timed at present.
   virtual bool prepare_timing() = 0;
@@ -88,10 +88,32 @@ struct PlanChoice {
   bool operator==(const PlanChoice&) const = default;
 };
 
+/// The candidate that `cache` remembers, built; nothing if it remembers none or the library has it no more.
+std::optional<size_t> build_known_plan(PlanCache& cache, const std::string& problem,
+                                       PlanCandidates& candidates);
+
+/// As long as one lives, kernels that prepare themselves on this thread look for plans that are remembered
+/// and do not search: one that has none then says that it cannot run. So many threads can make ready at once
+/// what needs no measuring.
+class OnlyKnownPlans {
+ public:
+  OnlyKnownPlans();
+  ~OnlyKnownPlans();
+  OnlyKnownPlans(const OnlyKnownPlans&) = delete;
+  OnlyKnownPlans& operator=(const OnlyKnownPlans&) = delete;
+
+  /// Whether one lives on this thread.
+  static bool wanted();
+
+ private:
+  bool outer_;
+};
+
 /// The candidate to use: the one that `cache` remembers; else, under Timing::kNow and if timing is possible,
 /// the fastest of the first `most_measured` that can be built, which the cache then remembers; else the first
-/// that can be built. A plan that fails is tried once more behind all others. Plans for which memory is short
-/// are passed over, and then nothing is remembered; if it is short for all of them, it is the first.
+/// that can be built. Those to be timed are built on several threads, then timed one after the other. A plan
+/// that fails is tried once more behind all others. Plans for which memory is short are passed over, and then
+/// nothing is remembered; if it is short for all of them, it is the first.
 PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
                        Timing timing, size_t most_measured);
 

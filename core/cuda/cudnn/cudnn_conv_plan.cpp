@@ -113,8 +113,9 @@ struct Approach {
 
 class ConvCandidates final : public PlanCandidates {
  public:
-  ConvCandidates(cudnnHandle_t handle, const ConvProblem& problem, const ConvRules& rules)
-      : handle_(handle), problem_(problem) {
+  ConvCandidates(const Stream& stream, const ConvProblem& problem, const ConvRules& rules)
+      : stream_(stream), problem_(problem) {
+    const cudnnHandle_t handle = cudnn_handle(stream);
     approaches_.emplace_back(handle, problem, rules);
     for (const ConvStaging& staging : stagings_of(problem, rules)) {
       approaches_.emplace_back(handle, problem, rules, staging);
@@ -156,9 +157,10 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
+    const DeviceGuard guard(problem_.device);  // a handle of each thread's own
     const Approach& approach = *candidates_[i].approach;
-    std::unique_ptr<ConvPlan> plan =
-        CudnnConvPlan::make(handle_, approach.problem, approach.graph, std::move(*candidates_[i].config));
+    std::unique_ptr<ConvPlan> plan = CudnnConvPlan::make(cudnn_handle(stream_), approach.problem,
+                                                         approach.graph, std::move(*candidates_[i].config));
     if (plan == nullptr || plan->workspace_bytes() > approach.problem.workspace_limit) return false;
     if (approach.staging) {
       plan = std::make_unique<StagedConvPlan>(problem_, *approach.staging, std::move(plan));
@@ -218,7 +220,7 @@ class ConvCandidates final : public PlanCandidates {
     workspace_bytes_ = bytes;
   }
 
-  cudnnHandle_t handle_;
+  Stream stream_;
   ConvProblem problem_;
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
@@ -276,6 +278,8 @@ class ConvPlans {
 
   std::shared_ptr<const ConvPlan> find(const PlanKey& key) {
     if (auto found = plans_.find(key)) return *std::move(found);
+    if (auto known = build_known(key)) return plans_.add(key, std::move(known), settings::plan_limit());
+    if (OnlyKnownPlans::wanted()) return nullptr;
     const std::lock_guard search(search_mutex_);  // one at a time: searches would disturb each other's times
     if (auto found = plans_.find(key)) return *std::move(found);
     auto [plan, settled] = search_plan(key);
@@ -289,6 +293,17 @@ class ConvPlans {
     std::shared_ptr<const ConvPlan> plan;
     bool settled;  // else it is what the moment allowed
   };
+
+  /// The plan that the disk remembers; null if there is none.
+  std::shared_ptr<const ConvPlan> build_known(const PlanKey& key) {
+    PlanCache& cache = cache_of(key.problem.device);
+    const std::string text = cache_text(key);
+    if (!is_safe_for_cudnn(key.problem) || !cache.find(text)) return nullptr;
+    const DeviceGuard guard(key.problem.device);
+    ConvCandidates candidates(current_stream(Device::cuda(key.problem.device)), key.problem, key.rules);
+    const std::optional<size_t> known = build_known_plan(cache, text, candidates);
+    return known ? candidates.take(*known) : nullptr;
+  }
 
   Found search_plan(const PlanKey& key) {
     if (!is_safe_for_cudnn(key.problem)) {
@@ -304,7 +319,7 @@ class ConvPlans {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     SINTER_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native), &capture));
 
-    ConvCandidates candidates(cudnn_handle(stream), key.problem, key.rules);
+    ConvCandidates candidates(stream, key.problem, key.rules);
     Timing timing = Timing::kNever;
     if (key.autotune && candidates.count() > 1) {
       timing = capture == cudaStreamCaptureStatusNone ? Timing::kNow : Timing::kNotNow;
@@ -320,6 +335,7 @@ class ConvPlans {
   }
 
   PlanCache& cache_of(int device) {
+    const std::lock_guard lock(caches_mutex_);
     auto& cache = caches_[device];
     if (cache == nullptr) {
       cudaDeviceProp properties{};
@@ -331,8 +347,9 @@ class ConvPlans {
   }
 
   PlanStore<PlanKey, ConvPlan, PlanKeyHash> plans_;
-  std::mutex search_mutex_;  // guards what follows
-  std::map<int, std::unique_ptr<PlanCache>> caches_;
+  std::mutex caches_mutex_;
+  std::map<int, std::unique_ptr<PlanCache>> caches_;  // guarded by it; stay where they are
+  std::mutex search_mutex_;                           // guards what follows
   // Plans that give way to better ones although a captured graph may still run their kernels.
   std::vector<std::shared_ptr<const ConvPlan>> provisional_;
   std::set<std::string> warned_;  // problems without a plan

@@ -3,7 +3,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +14,7 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -186,8 +190,10 @@ class FakeCandidates final : public PlanCandidates {
   size_t count() const override { return plans_.size(); }
   std::string name(size_t i) const override { return plans_[i].name; }
   bool build(size_t i) override {
+    const std::lock_guard lock(mutex_);
     for (const size_t before : built) EXPECT_NE(before, i) << "built twice";
     built.push_back(i);
+    builders_.insert(std::this_thread::get_id());
     return plans_[i].builds;
   }
   bool prepare_timing() override {
@@ -204,10 +210,23 @@ class FakeCandidates final : public PlanCandidates {
 
   std::vector<size_t> built, timed;
   int preparations = 0;
+  /// The threads that built.
+  const std::set<std::thread::id>& builders() const { return builders_; }
 
  private:
   std::vector<Plan> plans_;
   bool can_time_;
+  std::mutex mutex_;
+  std::set<std::thread::id> builders_;
+};
+
+/// Puts the number of threads back.
+struct ThreadCount {
+  explicit ThreadCount(int count) { set_num_threads(count); }
+  ~ThreadCount() { set_num_threads(before); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+  const int before = num_threads();
 };
 
 const std::vector<FakeCandidates::Plan> kPlans = {{"refused", false, 1.0},
@@ -237,6 +256,45 @@ TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
   EXPECT_EQ(again.built, Indices({3}));
   EXPECT_TRUE(again.timed.empty());
   EXPECT_EQ(again.preparations, 0) << "memory is not taken for nothing";
+}
+
+TEST(ChoosePlan, BuildsWhatIsMeasuredOnAllThreads) {
+  PlanCache cache(std::nullopt, "gpu");
+  const ThreadCount threads(4);
+  std::vector<FakeCandidates::Plan> plans(12, {"slow", true, 30.0});
+  plans[9] = {"fast", true, 10.0};
+  FakeCandidates candidates(plans);
+  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 12), settled(9));
+  EXPECT_EQ(candidates.built.size(), 12u);
+  EXPECT_GT(candidates.builders().size(), 1u);
+  EXPECT_TRUE(std::ranges::is_sorted(candidates.timed)) << "but times them one after the other";
+}
+
+TEST(ChoosePlan, BuildsWhatIsKnownAndNothingElse) {
+  PlanCache cache(std::nullopt, "gpu");
+  FakeCandidates unknown(kPlans);
+  EXPECT_EQ(build_known_plan(cache, "p", unknown), std::nullopt);
+  for (const char* gone : {"not listed any more", "refused"}) {
+    cache.store("p", {gone, 1.0});
+    FakeCandidates candidates(kPlans);
+    EXPECT_EQ(build_known_plan(cache, "p", candidates), std::nullopt) << gone;
+  }
+  cache.store("p", {"middling", 20.0});
+  FakeCandidates candidates(kPlans);
+  EXPECT_EQ(build_known_plan(cache, "p", candidates), 4u);
+  EXPECT_EQ(candidates.built, Indices({4}));
+  EXPECT_TRUE(candidates.timed.empty());
+}
+
+TEST(OnlyKnownPlans, AreWantedOnTheThreadThatSaysSo) {
+  EXPECT_FALSE(OnlyKnownPlans::wanted());
+  {
+    const OnlyKnownPlans outer;
+    { const OnlyKnownPlans inner; }
+    EXPECT_TRUE(OnlyKnownPlans::wanted());
+    std::thread([] { EXPECT_FALSE(OnlyKnownPlans::wanted()); }).join();
+  }
+  EXPECT_FALSE(OnlyKnownPlans::wanted());
 }
 
 TEST(ChoosePlan, MeasuresNoMoreThanAsked) {
