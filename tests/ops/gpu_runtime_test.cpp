@@ -115,7 +115,9 @@ TEST(GpuStreams, DoNotWaitForALongQueueOfAnother) {
       ends.emplace_back(other);
     }
     for (const Event& each : ends) each.synchronize();
-    if (products > 1) EXPECT_FALSE(end.done()) << "what is short waited for what is long";
+    if (products > 1) {
+      EXPECT_FALSE(end.done()) << "what is short waited for what is long";
+    }
   }
   synchronize(device);
 }
