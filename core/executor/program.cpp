@@ -19,7 +19,8 @@ namespace {
 constexpr size_t kAlignment = 64;  // of inputs on the CPU, for kernels that were chosen for aligned ones
 
 constexpr size_t kSmallConstant = 64 << 10;  // bytes of what is computed from nothing and then kept
-constexpr size_t kMostOutputSets = 16;       // that are watched for being let go of
+constexpr int64_t kPreparingThreads = 8;
+constexpr size_t kMostOutputSets = 16;  // that are watched for being let go of
 
 bool is_aligned(const Tensor& tensor) {
   return reinterpret_cast<uintptr_t>(tensor.raw_data()) % kAlignment == 0;
@@ -189,10 +190,11 @@ void Program::make_calls() {
 }
 
 // What a device's libraries make ready for a call, the compiled code of a plan above all, they can make ready
-// on several threads.
+// on several threads; each needs handles of its own, which cost more than they bring beyond some.
 void Program::prepare_known_plans() const {
   Backend& backend = backend_of(device_);
-  parallel_for(static_cast<int64_t>(calls_.size()), 1, [&](int64_t begin, int64_t end) {
+  const auto count = static_cast<int64_t>(calls_.size());
+  parallel_for(count, (count + kPreparingThreads - 1) / kPreparingThreads, [&](int64_t begin, int64_t end) {
     backend.make_current(device_.index);
     const OnlyKnownPlans known;
     for (int64_t i = begin; i < end; ++i) {

@@ -32,9 +32,10 @@ class ImageDecoder {
   virtual Stream stream() const = 0;
   /// Whether the engines are made for such a file. Looks at its header only.
   virtual bool takes(std::span<const uint8_t> file) = 0;
-  /// Queues the decoding of all images behind what is on stream(); the files must stay until it is done.
-  /// Gives the positions of images that were refused, whose pixels are then undefined; one that is refused
-  /// does not concern the others. May wait for earlier calls. Throws OutOfMemory and DeviceError.
+  /// Begins to decode all images. The engines do not wait for what is on stream(): whatever used the memory
+  /// of the pixels must have ended. What comes on stream() later finds them decoded; the files must stay
+  /// until then. Gives the positions of images that were refused, whose pixels are then undefined; one that
+  /// is refused does not concern the others. May wait for earlier calls. Throws OutOfMemory and DeviceError.
   virtual std::vector<size_t> decode(std::span<const EncodedImage> images) = 0;
 };
 

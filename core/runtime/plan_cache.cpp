@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <cstdlib>
@@ -13,7 +12,6 @@
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/plan_cache.h>
-#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -173,17 +171,6 @@ class PlanRace {
   std::vector<size_t> failed_;
 };
 
-/// Builds the candidates [begin, end) but `except`; which of them could be built.
-std::vector<char> build_all(PlanCandidates& candidates, size_t begin, size_t end,
-                            std::optional<size_t> except) {
-  std::vector<char> built(end - begin, 0);  // not vector<bool>, whose elements share bytes
-  parallel_for(static_cast<int64_t>(built.size()), 1, [&](int64_t first, int64_t last) {
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i)
-      built[i] = except != begin + i && candidates.build(begin + i);
-  });
-  return built;
-}
-
 /// Where the candidate that the cache knows is; nothing if it knows none or the library does not list it.
 std::optional<size_t> find_known(PlanCache& cache, const std::string& problem,
                                  const PlanCandidates& candidates) {
@@ -229,13 +216,8 @@ PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandida
     return {.plan = std::nullopt, .settled = false};
   }
   PlanRace race(candidates);
-  for (size_t next = 0; next < candidates.count() && race.measured() < most_measured;) {
-    const size_t begin = next;
-    next = std::min(candidates.count(), begin + most_measured - race.measured());
-    const std::vector<char> built = build_all(candidates, begin, next, known);
-    for (size_t i = begin; i < next; ++i) {
-      if (built[i - begin] != 0) race.time(i);
-    }
+  for (size_t i = 0; i < candidates.count() && race.measured() < most_measured; ++i) {
+    if (known != i && candidates.build(i)) race.time(i);
   }
   race.time_failed_again();
   if (race.without_room()) {

@@ -66,7 +66,7 @@ class PlanCandidates {
   /// The same plan has the same name in every process.
   virtual std::string name(size_t i) const = 0;
   /// Makes plan i ready to run; false if the library or a limit turns it down. Called at most once for each
-  /// i, and for several at a time, from several threads.
+  /// i.
   virtual bool build(size_t i) = 0;
   /// Called once before the first time(); false if plans cannot be timed at present.
   virtual bool prepare_timing() = 0;
@@ -111,9 +111,8 @@ class OnlyKnownPlans {
 
 /// The candidate to use: the one that `cache` remembers; else, under Timing::kNow and if timing is possible,
 /// the fastest of the first `most_measured` that can be built, which the cache then remembers; else the first
-/// that can be built. Those to be timed are built on several threads, then timed one after the other. A plan
-/// that fails is tried once more behind all others. Plans for which memory is short are passed over, and then
-/// nothing is remembered; if it is short for all of them, it is the first.
+/// that can be built. A plan that fails is tried once more behind all others. Plans for which memory is short
+/// are passed over, and then nothing is remembered; if it is short for all of them, it is the first.
 PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
                        Timing timing, size_t most_measured);
 

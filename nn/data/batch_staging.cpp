@@ -230,9 +230,14 @@ int64_t BatchStaging::decode_encoded(const Stream& stream,
   }
 }
 
-// Lets `stream` wait for the use of the former batch, and makes the block larger if it has to be.
+// Waits for the use of the former batch, and makes the block larger if it has to be. A stream can wait for
+// it; engines that decode cannot, nor for what the block's memory was used for before on the stream.
 void BatchStaging::reserve_device_block(const Stream& stream, size_t bytes) {
-  consumed_.make_wait(stream);
+  if (encoded_.has_decoder()) {
+    consumed_.synchronize();
+  } else {
+    consumed_.make_wait(stream);
+  }
   const auto least = static_cast<int64_t>(bytes);
   if (device_block_.defined() && device_block_.numel() >= least) return;
   // Photographs that are decoded differ much in size: some room to spare saves a block for most batches.
@@ -240,6 +245,7 @@ void BatchStaging::reserve_device_block(const Stream& stream, size_t bytes) {
   const StreamGuard guard(stream);
   device_block_ = Tensor();
   device_block_ = Tensor::empty({std::max(host_.numel(), least + spare)}, DType::kUInt8, device_);
+  if (encoded_.has_decoder()) Event(stream).synchronize();
 }
 
 Tensor BatchStaging::section(size_t offset, const Shape& shape, DType dtype) const {

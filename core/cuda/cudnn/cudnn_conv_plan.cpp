@@ -113,9 +113,8 @@ struct Approach {
 
 class ConvCandidates final : public PlanCandidates {
  public:
-  ConvCandidates(const Stream& stream, const ConvProblem& problem, const ConvRules& rules)
-      : stream_(stream), problem_(problem) {
-    const cudnnHandle_t handle = cudnn_handle(stream);
+  ConvCandidates(cudnnHandle_t handle, const ConvProblem& problem, const ConvRules& rules)
+      : handle_(handle), problem_(problem) {
     approaches_.emplace_back(handle, problem, rules);
     for (const ConvStaging& staging : stagings_of(problem, rules)) {
       approaches_.emplace_back(handle, problem, rules, staging);
@@ -157,10 +156,9 @@ class ConvCandidates final : public PlanCandidates {
   }
 
   bool build(size_t i) override {
-    const DeviceGuard guard(problem_.device);  // a handle of each thread's own
     const Approach& approach = *candidates_[i].approach;
-    std::unique_ptr<ConvPlan> plan = CudnnConvPlan::make(cudnn_handle(stream_), approach.problem,
-                                                         approach.graph, std::move(*candidates_[i].config));
+    std::unique_ptr<ConvPlan> plan =
+        CudnnConvPlan::make(handle_, approach.problem, approach.graph, std::move(*candidates_[i].config));
     if (plan == nullptr || plan->workspace_bytes() > approach.problem.workspace_limit) return false;
     if (approach.staging) {
       plan = std::make_unique<StagedConvPlan>(problem_, *approach.staging, std::move(plan));
@@ -220,7 +218,7 @@ class ConvCandidates final : public PlanCandidates {
     workspace_bytes_ = bytes;
   }
 
-  Stream stream_;
+  cudnnHandle_t handle_;
   ConvProblem problem_;
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
@@ -300,7 +298,8 @@ class ConvPlans {
     const std::string text = cache_text(key);
     if (!is_safe_for_cudnn(key.problem) || !cache.find(text)) return nullptr;
     const DeviceGuard guard(key.problem.device);
-    ConvCandidates candidates(current_stream(Device::cuda(key.problem.device)), key.problem, key.rules);
+    const cudnnHandle_t handle = cudnn_handle(current_stream(Device::cuda(key.problem.device)));
+    ConvCandidates candidates(handle, key.problem, key.rules);
     const std::optional<size_t> known = build_known_plan(cache, text, candidates);
     return known ? candidates.take(*known) : nullptr;
   }
@@ -319,7 +318,7 @@ class ConvPlans {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     SINTER_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native), &capture));
 
-    ConvCandidates candidates(stream, key.problem, key.rules);
+    ConvCandidates candidates(cudnn_handle(stream), key.problem, key.rules);
     Timing timing = Timing::kNever;
     if (key.autotune && candidates.count() > 1) {
       timing = capture == cudaStreamCaptureStatusNone ? Timing::kNow : Timing::kNotNow;

@@ -3,9 +3,11 @@
 // The library keeps buffers in a state, which one call at a time may use until its work on the device is
 // done. There are two states: while the engines work on one batch, the host's part of the next is done.
 // nvJPEG takes all its memory from the pools of the device.
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_graph.h>
 #include <sinter/core/cuda/cuda_memory.h>
 #include <sinter/core/cuda/unique_handle.h>
 #include <sinter/core/image/image_decoder.h>
@@ -48,8 +51,9 @@ Stream decode_stream(Device device) {
   return stream;
 }
 
-/// What nvJPEG calls for memory. Exceptions must not pass its frames: they end here, and a shortage is
-/// remembered.
+/// What nvJPEG calls for memory, which it uses on streams of its own, as if it came from cudaMalloc and went
+/// by cudaFree: nothing else may be under way in it. Exceptions must not pass its frames: they end here, and
+/// a shortage is remembered.
 class PoolMemory {
  public:
   explicit PoolMemory(const Stream& stream) : stream_(stream) {}
@@ -74,6 +78,7 @@ class PoolMemory {
       const size_t size = bytes == 0 ? 1 : bytes;
       const auto storage = kPinned ? Storage::allocate_pinned(size, memory.stream_.device)
                                    : Storage::allocate(size, memory.stream_.device);
+      if (!kPinned) Event(memory.stream_).synchronize();  // what used the block before
       const std::lock_guard lock(memory.mutex_);
       memory.blocks_.emplace(storage->data(), storage);
       *block = storage->data();
@@ -88,12 +93,11 @@ class PoolMemory {
     }
   }
 
-  // Work that is queued may still use the block.
   static int release(void* context, void* block, size_t, cudaStream_t) {
     auto& memory = *static_cast<PoolMemory*>(context);
     try {
       std::shared_ptr<Storage> storage;
-      const std::lock_guard lock(memory.mutex_);
+      std::unique_lock lock(memory.mutex_);
       const auto found = memory.blocks_.find(block);
       if (found == memory.blocks_.end()) {
         if (block != nullptr) log::warning("[nvjpeg] gives back {}, which it does not have", block);
@@ -101,7 +105,11 @@ class PoolMemory {
       }
       storage = std::move(found->second);
       memory.blocks_.erase(found);
-      if (storage->pinned()) storage->record_stream(memory.stream_);
+      lock.unlock();
+      // Seldom: when a batch needs more, and in the end. What another thread captures meanwhile is soon
+      // captured.
+      while (!cuda::synchronize_device(memory.stream_.device.index))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return 0;
     } catch (const std::exception& error) {
       log::warning("[nvjpeg] memory that cannot be given back: {}", error.what());

@@ -3,8 +3,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,7 +12,6 @@
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
-#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 namespace {
@@ -190,10 +187,8 @@ class FakeCandidates final : public PlanCandidates {
   size_t count() const override { return plans_.size(); }
   std::string name(size_t i) const override { return plans_[i].name; }
   bool build(size_t i) override {
-    const std::lock_guard lock(mutex_);
     for (const size_t before : built) EXPECT_NE(before, i) << "built twice";
     built.push_back(i);
-    builders_.insert(std::this_thread::get_id());
     return plans_[i].builds;
   }
   bool prepare_timing() override {
@@ -210,23 +205,10 @@ class FakeCandidates final : public PlanCandidates {
 
   std::vector<size_t> built, timed;
   int preparations = 0;
-  /// The threads that built.
-  const std::set<std::thread::id>& builders() const { return builders_; }
 
  private:
   std::vector<Plan> plans_;
   bool can_time_;
-  std::mutex mutex_;
-  std::set<std::thread::id> builders_;
-};
-
-/// Puts the number of threads back.
-struct ThreadCount {
-  explicit ThreadCount(int count) { set_num_threads(count); }
-  ~ThreadCount() { set_num_threads(before); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-  const int before = num_threads();
 };
 
 const std::vector<FakeCandidates::Plan> kPlans = {{"refused", false, 1.0},
@@ -256,18 +238,6 @@ TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
   EXPECT_EQ(again.built, Indices({3}));
   EXPECT_TRUE(again.timed.empty());
   EXPECT_EQ(again.preparations, 0) << "memory is not taken for nothing";
-}
-
-TEST(ChoosePlan, BuildsWhatIsMeasuredOnAllThreads) {
-  PlanCache cache(std::nullopt, "gpu");
-  const ThreadCount threads(4);
-  std::vector<FakeCandidates::Plan> plans(12, {"slow", true, 30.0});
-  plans[9] = {"fast", true, 10.0};
-  FakeCandidates candidates(plans);
-  EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 12), settled(9));
-  EXPECT_EQ(candidates.built.size(), 12u);
-  EXPECT_GT(candidates.builders().size(), 1u);
-  EXPECT_TRUE(std::ranges::is_sorted(candidates.timed)) << "but times them one after the other";
 }
 
 TEST(ChoosePlan, BuildsWhatIsKnownAndNothingElse) {
