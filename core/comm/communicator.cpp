@@ -78,6 +78,7 @@ Communicator::~Communicator() {
   }
   if (watch_ == nullptr) return;
   const bool failed = std::uncaught_exceptions() > exceptions_ && !gone_;
+  gone_ = true;
   if (failed) watch_->fail("it failed with an error");
   watch_->leave();
   device_watch_.reset();
@@ -127,6 +128,7 @@ std::string Communicator::give_up(const CommunicationError& error) const {
   if (!lost && !is_own && !is_late && aborted().empty())
     lost = watch_->wait_for_failure(options_.lost_after + 3.0);
   if (lost) return *lost + "; here in " + watch_->present_operation();
+  if (gone_) return error.what();  // nobody waits for this rank any more
   const std::string behind = is_own ? "" : watch_->laggard();
   const std::string words = fmt::format("{} of rank {} has failed: {}{}", watch_->present_operation(), rank(),
                                         error.what(), behind.empty() ? "" : "; furthest behind is " + behind);
@@ -271,8 +273,8 @@ void Communicator::leave() {
   if (watch_ == nullptr || gone_) return;
   barrier();
   gone_ = true;
-  device_watch_.reset();
   watch_->leave();
+  device_watch_.reset();
 }
 
 }  // namespace sinter

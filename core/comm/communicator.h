@@ -1,6 +1,7 @@
 // Communicator: the processes of a job, and operations in which all of them take part.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -124,8 +125,8 @@ class Communicator {
   ProcessEnvironment environment_;
   CommunicatorOptions options_;
   uint64_t id_ = 0;
-  int exceptions_ = 0;  // on their way when this was made
-  bool gone_ = false;
+  int exceptions_ = 0;                      // on their way when this was made
+  std::atomic<bool> gone_ = false;          // has left or failed
   std::unique_ptr<comm::RankWatch> watch_;  // null: alone
   std::unique_ptr<comm::CollectiveBackend> cpu_, gpu_;
   std::unique_ptr<comm::DeviceWatch> device_watch_;  // null: no GPU

@@ -159,6 +159,18 @@ TEST_P(FakeGpuFault, ThereIsNoneWhereTheHostPauses) {
   expect_all_well(workers.wait(kMostSeconds));
 }
 
+// The watch waits for the name of a rank that is lost, but keeps nobody who leaves.
+TEST_P(FakeGpuFault, ThereIsNoneWhereAllLeave) {
+  const testing::TemporaryFolder folder;
+  Workers workers;
+  workers.start_all(GetParam(), {"fake.end", (folder / "end").string()}, free_port());
+  for (const Ended& ended : workers.wait(kMostSeconds)) {
+    EXPECT_EQ(ended.code, 0) << ended.error;
+    EXPECT_EQ(ended.error, "");
+    EXPECT_LT(ended.seconds, 5.0);
+  }
+}
+
 // ---- two GPUs, through NCCL
 
 class GpuFault : public ::testing::Test {
@@ -211,6 +223,7 @@ TEST_F(GpuFault, ABrokenNetworkEndsBoth) {
                     {{"NCCL_P2P_DISABLE", "1"},
                      {"NCCL_SHM_DISABLE", "1"},
                      {"NCCL_NET", "Socket"},
+                     {"NCCL_SOCKET_FAMILY", "AF_INET"},
                      {"NCCL_SOCKET_IFNAME", "lo"}});
   fault.expect_others_say({" has failed: "});
   EXPECT_EQ(fault.victim().code, 3) << fault.victim().error;

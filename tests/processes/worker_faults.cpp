@@ -62,7 +62,7 @@ void call_refused_sum(const Communicator& ranks, const Stream& stream, void* sum
 void fake_fault(const Scene& scene, FakeGpu& gpu) {
   const std::string& kind = scene.kind;
   const bool is_well = kind == "well";
-  for (int step = 0; step < (is_well ? 20 : kManySteps); ++step) {
+  for (int step = 0; step < (is_well || kind == "end" ? 20 : kManySteps); ++step) {
     if (step == kFaultStep && scene.is_victim()) {
       scene.tell();
       if (kind == "sleeps") std::this_thread::sleep_for(kSleep);
@@ -76,6 +76,10 @@ void fake_fault(const Scene& scene, FakeGpu& gpu) {
     scene.ranks.check();
     scene.ranks.note_work("a step");
     gpu.synchronize();
+  }
+  if (kind == "end") {
+    gpu.break_network();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 }
 

@@ -57,14 +57,16 @@ class Workers {
 
   void start(const std::vector<std::string>& arguments, const Variables& variables) {
     const std::string output = (folder_ / ("error" + std::to_string(ids_.size()))).string();
+    const char* const other = std::getenv("SINTER_TEST_WORKER");  // where the build has been moved
+    const std::string program = other != nullptr ? other : SINTER_TEST_WORKER;
     const pid_t id = fork();
     if (id == 0) {
       for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
       if (std::freopen(output.c_str(), "w", stderr) == nullptr) _exit(126);
-      std::vector<char*> words = {const_cast<char*>(SINTER_TEST_WORKER)};
+      std::vector<char*> words = {const_cast<char*>(program.c_str())};
       for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
       words.push_back(nullptr);
-      execv(SINTER_TEST_WORKER, words.data());
+      execv(program.c_str(), words.data());
       _exit(127);
     }
     ids_.push_back(id);
