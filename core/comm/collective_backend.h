@@ -1,6 +1,7 @@
 // The library under a communicator: Gloo for tensors on the CPU, NCCL for those on a GPU. Internal.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -8,6 +9,18 @@
 #include <sinter/core/comm/rendezvous.h>
 
 namespace sinter::comm {
+
+/// An error that began in this process.
+class OwnError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// The time is over: whoever is furthest behind is its cause.
+class LateError : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
 
 /// Members throw CommunicationError with what the library says.
 class CollectiveBackend {
@@ -24,12 +37,29 @@ class CollectiveBackend {
   virtual void end_all_reduce(const void* sums, const Stream& stream) = 0;
   /// From any thread: lets what waits end with an error.
   virtual void abort(const std::string& text) noexcept = 0;
-  /// Why it was aborted, by abort() or by itself; empty: it was not. From any thread.
-  virtual std::string failure() const { return {}; }
+
+  // For work that goes on after the calls have returned, as a GPU's does.
+
+  /// Pieces of work that other ranks have a part in. They end in the order in which they were queued.
+  struct Progress {
+    int64_t queued = 0;
+    int64_t ended = 0;
+  };
+  /// From any thread: how far the work is; nothing where it was aborted.
+  virtual Progress progress() { return {}; }
+  /// From any thread: throws for an error of work whose call has returned.
+  virtual void check_work() {}
+  /// Takes what is on the current stream for a piece of work: captured steps are queued without calls.
+  virtual void note_work() {}
 };
 
 /// Each is called by all ranks at the same place of their meeting.
 std::unique_ptr<CollectiveBackend> make_gloo_backend(Meeting& meeting, const CommunicatorOptions& options);
 std::unique_ptr<CollectiveBackend> make_nccl_backend(Meeting& meeting, const CommunicatorOptions& options);
+
+using MakeBackend =
+    std::function<std::unique_ptr<CollectiveBackend>(Meeting& meeting, const CommunicatorOptions& options)>;
+/// What makes the backend of GPUs: make_nccl_backend, unless a test puts another there.
+MakeBackend& gpu_backend_maker();
 
 }  // namespace sinter::comm

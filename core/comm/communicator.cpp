@@ -1,10 +1,12 @@
-#include <atomic>
+#include <chrono>
 #include <exception>
 #include <map>
 #include <mutex>
 
+#include <sinter/core/base/log.h>
 #include <sinter/core/comm/collective_backend.h>
 #include <sinter/core/comm/communicator.h>
+#include <sinter/core/comm/device_watch.h>
 #include <sinter/core/comm/rank_watch.h>
 
 namespace sinter {
@@ -29,6 +31,11 @@ void check_dtype(const Tensor& x, const char* name) {
 
 }  // namespace
 
+comm::MakeBackend& comm::gpu_backend_maker() {
+  static MakeBackend maker = make_nccl_backend;
+  return maker;
+}
+
 std::shared_ptr<Communicator> Communicator::join(const CommunicatorOptions& options) {
   return join(read_process_environment(), options);
 }
@@ -46,12 +53,18 @@ Communicator::Communicator(const ProcessEnvironment& environment, const Communic
   if (size() > 1) {
     comm::Meeting meeting = comm::meet(environment_, options.join_timeout);
     cpu_ = comm::make_gloo_backend(meeting, options);
-    if (options.device.is_cuda()) gpu_ = comm::make_nccl_backend(meeting, options);
+    if (options.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(meeting, options);
     // Who is done first must not go while others still connect to it.
     comm::exchange(meeting, {}, "who is ready", options.join_timeout);
     watch_ = std::make_unique<comm::RankWatch>(
         std::move(meeting), comm::WatchOptions{.lost_after_seconds = options.lost_after,
                                                .on_lost = [this](const std::string& text) { abort(text); }});
+    if (gpu_ != nullptr) {
+      device_watch_ = std::make_unique<comm::DeviceWatch>(
+          *gpu_,
+          comm::DeviceWatchOptions{.timeout_seconds = options.timeout,
+                                   .on_error = [this](const CommunicationError& error) { give_up(error); }});
+    }
   }
   const std::lock_guard lock(known().mutex);
   id_ = known().next++;
@@ -65,8 +78,10 @@ Communicator::~Communicator() {
   }
   if (watch_ == nullptr) return;
   const bool failed = std::uncaught_exceptions() > exceptions_ && !gone_;
+  gone_ = true;
   if (failed) watch_->fail("it failed with an error");
   watch_->leave();
+  device_watch_.reset();
   // In order: the backend ends what is queued, for which the others still wait.
   if (failed) abort("[comm] this rank has left");
 }
@@ -94,30 +109,50 @@ template <class Operation>
 void Communicator::run(const char* name, const Operation& operation) const {
   watch_->begin(name);
   check();
+  const auto start = std::chrono::steady_clock::now();
   try {
     operation();
   } catch (const CommunicationError& error) {
-    const std::string behind = watch_->laggard();
-    // Whoever is lost is known a little later than that something is.
-    if (const auto lost = watch_->wait_for_failure(options_.lost_after + 3.0))
-      throw CommunicationError(*lost + "; here in " + watch_->present_operation());
-    throw_error<CommunicationError>("[comm] {} of rank {} has failed: {}{}", watch_->present_operation(),
-                                    rank(), error.what(),
-                                    behind.empty() ? "" : "; furthest behind is " + behind);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    const bool is_late = passed.count() >= options_.timeout;  // which Gloo's errors do not say
+    throw CommunicationError(is_late ? give_up(comm::LateError(error.what())) : give_up(error));
   }
+}
+
+// By the thread that computes or by the watch over the device; the first that comes finds the words.
+std::string Communicator::give_up(const CommunicationError& error) const {
+  const bool is_own = dynamic_cast<const comm::OwnError*>(&error) != nullptr;
+  const bool is_late = dynamic_cast<const comm::LateError*>(&error) != nullptr;
+  std::optional<std::string> lost = watch_->failure();
+  // Whoever is lost is known a little later than that something is.
+  if (!lost && !is_own && !is_late && aborted().empty())
+    lost = watch_->wait_for_failure(options_.lost_after + 3.0);
+  if (lost) return *lost + "; here in " + watch_->present_operation();
+  if (gone_) return error.what();  // nobody waits for this rank any more
+  const std::string behind = is_own ? "" : watch_->laggard();
+  const std::string words = fmt::format("{} of rank {} has failed: {}{}", watch_->present_operation(), rank(),
+                                        error.what(), behind.empty() ? "" : "; furthest behind is " + behind);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.empty()) return aborted_;
+    aborted_ = "[comm] " + words;
+  }
+  log::warning("[comm] {}", words);
+  watch_->fail("it failed: " + words);
+  free_waiting("[comm] " + words);
+  return "[comm] " + words;
+}
+
+std::string Communicator::aborted() const {
+  const std::lock_guard lock(mutex_);
+  return aborted_;
 }
 
 void Communicator::check() const {
   if (watch_ == nullptr) return;
   if (const auto lost = watch_->failure())
     throw CommunicationError(*lost + "; here in " + watch_->present_operation());
-  {
-    const std::lock_guard lock(mutex_);
-    if (!aborted_.empty()) throw CommunicationError(aborted_);
-  }
-  // Steps that were captured run without any call that would tell.
-  const std::string failure = gpu_ != nullptr ? gpu_->failure() : std::string();
-  if (!failure.empty()) throw CommunicationError(failure);
+  if (const std::string text = aborted(); !text.empty()) throw CommunicationError(text);
 }
 
 void Communicator::all_reduce_(const Tensor& x) const {
@@ -206,19 +241,30 @@ void Communicator::end_all_reduce(const void* sums, const Stream& stream) const 
   backend_for(stream.device).end_all_reduce(sums, stream);
 }
 
+void Communicator::note_work(const char* what) const {
+  if (gpu_ == nullptr) return;
+  watch_->begin(what);
+  gpu_->note_work();
+}
+
 void Communicator::fail(const std::string& reason) {
   if (watch_ == nullptr) return;
   gone_ = true;
-  watch_->fail("it failed: " + reason);
+  constexpr std::string_view kPrefix = "[comm] ";  // of what this class has thrown itself
+  watch_->fail("it failed: " + reason.substr(reason.starts_with(kPrefix) ? kPrefix.size() : 0));
   abort("[comm] this rank has failed");
 }
 
-void Communicator::abort(const std::string& text) {
+void Communicator::abort(const std::string& text) const {
   {
     const std::lock_guard lock(mutex_);
     if (!aborted_.empty()) return;
     aborted_ = text;
   }
+  free_waiting(text);
+}
+
+void Communicator::free_waiting(const std::string& text) const {
   if (cpu_ != nullptr) cpu_->abort(text);
   if (gpu_ != nullptr) gpu_->abort(text);
 }
@@ -228,6 +274,7 @@ void Communicator::leave() {
   barrier();
   gone_ = true;
   watch_->leave();
+  device_watch_.reset();
 }
 
 }  // namespace sinter

@@ -1,6 +1,7 @@
 // Communicator: the processes of a job, and operations in which all of them take part.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -20,12 +21,14 @@ struct CommunicatorOptions {
   /// The GPU that this rank computes on, whose tensors then go through NCCL; a CPU: none.
   Device device = {};
   double join_timeout = 120.0;  ///< seconds in which all ranks must have come
-  double timeout = 600.0;       ///< seconds that one operation may wait for other ranks
-  double lost_after = 10.0;     ///< seconds of silence after which a rank counts as lost
+  /// Seconds that one operation may wait for other ranks; on a GPU, that an operation or a step may take.
+  double timeout = 600.0;
+  double lost_after = 10.0;  ///< seconds of silence after which a rank counts as lost
 };
 
 namespace comm {
 class CollectiveBackend;
+class DeviceWatch;
 class RankWatch;
 }  // namespace comm
 
@@ -38,7 +41,9 @@ class RankWatch;
 ///
 /// A rank that is killed, stopped or fails is named on all others: within `lost_after` and two seconds more
 /// the log has its rank, host and process, an operation that waits for it ends, and every later one throws
-/// CommunicationError with the same words. Whatever a tensor held then is undefined.
+/// CommunicationError with the same words. Whatever a tensor held then is undefined. The same goes for an
+/// error of Gloo or NCCL and for an operation that takes longer than `timeout`, also while a GPU works: the
+/// rank that meets it tells all others, with the operation and the rank that is furthest behind.
 ///
 /// One thread at a time; abort() may be called from any.
 class Communicator {
@@ -74,12 +79,12 @@ class Communicator {
   /// Throws CommunicationError, naming the first rank that differs, unless all ranks gave the same text.
   void check_equal(const std::string& text, const char* what) const;
 
-  /// Throws CommunicationError if a rank is lost.
+  /// Throws CommunicationError if a rank is lost, or work on the GPU has failed.
   void check() const;
   /// Tells the others that this rank cannot go on, and why.
   void fail(const std::string& reason);
   /// Ends operations that wait, here; every later one throws with this text.
-  void abort(const std::string& text);
+  void abort(const std::string& text) const;
   /// Waits for all ranks and goes. Only the destructor may follow.
   void leave();
 
@@ -104,20 +109,27 @@ class Communicator {
   /// On a CPU it is done at once.
   void begin_all_reduce(const Bucket& bucket, const Stream& stream) const;
   void end_all_reduce(const void* sums, const Stream& stream) const;
+  /// For jobs: `what`, captured work with sums, has been launched on the GPU's current stream. It counts as
+  /// an operation, and has its time limit.
+  void note_work(const char* what) const;
 
  private:
   explicit Communicator(const ProcessEnvironment& environment, const CommunicatorOptions& options);
   comm::CollectiveBackend& backend_for(Device device) const;
   template <class Operation>
   void run(const char* name, const Operation& operation) const;
+  std::string give_up(const CommunicationError& error) const;
+  void free_waiting(const std::string& text) const;
+  std::string aborted() const;
 
   ProcessEnvironment environment_;
   CommunicatorOptions options_;
   uint64_t id_ = 0;
-  int exceptions_ = 0;  // on their way when this was made
-  bool gone_ = false;
+  int exceptions_ = 0;                      // on their way when this was made
+  std::atomic<bool> gone_ = false;          // has left or failed
   std::unique_ptr<comm::RankWatch> watch_;  // null: alone
   std::unique_ptr<comm::CollectiveBackend> cpu_, gpu_;
+  std::unique_ptr<comm::DeviceWatch> device_watch_;  // null: no GPU
   mutable std::mutex mutex_;
   mutable std::string aborted_;
 };

@@ -81,6 +81,7 @@ void RankWatch::end(const Message& last_words) {
   }
   changed_.notify_all();
   wake();
+  const std::lock_guard lock(joining_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -140,7 +141,7 @@ void RankWatch::beat(Deadline now) {
   for (const Peer& peer : peers_) {
     if (rank_ == 0 && !peer.gone && peer.count < told.count) told = {peer.rank, peer.count, peer.operation};
   }
-  behind_ = {told.rank, told.count, told.operation};
+  if (rank_ == 0) behind_ = {told.rank, told.count, told.operation};  // the others hear it from rank 0
   const Message message{MessageKind::kBeat,
                         pack({std::to_string(told.rank), std::to_string(told.count), told.operation})};
   for (Peer& peer : peers_) {

@@ -45,7 +45,7 @@ class RankWatch {
   /// The same, waiting for it so long.
   std::optional<std::string> wait_for_failure(double seconds) const;
 
-  /// Tells all others that this rank cannot go on. Then it counts as gone.
+  /// Tells all others that this rank cannot go on. Then it counts as gone. From any thread, as leave().
   void fail(const std::string& reason);
   /// Goes in order: others are no longer concerned with this rank.
   void leave();
@@ -85,6 +85,7 @@ class RankWatch {
     int64_t count = 0;
     std::string operation;
   } behind_;
+  std::mutex joining_;
   std::thread thread_;
 };
 

@@ -229,6 +229,7 @@ void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
 
 double Trainer::checked_loss() const {
   const nn::DeviceMean::Totals totals = stats_.loss.read();
+  ranks_.check();  // else whatever the sums that have failed left would be taken for the loss
   // In float16 an overflow may happen: the scaler has skipped that step.
   if (totals.first_not_finite > 0 && !scaler_.options().scales) {
     throw Error(fmt::format("the loss of step {} was not finite; try a smaller --lr or a longer --warmup",

@@ -282,6 +282,7 @@ std::string Trainer::where_it_went_wrong() try {
 
 double Trainer::checked_loss() {
   const nn::DeviceMean::Totals totals = stats_.loss.read();
+  ranks_.check();  // else whatever the sums that have failed left would be taken for the loss
   // In float16 an overflow may happen: the scaler has skipped that step.
   if (totals.first_not_finite > 0 && !scaler_.options().scales) {
     const int64_t series = options_.accumulate;

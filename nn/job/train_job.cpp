@@ -407,6 +407,7 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   if (options_.ema != nullptr) options_.ema->set_decay();
   compiled.random.begin_run();
   std::vector<Tensor> results = compiled.program->run(inputs);
+  if (options_.communicator != nullptr) options_.communicator->note_work("a step");
   for (const auto& effect : compiled.host_effects) effect();
   summed_ = compiled.sums;
   calls_of_series_ = (calls_of_series_ + 1) % options_.accumulate;

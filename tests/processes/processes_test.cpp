@@ -1,121 +1,24 @@
-// Several real processes on this machine: sums, training, and what the others learn when one of them goes.
-#include <csignal>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+// Several real processes on this machine: sums, training, and how they meet.
 #include <thread>
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <sinter/core/comm/communicator.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/module/module.h>
 
-#include "common/temporary_folder.h"
+#include "processes/workers.h"
 
 namespace sinter {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
-int free_port() {
-  const int file = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof place;
-  bind(file, reinterpret_cast<sockaddr*>(&place), length);
-  getsockname(file, reinterpret_cast<sockaddr*>(&place), &length);
-  close(file);
-  return ntohs(place.sin_port);
-}
-
-struct Ended {
-  int code = -1;  // 128 + signal for a signal
-  double seconds = 0.0;
-  std::string error;
-};
-
-/// Processes of tests/processes/worker.cpp, ended with this object.
-class Workers {
- public:
-  Workers() = default;
-  ~Workers() {
-    for (const pid_t id : ids_) {
-      if (id > 0) kill(id, SIGKILL);
-      if (id > 0) waitpid(id, nullptr, 0);
-    }
-  }
-
-  void start(const std::vector<std::string>& arguments, const Variables& variables) {
-    const std::string output = (folder_ / ("error" + std::to_string(ids_.size()))).string();
-    const pid_t id = fork();
-    if (id == 0) {
-      for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-      if (std::freopen(output.c_str(), "w", stderr) == nullptr) _exit(126);
-      std::vector<char*> words = {const_cast<char*>(SINTER_TEST_WORKER)};
-      for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-      words.push_back(nullptr);
-      execv(SINTER_TEST_WORKER, words.data());
-      _exit(127);
-    }
-    ids_.push_back(id);
-    ended_.emplace_back();
-  }
-  void start_all(int size, const std::vector<std::string>& arguments, int port) {
-    for (int rank = 0; rank < size; ++rank) start(arguments, variables_of(rank, size, port));
-  }
-  static Variables variables_of(int rank, int size, int port) {
-    return {{"RANK", std::to_string(rank)},
-            {"WORLD_SIZE", std::to_string(size)},
-            {"MASTER_ADDR", "127.0.0.1"},
-            {"MASTER_PORT", std::to_string(port)}};
-  }
-  pid_t id(size_t rank) const { return ids_[rank]; }
-
-  /// Waits for all but `except`.
-  const std::vector<Ended>& wait(double limit, int except = -1) {
-    const auto start = Clock::now();
-    for (size_t left = 1; left > 0;) {
-      left = 0;
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      for (size_t i = 0; i < ids_.size(); ++i) {
-        int status = 0;
-        if (ids_[i] > 0 && waitpid(ids_[i], &status, WNOHANG) == ids_[i]) {
-          ids_[i] = 0;
-          ended_[i].code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-          ended_[i].seconds = seconds;
-        }
-        left += ids_[i] > 0 && static_cast<int>(i) != except ? size_t{1} : size_t{0};
-      }
-      if (seconds > limit) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    for (size_t i = 0; i < ended_.size(); ++i) {
-      std::ifstream file(folder_ / ("error" + std::to_string(i)));
-      std::ostringstream text;
-      text << file.rdbuf();
-      ended_[i].error = text.str();
-    }
-    return ended_;
-  }
-
- private:
-  testing::TemporaryFolder folder_;
-  std::vector<pid_t> ids_;
-  std::vector<Ended> ended_;
-};
-
-void expect_all_well(const std::vector<Ended>& ended) {
-  for (size_t i = 0; i < ended.size(); ++i)
-    EXPECT_EQ(ended[i].code, 0) << "rank " << i << ": " << ended[i].error;
-}
+using testing::Ended;
+using testing::expect_all_well;
+using testing::free_port;
+using testing::Workers;
 
 class ProcessesTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessesTest, ::testing::Values(2, 4));
@@ -192,57 +95,6 @@ TEST_P(ProcessesTest, SampledCentresAreTheSameFromRunToRunAndGoOnOnOtherNumbersO
     others.start_all(size, {"reload.arc.sampled", file}, free_port());
     expect_all_well(others.wait(60));
   }
-}
-
-class FaultTest : public ::testing::TestWithParam<std::tuple<int, const char*>> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, FaultTest,
-                         ::testing::Combine(::testing::Values(2, 4),
-                                            ::testing::Values("kill", "stop", "exception", "midway",
-                                                              "save")));
-
-// Promise 3: whoever is left says who is gone, and ends.
-TEST_P(FaultTest, IsNamedOnAllOthers) {
-  const auto [size, kind] = GetParam();
-  Workers workers;
-  workers.start_all(size, {std::string("fault.") + kind}, free_port());
-  const std::string name = "rank " + std::to_string(size - 1) + " (";
-  const std::string process =
-      "process " + std::to_string(workers.id(static_cast<size_t>(size) - 1)) + ") is lost";
-  const std::vector<Ended>& ended = workers.wait(20, size - 1);
-  for (int rank = 0; rank < size - 1; ++rank) {
-    const Ended& one = ended[static_cast<size_t>(rank)];
-    EXPECT_EQ(one.code, 3) << "rank " << rank << ": " << one.error;
-    EXPECT_NE(one.error.find(name), std::string::npos) << one.error;
-    EXPECT_NE(one.error.find(process), std::string::npos) << one.error;
-    EXPECT_NE(one.error.find("here in all_reduce, operation"), std::string::npos) << one.error;
-    if (std::string(kind) == "exception") {
-      EXPECT_NE(one.error.find("it failed"), std::string::npos) << one.error;
-    }
-    RecordProperty("seconds_of_rank_" + std::to_string(rank), std::to_string(one.seconds));
-  }
-}
-
-TEST(ProcessesFault, OfRankZeroIsNamedToo) {
-  for (const int signal : {SIGKILL, SIGSTOP}) {
-    Workers workers;
-    workers.start_all(3, {"fault.none"}, free_port());
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    kill(workers.id(0), signal);
-    const std::vector<Ended>& ended = workers.wait(20, 0);
-    for (size_t rank = 1; rank < 3; ++rank) {
-      EXPECT_EQ(ended[rank].code, 3) << ended[rank].error;
-      EXPECT_NE(ended[rank].error.find("rank 0 ("), std::string::npos) << ended[rank].error;
-    }
-  }
-}
-
-TEST(ProcessesFault, ARankThatDoesNotTakePartIsNamedWhenTheTimeIsOver) {
-  Workers workers;
-  workers.start_all(2, {"timeout"}, free_port());
-  const Ended& first = workers.wait(20)[0];
-  EXPECT_EQ(first.code, 3);
-  EXPECT_NE(first.error.find("barrier, operation 1 of rank 0 has failed"), std::string::npos) << first.error;
-  EXPECT_NE(first.error.find("furthest behind is rank 1"), std::string::npos) << first.error;
 }
 
 TEST(Rendezvous, NamesWhoDoesNotCome) {

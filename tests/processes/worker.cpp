@@ -4,13 +4,10 @@
 //
 // What it finds wrong ends it with 1 and a message; a lost rank with 3 and the library's words.
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
-
-#include <unistd.h>
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/comm/communicator.h>
@@ -29,6 +26,8 @@
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
+
+#include "processes/worker_faults.h"
 
 using namespace sinter;
 
@@ -357,30 +356,11 @@ void unequal_norms(const Communicator& ranks) {
   }
 }
 
-/// Reduces until something happens to the last rank; the others must learn its name.
-void fault(Communicator& ranks, const std::string& kind) {
-  const bool is_it = ranks.rank() == ranks.size() - 1;
-  const Tensor x = Tensor::zeros({kind == "midway" ? 8'000'000 : 1000});
-  for (int step = 0; step < 1'000'000; ++step) {
-    if (is_it && step == 5) {
-      if (kind == "kill") raise(SIGKILL);
-      if (kind == "stop") raise(SIGSTOP);
-      if (kind == "exception") throw Error("the disk is full");
-      if (kind == "midway")
-        std::thread([] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(4));
-          raise(SIGKILL);
-        }).detach();
-    }
-    // As rank 0 saves: the others wait for it, and it hears of the loss behind its work.
-    if (kind == "save" && step == 5 && ranks.rank() == 0)
-      std::this_thread::sleep_for(std::chrono::milliseconds(800));
-    if (kind == "save" && step == 5 && is_it) raise(SIGKILL);
-    ranks.all_reduce_(x);
-  }
-}
-
 int run(const std::string& what, const std::string& file) {
+  if (what.starts_with("fault.") || what.starts_with("fake.") || what.starts_with("gpu.")) {
+    testing::run_fault(what, file);
+    return 0;
+  }
   CommunicatorOptions options{.join_timeout = 15.0, .timeout = 60.0, .lost_after = 4.0};
   if (what == "late") options.join_timeout = 2.0;
   if (what == "timeout") options.timeout = 2.0;
@@ -397,7 +377,6 @@ int run(const std::string& what, const std::string& file) {
   if (what == "norms.parts") unequal_norms(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
-  if (what.starts_with("fault.")) fault(*ranks, what.substr(6));
   ranks->leave();
   return 0;
 }

@@ -1,13 +1,15 @@
 // Collectives on one GPU of each rank, through NCCL.
 //
 // The communicator is made non-blocking: calls of NCCL return at once and are polled, so that a rank that is
-// lost can never hold this thread. Whoever waits on the device is freed by ncclCommAbort, which the watch
-// over the ranks calls. Sums of buckets run on a stream of their own, between two events; under a capture of
-// the step's stream the same events make them a branch of the graph.
+// lost can never hold this thread. Whoever waits on the device is freed by ncclCommAbort, which the watches
+// over the ranks and the device call. Behind every call, and behind captured steps, stands an event that
+// tells the latter how far the device is. Sums of buckets run on a stream of their own, between two events;
+// under a capture of the step's stream the same events make them a branch of the graph.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -28,6 +30,7 @@ using cuda::UniqueHandle;
 using NcclEvent = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
 
 constexpr std::chrono::microseconds kPoll{50};
+constexpr size_t kMostWork = 256;  // pieces that are told apart
 constexpr double kFarewell = 5.0;  // seconds to finish in
 
 ncclDataType_t nccl_type(DType dtype) {
@@ -75,7 +78,6 @@ class NcclBackend final : public CollectiveBackend {
     try {
       finish("ncclCommInitRankConfig", options.join_timeout);
       stream_ = backend_of(device_).create_stream(device_.index);
-      watcher_ = std::thread([this] { watch(); });
     } catch (...) {
       ncclCommAbort(comm_);  // NCCL's thread still waits for the other ranks, and writes to comm_ at its end
       throw;
@@ -83,9 +85,7 @@ class NcclBackend final : public CollectiveBackend {
   }
 
   ~NcclBackend() override {
-    ended_ = true;
-    if (watcher_.joinable()) watcher_.join();
-    if (aborter_.joinable()) cuda::device_lost(device_.index) ? aborter_.detach() : aborter_.join();
+    end_abort();
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr || cuda::device_lost(device_.index)) return;
     try {
@@ -98,22 +98,23 @@ class NcclBackend final : public CollectiveBackend {
   }
 
   void all_reduce(void* data, int64_t count, DType dtype, const Stream& stream) override {
-    call("ncclAllReduce", [&] {
+    call("ncclAllReduce", stream, [&] {
       return ncclAllReduce(data, data, static_cast<size_t>(count), nccl_type(dtype), ncclSum, comm_,
                            native(stream));
     });
   }
   void reduce_scatter(const void* from, void* to, int64_t count, DType dtype, const Stream& stream) override {
-    call("ncclReduceScatter", [&] {
+    call("ncclReduceScatter", stream, [&] {
       return ncclReduceScatter(from, to, static_cast<size_t>(count), nccl_type(dtype), ncclSum, comm_,
                                native(stream));
     });
   }
   void all_gather(const void* from, void* to, size_t bytes, const Stream& stream) override {
-    call("ncclAllGather", [&] { return ncclAllGather(from, to, bytes, ncclUint8, comm_, native(stream)); });
+    call("ncclAllGather", stream,
+         [&] { return ncclAllGather(from, to, bytes, ncclUint8, comm_, native(stream)); });
   }
   void broadcast(void* data, size_t bytes, int root, const Stream& stream) override {
-    call("ncclBroadcast",
+    call("ncclBroadcast", stream,
          [&] { return ncclBroadcast(data, data, bytes, ncclUint8, root, comm_, native(stream)); });
   }
   void barrier() override {}  // that of the CPUs serves
@@ -127,7 +128,7 @@ class NcclBackend final : public CollectiveBackend {
     SINTER_CUDA_CHECK_ON(device_.index, cudaStreamWaitEvent(native(stream_), events.begun.get(), 0));
     const size_t size = size_of(bucket.dtype);
     const ncclDataType_t type = nccl_type(bucket.dtype);
-    call("ncclAllReduce", [&] {
+    call("ncclAllReduce", stream_, [&] {
       ncclResult_t result = ncclGroupStart();
       for (const Communicator::Part& part : bucket.parts) {
         if (part.count == 0 || (result != ncclSuccess && result != ncclInProgress)) continue;
@@ -156,16 +157,42 @@ class NcclBackend final : public CollectiveBackend {
       if (comm_ == nullptr) return;
       comm = std::exchange(comm_, nullptr);
       aborted_ = text;
-      aborter_ = std::thread([comm] { ncclCommAbort(comm); });
+      aborter_ = std::thread([comm, done = abort_is_done_] {
+        ncclCommAbort(comm);
+        *done = true;
+      });
     } catch (...) {  // no memory, or no thread
       if (comm != nullptr) ncclCommAbort(comm);
     }
   }
 
-  std::string failure() const override {
-    const std::lock_guard lock(mutex_);
-    return aborted_;
+  Progress progress() override {
+    backend_of(device_).make_current(device_.index);  // else CUDA would take another GPU for this thread
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) return {};
+    }
+    const std::lock_guard lock(work_mutex_);
+    while (!work_.empty()) {
+      const cudaError_t status = cudaEventQuery(work_.front().get());
+      if (status == cudaErrorNotReady) break;
+      cuda::check(status, "cudaEventQuery", device_.index);
+      spare_events_.push_back(std::move(work_.front()));
+      work_.pop_front();
+      ++progress_.ended;
+    }
+    return progress_;
   }
+
+  void check_work() override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return;
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+    check(state, "NCCL, while the GPU works");
+  }
+
+  void note_work() override { note_work_on(current_stream(device_)); }
 
  private:
   struct Events {
@@ -182,18 +209,41 @@ class NcclBackend final : public CollectiveBackend {
   void check(ncclResult_t result, const char* name) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     const char* const detail = comm_ != nullptr ? ncclGetLastError(comm_) : "";
-    throw_error<CommunicationError>("{}: {}{}{}", name, ncclGetErrorString(result),
-                                    *detail != '\0' ? ", " : "", detail);
+    const std::string text =
+        fmt::format("{}: {}{}{}", name, ncclGetErrorString(result), *detail != '\0' ? ", " : "", detail);
+    // These two come where another rank, or the way to it, has gone.
+    if (result == ncclRemoteError || result == ncclSystemError) throw CommunicationError(text);
+    throw OwnError(text);
+  }
+
+  /// Puts an event behind what is on the stream. What is captured runs later, and is noted then.
+  void note_work_on(const Stream& stream) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    SINTER_CUDA_CHECK_ON(device_.index, cudaStreamIsCapturing(native(stream), &capture));
+    if (capture != cudaStreamCaptureStatusNone) return;
+    const std::lock_guard lock(work_mutex_);
+    if (work_.size() < kMostWork) {
+      NcclEvent event;
+      if (!spare_events_.empty()) {
+        event = std::move(spare_events_.back());
+        spare_events_.pop_back();
+      }
+      make(event);
+      work_.push_back(std::move(event));
+      ++progress_.queued;
+    }  // else the last piece grows
+    SINTER_CUDA_CHECK_ON(device_.index, cudaEventRecord(work_.back().get(), native(stream)));
   }
 
   template <class F>
-  void call(const char* name, const F& f) {
+  void call(const char* name, const Stream& stream, const F& f) {
     {
       const std::lock_guard lock(mutex_);
       if (comm_ == nullptr) throw CommunicationError(aborted_);
       check(f(), name);
     }
     finish(name, timeout_);
+    note_work_on(stream);
   }
 
   /// Waits until NCCL has taken the calls before; not for the device.
@@ -209,8 +259,7 @@ class NcclBackend final : public CollectiveBackend {
         if (state == ncclSuccess) return;
       }
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-      if (waited.count() > timeout)
-        throw_error<CommunicationError>("{}: no answer within {} s", name, timeout);
+      if (waited.count() > timeout) throw_error<LateError>("{}: no answer within {} s", name, timeout);
       std::this_thread::sleep_for(kPoll);
     }
   }
@@ -228,22 +277,14 @@ class NcclBackend final : public CollectiveBackend {
     check(state, "ncclCommFinalize");
   }
 
-  /// Errors that come while the device works, as of a broken network: whoever waits for it must be freed.
-  void watch() {
-    while (!ended_) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      std::string failure;
-      {
-        const std::lock_guard lock(mutex_);
-        ncclResult_t state = ncclSuccess;
-        if (comm_ == nullptr) return;
-        if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess || state == ncclSuccess ||
-            state == ncclInProgress)
-          continue;
-        failure = fmt::format("NCCL has failed: {}, {}", ncclGetErrorString(state), ncclGetLastError(comm_));
-      }
-      abort(failure);
-    }
+  /// Waits for ncclCommAbort, but not for ever: where connections have broken it may not return.
+  void end_abort() {
+    if (!aborter_.joinable()) return;
+    const auto start = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> limit(cuda::device_lost(device_.index) ? 0.0 : kFarewell);
+    while (!*abort_is_done_ && std::chrono::steady_clock::now() - start < limit)
+      std::this_thread::sleep_for(kPoll);
+    *abort_is_done_ ? aborter_.join() : aborter_.detach();
   }
 
   const Device device_;
@@ -251,12 +292,15 @@ class NcclBackend final : public CollectiveBackend {
   const int size_;
   Stream stream_;
   std::map<const void*, Events> events_;  // by the sums that they are of
-  mutable std::mutex mutex_;              // guards what follows
-  ncclComm_t comm_ = nullptr;             // null: aborted
+  std::mutex work_mutex_;                 // guards what follows
+  std::deque<NcclEvent> work_;            // that has not ended
+  std::vector<NcclEvent> spare_events_;
+  Progress progress_;
+  std::mutex mutex_;           // guards what follows
+  ncclComm_t comm_ = nullptr;  // null: aborted
   std::string aborted_;
   std::thread aborter_;
-  std::atomic<bool> ended_ = false;
-  std::thread watcher_;
+  std::shared_ptr<std::atomic<bool>> abort_is_done_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace

@@ -1,0 +1,47 @@
+#include <sinter/core/comm/device_watch.h>
+
+namespace sinter::comm {
+
+DeviceWatch::DeviceWatch(CollectiveBackend& backend, DeviceWatchOptions options)
+    : backend_(backend), options_(std::move(options)), thread_([this] { run(); }) {}
+
+DeviceWatch::~DeviceWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void DeviceWatch::run() {
+  const std::chrono::duration<double> poll(options_.poll_seconds);
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, poll, [this] { return ends_; })) {
+    lock.unlock();
+    try {
+      look();
+    } catch (const CommunicationError& error) {
+      options_.on_error(error);
+      return;
+    } catch (const std::exception&) {
+      return;  // of the device: whoever computes there meets it
+    }
+    lock.lock();
+  }
+}
+
+void DeviceWatch::look() {
+  backend_.check_work();
+  const CollectiveBackend::Progress progress = backend_.progress();
+  const Deadline now = Clock::now();
+  if (progress.ended == progress.queued || progress.ended != ended_work_) moved_ = now;
+  ended_work_ = progress.ended;
+  const std::chrono::duration<double> waited = now - moved_;
+  if (waited.count() > options_.timeout_seconds) {
+    throw_error<LateError>("its GPU has waited longer than {} s, of {} pieces of work {} have ended",
+                           options_.timeout_seconds, progress.queued, progress.ended);
+  }
+}
+
+}  // namespace sinter::comm
