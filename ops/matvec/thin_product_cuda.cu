@@ -27,6 +27,7 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
         return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       }
     }
+    if (takes_few_rows(problem)) return launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
     if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
     // The kernel counts rows with 32 bits.
     ThinProblem piece = problem;
