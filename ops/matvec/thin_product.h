@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/staged_plan.h>
@@ -69,13 +70,33 @@ inline bool takes_unit_rows(const ThinProblem& problem, int pack) {
          !plan_row_sums(problem.batch * problem.rows, problem.columns, pack, false).at_once;
 }
 
+/// Rows that together are whole units.
+inline int rows_of_fold(const ThinProblem& problem) {
+  return unit_elements(problem) /
+         static_cast<int>(std::gcd(problem.columns, int64_t{unit_elements(problem)}));
+}
+
+/// Whether sums along columns are taken of a matrix whose every rows_of_fold() rows count as one, if it
+/// begins at a whole unit: those of one vector and of rows that fill no units, with rows enough that the sums
+/// of a folded row are few. Each unit lies in two rows at most.
+inline bool takes_folded_rows(const ThinProblem& problem) {
+  constexpr int64_t kLeastRows = 64;  // folded
+  constexpr int64_t kLeast = int64_t{1} << 16, kMostColumns = int64_t{1} << 27;
+  if (problem.vectors != 1 || !problem.transpose || takes_few_rows(problem)) return false;
+  const int64_t pack = unit_elements(problem), fold = rows_of_fold(problem);
+  if (fold == 1 || problem.columns < pack - 1 || problem.columns > kMostColumns) return false;
+  if (problem.rows < fold * kLeastRows) return false;
+  if (problem.batch > 1 && problem.rows % fold != 0) return false;
+  return problem.batch * problem.rows >= kLeast * pack / problem.columns;
+}
+
 /// Whether a product with one vector, of a matrix of some size, goes through shared memory: sums along
 /// columns of few long rows of 16-bit elements that fill no packs of 16 bytes, which other kernels would load
 /// one by one.
 inline bool is_staged_vector(const ThinProblem& problem) {
   constexpr int64_t kFewRows = 1024, kLongRow = 4096;
   if (problem.x_element != 1 || !is_half(problem.dtype) || !problem.transpose) return false;
-  if (takes_few_rows(problem)) return false;
+  if (takes_few_rows(problem) || takes_folded_rows(problem)) return false;
   return problem.columns % unit_elements(problem) != 0 && problem.rows <= kFewRows &&
          problem.columns >= kLongRow;
 }
@@ -126,6 +147,10 @@ inline size_t thin_workspace(const ThinProblem& problem) {
   int64_t most = 1;
   if (may_take_unit_rows(problem)) {
     most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
+  }
+  if (takes_folded_rows(problem)) {
+    const int fold = rows_of_fold(problem);
+    most = fold * plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, widest).parts;
   }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;

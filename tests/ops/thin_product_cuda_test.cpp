@@ -95,6 +95,20 @@ TEST_F(ThinProductCuda, RowsOfAnyLengthAndAlignment) {
   }
 }
 
+TEST_F(ThinProductCuda, ColumnsOfFoldedRows) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(14000 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t most[] = {2 * pack, 40, 300, 2000, 9000},
+                  columns = maker.integer(pack - 1, most[i / 4 % 5]);
+    const int64_t rows = std::max<int64_t>(70000 * pack / columns, 64 * pack) + maker.integer(0, 30);
+    const bool batch = maker.chance(0.3);
+    const Shape shape = batch ? Shape{maker.integer(1, 3), rows / 8 * 8, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, true, maker.chance(0.8) ? 0 : 8 * maker.integer(0, 1) + maker.integer(0, 1));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
   for (int i = 0; i < 80; ++i) {
     SampleMaker maker(static_cast<uint64_t>(13000 + i), kDTypes[i % 4]);

@@ -174,6 +174,49 @@ TEST(UnitProduct, WalksDownFewLongRows) {
   EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 0, 1301651))) << "empty sums";
 }
 
+TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
+  Generator generator(6);
+  constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+  int taken = 0;
+  for (int i = 0; i < kCases; ++i) {
+    const ThinProblem problem =
+        vector_problem(kDTypes[i % 4], true, extent(generator, 24), extent(generator, 12),
+                       generator.uniform() < 0.7 ? 1 : extent(generator, 6));
+    if (!takes_folded_rows(problem)) continue;
+    ++taken;
+    const int64_t pack = unit_elements(problem), fold = rows_of_fold(problem), columns = problem.columns;
+    SCOPED_TRACE(text(problem.batch, problem.rows, columns, unit_elements(problem)));
+    ASSERT_FALSE(is_staged(problem) || takes_few_rows(problem));
+    ASSERT_EQ(fold * columns % pack, 0);
+    ASSERT_TRUE(fold > 1 && (fold == 2 || fold / 2 * columns % pack != 0)) << "fewer rows would do";
+    ASSERT_TRUE(problem.batch == 1 || problem.rows * columns % pack == 0) << "matrices that fill no units";
+    for (int64_t element = 0; element < fold * columns; element += pack) {
+      const int64_t row = element / columns, split = std::min((row + 1) * columns - element, pack);
+      ASSERT_EQ((element + pack - 1) / columns, split < pack ? row + 1 : row);
+    }
+    const ColumnSumPlan plan =
+        plan_column_sums(problem.batch, problem.rows / fold, columns * fold, unit_elements(problem));
+    const int64_t table = problem.batch * columns * plan.parts * fold;
+    ASSERT_GE(thin_workspace(problem), static_cast<size_t>(table) * size_of(accumulate_dtype(problem.dtype)));
+    ASSERT_LE(table * 16, problem.batch * problem.rows * columns) << "a table that is not small";
+  }
+  EXPECT_GT(taken, kCases / 50);
+}
+
+TEST(FoldedRows, AreTakenWhereRowsAreMany) {
+  const auto takes = [](DType dtype, int64_t rows, int64_t columns) {
+    return takes_folded_rows(vector_problem(dtype, true, rows, columns));
+  };
+  EXPECT_TRUE(takes(DType::kBFloat16, 65536, 769));
+  EXPECT_TRUE(takes(DType::kFloat32, 23279, 197));
+  EXPECT_TRUE(takes(DType::kFloat64, 256, 1607));
+  EXPECT_TRUE(takes(DType::kFloat16, 262144, 7));
+  EXPECT_FALSE(takes(DType::kFloat16, 262144, 8)) << "rows of whole units";
+  EXPECT_FALSE(takes(DType::kFloat16, 262144, 6)) << "units of three rows";
+  EXPECT_FALSE(takes(DType::kFloat16, 500, 65537)) << "few rows";
+  EXPECT_FALSE(takes(DType::kFloat32, 1000, 197)) << "a small matrix";
+}
+
 TEST(UnitProduct, HasScratchForItsParts) {
   Generator generator(5);
   constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
