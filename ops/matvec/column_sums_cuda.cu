@@ -56,6 +56,50 @@ __device__ __forceinline__ void add_rest(const ColumnSums& shape, const T* a, co
   }
 }
 
+/// Adds a thread's rows of a part, `below` and every depth-th after it, of `rows`: a pack of columns from
+/// `from` on times `with`.
+template <int pack, int vectors, bool folded, class T, class C>
+__device__ __forceinline__ void add_rows(const ColumnSums& shape, const PackFactors<folded, pack>& places,
+                                         const typename LoadedPack<T, pack>::Source* from,
+                                         const typename LoadedPack<T, 1>::Source* with, int64_t with_step,
+                                         uint32_t below, uint32_t rows, C (&sums)[vectors][pack]) {
+  constexpr int unroll = ColumnSumPlan::kAtOnce;
+  const int64_t from_step = shape.depth * shape.packs;
+#pragma unroll 1
+  for (uint32_t r = below; r < rows; r += unroll * shape.depth) {
+    LoadedPack<T, pack> left[unroll];
+    LoadedPack<T, 1> factors[unroll][vectors], second[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (r + u * shape.depth < rows) left[u].load_once(from + u * from_step);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
+        if (r + u * shape.depth < rows) factors[u][v].load(with + u * with_step + vector);
+      }
+      if (folded && r + u * shape.depth < rows) second[u].load(with + u * with_step + places.second);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (r + u * shape.depth >= rows) continue;
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        const C factor = factors[u][v][0], next = folded ? second[u][0] : C{0};
+#pragma unroll
+        for (int j = 0; j < pack; ++j) {
+          const bool is_second = folded && static_cast<uint32_t>(j) >= places.split;
+          sums[v][j] += left[u][j] * (is_second ? next : factor);
+        }
+      }
+    }
+    from += unroll * from_step;
+    with += unroll * with_step;
+  }
+}
+
 /// Block (matrix and tile, part) of a ColumnSumPlan. `folded`: one vector, and parts are followed by the rows
 /// of a folded row, as parts of their own.
 template <int pack, int vectors, bool folded, class T>
@@ -63,7 +107,6 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
     column_sums_kernel(const __grid_constant__ ColumnSums shape, ThinOutput output, const T* __restrict__ a,
                        const T* __restrict__ x, T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
-  constexpr int unroll = ColumnSumPlan::kAtOnce;
   __shared__ C shared[ColumnSumPlan::kThreads * pack];
   cuda::let_next_begin();
   uint32_t tile, across;
@@ -78,44 +121,11 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
         LoadedPack<T, pack>::source(a + matrix * shape.a_stride) + (row + below) * shape.packs + column;
     const int64_t row_factors = folded ? shape.fold * shape.x_element : shape.x_element;
     const auto* with = LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * row_factors;
-    const int64_t from_step = depth * shape.packs, with_step = depth * row_factors;
     const PackFactors<folded, pack> places(shape, static_cast<uint32_t>(column * pack), with);
     if (folded && below == 0 && blockIdx.y + 1 == gridDim.y && shape.rest_rows > 0) {
       add_rest(shape, a + matrix * shape.a_stride, x + matrix * shape.x_stride, column, sums[0]);
     }
-#pragma unroll 1
-    for (uint32_t r = below; r < rows; r += unroll * depth) {
-      LoadedPack<T, pack> left[unroll];
-      LoadedPack<T, 1> factors[unroll][vectors], second[unroll];
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        if (r + u * depth < rows) left[u].load_once(from + u * from_step);
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-        for (int v = 0; v < vectors; ++v) {
-          const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
-          if (r + u * depth < rows) factors[u][v].load(with + u * with_step + vector);
-        }
-        if (folded && r + u * depth < rows) second[u].load(with + u * with_step + places.second);
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        if (r + u * depth >= rows) continue;
-#pragma unroll
-        for (int v = 0; v < vectors; ++v) {
-          const C factor = factors[u][v][0], next = folded ? second[u][0] : C{0};
-#pragma unroll
-          for (int j = 0; j < pack; ++j) {
-            const bool is_second = folded && static_cast<uint32_t>(j) >= places.split;
-            sums[v][j] += left[u][j] * (is_second ? next : factor);
-          }
-        }
-      }
-      from += unroll * from_step;
-      with += unroll * with_step;
-    }
+    add_rows<pack, vectors, folded, T>(shape, places, from, with, depth * row_factors, below, rows, sums);
   }
   const uint32_t elements = shape.width * pack;
 #pragma unroll

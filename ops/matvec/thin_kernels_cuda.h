@@ -172,6 +172,11 @@ template <class T>
 void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                      const ThinBias& bias);
 
+/// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
+/// multiples of 16 bytes.
+template <class T>
+void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
 /// Products that go through shared memory: the 16-bit types on tensor cores, float32 and float64 without; in
 /// the folder staged.
 template <class T>

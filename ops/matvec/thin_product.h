@@ -123,6 +123,17 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
                       .vectors = problem.vectors});
 }
 
+/// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
+/// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
+inline bool takes_few_terms(const ThinProblem& problem) {
+  constexpr int64_t kManyOuts = int64_t{1} << 17;
+  if (!is_half(problem.dtype) || !is_staged(problem) || problem.vectors < 2) return false;
+  const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
+             writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
+  return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
+         problem.in() <= FewTermPlan::most_terms((problem.vectors + 3) / 4 * 4);
+}
+
 /// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as the
 /// rows of a dense (in, vectors) matrix.
 inline bool can_multiply_thin(const ThinProblem& problem) {

@@ -76,6 +76,32 @@ inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
   return plan;
 }
 
+/// Products of the 16-bit types that sum up few terms for many outs, with several vectors: a warp takes
+/// groups of kOuts outs, `turns` of them, and no two warps share any.
+struct FewTermPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kOuts = 64;      ///< of a warp at once
+
+  int slots = 4;       ///< sums of an out, a multiple of 4, of which the vectors' count
+  int turns = 1;       ///< groups of a warp
+  int64_t groups = 1;  ///< of a matrix, the last of which may have fewer outs
+  int64_t blocks = 1;  ///< of a matrix
+
+  /// Beyond which arithmetic would take longer than memory.
+  static constexpr int most_terms(int slots) { return std::min(12, 128 / slots); }
+};
+
+inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {
+  constexpr int64_t kWarps = FewTermPlan::kThreads / 32, kMostTurns = 16;
+  constexpr int64_t kEnoughBlocks = detail::kProcessors * 12;  // four waves
+  FewTermPlan plan{.slots = (vectors + 3) / 4 * 4};
+  plan.groups = detail::divide_up(outs, FewTermPlan::kOuts);
+  plan.turns =
+      static_cast<int>(std::clamp<int64_t>(batch * plan.groups / (kWarps * kEnoughBlocks), 1, kMostTurns));
+  plan.blocks = detail::divide_up(plan.groups, kWarps * plan.turns);
+  return plan;
+}
+
 /// Whether sums along the columns of `batch` matrices are worth threads that walk down whole columns: rows
 /// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel.
 inline bool is_few_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {

@@ -288,6 +288,19 @@ TEST_F(ThinProductCuda, StagedTilesInTurnAgreeWithTheCpu) {
   }
 }
 
+TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int i = 0; i < 120; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(15000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    const int64_t terms = maker.integer(1, 13), vectors = maker.integer(2, 16);
+    const int64_t outs = 131072 + maker.integer(0, 3000);
+    const bool transpose = maker.chance(0.5);
+    Shape matrix = transpose ? Shape{terms, outs} : Shape{outs, terms};
+    if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
+    check_staged(maker, matrix, vectors, maker.chance(0.5), transpose, maker.chance(0.7) ? 0 : 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
   // Shared memory holds what lies beside a row, too: none of it may get into the row's sums.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

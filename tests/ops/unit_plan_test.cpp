@@ -144,6 +144,49 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
   }
 }
 
+TEST(FewTermPlan, WarpsTakeEveryOutOnce) {
+  Generator generator(7);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = generator.uniform() < 0.5 ? 1 : extent(generator, 12),
+                  outs = std::min(extent(generator, 34), (int64_t{1} << 30) / (batch == 1 ? 1 : batch));
+    const int vectors = static_cast<int>(integer(generator, 2, kMostStagedVectors));
+    SCOPED_TRACE(text(batch, outs, vectors, 8));
+    const FewTermPlan plan = plan_few_terms(batch, outs, vectors);
+    ASSERT_TRUE(plan.slots >= vectors && plan.slots < vectors + 4 && plan.slots % 4 == 0);
+    ASSERT_GE(FewTermPlan::most_terms(plan.slots), 8);
+    const int64_t group_warps = FewTermPlan::kThreads / 32 * plan.turns;
+    ASSERT_GE(plan.groups * FewTermPlan::kOuts, outs);
+    ASSERT_LT((plan.groups - 1) * FewTermPlan::kOuts, outs) << "a group without outs";
+    ASSERT_GE(plan.blocks * group_warps, plan.groups);
+    ASSERT_LT((plan.blocks - 1) * group_warps, plan.groups) << "a block without groups";
+    ASSERT_LT(batch * plan.blocks, int64_t{1} << 31);
+  }
+}
+
+TEST(FewTermPlan, TakesManyOutsOfHalves) {
+  ThinProblem problem{.dtype = DType::kFloat16, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
+  problem.x_vector = problem.y_vector = 1;
+  problem.x_element = problem.y_element = 8;
+  EXPECT_TRUE(takes_few_terms(problem));
+  ThinProblem other = problem;
+  other.y_vector = problem.rows;
+  other.y_element = 1;
+  EXPECT_TRUE(takes_few_terms(other));
+  other = problem;
+  other.dtype = DType::kFloat32;
+  EXPECT_FALSE(takes_few_terms(other));
+  other = problem;
+  other.columns = 13;
+  EXPECT_FALSE(takes_few_terms(other)) << "too many terms";
+  other = problem;
+  other.batch = 1;
+  other.rows = 100000;
+  EXPECT_FALSE(takes_few_terms(other)) << "few outs";
+  other = problem;
+  other.y_element = 9;
+  EXPECT_FALSE(takes_few_terms(other)) << "gaps in y";
+}
+
 ThinProblem vector_problem(DType dtype, bool transpose, int64_t rows, int64_t columns, int64_t batch = 1) {
   return {.dtype = dtype, .transpose = transpose, .batch = batch, .rows = rows, .columns = columns};
 }

@@ -40,6 +40,60 @@ struct UnitRow {
   }
 };
 
+/// What a lane has of a span: unit `unit` and every lanes-th after it, below `behind`, of the rows that a
+/// group takes together.
+template <int lanes, int units, class T>
+struct UnitSpan {
+  static constexpr int kAtOnce = UnitRowPlan::kAtOnce, kPack = cuda::kPackSize<T>;
+  using C = compute_type<T>;
+  using Loaded = LoadedPack<T, kPack>;
+  using Rows = Loaded[kAtOnce][units];
+  using Factors = C[units][kPack];
+
+  int64_t unit, behind;
+
+  __device__ __forceinline__ bool has(int k) const { return unit + k * lanes < behind; }
+  /// `first_units`: where the whole units of the first row begin.
+  __device__ __forceinline__ void load(const T* first_units, int64_t row_step, const bool (&used)[kAtOnce],
+                                       Rows& rows) const {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int k = 0; k < units; ++k) {
+        if (used[u] && has(k)) {
+          rows[u][k].load_once(Loaded::source(first_units + u * row_step) + unit + k * lanes);
+        }
+      }
+    }
+  }
+  /// The vector's elements, from that of the first whole unit on.
+  __device__ __forceinline__ void load_factors(const T* x, const T* end, Factors& factors) const {
+    ShiftedPack<T> shifted[units];
+#pragma unroll
+    for (int k = 0; k < units; ++k) {
+      if (has(k)) shifted[k].template load<false>(x + (unit + k * lanes) * kPack, end);
+    }
+#pragma unroll
+    for (int k = 0; k < units; ++k) {
+      const Loaded elements = shifted[k].get();
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) factors[k][j] = elements[j];
+    }
+  }
+  __device__ __forceinline__ void add(const Rows& rows, const Factors& factors, const bool (&used)[kAtOnce],
+                                      C (&sums)[kAtOnce]) const {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int k = 0; k < units; ++k) {
+        if (!used[u] || !has(k)) continue;
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) sums[u] += rows[u][k][j] * factors[k][j];
+      }
+    }
+  }
+};
+
 /// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours.
 template <int lanes, int units, class T>
 __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
@@ -47,10 +101,9 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
                      const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y,
                      compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
-  using Loaded = LoadedPack<T, cuda::kPackSize<T>>;
-  constexpr int at_once = UnitRowPlan::kAtOnce, pack = cuda::kPackSize<T>;
+  using Span = UnitSpan<lanes, units, T>;
+  constexpr int at_once = UnitRowPlan::kAtOnce;
   constexpr uint32_t slots = UnitRowPlan::kThreads / lanes;
-  constexpr int64_t span = lanes * units;
   cuda::let_next_begin();
   const uint32_t lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
   uint32_t part, group;
@@ -66,7 +119,7 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
   with += row.front;
   const int64_t first_unit = part * shape.part_units,
                 behind_units = min(first_unit + shape.part_units, row.units);
-  C factors[units][pack];
+  typename Span::Factors factors;
 #pragma unroll 1
   for (int64_t place = begin; place < end; place += at_once * slots, from += at_once * row_step) {
     bool used[at_once];
@@ -80,41 +133,11 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
       }
     }
 #pragma unroll 1
-    for (int64_t unit = first_unit + lane; unit < behind_units; unit += span) {
-      Loaded left[at_once][units];
-#pragma unroll
-      for (int u = 0; u < at_once; ++u) {
-#pragma unroll
-        for (int k = 0; k < units; ++k) {
-          if (used[u] && unit + k * lanes < behind_units) {
-            left[u][k].load_once(Loaded::source(from + u * row_step + row.front) + unit + k * lanes);
-          }
-        }
-      }
-      if (!shape.one_span || place == begin) {
-        ShiftedPack<T> shifted[units];
-#pragma unroll
-        for (int k = 0; k < units; ++k) {
-          if (unit + k * lanes < behind_units) {
-            shifted[k].template load<false>(with + (unit + k * lanes) * pack, with_end);
-          }
-        }
-#pragma unroll
-        for (int k = 0; k < units; ++k) {
-          const Loaded elements = shifted[k].get();
-#pragma unroll
-          for (int j = 0; j < pack; ++j) factors[k][j] = elements[j];
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < at_once; ++u) {
-#pragma unroll
-        for (int k = 0; k < units; ++k) {
-          if (!used[u] || unit + k * lanes >= behind_units) continue;
-#pragma unroll
-          for (int j = 0; j < pack; ++j) sums[u] += left[u][k][j] * factors[k][j];
-        }
-      }
+    for (Span span{first_unit + lane, behind_units}; span.has(0); span.unit += lanes * units) {
+      typename Span::Rows rows;
+      span.load(from + row.front, row_step, used, rows);
+      if (!shape.one_span || place == begin) span.load_factors(with, with_end, factors);
+      span.add(rows, factors, used, sums);
     }
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
