@@ -131,7 +131,7 @@ inline bool takes_few_terms(const ThinProblem& problem) {
   const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
              writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
   return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
-         problem.in() <= FewTermPlan::most_terms((problem.vectors + 3) / 4 * 4);
+         problem.in() <= FewTermPlan::kMostTerms;
 }
 
 /// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as the

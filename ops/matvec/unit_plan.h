@@ -87,8 +87,7 @@ struct FewTermPlan {
   int64_t groups = 1;  ///< of a matrix, the last of which may have fewer outs
   int64_t blocks = 1;  ///< of a matrix
 
-  /// Beyond which arithmetic would take longer than memory.
-  static constexpr int most_terms(int slots) { return std::min(12, 128 / slots); }
+  static constexpr int kMostTerms = 13;  ///< beyond which arithmetic would take much longer than memory
 };
 
 inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {

@@ -19,7 +19,7 @@ struct FewTerms {
 template <bool transpose, int slots>
 struct FewTermMemory {
   static constexpr int kWarps = FewTermPlan::kThreads / 32, kOuts = FewTermPlan::kOuts;
-  static constexpr int kTerms = FewTermPlan::most_terms(slots);
+  static constexpr int kTerms = FewTermPlan::kMostTerms;
 
   alignas(16) float factors[kTerms][slots];
   alignas(16) uint16_t matrix[kWarps][transpose ? 1 : 2][transpose ? 8 : kOuts * kTerms];
@@ -73,18 +73,18 @@ __device__ __forceinline__ void write_interleaved(const FewTerms& shape, const u
 }
 
 /// A lane's elements of its two outs, `lane` and `lane` + 32 of a group, and their sums.
-template <int slots, int most_terms, class T>
+template <int slots, class T>
 struct FewTermOuts {
-  static constexpr int kHalves = 2;
+  static constexpr int kHalves = 2, kTerms = FewTermPlan::kMostTerms;
   using Sums = float[kHalves][slots];
 
-  LoadedPack<T, 1> elements[kHalves][most_terms];
+  LoadedPack<T, 1> elements[kHalves][kTerms];
 
   /// From columns: `from` is the first out of the group.
   __device__ __forceinline__ void load_columns(const FewTerms& shape, const T* from, int32_t lane,
                                                int32_t count) {
 #pragma unroll
-    for (int k = 0; k < most_terms; ++k) {
+    for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         if (k < shape.terms && lane + 32 * h < count) {
@@ -96,17 +96,17 @@ struct FewTermOuts {
   /// From rows in shared memory; behind the last out is what lay there before.
   __device__ __forceinline__ void load_rows(const FewTerms& shape, const uint16_t* rows, int32_t lane) {
 #pragma unroll
-    for (int k = 0; k < most_terms; ++k) {
+    for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         if (k < shape.terms) elements[h][k].word = rows[(lane + 32 * h) * shape.terms + k];
       }
     }
   }
-  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (&factors)[most_terms][slots],
+  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (&factors)[kTerms][slots],
                                            Sums& sums) const {
 #pragma unroll
-    for (int k = 0; k < most_terms; ++k) {
+    for (int k = 0; k < kTerms; ++k) {
       if (k >= shape.terms) break;
 #pragma unroll
       for (int v = 0; v < slots; ++v) {
@@ -149,11 +149,11 @@ struct FewTermOuts {
 /// group after group, of which the next is copied while one is multiplied. Nothing but the vectors is shared
 /// among warps.
 template <bool transpose, int slots, class T>
-__global__ void __launch_bounds__(FewTermPlan::kThreads, 3)
+__global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
     few_terms_kernel(const __grid_constant__ FewTerms shape, const T* __restrict__ a, const T* __restrict__ x,
                      T* __restrict__ y) {
   using Memory = FewTermMemory<transpose, slots>;
-  using Outs = FewTermOuts<slots, Memory::kTerms, T>;
+  using Outs = FewTermOuts<slots, T>;
   constexpr int32_t kOuts = FewTermPlan::kOuts;
   __shared__ Memory memory;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
