@@ -5,12 +5,34 @@
 namespace sinter::ops {
 namespace {
 
+/// `rows` and `packs` as the kernel sees them: of folded rows, `fold` of the matrix's, which have `columns`.
 struct ColumnSums {
-  cuda::FastDivide by_tiles, by_width, by_elements;  // the last: a tile's elements
-  uint32_t width, depth;
+  cuda::FastDivide by_tiles, by_width, by_elements, by_columns;  // the last but one: a tile's elements
+  uint32_t width, depth, fold, columns;
   int64_t rows, packs, part_rows;
   int64_t a_stride, x_stride, x_vector, x_element;
+  int64_t rest_rows;  // of the matrix, that fill no folded row
   int vectors;
+};
+
+/// What a thread's pack of a folded row is multiplied with: elements in front of `split` with that of a row
+/// of the matrix, the others with that of the next.
+template <bool folded, int pack>
+struct PackFactors {
+  int64_t second = 0;  // from the first factor to the second
+  uint32_t split = pack;
+
+  /// Of the pack at `element` of a folded row; moves x to its first factor.
+  template <class Source>
+  __device__ __forceinline__ PackFactors(const ColumnSums& shape, uint32_t element, const Source*& x) {
+    if constexpr (folded) {
+      uint32_t place;
+      const uint32_t row = shape.by_columns.divide(element, place);
+      split = min(shape.columns - place, uint32_t{pack});
+      x += row * shape.x_element;
+      if (split < pack) second = shape.x_element;
+    }
+  }
 };
 
 /// Blocks of a processor that the kernel's registers allow.
@@ -20,13 +42,71 @@ constexpr int column_sum_blocks(int pack, int vectors) {
   return pack == cuda::kPackSize<T> ? 2 : 3;
 }
 
-/// Block (matrix and tile, part) of a ColumnSumPlan.
-template <int pack, int vectors, class T>
+/// The rows of the matrix that fill no folded row, one pack's columns of them.
+template <int pack, class T, class C>
+__device__ __forceinline__ void add_rest(const ColumnSums& shape, const T* a, const T* x, int64_t column,
+                                         C (&sums)[pack]) {
+  const int64_t first = shape.rows * shape.packs * pack, count = shape.rest_rows * shape.columns;
+#pragma unroll
+  for (int j = 0; j < pack; ++j) {
+    const int64_t element = column * pack + j;
+    if (element >= count) continue;
+    const int64_t row = shape.rows * shape.fold + shape.by_columns.divide(static_cast<uint32_t>(element));
+    sums[j] += cuda::load_as_compute(a[first + element]) * cuda::load_as_compute(x[row * shape.x_element]);
+  }
+}
+
+/// Adds a thread's rows of a part, `below` and every depth-th after it, of `rows`: a pack of columns from
+/// `from` on times `with`.
+template <int pack, int vectors, bool folded, class T, class C>
+__device__ __forceinline__ void add_rows(const ColumnSums& shape, const PackFactors<folded, pack>& places,
+                                         const typename LoadedPack<T, pack>::Source* from,
+                                         const typename LoadedPack<T, 1>::Source* with, int64_t with_step,
+                                         uint32_t below, uint32_t rows, C (&sums)[vectors][pack]) {
+  constexpr int unroll = ColumnSumPlan::kAtOnce;
+  const int64_t from_step = shape.depth * shape.packs;
+#pragma unroll 1
+  for (uint32_t r = below; r < rows; r += unroll * shape.depth) {
+    LoadedPack<T, pack> left[unroll];
+    LoadedPack<T, 1> factors[unroll][vectors], second[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (r + u * shape.depth < rows) left[u].load_once(from + u * from_step);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
+        if (r + u * shape.depth < rows) factors[u][v].load(with + u * with_step + vector);
+      }
+      if (folded && r + u * shape.depth < rows) second[u].load(with + u * with_step + places.second);
+    }
+#pragma unroll
+    for (int u = 0; u < unroll; ++u) {
+      if (r + u * shape.depth >= rows) continue;
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        const C factor = factors[u][v][0], next = folded ? second[u][0] : C{0};
+#pragma unroll
+        for (int j = 0; j < pack; ++j) {
+          const bool is_second = folded && static_cast<uint32_t>(j) >= places.split;
+          sums[v][j] += left[u][j] * (is_second ? next : factor);
+        }
+      }
+    }
+    from += unroll * from_step;
+    with += unroll * with_step;
+  }
+}
+
+/// Block (matrix and tile, part) of a ColumnSumPlan. `folded`: one vector, and parts are followed by the rows
+/// of a folded row, as parts of their own.
+template <int pack, int vectors, bool folded, class T>
 __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(pack, vectors))
     column_sums_kernel(const __grid_constant__ ColumnSums shape, ThinOutput output, const T* __restrict__ a,
                        const T* __restrict__ x, T* __restrict__ y, compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
-  constexpr int unroll = ColumnSumPlan::kAtOnce;
   __shared__ C shared[ColumnSumPlan::kThreads * pack];
   cuda::let_next_begin();
   uint32_t tile, across;
@@ -39,37 +119,13 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
   if (column < shape.packs && below < depth) {
     const auto* from =
         LoadedPack<T, pack>::source(a + matrix * shape.a_stride) + (row + below) * shape.packs + column;
-    const auto* with =
-        LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * shape.x_element;
-    const int64_t from_step = depth * shape.packs, with_step = depth * shape.x_element;
-#pragma unroll 1
-    for (uint32_t r = below; r < rows; r += unroll * depth) {
-      LoadedPack<T, pack> left[unroll];
-      LoadedPack<T, 1> factors[unroll][vectors];
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        if (r + u * depth < rows) left[u].load_once(from + u * from_step);
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-        for (int v = 0; v < vectors; ++v) {
-          const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
-          if (r + u * depth < rows) factors[u][v].load(with + u * with_step + vector);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        if (r + u * depth >= rows) continue;
-#pragma unroll
-        for (int v = 0; v < vectors; ++v) {
-#pragma unroll
-          for (int j = 0; j < pack; ++j) sums[v][j] += left[u][j] * factors[u][v][0];
-        }
-      }
-      from += unroll * from_step;
-      with += unroll * with_step;
+    const int64_t row_factors = folded ? shape.fold * shape.x_element : shape.x_element;
+    const auto* with = LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * row_factors;
+    const PackFactors<folded, pack> places(shape, static_cast<uint32_t>(column * pack), with);
+    if (folded && below == 0 && blockIdx.y + 1 == gridDim.y && shape.rest_rows > 0) {
+      add_rest(shape, a + matrix * shape.a_stride, x + matrix * shape.x_stride, column, sums[0]);
     }
+    add_rows<pack, vectors, folded, T>(shape, places, from, with, depth * row_factors, below, rows, sums);
   }
   const uint32_t elements = shape.width * pack;
 #pragma unroll
@@ -81,7 +137,14 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
     const C sum = cuda::add_columns<ColumnSumPlan::kThreads>(shared, depth, elements, shape.by_elements);
     const int64_t out = int64_t{tile} * elements + threadIdx.x;
     if (threadIdx.x < elements && out < shape.packs * pack && v < shape.vectors) {
-      output.write(matrix, out, v, shape.vectors, sum, y, table);
+      if constexpr (folded) {
+        uint32_t place;
+        const uint32_t part =
+            blockIdx.y * shape.fold + shape.by_columns.divide(static_cast<uint32_t>(out), place);
+        output.write_part(part, matrix, place, v, shape.vectors, sum, y, table);
+      } else {
+        output.write(matrix, out, v, shape.vectors, sum, y, table);
+      }
     }
     if (v + 1 < vectors) __syncthreads();
   }
@@ -98,36 +161,43 @@ struct ColumnSumLaunch {
   compute_type<T>* table;
   ThinBias bias;
 
-  template <int pack, int vectors>
+  template <int pack, int vectors, bool folded>
   void run() const {
-    const ColumnSumPlan plan = plan_column_sums(problem.batch, problem.rows, problem.columns, pack);
-    const ColumnSums shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
-                           .by_width = cuda::FastDivide(static_cast<uint32_t>(plan.width)),
-                           .by_elements = cuda::FastDivide(static_cast<uint32_t>(plan.width * pack)),
-                           .width = static_cast<uint32_t>(plan.width),
-                           .depth = static_cast<uint32_t>(plan.depth()),
-                           .rows = problem.rows,
-                           .packs = problem.columns / pack,
-                           .part_rows = plan.part_rows,
-                           .a_stride = problem.a_stride,
-                           .x_stride = problem.x_stride,
-                           .x_vector = problem.x_vector,
-                           .x_element = problem.x_element,
-                           .vectors = problem.vectors};
-    const ThinOutput output(problem, plan.parts, bias);
+    const int fold = folded ? rows_of_fold(problem) : 1;
+    const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
+    const ColumnSumPlan plan = plan_column_sums(problem.batch, rows, columns, pack);
+    const ColumnSums shape{
+        .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
+        .by_width = cuda::FastDivide(static_cast<uint32_t>(plan.width)),
+        .by_elements = cuda::FastDivide(static_cast<uint32_t>(plan.width * pack)),
+        .by_columns = cuda::FastDivide(folded ? static_cast<uint32_t>(problem.columns) : 1),
+        .width = static_cast<uint32_t>(plan.width),
+        .depth = static_cast<uint32_t>(plan.depth()),
+        .fold = static_cast<uint32_t>(fold),
+        .columns = static_cast<uint32_t>(problem.columns),
+        .rows = rows,
+        .packs = columns / pack,
+        .part_rows = plan.part_rows,
+        .a_stride = problem.a_stride,
+        .x_stride = problem.x_stride,
+        .x_vector = problem.x_vector,
+        .x_element = problem.x_element,
+        .rest_rows = problem.rows % fold,
+        .vectors = problem.vectors};
+    const ThinOutput output(problem, plan.parts * fold, bias);
     const cuda::LaunchShape grid{
         .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),
         .block = dim3(ColumnSumPlan::kThreads)};
-    cuda::launch(stream, grid, column_sums_kernel<pack, vectors, T>, shape, output, a, x, y, table);
+    cuda::launch(stream, grid, column_sums_kernel<pack, vectors, folded, T>, shape, output, a, x, y, table);
     fold_thin_parts<T>(stream, problem, output, table, y);
   }
 
   template <int pack>
   void run_vectors() const {
-    if (problem.vectors == 1) return run<pack, 1>();
-    if (problem.vectors == 2) return run<pack, 2>();
-    if (problem.vectors <= 4) return run<pack, 4>();
-    run<pack, 8>();
+    if (problem.vectors == 1) return run<pack, 1, false>();
+    if (problem.vectors == 2) return run<pack, 2, false>();
+    if (problem.vectors <= 4) return run<pack, 4, false>();
+    run<pack, 8, false>();
   }
 };
 
@@ -140,8 +210,9 @@ void launch_column_sums(const Stream& stream, const ThinProblem& problem, const 
   const ColumnSumLaunch<T> launch{stream, problem, a, x, y, table, bias};
   const int pack = pack_of<T>(problem.columns, a);
   if (pack == widest) return launch.template run_vectors<widest>();
+  if (takes_folded_rows(problem) && cuda::is_aligned(a, 16)) return launch.template run<widest, 1, true>();
   if constexpr (widest > 2) {
-    if (pack >= 2 && problem.vectors == 1) return launch.template run<2, 1>();
+    if (pack >= 2 && problem.vectors == 1) return launch.template run<2, 1, false>();
   }
   launch.template run_vectors<1>();
 }

@@ -91,8 +91,14 @@ struct ThinOutput {
   template <class T, class C>
   __device__ __forceinline__ void write(int64_t in_matrix, int64_t place, int v, int vectors, C sum, T* y,
                                         C* table) const {
+    write_part(blockIdx.y, in_matrix, place, v, vectors, sum, y, table);
+  }
+  /// The same for any part.
+  template <class T, class C>
+  __device__ __forceinline__ void write_part(int64_t part, int64_t in_matrix, int64_t place, int v,
+                                             int vectors, C sum, T* y, C* table) const {
     if (parts > 1) {
-      table[(int64_t{blockIdx.y} * vectors + v) * all_outs + in_matrix * matrix_outs + place] = sum;
+      table[(part * vectors + v) * all_outs + in_matrix * matrix_outs + place] = sum;
     } else {
       y[in_matrix * matrix + v * vector + place * element] =
           cuda::round_to<T>(with_bias<T>(bias, sum, place, v));
@@ -156,6 +162,20 @@ void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* 
 template <class T>
 void launch_column_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                         compute_type<T>* table, const ThinBias& bias);
+
+/// One vector: sums along rows, and along the columns of few rows, in units of 16 bytes that need not begin
+/// where rows do; in the folder units.
+template <class T>
+void launch_unit_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                      compute_type<T>* table, const ThinBias& bias);
+template <class T>
+void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                     const ThinBias& bias);
+
+/// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
+/// multiples of 16 bytes.
+template <class T>
+void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
 /// Products that go through shared memory: the 16-bit types on tensor cores, float32 and float64 without; in
 /// the folder staged.

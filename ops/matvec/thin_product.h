@@ -6,10 +6,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/unit_plan.h>
 
 namespace sinter::ops {
 
@@ -40,18 +42,63 @@ inline bool has_dense_vectors(const ThinProblem& problem) {
                                 : problem.x_vector == 1 && problem.x_element == problem.vectors;
 }
 
-/// Whether a product with one vector, of a matrix of some size, goes through shared memory: where its rows
-/// fill no packs of 8 bytes and have 16-bit elements, which other kernels would load one by one. Sums along
-/// columns do so if rows are few and long, sums along rows if the matrix is large.
+/// Elements of 16 bytes.
+inline int unit_elements(const ThinProblem& problem) {
+  return 16 / static_cast<int>(size_of(problem.dtype));
+}
+
+/// Whether threads walk down whole columns (FewRowPlan).
+inline bool takes_few_rows(const ThinProblem& problem) {
+  return problem.vectors == 1 && problem.transpose &&
+         is_few_rows(problem.batch, problem.rows, problem.columns, unit_elements(problem));
+}
+
+/// Whether sums along rows may be read in aligned units (UnitRowPlan), and whether they are where the
+/// operands allow accesses of `pack` elements: where these are narrower than units and so many that a row's
+/// are not taken at once, or single 16-bit elements.
+inline bool may_take_unit_rows(const ThinProblem& problem) {
+  constexpr int64_t kLeastRows = 8, kLeastUnits = 8;
+  constexpr int64_t kLeast = int64_t{1} << 16;  // units
+  if (problem.vectors != 1 || problem.transpose || problem.x_element != 1) return false;
+  const int64_t units = problem.columns / unit_elements(problem);
+  return problem.rows >= kLeastRows && units >= kLeastUnits &&
+         problem.batch * problem.rows >= detail::divide_up(kLeast, units);
+}
+inline bool takes_unit_rows(const ThinProblem& problem, int pack) {
+  if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
+  return (pack == 1 && is_half(problem.dtype)) ||
+         !plan_row_sums(problem.batch * problem.rows, problem.columns, pack, false).at_once;
+}
+
+/// Rows that together are whole units.
+inline int rows_of_fold(const ThinProblem& problem) {
+  return unit_elements(problem) /
+         static_cast<int>(std::gcd(problem.columns, int64_t{unit_elements(problem)}));
+}
+
+/// Whether sums along columns are taken of a matrix whose every rows_of_fold() rows count as one, if it
+/// begins at a whole unit: those of one vector and of rows that fill no units, with rows enough that the sums
+/// of a folded row are few. Each unit lies in two rows at most.
+inline bool takes_folded_rows(const ThinProblem& problem) {
+  constexpr int64_t kLeastRows = 64;  // folded
+  constexpr int64_t kLeast = int64_t{1} << 16, kMostColumns = int64_t{1} << 27;
+  if (problem.vectors != 1 || !problem.transpose || takes_few_rows(problem)) return false;
+  const int64_t pack = unit_elements(problem), fold = rows_of_fold(problem);
+  if (fold == 1 || problem.columns < pack - 1 || problem.columns > kMostColumns) return false;
+  if (problem.rows < fold * kLeastRows) return false;
+  if (problem.batch > 1 && problem.rows % fold != 0) return false;
+  return problem.batch * problem.rows >= kLeast * pack / problem.columns;
+}
+
+/// Whether a product with one vector, of a matrix of some size, goes through shared memory: sums along
+/// columns of few long rows of 16-bit elements that fill no packs of 16 bytes, which other kernels would load
+/// one by one.
 inline bool is_staged_vector(const ThinProblem& problem) {
-  constexpr int64_t kFewRows = 1024, kLongRow = 4096, kPack = 8;
-  constexpr int64_t kWalkedRow = 64, kLarge = int64_t{1} << 20;
-  if (problem.x_element != 1 || !is_half(problem.dtype)) return false;
-  if (problem.transpose) {
-    return problem.columns % kPack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
-  }
-  return problem.columns % (kPack / 2) != 0 && problem.columns >= kWalkedRow &&
-         problem.rows >= (kLarge - 1) / problem.columns + 1;
+  constexpr int64_t kFewRows = 1024, kLongRow = 4096;
+  if (problem.x_element != 1 || !is_half(problem.dtype) || !problem.transpose) return false;
+  if (takes_few_rows(problem) || takes_folded_rows(problem)) return false;
+  return problem.columns % unit_elements(problem) != 0 && problem.rows <= kFewRows &&
+         problem.columns >= kLongRow;
 }
 
 /// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
@@ -76,6 +123,17 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
                       .vectors = problem.vectors});
 }
 
+/// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
+/// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
+inline bool takes_few_terms(const ThinProblem& problem) {
+  constexpr int64_t kManyOuts = int64_t{1} << 17;
+  if (!is_half(problem.dtype) || !is_staged(problem) || problem.vectors < 2) return false;
+  const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
+             writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
+  return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
+         problem.in() <= FewTermPlan::kMostTerms;
+}
+
 /// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as the
 /// rows of a dense (in, vectors) matrix.
 inline bool can_multiply_thin(const ThinProblem& problem) {
@@ -95,8 +153,16 @@ inline size_t thin_workspace(const ThinProblem& problem) {
     const int64_t parts = staged_plan_of(problem).parts;
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
-  const int widest = 16 / static_cast<int>(size_of(problem.dtype));
+  if (takes_few_rows(problem)) return 0;
+  const int widest = unit_elements(problem);
   int64_t most = 1;
+  if (may_take_unit_rows(problem)) {
+    most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
+  }
+  if (takes_folded_rows(problem)) {
+    const int fold = rows_of_fold(problem);
+    most = fold * plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, widest).parts;
+  }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose

@@ -7,6 +7,14 @@ namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 30;
 
+/// Whether every matrix begins where launch_few_terms needs it.
+bool has_few_terms_in_place(const ThinProblem& problem, const void* a) {
+  if (!takes_few_terms(problem)) return false;
+  if (problem.transpose) return true;
+  const bool gapless = problem.batch == 1 || problem.a_stride % unit_elements(problem) == 0;
+  return gapless && cuda::is_aligned(a, 16);
+}
+
 }  // namespace
 
 void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
@@ -22,11 +30,15 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
     if (is_staged(problem)) {
       const StagedPlan plan = staged_plan_of(problem);
       if constexpr (sizeof(T) == 2) {
+        if (bias.data == nullptr && has_few_terms_in_place(problem, a)) {
+          return launch_few_terms<T>(stream, problem, matrix, vectors, out);
+        }
         return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       } else {
         return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       }
     }
+    if (takes_few_rows(problem)) return launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
     if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
     // The kernel counts rows with 32 bits.
     ThinProblem piece = problem;

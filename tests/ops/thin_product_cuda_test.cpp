@@ -80,6 +80,85 @@ TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
   }
 }
 
+/// Products that are read in units of 16 bytes, wherever rows begin: see ops/matvec/unit_plan.h.
+TEST_F(ThinProductCuda, RowsOfAnyLengthAndAlignment) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(12000 + i), kDTypes[i % 4]);
+    // Rows of one span of 16 and of 32 lanes, of two units to a lane, of several spans, and of parts.
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t most[] = {16, 32, 64, 200, 3000}, units = maker.integer(8, most[i / 4 % 5]);
+    const int64_t columns = units * pack + maker.integer(0, pack - 1);
+    const int64_t rows = std::max<int64_t>(70000 / units, 8) + maker.integer(0, 70);
+    const Shape shape = maker.chance(0.3) ? Shape{maker.integer(1, 3), rows, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, false, maker.integer(0, 8));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, ColumnsOfFoldedRows) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(14000 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t most[] = {2 * pack, 40, 300, 2000, 9000},
+                  columns = maker.integer(pack - 1, most[i / 4 % 5]);
+    const int64_t rows = std::max<int64_t>(70000 * pack / columns, 64 * pack) + maker.integer(0, 30);
+    const bool batch = maker.chance(0.3);
+    const Shape shape = batch ? Shape{maker.integer(1, 3), rows / 8 * 8, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, true, maker.chance(0.8) ? 0 : 8 * maker.integer(0, 1) + maker.integer(0, 1));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
+  for (int i = 0; i < 80; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(13000 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t rows = maker.integer(1, i % 3 == 0 ? 24 : 5), loads = std::min<int64_t>(rows, 8);
+    const bool whole = maker.chance(0.3);
+    const int64_t units = (whole ? 270000 : 135000) / loads + maker.integer(0, 900);
+    const int64_t columns = units * pack + (whole ? 0 : maker.integer(1, pack - 1));
+    const Shape shape = maker.chance(0.3) ? Shape{2, rows, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, true, maker.chance(0.5) ? 0 : maker.integer(1, 8));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayWhereTheyAreInUnits) {
+  // What a unit holds of the rows beside a row may not get into its sums.
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : kDTypes) {
+    for (const int64_t columns : {131, 299, 997, 4001}) {
+      const int64_t rows = 700000 / columns;
+      const Tensor host = Tensor::full({rows, columns}, 1.0, DType::kFloat64);
+      host.data<double>()[10 * columns] = nan;
+      host.data<double>()[21 * columns - 1] = inf;
+      const Tensor x = cast(Tensor::full({columns}, 0.5), dtype);
+      const auto sums = as_double(matvec(on_gpu(cast(host, dtype), 1), on_gpu(x))).to_vector<double>();
+      for (int64_t row = 0; row < rows; ++row) {
+        const double value = sums[static_cast<size_t>(row)];
+        if (row == 10) {
+          EXPECT_TRUE(std::isnan(value));
+        } else {
+          const double half = static_cast<double>(columns) / 2, slack = default_tolerance(dtype) * half;
+          ASSERT_TRUE(row == 20 ? value == inf : std::abs(value - half) <= slack)
+              << value << " in row " << row << " of " << columns << " columns";
+        }
+      }
+    }
+    const int64_t rows = 3, columns = 400003;
+    const Tensor host = Tensor::full({rows, columns}, 1.0, DType::kFloat64);
+    host.data<double>()[0] = host.data<double>()[columns - 1] = inf;
+    host.data<double>()[columns + 1] = host.data<double>()[3 * columns - 2] = nan;
+    const Tensor x = cast(Tensor::full({rows}, 0.5), dtype);
+    const auto sums = as_double(matvec(on_gpu(cast(host, dtype), 1), on_gpu(x), true)).to_vector<double>();
+    for (int64_t i = 0; i < columns; ++i) {
+      const double value = sums[static_cast<size_t>(i)];
+      const bool is_infinite = i == 0 || i == columns - 1, is_bad = i == 1 || i == columns - 2;
+      ASSERT_TRUE(is_bad ? std::isnan(value) : value == (is_infinite ? inf : 1.5)) << value << " at " << i;
+    }
+  }
+}
+
 TEST_F(ThinProductCuda, EmptySumsAreZero) {
   for (const bool transpose : {false, true}) {
     const Tensor a = Tensor::empty(transpose ? Shape{0, 5} : Shape{5, 0}, DType::kFloat32, Device::cuda());
@@ -206,6 +285,19 @@ TEST_F(ThinProductCuda, StagedTilesInTurnAgreeWithTheCpu) {
         }
       }
     }
+  }
+}
+
+TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int i = 0; i < 120; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(15000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    const int64_t terms = maker.integer(1, 14), vectors = maker.integer(2, 16);
+    const int64_t outs = 131072 + maker.integer(0, 3000);
+    const bool transpose = maker.chance(0.5);
+    Shape matrix = transpose ? Shape{terms, outs} : Shape{outs, terms};
+    if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
+    check_staged(maker, matrix, vectors, maker.chance(0.5), transpose, maker.chance(0.7) ? 0 : 1);
+    if (HasFatalFailure()) return;
   }
 }
 

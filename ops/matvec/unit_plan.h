@@ -1,0 +1,114 @@
+// How a GPU cuts products of a matrix with one vector whose rows are read in the aligned units of 16 bytes
+// that lie in them, whatever their length. Pure arithmetic, without CUDA.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include <sinter/ops/matvec/thin_plan.h>
+
+namespace sinter::ops {
+
+/// Sums along rows: `lanes` neighbouring threads are a group, which takes every slots()-th row of its block,
+/// kAtOnce of them together. All rows of a group begin at the same place of a unit, because slots() rows are
+/// whole units: so its part of the vector is shifted once. Along the rows it takes span after span of units;
+/// where rows are few, parts of the spans have blocks of their own, whose sums a second kernel adds.
+struct UnitRowPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kAtOnce = 4;     ///< rows of a group in flight
+
+  int lanes = 32;          ///< 16 or 32
+  int units = 1;           ///< of a lane and a row in flight: 1 or 2
+  int64_t spans = 1;       ///< of a row
+  int64_t part_spans = 1;  ///< of a part, the last of which may have fewer
+  int64_t parts = 1;
+  int64_t group_rows = 8;  ///< of a block: a multiple of slots()
+  int64_t groups = 1;      ///< blocks below each other, of a matrix and a part
+
+  int slots() const { return kThreads / lanes; }
+  int span() const { return lanes * units; }  ///< units of a row that a group takes at once
+};
+
+/// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
+/// sizes alone.
+inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kMostTurns = 16;  // of kAtOnce rows
+  UnitRowPlan plan;
+  const int64_t units = std::max<int64_t>(columns / pack, 1);
+  if (units <= 16) {
+    plan.lanes = 16;
+  } else {
+    // Two units to a lane, unless the last span's lanes would be idle.
+    const int64_t single = detail::divide_up(units, 32), twice = 2 * detail::divide_up(units, 64);
+    plan.units = 4 * twice <= 5 * single ? 2 : 1;
+  }
+  plan.spans = detail::divide_up(units, plan.span());
+  const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * UnitRowPlan::kAtOnce);
+  const int64_t wanted = std::clamp<int64_t>(detail::kThinBlocks / (batch * turns), 1, plan.spans);
+  plan.part_spans = detail::divide_up(plan.spans, wanted);
+  plan.parts = detail::divide_up(plan.spans, plan.part_spans);
+  const int64_t block_turns =
+      std::clamp<int64_t>(batch * turns * plan.parts / (4 * detail::kThinBlocks), 1, kMostTurns);
+  const int64_t groups = detail::divide_up(turns, block_turns);
+  plan.group_rows = detail::divide_up(detail::divide_up(rows, groups), slots) * slots;
+  plan.groups = detail::divide_up(rows, plan.group_rows);
+  return plan;
+}
+
+/// Sums along columns of few rows: a thread has `packs` packs of neighbouring columns, `threads` packs apart,
+/// and walks down all rows, `at_once` in flight. Nothing is added across threads.
+struct FewRowPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kLoads = 8;      ///< packs of a thread in flight
+
+  int packs = 1;      ///< 1 or 2
+  int64_t tiles = 1;  ///< blocks of a matrix
+
+  int at_once() const { return kLoads / packs; }
+};
+
+/// `rows` and `columns` of one matrix, at least 1, `pack` elements to 16 bytes.
+inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
+  FewRowPlan plan;
+  plan.packs = rows <= FewRowPlan::kLoads / 2 ? 2 : 1;
+  plan.tiles = detail::divide_up(columns, int64_t{FewRowPlan::kThreads} * plan.packs * pack);
+  return plan;
+}
+
+/// Products of the 16-bit types that sum up few terms for many outs, with several vectors: a warp takes
+/// groups of kOuts outs, `turns` of them, and no two warps share any.
+struct FewTermPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kOuts = 64;      ///< of a warp at once
+
+  int slots = 4;       ///< sums of an out, a multiple of 4, of which the vectors' count
+  int turns = 1;       ///< groups of a warp
+  int64_t groups = 1;  ///< of a matrix, the last of which may have fewer outs
+  int64_t blocks = 1;  ///< of a matrix
+
+  static constexpr int kMostTerms = 13;  ///< beyond which arithmetic would take much longer than memory
+};
+
+inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {
+  constexpr int64_t kWarps = FewTermPlan::kThreads / 32, kMostTurns = 16;
+  constexpr int64_t kEnoughBlocks = detail::kProcessors * 12;  // four waves
+  FewTermPlan plan{.slots = (vectors + 3) / 4 * 4};
+  plan.groups = detail::divide_up(outs, FewTermPlan::kOuts);
+  plan.turns =
+      static_cast<int>(std::clamp<int64_t>(batch * plan.groups / (kWarps * kEnoughBlocks), 1, kMostTurns));
+  plan.blocks = detail::divide_up(plan.groups, kWarps * plan.turns);
+  return plan;
+}
+
+/// Whether sums along the columns of `batch` matrices are worth threads that walk down whole columns: rows
+/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel.
+inline bool is_few_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  const bool whole = columns % pack == 0;
+  const int64_t most_rows = whole ? 32 : 128, least_loads = whole ? 1 << 18 : 1 << 17;
+  if (rows < 1 || rows > most_rows || columns < 1) return false;
+  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads);
+  return detail::divide_up(columns, pack) >= detail::divide_up(least_loads, loads * batch);
+}
+
+}  // namespace sinter::ops

@@ -1,0 +1,198 @@
+// Thin products with one vector whose sums run along rows that fill no packs of 16 bytes.
+#include <sinter/ops/matvec/unit_plan.h>
+#include <sinter/ops/matvec/units/unit_loads_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+struct UnitRows {
+  cuda::FastDivide by_parts, by_groups;
+  int64_t rows, columns, group_rows;
+  int64_t part_units;  // of a row
+  int64_t a_stride, x_stride;
+  uint32_t last_part;
+  bool one_span;
+};
+
+/// Where a row's whole units begin and end, and the element of its ends, which fill no units, that a lane
+/// has: the first lanes those in front, the next those behind. The same for all rows of a group of lanes.
+template <class T>
+struct UnitRow {
+  static constexpr uint32_t kPack = cuda::kPackSize<T>;
+
+  uint32_t front;  // elements
+  int64_t units;
+  int64_t end_element = 0;
+  bool has_end;
+
+  __device__ __forceinline__ UnitRow(const T* row, const UnitRows& shape, uint32_t part, uint32_t lane) {
+    const uint32_t rest = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row)) & 15;
+    front = ((16 - rest) & 15) / static_cast<uint32_t>(sizeof(T));
+    units = (shape.columns - front) / kPack;
+    const int64_t behind = front + units * kPack;
+    if (lane < kPack) {
+      has_end = part == 0 && lane < front;
+      end_element = lane;
+    } else {
+      end_element = behind + lane - kPack;
+      has_end = part == shape.last_part && end_element < shape.columns;
+    }
+  }
+};
+
+/// What a lane has of a span: unit `unit` and every lanes-th after it, below `behind`, of the rows that a
+/// group takes together.
+template <int lanes, int units, class T>
+struct UnitSpan {
+  static constexpr int kAtOnce = UnitRowPlan::kAtOnce, kPack = cuda::kPackSize<T>;
+  using C = compute_type<T>;
+  using Loaded = LoadedPack<T, kPack>;
+  using Rows = Loaded[kAtOnce][units];
+  using Factors = C[units][kPack];
+
+  int64_t unit, behind;
+
+  __device__ __forceinline__ bool has(int k) const { return unit + k * lanes < behind; }
+  /// `first_units`: where the whole units of the first row begin.
+  __device__ __forceinline__ void load(const T* first_units, int64_t row_step, const bool (&used)[kAtOnce],
+                                       Rows& rows) const {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int k = 0; k < units; ++k) {
+        if (used[u] && has(k)) {
+          rows[u][k].load_once(Loaded::source(first_units + u * row_step) + unit + k * lanes);
+        }
+      }
+    }
+  }
+  /// The vector's elements, from that of the first whole unit on.
+  __device__ __forceinline__ void load_factors(const T* x, const T* end, Factors& factors) const {
+    ShiftedPack<T> shifted[units];
+#pragma unroll
+    for (int k = 0; k < units; ++k) {
+      if (has(k)) shifted[k].template load<false>(x + (unit + k * lanes) * kPack, end);
+    }
+#pragma unroll
+    for (int k = 0; k < units; ++k) {
+      const Loaded elements = shifted[k].get();
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) factors[k][j] = elements[j];
+    }
+  }
+  __device__ __forceinline__ void add(const Rows& rows, const Factors& factors, const bool (&used)[kAtOnce],
+                                      C (&sums)[kAtOnce]) const {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+      for (int k = 0; k < units; ++k) {
+        if (!used[u] || !has(k)) continue;
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) sums[u] += rows[u][k][j] * factors[k][j];
+      }
+    }
+  }
+};
+
+/// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours.
+template <int lanes, int units, class T>
+__global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
+    unit_rows_kernel(const __grid_constant__ UnitRows shape, const __grid_constant__ ThinOutput output,
+                     const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y,
+                     compute_type<T>* __restrict__ table) {
+  using C = compute_type<T>;
+  using Span = UnitSpan<lanes, units, T>;
+  constexpr int at_once = UnitRowPlan::kAtOnce;
+  constexpr uint32_t slots = UnitRowPlan::kThreads / lanes;
+  cuda::let_next_begin();
+  const uint32_t lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
+  uint32_t part, group;
+  const uint32_t matrix = shape.by_groups.divide(shape.by_parts.divide(blockIdx.x, part), group);
+  // Up to kAtOnce rows of a group of lanes lie `slots` apart: whole units.
+  const int64_t begin = group * shape.group_rows, end = min(begin + shape.group_rows, shape.rows);
+  const T* from = a + matrix * shape.a_stride + (begin + slot) * shape.columns;
+  const T *with = x + matrix * shape.x_stride, *const with_end = with + shape.columns;
+  const UnitRow<T> row(from, shape, part, lane);
+  const int64_t row_step = slots * shape.columns;
+  C end_factor = 0;
+  if (row.has_end) end_factor = cuda::load_as_compute(with[row.end_element]);
+  with += row.front;
+  const int64_t first_unit = part * shape.part_units,
+                behind_units = min(first_unit + shape.part_units, row.units);
+  typename Span::Factors factors;
+#pragma unroll 1
+  for (int64_t place = begin; place < end; place += at_once * slots, from += at_once * row_step) {
+    bool used[at_once];
+    C sums[at_once] = {};
+    LoadedPack<T, 1> ends[at_once];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      used[u] = place + slot + u * slots < end;
+      if (used[u] && row.has_end) {
+        ends[u].load_once(LoadedPack<T, 1>::source(from + u * row_step + row.end_element));
+      }
+    }
+#pragma unroll 1
+    for (Span span{first_unit + lane, behind_units}; span.has(0); span.unit += lanes * units) {
+      typename Span::Rows rows;
+      span.load(from + row.front, row_step, used, rows);
+      if (!shape.one_span || place == begin) span.load_factors(with, with_end, factors);
+      span.add(rows, factors, used, sums);
+    }
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      if (used[u] && row.has_end) sums[u] += ends[u][0] * end_factor;
+#pragma unroll
+      for (int distance = lanes / 2; distance > 0; distance /= 2) {
+        sums[u] += __shfl_xor_sync(kThinLanes, sums[u], distance);
+      }
+      if (lane == 0 && used[u]) {
+        output.write_part(part, matrix, place + slot + u * slots, 0, 1, sums[u], y, table);
+      }
+    }
+  }
+}
+
+// ---- host
+
+template <int lanes, int units, class T>
+void launch_plan(const Stream& stream, const ThinProblem& problem, const UnitRowPlan& plan, const T* a,
+                 const T* x, T* y, compute_type<T>* table, const ThinBias& bias) {
+  const UnitRows shape{.by_parts = cuda::FastDivide(static_cast<uint32_t>(plan.parts)),
+                       .by_groups = cuda::FastDivide(static_cast<uint32_t>(plan.groups)),
+                       .rows = problem.rows,
+                       .columns = problem.columns,
+                       .group_rows = plan.group_rows,
+                       .part_units = plan.part_spans * plan.span(),
+                       .a_stride = problem.a_stride,
+                       .x_stride = problem.x_stride,
+                       .last_part = static_cast<uint32_t>(plan.parts - 1),
+                       .one_span = plan.part_spans == 1};
+  const ThinOutput output(problem, plan.parts, bias);
+  const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.groups * plan.parts)),
+                               .block = dim3(UnitRowPlan::kThreads)};
+  cuda::launch(stream, grid, unit_rows_kernel<lanes, units, T>, shape, output, a, x, y, table);
+  fold_thin_parts<T>(stream, problem, output, table, y);
+}
+
+}  // namespace
+
+template <class T>
+void launch_unit_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                      compute_type<T>* table, const ThinBias& bias) {
+  const UnitRowPlan plan = plan_unit_rows(problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
+  if (plan.lanes == 16) return launch_plan<16, 1>(stream, problem, plan, a, x, y, table, bias);
+  if (plan.units == 1) return launch_plan<32, 1>(stream, problem, plan, a, x, y, table, bias);
+  launch_plan<32, 2>(stream, problem, plan, a, x, y, table, bias);
+}
+
+template void launch_unit_rows(const Stream&, const ThinProblem&, const float*, const float*, float*, float*,
+                               const ThinBias&);
+template void launch_unit_rows(const Stream&, const ThinProblem&, const double*, const double*, double*,
+                               double*, const ThinBias&);
+template void launch_unit_rows(const Stream&, const ThinProblem&, const float16*, const float16*, float16*,
+                               float*, const ThinBias&);
+template void launch_unit_rows(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*, bfloat16*,
+                               float*, const ThinBias&);
+
+}  // namespace sinter::ops

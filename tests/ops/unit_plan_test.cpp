@@ -1,0 +1,279 @@
+// Products with one vector that are read in units of 16 bytes: how they are cut, and a run of the kernels'
+// loops on the CPU, element by element.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/core/runtime/random.h>
+#include <sinter/ops/matvec/thin_product.h>
+#include <sinter/ops/matvec/unit_plan.h>
+
+namespace sinter::ops {
+namespace {
+
+constexpr int kCases = 100000;
+
+int64_t integer(Generator& generator, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
+}
+
+/// Up to 2^most, small ones as likely as large ones.
+int64_t extent(Generator& generator, int most) {
+  return static_cast<int64_t>(
+      std::exp2(generator.uniform() * static_cast<double>(integer(generator, 1, most))));
+}
+
+std::string text(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  return std::to_string(batch) + " of " + std::to_string(rows) + " x " + std::to_string(columns) + " pack " +
+         std::to_string(pack);
+}
+
+TEST(UnitRowPlan, FitsTheKernelAndTheGpu) {
+  Generator generator(1);
+  for (int i = 0; i < kCases; ++i) {
+    const int pack = 2 << integer(generator, 0, 2);
+    const int64_t batch = generator.uniform() < 0.5 ? 1 : extent(generator, 12),
+                  rows = std::min(extent(generator, 30), (int64_t{1} << 30) / batch),
+                  columns = extent(generator, 34) + 8 * pack;
+    SCOPED_TRACE(text(batch, rows, columns, pack));
+    const UnitRowPlan plan = plan_unit_rows(batch, rows, columns, pack);
+    ASSERT_TRUE(plan.lanes == 16 || plan.lanes == 32);
+    ASSERT_GE(plan.lanes, 2 * pack) << "a lane for every element at a row's ends";
+    ASSERT_TRUE(plan.units == 1 || (plan.units == 2 && plan.lanes == 32));
+    ASSERT_EQ(plan.slots() % pack, 0) << "rows of a group begin at different places of a unit";
+    ASSERT_EQ(plan.group_rows % plan.slots(), 0);
+    ASSERT_GE(plan.groups * plan.group_rows, rows);
+    ASSERT_LT((plan.groups - 1) * plan.group_rows, rows) << "a block without rows";
+    ASSERT_GE(plan.spans * plan.span(), columns / pack);
+    ASSERT_GE(plan.parts * plan.part_spans, plan.spans);
+    ASSERT_LT((plan.parts - 1) * plan.part_spans, plan.spans) << "an empty part";
+    ASSERT_LT(batch * plan.groups * plan.parts, int64_t{1} << 31);
+    if (plan.parts > 1) {
+      ASSERT_LE(batch * plan.groups * plan.parts, 2 * detail::kThinBlocks) << "a table that is not small";
+    }
+  }
+}
+
+/// How often the kernel's threads take each element of a matrix that begins `base` elements behind a unit.
+std::vector<int> visits_of_unit_rows(const UnitRowPlan& plan, int64_t rows, int64_t columns, int pack,
+                                     int64_t base) {
+  std::vector<int> visits(static_cast<size_t>(rows * columns));
+  const int64_t part_units = plan.part_spans * plan.span();
+  const auto visit = [&](int64_t row, int64_t column) {
+    ASSERT_TRUE(row < rows && column >= 0 && column < columns) << row << ", " << column;
+    ++visits[static_cast<size_t>(row * columns + column)];
+  };
+  for (int64_t block = 0; block < plan.groups * plan.parts; ++block) {
+    const int64_t part = block % plan.parts, begin = block / plan.parts * plan.group_rows,
+                  end = std::min(begin + plan.group_rows, rows);
+    for (int thread = 0; thread < UnitRowPlan::kThreads; ++thread) {
+      const int lane = thread % plan.lanes, slot = thread / plan.lanes;
+      const int64_t rest = (base + (begin + slot) * columns) % pack, front = (pack - rest) % pack,
+                    units = (columns - front) / pack;
+      const int64_t last = std::min((part + 1) * part_units, units);
+      for (int64_t row = begin + slot; row < end; row += plan.slots()) {
+        EXPECT_EQ((base + row * columns) % pack, rest) << "not shifted alike";
+        if (lane < pack) {
+          if (part == 0 && lane < front) visit(row, lane);
+        } else if (part == plan.parts - 1 && front + units * pack + lane - pack < columns) {
+          visit(row, front + units * pack + lane - pack);
+        }
+        for (int64_t unit = part * part_units + lane; unit < last; unit += plan.span()) {
+          for (int k = 0; k < plan.units; ++k) {
+            if (unit + k * plan.lanes >= last) continue;
+            for (int j = 0; j < pack; ++j) visit(row, front + (unit + k * plan.lanes) * pack + j);
+          }
+        }
+      }
+    }
+  }
+  return visits;
+}
+
+TEST(UnitRowPlan, ThreadsTakeEveryElementOnce) {
+  Generator generator(2);
+  for (int i = 0; i < 2000; ++i) {
+    const int pack = 2 << integer(generator, 0, 2);
+    const int64_t rows = extent(generator, 9), columns = 8 * pack + extent(generator, 12);
+    const int64_t base = integer(generator, 0, pack - 1);
+    SCOPED_TRACE(text(1, rows, columns, pack) + " base " + std::to_string(base));
+    const std::vector<int> visits =
+        visits_of_unit_rows(plan_unit_rows(1, rows, columns, pack), rows, columns, pack, base);
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+}
+
+TEST(UnitRowPlan, LargeMatricesKeepTheGpuBusy) {
+  Generator generator(3);
+  for (int i = 0; i < kCases; ++i) {
+    const int pack = 2 << integer(generator, 0, 2);
+    const int64_t elements = int64_t{pack} << 20, rows = 8 + extent(generator, 16), columns = elements / rows;
+    if (columns < 8 * pack) continue;
+    SCOPED_TRACE(text(1, rows, columns, pack));
+    const UnitRowPlan plan = plan_unit_rows(1, rows, columns, pack);
+    ASSERT_GE(plan.groups * plan.parts, 132 * 2);
+  }
+}
+
+TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
+  Generator generator(4);
+  for (int i = 0; i < 2000; ++i) {
+    const int pack = 2 << integer(generator, 0, 2);
+    const int64_t rows = integer(generator, 1, 40), columns = extent(generator, 17);
+    SCOPED_TRACE(text(1, rows, columns, pack));
+    const FewRowPlan plan = plan_few_rows(rows, columns, pack);
+    ASSERT_EQ(plan.at_once() * plan.packs, FewRowPlan::kLoads);
+    std::vector<int> visits(static_cast<size_t>(columns));
+    for (int64_t tile = 0; tile < plan.tiles; ++tile) {
+      int64_t taken = 0;
+      for (int thread = 0; thread < FewRowPlan::kThreads; ++thread) {
+        for (int k = 0; k < plan.packs; ++k) {
+          const int64_t first = ((tile * plan.packs + k) * FewRowPlan::kThreads + thread) * pack;
+          for (int64_t column = first; column < std::min(first + pack, columns); ++column, ++taken) {
+            ++visits[static_cast<size_t>(column)];
+          }
+        }
+      }
+      ASSERT_GT(taken, 0) << "a block without columns";
+    }
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+  }
+}
+
+TEST(FewTermPlan, WarpsTakeEveryOutOnce) {
+  Generator generator(7);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = generator.uniform() < 0.5 ? 1 : extent(generator, 12),
+                  outs = std::min(extent(generator, 34), (int64_t{1} << 30) / (batch == 1 ? 1 : batch));
+    const int vectors = static_cast<int>(integer(generator, 2, kMostStagedVectors));
+    SCOPED_TRACE(text(batch, outs, vectors, 8));
+    const FewTermPlan plan = plan_few_terms(batch, outs, vectors);
+    ASSERT_TRUE(plan.slots >= vectors && plan.slots < vectors + 4 && plan.slots % 4 == 0);
+    const int64_t group_warps = FewTermPlan::kThreads / 32 * plan.turns;
+    ASSERT_GE(plan.groups * FewTermPlan::kOuts, outs);
+    ASSERT_LT((plan.groups - 1) * FewTermPlan::kOuts, outs) << "a group without outs";
+    ASSERT_GE(plan.blocks * group_warps, plan.groups);
+    ASSERT_LT((plan.blocks - 1) * group_warps, plan.groups) << "a block without groups";
+    ASSERT_LT(batch * plan.blocks, int64_t{1} << 31);
+  }
+}
+
+TEST(FewTermPlan, TakesManyOutsOfHalves) {
+  ThinProblem problem{.dtype = DType::kFloat16, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
+  problem.x_vector = problem.y_vector = 1;
+  problem.x_element = problem.y_element = 8;
+  EXPECT_TRUE(takes_few_terms(problem));
+  ThinProblem other = problem;
+  other.y_vector = problem.rows;
+  other.y_element = 1;
+  EXPECT_TRUE(takes_few_terms(other));
+  other = problem;
+  other.dtype = DType::kFloat32;
+  EXPECT_FALSE(takes_few_terms(other));
+  other = problem;
+  other.columns = 14;
+  EXPECT_FALSE(takes_few_terms(other)) << "too many terms";
+  other = problem;
+  other.batch = 1;
+  other.rows = 100000;
+  EXPECT_FALSE(takes_few_terms(other)) << "few outs";
+  other = problem;
+  other.y_element = 9;
+  EXPECT_FALSE(takes_few_terms(other)) << "gaps in y";
+}
+
+ThinProblem vector_problem(DType dtype, bool transpose, int64_t rows, int64_t columns, int64_t batch = 1) {
+  return {.dtype = dtype, .transpose = transpose, .batch = batch, .rows = rows, .columns = columns};
+}
+
+TEST(UnitProduct, TakesLongRowsThatFillNoPacks) {
+  const auto takes = [](DType dtype, int64_t rows, int64_t columns, int pack) {
+    return takes_unit_rows(vector_problem(dtype, false, rows, columns), pack);
+  };
+  EXPECT_TRUE(takes(DType::kFloat16, 1142520, 171, 1));
+  EXPECT_TRUE(takes(DType::kBFloat16, 59, 226169, 1));
+  EXPECT_TRUE(takes(DType::kFloat32, 9547, 2999, 1));
+  EXPECT_TRUE(takes(DType::kFloat64, 816, 673, 1));
+  EXPECT_TRUE(takes(DType::kFloat32, 9547, 2998, 2));
+  EXPECT_FALSE(takes(DType::kFloat32, 9547, 3000, 4)) << "rows of whole units";
+  EXPECT_FALSE(takes(DType::kFloat32, 95470, 131, 1)) << "rows that are taken at once";
+  EXPECT_FALSE(takes(DType::kFloat16, 1142520, 63, 1)) << "short rows";
+  EXPECT_FALSE(takes(DType::kFloat16, 7, 1000001, 1)) << "fewer rows than a block has groups";
+  EXPECT_FALSE(takes(DType::kFloat32, 100, 999, 1)) << "a small matrix";
+}
+
+TEST(UnitProduct, WalksDownFewLongRows) {
+  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kFloat16, true, 7, 13016512)));
+  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kFloat32, true, 12, 207797)));
+  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kBFloat16, true, 3, 1000, 4000)));
+  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, false, 7, 13016512))) << "sums along rows";
+  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 7, 13016))) << "too few threads";
+  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 700, 1301651))) << "many rows";
+  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 0, 1301651))) << "empty sums";
+}
+
+TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
+  Generator generator(6);
+  constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+  int taken = 0;
+  for (int i = 0; i < kCases; ++i) {
+    const ThinProblem problem =
+        vector_problem(kDTypes[i % 4], true, extent(generator, 24), extent(generator, 12),
+                       generator.uniform() < 0.7 ? 1 : extent(generator, 6));
+    if (!takes_folded_rows(problem)) continue;
+    ++taken;
+    const int64_t pack = unit_elements(problem), fold = rows_of_fold(problem), columns = problem.columns;
+    SCOPED_TRACE(text(problem.batch, problem.rows, columns, unit_elements(problem)));
+    ASSERT_FALSE(is_staged(problem) || takes_few_rows(problem));
+    ASSERT_EQ(fold * columns % pack, 0);
+    ASSERT_TRUE(fold > 1 && (fold == 2 || fold / 2 * columns % pack != 0)) << "fewer rows would do";
+    ASSERT_TRUE(problem.batch == 1 || problem.rows * columns % pack == 0) << "matrices that fill no units";
+    for (int64_t element = 0; element < fold * columns; element += pack) {
+      const int64_t row = element / columns, split = std::min((row + 1) * columns - element, pack);
+      ASSERT_EQ((element + pack - 1) / columns, split < pack ? row + 1 : row);
+    }
+    const ColumnSumPlan plan =
+        plan_column_sums(problem.batch, problem.rows / fold, columns * fold, unit_elements(problem));
+    const int64_t table = problem.batch * columns * plan.parts * fold;
+    ASSERT_GE(thin_workspace(problem), static_cast<size_t>(table) * size_of(accumulate_dtype(problem.dtype)));
+    ASSERT_LE(table * 16, problem.batch * problem.rows * columns) << "a table that is not small";
+  }
+  EXPECT_GT(taken, kCases / 50);
+}
+
+TEST(FoldedRows, AreTakenWhereRowsAreMany) {
+  const auto takes = [](DType dtype, int64_t rows, int64_t columns) {
+    return takes_folded_rows(vector_problem(dtype, true, rows, columns));
+  };
+  EXPECT_TRUE(takes(DType::kBFloat16, 65536, 769));
+  EXPECT_TRUE(takes(DType::kFloat32, 23279, 197));
+  EXPECT_TRUE(takes(DType::kFloat64, 256, 1607));
+  EXPECT_TRUE(takes(DType::kFloat16, 262144, 7));
+  EXPECT_FALSE(takes(DType::kFloat16, 262144, 8)) << "rows of whole units";
+  EXPECT_FALSE(takes(DType::kFloat16, 262144, 6)) << "units of three rows";
+  EXPECT_FALSE(takes(DType::kFloat16, 500, 65537)) << "few rows";
+  EXPECT_FALSE(takes(DType::kFloat32, 1000, 197)) << "a small matrix";
+}
+
+TEST(UnitProduct, HasScratchForItsParts) {
+  Generator generator(5);
+  constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+  for (int i = 0; i < kCases; ++i) {
+    const DType dtype = kDTypes[i % 4];
+    const ThinProblem problem = vector_problem(dtype, false, extent(generator, 20), extent(generator, 20),
+                                               generator.uniform() < 0.7 ? 1 : extent(generator, 6));
+    if (!may_take_unit_rows(problem)) continue;
+    const int64_t parts =
+        plan_unit_rows(problem.batch, problem.rows, problem.columns, unit_elements(problem)).parts;
+    if (parts == 1) continue;
+    const int64_t sums = problem.batch * problem.rows * parts;
+    ASSERT_GE(thin_workspace(problem), static_cast<size_t>(sums) * size_of(accumulate_dtype(dtype)));
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops
