@@ -39,20 +39,24 @@ struct Case {
 /// Every way through a tensor: columns in packs and one by one, planes likewise, images as rows, one channel,
 /// packs that straddle channels, images or planes, and blocks with threads to spare.
 inline const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {{{16, 12, 24, 24}, Layout::kNCHW},  {{40, 16, 7, 7}, Layout::kNCHW},
-                                        {{40, 12, 14, 14}, Layout::kNCHW},  {{2, 3, 75, 77}, Layout::kNCHW},
-                                        {{9, 24, 24, 64}, Layout::kNHWC},   {{33, 5, 5, 96}, Layout::kNHWC},
-                                        {{7, 13, 11, 2056}, Layout::kNHWC}, {{16, 32, 32, 3}, Layout::kNHWC},
-                                        {{64, 5, 3, 3}, Layout::kNCHW},     {{4099, 3}, Layout::kNCHW},
-                                        {{4099, 40}, Layout::kNCHW},        {{100, 1, 20, 20}, Layout::kNCHW},
-                                        {{100, 20, 20, 1}, Layout::kNHWC},  {{2, 50000}, Layout::kNCHW},
-                                        {{3, 4000, 2, 2}, Layout::kNCHW},   {{7, 23, 29, 67}, Layout::kNHWC},
-                                        {{5, 37, 41, 5}, Layout::kNHWC},    {{3, 19, 17, 359}, Layout::kNHWC},
-                                        {{5, 9, 37, 53}, Layout::kNCHW},    {{300, 3, 7, 7}, Layout::kNCHW},
-                                        {{2, 5, 131, 3}, Layout::kNCHW},    {{1, 2, 211, 307}, Layout::kNCHW},
-                                        {{1031, 13}, Layout::kNCHW},        {{9, 24, 24, 304}, Layout::kNHWC},
-                                        {{2, 17, 19, 328}, Layout::kNHWC},  {{64, 23, 23, 23}, Layout::kNHWC},
-                                        {{33, 3, 23, 31}, Layout::kNCHW},   {{34, 8, 25, 27}, Layout::kNCHW}};
+  static const std::vector<Case> all = {
+      {{16, 12, 24, 24}, Layout::kNCHW},  {{40, 16, 7, 7}, Layout::kNCHW},
+      {{40, 12, 14, 14}, Layout::kNCHW},  {{2, 3, 75, 77}, Layout::kNCHW},
+      {{9, 24, 24, 64}, Layout::kNHWC},   {{33, 5, 5, 96}, Layout::kNHWC},
+      {{7, 13, 11, 2056}, Layout::kNHWC}, {{16, 32, 32, 3}, Layout::kNHWC},
+      {{64, 5, 3, 3}, Layout::kNCHW},     {{4099, 3}, Layout::kNCHW},
+      {{4099, 40}, Layout::kNCHW},        {{100, 1, 20, 20}, Layout::kNCHW},
+      {{100, 20, 20, 1}, Layout::kNHWC},  {{2, 50000}, Layout::kNCHW},
+      {{3, 4000, 2, 2}, Layout::kNCHW},   {{7, 23, 29, 67}, Layout::kNHWC},
+      {{5, 37, 41, 5}, Layout::kNHWC},    {{3, 19, 17, 359}, Layout::kNHWC},
+      {{5, 9, 37, 53}, Layout::kNCHW},    {{300, 3, 7, 7}, Layout::kNCHW},
+      {{2, 5, 131, 3}, Layout::kNCHW},    {{1, 2, 211, 307}, Layout::kNCHW},
+      {{1031, 13}, Layout::kNCHW},        {{9, 24, 24, 304}, Layout::kNHWC},
+      {{2, 17, 19, 328}, Layout::kNHWC},  {{64, 23, 23, 23}, Layout::kNHWC},
+      {{33, 3, 23, 31}, Layout::kNCHW},   {{34, 8, 25, 27}, Layout::kNCHW},
+      {{8, 15, 17, 19}, Layout::kNHWC},   {{5, 20, 21, 24}, Layout::kNHWC},
+      {{16, 13, 11, 127}, Layout::kNHWC}, {{8, 12, 13, 2}, Layout::kNHWC},
+      {{8, 31, 33, 1032}, Layout::kNHWC}, {{12, 31, 33, 112}, Layout::kNHWC}};
   return all;
 }
 

@@ -133,11 +133,13 @@ TEST_P(BatchNormCases, AgreeWithTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(All, BatchNormCases, testing::Range(size_t{0}, cases().size()));
 
-TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatGoThroughTheChipInRounds) {
+TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatGoThroughTheChipInRoundsOrInPart) {
   uint64_t seed = 2;
   for (const Case& c : {Case{{64, 264, 26, 26}, Layout::kNCHW},
                         {{16, 40, 112, 112}, Layout::kNCHW},
-                        {{64, 28, 28, 256}, Layout::kNHWC}}) {
+                        {{64, 28, 28, 256}, Layout::kNHWC},
+                        {{16, 112, 112, 40}, Layout::kNHWC},
+                        {{64, 56, 56, 41}, Layout::kNHWC}}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
       const Call call(c, dtype, Activation::kRelu, seed % 4 != 2, false, seed);
       ++seed;
@@ -267,7 +269,9 @@ TEST_F(BatchNormOnCuda, KeepsOnChipWhatFitsThere) {
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16), "resident");
   EXPECT_EQ(run({16, 64, 28, 28}, Layout::kNCHW, DType::kFloat32), "resident");
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16, true), "streaming") << "not aligned";
-  EXPECT_EQ(run({16, 28, 28, 63}, Layout::kNHWC, DType::kFloat16), "streaming") << "odd channels";
+  EXPECT_EQ(run({16, 28, 28, 63}, Layout::kNHWC, DType::kFloat16), "resident") << "odd channels";
+  EXPECT_EQ(run({16, 27, 29, 24}, Layout::kNHWC, DType::kFloat32), "resident");
+  EXPECT_EQ(run({15, 27, 29, 63}, Layout::kNHWC, DType::kFloat16), "streaming") << "no whole packs";
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat64), "streaming");
   const Tensor x = on_gpu(normal({16, 28, 28, 64}, 0.0, 1.0)), vector = Tensor::full({64}, 1.0).to(kGpu);
   for (const bool training : {true, false}) {

@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
     sum_values_kernel(int64_t count, const double* values, C* sum) {
   __shared__ double shared[NormPlan::kThreads];
   const int id = static_cast<int>(threadIdx.x);
+  cuda::wait_for_previous();
   double own = 0.0;
   for (int64_t i = id; i < count; i += NormPlan::kThreads) own += values[i];
   shared[id] = own;
@@ -215,8 +216,13 @@ class Backward {
   }
 
   void sum_alphas() {
-    cuda::launch(stream_, {dim3(1), dim3(NormPlan::kThreads)}, sum_values_kernel<C>, view_.channels,
-                 dalpha_sums_, call_.dalpha.as<C>());
+    const cuda::LaunchShape shape{dim3(1), dim3(NormPlan::kThreads)};
+    C* const dalpha = call_.dalpha.as<C>();
+    if (view_.channels == 0) {  // no kernel comes before it
+      cuda::launch(stream_, shape, sum_values_kernel<C>, view_.channels, dalpha_sums_, dalpha);
+    } else {
+      cuda::launch_early(stream_, shape, sum_values_kernel<C>, view_.channels, dalpha_sums_, dalpha);
+    }
   }
 
   const NormGradCall& call_;

@@ -219,11 +219,12 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
     for (int i = 0; i < pack; ++i) {
       const bool on = (loaded.bits >> i & 1) != 0;
       const C slope = slopes.at(loaded.slopes, i);
-      const C product = slope * (cuda::load_as_compute(loaded.x.values[i]) - means[i]);
-      sums[0][i] += on ? slope : C{0};
-      sums[1][i] += on ? product : C{0};
-      sums[2][i] += on ? C{0} : slope;
-      sums[3][i] += on ? C{0} : product;
+      const C passed = on ? slope : C{0}, scaled = on ? C{0} : slope;
+      const C deviation = cuda::load_as_compute(loaded.x.values[i]) - means[i];
+      sums[0][i] += passed;
+      sums[1][i] += passed * deviation;
+      sums[2][i] += scaled;
+      sums[3][i] += scaled * deviation;
     }
   }
 };

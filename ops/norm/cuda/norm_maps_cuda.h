@@ -8,6 +8,7 @@
 
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch_early.h>
+#include <sinter/core/cuda/device/resident_blocks.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 
 namespace sinter::ops {
@@ -63,19 +64,76 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   }
 }
 
+/// Packs of a plane from which on most warps have none that crosses into the next plane.
+constexpr int kLongFlatPlane = 2 * kWarp;
+
 /// How map_flat_kernel finds the channels of a pack.
 enum class FlatWalk {
-  kOneChannel,    ///< planes come in whole packs
+  kOneChannel,   ///< planes come in whole packs
+  kTwoChannels,  ///< planes are no shorter than a pack, which may cross into the next; the last may be a part
   kManyChannels,  ///< elements are counted on from the pack's first; the last pack may be a part
   kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
 };
 
+/// Blocks that a processor must be able to hold, or 0: parameters of two channels must not take the registers
+/// of as many as keep memory busy.
+template <FlatWalk walk, int pack, int unroll, class Map>
+constexpr int flat_blocks() {
+  constexpr size_t loaded = unroll * sizeof(typename Map::template Loaded<pack>);
+  return walk != FlatWalk::kTwoChannels ? 0 : loaded <= 60 ? 4 : loaded <= 80 ? 3 : 0;
+}
+
+/// What belongs to the elements of a pack that begins at `place` of a plane of `channel`.
+template <bool one_channel, int pack, class Map>
+__device__ __forceinline__ void count_parameters(const Map& map, int64_t place, int64_t channel,
+                                                 int64_t inner, int64_t channels,
+                                                 typename Map::Parameter (&parameters)[pack]) {
+  parameters[0] = map.channels.at(channel);
+#pragma unroll
+  for (int i = 1; i < pack; ++i) {
+    parameters[i] = parameters[i - 1];
+    if constexpr (!one_channel) {
+      if (++place == inner) {
+        place = 0;
+        if (++channel == channels) channel = 0;
+        parameters[i] = map.channels.at(channel);
+      }
+    }
+  }
+}
+
+/// Maps a whole pack, of which the first `split` elements belong to `channel` and those behind to the next
+/// one. Few packs of long planes cross: those have code of their own, without the selections.
+template <int pack, class Map>
+__device__ __forceinline__ void map_crossing(const Map& map, int64_t offset, int64_t split, int64_t channel,
+                                             int64_t channels, bool long_planes,
+                                             const typename Map::template Loaded<pack>& loaded) {
+  typename Map::Parameter parameters[pack];
+  const typename Map::Parameter own = map.channels.at(channel);
+  if (long_planes && split >= pack) {
+#pragma unroll
+    for (int i = 0; i < pack; ++i) parameters[i] = own;
+    map.template apply<true>(offset, pack, parameters, loaded);
+    return;
+  }
+  const typename Map::Parameter next = map.channels.at(split >= pack             ? channel
+                                                       : channel + 1 == channels ? 0
+                                                                                 : channel + 1);
+#pragma unroll
+  for (int i = 0; i < pack; ++i) {
+    parameters[i] = own;
+    if (i >= split) parameters[i] = next;
+  }
+  map.template apply<true>(offset, pack, parameters, loaded);
+}
+
 /// Any view, `unroll` packs per thread, from the last to the first.
 template <FlatWalk walk, int pack, int unroll, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
+__global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, unroll, Map>()))
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
-  constexpr bool whole = walk != FlatWalk::kAnything, may_end = walk == FlatWalk::kManyChannels;
+  constexpr bool whole = walk != FlatWalk::kAnything;
+  constexpr bool may_end = walk == FlatWalk::kTwoChannels || walk == FlatWalk::kManyChannels;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
@@ -93,20 +151,14 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
     if (offset >= count) break;
     int64_t place, channel;
     by_channels.divide(by_inner.divide(offset, place), channel);
-    typename Map::Parameter parameters[pack];
-    parameters[0] = map.channels.at(channel);
-#pragma unroll
-    for (int i = 1; i < pack; ++i) {
-      parameters[i] = parameters[i - 1];
-      if constexpr (walk != FlatWalk::kOneChannel) {
-        if (++place == inner) {
-          place = 0;
-          if (++channel == channels) channel = 0;
-          parameters[i] = map.channels.at(channel);
-        }
-      }
-    }
     const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
+    if (walk == FlatWalk::kTwoChannels && valid == pack) {
+      map_crossing<pack>(map, offset, inner - place, channel, channels, inner >= kLongFlatPlane * pack,
+                         loaded[u]);
+      continue;
+    }
+    typename Map::Parameter parameters[pack];
+    count_parameters<walk == FlatWalk::kOneChannel>(map, place, channel, inner, channels, parameters);
     if (may_end && valid < pack) {
       map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
     } else {
@@ -116,15 +168,6 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
 }
 
 }  // namespace detail
-
-/// Blocks of `kernel` that all processors of the device can hold at a time.
-template <class... Parameters>
-int64_t resident_blocks(int device, void (*kernel)(Parameters...)) {
-  int per_processor = 0;
-  cuda::check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, NormPlan::kThreads, 0),
-              "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  return int64_t{cuda::device_traits(device).processors} * std::max(per_processor, 1);
-}
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
 /// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
@@ -145,8 +188,9 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
   };
   const auto columns = [&]<int pack, bool folds>() {
     const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
-    static const int64_t blocks = resident_blocks(stream.device.index, kernel);
-    const NormPlan plan = plan_norm_map(view, pack, blocks);
+    static cuda::ResidentBlocks resident;
+    const NormPlan plan =
+        plan_norm_map(view, pack, resident.of(kernel, stream.device.index, NormPlan::kThreads));
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
@@ -161,6 +205,8 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     columns.template operator()<pack, true>();
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
     flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
+  } else if (view.inner >= kGroup) {
+    flat.template operator()<FlatWalk::kTwoChannels, kGroup, plane_groups>();
   } else {
     flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }

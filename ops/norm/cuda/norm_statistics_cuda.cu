@@ -66,8 +66,9 @@ void sum_and_finish(const ChannelView& view, const Terms& terms, bool wide, cons
       plan_norm_sums(simplified_norm_view(view), pack, pack,
                      norm_blocks(stream.device.index, pair ? kPairedStatisticsBlocks : kStatisticsBlocks),
                      NormPacks::kStraddling);
-  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4;
-  sum_channels<T, packs, packs, kSumPack<T>>(stream, plan, terms, static_cast<C*>(table));
+  // In flight per thread. Where packs straddle planes, all of the plan's blocks have registers for fewer.
+  constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4, straddling = packs * 3 / 4;
+  sum_channels<T, packs, packs, kSumPack<T>, straddling>(stream, plan, terms, static_cast<C*>(table));
   finish_channels<2, Terms::kTensors>(stream, plan, static_cast<const C*>(table), finish);
 }
 

@@ -189,8 +189,7 @@ __device__ __forceinline__ void add_elements(const Terms& terms, int64_t first, 
 /// Block (channel, part) of a plan by planes, of tensor blockIdx.y; `by_plane` divides by the packs of a
 /// plane.
 template <int pack, int unroll, bool straddles, class Terms>
-__global__ void __launch_bounds__(NormPlan::kThreads,
-                                  straddles ? (Terms::kBlocks > 2 ? 3 : 2) : Terms::kBlocks)
+__global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks < 2 ? 2 : Terms::kBlocks)
     sum_planes_kernel(Terms terms_of_all, NormPlan plan, cuda::WideDivide by_plane,
                       typename Terms::C* table) {
   using C = typename Terms::C;

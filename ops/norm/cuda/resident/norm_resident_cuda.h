@@ -14,6 +14,8 @@
 //   Parameter, set(parameter, finished)
 //                                the same as the map takes it
 //   keep(channel, known, sums)   writes what the op gives of the channel
+//   Again, again(offset)         what the map reads of a pack that was not kept
+//   restore(again, packs)        makes of that what would have been kept
 //   Added, added(offset)         what else the map reads of a pack
 //   map(offset, packs, parameters, added)
 #pragma once
@@ -25,6 +27,7 @@
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
+#include <sinter/ops/norm/cuda/resident/norm_exchange_cuda.h>
 #include <sinter/ops/norm/plan/norm_resident_plan.h>
 
 namespace sinter::ops {
@@ -69,130 +72,7 @@ __device__ __forceinline__ void end_copy_batch() {}
 __device__ __forceinline__ void wait_for_copies(int) {}
 #endif
 
-// ---- sums that blocks exchange: each comes with the number of its turn, so that its reader knows it is
-// there
-
-__device__ __forceinline__ void post_sum(uint64_t* entry, float sum, uint32_t turn) {
-  const uint64_t word = uint64_t{turn} << 32 | __float_as_uint(sum);
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(entry), "l"(word) : "memory");
-}
-__device__ __forceinline__ uint64_t look_at_sum(const uint64_t* entry) {
-  uint64_t word;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(entry) : "memory");
-  return word;
-}
-
-/// The sum of entries from[i * step], first <= i < count in steps of `stride`, once they are those of `turn`.
-__device__ __forceinline__ double collect_sums(const uint64_t* from, int first, int count, int stride,
-                                               int64_t step, uint32_t turn) {
-  constexpr int in_flight = 18;  // of 132 members with 32 channels, a thread collects 17
-  double sum = 0.0;
-  for (int i = first; i < count; i += in_flight * stride) {
-    uint64_t words[in_flight];
-    bool all = false;
-    while (!all) {
-      all = true;
-#pragma unroll
-      for (int k = 0; k < in_flight; ++k) {
-        const int at = i + k * stride;
-        words[k] = at < count ? look_at_sum(from + at * step) : uint64_t{turn} << 32;
-      }
-#pragma unroll
-      for (int k = 0; k < in_flight; ++k) all &= static_cast<uint32_t>(words[k] >> 32) == turn;
-    }
-#pragma unroll
-    for (int k = 0; k < in_flight; ++k) {
-      sum += static_cast<double>(__uint_as_float(static_cast<uint32_t>(words[k])));
-    }
-  }
-  return sum;
-}
-
 // ---- the kernel
-
-/// Adds a block's sums up: thread k * channels + c < kValues * channels gets value k of the panel's channel
-/// c.
-template <int pack, int threads>
-__device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const NormResidentPlace& place,
-                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
-                                           float* totals) {
-  constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
-  const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
-  if (plan.inner == 1) {
-    const int columns = plan.columns;
-    for (int step = kWarp / 2; step >= columns; step /= 2) {
-#pragma unroll
-      for (int i = 0; i < values * pack; ++i) {
-        sums[i / pack][i % pack] += __shfl_xor_sync(~0u, sums[i / pack][i % pack], step);
-      }
-    }
-    if (id % kWarp < columns) {
-      float* own = scratch + warp * values * pack * columns + id % kWarp;
-#pragma unroll
-      for (int i = 0; i < values * pack; ++i) own[i * columns] = sums[i / pack][i % pack];
-    }
-    __syncthreads();
-    float sum = 0.0F;
-    if (id < entries) {
-      const int value = id / plan.channels, channel = id - value * plan.channels;
-      const float* own = scratch + (value * pack + channel % pack) * columns + channel / pack;
-#pragma unroll 8
-      for (int i = 0; i < warps; ++i) sum += own[i * values * pack * columns];
-    }
-    return sum;
-  }
-  // A pack has elements of one channel or of two: their sums lie in two lines of a value.
-#pragma unroll
-  for (int value = 0; value < values; ++value) {
-    float first = 0.0F, second = 0.0F;
-#pragma unroll
-    for (int i = 0; i < pack; ++i) (i < place.split ? first : second) += sums[value][i];
-    scratch[2 * value * threads + id] = first;
-    scratch[(2 * value + 1) * threads + id] = second;
-  }
-  __syncthreads();
-  const int inner = plan.channels == 1 ? plan.columns * pack : static_cast<int>(plan.inner);
-  for (int entry = warp; entry < entries; entry += warps) {
-    const int value = entry / plan.channels, channel = entry - value * plan.channels;
-    const int begin = channel * inner / pack, end = ((channel + 1) * inner + pack - 1) / pack;
-    float sum = 0.0F;
-    for (int column = begin + id % kWarp; column < end; column += kWarp) {
-      const bool starts_before = column * pack < channel * inner;
-      const float* own = scratch + (2 * value + (starts_before ? 1 : 0)) * threads + column;
-#pragma unroll 4
-      for (int lane = 0; lane < plan.lanes; ++lane) sum += own[lane * plan.columns];
-    }
-#pragma unroll
-    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
-    if (id % kWarp == 0) totals[entry] = sum;
-  }
-  __syncthreads();
-  return id < entries ? totals[id] : 0.0F;
-}
-
-/// Leaves the panel's totals in `parts`: entry i, value i / channels of channel i % channels, in as many
-/// lines of entries as the function returns, to be added up. `sum` is this block's, of entry threadIdx.x;
-/// `table` is the team's, for this turn.
-__device__ __forceinline__ int exchange_sums(const NormResidentPlan& plan, int member, float sum,
-                                             uint64_t* table, uint32_t turn, double* parts) {
-  const int id = static_cast<int>(threadIdx.x), entries = NormResidentPlan::kValues * plan.channels;
-  if (plan.members == 1) {
-    __syncthreads();
-    if (id < entries) parts[id] = static_cast<double>(sum);
-    __syncthreads();
-    return 1;
-  }
-  if (id < entries) post_sum(table + member * entries + id, sum, turn);
-  const int groups = min(plan.threads / entries, plan.members), group = id / entries;
-  double part = 0.0;
-  if (group < groups) {
-    part = collect_sums(table + id - group * entries, group, plan.members, groups, entries, turn);
-  }
-  __syncthreads();
-  if (group < groups) parts[id] = part;
-  __syncthreads();
-  return groups;
-}
 
 /// What one block does.
 template <class Pass, int threads>
@@ -203,12 +83,12 @@ class ResidentBlock {
         plan_(plan),
         team_(static_cast<int>(blockIdx.x) / plan.members),
         member_(static_cast<int>(blockIdx.x) - team_ * plan.members),
-        entries_(kValues * plan.channels),
+        entries_(plan.entries()),
         batches_((plan.slots + kBatch - 1) / kBatch),
         panel_step_(plan.channels * plan.inner),
         place_(plan, kPack, member_, id_),
         begin_(plan, place_, kPack),
-        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.members * entries_),
+        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.table_lines() * entries_),
         finished_(reinterpret_cast<Finished*>(shared)),
         totals_(reinterpret_cast<float*>(shared + plan.channels)),
         scratch_(totals_ + plan.total_floats()),
@@ -233,17 +113,24 @@ class ResidentBlock {
   using Values = cuda::Pack<T, Pass::kPack>;
   static constexpr int kPack = Pass::kPack, kTensors = Pass::kTensors, kValues = NormResidentPlan::kValues,
                        kBatch = NormResidentPlan::kBatch;
+  static constexpr int kStreamed = 4;  // packs of each tensor that are read at a time
   static_assert(sizeof(Finished) <= NormResidentPlan::kParameterBytes);
 
   /// Nobody may look at the table before all have cleared their entries of it.
   __device__ __forceinline__ void clear_table() {
     if (plan_.members == 1) return;
-#pragma unroll 1
-    for (int i = id_; i < NormResidentPlan::kTurns * entries_; i += threads) {
-      const int side = i / entries_;
-      table_[(side * plan_.members + member_) * entries_ + i - side * entries_] = 0;
-    }
+    clear_lines(member_, 1);
+    if (plan_.passes_totals && member_ == 0) clear_lines(plan_.members, NormResidentPlan::kTotalWords);
     arrival_ = cooperative_groups::this_grid().barrier_arrive();
+  }
+
+  __device__ __forceinline__ void clear_lines(int first, int count) {
+    const int size = count * entries_;
+#pragma unroll 1
+    for (int i = id_; i < NormResidentPlan::kTurns * size; i += threads) {
+      const int side = i / size;
+      table_[(side * plan_.table_lines() + first) * entries_ + i - side * size] = 0;
+    }
   }
 
   /// Calls body<whole>(batch, slots left, their memory) for every batch of slots; all are there if `whole`.
@@ -258,6 +145,14 @@ class ResidentBlock {
         body.template operator()<false>(batch, place_.slots - slot, memory);
       }
     }
+  }
+
+  /// Calls body<count>(first) for the packs behind the slots' ones, `count` at a time.
+  template <class Body>
+  __device__ __forceinline__ void for_streamed(const Body& body) const {
+    int done = 0;
+    for (; done + kStreamed <= place_.streamed; done += kStreamed) body.template operator()<kStreamed>(done);
+    for (; done < place_.streamed; ++done) body.template operator()<1>(done);
   }
 
   __device__ __forceinline__ void take_in(uint4* to, int64_t offset) const {
@@ -282,11 +177,17 @@ class ResidentBlock {
     });
   }
 
+  /// Of this thread's packs in the panel that begins with `channel`.
   __device__ __forceinline__ void find_centers(int64_t channel,
                                                typename Pass::Center (&centers)[kPack]) const {
-    if (plan_.inner == 1) return pass_.centers(channel, centers);
-    const auto first = pass_.center(channel);
-    const auto second = place_.split < kPack ? pass_.center(channel + 1) : first;
+    if (plan_.inner == 1 && !plan_.folds) return pass_.centers(channel + place_.first_channel, centers);
+    if (plan_.folds) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) centers[i] = pass_.center(channel + place_.channel_of(plan_, i));
+      return;
+    }
+    const auto first = pass_.center(channel + place_.first_channel);
+    const auto second = place_.split < kPack ? pass_.center(channel + place_.first_channel + 1) : first;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) centers[i] = i < place_.split ? first : second;
   }
@@ -295,7 +196,8 @@ class ResidentBlock {
   __device__ __forceinline__ void sum_up(int64_t panel, float (&sums)[kValues][kPack]) const {
     const int64_t start = panel * panel_step_;
     typename Pass::Center centers[kPack];
-    find_centers(panel * plan_.channels + place_.first_channel, centers);
+    find_centers(panel * plan_.channels, centers);
+    if constexpr (threads == NormResidentPlan::kThreads) sum_streamed(start, centers, sums);
     NormResidentWalk walk = begin_;
     for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
       typename Pass::Beside beside[kBatch];
@@ -320,6 +222,48 @@ class ResidentBlock {
     });
   }
 
+  /// This thread's sums of what is not kept; copies of what is go on meanwhile.
+  __device__ __forceinline__ void sum_streamed(int64_t start, const typename Pass::Center (&centers)[kPack],
+                                               float (&sums)[kValues][kPack]) const {
+    for_streamed([&]<int count>(int first) {
+      Values packs[count][kTensors];
+      typename Pass::Beside beside[count];
+      int64_t offsets[count];
+#pragma unroll
+      for (int u = 0; u < count; ++u) {
+        offsets[u] = start + begin_.ahead(place_.slots + first + u);
+#pragma unroll
+        for (int i = 0; i < kTensors; ++i) packs[u][i] = load_pack<kPack>(pass_.source(i), offsets[u]);
+        beside[u] = pass_.beside(offsets[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < count; ++u) pass_.add(offsets[u], packs[u], beside[u], centers, sums);
+    });
+  }
+
+  /// Maps what is not kept, the last first: that is what the L2 cache may have.
+  __device__ __forceinline__ void map_streamed(int64_t start,
+                                               const typename Pass::Parameter (&parameters)[kPack]) const {
+    const int last = place_.slots + place_.streamed - 1;
+    for_streamed([&]<int count>(int first) {
+      typename Pass::Again again[count];
+      typename Pass::Added added[count];
+      int64_t offsets[count];
+#pragma unroll
+      for (int u = 0; u < count; ++u) {
+        offsets[u] = start + begin_.ahead(last - first - u);
+        again[u] = pass_.again(offsets[u]);
+        added[u] = pass_.added(offsets[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < count; ++u) {
+        Values packs[kTensors];
+        pass_.restore(again[u], packs);
+        pass_.map(offsets[u], packs, parameters, added[u]);
+      }
+    });
+  }
+
   /// Finishes the panel's channels from the sums of all threads of the team.
   __device__ __forceinline__ void finish(int64_t panel, const typename Pass::Known& known,
                                          float (&sums)[kValues][kPack]) {
@@ -328,7 +272,7 @@ class ResidentBlock {
       cooperative_groups::this_grid().barrier_wait(std::move(arrival_));
     }
     auto* parts = reinterpret_cast<double*>(scratch_);
-    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.members * entries_;
+    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.table_lines() * entries_;
     const int lines = exchange_sums(plan_, member_, sum, now, turn_, parts);
     if (id_ < plan_.channels) {
       double all[kValues] = {};
@@ -349,11 +293,11 @@ class ResidentBlock {
     typename Pass::Parameter parameters[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      const int own = plan_.inner == 1 ? i : i < place_.split ? 0 : 1;
-      Pass::set(parameters[i], finished_[place_.first_channel + own]);
+      Pass::set(parameters[i], finished_[place_.channel_of(plan_, i)]);
     }
     const int64_t start = panel * panel_step_, further = plan_.teams * panel_step_;
     const bool goes_on = panel + plan_.teams < plan_.panels;
+    if constexpr (threads == NormResidentPlan::kThreads) map_streamed(start, parameters);
     NormResidentWalk walk = begin_;
     for_batches([&]<bool whole>(int, int left, uint4* memory) {
       typename Pass::Added added[kBatch];

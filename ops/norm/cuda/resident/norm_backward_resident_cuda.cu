@@ -1,7 +1,7 @@
 // The gradient of normalisation of a tensor that is kept on chip between the sums and the map.
 #include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
-#include <sinter/ops/norm/cuda/norm_resident_cuda.h>
+#include <sinter/ops/norm/cuda/resident/norm_resident_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -63,8 +63,28 @@ struct ResidentBackward {
     gradient.keep(channel, known, sums[0], sums[1]);
   }
 
+  struct Again {
+    cuda::Pack<T, kPack> x, g;
+    unsigned bits;
+  };
+  /// The addend's gradient, which this thread has written, is g.
+  __device__ Again again(int64_t offset) const {
+    const bool written = terms.dz != nullptr;
+    return {load_pack<kPack>(terms.x, offset), load_pack<kPack>(written ? terms.dz : terms.slopes.dy, offset),
+            written ? ~0u : terms.slopes.template bits<kPack>(offset)};
+  }
+  static __device__ void restore(const Again& again, cuda::Pack<T, kPack> (&packs)[2]) {
+    packs[0] = again.x;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      packs[1].values[i] = (again.bits >> i & 1) != 0 ? again.g.values[i] : T{};
+    }
+  }
+
   struct Added {};
-  __device__ Added added(int64_t) const { return {}; }
+  __device__ Added added(int64_t) const {
+    return {};
+  }
   __device__ void map(int64_t offset, const cuda::Pack<T, kPack> (&packs)[2],
                       const Parameter (&parameters)[kPack], const Added&) const {
     const Map map_to{

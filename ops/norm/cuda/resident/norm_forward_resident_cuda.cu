@@ -1,7 +1,7 @@
 // Forward normalisation of a tensor that is kept on chip between its statistics and its map.
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_forward_terms_cuda.h>
-#include <sinter/ops/norm/cuda/norm_resident_cuda.h>
+#include <sinter/ops/norm/cuda/resident/norm_resident_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -74,6 +74,10 @@ struct ResidentForward {
   __device__ void keep(int64_t channel, const Known& known, const double (&sums)[2]) const {
     statistics.learn(channel, known.channel, moments(known, sums));
   }
+
+  using Again = cuda::Pack<T, kPack>;
+  __device__ Again again(int64_t offset) const { return load_pack<kPack>(terms.x, offset); }
+  static __device__ void restore(const Again& x, cuda::Pack<T, kPack> (&packs)[1]) { packs[0] = x; }
 
   using Added = typename Map::template Loaded<kPack>;
   __device__ Added added(int64_t offset) const {
