@@ -238,7 +238,13 @@ TEST(StagedProduct, TakesLargeMatricesWithSeveralDenseVectors) {
   other.columns = 172307;
   EXPECT_FALSE(is_staged(other)) << "threads enough that walk down columns";
   const ThinProblem odd_rows{.dtype = DType::kFloat16, .rows = 1142520, .columns = 171};
-  EXPECT_FALSE(is_staged(odd_rows)) << "sums along rows";
+  EXPECT_FALSE(is_staged(odd_rows)) << "rows that are read in units";
+  other = odd_rows;
+  other.rows = 5;
+  other.columns = 1000001;
+  EXPECT_TRUE(is_staged(other)) << "few rows";
+  other.rows = 1;
+  EXPECT_FALSE(is_staged(other)) << "a small matrix";
   other = large;
   other.rows = 10;
   EXPECT_FALSE(is_staged(other));
