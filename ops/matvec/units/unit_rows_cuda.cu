@@ -1,4 +1,5 @@
-// Thin products with one vector whose sums run along rows that fill no packs of 16 bytes.
+// Thin products with one vector whose sums run along rows that fill no packs of
+// 16 bytes.
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
@@ -14,8 +15,9 @@ struct UnitRows {
   bool one_span;
 };
 
-/// Where a row's whole units begin and end, and the element of its ends, which fill no units, that a lane
-/// has: the first lanes those in front, the next those behind. The same for all rows of a group of lanes.
+/// Where a row's whole units begin and end, and the element of its ends, which
+/// fill no units, that a lane has: the first lanes those in front, the next
+/// those behind. The same for all rows of a group of lanes.
 template <class T>
 struct UnitRow {
   static constexpr uint32_t kPack = cuda::kPackSize<T>;
@@ -40,8 +42,8 @@ struct UnitRow {
   }
 };
 
-/// What a lane has of a span: unit `unit` and every lanes-th after it, below `behind`, of the rows that a
-/// group takes together.
+/// What a lane has of a span: unit `unit` and every lanes-th after it, below
+/// `behind`, of the rows that a group takes together.
 template <int lanes, int units, class T>
 struct UnitSpan {
   static constexpr int kAtOnce = UnitRowPlan::kAtOnce, kPack = cuda::kPackSize<T>;
@@ -94,6 +96,26 @@ struct UnitSpan {
   }
 };
 
+/// The sum over the lanes of a group of four values: of the first for the first
+/// quarter of the lanes, and so on.
+template <int lanes, class C>
+__device__ __forceinline__ C fold_rows(const C (&values)[4], uint32_t lane) {
+  const bool upper = (lane & (lanes / 2)) != 0, odd = (lane & (lanes / 4)) != 0;
+  C halves[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const C own = upper ? values[2 + i] : values[i], given = upper ? values[i] : values[2 + i];
+    halves[i] = own + __shfl_xor_sync(kThinLanes, given, lanes / 2);
+  }
+  const C given = odd ? halves[0] : halves[1];
+  C sum = (odd ? halves[1] : halves[0]) + __shfl_xor_sync(kThinLanes, given, lanes / 4);
+#pragma unroll
+  for (int distance = lanes / 8; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kThinLanes, sum, distance);
+  }
+  return sum;
+}
+
 /// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours.
 template <int lanes, int units, class T>
 __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
@@ -103,6 +125,7 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
   using C = compute_type<T>;
   using Span = UnitSpan<lanes, units, T>;
   constexpr int at_once = UnitRowPlan::kAtOnce;
+  static_assert(at_once == 4, "as fold_rows has it");
   constexpr uint32_t slots = UnitRowPlan::kThreads / lanes;
   cuda::let_next_begin();
   const uint32_t lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
@@ -142,13 +165,11 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
       if (used[u] && row.has_end) sums[u] += ends[u][0] * end_factor;
-#pragma unroll
-      for (int distance = lanes / 2; distance > 0; distance /= 2) {
-        sums[u] += __shfl_xor_sync(kThinLanes, sums[u], distance);
-      }
-      if (lane == 0 && used[u]) {
-        output.write_part(part, matrix, place + slot + u * slots, 0, 1, sums[u], y, table);
-      }
+    }
+    const C sum = fold_rows<lanes>(sums, lane);
+    const int64_t written = place + slot + lane / (lanes / at_once) * slots;
+    if (lane % (lanes / at_once) == 0 && written < end) {
+      output.write_part(part, matrix, written, 0, 1, sum, y, table);
     }
   }
 }
