@@ -131,7 +131,7 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
 /// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17;
-  if (!is_half(problem.dtype) || !is_staged(problem) || problem.vectors < 2) return false;
+  if (problem.dtype == DType::kFloat64 || !is_staged(problem) || problem.vectors < 2) return false;
   const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
              writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
   return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&

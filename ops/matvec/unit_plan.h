@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include <sinter/ops/matvec/thin_plan.h>
@@ -76,25 +77,26 @@ inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
   return plan;
 }
 
-/// Products of the 16-bit types that sum up few terms for many outs, with several vectors: a warp takes
-/// groups of kOuts outs, `turns` of them, and no two warps share any.
+/// Products that sum up few terms for many outs, with several vectors: a warp takes groups of group_outs()
+/// outs, `turns` of them, and no two warps share any.
 struct FewTermPlan {
   static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kOuts = 64;      ///< of a warp at once
 
   int slots = 4;       ///< sums of an out, a multiple of 4, of which the vectors' count
   int turns = 1;       ///< groups of a warp
   int64_t groups = 1;  ///< of a matrix, the last of which may have fewer outs
   int64_t blocks = 1;  ///< of a matrix
 
+  /// Outs of a warp at once: 128 bytes of a column.
+  static constexpr int group_outs(size_t element_bytes) { return 128 / static_cast<int>(element_bytes); }
   static constexpr int kMostTerms = 13;  ///< beyond which arithmetic would take much longer than memory
 };
 
-inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {
+inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors, size_t element_bytes) {
   constexpr int64_t kWarps = FewTermPlan::kThreads / 32, kMostTurns = 16;
   constexpr int64_t kEnoughBlocks = detail::kProcessors * 12;  // four waves
   FewTermPlan plan{.slots = (vectors + 3) / 4 * 4};
-  plan.groups = detail::divide_up(outs, FewTermPlan::kOuts);
+  plan.groups = detail::divide_up(outs, FewTermPlan::group_outs(element_bytes));
   plan.turns =
       static_cast<int>(std::clamp<int64_t>(batch * plan.groups / (kWarps * kEnoughBlocks), 1, kMostTurns));
   plan.blocks = detail::divide_up(plan.groups, kWarps * plan.turns);

@@ -290,7 +290,7 @@ TEST_F(ThinProductCuda, StagedTilesInTurnAgreeWithTheCpu) {
 
 TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
   for (int i = 0; i < 120; ++i) {
-    SampleMaker maker(static_cast<uint64_t>(15000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    SampleMaker maker(static_cast<uint64_t>(15000 + i), kDTypes[i % 3]);
     const int64_t terms = maker.integer(1, 14), vectors = maker.integer(2, 16);
     const int64_t outs = 131072 + maker.integer(0, 3000);
     const bool transpose = maker.chance(0.5);

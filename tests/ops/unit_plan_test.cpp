@@ -151,18 +151,20 @@ TEST(FewTermPlan, WarpsTakeEveryOutOnce) {
                   outs = std::min(extent(generator, 34), (int64_t{1} << 30) / (batch == 1 ? 1 : batch));
     const int vectors = static_cast<int>(integer(generator, 2, kMostStagedVectors));
     SCOPED_TRACE(text(batch, outs, vectors, 8));
-    const FewTermPlan plan = plan_few_terms(batch, outs, vectors);
+    const size_t element_bytes = i % 2 == 0 ? 2 : 4;
+    const FewTermPlan plan = plan_few_terms(batch, outs, vectors, element_bytes);
+    const int64_t group_outs = FewTermPlan::group_outs(element_bytes);
     ASSERT_TRUE(plan.slots >= vectors && plan.slots < vectors + 4 && plan.slots % 4 == 0);
     const int64_t group_warps = FewTermPlan::kThreads / 32 * plan.turns;
-    ASSERT_GE(plan.groups * FewTermPlan::kOuts, outs);
-    ASSERT_LT((plan.groups - 1) * FewTermPlan::kOuts, outs) << "a group without outs";
+    ASSERT_GE(plan.groups * group_outs, outs);
+    ASSERT_LT((plan.groups - 1) * group_outs, outs) << "a group without outs";
     ASSERT_GE(plan.blocks * group_warps, plan.groups);
     ASSERT_LT((plan.blocks - 1) * group_warps, plan.groups) << "a block without groups";
     ASSERT_LT(batch * plan.blocks, int64_t{1} << 31);
   }
 }
 
-TEST(FewTermPlan, TakesManyOutsOfHalves) {
+TEST(FewTermPlan, TakesManyOuts) {
   ThinProblem problem{.dtype = DType::kFloat16, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
   problem.x_vector = problem.y_vector = 1;
   problem.x_element = problem.y_element = 8;
@@ -173,6 +175,8 @@ TEST(FewTermPlan, TakesManyOutsOfHalves) {
   EXPECT_TRUE(takes_few_terms(other));
   other = problem;
   other.dtype = DType::kFloat32;
+  EXPECT_TRUE(takes_few_terms(other));
+  other.dtype = DType::kFloat64;
   EXPECT_FALSE(takes_few_terms(other));
   other = problem;
   other.columns = 14;
