@@ -90,6 +90,14 @@ inline bool takes_folded_rows(const ThinProblem& problem) {
   return problem.batch * problem.rows >= kLeast * pack / problem.columns;
 }
 
+/// The plan of a product that is folded: blocks of several batches of rows, whose ends are the more costly.
+inline ColumnSumPlan folded_plan_of(const ThinProblem& problem) {
+  constexpr int64_t kMostBlocks = ColumnSumPlan::kWave * 7 / 2;
+  const int fold = rows_of_fold(problem);
+  return plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, unit_elements(problem),
+                          kMostBlocks);
+}
+
 /// Whether a product with one vector, of a matrix of some size, goes through shared memory: of 16-bit
 /// elements in few long rows that fill no packs of 16 bytes, or along them none of 8, which other kernels
 /// would load one by one.
@@ -163,10 +171,7 @@ inline size_t thin_workspace(const ThinProblem& problem) {
   if (may_take_unit_rows(problem)) {
     most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
-  if (takes_folded_rows(problem)) {
-    const int fold = rows_of_fold(problem);
-    most = fold * plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, widest).parts;
-  }
+  if (takes_folded_rows(problem)) most = rows_of_fold(problem) * folded_plan_of(problem).parts;
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose

@@ -12,15 +12,15 @@
 namespace sinter::ops {
 
 /// Sums along rows: `lanes` neighbouring threads are a group, which takes every slots()-th row of its block,
-/// kAtOnce of them together. All rows of a group begin at the same place of a unit, because slots() rows are
-/// whole units: so its part of the vector is shifted once. Along the rows it takes span after span of units;
-/// where rows are few, parts of the spans have blocks of their own, whose sums a second kernel adds.
+/// at_once() of them together. All rows of a group begin at the same place of a unit, because slots() rows
+/// are whole units: so its part of the vector is shifted once. A row that fits is taken at once, by as few
+/// lanes as hold it; else a warp takes span after span of units. Where rows are few, parts of the spans have
+/// blocks of their own, whose sums a second kernel adds.
 struct UnitRowPlan {
   static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kAtOnce = 4;     ///< rows of a group in flight
 
-  int lanes = 32;          ///< 16 or 32
-  int units = 1;           ///< of a lane and a row in flight: 1 or 2
+  int lanes = 32;          ///< 8, 16 or 32
+  int units = 1;           ///< of a lane and a row in flight: 1 to 4
   int64_t spans = 1;       ///< of a row
   int64_t part_spans = 1;  ///< of a part, the last of which may have fewer
   int64_t parts = 1;
@@ -29,29 +29,36 @@ struct UnitRowPlan {
 
   int slots() const { return kThreads / lanes; }
   int span() const { return lanes * units; }  ///< units of a row that a group takes at once
+  int at_once() const { return rows_at_once(units); }
+
+  static constexpr int rows_at_once(int units) { return units <= 2 ? 4 : 2; }
 };
 
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
 /// sizes alone.
 inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kMostTurns = 16;  // of kAtOnce rows
+  constexpr int64_t kMostTurns = 16;  // of at_once() rows
   UnitRowPlan plan;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
-  if (units <= 16) {
-    plan.lanes = 16;
+  if (units <= 64) {
+    plan.lanes = units <= 32 ? 8 : 16;
+    plan.units = static_cast<int>(std::max<int64_t>(detail::divide_up(units, plan.lanes), 2));
   } else {
     // Two units to a lane, unless the last span's lanes would be idle.
     const int64_t single = detail::divide_up(units, 32), twice = 2 * detail::divide_up(units, 64);
     plan.units = 4 * twice <= 5 * single ? 2 : 1;
   }
   plan.spans = detail::divide_up(units, plan.span());
-  const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * UnitRowPlan::kAtOnce);
+  const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * plan.at_once());
   const int64_t wanted = std::clamp<int64_t>(detail::kThinBlocks / (batch * turns), 1, plan.spans);
   plan.part_spans = detail::divide_up(plan.spans, wanted);
   plan.parts = detail::divide_up(plan.spans, plan.part_spans);
   const int64_t block_turns =
       std::clamp<int64_t>(batch * turns * plan.parts / (4 * detail::kThinBlocks), 1, kMostTurns);
-  const int64_t groups = detail::divide_up(turns, block_turns);
+  // Of a small matrix, a block takes fewer rows than it could, so that no processor is idle.
+  const int64_t busy = std::min(detail::divide_up(rows, slots),
+                                detail::divide_up(2 * detail::kProcessors, batch * plan.parts));
+  const int64_t groups = std::max(detail::divide_up(turns, block_turns), busy);
   plan.group_rows = detail::divide_up(detail::divide_up(rows, groups), slots) * slots;
   plan.groups = detail::divide_up(rows, plan.group_rows);
   return plan;
@@ -89,6 +96,8 @@ struct FewTermPlan {
 
   /// Outs of a warp at once: 128 bytes of a column.
   static constexpr int group_outs(size_t element_bytes) { return 128 / static_cast<int>(element_bytes); }
+  /// Groups whose columns a warp loads together, so that enough is in flight.
+  static constexpr int groups_ahead(int terms) { return terms <= 2 ? 6 : terms <= 6 ? 2 : 1; }
   static constexpr int kMostTerms = 13;  ///< beyond which arithmetic would take much longer than memory
 };
 
@@ -104,13 +113,18 @@ inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors, size
 }
 
 /// Whether sums along the columns of `batch` matrices are worth threads that walk down whole columns: rows
-/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel.
+/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel, where
+/// threads would be a few waves that take long.
 inline bool is_few_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kWave = detail::kProcessors * 3, kManyWaves = 4, kShortRows = 32;
   const bool whole = columns % pack == 0;
-  const int64_t most_rows = whole ? 32 : 128, least_loads = whole ? 1 << 18 : 1 << 17;
+  const int64_t most_rows = 128, least_loads = whole ? 1 << 18 : 1 << 17;
   if (rows < 1 || rows > most_rows || columns < 1) return false;
-  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads);
-  return detail::divide_up(columns, pack) >= detail::divide_up(least_loads, loads * batch);
+  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads), packs = detail::divide_up(columns, pack);
+  if (packs < detail::divide_up(least_loads, loads * batch)) return false;
+  if (!whole || rows <= kShortRows) return true;
+  const int64_t blocks = detail::divide_up(packs, FewRowPlan::kThreads);
+  return blocks * batch <= kWave || blocks >= detail::divide_up(kManyWaves * kWave, batch);
 }
 
 }  // namespace sinter::ops

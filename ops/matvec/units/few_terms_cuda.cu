@@ -101,9 +101,9 @@ __device__ __forceinline__ void write_interleaved(const FewTerms& shape, const u
 
 /// A lane's elements of its outs, `lane` and every 32nd after it of a group,
 /// and their sums.
-template <int slots, class T>
+template <int slots, int terms, class T>
 struct FewTermOuts {
-  static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T)) / 32, kTerms = FewTermPlan::kMostTerms;
+  static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T)) / 32, kTerms = terms;
   using Sums = float[kOuts][slots];
 
   LoadedPack<T, 1> elements[kOuts][kTerms];
@@ -131,7 +131,7 @@ struct FewTermOuts {
       }
     }
   }
-  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (&factors)[kTerms][slots],
+  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (*factors)[slots],
                                            Sums& sums) const {
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
@@ -177,12 +177,13 @@ struct FewTermOuts {
 /// Block (matrix, groups) of a FewTermPlan. A lane has outs `lane` and `lane` +
 /// 32 of a group; its warp takes group after group, of which the next is copied
 /// while one is multiplied. Nothing but the vectors is shared among warps.
-template <bool transpose, int slots, class T>
+template <bool transpose, int slots, int terms, class T>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
     few_terms_kernel(const __grid_constant__ FewTerms shape, const T* __restrict__ a, const T* __restrict__ x,
                      T* __restrict__ y) {
   using Memory = FewTermMemory<transpose, slots, T>;
-  using Outs = FewTermOuts<slots, T>;
+  using Outs = FewTermOuts<slots, terms, T>;
+  constexpr int ahead = transpose ? FewTermPlan::groups_ahead(terms) : 1;
   constexpr int32_t kOuts = Memory::kOuts;
   __shared__ Memory memory;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
@@ -214,37 +215,47 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
   }
   __syncthreads();
 #pragma unroll 1
-  for (int32_t turn = 0; turn < shape.turns; ++turn) {
-    const int64_t group = group_of(turn);
-    if (group >= shape.groups) break;  // of the whole warp
-    const int32_t count = count_of(group);
-    Outs outs;
+  for (int32_t turn = 0; turn < shape.turns; turn += ahead) {
+    Outs outs[ahead];
     if constexpr (transpose) {
-      outs.load_columns(shape, a + group * kOuts, lane, count);
-    } else {
-      copy(turn + 1);
-      wait_for_copies<1>();
-      __syncwarp();
-      outs.load_rows(shape, memory.matrix[warp][turn & 1], lane);
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int64_t group = group_of(turn + i);
+        if (turn + i < shape.turns && group < shape.groups) {
+          outs[i].load_columns(shape, a + group * kOuts, lane, count_of(group));
+        }
+      }
     }
-    typename Outs::Sums sums = {};
-    outs.multiply(shape, memory.factors, sums);
-    if (shape.interleaved) {
-      Outs::put(sums, lane, memory.sums[warp]);
-      __syncwarp();
-      write_interleaved<slots>(shape, memory.sums[warp][0], count,
-                               reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors));
-    } else {
-      Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int64_t group = group_of(turn + i);
+      if (turn + i >= shape.turns || group >= shape.groups) break;  // of the whole warp
+      const int32_t count = count_of(group);
+      if constexpr (!transpose) {
+        copy(turn + 1);
+        wait_for_copies<1>();
+        __syncwarp();
+        outs[i].load_rows(shape, memory.matrix[warp][turn & 1], lane);
+      }
+      typename Outs::Sums sums = {};
+      outs[i].multiply(shape, memory.factors, sums);
+      if (shape.interleaved) {
+        Outs::put(sums, lane, memory.sums[warp]);
+        __syncwarp();
+        write_interleaved<slots>(shape, memory.sums[warp][0], count,
+                                 reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors));
+      } else {
+        Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
+      }
+      __syncwarp();  // all are done with the group's shared memory
     }
-    __syncwarp();  // all are done with the group's shared memory
   }
 }
 
 // ---- host
 
-template <bool transpose, int slots, class T>
-void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
+template <bool transpose, int slots, int terms, class T>
+void launch_terms(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
                   const T* x, T* y) {
   const FewTerms shape{.by_blocks = cuda::FastDivide(static_cast<uint32_t>(plan.blocks)),
                        .by_vectors = cuda::FastDivide(static_cast<uint32_t>(problem.vectors)),
@@ -262,7 +273,17 @@ void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTer
                        .interleaved = problem.y_vector == 1};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks)),
                                .block = dim3(FewTermPlan::kThreads)};
-  cuda::launch(stream, grid, few_terms_kernel<transpose, slots, T>, shape, a, x, y);
+  cuda::launch(stream, grid, few_terms_kernel<transpose, slots, terms, T>, shape, a, x, y);
+}
+
+template <bool transpose, int slots, class T>
+void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
+                  const T* x, T* y) {
+  if constexpr (transpose) {
+    if (problem.in() <= 2) return launch_terms<true, slots, 2>(stream, problem, plan, a, x, y);
+    if (problem.in() <= 6) return launch_terms<true, slots, 6>(stream, problem, plan, a, x, y);
+  }
+  launch_terms<transpose, slots, FewTermPlan::kMostTerms>(stream, problem, plan, a, x, y);
 }
 
 template <bool transpose, class T>
