@@ -34,6 +34,31 @@ struct UnitRowPlan {
   static constexpr int rows_at_once(int units) { return units <= 2 ? 4 : 2; }
 };
 
+namespace detail {
+
+/// How many spans a part has, of `turns` blocks with whole rows: where these are few, parts that fill up to
+/// four waves of the blocks that a GPU runs at once. A block's start takes about as long as a span, a second
+/// kernel as two.
+inline int64_t spans_of_part(const UnitRowPlan& plan, int64_t turns) {
+  constexpr int64_t kMostWaves = 4;
+  const int64_t wave = kProcessors * (plan.units == 1 ? 3 : 2);
+  int64_t best = plan.spans;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * wave / turns, 1, plan.spans);
+    const int64_t spans = divide_up(plan.spans, wanted), parts = divide_up(plan.spans, spans);
+    const int64_t blocks = turns * parts;
+    const double taken = blocks <= kMostWaves * wave
+                             ? static_cast<double>(divide_up(blocks, wave))
+                             : static_cast<double>(blocks) / static_cast<double>(wave) + 0.5;
+    const double cost = taken * static_cast<double>(spans + 1) + (parts > 1 ? 2.0 : 0.0);
+    if (waves == 0 || cost < least) least = cost, best = spans;
+  }
+  return best;
+}
+
+}  // namespace detail
+
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
 /// sizes alone.
 inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
@@ -50,14 +75,13 @@ inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, 
   }
   plan.spans = detail::divide_up(units, plan.span());
   const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * plan.at_once());
-  const int64_t wanted = std::clamp<int64_t>(detail::kThinBlocks / (batch * turns), 1, plan.spans);
-  plan.part_spans = detail::divide_up(plan.spans, wanted);
+  plan.part_spans = detail::spans_of_part(plan, batch * turns);
   plan.parts = detail::divide_up(plan.spans, plan.part_spans);
   const int64_t block_turns =
       std::clamp<int64_t>(batch * turns * plan.parts / (4 * detail::kThinBlocks), 1, kMostTurns);
   // Of a small matrix, a block takes fewer rows than it could, so that no processor is idle.
-  const int64_t busy = std::min(detail::divide_up(rows, slots),
-                                detail::divide_up(2 * detail::kProcessors, batch * plan.parts));
+  const int64_t busy =
+      std::min(detail::divide_up(rows, slots), 2 * detail::kProcessors / (batch * plan.parts));
   const int64_t groups = std::max(detail::divide_up(turns, block_turns), busy);
   plan.group_rows = detail::divide_up(detail::divide_up(rows, groups), slots) * slots;
   plan.groups = detail::divide_up(rows, plan.group_rows);

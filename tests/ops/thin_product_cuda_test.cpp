@@ -299,6 +299,14 @@ TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
     check_staged(maker, matrix, vectors, maker.chance(0.5), transpose, maker.chance(0.7) ? 0 : 1);
     if (HasFatalFailure()) return;
   }
+  // Warps that take several groups, one after the other.
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    SampleMaker maker(35, dtype);
+    for (const int64_t vectors : {7, 12}) {
+      check_staged(maker, {1700003, 5}, vectors, true, false, 0);
+      check_staged(maker, {5, 1700003}, vectors, false, false, 1);
+    }
+  }
 }
 
 TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
