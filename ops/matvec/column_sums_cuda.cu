@@ -165,7 +165,8 @@ struct ColumnSumLaunch {
   void run() const {
     const int fold = folded ? rows_of_fold(problem) : 1;
     const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
-    const ColumnSumPlan plan = plan_column_sums(problem.batch, rows, columns, pack);
+    const ColumnSumPlan plan =
+        folded ? folded_plan_of(problem) : plan_column_sums(problem.batch, rows, columns, pack);
     const ColumnSums shape{
         .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
         .by_width = cuda::FastDivide(static_cast<uint32_t>(plan.width)),

@@ -53,6 +53,7 @@ struct StagedPlan {
   int warp_outs = 16;     ///< that a warp takes at once
   int out_warps = 1;      ///< warps side by side; the other ones share the terms of a chunk
   int tile_outs = 16;     ///< a power of two; with one chunk per out a warp may take several of its shares
+  int step_outs = 16;     ///< from a tile to the next: fewer than tile_outs where few tiles are so more alike
   int chunk = 16;         ///< terms
   int64_t tiles = 1, chunks = 1;  ///< of a matrix
   int64_t block_tiles = 1;  ///< that a block takes, every blocks()-th, at most; 1 if there are several chunks
@@ -99,6 +100,15 @@ inline bool has_few_terms(const StagedSizes& sizes) {
   return sizes.terms <= few && sizes.outs >= kManyOuts;
 }
 
+/// Few tiles, which go on to the end together, get about as many outs each.
+inline int balanced_outs(const StagedSizes& sizes, int tile_outs) {
+  constexpr int64_t kFewTiles = 8;
+  const int64_t tiles = divide_up(sizes.outs, tile_outs), unit = sizes.transpose ? 16 : 8;
+  if (tiles > kFewTiles) return tile_outs;
+  const int64_t outs = divide_up(divide_up(sizes.outs, tiles), unit) * unit;
+  return static_cast<int>(std::min<int64_t>(outs, tile_outs));
+}
+
 inline void shape_few_terms(const StagedSizes& sizes, StagedPlan& plan) {
   constexpr int64_t kMatrixBytes = 16384, kSumBytes = 16384;
   plan.out_warps = StagedPlan::kWarps;
@@ -114,6 +124,7 @@ inline void shape_few_terms(const StagedSizes& sizes, StagedPlan& plan) {
     plan.tile_outs = plan.warp_outs * plan.out_warps;
     plan.chunk = static_cast<int>(sizes.terms);
   }
+  plan.step_outs = plan.tile_outs;
 }
 
 inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
@@ -132,8 +143,9 @@ inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
       plan.out_warps *= 2;
   }
   plan.tile_outs = plan.warp_outs * plan.out_warps;
+  plan.step_outs = balanced_outs(sizes, plan.tile_outs);
   const int64_t per_term =
-      (std::min<int64_t>(sizes.outs, plan.tile_outs) + sizes.vectors) * sizes.element_bytes;
+      (std::min<int64_t>(sizes.outs, plan.step_outs) + sizes.vectors) * sizes.element_bytes;
   const int64_t unit = int64_t{step} * plan.term_warps();
   const int64_t chunk = std::max<int64_t>(kStageBytes / per_term / unit, 1) * unit;
   plan.chunk = static_cast<int>(std::min(chunk, divide_up(sizes.terms, unit) * unit));
@@ -143,7 +155,7 @@ inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
   constexpr int64_t kShortSegment = 256;
   const int64_t e = sizes.element_bytes;
   const int64_t pitch = (sizes.transpose ? sizes.outs : sizes.terms) * e;
-  const int64_t tile = std::min<int64_t>(plan.tile_outs, sizes.outs),
+  const int64_t tile = std::min<int64_t>(plan.step_outs, sizes.outs),
                 chunk = std::min<int64_t>(plan.chunk, sizes.terms);
   const int64_t segments = sizes.transpose ? chunk : tile, length = (sizes.transpose ? tile : chunk) * e;
   plan.flat = length == pitch && pitch < kShortSegment && (pitch % 16 != 0 || pitch == 16);
@@ -170,7 +182,7 @@ inline void fit_staged(const StagedSizes& sizes, StagedPlan& plan) {
     lay_out_staged(sizes, plan);
   }
   // Of a small matrix chunks are so small that every processor has two, if they are not all the terms.
-  const int64_t tiles = sizes.batch * divide_up(sizes.outs, plan.tile_outs);
+  const int64_t tiles = sizes.batch * divide_up(sizes.outs, plan.step_outs);
   const auto is_idle = [&] { return tiles * divide_up(sizes.terms, plan.chunk) < 4 * kProcessors; };
   while (plan.chunk < sizes.terms && plan.chunk > unit && is_idle()) {
     plan.chunk -= unit;
@@ -185,7 +197,7 @@ inline double staged_cost(const StagedSizes& sizes, const StagedPlan& plan, int6
   constexpr double kStart = 2.0;  // chunks
   const int64_t at_once = kProcessors * plan.blocks_at_once, blocks = sizes.batch * plan.tiles * parts;
   const double chunk_bytes =
-      static_cast<double>(std::min<int64_t>(plan.tile_outs, sizes.outs) + sizes.vectors) * plan.chunk *
+      static_cast<double>(std::min<int64_t>(plan.step_outs, sizes.outs) + sizes.vectors) * plan.chunk *
       sizes.element_bytes;
   const double part_chunks = static_cast<double>(divide_up(plan.chunks, parts)) + kStart;
   // Blocks of many waves do not wait for each other: only the last wave is as long as a whole one.
@@ -200,7 +212,7 @@ inline double staged_cost(const StagedSizes& sizes, const StagedPlan& plan, int6
 inline void cut_staged(const StagedSizes& sizes, StagedPlan& plan) {
   constexpr int64_t kSeveralWaves = 4, kMostTiles = 8, kMostStagedParts = 1024;
   const int64_t at_once = kProcessors * plan.blocks_at_once;
-  plan.tiles = divide_up(sizes.outs, plan.tile_outs);
+  plan.tiles = divide_up(sizes.outs, plan.step_outs);
   plan.chunks = divide_up(sizes.terms, plan.chunk);
   const int64_t tiles = sizes.batch * plan.tiles;
   if (plan.chunks == 1) {

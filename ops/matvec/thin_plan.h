@@ -38,8 +38,9 @@ struct RowSumPlan {
 struct ColumnSumPlan {
   static constexpr int kThreads = 512;  ///< of a block
   static constexpr int kUsualWidth = 16;
-  static constexpr int kAtOnce = 4;          ///< rows of a thread in flight
-  static constexpr int64_t kWave = 132 * 2;  ///< blocks that a large GPU runs at once
+  static constexpr int kAtOnce = 4;             ///< rows of a thread in flight
+  static constexpr int64_t kWave = 132 * 2;     ///< blocks that a large GPU runs at once
+  static constexpr int64_t kMostBlocks = 8192;  ///< beyond which there are small blocks enough
 
   int pack = 1;  ///< elements of an access; divides the columns
   int width = 1;
@@ -101,13 +102,14 @@ inline int64_t column_sum_width(int64_t matrices, int64_t rows, int64_t packs, i
 
 }  // namespace detail
 
-/// `rows` and `columns` of one of `matrices`. Depends on the sizes alone.
-inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack) {
+/// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle. Depends
+/// on the sizes alone.
+inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack,
+                                      int64_t most_blocks = ColumnSumPlan::kMostBlocks) {
   constexpr int64_t kProcessors = detail::kProcessors;
-  constexpr int64_t kUsualParts = 64;    // of a column: small blocks even out what the GPU's parts do
-  constexpr int64_t kMostBlocks = 8192;  // beyond which there are small blocks enough
-  constexpr int64_t kManyRows = 32;      // of a thread, from which on four blocks to a processor pay,
-  constexpr int64_t kSomeRows = 8;       // and two
+  constexpr int64_t kUsualParts = 64;  // of a column: small blocks even out what the GPU's parts do
+  constexpr int64_t kManyRows = 32;    // of a thread, from which on four blocks to a processor pay,
+  constexpr int64_t kSomeRows = 8;     // and two
   ColumnSumPlan plan{.pack = pack};
   const int64_t packs = std::max<int64_t>(columns / pack, 1);
   plan.tiles = detail::divide_up(packs, detail::column_sum_width(matrices, rows, packs, pack));
@@ -115,7 +117,7 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
   // Wide blocks are for few rows, whose parts would be a table that is not small against the matrix.
   const int64_t usual = plan.width > ColumnSumPlan::kUsualWidth ? 2 * kProcessors / blocks
-                                                                : std::min(kUsualParts, kMostBlocks / blocks);
+                                                                : std::min(kUsualParts, most_blocks / blocks);
   const int64_t wanted =
       std::max({usual, kProcessors / blocks, std::min(2 * kProcessors / blocks, rows / (kSomeRows * depth)),
                 std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});

@@ -80,25 +80,37 @@ inline int rows_of_fold(const ThinProblem& problem) {
 /// begins at a whole unit: those of one vector and of rows that fill no units, with rows enough that the sums
 /// of a folded row are few. Each unit lies in two rows at most.
 inline bool takes_folded_rows(const ThinProblem& problem) {
-  constexpr int64_t kLeastRows = 64;  // folded
+  const int64_t least_rows = is_half(problem.dtype) ? 64 : 32;  // folded
   constexpr int64_t kLeast = int64_t{1} << 16, kMostColumns = int64_t{1} << 27;
   if (problem.vectors != 1 || !problem.transpose || takes_few_rows(problem)) return false;
   const int64_t pack = unit_elements(problem), fold = rows_of_fold(problem);
   if (fold == 1 || problem.columns < pack - 1 || problem.columns > kMostColumns) return false;
-  if (problem.rows < fold * kLeastRows) return false;
+  if (problem.rows < fold * least_rows) return false;
   if (problem.batch > 1 && problem.rows % fold != 0) return false;
   return problem.batch * problem.rows >= kLeast * pack / problem.columns;
 }
 
-/// Whether a product with one vector, of a matrix of some size, goes through shared memory: sums along
-/// columns of few long rows of 16-bit elements that fill no packs of 16 bytes, which other kernels would load
-/// one by one.
+/// The plan of a product that is folded: blocks of several batches of rows, whose ends are the more costly.
+inline ColumnSumPlan folded_plan_of(const ThinProblem& problem) {
+  constexpr int64_t kMostBlocks = ColumnSumPlan::kWave * 7 / 2;
+  const int fold = rows_of_fold(problem);
+  return plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, unit_elements(problem),
+                          kMostBlocks);
+}
+
+/// Whether a product with one vector, of a matrix of some size, goes through shared memory: of 16-bit
+/// elements in few long rows that fill no packs of 16 bytes, or along them none of 8, which other kernels
+/// would load one by one.
 inline bool is_staged_vector(const ThinProblem& problem) {
-  constexpr int64_t kFewRows = 1024, kLongRow = 4096;
-  if (problem.x_element != 1 || !is_half(problem.dtype) || !problem.transpose) return false;
+  constexpr int64_t kFewRows = 1024, kLongRow = 4096, kLarge = int64_t{1} << 20;
+  if (problem.x_element != 1 || !is_half(problem.dtype)) return false;
+  const int64_t pack = unit_elements(problem);
+  if (!problem.transpose) {
+    return !may_take_unit_rows(problem) && problem.columns % (pack / 2) != 0 && problem.columns >= kLongRow &&
+           problem.rows >= (kLarge - 1) / problem.columns + 1;
+  }
   if (takes_few_rows(problem) || takes_folded_rows(problem)) return false;
-  return problem.columns % unit_elements(problem) != 0 && problem.rows <= kFewRows &&
-         problem.columns >= kLongRow;
+  return problem.columns % pack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
 }
 
 /// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
@@ -127,7 +139,7 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
 /// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17;
-  if (!is_half(problem.dtype) || !is_staged(problem) || problem.vectors < 2) return false;
+  if (problem.dtype == DType::kFloat64 || !is_staged(problem) || problem.vectors < 2) return false;
   const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
              writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
   return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
@@ -159,10 +171,7 @@ inline size_t thin_workspace(const ThinProblem& problem) {
   if (may_take_unit_rows(problem)) {
     most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
-  if (takes_folded_rows(problem)) {
-    const int fold = rows_of_fold(problem);
-    most = fold * plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, widest).parts;
-  }
+  if (takes_folded_rows(problem)) most = rows_of_fold(problem) * folded_plan_of(problem).parts;
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose

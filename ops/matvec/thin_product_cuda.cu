@@ -29,10 +29,12 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
     auto* const table = static_cast<compute_type<T>*>(workspace);
     if (is_staged(problem)) {
       const StagedPlan plan = staged_plan_of(problem);
-      if constexpr (sizeof(T) == 2) {
+      if constexpr (sizeof(T) <= 4) {
         if (bias.data == nullptr && has_few_terms_in_place(problem, a)) {
           return launch_few_terms<T>(stream, problem, matrix, vectors, out);
         }
+      }
+      if constexpr (sizeof(T) == 2) {
         return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       } else {
         return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);

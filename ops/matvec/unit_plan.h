@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include <sinter/ops/matvec/thin_plan.h>
@@ -11,15 +12,15 @@
 namespace sinter::ops {
 
 /// Sums along rows: `lanes` neighbouring threads are a group, which takes every slots()-th row of its block,
-/// kAtOnce of them together. All rows of a group begin at the same place of a unit, because slots() rows are
-/// whole units: so its part of the vector is shifted once. Along the rows it takes span after span of units;
-/// where rows are few, parts of the spans have blocks of their own, whose sums a second kernel adds.
+/// at_once() of them together. All rows of a group begin at the same place of a unit, because slots() rows
+/// are whole units: so its part of the vector is shifted once. A row that fits is taken at once, by as few
+/// lanes as hold it; else a warp takes span after span of units. Where rows are few, parts of the spans have
+/// blocks of their own, whose sums a second kernel adds.
 struct UnitRowPlan {
   static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kAtOnce = 4;     ///< rows of a group in flight
 
-  int lanes = 32;          ///< 16 or 32
-  int units = 1;           ///< of a lane and a row in flight: 1 or 2
+  int lanes = 32;          ///< 8, 16 or 32
+  int units = 1;           ///< of a lane and a row in flight: 1 to 4
   int64_t spans = 1;       ///< of a row
   int64_t part_spans = 1;  ///< of a part, the last of which may have fewer
   int64_t parts = 1;
@@ -28,29 +29,60 @@ struct UnitRowPlan {
 
   int slots() const { return kThreads / lanes; }
   int span() const { return lanes * units; }  ///< units of a row that a group takes at once
+  int at_once() const { return rows_at_once(units); }
+
+  static constexpr int rows_at_once(int units) { return units <= 2 ? 4 : 2; }
 };
+
+namespace detail {
+
+/// How many spans a part has, of `turns` blocks with whole rows: where these are few, parts that fill up to
+/// four waves of the blocks that a GPU runs at once. A block's start takes about as long as a span, a second
+/// kernel as two.
+inline int64_t spans_of_part(const UnitRowPlan& plan, int64_t turns) {
+  constexpr int64_t kMostWaves = 4;
+  const int64_t wave = kProcessors * (plan.units == 1 ? 3 : 2);
+  int64_t best = plan.spans;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * wave / turns, 1, plan.spans);
+    const int64_t spans = divide_up(plan.spans, wanted), parts = divide_up(plan.spans, spans);
+    const int64_t blocks = turns * parts;
+    const double taken = blocks <= kMostWaves * wave
+                             ? static_cast<double>(divide_up(blocks, wave))
+                             : static_cast<double>(blocks) / static_cast<double>(wave) + 0.5;
+    const double cost = taken * static_cast<double>(spans + 1) + (parts > 1 ? 2.0 : 0.0);
+    if (waves == 0 || cost < least) least = cost, best = spans;
+  }
+  return best;
+}
+
+}  // namespace detail
 
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
 /// sizes alone.
 inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kMostTurns = 16;  // of kAtOnce rows
+  constexpr int64_t kMostTurns = 16;  // of at_once() rows
   UnitRowPlan plan;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
-  if (units <= 16) {
-    plan.lanes = 16;
+  if (units <= 64) {
+    plan.lanes = units <= 32 ? 8 : 16;
+    plan.units = static_cast<int>(std::max<int64_t>(detail::divide_up(units, plan.lanes), 2));
   } else {
     // Two units to a lane, unless the last span's lanes would be idle.
     const int64_t single = detail::divide_up(units, 32), twice = 2 * detail::divide_up(units, 64);
     plan.units = 4 * twice <= 5 * single ? 2 : 1;
   }
   plan.spans = detail::divide_up(units, plan.span());
-  const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * UnitRowPlan::kAtOnce);
-  const int64_t wanted = std::clamp<int64_t>(detail::kThinBlocks / (batch * turns), 1, plan.spans);
-  plan.part_spans = detail::divide_up(plan.spans, wanted);
+  const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * plan.at_once());
+  plan.part_spans = detail::spans_of_part(plan, batch * turns);
   plan.parts = detail::divide_up(plan.spans, plan.part_spans);
   const int64_t block_turns =
       std::clamp<int64_t>(batch * turns * plan.parts / (4 * detail::kThinBlocks), 1, kMostTurns);
-  const int64_t groups = detail::divide_up(turns, block_turns);
+  // Of a small matrix, a block takes fewer rows than it could, so that no processor is idle.
+  const int64_t busy =
+      std::min(detail::divide_up(rows, slots), 2 * detail::kProcessors / (batch * plan.parts));
+  const int64_t groups = std::max(detail::divide_up(turns, block_turns), busy);
   plan.group_rows = detail::divide_up(detail::divide_up(rows, groups), slots) * slots;
   plan.groups = detail::divide_up(rows, plan.group_rows);
   return plan;
@@ -76,25 +108,28 @@ inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
   return plan;
 }
 
-/// Products of the 16-bit types that sum up few terms for many outs, with several vectors: a warp takes
-/// groups of kOuts outs, `turns` of them, and no two warps share any.
+/// Products that sum up few terms for many outs, with several vectors: a warp takes groups of group_outs()
+/// outs, `turns` of them, and no two warps share any.
 struct FewTermPlan {
   static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kOuts = 64;      ///< of a warp at once
 
   int slots = 4;       ///< sums of an out, a multiple of 4, of which the vectors' count
   int turns = 1;       ///< groups of a warp
   int64_t groups = 1;  ///< of a matrix, the last of which may have fewer outs
   int64_t blocks = 1;  ///< of a matrix
 
+  /// Outs of a warp at once: 128 bytes of a column.
+  static constexpr int group_outs(size_t element_bytes) { return 128 / static_cast<int>(element_bytes); }
+  /// Groups whose columns a warp loads together, so that enough is in flight.
+  static constexpr int groups_ahead(int terms) { return terms <= 2 ? 6 : terms <= 6 ? 2 : 1; }
   static constexpr int kMostTerms = 13;  ///< beyond which arithmetic would take much longer than memory
 };
 
-inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {
+inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors, size_t element_bytes) {
   constexpr int64_t kWarps = FewTermPlan::kThreads / 32, kMostTurns = 16;
   constexpr int64_t kEnoughBlocks = detail::kProcessors * 12;  // four waves
   FewTermPlan plan{.slots = (vectors + 3) / 4 * 4};
-  plan.groups = detail::divide_up(outs, FewTermPlan::kOuts);
+  plan.groups = detail::divide_up(outs, FewTermPlan::group_outs(element_bytes));
   plan.turns =
       static_cast<int>(std::clamp<int64_t>(batch * plan.groups / (kWarps * kEnoughBlocks), 1, kMostTurns));
   plan.blocks = detail::divide_up(plan.groups, kWarps * plan.turns);
@@ -102,13 +137,18 @@ inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors) {
 }
 
 /// Whether sums along the columns of `batch` matrices are worth threads that walk down whole columns: rows
-/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel.
+/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel, where
+/// threads would be a few waves that take long.
 inline bool is_few_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kWave = detail::kProcessors * 3, kManyWaves = 4, kShortRows = 32;
   const bool whole = columns % pack == 0;
-  const int64_t most_rows = whole ? 32 : 128, least_loads = whole ? 1 << 18 : 1 << 17;
+  const int64_t most_rows = 128, least_loads = whole ? 1 << 18 : 1 << 17;
   if (rows < 1 || rows > most_rows || columns < 1) return false;
-  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads);
-  return detail::divide_up(columns, pack) >= detail::divide_up(least_loads, loads * batch);
+  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads), packs = detail::divide_up(columns, pack);
+  if (packs < detail::divide_up(least_loads, loads * batch)) return false;
+  if (!whole || rows <= kShortRows) return true;
+  const int64_t blocks = detail::divide_up(packs, FewRowPlan::kThreads);
+  return blocks * batch <= kWave || blocks >= detail::divide_up(kManyWaves * kWave, batch);
 }
 
 }  // namespace sinter::ops

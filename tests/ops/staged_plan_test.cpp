@@ -68,12 +68,13 @@ TEST(StagedPlan, FitsTheKernelAndTheGpu) {
     if (plan.chunks > 1) {
       ASSERT_EQ(plan.tile_outs, plan.warp_outs * plan.out_warps) << "sums of several shares";
       ASSERT_EQ(plan.block_tiles, 1);
+      ASSERT_TRUE(plan.step_outs <= plan.tile_outs && plan.step_outs % 8 == 0);
       ASSERT_EQ(plan.chunk % 4, 0);
     } else {
       ASSERT_EQ(plan.parts, 1);
     }
-    ASSERT_GE(plan.tiles * plan.tile_outs, sizes.outs);
-    ASSERT_LT((plan.tiles - 1) * plan.tile_outs, sizes.outs) << "a tile without outs";
+    ASSERT_GE(plan.tiles * plan.step_outs, sizes.outs);
+    ASSERT_LT((plan.tiles - 1) * plan.step_outs, sizes.outs) << "a tile without outs";
     ASSERT_GE(plan.chunks * plan.chunk, sizes.terms);
     ASSERT_LT((plan.chunks - 1) * plan.chunk, sizes.terms) << "a chunk without terms";
     ASSERT_LE(plan.parts, std::max<int64_t>(plan.chunks / 2, 1)) << "a part without work";
@@ -143,12 +144,12 @@ TEST(StagedPlan, EveryByteOfAChunkIsWhereTheKernelReadsIt) {
     const int64_t e = sizes.element_bytes;
     const int64_t tile = integer(generator, 0, plan.tiles - 1),
                   chunk = integer(generator, 0, plan.chunks - 1);
-    const int64_t outs = std::min<int64_t>(plan.tile_outs, sizes.outs - tile * plan.tile_outs),
+    const int64_t outs = std::min<int64_t>(plan.step_outs, sizes.outs - tile * plan.step_outs),
                   terms = std::min<int64_t>(plan.chunk, sizes.terms - chunk * plan.chunk);
     const int64_t base = 4096 + e * integer(generator, 0, 15);
     SCOPED_TRACE(text(sizes) + ", tile " + std::to_string(tile) + ", chunk " + std::to_string(chunk) +
                  ", base " + std::to_string(base));
-    const int64_t out = tile * plan.tile_outs, term = chunk * plan.chunk;
+    const int64_t out = tile * plan.step_outs, term = chunk * plan.chunk;
     const int64_t segments = sizes.transpose ? terms : outs, bytes = (sizes.transpose ? outs : terms) * e;
     const int64_t first = base + (sizes.transpose ? term * sizes.outs + out : out * sizes.terms + term) * e;
     const int64_t end = base + sizes.outs * sizes.terms * e;
@@ -176,7 +177,7 @@ TEST(StagedPlan, WarpsTakeEveryOutAndTermOnce) {
     std::vector<int> visits(static_cast<size_t>(sizes.outs * sizes.terms));
     for (int64_t tile = 0; tile < plan.tiles; ++tile) {
       for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-        const int64_t outs = std::min<int64_t>(plan.tile_outs, sizes.outs - tile * plan.tile_outs),
+        const int64_t outs = std::min<int64_t>(plan.step_outs, sizes.outs - tile * plan.step_outs),
                       terms = std::min<int64_t>(plan.chunk, sizes.terms - chunk * plan.chunk);
         for (int warp = 0; warp < StagedPlan::kWarps; ++warp) {
           for (int64_t o = int64_t{warp % plan.out_warps} * plan.warp_outs; o < outs;
@@ -185,7 +186,7 @@ TEST(StagedPlan, WarpsTakeEveryOutAndTermOnce) {
                  k += plan.term_warps() * step) {
               for (int64_t out = o; out < std::min(o + plan.warp_outs, outs); ++out) {
                 for (int64_t term = k; term < std::min(k + step, terms); ++term) {
-                  ++visits[static_cast<size_t>((tile * plan.tile_outs + out) * sizes.terms +
+                  ++visits[static_cast<size_t>((tile * plan.step_outs + out) * sizes.terms +
                                                chunk * plan.chunk + term)];
                 }
               }
@@ -237,7 +238,13 @@ TEST(StagedProduct, TakesLargeMatricesWithSeveralDenseVectors) {
   other.columns = 172307;
   EXPECT_FALSE(is_staged(other)) << "threads enough that walk down columns";
   const ThinProblem odd_rows{.dtype = DType::kFloat16, .rows = 1142520, .columns = 171};
-  EXPECT_FALSE(is_staged(odd_rows)) << "sums along rows";
+  EXPECT_FALSE(is_staged(odd_rows)) << "rows that are read in units";
+  other = odd_rows;
+  other.rows = 5;
+  other.columns = 1000001;
+  EXPECT_TRUE(is_staged(other)) << "few rows";
+  other.rows = 1;
+  EXPECT_FALSE(is_staged(other)) << "a small matrix";
   other = large;
   other.rows = 10;
   EXPECT_FALSE(is_staged(other));

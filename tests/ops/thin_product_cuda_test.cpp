@@ -290,7 +290,7 @@ TEST_F(ThinProductCuda, StagedTilesInTurnAgreeWithTheCpu) {
 
 TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
   for (int i = 0; i < 120; ++i) {
-    SampleMaker maker(static_cast<uint64_t>(15000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    SampleMaker maker(static_cast<uint64_t>(15000 + i), kDTypes[i % 3]);
     const int64_t terms = maker.integer(1, 14), vectors = maker.integer(2, 16);
     const int64_t outs = 131072 + maker.integer(0, 3000);
     const bool transpose = maker.chance(0.5);
@@ -298,6 +298,14 @@ TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
     if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
     check_staged(maker, matrix, vectors, maker.chance(0.5), transpose, maker.chance(0.7) ? 0 : 1);
     if (HasFatalFailure()) return;
+  }
+  // Warps that take several groups, one after the other.
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    SampleMaker maker(35, dtype);
+    for (const int64_t vectors : {7, 12}) {
+      check_staged(maker, {1700003, 5}, vectors, true, false, 0);
+      check_staged(maker, {5, 1700003}, vectors, false, false, 1);
+    }
   }
 }
 

@@ -40,9 +40,12 @@ TEST(UnitRowPlan, FitsTheKernelAndTheGpu) {
                   columns = extent(generator, 34) + 8 * pack;
     SCOPED_TRACE(text(batch, rows, columns, pack));
     const UnitRowPlan plan = plan_unit_rows(batch, rows, columns, pack);
-    ASSERT_TRUE(plan.lanes == 16 || plan.lanes == 32);
-    ASSERT_GE(plan.lanes, 2 * pack) << "a lane for every element at a row's ends";
-    ASSERT_TRUE(plan.units == 1 || (plan.units == 2 && plan.lanes == 32));
+    ASSERT_TRUE(plan.lanes == 8    ? plan.units >= 2 && plan.units <= 4
+                : plan.lanes == 16 ? plan.units == 3 || plan.units == 4
+                                   : plan.lanes == 32 && (plan.units == 1 || plan.units == 2));
+    ASSERT_TRUE(plan.lanes == 32 || plan.spans == 1) << "a row that a part of a warp does not hold";
+    ASSERT_TRUE(plan.lanes >= 2 * pack || 2 * pack % plan.lanes == 0) << "a row's ends";
+    ASSERT_LT(plan.group_rows, int64_t{1} << 31);
     ASSERT_EQ(plan.slots() % pack, 0) << "rows of a group begin at different places of a unit";
     ASSERT_EQ(plan.group_rows % plan.slots(), 0);
     ASSERT_GE(plan.groups * plan.group_rows, rows);
@@ -76,10 +79,11 @@ std::vector<int> visits_of_unit_rows(const UnitRowPlan& plan, int64_t rows, int6
       const int64_t last = std::min((part + 1) * part_units, units);
       for (int64_t row = begin + slot; row < end; row += plan.slots()) {
         EXPECT_EQ((base + row * columns) % pack, rest) << "not shifted alike";
-        if (lane < pack) {
-          if (part == 0 && lane < front) visit(row, lane);
-        } else if (part == plan.parts - 1 && front + units * pack + lane - pack < columns) {
-          visit(row, front + units * pack + lane - pack);
+        for (int64_t place = lane; place < std::max(2 * pack, plan.lanes); place += plan.lanes) {
+          const int64_t end_element = place < pack ? place : front + units * pack + place - pack;
+          const bool has_end =
+              place < pack ? part == 0 && place < front : part == plan.parts - 1 && end_element < columns;
+          if (has_end) visit(row, end_element);
         }
         for (int64_t unit = part * part_units + lane; unit < last; unit += plan.span()) {
           for (int k = 0; k < plan.units; ++k) {
@@ -115,7 +119,7 @@ TEST(UnitRowPlan, LargeMatricesKeepTheGpuBusy) {
     if (columns < 8 * pack) continue;
     SCOPED_TRACE(text(1, rows, columns, pack));
     const UnitRowPlan plan = plan_unit_rows(1, rows, columns, pack);
-    ASSERT_GE(plan.groups * plan.parts, 132 * 2);
+    ASSERT_GE(plan.groups * plan.parts, 132);
   }
 }
 
@@ -151,18 +155,20 @@ TEST(FewTermPlan, WarpsTakeEveryOutOnce) {
                   outs = std::min(extent(generator, 34), (int64_t{1} << 30) / (batch == 1 ? 1 : batch));
     const int vectors = static_cast<int>(integer(generator, 2, kMostStagedVectors));
     SCOPED_TRACE(text(batch, outs, vectors, 8));
-    const FewTermPlan plan = plan_few_terms(batch, outs, vectors);
+    const size_t element_bytes = i % 2 == 0 ? 2 : 4;
+    const FewTermPlan plan = plan_few_terms(batch, outs, vectors, element_bytes);
+    const int64_t group_outs = FewTermPlan::group_outs(element_bytes);
     ASSERT_TRUE(plan.slots >= vectors && plan.slots < vectors + 4 && plan.slots % 4 == 0);
     const int64_t group_warps = FewTermPlan::kThreads / 32 * plan.turns;
-    ASSERT_GE(plan.groups * FewTermPlan::kOuts, outs);
-    ASSERT_LT((plan.groups - 1) * FewTermPlan::kOuts, outs) << "a group without outs";
+    ASSERT_GE(plan.groups * group_outs, outs);
+    ASSERT_LT((plan.groups - 1) * group_outs, outs) << "a group without outs";
     ASSERT_GE(plan.blocks * group_warps, plan.groups);
     ASSERT_LT((plan.blocks - 1) * group_warps, plan.groups) << "a block without groups";
     ASSERT_LT(batch * plan.blocks, int64_t{1} << 31);
   }
 }
 
-TEST(FewTermPlan, TakesManyOutsOfHalves) {
+TEST(FewTermPlan, TakesManyOuts) {
   ThinProblem problem{.dtype = DType::kFloat16, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
   problem.x_vector = problem.y_vector = 1;
   problem.x_element = problem.y_element = 8;
@@ -173,6 +179,8 @@ TEST(FewTermPlan, TakesManyOutsOfHalves) {
   EXPECT_TRUE(takes_few_terms(other));
   other = problem;
   other.dtype = DType::kFloat32;
+  EXPECT_TRUE(takes_few_terms(other));
+  other.dtype = DType::kFloat64;
   EXPECT_FALSE(takes_few_terms(other));
   other = problem;
   other.columns = 14;
@@ -236,8 +244,8 @@ TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
       const int64_t row = element / columns, split = std::min((row + 1) * columns - element, pack);
       ASSERT_EQ((element + pack - 1) / columns, split < pack ? row + 1 : row);
     }
-    const ColumnSumPlan plan =
-        plan_column_sums(problem.batch, problem.rows / fold, columns * fold, unit_elements(problem));
+    const ColumnSumPlan plan = folded_plan_of(problem);
+    ASSERT_GE(plan.parts * plan.part_rows, problem.rows / fold);
     const int64_t table = problem.batch * columns * plan.parts * fold;
     ASSERT_GE(thin_workspace(problem), static_cast<size_t>(table) * size_of(accumulate_dtype(problem.dtype)));
     ASSERT_LE(table * 16, problem.batch * problem.rows * columns) << "a table that is not small";

@@ -22,7 +22,7 @@ struct StagedShape {
   int64_t last_tile;
   int32_t places, extra;  // of a block; the first `extra` blocks, or parts, have one more
   int32_t last;           // the block, or part, whose last place is the last of all
-  int32_t tile_outs, last_outs, chunk, last_terms;
+  int32_t tile_outs, step_outs, last_outs, chunk, last_terms;
   StagedSegments matrix, vectors;
   int32_t out_warps, term_warps;
   int32_t vector_count, stage_bytes, vectors_at, sums_at, log_tile_outs;
@@ -74,16 +74,16 @@ struct StagedWalk {
     matrix = shape.by_blocks.divide(blockIdx.x, block);
     const auto first = static_cast<int32_t>(shape.one_chunk ? block : blockIdx.y);
     places = shape.places + (first < shape.extra ? 1 : 0);
-    first_out = int64_t{block} * shape.tile_outs;
+    first_out = int64_t{block} * shape.step_outs;
     const bool has_end = first == shape.last;
     if (shape.one_chunk) {
       terms = last_terms = shape.last_terms;
-      outs = shape.tile_outs;
+      outs = shape.step_outs;
       last_outs = has_end ? shape.last_outs : outs;
     } else {
       terms = shape.chunk;
       last_terms = has_end ? shape.last_terms : terms;
-      outs = last_outs = block == shape.last_tile ? shape.last_outs : shape.tile_outs;
+      outs = last_outs = block == shape.last_tile ? shape.last_outs : shape.step_outs;
     }
   }
 };
@@ -354,7 +354,7 @@ struct StagedLaunch {
     const bool to_y = plan.parts == 1 && bias.data == nullptr;
     const int64_t stride = one_chunk ? plan.blocks() : plan.parts,
                   count = one_chunk ? plan.tiles : plan.chunks;
-    const int64_t tile = plan.tile_outs * (problem.transpose ? 1 : problem.in()) * size,
+    const int64_t tile = plan.step_outs * (problem.transpose ? 1 : problem.in()) * size,
                   chunk = plan.chunk * (problem.transpose ? problem.out() : 1) * size,
                   vectors = plan.chunk * (dense ? 1 : problem.vectors) * size;
     return {.by_blocks = cuda::FastDivide(static_cast<uint32_t>(plan.blocks())),
@@ -363,13 +363,14 @@ struct StagedLaunch {
             .tile_bytes = tile,
             .chunk_bytes = chunk,
             .vector_bytes = vectors,
-            .out_advance = one_chunk ? stride * plan.tile_outs : 0,
+            .out_advance = one_chunk ? stride * plan.step_outs : 0,
             .last_tile = plan.tiles - 1,
             .places = static_cast<int32_t>(count / stride),
             .extra = static_cast<int32_t>(count % stride),
             .last = static_cast<int32_t>((count - 1) % stride),
             .tile_outs = plan.tile_outs,
-            .last_outs = static_cast<int32_t>(problem.out() - (plan.tiles - 1) * plan.tile_outs),
+            .step_outs = plan.step_outs,
+            .last_outs = static_cast<int32_t>(problem.out() - (plan.tiles - 1) * plan.step_outs),
             .chunk = plan.chunk,
             .last_terms = static_cast<int32_t>(problem.in() - (plan.chunks - 1) * plan.chunk),
             .matrix = segments(plan.matrix, stride * (one_chunk ? tile : chunk),

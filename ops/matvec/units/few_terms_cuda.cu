@@ -1,4 +1,4 @@
-// Thin products of the 16-bit types with several vectors that sum up few terms: mostly, they write.
+// Thin products with several vectors that sum up few terms: mostly, they write.
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
@@ -11,24 +11,30 @@ struct FewTerms {
   int64_t outs, groups;
   int64_t a_stride, x_stride, x_vector, x_element, y_stride, y_vector;
   int32_t terms, vectors, turns;
-  bool interleaved;  // y has the vectors of an out side by side; else the outs of a vector
+  bool interleaved;  // y has the vectors of an out side by side; else the outs
+                     // of a vector
 };
 
-/// Shared memory of a block: the vectors, and for each warp two groups of the matrix as they lie, where outs
-/// are its rows, and a group's rounded sums.
-template <bool transpose, int slots>
+/// An element as it lies in shared memory.
+template <class T>
+using FewTermWord = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+
+/// Shared memory of a block: the vectors, and for each warp two groups of the
+/// matrix as they lie, where outs are its rows, and a group's rounded sums.
+template <bool transpose, int slots, class T>
 struct FewTermMemory {
-  static constexpr int kWarps = FewTermPlan::kThreads / 32, kOuts = FewTermPlan::kOuts;
-  static constexpr int kTerms = FewTermPlan::kMostTerms;
+  using Word = FewTermWord<T>;
+  static constexpr int kWarps = FewTermPlan::kThreads / 32, kTerms = FewTermPlan::kMostTerms;
+  static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T));
 
   alignas(16) float factors[kTerms][slots];
-  alignas(16) uint16_t matrix[kWarps][transpose ? 1 : 2][transpose ? 8 : kOuts * kTerms];
-  alignas(16) uint16_t sums[kWarps][kOuts][slots];
+  alignas(16) Word matrix[kWarps][transpose ? 1 : 2][transpose ? 8 : kOuts * kTerms];
+  alignas(16) Word sums[kWarps][kOuts][slots];
 };
 
-/// Begins to copy the rows of a group, `bytes` from a multiple of 16 on, to `to`.
-__device__ __forceinline__ void copy_group(uintptr_t from, int32_t bytes, const uint16_t* to,
-                                           uint64_t policy) {
+/// Begins to copy the rows of a group, `bytes` from a multiple of 16 on, to
+/// `to`.
+__device__ __forceinline__ void copy_group(uintptr_t from, int32_t bytes, const void* to, uint64_t policy) {
   const auto target = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   for (int32_t at = static_cast<int32_t>(threadIdx.x % 32) * 16; at < bytes; at += 32 * 16) {
     const uintptr_t source = from + static_cast<uintptr_t>(at);
@@ -40,24 +46,45 @@ __device__ __forceinline__ void copy_group(uintptr_t from, int32_t bytes, const 
   }
 }
 
-/// A group's rounded sums, `count` outs, from shared memory to y, which has them one after the other.
+/// The same in whole units, where there is nothing between the outs in shared
+/// memory, too.
+template <class Word>
+__device__ __forceinline__ void write_units(const Word* sums, uint32_t elements, Word* to) {
+  constexpr uint32_t pack = 16 / sizeof(Word);
+  for (uint32_t i = threadIdx.x % 32 * pack; i < elements; i += 32 * pack) {
+    if (i + pack <= elements) {
+      *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(sums + i);
+    } else {
+      for (uint32_t j = i; j < elements; ++j) to[j] = sums[j];
+    }
+  }
+}
+
+/// A group's sums, `count` outs, from shared memory to y, which has them one
+/// after the other.
+template <int slots>
+__device__ __forceinline__ void write_interleaved(const FewTerms& shape, const uint32_t* sums, int32_t count,
+                                                  uint32_t* to) {
+  const uint32_t elements = static_cast<uint32_t>(count * shape.vectors);
+  if (shape.vectors == slots && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
+    return write_units(sums, elements, to);
+  }
+  for (uint32_t i = threadIdx.x % 32; i < elements; i += 32) {
+    uint32_t v;
+    const uint32_t out = shape.by_vectors.divide(i, v);
+    to[i] = sums[out * slots + v];
+  }
+}
 template <int slots>
 __device__ __forceinline__ void write_interleaved(const FewTerms& shape, const uint16_t* sums, int32_t count,
                                                   uint16_t* to) {
-  const auto lane = static_cast<uint32_t>(threadIdx.x % 32), vectors = static_cast<uint32_t>(shape.vectors);
+  const auto vectors = static_cast<uint32_t>(shape.vectors);
   const uint32_t elements = static_cast<uint32_t>(count) * vectors;
   if (vectors == slots && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
-    for (uint32_t i = lane * 8; i < elements; i += 32 * 8) {
-      if (i + 8 <= elements) {
-        *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(sums + i);
-      } else {
-        for (uint32_t j = i; j < elements; ++j) to[j] = sums[j];
-      }
-    }
-    return;
+    return write_units(sums, elements, to);
   }
   const bool words = (reinterpret_cast<uintptr_t>(to) & 3) == 0;
-  for (uint32_t i = lane * 2; i < elements; i += 64) {
+  for (uint32_t i = threadIdx.x % 32 * 2; i < elements; i += 64) {
     uint32_t v;
     const uint32_t low = shape.by_vectors.divide(i, v) * slots + v;
     const uint32_t high = v + 1 < vectors ? low + 1 : low + (slots - vectors + 1);
@@ -72,13 +99,14 @@ __device__ __forceinline__ void write_interleaved(const FewTerms& shape, const u
   }
 }
 
-/// A lane's elements of its two outs, `lane` and `lane` + 32 of a group, and their sums.
-template <int slots, class T>
+/// A lane's elements of its outs, `lane` and every 32nd after it of a group,
+/// and their sums.
+template <int slots, int terms, class T>
 struct FewTermOuts {
-  static constexpr int kHalves = 2, kTerms = FewTermPlan::kMostTerms;
-  using Sums = float[kHalves][slots];
+  static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T)) / 32, kTerms = terms;
+  using Sums = float[kOuts][slots];
 
-  LoadedPack<T, 1> elements[kHalves][kTerms];
+  LoadedPack<T, 1> elements[kOuts][kTerms];
 
   /// From columns: `from` is the first out of the group.
   __device__ __forceinline__ void load_columns(const FewTerms& shape, const T* from, int32_t lane,
@@ -86,7 +114,7 @@ struct FewTermOuts {
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
+      for (int h = 0; h < kOuts; ++h) {
         if (k < shape.terms && lane + 32 * h < count) {
           elements[h][k].load_once(LoadedPack<T, 1>::source(from + k * shape.outs + lane + 32 * h));
         }
@@ -94,16 +122,16 @@ struct FewTermOuts {
     }
   }
   /// From rows in shared memory; behind the last out is what lay there before.
-  __device__ __forceinline__ void load_rows(const FewTerms& shape, const uint16_t* rows, int32_t lane) {
+  __device__ __forceinline__ void load_rows(const FewTerms& shape, const FewTermWord<T>* rows, int32_t lane) {
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
+      for (int h = 0; h < kOuts; ++h) {
         if (k < shape.terms) elements[h][k].word = rows[(lane + 32 * h) * shape.terms + k];
       }
     }
   }
-  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (&factors)[kTerms][slots],
+  __device__ __forceinline__ void multiply(const FewTerms& shape, const float (*factors)[slots],
                                            Sums& sums) const {
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
@@ -112,14 +140,14 @@ struct FewTermOuts {
       for (int v = 0; v < slots; ++v) {
         const float factor = factors[k][v];
 #pragma unroll
-        for (int h = 0; h < kHalves; ++h) sums[h][v] += elements[h][k][0] * factor;
+        for (int h = 0; h < kOuts; ++h) sums[h][v] += elements[h][k][0] * factor;
       }
     }
   }
   /// Rounded to shared memory, out after out.
-  static __device__ __forceinline__ void put(const Sums& sums, int32_t lane, uint16_t (*to)[slots]) {
+  static __device__ __forceinline__ void put(const Sums& sums, int32_t lane, FewTermWord<T> (*to)[slots]) {
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
+    for (int h = 0; h < kOuts; ++h) {
       auto* const packs = reinterpret_cast<cuda::Pack<T, 4>*>(to[lane + 32 * h]);
 #pragma unroll
       for (int v = 0; v < slots; v += 4) {
@@ -130,13 +158,14 @@ struct FewTermOuts {
       }
     }
   }
-  /// To y, which has the outs of a vector one after the other; `to` is the group's first.
+  /// To y, which has the outs of a vector one after the other; `to` is the
+  /// group's first.
   static __device__ __forceinline__ void write_lines(const FewTerms& shape, const Sums& sums, int32_t lane,
                                                      int32_t count, T* to) {
 #pragma unroll
     for (int v = 0; v < slots; ++v) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
+      for (int h = 0; h < kOuts; ++h) {
         if (v < shape.vectors && lane + 32 * h < count) {
           to[v * shape.y_vector + lane + 32 * h] = cuda::round_to<T>(sums[h][v]);
         }
@@ -145,16 +174,17 @@ struct FewTermOuts {
   }
 };
 
-/// Block (matrix, groups) of a FewTermPlan. A lane has outs `lane` and `lane` + 32 of a group; its warp takes
-/// group after group, of which the next is copied while one is multiplied. Nothing but the vectors is shared
-/// among warps.
-template <bool transpose, int slots, class T>
+/// Block (matrix, groups) of a FewTermPlan. A lane has outs `lane` and `lane` +
+/// 32 of a group; its warp takes group after group, of which the next is copied
+/// while one is multiplied. Nothing but the vectors is shared among warps.
+template <bool transpose, int slots, int terms, class T>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
     few_terms_kernel(const __grid_constant__ FewTerms shape, const T* __restrict__ a, const T* __restrict__ x,
                      T* __restrict__ y) {
-  using Memory = FewTermMemory<transpose, slots>;
-  using Outs = FewTermOuts<slots, T>;
-  constexpr int32_t kOuts = FewTermPlan::kOuts;
+  using Memory = FewTermMemory<transpose, slots, T>;
+  using Outs = FewTermOuts<slots, terms, T>;
+  constexpr int ahead = transpose ? FewTermPlan::groups_ahead(terms) : 1;
+  constexpr int32_t kOuts = Memory::kOuts;
   __shared__ Memory memory;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   uint32_t block;
@@ -185,37 +215,47 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
   }
   __syncthreads();
 #pragma unroll 1
-  for (int32_t turn = 0; turn < shape.turns; ++turn) {
-    const int64_t group = group_of(turn);
-    if (group >= shape.groups) break;  // of the whole warp
-    const int32_t count = count_of(group);
-    Outs outs;
+  for (int32_t turn = 0; turn < shape.turns; turn += ahead) {
+    Outs outs[ahead];
     if constexpr (transpose) {
-      outs.load_columns(shape, a + group * kOuts, lane, count);
-    } else {
-      copy(turn + 1);
-      wait_for_copies<1>();
-      __syncwarp();
-      outs.load_rows(shape, memory.matrix[warp][turn & 1], lane);
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        const int64_t group = group_of(turn + i);
+        if (turn + i < shape.turns && group < shape.groups) {
+          outs[i].load_columns(shape, a + group * kOuts, lane, count_of(group));
+        }
+      }
     }
-    typename Outs::Sums sums = {};
-    outs.multiply(shape, memory.factors, sums);
-    if (shape.interleaved) {
-      Outs::put(sums, lane, memory.sums[warp]);
-      __syncwarp();
-      write_interleaved<slots>(shape, memory.sums[warp][0], count,
-                               reinterpret_cast<uint16_t*>(y + group * kOuts * shape.vectors));
-    } else {
-      Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int64_t group = group_of(turn + i);
+      if (turn + i >= shape.turns || group >= shape.groups) break;  // of the whole warp
+      const int32_t count = count_of(group);
+      if constexpr (!transpose) {
+        copy(turn + 1);
+        wait_for_copies<1>();
+        __syncwarp();
+        outs[i].load_rows(shape, memory.matrix[warp][turn & 1], lane);
+      }
+      typename Outs::Sums sums = {};
+      outs[i].multiply(shape, memory.factors, sums);
+      if (shape.interleaved) {
+        Outs::put(sums, lane, memory.sums[warp]);
+        __syncwarp();
+        write_interleaved<slots>(shape, memory.sums[warp][0], count,
+                                 reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors));
+      } else {
+        Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
+      }
+      __syncwarp();  // all are done with the group's shared memory
     }
-    __syncwarp();  // all are done with the group's shared memory
   }
 }
 
 // ---- host
 
-template <bool transpose, int slots, class T>
-void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
+template <bool transpose, int slots, int terms, class T>
+void launch_terms(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
                   const T* x, T* y) {
   const FewTerms shape{.by_blocks = cuda::FastDivide(static_cast<uint32_t>(plan.blocks)),
                        .by_vectors = cuda::FastDivide(static_cast<uint32_t>(problem.vectors)),
@@ -233,12 +273,22 @@ void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTer
                        .interleaved = problem.y_vector == 1};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks)),
                                .block = dim3(FewTermPlan::kThreads)};
-  cuda::launch(stream, grid, few_terms_kernel<transpose, slots, T>, shape, a, x, y);
+  cuda::launch(stream, grid, few_terms_kernel<transpose, slots, terms, T>, shape, a, x, y);
+}
+
+template <bool transpose, int slots, class T>
+void launch_slots(const Stream& stream, const ThinProblem& problem, const FewTermPlan& plan, const T* a,
+                  const T* x, T* y) {
+  if constexpr (transpose) {
+    if (problem.in() <= 2) return launch_terms<true, slots, 2>(stream, problem, plan, a, x, y);
+    if (problem.in() <= 6) return launch_terms<true, slots, 6>(stream, problem, plan, a, x, y);
+  }
+  launch_terms<transpose, slots, FewTermPlan::kMostTerms>(stream, problem, plan, a, x, y);
 }
 
 template <bool transpose, class T>
 void launch_plan(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
-  const FewTermPlan plan = plan_few_terms(problem.batch, problem.out(), problem.vectors);
+  const FewTermPlan plan = plan_few_terms(problem.batch, problem.out(), problem.vectors, sizeof(T));
   if (plan.slots == 4) return launch_slots<transpose, 4>(stream, problem, plan, a, x, y);
   if (plan.slots == 8) return launch_slots<transpose, 8>(stream, problem, plan, a, x, y);
   if (plan.slots == 12) return launch_slots<transpose, 12>(stream, problem, plan, a, x, y);
@@ -253,6 +303,7 @@ void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T*
   launch_plan<false>(stream, problem, a, x, y);
 }
 
+template void launch_few_terms(const Stream&, const ThinProblem&, const float*, const float*, float*);
 template void launch_few_terms(const Stream&, const ThinProblem&, const float16*, const float16*, float16*);
 template void launch_few_terms(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*,
                                bfloat16*);

@@ -1,4 +1,5 @@
-// Thin products with one vector whose sums run along rows that fill no packs of 16 bytes.
+// Thin products with one vector whose sums run along rows that fill no packs of
+// 16 bytes.
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
@@ -14,37 +15,43 @@ struct UnitRows {
   bool one_span;
 };
 
-/// Where a row's whole units begin and end, and the element of its ends, which fill no units, that a lane
-/// has: the first lanes those in front, the next those behind. The same for all rows of a group of lanes.
-template <class T>
+/// Where a row's whole units begin and end, and the elements of its ends, which fill no units, that a lane
+/// has: of the places of a unit in front, and then of one behind, every lanes-th. The same for all rows of a
+/// group of lanes.
+template <int lanes, class T>
 struct UnitRow {
   static constexpr uint32_t kPack = cuda::kPackSize<T>;
+  static constexpr int kEnds = lanes >= 2 * static_cast<int>(kPack) ? 1 : 2 * static_cast<int>(kPack) / lanes;
 
   uint32_t front;  // elements
   int64_t units;
-  int64_t end_element = 0;
-  bool has_end;
+  int64_t end_elements[kEnds];
+  bool has_end[kEnds];
 
   __device__ __forceinline__ UnitRow(const T* row, const UnitRows& shape, uint32_t part, uint32_t lane) {
     const uint32_t rest = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row)) & 15;
     front = ((16 - rest) & 15) / static_cast<uint32_t>(sizeof(T));
     units = (shape.columns - front) / kPack;
     const int64_t behind = front + units * kPack;
-    if (lane < kPack) {
-      has_end = part == 0 && lane < front;
-      end_element = lane;
-    } else {
-      end_element = behind + lane - kPack;
-      has_end = part == shape.last_part && end_element < shape.columns;
+#pragma unroll
+    for (int e = 0; e < kEnds; ++e) {
+      const uint32_t place = lane + e * lanes;
+      if (place < kPack) {
+        end_elements[e] = place;
+        has_end[e] = part == 0 && place < front;
+      } else {
+        end_elements[e] = behind + place - kPack;
+        has_end[e] = part == shape.last_part && end_elements[e] < shape.columns;
+      }
     }
   }
 };
 
-/// What a lane has of a span: unit `unit` and every lanes-th after it, below `behind`, of the rows that a
-/// group takes together.
+/// What a lane has of a span: unit `unit` and every lanes-th after it, below
+/// `behind`, of the rows that a group takes together.
 template <int lanes, int units, class T>
 struct UnitSpan {
-  static constexpr int kAtOnce = UnitRowPlan::kAtOnce, kPack = cuda::kPackSize<T>;
+  static constexpr int kAtOnce = UnitRowPlan::rows_at_once(units), kPack = cuda::kPackSize<T>;
   using C = compute_type<T>;
   using Loaded = LoadedPack<T, kPack>;
   using Rows = Loaded[kAtOnce][units];
@@ -94,6 +101,30 @@ struct UnitSpan {
   }
 };
 
+/// The sum over the lanes of a group of `count` values, 2 or 4: of the first for the first lanes, and so on.
+template <int lanes, int count, class C>
+__device__ __forceinline__ C fold_rows(const C (&values)[count], uint32_t lane) {
+  constexpr int half = count / 2;
+  const bool upper = (lane & (lanes / 2)) != 0;
+  C halves[half];
+#pragma unroll
+  for (int i = 0; i < half; ++i) {
+    const C own = upper ? values[half + i] : values[i], given = upper ? values[i] : values[half + i];
+    halves[i] = own + __shfl_xor_sync(kThinLanes, given, lanes / 2);
+  }
+  C sum = halves[0];
+  if constexpr (half == 2) {
+    const bool odd = (lane & (lanes / 4)) != 0;
+    const C given = odd ? halves[0] : halves[1];
+    sum = (odd ? halves[1] : halves[0]) + __shfl_xor_sync(kThinLanes, given, lanes / 4);
+  }
+#pragma unroll
+  for (int distance = lanes / count / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(kThinLanes, sum, distance);
+  }
+  return sum;
+}
+
 /// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours.
 template <int lanes, int units, class T>
 __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
@@ -102,53 +133,64 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
                      compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
   using Span = UnitSpan<lanes, units, T>;
-  constexpr int at_once = UnitRowPlan::kAtOnce;
-  constexpr uint32_t slots = UnitRowPlan::kThreads / lanes;
+  using Row = UnitRow<lanes, T>;
+  constexpr int at_once = Span::kAtOnce;
+  constexpr int32_t slots = UnitRowPlan::kThreads / lanes;
   cuda::let_next_begin();
   const uint32_t lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
   uint32_t part, group;
   const uint32_t matrix = shape.by_groups.divide(shape.by_parts.divide(blockIdx.x, part), group);
-  // Up to kAtOnce rows of a group of lanes lie `slots` apart: whole units.
-  const int64_t begin = group * shape.group_rows, end = min(begin + shape.group_rows, shape.rows);
+  // The rows of a group of lanes lie `slots` apart: whole units.
+  const int64_t begin = group * shape.group_rows;
+  const auto rows = static_cast<int32_t>(min(shape.group_rows, shape.rows - begin));
   const T* from = a + matrix * shape.a_stride + (begin + slot) * shape.columns;
   const T *with = x + matrix * shape.x_stride, *const with_end = with + shape.columns;
-  const UnitRow<T> row(from, shape, part, lane);
+  const Row row(from, shape, part, lane);
   const int64_t row_step = slots * shape.columns;
-  C end_factor = 0;
-  if (row.has_end) end_factor = cuda::load_as_compute(with[row.end_element]);
+  C end_factors[Row::kEnds] = {};
+#pragma unroll
+  for (int e = 0; e < Row::kEnds; ++e) {
+    if (row.has_end[e]) end_factors[e] = cuda::load_as_compute(with[row.end_elements[e]]);
+  }
   with += row.front;
   const int64_t first_unit = part * shape.part_units,
                 behind_units = min(first_unit + shape.part_units, row.units);
   typename Span::Factors factors;
 #pragma unroll 1
-  for (int64_t place = begin; place < end; place += at_once * slots, from += at_once * row_step) {
+  for (int32_t place = 0; place < rows; place += at_once * slots, from += at_once * row_step) {
+    const int32_t left = rows - place - static_cast<int32_t>(slot);
     bool used[at_once];
     C sums[at_once] = {};
-    LoadedPack<T, 1> ends[at_once];
+    LoadedPack<T, 1> ends[at_once][Row::kEnds];
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
-      used[u] = place + slot + u * slots < end;
-      if (used[u] && row.has_end) {
-        ends[u].load_once(LoadedPack<T, 1>::source(from + u * row_step + row.end_element));
+      used[u] = u * slots < left;
+#pragma unroll
+      for (int e = 0; e < Row::kEnds; ++e) {
+        if (used[u] && row.has_end[e]) {
+          ends[u][e].load_once(LoadedPack<T, 1>::source(from + u * row_step + row.end_elements[e]));
+        }
       }
     }
 #pragma unroll 1
     for (Span span{first_unit + lane, behind_units}; span.has(0); span.unit += lanes * units) {
-      typename Span::Rows rows;
-      span.load(from + row.front, row_step, used, rows);
-      if (!shape.one_span || place == begin) span.load_factors(with, with_end, factors);
-      span.add(rows, factors, used, sums);
+      typename Span::Rows loaded;
+      span.load(from + row.front, row_step, used, loaded);
+      if (!shape.one_span || place == 0) span.load_factors(with, with_end, factors);
+      span.add(loaded, factors, used, sums);
     }
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
-      if (used[u] && row.has_end) sums[u] += ends[u][0] * end_factor;
 #pragma unroll
-      for (int distance = lanes / 2; distance > 0; distance /= 2) {
-        sums[u] += __shfl_xor_sync(kThinLanes, sums[u], distance);
+      for (int e = 0; e < Row::kEnds; ++e) {
+        if (used[u] && row.has_end[e]) sums[u] += ends[u][e][0] * end_factors[e];
       }
-      if (lane == 0 && used[u]) {
-        output.write_part(part, matrix, place + slot + u * slots, 0, 1, sums[u], y, table);
-      }
+    }
+    constexpr int quarter = lanes / at_once;
+    const C sum = fold_rows<lanes>(sums, lane);
+    const auto written = static_cast<int32_t>(slot + lane / quarter * slots);
+    if (lane % quarter == 0 && written < rows - place) {
+      output.write_part(part, matrix, begin + place + written, 0, 1, sum, y, table);
     }
   }
 }
@@ -181,9 +223,18 @@ template <class T>
 void launch_unit_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                       compute_type<T>* table, const ThinBias& bias) {
   const UnitRowPlan plan = plan_unit_rows(problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
-  if (plan.lanes == 16) return launch_plan<16, 1>(stream, problem, plan, a, x, y, table, bias);
-  if (plan.units == 1) return launch_plan<32, 1>(stream, problem, plan, a, x, y, table, bias);
-  launch_plan<32, 2>(stream, problem, plan, a, x, y, table, bias);
+  const auto launch = [&]<int lanes, int units>() {
+    launch_plan<lanes, units>(stream, problem, plan, a, x, y, table, bias);
+  };
+  if (plan.lanes == 8) {
+    if (plan.units == 2) return launch.template operator()<8, 2>();
+    if (plan.units == 3) return launch.template operator()<8, 3>();
+    return launch.template operator()<8, 4>();
+  }
+  if (plan.lanes == 16) {
+    return plan.units == 3 ? launch.template operator()<16, 3>() : launch.template operator()<16, 4>();
+  }
+  return plan.units == 1 ? launch.template operator()<32, 1>() : launch.template operator()<32, 2>();
 }
 
 template void launch_unit_rows(const Stream&, const ThinProblem&, const float*, const float*, float*, float*,
