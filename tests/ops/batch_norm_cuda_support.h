@@ -56,7 +56,8 @@ inline const std::vector<Case>& cases() {
       {{33, 3, 23, 31}, Layout::kNCHW},   {{34, 8, 25, 27}, Layout::kNCHW},
       {{8, 15, 17, 19}, Layout::kNHWC},   {{5, 20, 21, 24}, Layout::kNHWC},
       {{16, 13, 11, 127}, Layout::kNHWC}, {{8, 12, 13, 2}, Layout::kNHWC},
-      {{8, 31, 33, 1032}, Layout::kNHWC}, {{12, 31, 33, 112}, Layout::kNHWC}};
+      {{8, 31, 33, 752}, Layout::kNHWC},  {{13, 31, 33, 16}, Layout::kNHWC},
+      {{13, 31, 33, 8}, Layout::kNHWC},   {{9, 31, 33, 128}, Layout::kNHWC}};
   return all;
 }
 

@@ -138,10 +138,11 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuOnTensorsThatGoThroughTheChipInRoundsOrI
   for (const Case& c : {Case{{64, 264, 26, 26}, Layout::kNCHW},
                         {{16, 40, 112, 112}, Layout::kNCHW},
                         {{64, 28, 28, 256}, Layout::kNHWC},
-                        {{16, 112, 112, 40}, Layout::kNHWC},
-                        {{64, 56, 56, 41}, Layout::kNHWC}}) {
+                        {{16, 128, 123, 32}, Layout::kNHWC},
+                        {{15, 211, 307, 8}, Layout::kNHWC},
+                        {{64, 29, 30, 192}, Layout::kNHWC}}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-      const Call call(c, dtype, Activation::kRelu, seed % 4 != 2, false, seed);
+      const Call call(c, dtype, Activation::kRelu, seed % 4 < 2, false, seed);
       ++seed;
       SCOPED_TRACE(fmt::format("{} {}", c.shape, dtype));
       const Call::Results here = call.run(false, false);
@@ -269,9 +270,8 @@ TEST_F(BatchNormOnCuda, KeepsOnChipWhatFitsThere) {
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16), "resident");
   EXPECT_EQ(run({16, 64, 28, 28}, Layout::kNCHW, DType::kFloat32), "resident");
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat16, true), "streaming") << "not aligned";
-  EXPECT_EQ(run({16, 28, 28, 63}, Layout::kNHWC, DType::kFloat16), "resident") << "odd channels";
-  EXPECT_EQ(run({16, 27, 29, 24}, Layout::kNHWC, DType::kFloat32), "resident");
-  EXPECT_EQ(run({15, 27, 29, 63}, Layout::kNHWC, DType::kFloat16), "streaming") << "no whole packs";
+  EXPECT_EQ(run({16, 28, 28, 63}, Layout::kNHWC, DType::kFloat16), "streaming") << "odd channels";
+  EXPECT_EQ(run({16, 27, 29, 16}, Layout::kNHWC, DType::kFloat32), "resident");
   EXPECT_EQ(run({16, 28, 28, 64}, Layout::kNHWC, DType::kFloat64), "streaming");
   const Tensor x = on_gpu(normal({16, 28, 28, 64}, 0.0, 1.0)), vector = Tensor::full({64}, 1.0).to(kGpu);
   for (const bool training : {true, false}) {
@@ -358,6 +358,11 @@ TEST_F(BatchNormOnCuda, SendsNanWhereTheCpuDoes) {
         }
         const ReferenceTensor dx = reference_of(got[here.outputs.size()].to(Device::cpu()));
         EXPECT_FALSE(std::isnan(dx[0])) << "dy, or alpha * dy";
+        const ReferenceTensor dx_here = reference_of(expected[here.outputs.size()]);
+        for (int64_t i = 0; i < x.numel(); ++i) {
+          if (std::isnan(dx_here[i])) continue;  // compared above
+          ASSERT_NEAR(dx[i], dx_here[i], 0.02 * (1.0 + std::abs(dx_here[i]))) << "element " << i;
+        }
         if (expected[3].dtype() == DType::kUInt8) {
           const auto mask = got[3].to(Device::cpu()).to_vector<uint8_t>();
           EXPECT_EQ((mask[0] & 1) != 0, activation == Activation::kRelu);

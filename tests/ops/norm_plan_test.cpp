@@ -339,7 +339,8 @@ void walk(const NormResidentPlan& plan, const NormRoom& room, Visit visit) {
           const int64_t offset = next + panel * plan.channels * plan.inner;
           ASSERT_EQ(offset % pack, 0) << "an access that is not aligned";
           for (int i = 0; i < pack; ++i) {
-            visit(offset + i, panel * plan.channels + place.channel_of(plan, i));
+            const int behind = plan.inner == 1 ? i : i < place.split ? 0 : 1;
+            visit(offset + i, panel * plan.channels + place.first_channel + behind);
           }
         }
       }
@@ -349,17 +350,16 @@ void walk(const NormResidentPlan& plan, const NormRoom& room, Visit visit) {
 
 TEST(NormResidentPlan, TakesEachElementInOnce) {
   Generator generator(7);
-  int fitting = 0, folded = 0, streamed = 0;
+  int fitting = 0, streamed = 0;
   for (int i = 0; i < 6000; ++i) {
-    const bool narrow = i % 4 == 0;  // odd channels, or more than the chip holds
-    ChannelView view = narrow ? ChannelView{8 * extent(generator, 1500), extent(generator, 40), 1}
+    const bool narrow = i % 4 == 0;  // more than the chip holds
+    ChannelView view = narrow ? ChannelView{8 * extent(generator, 600), 8 * extent(generator, 8), 1}
                               : any_image(generator, 60);
     NormRoom room = any_room(generator);
     if (narrow) room.processors = 1 + room.processors % 3;
     const NormResidentPlan plan = plan_norm_resident(view, room);
     if (!plan.fits()) continue;
     ++fitting;
-    folded += plan.folds ? 1 : 0;
     streamed += plan.streamed > 0 ? 1 : 0;
     SCOPED_TRACE(testing::Message() << view.outer << " x " << view.channels << " x " << view.inner);
     std::vector<int> visits(static_cast<size_t>(view.numel()));
@@ -372,8 +372,7 @@ TEST(NormResidentPlan, TakesEachElementInOnce) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(fitting, 500);
-  EXPECT_GT(folded, 100);
-  EXPECT_GT(streamed, 100);
+  EXPECT_GT(streamed, 40);
 }
 
 TEST(NormResidentPlan, StaysWithinItsRoom) {
@@ -391,22 +390,20 @@ TEST(NormResidentPlan, StaysWithinItsRoom) {
     ASSERT_LE(plan.blocks(), room.processors * (whole ? 1 : 2)) << "blocks that would wait for others";
     ASSERT_EQ(plan.panels * plan.channels, view.channels);
     ASSERT_LE(plan.teams, plan.panels);
-    ASSERT_EQ((plan.folds ? plan.width : plan.channels * plan.inner) % 8, 0)
-        << "a byte of the mask in two rows";
+    ASSERT_EQ(int64_t{plan.channels} * plan.inner % 8, 0) << "a byte of the mask with two panels";
     ASSERT_EQ(plan.columns * (16 / room.element_bytes) % 8, 0) << "a byte of the mask in two pieces";
     ASSERT_LE(plan.columns * plan.lanes, plan.threads);
     ASSERT_GE(int64_t{plan.lanes} * plan.members * (plan.slots + plan.streamed), plan.rows);
     ASSERT_LE(plan.streamed, 3 * plan.slots);
-    ASSERT_TRUE(plan.streamed == 0 || (plan.panels == plan.teams && plan.inner == 1 && whole));
+    ASSERT_TRUE(plan.streamed == 0 ||
+                (plan.panels == plan.teams && plan.inner == 1 && whole && room.tensors == 2));
     ASSERT_LE(plan.entries(), plan.threads) << "a sum without a thread";
-    ASSERT_TRUE(plan.members == 1 || plan.passes_totals || plan.members * plan.entries() <= 132 * 128);
     ASSERT_GE(plan.table_size(), plan.members == 1 ? 0 : plan.blocks() * 2 * plan.entries());
     ASSERT_LT(int64_t{plan.members - 1} * plan.lanes, plan.rows) << "a member without rows";
     ASSERT_LE(plan.slots, NormResidentPlan::kMostSlots);
     ASSERT_LE(plan.channels, NormResidentPlan::kMostChannels);
-    ASSERT_TRUE(!plan.in_warps ||
-                (32 % plan.columns == 0 && plan.threads % plan.columns == 0 && !plan.folds));
-    ASSERT_TRUE(plan.inner > 1 || plan.folds || plan.channels * room.element_bytes == plan.columns * 16);
+    ASSERT_TRUE(plan.inner > 1 || (32 % plan.columns == 0 && plan.threads % plan.columns == 0));
+    ASSERT_TRUE(plan.inner > 1 || plan.channels * room.element_bytes == plan.columns * 16);
     ASSERT_GE(plan.scratch_floats(), 2 * plan.threads) << "doubles of all threads";
   }
 }
@@ -429,7 +426,7 @@ TEST(NormResidentPlan, KeepsWhatFits) {
   }
   EXPECT_TRUE(plan(512 * 4 * 4, 512, 1, 2, 2).fits());
   EXPECT_TRUE(plan(16 * 112 * 112, 32, 1, 1, 4).fits());
-  EXPECT_FALSE(plan(63, 30, 1, 1, 2).fits()) << "rows that are no whole packs";
+  EXPECT_FALSE(plan(64, 30, 1, 1, 2).fits()) << "channels that are no whole packs";
   EXPECT_FALSE(plan(64, 8, 7, 1, 2).fits()) << "planes of which more than two share a pack";
 }
 
@@ -443,23 +440,14 @@ TEST(NormResidentPlan, StreamsWhatFindsNoPlace) {
   };
   EXPECT_GT(plan(16 * 112 * 112, 32, 2, 4).streamed, 0);
   EXPECT_GT(plan(24 * 240 * 240, 16, 2, 2).streamed, 0);
-  EXPECT_GT(plan(64 * 64, 1624, 2, 4).streamed, 0);
-  EXPECT_GT(plan(19 * 29 * 29, 608, 2, 2).streamed, 0);
+  EXPECT_GT(plan(2 * 1001 * 1009, 8, 2, 2).streamed, 0);
+  EXPECT_GT(plan(8 * 72 * 72, 192, 2, 2).streamed, 0);
   EXPECT_EQ(plan(16 * 112 * 112, 32, 2, 2).streamed, 0);
   EXPECT_FALSE(plan(256 * 28 * 28, 512, 2, 2).fits());
-  for (const auto& [outer, channels] : {std::pair<int64_t, int64_t>{121 * 128, 127},
-                                        {44 * 53, 1032},
-                                        {13 * 256 * 320, 5},
-                                        {208 * 29 * 101, 19},
-                                        {214 * 104 * 197, 2}}) {
-    EXPECT_TRUE(plan(outer, channels, 1, 2).fits()) << channels;
-    EXPECT_EQ(plan(outer, channels, 1, 2).streamed, 0) << channels;
-  }
-  for (int64_t channels = 1; channels <= 128; ++channels) {
-    const NormResidentPlan own = plan(10000000 / channels / 8 * 8, channels, 1, 2);
-    EXPECT_TRUE(own.fits()) << channels;
-    EXPECT_GE(own.blocks(), 105) << channels;
-  }
+  EXPECT_FALSE(plan(19 * 29 * 29, 608, 2, 2).fits()) << "runs of 64 bytes";
+  EXPECT_FALSE(plan(32 * 207 * 207, 16, 1, 4).fits()) << "forward";
+  EXPECT_TRUE(plan(293 * 3 * 2, 752, 2, 2).fits());
+  EXPECT_TRUE(plan(7 * 1436 * 181, 8, 1, 2).fits());
 }
 
 }  // namespace

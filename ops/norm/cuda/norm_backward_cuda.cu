@@ -92,7 +92,8 @@ template <class T>
 class Backward {
  public:
   using C = compute_type<T>;
-  /// Elements that a thread takes at once by planes; eight of float64 would leave too few registers.
+  /// Elements that a thread takes at once by planes; of float64, 16 bytes: eight would leave too few
+  /// registers.
   static constexpr int kPlanePack = sizeof(T) < sizeof(double) ? NormPlan::kGroup : kSumPack<T>;
 
   Backward(const NormGradCall& call, const Stream& stream, void* workspace)
@@ -212,7 +213,7 @@ class Backward {
     if (dz() != nullptr) slopes = {dz(), nullptr, nullptr};
     const auto map = map_of<two, has_alpha>(slopes);
     const bool wide = are_wide({map.x, map.addend, map.dx, map.daddend, map.slopes.dy, map.slopes.dy2});
-    map_channels_of<T, two ? 1 : 2, 1, NormPlan::kGroup>(stream_, simplified_norm_view(view_), wide, map);
+    map_channels_of<T, two ? 1 : 2, 1, kPlanePack>(stream_, simplified_norm_view(view_), wide, map);
   }
 
   void sum_alphas() {

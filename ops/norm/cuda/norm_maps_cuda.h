@@ -194,9 +194,11 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
-  // A byte of the mask is one thread's where planes are odd; float64 has no shorter packs than that.
-  constexpr int pack = sizeof(T) < sizeof(double) ? kNormPack<T> : kGroup;
-  constexpr int of_plane = sizeof(T) < sizeof(double) ? plane_pack : kGroup;
+  // A byte of the mask is one thread's where planes are odd, and of float64 everywhere. Maps that write none
+  // take shorter packs of float64 by planes.
+  constexpr bool doubles = sizeof(T) == sizeof(double);
+  constexpr int pack = doubles ? kGroup : kNormPack<T>, of_plane = plane_pack > 1 ? plane_pack : kGroup;
+  constexpr int crossing = doubles ? of_plane : kGroup;
   if (!wide) {
     flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
   } else if (view.inner == 1 && view.channels % kGroup == 0) {
@@ -206,7 +208,7 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
     flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
   } else if (view.inner >= kGroup) {
-    flat.template operator()<FlatWalk::kTwoChannels, kGroup, plane_groups>();
+    flat.template operator()<FlatWalk::kTwoChannels, crossing, plane_groups * kGroup / crossing>();
   } else {
     flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }

@@ -4,9 +4,9 @@
 // The channels are cut into panels. A team of blocks that run at once takes a panel in, adds the sums of its
 // members up, maps what it has kept, and goes on to the next. A panel is a matrix of `rows` rows of `columns`
 // packs of 16 bytes, in which every element of a column belongs to one channel: under NHWC the neighbouring
-// channels of a place, or, where these are no whole packs, all channels of so many places that they are;
-// under NCHW the planes of an image's neighbouring channels, in whole or, of one channel, in pieces. A thread
-// keeps its column and takes one row in `lanes` x `members` into each of its slots.
+// channels of a place; under NCHW the planes of an image's neighbouring channels, in whole or, of one
+// channel, in pieces. A thread keeps its column and takes one row in `lanes` x `members` into each of its
+// slots.
 //
 // Of a tensor that is too large, a panel's last rows are streamed: a thread reads those behind its slots'
 // rows once for the sums, and again, the last first, for the map.
@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/ops/common/channel_view.h>
@@ -41,23 +40,18 @@ struct NormResidentPlan {
   static constexpr int kMostSlots = 32;
   static constexpr int kParameterBytes = 16;  ///< that the map needs of a channel, at most
   static constexpr int kTurns = 2;            ///< panels of a team that the table has room for at a time
-  static constexpr int kTotalWords = 2;       ///< in which members pass a sum of all on
-  static constexpr int kRoundSums = 4;  ///< of each thread that a block adds up at a time, if not in warps
 
   int64_t panels = 0;      ///< 0: the tensor does not fit
   int threads = kThreads;  ///< of a block
   int64_t inner = 1;       ///< elements of a plane
   int64_t width = 0;       ///< elements of an image's row
   int64_t rows = 0;
-  int channels = 0;       ///< of a panel
-  bool folds = false;     ///< a row has each of the panel's channels several times
-  bool in_warps = false;  ///< lanes of a column are a power of two in a warp
-  int pieces = 1;         ///< rows of an image
+  int channels = 0;  ///< of a panel
+  int pieces = 1;    ///< rows of an image
   int columns = 0, lanes = 0;
   int members = 0, teams = 0;
   int slots = 0;
   int streamed = 0;                          ///< rows of a thread behind those of its slots, at most
-  bool passes_totals = false;                ///< each member adds some of the sums up for all
   size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
   // How a thread steps on by a slot: to another image and piece.
   int step_pieces = 0;
@@ -69,17 +63,12 @@ struct NormResidentPlan {
   constexpr int total_floats() const { return (kValues * channels + 3) / 4 * 4; }
   /// What threads leave of a panel's sums; later a double of each.
   constexpr int scratch_floats() const {
-    const int sums = inner == 1 ? (in_warps ? threads / 32 * channels * kValues : threads * kRoundSums)
-                                : threads * 2 * kValues;
+    const int sums = inner == 1 ? threads / 32 * channels * kValues : threads * 2 * kValues;
     return sums > 2 * threads ? sums : 2 * threads;
   }
   constexpr int entries() const { return kValues * channels; }
-  /// Lines of a team's sums in the table at one turn.
-  constexpr int table_lines() const { return members + (passes_totals ? kTotalWords : 0); }
   /// Entries of the table through which members exchange sums.
-  int64_t table_size() const {
-    return members == 1 ? 0 : int64_t{teams} * kTurns * table_lines() * entries();
-  }
+  int64_t table_size() const { return members == 1 ? 0 : blocks() * kTurns * entries(); }
   size_t table_bytes() const { return static_cast<size_t>(table_size()) * sizeof(uint64_t); }
 };
 
@@ -100,7 +89,6 @@ struct NormResidentPlace {
     slots = packs < plan.slots ? packs : plan.slots;
     streamed = packs - slots;
     first_channel = column * pack;
-    if (plan.folds) first_channel %= plan.channels;
     split = pack;
     if (plan.inner == 1) return;
     first_channel = 0;
@@ -109,11 +97,6 @@ struct NormResidentPlace {
     first_channel = column * pack / inner;
     const int own = (first_channel + 1) * inner - column * pack;
     if (own < pack) split = own;
-  }
-  /// The channel of element i of the thread's packs, in a panel.
-  SINTER_HOST_DEVICE int channel_of(const NormResidentPlan& plan, int i) const {
-    if (plan.inner > 1) return first_channel + (i < split ? 0 : 1);
-    return plan.folds ? (first_channel + i) % plan.channels : first_channel + i;
   }
 };
 
@@ -151,11 +134,9 @@ namespace detail {
 /// most.
 inline constexpr int64_t kMaskGroup = 8;
 inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
-/// Words of the table that each block of a team may read; of more, members add some up for all.
-inline constexpr int64_t kMostWordsToRead = 132 * 128;
 /// Rows that may be streamed for ten that are kept: of larger tensors the second reading outweighs what is
-/// saved. And the share of the GPU's places, in tenths, that blocks must take then.
-inline constexpr int64_t kMostStreamedForTen = 24, kLeastBusyTenths = 8;
+/// saved. And the share of the GPU's places, in percent, that blocks must take then.
+inline constexpr int64_t kMostStreamedForTen = 24, kLeastBusyPercent = 95;
 
 /// Blocks of `threads`, and what they have.
 struct BlockRoom {
@@ -168,20 +149,6 @@ inline BlockRoom whole_processors(const NormRoom& room) {
 }
 inline BlockRoom half_processors(const NormRoom& room) {
   return {NormResidentPlan::kHalfThreads, 2 * room.processors, room.shared_of_half};
-}
-
-/// Makes rows of all channels of several places, so many that they are whole packs; without columns if that
-/// cannot be done.
-inline NormResidentPlan folded_panel(const ChannelView& view, int pack, int threads) {
-  const int64_t fold = kMaskGroup / std::gcd(view.channels, kMaskGroup), width = fold * view.channels;
-  NormResidentPlan plan{.threads = threads, .width = width, .folds = true};
-  if (view.channels > NormResidentPlan::kMostChannels || width / pack > threads || view.outer % fold != 0)
-    return plan;
-  plan.channels = static_cast<int>(view.channels);
-  plan.columns = static_cast<int>(width / pack);
-  plan.lanes = threads / plan.columns;
-  plan.rows = view.outer / fold;
-  return plan;
 }
 
 /// Cuts rows of `channels` channels; without columns if that cannot be done.
@@ -206,7 +173,6 @@ inline NormResidentPlan resident_panel(const ChannelView& view, int pack, int ch
   plan.lanes = threads / plan.columns;
   plan.pieces = static_cast<int>(packs / plan.columns);
   plan.rows = view.outer * plan.pieces;
-  plan.in_warps = view.inner == 1 && plan.columns <= 32 && (plan.columns & (plan.columns - 1)) == 0;
   return plan;
 }
 
@@ -230,7 +196,6 @@ inline void settle(NormResidentPlan& plan, const NormRoom& room, int64_t panels,
   plan.members = static_cast<int>(members);
   plan.slots = static_cast<int>(std::min(packs, most));
   plan.streamed = static_cast<int>(packs) - plan.slots;
-  plan.passes_totals = members > 1 && members * plan.entries() > kMostWordsToRead;
   plan.shared_bytes =
       plan.fixed_bytes + static_cast<size_t>(plan.threads * NormResidentPlan::kPackBytes * room.tensors) *
                              static_cast<size_t>(plan.slots);
@@ -261,48 +226,31 @@ inline void share_out_streaming(NormResidentPlan& plan, const ChannelView& view,
   const int64_t most = most_slots(plan, room, of_block);
   if (most == 0) return;
   const int64_t panels = view.channels / plan.channels, members = of_block.blocks / panels;
-  if (members == 0 || members * panels * 10 < of_block.blocks * kLeastBusyTenths) return;
+  if (members == 0 || members * panels * 100 < of_block.blocks * kLeastBusyPercent) return;
   if (plan.rows * 10 > members * plan.lanes * most * (10 + kMostStreamedForTen)) return;
   if (plan.rows <= (members - 1) * plan.lanes) return;  // too few rows for all of them
   settle(plan, room, panels, panels, members, most);
 }
 
-/// How wide panels of a row of `packs` may be, the best first: runs of 128 bytes, or 64; else all of a row,
-/// or the largest part of it that is no wider than a panel may be and no narrower than a sector.
-inline int panel_widths(int64_t packs, int pack, int (&widths)[3]) {
-  int count = 0;
-  for (const int width : {8, 4}) {
-    if (packs % width == 0) widths[count++] = width;
-  }
-  for (int width = NormResidentPlan::kMostChannels / pack; width > 0; --width) {
-    if (packs % width != 0 || (width * pack) % kMaskGroup != 0 || (width < 2 && packs > 1)) continue;
-    widths[count++] = width;
-    break;
-  }
-  return count;
-}
-
-/// Neighbouring channels of a place are a panel's row.
+/// Neighbouring channels of a place are a panel's row: runs of 128 bytes, or 64, else all of a place, or a
+/// sector. Of gradients whose runs are of 128 bytes at least, or all that there is, rows may be streamed.
 inline NormResidentPlan keep_places(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   const BlockRoom blocks = whole_processors(room);
-  int widths[3];
-  const int count = view.channels % kMaskGroup == 0 ? panel_widths(view.channels / pack, pack, widths) : 0;
+  const int64_t packs = view.channels / pack;
   for (const bool streams : {false, true}) {
-    const auto fits = [&](NormResidentPlan& plan) {
+    if (streams && room.tensors == 1) continue;
+    for (const int columns : {8, 4, 16, 2, 1}) {
+      const bool whole = columns == packs;
+      if ((columns == 16 || columns == 1 || (streams && columns < 8)) && !whole) continue;
+      NormResidentPlan plan = resident_panel(view, pack, columns * pack, blocks.threads);
       if (streams) {
         share_out_streaming(plan, view, room, blocks);
       } else {
         share_out(plan, view, room, blocks, std::max(1, 2 / room.tensors));
       }
-      return plan.fits();
-    };
-    for (int i = 0; i < count; ++i) {
-      NormResidentPlan plan = resident_panel(view, pack, widths[i] * pack, blocks.threads);
-      if (fits(plan)) return plan;
+      if (plan.fits()) return plan;
     }
-    NormResidentPlan plan = folded_panel(view, pack, blocks.threads);
-    if (count == 0 && fits(plan)) return plan;
   }
   return {};
 }

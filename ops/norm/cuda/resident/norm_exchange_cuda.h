@@ -48,41 +48,6 @@ __device__ __forceinline__ double collect_sums(const uint64_t* from, int first, 
 
 // ---- a block's sums, and those of a team
 
-/// Adds a block's sums up as sum_block does, of any number of columns, whose channels may come several times:
-/// so many sums of each thread at a time as the scratch has room for.
-template <int pack, int threads>
-__device__ __forceinline__ float sum_lanes(const NormResidentPlan& plan,
-                                           float (&sums)[NormResidentPlan::kValues][pack], float* scratch,
-                                           float* totals) {
-  constexpr int values = NormResidentPlan::kValues, round = NormResidentPlan::kRoundSums;
-  static_assert(pack % round == 0);
-  const int id = static_cast<int>(threadIdx.x), entries = plan.entries(), side = plan.columns * pack;
-  int group = kWarp;  // threads that share an entry
-  while (group > 1 && entries * group > threads) group /= 2;
-  const int entry = id / group, member = id % group;
-  const int value = entry / plan.channels, channel = entry - value * plan.channels;
-  float sum = 0.0F;
-#pragma unroll
-  for (int first = 0; first < values * pack; first += round) {
-    if (first > 0) __syncthreads();
-#pragma unroll
-    for (int k = 0; k < round; ++k) scratch[k * threads + id] = sums[first / pack][first % pack + k];
-    __syncthreads();
-    if (value != first / pack) continue;
-    for (int place = channel; place < side; place += plan.channels) {
-      const int k = place % pack - first % pack;
-      if (k < 0 || k >= round) continue;
-      const float* own = scratch + k * threads + place / pack;
-#pragma unroll 4
-      for (int lane = member; lane < plan.lanes; lane += group) sum += own[lane * plan.columns];
-    }
-  }
-  for (int step = group / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (member == 0 && entry < entries) totals[entry] = sum;
-  __syncthreads();
-  return id < entries ? totals[id] : 0.0F;
-}
-
 /// Adds a block's sums up: thread k * channels + c < kValues * channels gets value k of the panel's channel
 /// c.
 template <int pack, int threads>
@@ -91,7 +56,6 @@ __device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const N
                                            float* totals) {
   constexpr int values = NormResidentPlan::kValues, warps = threads / kWarp;
   const int id = static_cast<int>(threadIdx.x), warp = id / kWarp, entries = values * plan.channels;
-  if (plan.inner == 1 && !plan.in_warps) return sum_lanes<pack, threads>(plan, sums, scratch, totals);
   if (plan.inner == 1) {
     const int columns = plan.columns;
     for (int step = kWarp / 2; step >= columns; step /= 2) {
@@ -144,34 +108,6 @@ __device__ __forceinline__ float sum_block(const NormResidentPlan& plan, const N
   return id < entries ? totals[id] : 0.0F;
 }
 
-/// The second half of an exchange between many members: each adds its share of the entries up for all, and
-/// passes these totals on, as two floats that together have a double's upper 48 bits.
-__device__ __forceinline__ int pass_totals(const NormResidentPlan& plan, int member, uint64_t* table,
-                                           uint32_t turn, double* parts) {
-  constexpr int words = NormResidentPlan::kTotalWords;
-  const int id = static_cast<int>(threadIdx.x), entries = plan.entries(), warps = plan.threads / kWarp;
-  const int share = (entries + plan.members - 1) / plan.members, first = member * share;
-  const int end = min(first + share, entries);
-  uint64_t* totals = table + plan.members * entries;
-  for (int entry = first + id / kWarp; entry < end; entry += warps) {
-    double sum = collect_sums(table + entry, id % kWarp, plan.members, kWarp, entries, turn);
-#pragma unroll
-    for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
-    if (id % kWarp == 0) {
-      const auto upper = static_cast<float>(sum);
-      const float lower = isfinite(upper) ? static_cast<float>(sum - static_cast<double>(upper)) : 0.0F;
-      post_sum(totals + entry * words, upper, turn);
-      post_sum(totals + entry * words + 1, lower, turn);
-    }
-  }
-  double total = 0.0;
-  if (id < entries) total = collect_sums(totals + id * words, 0, words, 1, 1, turn);
-  __syncthreads();
-  if (id < entries) parts[id] = total;
-  __syncthreads();
-  return 1;
-}
-
 /// Leaves the panel's totals in `parts`: entry i, value i / channels of channel i % channels, in as many
 /// lines of entries as the function returns, to be added up. `sum` is this block's, of entry threadIdx.x;
 /// `table` is the team's, for this turn.
@@ -185,7 +121,6 @@ __device__ __forceinline__ int exchange_sums(const NormResidentPlan& plan, int m
     return 1;
   }
   if (id < entries) post_sum(table + member * entries + id, sum, turn);
-  if (plan.passes_totals) return pass_totals(plan, member, table, turn, parts);
   const int groups = min(plan.threads / entries, plan.members), group = id / entries;
   double part = 0.0;
   if (group < groups) {

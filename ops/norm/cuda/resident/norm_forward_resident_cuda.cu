@@ -75,10 +75,6 @@ struct ResidentForward {
     statistics.learn(channel, known.channel, moments(known, sums));
   }
 
-  using Again = cuda::Pack<T, kPack>;
-  __device__ Again again(int64_t offset) const { return load_pack<kPack>(terms.x, offset); }
-  static __device__ void restore(const Again& x, cuda::Pack<T, kPack> (&packs)[1]) { packs[0] = x; }
-
   using Added = typename Map::template Loaded<kPack>;
   __device__ Added added(int64_t offset) const {
     Added result{};

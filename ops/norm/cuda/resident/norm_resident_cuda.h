@@ -14,7 +14,7 @@
 //   Parameter, set(parameter, finished)
 //                                the same as the map takes it
 //   keep(channel, known, sums)   writes what the op gives of the channel
-//   Again, again(offset)         what the map reads of a pack that was not kept
+//   Again, again(offset)         if kTensors > 1, what the map reads of a pack that was not kept
 //   restore(again, packs)        makes of that what would have been kept
 //   Added, added(offset)         what else the map reads of a pack
 //   map(offset, packs, parameters, added)
@@ -74,8 +74,8 @@ __device__ __forceinline__ void wait_for_copies(int) {}
 
 // ---- the kernel
 
-/// What one block does.
-template <class Pass, int threads>
+/// What one block does; `streams`: not all of its packs are kept.
+template <class Pass, int threads, bool streams>
 class ResidentBlock {
  public:
   __device__ ResidentBlock(const Pass& pass, const NormResidentPlan& plan, uint64_t* table, uint4* shared)
@@ -88,7 +88,7 @@ class ResidentBlock {
         panel_step_(plan.channels * plan.inner),
         place_(plan, kPack, member_, id_),
         begin_(plan, place_, kPack),
-        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.table_lines() * entries_),
+        table_(table + int64_t{team_} * NormResidentPlan::kTurns * plan.members * entries_),
         finished_(reinterpret_cast<Finished*>(shared)),
         totals_(reinterpret_cast<float*>(shared + plan.channels)),
         scratch_(totals_ + plan.total_floats()),
@@ -119,18 +119,12 @@ class ResidentBlock {
   /// Nobody may look at the table before all have cleared their entries of it.
   __device__ __forceinline__ void clear_table() {
     if (plan_.members == 1) return;
-    clear_lines(member_, 1);
-    if (plan_.passes_totals && member_ == 0) clear_lines(plan_.members, NormResidentPlan::kTotalWords);
-    arrival_ = cooperative_groups::this_grid().barrier_arrive();
-  }
-
-  __device__ __forceinline__ void clear_lines(int first, int count) {
-    const int size = count * entries_;
 #pragma unroll 1
-    for (int i = id_; i < NormResidentPlan::kTurns * size; i += threads) {
-      const int side = i / size;
-      table_[(side * plan_.table_lines() + first) * entries_ + i - side * size] = 0;
+    for (int i = id_; i < NormResidentPlan::kTurns * entries_; i += threads) {
+      const int side = i / entries_;
+      table_[(side * plan_.members + member_) * entries_ + i - side * entries_] = 0;
     }
+    arrival_ = cooperative_groups::this_grid().barrier_arrive();
   }
 
   /// Calls body<whole>(batch, slots left, their memory) for every batch of slots; all are there if `whole`.
@@ -147,12 +141,18 @@ class ResidentBlock {
     }
   }
 
-  /// Calls body<count>(first) for the packs behind the slots' ones, `count` at a time.
+  /// Calls body<whole>(first, packs left) for the packs behind the slots' ones, kStreamed at a time; all of
+  /// these are there if `whole`.
   template <class Body>
   __device__ __forceinline__ void for_streamed(const Body& body) const {
-    int done = 0;
-    for (; done + kStreamed <= place_.streamed; done += kStreamed) body.template operator()<kStreamed>(done);
-    for (; done < place_.streamed; ++done) body.template operator()<1>(done);
+    for (int first = 0; first < place_.streamed; first += kStreamed) {
+      const int left = place_.streamed - first;
+      if (left >= kStreamed) {
+        body.template operator()<true>(first, left);
+      } else {
+        body.template operator()<false>(first, left);
+      }
+    }
   }
 
   __device__ __forceinline__ void take_in(uint4* to, int64_t offset) const {
@@ -177,17 +177,11 @@ class ResidentBlock {
     });
   }
 
-  /// Of this thread's packs in the panel that begins with `channel`.
   __device__ __forceinline__ void find_centers(int64_t channel,
                                                typename Pass::Center (&centers)[kPack]) const {
-    if (plan_.inner == 1 && !plan_.folds) return pass_.centers(channel + place_.first_channel, centers);
-    if (plan_.folds) {
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) centers[i] = pass_.center(channel + place_.channel_of(plan_, i));
-      return;
-    }
-    const auto first = pass_.center(channel + place_.first_channel);
-    const auto second = place_.split < kPack ? pass_.center(channel + place_.first_channel + 1) : first;
+    if (plan_.inner == 1) return pass_.centers(channel, centers);
+    const auto first = pass_.center(channel);
+    const auto second = place_.split < kPack ? pass_.center(channel + 1) : first;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) centers[i] = i < place_.split ? first : second;
   }
@@ -196,8 +190,8 @@ class ResidentBlock {
   __device__ __forceinline__ void sum_up(int64_t panel, float (&sums)[kValues][kPack]) const {
     const int64_t start = panel * panel_step_;
     typename Pass::Center centers[kPack];
-    find_centers(panel * plan_.channels, centers);
-    if constexpr (threads == NormResidentPlan::kThreads) sum_streamed(start, centers, sums);
+    find_centers(panel * plan_.channels + place_.first_channel, centers);
+    if constexpr (streams) sum_streamed(start, centers, sums);
     NormResidentWalk walk = begin_;
     for_batches([&]<bool whole>(int batch, int left, uint4* memory) {
       typename Pass::Beside beside[kBatch];
@@ -225,19 +219,22 @@ class ResidentBlock {
   /// This thread's sums of what is not kept; copies of what is go on meanwhile.
   __device__ __forceinline__ void sum_streamed(int64_t start, const typename Pass::Center (&centers)[kPack],
                                                float (&sums)[kValues][kPack]) const {
-    for_streamed([&]<int count>(int first) {
-      Values packs[count][kTensors];
-      typename Pass::Beside beside[count];
-      int64_t offsets[count];
+    for_streamed([&]<bool whole>(int first, int left) {
+      Values packs[kStreamed][kTensors];
+      typename Pass::Beside beside[kStreamed];
+      int64_t offsets[kStreamed];
 #pragma unroll
-      for (int u = 0; u < count; ++u) {
+      for (int u = 0; u < kStreamed; ++u) {
+        if (!whole && u >= left) continue;
         offsets[u] = start + begin_.ahead(place_.slots + first + u);
 #pragma unroll
         for (int i = 0; i < kTensors; ++i) packs[u][i] = load_pack<kPack>(pass_.source(i), offsets[u]);
         beside[u] = pass_.beside(offsets[u]);
       }
 #pragma unroll
-      for (int u = 0; u < count; ++u) pass_.add(offsets[u], packs[u], beside[u], centers, sums);
+      for (int u = 0; u < kStreamed; ++u) {
+        if (whole || u < left) pass_.add(offsets[u], packs[u], beside[u], centers, sums);
+      }
     });
   }
 
@@ -245,18 +242,20 @@ class ResidentBlock {
   __device__ __forceinline__ void map_streamed(int64_t start,
                                                const typename Pass::Parameter (&parameters)[kPack]) const {
     const int last = place_.slots + place_.streamed - 1;
-    for_streamed([&]<int count>(int first) {
-      typename Pass::Again again[count];
-      typename Pass::Added added[count];
-      int64_t offsets[count];
+    for_streamed([&]<bool whole>(int first, int left) {
+      typename Pass::Again again[kStreamed];
+      typename Pass::Added added[kStreamed];
+      int64_t offsets[kStreamed];
 #pragma unroll
-      for (int u = 0; u < count; ++u) {
+      for (int u = 0; u < kStreamed; ++u) {
+        if (!whole && u >= left) continue;
         offsets[u] = start + begin_.ahead(last - first - u);
         again[u] = pass_.again(offsets[u]);
         added[u] = pass_.added(offsets[u]);
       }
 #pragma unroll
-      for (int u = 0; u < count; ++u) {
+      for (int u = 0; u < kStreamed; ++u) {
+        if (!whole && u >= left) continue;
         Values packs[kTensors];
         pass_.restore(again[u], packs);
         pass_.map(offsets[u], packs, parameters, added[u]);
@@ -272,7 +271,7 @@ class ResidentBlock {
       cooperative_groups::this_grid().barrier_wait(std::move(arrival_));
     }
     auto* parts = reinterpret_cast<double*>(scratch_);
-    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.table_lines() * entries_;
+    uint64_t* now = table_ + turn_ % NormResidentPlan::kTurns * plan_.members * entries_;
     const int lines = exchange_sums(plan_, member_, sum, now, turn_, parts);
     if (id_ < plan_.channels) {
       double all[kValues] = {};
@@ -293,11 +292,12 @@ class ResidentBlock {
     typename Pass::Parameter parameters[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
-      Pass::set(parameters[i], finished_[place_.channel_of(plan_, i)]);
+      const int own = plan_.inner == 1 ? i : i < place_.split ? 0 : 1;
+      Pass::set(parameters[i], finished_[place_.first_channel + own]);
     }
     const int64_t start = panel * panel_step_, further = plan_.teams * panel_step_;
     const bool goes_on = panel + plan_.teams < plan_.panels;
-    if constexpr (threads == NormResidentPlan::kThreads) map_streamed(start, parameters);
+    if constexpr (streams) map_streamed(start, parameters);
     NormResidentWalk walk = begin_;
     for_batches([&]<bool whole>(int, int left, uint4* memory) {
       typename Pass::Added added[kBatch];
@@ -339,11 +339,11 @@ class ResidentBlock {
   unsigned arrival_ = 0;
 };
 
-template <class Pass, int threads>
+template <class Pass, int threads, bool streams>
 __global__ void __launch_bounds__(threads, NormResidentPlan::kThreads / threads)
     resident_kernel(Pass pass, NormResidentPlan plan, uint64_t* table) {
   extern __shared__ uint4 shared[];
-  ResidentBlock<Pass, threads>(pass, plan, table, shared).run();
+  ResidentBlock<Pass, threads, streams>(pass, plan, table, shared).run();
 }
 
 }  // namespace detail
@@ -366,9 +366,9 @@ inline NormResidentPlan plan_resident_tensors(const ChannelView& view, DType dty
 
 namespace detail {
 
-template <class Pass, int threads>
+template <class Pass, int threads, bool streams>
 void launch_resident(const Stream& stream, const NormResidentPlan& plan, const Pass& pass, uint64_t* table) {
-  const auto kernel = resident_kernel<Pass, threads>;
+  const auto kernel = resident_kernel<Pass, threads, streams>;
   static cuda::MostSharedMemory memory;
   memory.allow(kernel, stream.device.index);
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(threads), plan.shared_bytes};
@@ -385,11 +385,17 @@ void launch_resident(const Stream& stream, const NormResidentPlan& plan, const P
 template <class Pass>
 void run_resident(const Stream& stream, const NormResidentPlan& plan, const Pass& pass, void* workspace) {
   auto* table = static_cast<uint64_t*>(workspace);
-  if (plan.threads == NormResidentPlan::kThreads) {
-    detail::launch_resident<Pass, NormResidentPlan::kThreads>(stream, plan, pass, table);
-  } else {
-    detail::launch_resident<Pass, NormResidentPlan::kHalfThreads>(stream, plan, pass, table);
+  if (plan.threads == NormResidentPlan::kHalfThreads) {
+    detail::launch_resident<Pass, NormResidentPlan::kHalfThreads, false>(stream, plan, pass, table);
+    return;
   }
+  if constexpr (Pass::kTensors > 1) {  // of one tensor no rows are streamed
+    if (plan.streamed > 0) {
+      detail::launch_resident<Pass, NormResidentPlan::kThreads, true>(stream, plan, pass, table);
+      return;
+    }
+  }
+  detail::launch_resident<Pass, NormResidentPlan::kThreads, false>(stream, plan, pass, table);
 }
 
 }  // namespace sinter::ops
