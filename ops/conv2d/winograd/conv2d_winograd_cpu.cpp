@@ -167,6 +167,7 @@ struct BlockWork {
   int64_t band_tiles;  // rows of tiles in the band of one image
   int64_t row_end;     // targets in the band
   int64_t first, last;
+  Prefetch next, targets;  // the block's parts
 
   int64_t tiles() const { return (last - first) * plan.row_tiles; }
   /// Elements from product to product: of sources, and of targets.
@@ -188,8 +189,10 @@ struct BlockWork {
 
   /// The sixteen matrix products of a strip, to [product][tile][width]; meanwhile memory that is needed next
   /// comes closer.
-  void multiply(int64_t channel, const int64_t* steps, const Prefetch& next) const {
+  void multiply(int64_t channel, const int64_t* steps) const {
     const int64_t vectors = plan.vectors_at(channel), width = vectors * kLanes<C>;
+    constexpr int64_t strip = kStripVectors * kLanes<C>;
+    const int64_t strips = (plan.target_padded + strip - 1) / strip;
     static constexpr C kZeros[kStripVectors * kLanes<C>] = {};
     const int64_t most = kMostTilePixels[static_cast<size_t>(vectors - 1)];
     const int64_t parts = (tiles() + most - 1) / most;
@@ -204,7 +207,8 @@ struct BlockWork {
                        .target_pixel = width,
                        .target_image = 0};
     for (int64_t product = 0; product < kProducts; ++product, tile.weight += plan.source_padded * width) {
-      next.run(product, kProducts);
+      next.run(channel / strip * kProducts + product, strips * kProducts);
+      if (channel == 0) targets.run<true>(product, kProducts);
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t begin = tiles() * part / parts, end = tiles() * (part + 1) / parts;
         tile.source = buffers.transformed + product * source_product() + begin * kLanes<C>;
@@ -265,10 +269,13 @@ struct Call {
     }
     T* to = target + image * target_strides.image + row_begin * plan.target_columns * target_strides.pixel;
     const int64_t band_tiles = (row_end - row_begin) / kTilePixels;
+    const Prefetch next = next_source(image, images), targets = targets_of(to, images, target_rows);
     for (int64_t first = 0; first < images * band_tiles; first += plan.block_rows) {
       const int64_t last = std::min(first + plan.block_rows, images * band_tiles);
-      run_block({plan, band, buffers, band_tiles, target_rows, first, last}, to,
-                next_source(image, images).range(first, last, images * band_tiles));
+      const int64_t rows = images * band_tiles;
+      run_block({plan, band, buffers, band_tiles, target_rows, first, last, next.range(first, last, rows),
+                 targets.range(first, last, rows)},
+                to);
     }
     if (in_place()) return;
     const int64_t pixels = target_rows * plan.target_columns;
@@ -287,16 +294,21 @@ struct Call {
     return prefetch_of(source + next * source_strides.image, count * source_strides.image);
   }
 
-  void run_block(const BlockWork<C>& work, T* to, const Prefetch& next) const {
+  /// Where an item's targets go; nothing if they are not adjacent. `to`: its first target.
+  Prefetch targets_of(const T* to, int64_t images, int64_t target_rows) const {
+    if (plan.bands == 1) return prefetch_of(to, images * target_strides.image);
+    const bool adjacent = target_strides.channel == 1;
+    return prefetch_of(to, adjacent ? target_rows * plan.target_columns * target_strides.pixel : 0);
+  }
+
+  void run_block(const BlockWork<C>& work, T* to) const {
     work.transform_sources();
     std::vector<int64_t> steps;
     for (int64_t block = 0; block < work.band.blocks(); ++block)
       steps.push_back(block * kProducts * work.source_product());
     constexpr int64_t width = kStripVectors * kLanes<C>;
-    const int64_t strips = (plan.target_padded + width - 1) / width;
-    for (int64_t strip = 0; strip < strips; ++strip) {
-      const int64_t channel = strip * width;
-      work.multiply(channel, steps.data(), next.range(strip, strip + 1, strips));
+    for (int64_t channel = 0; channel < plan.target_padded; channel += width) {
+      work.multiply(channel, steps.data());
       Destination<C> destination{work.buffers.scratch + channel, plan.target_padded, scratch_image()};
       if constexpr (std::is_same_v<T, C>) {
         if (in_place()) destination = {to + channel, target_strides.pixel, target_strides.image};

@@ -46,10 +46,11 @@ struct Prefetch {
   Prefetch range(int64_t begin, int64_t end, int64_t count) const {
     return {first + bytes * begin / count, bytes * end / count - bytes * begin / count};
   }
+  template <bool to_write = false>
   void run(int64_t part, int64_t count) const {
     constexpr int64_t line = 64;
     const Prefetch own = range(part, part + 1, count);
-    for (int64_t i = 0; i < own.bytes; i += line) __builtin_prefetch(own.first + i);
+    for (int64_t i = 0; i < own.bytes; i += line) __builtin_prefetch(own.first + i, to_write ? 1 : 0);
   }
 };
 
