@@ -88,7 +88,7 @@ void add_kernels(OpRegistry& registry, const char* op) {
        .can_run = [](const KernelQuery& query) { return conv2d_winograd_can_run(geometry_of<pass>(query)); },
        .pays =
            [](const KernelQuery& query) {
-             return conv2d_winograd_pays(geometry_of<pass>(query), query.input(0).dtype);
+             return conv2d_winograd_pays(geometry_of<pass>(query), pass, query.input(0).dtype);
            },
        .workspace_bytes =
            [](const KernelQuery& query) {

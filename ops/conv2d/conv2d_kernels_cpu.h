@@ -22,7 +22,7 @@ void run_conv2d_direct(const KernelContext& context, const Conv2dGeometry& geome
 /// 3x3 filters of stride 1, neither dilated nor in groups.
 bool conv2d_winograd_can_run(const Conv2dGeometry& geometry);
 /// True where channels fill vectors and tiles are many enough to repay transforming the filters.
-bool conv2d_winograd_pays(const Conv2dGeometry& geometry, DType dtype);
+bool conv2d_winograd_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 void run_conv2d_winograd(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 

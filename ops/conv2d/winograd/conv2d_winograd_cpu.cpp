@@ -365,10 +365,13 @@ bool conv2d_winograd_can_run(const Conv2dGeometry& g) {
   return g.groups == 1 && g.batch > 0 && fits(g.height) && fits(g.width);
 }
 
-bool conv2d_winograd_pays(const Conv2dGeometry& g, DType dtype) {
-  constexpr int64_t kLeastTiles = 128;
+bool conv2d_winograd_pays(const Conv2dGeometry& g, Conv2dPass pass, DType dtype) {
+  constexpr int64_t kLeastChannels = 16, kLeastTiles = 128;
+  // Beyond it the partial sums of the filters' gradient would take too much memory to occupy many threads.
+  constexpr int64_t kMostFilters = int64_t{1} << 17;
   const int64_t lanes = dtype == DType::kFloat64 ? kLanes<double> : kLanes<float>;
-  return std::min(g.in_channels, g.out_channels) >= lanes &&
+  if (pass == Conv2dPass::kGradWeight && g.in_channels * g.out_channels > kMostFilters) return false;
+  return std::min(g.in_channels, g.out_channels) >= std::max(kLeastChannels, lanes) &&
          g.batch * tiles_of(g.height.output) * tiles_of(g.width.output) >= kLeastTiles;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using namespace winograd;
 
-constexpr int64_t kMostChunks = 8;
+constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkTiles = 256;                   // fewer would not repay another partial sum
 constexpr int64_t kPartialsBytes = int64_t{64} << 20;  // all partial sums together
 constexpr int64_t kBandBytes = int64_t{512} << 10;     // x and dy of a band: a part of the second-level cache
