@@ -1,6 +1,6 @@
 """The PyTorch peer of `train_resnet --data <cifar> --model resnet20` on a CPU: same model, recipe and data.
 
-Usage: torch_resnet20_cpu.py DIR [--epochs 3] [--seed 0] [--threads 2] [--steps N]
+Usage: torch_resnet20_cpu.py DIR [--epochs 3] [--seed 0] [--threads 2] [--steps N] [--channels-last] [--compile]
 DIR holds train/<class>/*.jpg and test/<class>/*.jpg. Needs torch, numpy and pillow.
 With --steps it stops after N training steps and only reports the speed.
 """
@@ -86,6 +86,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
@@ -97,6 +98,7 @@ def main():
     if options.channels_last:
         net = net.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    model = torch.compile(net) if options.compile else net
     per_epoch = len(train_x) // options.batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, options.lr, total_steps=per_epoch * options.epochs, pct_start=0.2, anneal_strategy="linear"
@@ -112,7 +114,7 @@ def main():
             if options.channels_last:
                 x = x.contiguous(memory_format=torch.channels_last)
             begin = time.perf_counter()
-            loss = F.cross_entropy(net(x), y)
+            loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

@@ -80,6 +80,25 @@ void add_kernels(OpRegistry& registry, const char* op) {
              run_conv2d_direct(context, geometry_of<pass>(context), pass);
              if constexpr (sums) sum_channels(context, geometry_of<pass>(context));
            }});
+  registry.add_kernel(
+      op,
+      {.device = DeviceType::kCpu,
+       .name = "winograd",
+       .priority = 2,
+       .can_run = [](const KernelQuery& query) { return conv2d_winograd_can_run(geometry_of<pass>(query)); },
+       .pays =
+           [](const KernelQuery& query) {
+             return conv2d_winograd_pays(geometry_of<pass>(query), pass, query.input(0).dtype);
+           },
+       .workspace_bytes =
+           [](const KernelQuery& query) {
+             return conv2d_winograd_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+           },
+       .run =
+           [](const KernelContext& context) {
+             run_conv2d_winograd(context, geometry_of<pass>(context), pass);
+             if constexpr (sums) sum_channels(context, geometry_of<pass>(context));
+           }});
 }
 
 }  // namespace

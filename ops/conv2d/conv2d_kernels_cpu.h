@@ -1,4 +1,5 @@
-// The CPU's two families of convolution kernels:
+// The CPU's families of convolution kernels:
+// winograd - 3x3 filters of stride 1 and many channels, with fewer products (winograd/);
 // direct - vectorised over output channels, the filter's taps in the inner loops; every floating-point dtype;
 // im2col - Eigen's matrix product on unfolded images; float32 and float64, for groups too thin to fill
 // vectors.
@@ -17,6 +18,13 @@ bool conv2d_direct_can_run(const Conv2dGeometry& geometry);
 bool conv2d_direct_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
 void run_conv2d_direct(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
+
+/// 3x3 filters of stride 1, neither dilated nor in groups.
+bool conv2d_winograd_can_run(const Conv2dGeometry& geometry);
+/// True where channels fill vectors and tiles are many enough to repay transforming the filters.
+bool conv2d_winograd_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+void run_conv2d_winograd(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 
 bool conv2d_im2col_can_run(DType dtype);
 size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);

@@ -12,6 +12,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
@@ -119,9 +120,9 @@ TEST(Conv2d, NothingReadsBeyondTheImage) {
 std::vector<float> on_kernel(const char* op, const char* kernel, const std::vector<Tensor>& inputs,
                              const Attributes& attributes) {
   const ForcedKernel forced(op, kernel);
-  const std::vector<float> result = call(builtin(op), inputs, attributes).front().to_vector<float>();
+  const Tensor result = call(builtin(op), inputs, attributes).front();
   EXPECT_EQ(forced.runs(), 1) << op << " did not run on " << kernel;
-  return result;
+  return cast(result, DType::kFloat32).to_vector<float>();
 }
 
 void expect_close(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
@@ -150,31 +151,96 @@ const std::vector<Case>& cases() {
   return made;
 }
 
-TEST(Conv2dKernels, DirectAndIm2colAgree) {
-  for (const Case& c : cases()) {
-    for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
-      Conv2dOptions options = c.options;
-      options.layout = layout;
-      SCOPED_TRACE(fmt::format("{} in {} out {} {}x{} kernel {}", to_string(options), c.in, c.out, c.height,
-                               c.width, c.kernel));
-      const Tensor x = random_tensor(image_shape(layout, c.batch, c.in, c.height, c.width), 1);
-      const Tensor weight =
-          random_tensor(image_shape(layout, c.out, c.in / options.groups, c.kernel, c.kernel), 2);
-      const Tensor bias = random_tensor({c.out}, 3);
-      const Conv2dGeometry geometry = conv2d_geometry("test", x.shape(), weight.shape(), options);
-      const Tensor dy = random_tensor(geometry.y_shape(), 4);
-      const Conv2dGradInputAttributes input_attributes{options, {c.height, c.width}};
-      const Conv2dGradWeightAttributes weight_attributes{options, {c.kernel, c.kernel}};
-      std::vector<std::vector<float>> results;
-      for (const char* kernel : {"direct", "im2col"}) {
-        results.push_back(on_kernel("conv2d", kernel, {x, weight, bias}, options));
-        results.push_back(on_kernel("conv2d_grad_input", kernel, {dy, weight}, input_attributes));
-        results.push_back(on_kernel("conv2d_grad_weight", kernel, {x, dy}, weight_attributes));
-      }
-      expect_close(results[0], results[3], 2e-4F);
-      expect_close(results[1], results[4], 2e-4F);
-      expect_close(results[2], results[5], 1e-3F);
+/// The three ops of a case on two kernels, in both layouts. `tolerance`: of values; filters are sums of more.
+void compare_kernels(const Case& c, const char* first, const char* second, DType dtype, float tolerance) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    Conv2dOptions options = c.options;
+    options.layout = layout;
+    SCOPED_TRACE(fmt::format("{} {} in {} out {} {}x{} kernel {}", to_string(dtype), to_string(options), c.in,
+                             c.out, c.height, c.width, c.kernel));
+    const Tensor x = cast(random_tensor(image_shape(layout, c.batch, c.in, c.height, c.width), 1), dtype);
+    const Tensor weight =
+        cast(random_tensor(image_shape(layout, c.out, c.in / options.groups, c.kernel, c.kernel), 2), dtype);
+    const Tensor bias = cast(random_tensor({c.out}, 3), dtype);
+    const Conv2dGeometry geometry = conv2d_geometry("test", x.shape(), weight.shape(), options);
+    const Tensor dy = cast(random_tensor(geometry.y_shape(), 4), dtype);
+    const Conv2dGradInputAttributes input_attributes{options, {c.height, c.width}};
+    const Conv2dGradWeightAttributes weight_attributes{options, {c.kernel, c.kernel}};
+    std::vector<std::vector<float>> results;
+    for (const char* kernel : {first, second}) {
+      results.push_back(on_kernel("conv2d", kernel, {x, weight, bias}, options));
+      results.push_back(on_kernel("conv2d_grad_input", kernel, {dy, weight}, input_attributes));
+      results.push_back(on_kernel("conv2d_grad_weight", kernel, {x, dy}, weight_attributes));
     }
+    expect_close(results[0], results[3], tolerance);
+    expect_close(results[1], results[4], tolerance);
+    expect_close(results[2], results[5], 5.0F * tolerance);
+  }
+}
+
+TEST(Conv2dKernels, DirectAndIm2colAgree) {
+  for (const Case& c : cases()) compare_kernels(c, "direct", "im2col", DType::kFloat32, 2e-4F);
+}
+
+/// Odd and even images, from one tile to several bands, with and without whole vectors of channels.
+const std::vector<Case>& winograd_cases() {
+  static const std::vector<Case> made = {
+      {9, 16, 16, 8, 8, 3, {.padding = {1, 1}}},
+      {2, 32, 48, 7, 9, 3, {.padding = {1, 1}}},
+      {3, 16, 32, 5, 6, 3, {}},
+      {1, 20, 37, 11, 4, 3, {.padding = {2, 0}}},
+      {2, 1, 3, 3, 3, 3, {}},
+      {1, 3, 1, 1, 2, 3, {.padding = {1, 2}}},
+      {40, 33, 16, 2, 2, 3, {.padding = {1, 1}}},
+      {1, 64, 64, 71, 70, 3, {.padding = {1, 1}}},
+      {30, 17, 64, 9, 13, 3, {.padding = {1, 1}}},
+  };
+  return made;
+}
+
+TEST(Conv2dKernels, WinogradAndDirectAgree) {
+  for (const Case& c : winograd_cases()) {
+    compare_kernels(c, "winograd", "direct", DType::kFloat32, 4e-4F);
+    compare_kernels(c, "winograd", "direct", DType::kFloat64, 1e-5F);
+    compare_kernels(c, "winograd", "direct", DType::kBFloat16, 0.5F);
+  }
+}
+
+TEST(Conv2dKernels, WinogradDoesNotDependOnTheThreads) {
+  for (const Case& c : winograd_cases()) {
+    const Tensor x = random_tensor({c.batch, c.in, c.height, c.width}, 1);
+    const Tensor weight = random_tensor({c.out, c.in, 3, 3}, 2);
+    const Conv2dGeometry geometry = conv2d_geometry("test", x.shape(), weight.shape(), c.options);
+    const Tensor dy = random_tensor(geometry.y_shape(), 3);
+    std::vector<std::vector<float>> first;
+    for (const int threads : {1, 2, 5}) {
+      const Threads guard(threads);
+      const std::vector<std::vector<float>> results = {
+          on_kernel("conv2d", "winograd", {x, weight, Tensor()}, c.options),
+          on_kernel("conv2d_grad_input", "winograd", {dy, weight},
+                    Conv2dGradInputAttributes{c.options, {c.height, c.width}}),
+          on_kernel("conv2d_grad_weight", "winograd", {x, dy},
+                    Conv2dGradWeightAttributes{c.options, {3, 3}})};
+      if (first.empty()) first = results;
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)
+            << "result " << i << " with " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(Conv2dKernels, WinogradReadsNoOtherImage) {
+  const Conv2dOptions options{.padding = {1, 1}, .layout = Layout::kNHWC};
+  std::vector<float> values(2 * 5 * 5 * 16, 1.0F);
+  std::fill(values.begin() + 5 * 5 * 16, values.end(), std::nanf(""));
+  const Tensor x = Tensor::from_values(values, {2, 5, 5, 16});
+  const std::vector<float> y =
+      on_kernel("conv2d", "winograd", {x, Tensor::full({16, 3, 3, 16}, 1.0), Tensor()}, options);
+  for (size_t i = 0; i < y.size() / 2; ++i) {
+    const size_t row = i / 16 / 5, column = i / 16 % 5;
+    const float rows = row == 0 || row == 4 ? 2 : 3, columns = column == 0 || column == 4 ? 2 : 3;
+    EXPECT_EQ(y[i], 16.0F * rows * columns) << "element " << i;
   }
 }
 

@@ -110,6 +110,13 @@ constexpr auto kShortTiles = short_tiles<C, vectors>(std::make_integer_sequence<
 
 }  // namespace detail
 
+/// Runs one tile of one image.
+template <class C>
+void run_direct_tile(const DirectTile<C>& tile, int64_t vectors, int64_t pixels) {
+  const auto index = static_cast<size_t>(pixels - 1);
+  (vectors == 1 ? detail::kLongTiles<C, 1>[index] : detail::kLongTiles<C, 2>[index])(tile);
+}
+
 /// Runs one tile of each of `images` images.
 template <class C>
 void run_direct_tiles(DirectTile<C> tile, int64_t vectors, int64_t pixels, int64_t images) {
