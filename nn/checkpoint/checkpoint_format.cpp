@@ -65,7 +65,10 @@ class ValueEvents : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(double value, const std::string&) override { return add(value); }
   bool string(std::string& text) override {
-    if (depth_ == 1) return add(std::move(text));
+    if (depth_ == 1) {
+      check_text(text);
+      return add(std::move(text));
+    }
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (text == "nan") return set(std::numeric_limits<double>::quiet_NaN());
     if (text == "infinity") return set(kInfinity);
@@ -83,6 +86,7 @@ class ValueEvents : public nlohmann::json_sax<nlohmann::json> {
       if (text != kNonFinite || values.contains(key_)) fail("expected only the key {}", kNonFinite);
       return true;
     }
+    check_text(text);
     if (values.contains(text)) fail("the key {} stands twice", quote_name(text));
     key_ = std::move(text);
     return true;
@@ -102,6 +106,11 @@ class ValueEvents : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw_error<IoError>("[checkpoint] {}: byte {}: {}", path_, consumed_,
                          fmt::vformat(format, fmt::make_format_args(args...)));
+  }
+
+  /// What format_values() would refuse: JSON can name a zero byte without having one.
+  void check_text(const std::string& text) const {
+    if (valid_utf8_prefix(text) != text.size()) fail("there is a zero byte in {}", quote_name(text));
   }
 
   bool add(CheckpointValue value) {

@@ -286,6 +286,8 @@ TEST(CheckpointValues, RefusesEveryOtherText) {
   EXPECT_EQ(message("[]"), "[checkpoint] s: byte 0: expected a JSON object in UTF-8");
   EXPECT_EQ(message("{\"\xFF\":1}"), "[checkpoint] s: byte 2: expected a JSON object in UTF-8");
   EXPECT_EQ(message(std::string("{}\0", 3)), "[checkpoint] s: byte 2: expected a JSON object in UTF-8");
+  EXPECT_EQ(message(R"({"a":"b\u0000"})"), "[checkpoint] s: byte 14: there is a zero byte in \"b\\x00\"");
+  EXPECT_EQ(message(R"({"a\u0000":1})"), "[checkpoint] s: byte 10: there is a zero byte in \"a\\x00\"");
   EXPECT_EQ(message("{"), "[checkpoint] s: byte 1: the values are no valid JSON");
   EXPECT_EQ(message("{}{"), "[checkpoint] s: byte 3: the values are no valid JSON");
   EXPECT_EQ(message(R"({"a":1,"a":2})"), "[checkpoint] s: byte 10: the key \"a\" stands twice");
