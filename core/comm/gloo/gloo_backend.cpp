@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 
 #include <sinter/core/base/float16.h>
+#include <sinter/core/comm/gloo/gloo_waits.h>
 
 namespace sinter::comm {
 namespace {
@@ -134,10 +135,10 @@ class GlooBackend final : public CollectiveBackend {
       auto device = gloo::transport::tcp::CreateDevice(attributes);
       const auto before = connected_sockets();
       MeetingStore store(meeting, options.join_timeout);
-      auto context =
-          std::make_shared<gloo::rendezvous::Context>(meeting.rank, static_cast<int>(meeting.members.size()));
+      auto context = std::make_shared<WakeableMesh>(meeting.rank, static_cast<int>(meeting.members.size()));
       context->setTimeout(std::chrono::milliseconds(timeout_));
       context->connectFullMesh(store, device);
+      context->wake_with(waits_);
       context_ = std::move(context);
       for (const auto& socket : connected_sockets()) {
         if (!before.contains(socket)) sockets_.insert(socket);
@@ -213,11 +214,15 @@ class GlooBackend final : public CollectiveBackend {
   }
   void end_all_reduce(const void* /*sums*/, const Stream& /*stream*/) override {}
 
-  void abort(const std::string& /*text*/) noexcept override {
-    // Gloo has no word for this. Where a connection ends, it wakes whoever waits for it.
+  void abort(const std::string& text) noexcept override {
+    // Gloo has no word for this. Where a connection ends, others learn of it.
     for (const auto& [file, inode] : sockets_) {
       struct stat status {};
       if (fstat(file, &status) == 0 && status.st_ino == inode) shutdown(file, SHUT_RDWR);
+    }
+    try {
+      waits_->fail(text);
+    } catch (const std::exception&) {  // no memory for the error: waits end when their time is over
     }
   }
 
@@ -247,6 +252,7 @@ class GlooBackend final : public CollectiveBackend {
   }
 
   int64_t timeout_;  // in milliseconds
+  std::shared_ptr<GlooWaits> waits_ = std::make_shared<GlooWaits>();
   std::shared_ptr<gloo::Context> context_;
   std::set<std::pair<int, uint64_t>> sockets_;  // of the context
 };
