@@ -143,7 +143,9 @@ void measure(bench::Report& report, const std::string& mode, const Problem& prob
   if (!report.wants("train_step", problem.name, precision.name, layout_name, mode)) return;
   settings::set_allow_tf32(precision.tf32);
   manual_seed(1);
-  MemoryPool& pool = backend_of(bench::gpu()).memory_pool(bench::gpu().index);
+  Backend& backend = backend_of(bench::gpu());
+  backend.workspace(current_stream(bench::gpu())).release();  // of cases before: a job has scratch of its own
+  MemoryPool& pool = backend.memory_pool(bench::gpu().index);
   pool.trim();
   const auto start = std::chrono::steady_clock::now();
   auto training = make();

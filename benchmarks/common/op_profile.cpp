@@ -36,7 +36,7 @@ std::vector<OpProfile::Row> profiled(const std::function<void()>& work) {
 /// Calls that are alike.
 struct Total {
   uint64_t calls = 0;
-  double us = 0, bytes = 0, copy_us = 0;
+  double us = 0, bytes = 0, copy_us = 0, flops = 0;
 };
 
 using Totals = std::vector<std::pair<std::string, Total>>;
@@ -52,6 +52,7 @@ Totals summed(const std::vector<OpProfile::Row>& rows, bool by_shape) {
     total.calls += row.calls;
     total.us += row.device_us;
     total.bytes += row.bytes;
+    total.flops += row.flops;
     total.copy_us += calls * copy_us(static_cast<size_t>(row.bytes / calls / 2));
   }
   Totals sorted(totals.begin(), totals.end());
@@ -61,11 +62,14 @@ Totals summed(const std::vector<OpProfile::Row>& rows, bool by_shape) {
 }
 
 std::string table(const Totals& totals, double all_us, size_t most) {
-  std::string text = fmt::format("{:>9} {:>6} {:>5} {:>9} {:>8}\n", "us", "%", "calls", "GB", "of copy");
+  std::string text =
+      fmt::format("{:>9} {:>6} {:>5} {:>9} {:>8} {:>9}\n", "us", "%", "calls", "GB", "of copy", "TFLOP/s");
   for (size_t i = 0; i < std::min(most, totals.size()); ++i) {
     const auto& [name, total] = totals[i];
-    text += fmt::format("{:9.1f} {:6.1f} {:5} {:9.3f} {:7.0f}%  {}\n", total.us, 100 * total.us / all_us,
-                        total.calls, total.bytes / 1e9, 100 * total.copy_us / total.us, name);
+    const std::string rate = total.flops > 0 ? fmt::format("{:.0f}", total.flops / total.us / 1e6) : "";
+    text +=
+        fmt::format("{:9.1f} {:6.1f} {:5} {:9.3f} {:7.0f}% {:>9}  {}\n", total.us, 100 * total.us / all_us,
+                    total.calls, total.bytes / 1e9, 100 * total.copy_us / total.us, rate, name);
   }
   return text;
 }
