@@ -233,7 +233,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
 
   int places[size_t{n}] = {};
-  int first = 0;
+  int first = 0, column = 0;
   bool known = false;
   T* to = out;
   const std::byte* from = image;
@@ -246,6 +246,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
       to = out + start + first;
       from = image;
       PieceWalk<kKind> at(job, first < 0 ? 0 : first, piece);
+      column = at.column;
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = pinned(job.place(at.row, base) + at.column * size);
@@ -264,6 +265,13 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
     first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
+    if constexpr (kKind == TileKind::kWholeColumns) {
+      column += job.walk_columns;
+      if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
+        column -= static_cast<int>(job.middle.divisor());
+        from += job.wrap_step;
+      }
+    }
     pack += job.pack_step;
     piece += job.piece_step;
   }

@@ -204,7 +204,22 @@ class TilePlanner {
     job_.out_row_tile = matrices * elements;
     take_outer(batch_axis, -1);
     choose_walk(rows, columns, elements, elements * size_);
+    if (job_.place_step == 0) walk_within_matrices(rows, columns);
     return true;
+  }
+
+  /// Where the packs of a matrix are more than the threads: a step of whole columns, since rows are then the
+  /// same; packs end with matrices.
+  void walk_within_matrices(int64_t rows, int64_t columns) {
+    if (!aligned_output_ || rows * columns % pack_ != 0) return;
+    const int64_t pattern = pack_ / std::gcd(rows, pack_);  // columns
+    const int64_t packs = pattern * rows / pack_;
+    const int64_t walk = std::min(threads() / packs, columns / pattern) * pattern;
+    if (2 * walk * rows < threads() * pack_) return;
+    job_.pack_step = static_cast<int>(walk * rows / pack_);
+    job_.walk_columns = static_cast<int>(walk);
+    job_.place_step = static_cast<int>(walk * size_);
+    job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
   }
 
   /// Small matrices that lie elsewhere in the output, as rows do whose last axis stays: a tile holds those
@@ -216,7 +231,10 @@ class TilePlanner {
     aligned_input_ = false;
     const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
     const int64_t bytes = rows * columns * size_;
-    take_groups(2, rows * columns, std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes));
+    // A few more than make a run of that length are taken whole.
+    const int64_t few = std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes);
+    const int64_t all = extent(plan_.axes[static_cast<size_t>(plan_.rank - 3)]);
+    take_groups(2, rows * columns, few < all && all <= 2 * few && all * bytes <= kMostRun ? all : few);
     job_.middle = divide_by(rows);
     job_.matrix_columns = static_cast<int>(columns);
     return true;

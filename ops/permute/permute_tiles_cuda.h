@@ -81,6 +81,9 @@ struct TileJob {
   int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
+  /// For small matrices that follow each other: the columns of that step, and how much farther the image is
+  /// where it leads into the next matrix.
+  int walk_columns = 0, wrap_step = 0;
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
