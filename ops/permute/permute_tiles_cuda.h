@@ -70,6 +70,7 @@ struct TileJob {
   // apart; a warp takes 2^log_warp columns at once, a block 2^log_columns.
   int log_lanes = 0, log_spread = 0, log_warp = 0, log_columns = 0;
   bool whole_packs = false;  ///< columns consist of aligned packs
+  int cut_unit = 1;          ///< tiles cut columns at multiples of so many elements in memory
   bool joined = false;       ///< in the output a column begins where the one before ends
   /// Where columns run over several axes: the column that many further on begins there, but for the last
   /// ones; 0: none does.
@@ -106,6 +107,11 @@ struct TileJob {
   /// then holds that one's first rows too, behind the image.
   SINTER_HOST_DEVICE bool holds_next(const Tile& tile) const {
     return joined && tile.rows < row_step + (1 << log_pack) && tile.columns > 1;
+  }
+
+  /// Elements from the column that begins at `start` in the output to where a tile's first pack of it begins.
+  SINTER_HOST_DEVICE int shift_of(int64_t start) const {
+    return static_cast<int>(-(start + output.phase) & (cut_unit - 1));
   }
 
   /// Where TileMemory::places has row `row`: those a pack apart lie in different banks.

@@ -172,6 +172,18 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesOfManyPacks) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{936, 5, 1600}, {2, 1, 0}, DType::kFloat16},
+                             {{3, 1000, 1608}, {0, 2, 1}, DType::kFloat16},
+                             {{264, 9, 3208}, {2, 1, 0}, DType::kBFloat16},
+                             {{1040, 7, 1616}, {2, 1, 0}, DType::kUInt8},
+                             {{7, 528, 3232}, {0, 2, 1}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+  Generator generator(9);  // memory that begins in the middle of a sector
+  expect_same_as_cpu(random_tensor(Shape{936, 5, 1600}, DType::kFloat16, generator), {2, 1, 0}, 8);
+}
+
 std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
   copy_bytes(bytes.data(), Device{}, static_cast<std::byte*>(tensor.raw_data()) + begin, tensor.device(),

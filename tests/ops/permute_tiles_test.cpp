@@ -361,5 +361,20 @@ TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
   EXPECT_EQ(seen["small matrices"], 6);
 }
 
+TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
+  const TileJob job = plan_of<uint16_t>({936, 37, 4096}, {2, 1, 0});
+  EXPECT_EQ(job.kind, TileKind::kShiftedColumns);
+  EXPECT_EQ(job.cut_unit, 16);
+  EXPECT_GE(job.row_step, 128);
+  std::map<std::string, int> seen;
+  check<uint16_t>({{936, 3, 1600}, {2, 1, 0}}, seen);
+  check<uint16_t>({{936, 3, 1600}, {2, 1, 0}, 0, 8}, seen);
+  check<uint16_t>({{3, 1000, 1608}, {0, 2, 1}, 0, 8}, seen);
+  check<uint16_t>({{264, 5, 3208}, {2, 1, 0}, 8, 0}, seen);
+  check<uint8_t>({{1040, 5, 1616}, {2, 1, 0}, 0, 16}, seen);
+  check<uint8_t>({{5, 528, 3232}, {0, 2, 1}}, seen);
+  EXPECT_EQ(seen["shifted columns"], 6);
+}
+
 }  // namespace
 }  // namespace sinter::ops
