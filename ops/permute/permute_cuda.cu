@@ -7,6 +7,7 @@
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/permute_load_cuda.h>
 #include <sinter/ops/permute/permute_store_cuda.h>
+#include <sinter/ops/permute/permute_woven_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -41,6 +42,19 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
 }
 
 template <class T>
+__global__ void __launch_bounds__(1 << kLogWovenThreads, 4)
+    woven_kernel(__grid_constant__ const WovenJob job, const T* __restrict__ in, T* __restrict__ out) {
+  extern __shared__ uint4 shared[];
+  const auto image = reinterpret_cast<std::byte*>(shared);
+  const int thread = static_cast<int>(threadIdx.x);
+  const WovenTile tile = job.tile(blockIdx.x);
+  load_woven(job, tile, thread, in, image);
+  wait_for_copies();
+  __syncthreads();
+  store_woven(job, tile, thread, image, out);
+}
+
+template <class T>
 auto tile_kernel_for(TileKind kind) {
   switch (kind) {
     case TileKind::kColumns:
@@ -60,16 +74,37 @@ auto tile_kernel_for(TileKind kind) {
   }
 }
 
+/// Lets blocks of a kernel have so much shared memory.
+template <class Kernel>
+void allow_shared_bytes(Kernel kernel, size_t bytes) {
+  if (bytes <= kUsualSharedBytes) return;
+  SINTER_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
+}
+
+/// False unless tiles of rows and columns would be thin and woven ones are not.
+template <class T>
+bool launch_woven(const Stream& stream, const PermutePlan& plan, const TileJob& tiles, const void* in,
+                  void* out) {
+  const std::optional<WovenJob> job = choose_woven(plan, tiles, sizeof(T), reinterpret_cast<uintptr_t>(in),
+                                                   reinterpret_cast<uintptr_t>(out));
+  if (!job) return false;
+  const auto shared_bytes = static_cast<size_t>(job->shared_bytes());
+  allow_shared_bytes(woven_kernel<T>, shared_bytes);
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(job->tiles)), dim3(1u << kLogWovenThreads),
+                                shared_bytes};
+  cuda::launch(stream, shape, woven_kernel<T>, *job, static_cast<const T*>(in), static_cast<T*>(out));
+  return true;
+}
+
 template <class T>
 void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in, void* out) {
   TileJob job =
       plan_tiles(plan, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
+  if (launch_woven<T>(stream, plan, job, in, out)) return;
   const auto kernel = tile_kernel_for<T>(job.kind);
   const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
-  if (shared_bytes > kUsualSharedBytes) {
-    SINTER_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
-  }
+  allow_shared_bytes(kernel, shared_bytes);
   if (job.kind == TileKind::kShiftedColumns && sizeof(T) > 1) {
     SINTER_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kShiftedCarveout));

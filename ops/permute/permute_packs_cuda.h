@@ -148,7 +148,7 @@ SINTER_HOST_DEVICE inline int smaller(int a, int b) {
 }
 
 /// One side of a permutation: the tensor's elements, and how far the first one lies behind a multiple of 16
-/// bytes.
+/// or 32 bytes.
 struct PackSpace {
   int64_t total = 0;
   int phase = 0;

@@ -32,8 +32,8 @@ struct StoreLoop {
   int image_step;
 };
 
-/// Every column of a tile as a run of the output, in packs of rows. Every aligned pack belongs to the tile in
-/// whose first row_step rows it begins.
+/// Every column of a tile as a run of the output, in packs of rows. Every aligned pack (of sectors: the pair)
+/// belongs to the tile in whose first row_step rows it begins.
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& tile, int thread,
                                              const TileMemory& memory, T* out) {
@@ -43,7 +43,7 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   if (lane.column >= columns) return;
   // The columns of a thread have the same alignment: what it reads next is always as far away.
   const int64_t start = tile.out + job.columns.locate<false>(tile.column + lane.column);
-  const int shift = job.output.ahead<T>(start), first_row = lane.pack * n + shift;
+  const int shift = job.shift_of(start), first_row = lane.pack * n + shift;
   const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
   // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
   // other order.
@@ -96,7 +96,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
     SINTER_KEEP_LOOP
     for (int column = lane.column; column < columns; column += lane.column_step) {
       const int64_t start = tile.out + job.columns.locate<true>(tile.column + column);
-      const int shift = job.output.ahead<T>(start), row = pack * n + shift;
+      const int shift = job.shift_of(start), row = pack * n + shift;
       if (row + n > tile.rows) continue;
       if (shift != known) {
         known = shift;
@@ -122,14 +122,14 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
                                                  const TileMemory& memory, T* out) {
   constexpr bool kSeveral = has_several_columns(kKind), kHasPlaces = kKind == TileKind::kSeveralAxes;
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  if (tile.row != 0 && tile.rows >= job.row_step + n) return;
+  if (tile.row != 0 && tile.rows >= job.row_step + job.cut_unit) return;
   const int base = kHasPlaces ? 0 : image_base<T>(job, tile);
   const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
   for (int column = thread; column < columns; column += 1 << log_threads(kKind)) {
     const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
-    const int shift = job.output.ahead<T>(start), rest = shift + (tile.rows - shift) / n * n;
+    const int shift = job.shift_of(start), rest = shift + (tile.rows - shift) / n * n;
     const bool near = kSeveral && job.next_column != 0;
     // Whether the columns that come before and behind this one in the output are in the tile.
     const auto follows = [&](int before, int behind) {
@@ -153,7 +153,11 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
     };
     const bool joined = kKind == TileKind::kShiftedColumns && job.joined;
     if (tile.row == 0 && !has_previous && (!joined || tile.column + column == 0)) {
-      store(0, smaller(shift, tile.rows));
+      store(0, smaller(shift & (n - 1), tile.rows));
+    }
+    SINTER_KEEP_LOOP  // where tiles cut columns at sectors, a pack may lie before the first one
+        for (int row = shift & (n - 1); tile.row == 0 && row < shift && row + n <= tile.rows; row += n) {
+      store_pack<false>(out + start + row, collect<T>([&](int j) { return read(row + j); }));
     }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
     if (has_next || (joined && column + 1 < tile.columns)) {
@@ -233,7 +237,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
 
   int places[size_t{n}] = {};
-  int first = 0;
+  int first = 0, column = 0;
   bool known = false;
   T* to = out;
   const std::byte* from = image;
@@ -246,6 +250,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
       to = out + start + first;
       from = image;
       PieceWalk<kKind> at(job, first < 0 ? 0 : first, piece);
+      column = at.column;
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = pinned(job.place(at.row, base) + at.column * size);
@@ -264,6 +269,13 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
     first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
+    if constexpr (kKind == TileKind::kWholeColumns) {
+      column += job.walk_columns;
+      if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
+        column -= static_cast<int>(job.middle.divisor());
+        from += job.wrap_step;
+      }
+    }
     pack += job.pack_step;
     piece += job.piece_step;
   }

@@ -28,6 +28,9 @@ constexpr int64_t kRowsTileBytes = 12288;
 constexpr int64_t kSectorBytes = 32, kLineBytes = 128;
 constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
+// Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
+// tile, cut at least such runs of the output at sectors.
+constexpr int64_t kLeastSectorTotal = 8 << 20, kLeastCutBytes = 512, kLeastCutColumns = 128;
 // Small tensors are cut into about as many tiles.
 constexpr int64_t kLeastTiles = 768, kLeastTileBytes = 2048;
 
@@ -118,7 +121,8 @@ class TilePlanner {
     job_.log_pack = log2_ceil(pack_);
     for (int axis = 0; axis < plan.rank; ++axis) total_ *= extent(axis);
     job_.input = {total_, static_cast<int>(input % 16) / element_bytes};
-    job_.output = {total_, static_cast<int>(output % 16) / element_bytes};
+    job_.output = {total_, static_cast<int>(output % kSectorBytes) / element_bytes};
+    job_.cut_unit = static_cast<int>(pack_);
     aligned_input_ = input % 16 == 0;
     aligned_output_ = output % 16 == 0;
     set_tile_bytes(kTileBytes);
@@ -204,7 +208,22 @@ class TilePlanner {
     job_.out_row_tile = matrices * elements;
     take_outer(batch_axis, -1);
     choose_walk(rows, columns, elements, elements * size_);
+    if (job_.place_step == 0) walk_within_matrices(rows, columns);
     return true;
+  }
+
+  /// Where the packs of a matrix are more than the threads: a step of whole columns, since rows are then the
+  /// same; packs end with matrices.
+  void walk_within_matrices(int64_t rows, int64_t columns) {
+    if (!aligned_output_ || rows * columns % pack_ != 0) return;
+    const int64_t pattern = pack_ / std::gcd(rows, pack_);  // columns
+    const int64_t packs = pattern * rows / pack_;
+    const int64_t walk = std::min(threads() / packs, columns / pattern) * pattern;
+    if (2 * walk * rows < threads() * pack_) return;
+    job_.pack_step = static_cast<int>(walk * rows / pack_);
+    job_.walk_columns = static_cast<int>(walk);
+    job_.place_step = static_cast<int>(walk * size_);
+    job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
   }
 
   /// Small matrices that lie elsewhere in the output, as rows do whose last axis stays: a tile holds those
@@ -216,7 +235,10 @@ class TilePlanner {
     aligned_input_ = false;
     const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
     const int64_t bytes = rows * columns * size_;
-    take_groups(2, rows * columns, std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes));
+    // A few more than make a run of that length are taken whole.
+    const int64_t few = std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes);
+    const int64_t all = extent(plan_.axes[static_cast<size_t>(plan_.rank - 3)]);
+    take_groups(2, rows * columns, few < all && all <= 2 * few && all * bytes <= kMostRun ? all : few);
     job_.middle = divide_by(rows);
     job_.matrix_columns = static_cast<int>(columns);
     return true;
@@ -312,6 +334,12 @@ class TilePlanner {
     } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
       set_tile_bytes(kShiftedShortTileBytes);
     }
+    if (cuts_sectors()) {
+      job_.kind = TileKind::kShiftedColumns;
+      job_.whole_packs = false;
+      job_.cut_unit = static_cast<int>(kSectorBytes / size_);
+      set_tile_bytes(kShiftedTileBytes);
+    }
     const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
     const int64_t most = std::min(job_.column_count, wanted);
     const int64_t rows =
@@ -322,10 +350,23 @@ class TilePlanner {
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
     job_.row_step = static_cast<int>(row_step_near(std::max(pack_, fit)));
-    job_.rows_loaded = job_.row_step + static_cast<int>(aligned_output_ ? 0 : pack_ - 1);
+    job_.rows_loaded = job_.row_step + job_.cut_unit - static_cast<int>(aligned_output_ ? pack_ : 1);
     job_.out_row_tile = job_.row_step;
     join_several_axes();
     choose_lanes();
+  }
+
+  /// Whether short, aligned runs of the output would begin in the middle of a sector: each of two tiles then
+  /// writes a part of it.
+  bool cuts_sectors() const {
+    if (job_.kind != TileKind::kColumns || job_.piece || size_ > 2 || !aligned_input_ || !aligned_output_ ||
+        job_.column_count < kLeastCutColumns || job_.row_count * size_ < kLeastCutBytes ||
+        total_ * size_ < kLeastSectorTotal) {
+      return false;
+    }
+    int64_t strides = job_.columns.axes[0].stride | job_.output.phase;
+    for (int i = 0; i < job_.outer.rank; ++i) strides |= job_.outer.axes[i].out_stride;
+    return strides % (kSectorBytes / size_) != 0;
   }
 
   /// About `fit` rows. Where runs of the output are aligned, tiles of them end at multiples of 128 bytes, or

@@ -70,6 +70,7 @@ struct TileJob {
   // apart; a warp takes 2^log_warp columns at once, a block 2^log_columns.
   int log_lanes = 0, log_spread = 0, log_warp = 0, log_columns = 0;
   bool whole_packs = false;  ///< columns consist of aligned packs
+  int cut_unit = 1;          ///< tiles cut columns at multiples of so many elements in memory
   bool joined = false;       ///< in the output a column begins where the one before ends
   /// Where columns run over several axes: the column that many further on begins there, but for the last
   /// ones; 0: none does.
@@ -81,6 +82,9 @@ struct TileJob {
   int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
+  /// For small matrices that follow each other: the columns of that step, and how much farther the image is
+  /// where it leads into the next matrix.
+  int walk_columns = 0, wrap_step = 0;
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
@@ -103,6 +107,11 @@ struct TileJob {
   /// then holds that one's first rows too, behind the image.
   SINTER_HOST_DEVICE bool holds_next(const Tile& tile) const {
     return joined && tile.rows < row_step + (1 << log_pack) && tile.columns > 1;
+  }
+
+  /// Elements from the column that begins at `start` in the output to where a tile's first pack of it begins.
+  SINTER_HOST_DEVICE int shift_of(int64_t start) const {
+    return static_cast<int>(-(start + output.phase) & (cut_unit - 1));
   }
 
   /// Where TileMemory::places has row `row`: those a pack apart lie in different banks.

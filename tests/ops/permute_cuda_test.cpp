@@ -135,6 +135,55 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInWovenTiles) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const std::pair<Shape, std::vector<int64_t>> woven[] = {{{8, 17, 15, 27, 8, 5}, {1, 3, 2, 5, 0, 4}},
+                                                          {{8, 4, 31, 64, 4, 4}, {3, 2, 1, 5, 0, 4}},
+                                                          {{7, 56, 24, 29, 6}, {0, 2, 4, 3, 1}},
+                                                          {{151, 3, 4, 47, 5}, {0, 4, 3, 2, 1}},
+                                                          {{17, 2, 208, 32}, {2, 0, 3, 1}},
+                                                          {{31, 14, 6, 4, 17, 31}, {3, 2, 1, 5, 4, 0}},
+                                                          {{5, 32, 515, 7}, {0, 3, 2, 1}},
+                                                          {{19, 3, 129, 2, 33}, {4, 2, 0, 3, 1}}};
+  for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const auto& [shape, axes] : woven) {
+      const LargeCase one[] = {{shape, axes, dtype}};
+      expect_same_as_cpu(one);
+      if (HasFatalFailure()) return;
+    }
+  }
+  // Elements of 16 bytes, and more than fit in one wave.
+  const LargeCase cases[] = {{{17, 12, 31, 8, 5, 4}, {1, 3, 2, 4, 0, 5}, DType::kFloat32},
+                             {{8, 97, 15, 27, 8, 5}, {1, 3, 2, 5, 0, 4}, DType::kFloat16},
+                             {{31, 24, 6, 4, 17, 31}, {3, 2, 1, 5, 4, 0}, DType::kFloat16},
+                             {{147, 56, 24, 29, 6}, {0, 2, 4, 3, 1}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesOfManyPacks) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{5189, 74, 16}, {0, 2, 1}, DType::kFloat16},
+                             {{661, 264, 5}, {0, 2, 1}, DType::kFloat16},
+                             {{459, 240, 12}, {0, 2, 1}, DType::kBFloat16},
+                             {{2288, 4, 105}, {0, 2, 1}, DType::kInt64},
+                             {{777, 130, 14}, {0, 2, 1}, DType::kFloat32},
+                             {{933, 60, 48}, {0, 2, 1}, DType::kUInt8},
+                             {{3, 29, 102, 12, 16}, {2, 1, 0, 4, 3}, DType::kFloat16}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{936, 5, 1600}, {2, 1, 0}, DType::kFloat16},
+                             {{3, 1000, 1608}, {0, 2, 1}, DType::kFloat16},
+                             {{264, 9, 3208}, {2, 1, 0}, DType::kBFloat16},
+                             {{1040, 7, 1616}, {2, 1, 0}, DType::kUInt8},
+                             {{7, 528, 3232}, {0, 2, 1}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+  Generator generator(9);  // memory that begins in the middle of a sector
+  expect_same_as_cpu(random_tensor(Shape{936, 5, 1600}, DType::kFloat16, generator), {2, 1, 0}, 8);
+}
+
 std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
   copy_bytes(bytes.data(), Device{}, static_cast<std::byte*>(tensor.raw_data()) + begin, tensor.device(),

@@ -11,6 +11,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/permute/permute_load_cuda.h>
 #include <sinter/ops/permute/permute_store_cuda.h>
+#include <sinter/ops/permute/permute_woven_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -74,6 +75,20 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
   }
 }
 
+/// The same in woven tiles.
+template <class T>
+std::string run_woven(const WovenJob& job, const T* in, T* out) {
+  EXPECT_LE(job.shared_bytes(), 96 << 10);
+  const Elements<Bits128> shared(job.shared_bytes() / 16 + 1, 0);
+  const auto image = reinterpret_cast<std::byte*>(shared.data);
+  for (int64_t i = 0; i < job.tiles; ++i) {
+    const WovenTile tile = job.tile(i);
+    for (int t = 0; t < 1 << kLogWovenThreads; ++t) load_woven(job, tile, t, in, image);
+    for (int t = 0; t < 1 << kLogWovenThreads; ++t) store_woven(job, tile, t, image, out);
+  }
+  return job.joined ? "joined woven" : job.whole_packs ? "woven" : "shifted woven";
+}
+
 struct Case {
   std::vector<int64_t> extents;
   std::vector<int> axes;
@@ -113,24 +128,44 @@ bool same(const auto& a, const auto& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
+/// The output's elements before anything is stored.
 template <class T>
-void check(const Case& c, std::map<std::string, int>& seen) {
-  const Shape shape(c.extents);
-  const PermutePlan plan = plan_permute(shape, c.axes);
-  if (plan.kind == PermutePlan::Kind::kCopy || (sizeof(T) == 16 && plan.keeps_last())) return;
-  const int64_t count = shape.numel();
-  Elements<T> in(count, c.input_phase), out(count, c.output_phase);
-  for (int64_t i = 0; i < count; ++i) in.data[i] = element<T>(i);
+void forget(const Elements<T>& out, int64_t count) {
   std::memset(static_cast<void*>(out.data), 0xa5, static_cast<size_t>(count) * sizeof(T));
-  const std::string kind = run(plan, in.data, out.data);
-  ++seen[kind];
+}
+
+template <class T>
+void expect_permuted(const Case& c, const Elements<T>& in, const Elements<T>& out, const std::string& kind) {
   int64_t wrong = -1;
   walk(c, [&](int64_t to, int64_t from) {
     if (wrong < 0 && !same(out.data[to], in.data[from])) wrong = to;
   });
-  ASSERT_LT(wrong, 0) << "shape " << to_string(shape) << " axes " << fmt::format("{}", fmt::join(c.axes, ","))
-                      << " of " << sizeof(T) << " bytes, phases " << c.input_phase << " and "
-                      << c.output_phase << ", " << kind << ": element " << wrong << " differs";
+  ASSERT_LT(wrong, 0) << "shape " << to_string(Shape(c.extents)) << " axes "
+                      << fmt::format("{}", fmt::join(c.axes, ",")) << " of " << sizeof(T) << " bytes, phases "
+                      << c.input_phase << " and " << c.output_phase << ", " << kind << ": element " << wrong
+                      << " differs";
+}
+
+/// In tiles of rows and columns, and in woven ones where there are any.
+template <class T>
+void check(const Case& c, std::map<std::string, int>& seen) {
+  const PermutePlan plan = plan_permute(Shape(c.extents), c.axes);
+  if (plan.kind == PermutePlan::Kind::kCopy || (sizeof(T) == 16 && plan.keeps_last())) return;
+  const int64_t count = Shape(c.extents).numel();
+  Elements<T> in(count, c.input_phase), out(count, c.output_phase);
+  for (int64_t i = 0; i < count; ++i) in.data[i] = element<T>(i);
+  forget(out, count);
+  const std::string kind = run(plan, in.data, out.data);
+  ++seen[kind];
+  expect_permuted(c, in, out, kind);
+  const auto from = reinterpret_cast<uintptr_t>(in.data), to = reinterpret_cast<uintptr_t>(out.data);
+  const std::optional<WovenJob> woven = plan_woven(plan, sizeof(T), from, to);
+  if (!woven) return;
+  forget(out, count);
+  const std::string name = run_woven(*woven, in.data, out.data);
+  ++seen[name];
+  if (choose_woven(plan, plan_tiles(plan, sizeof(T), from, to), sizeof(T), from, to)) ++seen["chosen woven"];
+  expect_permuted(c, in, out, name);
 }
 
 class CaseMaker {
@@ -187,10 +222,10 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind :
-       {"columns", "shifted columns", "joined columns", "several columns", "joined several columns",
-        "several axes", "joined several axes", "few rows", "few columns", "small matrices",
-        "elements of rows", "runs of rows", "separate matrices"}) {
+  for (const char* kind : {"columns", "shifted columns", "joined columns", "several columns",
+                           "joined several columns", "several axes", "joined several axes", "few rows",
+                           "few columns", "small matrices", "elements of rows", "runs of rows",
+                           "separate matrices", "woven", "shifted woven", "joined woven", "chosen woven"}) {
     EXPECT_GT(seen[kind], 100) << kind;
   }
 }
@@ -278,6 +313,67 @@ TEST(PermuteTilesTest, MoveRunsOverSeveralAxesThatFollowEachOther) {
   check<uint16_t>({{67, 2, 26, 31, 30}, {4, 2, 1, 3, 0}, 1, 3}, seen);
   check<uint32_t>({{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, 0, 1}, seen);
   EXPECT_EQ(seen["joined several columns"], 4);
+}
+
+TEST(PermuteTilesTest, WeaveWhereRowsAndColumnsStopAtEachOther) {
+  std::map<std::string, int> seen;
+  const Case cases[] = {
+      {{8, 7, 15, 27, 8, 5}, {1, 3, 2, 5, 0, 4}},  {{8, 4, 31, 8, 4, 4}, {3, 2, 1, 5, 0, 4}},
+      {{3, 56, 24, 29, 6}, {0, 2, 4, 3, 1}, 3, 1}, {{51, 3, 4, 47, 5}, {0, 4, 3, 2, 1}, 5, 0},
+      {{17, 2, 108, 32}, {2, 0, 3, 1}, 0, 1},      {{23, 192, 25}, {2, 1, 0}, 1, 3},
+      {{31, 4, 6, 4, 17, 31}, {3, 2, 1, 5, 4, 0}}, {{5, 32, 115, 8}, {0, 3, 2, 1}, 1, 1}};
+  for (const Case& c : cases) {
+    check<uint8_t>(c, seen);
+    check<uint16_t>(c, seen);
+    check<uint32_t>(c, seen);
+    check<uint64_t>(c, seen);
+    check<Bits128>(c, seen);
+  }
+  EXPECT_EQ(seen["woven"] + seen["shifted woven"] + seen["joined woven"], 40);
+}
+
+TEST(PermuteTilesTest, WovenTilesHaveLongRunsOnBothSides) {
+  const auto runs = [](const std::vector<int64_t>& extents, const std::vector<int>& axes, int64_t size) {
+    const PermutePlan plan = plan_permute(Shape(extents), axes);
+    const TileJob tiles = plan_tiles(plan, static_cast<int>(size), 0, 0);
+    const std::optional<WovenJob> woven = choose_woven(plan, tiles, static_cast<int>(size), 0, 0);
+    return woven ? std::min(woven->length.step, woven->rows.step) * size : 0;
+  };
+  EXPECT_GE(runs({8, 197, 15, 27, 8, 5}, {1, 3, 2, 5, 0, 4}, 2), 512);
+  EXPECT_GE(runs({8, 4, 31, 64, 4, 4}, {3, 2, 1, 5, 0, 4}, 2), 256);
+  EXPECT_GE(runs({47, 8, 7, 24, 29, 6}, {0, 3, 5, 4, 1, 2}, 1), 160);
+  EXPECT_GE(runs({31, 64, 6, 4, 17, 31}, {3, 2, 1, 5, 4, 0}, 2), 512);
+  EXPECT_GE(runs({17, 2, 17, 64, 32}, {2, 3, 0, 4, 1}, 2), 256);
+  // Neighbouring rows follow each other in the input: not thin.
+  EXPECT_EQ(runs({37, 16, 46, 56, 16}, {4, 2, 0, 1, 3}, 2), 0);
+}
+
+TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
+  const TileJob job = plan_of<uint16_t>({165189, 74, 16}, {0, 2, 1});
+  EXPECT_EQ(job.walk_columns, 12);
+  std::map<std::string, int> seen;
+  check<uint16_t>({{189, 74, 16}, {0, 2, 1}}, seen);
+  check<uint16_t>({{61, 264, 5}, {0, 2, 1}, 3, 0}, seen);
+  check<uint16_t>({{59, 240, 12}, {0, 2, 1}, 0, 0}, seen);
+  check<uint64_t>({{88, 4, 105}, {0, 2, 1}, 1, 0}, seen);
+  check<uint32_t>({{77, 130, 14}, {0, 2, 1}}, seen);
+  check<uint8_t>({{33, 60, 48}, {0, 2, 1}, 0, 7}, seen);
+  EXPECT_EQ(seen["small matrices"], 6);
+}
+
+TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
+  const TileJob job = plan_of<uint16_t>({936, 37, 4096}, {2, 1, 0});
+  EXPECT_EQ(job.kind, TileKind::kShiftedColumns);
+  EXPECT_EQ(job.cut_unit, 16);
+  EXPECT_GE(job.row_step, 128);
+  std::map<std::string, int> seen;
+  check<uint16_t>({{936, 3, 1600}, {2, 1, 0}}, seen);
+  check<uint16_t>({{936, 3, 1600}, {2, 1, 0}, 0, 8}, seen);
+  check<uint16_t>({{3, 1000, 1608}, {0, 2, 1}, 0, 8}, seen);
+  check<uint16_t>({{264, 5, 3208}, {2, 1, 0}, 8, 0}, seen);
+  check<uint8_t>({{1040, 5, 1616}, {2, 1, 0}, 0, 16}, seen);
+  check<uint8_t>({{5, 528, 3232}, {0, 2, 1}}, seen);
+  EXPECT_EQ(seen["shifted columns"], 6);
 }
 
 }  // namespace
