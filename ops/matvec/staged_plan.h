@@ -151,10 +151,13 @@ inline void shape_lanes(const StagedSizes& sizes, StagedPlan& plan) {
 
 inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
   if (sizes.tensor_cores) {
-    plan.out_warps = sizes.outs <= 16                       ? 1
-                     : sizes.outs <= 32                     ? 2
-                     : sizes.outs <= 64 || !sizes.transpose ? 4
-                                                            : 8;
+    const int most = sizes.outs <= 16                       ? 16
+                     : sizes.outs <= 32                     ? 32
+                     : sizes.outs <= 64 || !sizes.transpose ? 64
+                                                            : 128;
+    // Splitting the vectors in float32 is work that more outs share.
+    plan.warp_outs = sizes.element_bytes == 4 && most > 16 ? 32 : 16;
+    plan.out_warps = most / plan.warp_outs;
   } else {
     shape_lanes(sizes, plan);
     while (plan.out_warps < 64 / plan.warp_outs && plan.out_warps * plan.warp_outs < sizes.outs)
@@ -190,7 +193,8 @@ inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
 /// have room in shared memory; where one share of terms is too much, fewer blocks.
 inline void fit_staged(const StagedSizes& sizes, StagedPlan& plan) {
   // As the kernel is compiled: many sums of a lane leave registers for two blocks.
-  const bool many_sums = !sizes.tensor_cores && sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
+  const bool many_sums = sizes.tensor_cores ? sizes.element_bytes == 4 && plan.slots * plan.warp_outs > 256
+                                            : sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
   const int by_registers = many_sums ? 2 : 3;
   const int unit = plan.term_step * plan.term_warps();
   lay_out_staged(sizes, plan);

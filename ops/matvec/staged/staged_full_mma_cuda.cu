@@ -5,12 +5,12 @@
 namespace sinter::ops {
 namespace {
 
-/// What a lane loads for products of 16 outs, 8 terms and `groups` times 8 vectors, eight terms after eight. As
-/// the instructions have it, lane 4 g + t holds outs g and g + 8, terms t and t + 4, of each 8 vectors number g,
-/// and of their sums 2 t and 2 t + 1.
-template <class T, int groups>
+/// What a lane loads for products of `tiles` times 16 outs, 8 terms and `groups` times 8 vectors, eight terms
+/// after eight. As the instructions have it, lane 4 g + t holds outs g and g + 8, terms t and t + 4, of each 8
+/// vectors number g, and of their sums 2 t and 2 t + 1.
+template <class T, int groups, int tiles>
 struct LaneLines {
-  const char *left[2], *right[groups];  // the lane's first term
+  const char *left[tiles][2], *right[groups];  // the lane's first term
   int32_t left_step, right_step;        // of four terms
 
   __device__ __forceinline__ LaneLines(const StagedView& matrix, const StagedView& vectors,
@@ -18,8 +18,10 @@ struct LaneLines {
       : left_step(4 * matrix.term_step), right_step(4 * vectors.term_step) {
     const auto g = static_cast<int32_t>(threadIdx.x % 32 / 4);
     const int32_t term = first + first_term();
-    left[0] = matrix.line(share.first_out + g) + term * matrix.term_step;
-    left[1] = matrix.line(share.first_out + g + 8) + term * matrix.term_step;
+#pragma unroll
+    for (int m = 0; m < 2 * tiles; ++m) {
+      left[m / 2][m % 2] = matrix.line(share.first_out + 8 * m + g) + term * matrix.term_step;
+    }
 #pragma unroll
     for (int n = 0; n < groups; ++n) right[n] = vectors.line(8 * n + g) + term * vectors.term_step;
   }
@@ -28,8 +30,8 @@ struct LaneLines {
 
   /// By a multiple of four terms.
   __device__ __forceinline__ void advance(int32_t terms) {
-    left[0] += terms / 4 * left_step;
-    left[1] += terms / 4 * left_step;
+#pragma unroll
+    for (int m = 0; m < 2 * tiles; ++m) left[m / 2][m % 2] += terms / 4 * left_step;
 #pragma unroll
     for (int n = 0; n < groups; ++n) right[n] += terms / 4 * right_step;
   }
@@ -37,9 +39,9 @@ struct LaneLines {
   /// The terms of eight number `k`. Of all, `terms` are left; those behind are zero, so that nothing that happens
   /// to lie there (a NaN) gets into sums; `whole`: there are none.
   template <bool whole>
-  __device__ __forceinline__ void load_left(int k, int32_t terms, T (&values)[4]) const {
+  __device__ __forceinline__ void load_left(int m, int k, int32_t terms, T (&values)[4]) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) values[i] = load<whole>(left[i % 2], left_step, 2 * k + i / 2, terms);
+    for (int i = 0; i < 4; ++i) values[i] = load<whole>(left[m][i % 2], left_step, 2 * k + i / 2, terms);
   }
   template <bool whole>
   __device__ __forceinline__ void load_right(int n, int k, int32_t terms, T (&values)[2]) const {
@@ -53,28 +55,29 @@ struct LaneLines {
   }
 };
 
-/// The sums of 16 outs and `groups` times 8 vectors, of one warp.
-template <class T, int groups>
+/// The sums of `tiles` times 16 outs and `groups` times 8 vectors, of one warp.
+template <class T, int groups, int tiles>
 struct FullSums {
-  static constexpr int kOuts = 16, kSlots = 8 * groups;
+  static constexpr int kOuts = 16 * tiles, kSlots = 8 * groups;
 
-  T sums[groups][4];
+  T sums[tiles][groups][4];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int n = 0; n < groups; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
-    }
+    for (int i = 0; i < tiles * groups * 4; ++i) sums[i / 4 / groups][i / 4 % groups][i % 4] = 0;
   }
 
   __device__ __forceinline__ void put(int32_t first_out, const StagedSums<T>& to) const {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     const int32_t out = first_out + lane / 4, vector = lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < groups; ++n) {
+    for (int m = 0; m < tiles; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to.put(out + i / 2 * 8, 8 * n + vector + i % 2, sums[n][i]);
+      for (int n = 0; n < groups; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          to.put(out + 16 * m + i / 2 * 8, 8 * n + vector + i % 2, sums[m][n][i]);
+      }
     }
   }
 
@@ -103,19 +106,19 @@ __device__ __forceinline__ void multiply_add(double (&sums)[4], const double (&l
 }
 
 template <int groups>
-struct DoubleTile : FullSums<double, groups> {
+struct DoubleTile : FullSums<double, groups, 1> {
   static constexpr int kBlocks = 3, kStep = 8;
-  using FullSums<double, groups>::sums;
-  using Lines = LaneLines<double, groups>;
+  using FullSums<double, groups, 1>::sums;
+  using Lines = LaneLines<double, groups, 1>;
 
   template <bool whole>
   __device__ __forceinline__ void step(const Lines& lines, int32_t terms) {
     double left[4], right[groups][2];
-    lines.template load_left<whole>(0, terms, left);
+    lines.template load_left<whole>(0, 0, terms, left);
 #pragma unroll
     for (int n = 0; n < groups; ++n) lines.template load_right<whole>(n, 0, terms, right[n]);
 #pragma unroll
-    for (int n = 0; n < groups; ++n) multiply_add(sums[n], left, right[n]);
+    for (int n = 0; n < groups; ++n) multiply_add(sums[0][n], left, right[n]);
   }
 
   __device__ __forceinline__ void add(const StagedView& matrix, const StagedView& vectors,
@@ -167,40 +170,49 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
 ///
 /// An infinity, times a low half that is zero, is NaN, and products beyond 2^102 overflow when scaled. So a
 /// chunk's sums that are not finite are taken once more, without tensor cores.
-template <int groups>
-struct SplitTile : FullSums<float, groups> {
-  static constexpr int kBlocks = 3, kStep = 16;
-  using FullSums<float, groups>::sums;
-  using Lines = LaneLines<float, groups>;
+template <int groups, int tiles>
+struct SplitTile : FullSums<float, groups, tiles> {
+  static constexpr int kBlocks = groups * tiles == 4 ? 2 : 3, kStep = 16;
+  using FullSums<float, groups, tiles>::sums;
+  using Lines = LaneLines<float, groups, tiles>;
 
   /// The lines' next 16 terms; adds to `scaled` sums.
   template <bool whole>
   static __device__ __forceinline__ void step(const Lines& lines, int32_t terms,
-                                              float (&scaled)[groups][4]) {
-    float products[groups][4] = {};
-    uint32_t left_high[2][4], right_high[2][groups][2];
+                                              float (&scaled)[tiles][groups][4]) {
+    uint32_t right_high[2][groups][2], right_low[2][groups][2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      uint32_t left_low[4];
-      float left[4];
-      lines.template load_left<whole>(k, terms, left);
-      split(left, left_high[k], left_low);
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
-        uint32_t right_low[2];
         float right[2];
         lines.template load_right<whole>(n, k, terms, right);
-        split(right, right_high[k][n], right_low);
-        multiply_add(products[n], left_low, right_high[k][n]);
-        multiply_add(products[n], left_high[k], right_low);
+        split(right, right_high[k][n], right_low[k][n]);
       }
     }
 #pragma unroll
-    for (int n = 0; n < groups; ++n) {
+    for (int m = 0; m < tiles; ++m) {
+      float products[groups][4] = {};
+      uint32_t left_high[2][4];
 #pragma unroll
-      for (int k = 0; k < 2; ++k) multiply_add(products[n], left_high[k], right_high[k][n]);
+      for (int k = 0; k < 2; ++k) {
+        uint32_t left_low[4];
+        float left[4];
+        lines.template load_left<whole>(m, k, terms, left);
+        split(left, left_high[k], left_low);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scaled[n][i] += products[n][i];
+        for (int n = 0; n < groups; ++n) {
+          multiply_add(products[n], left_low, right_high[k][n]);
+          multiply_add(products[n], left_high[k], right_low[k][n]);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < groups; ++n) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) multiply_add(products[n], left_high[k], right_high[k][n]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scaled[m][n][i] += products[n][i];
+      }
     }
   }
 
@@ -218,7 +230,7 @@ struct SplitTile : FullSums<float, groups> {
 
   __device__ __forceinline__ void add(const StagedView& matrix, const StagedView& vectors,
                                       const StagedShare& share, int32_t terms) {
-    float scaled[groups][4] = {};
+    float scaled[tiles][groups][4] = {};
     int32_t left = terms - share.term_warp * kStep;
     Lines lines(matrix, vectors, share, share.term_warp * kStep);
 #pragma unroll 1
@@ -229,15 +241,14 @@ struct SplitTile : FullSums<float, groups> {
     if (left > 0) step<false>(lines, left, scaled);
     float zero = 0;  // or NaN
 #pragma unroll
-    for (int n = 0; n < groups; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) zero = fmaf(scaled[n][i], 0.0F, zero);
+    for (int i = 0; i < tiles * groups * 4; ++i) {
+      zero = fmaf(scaled[i / 4 / groups][i / 4 % groups][i % 4], 0.0F, zero);
     }
     if (__any_sync(kThinLanes, zero != 0.0F)) return add_plainly(matrix, vectors, share, terms);
 #pragma unroll
-    for (int n = 0; n < groups; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(scaled[n][i], SplitFloat::kUnscale, sums[n][i]);
+    for (int i = 0; i < tiles * groups * 4; ++i) {
+      float& sum = sums[i / 4 / groups][i / 4 % groups][i % 4];
+      sum = fmaf(scaled[i / 4 / groups][i / 4 % groups][i % 4], SplitFloat::kUnscale, sum);
     }
   }
   __device__ __forceinline__ void add_held(const StagedView& matrix, const StagedView& vectors,
@@ -255,11 +266,11 @@ struct SplitTile : FullSums<float, groups> {
 #pragma unroll 1
       for (int32_t term = first; term < min(first + kStep, terms); ++term) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4 * tiles; ++i) {
           const float left = element(matrix, out + i / 2 * 8, term);
 #pragma unroll
           for (int n = 0; n < groups; ++n) {
-            sums[n][i] += left * element(vectors, 8 * n + vector + i % 2, term);
+            sums[i / 4][n][i % 4] += left * element(vectors, 8 * n + vector + i % 2, term);
           }
         }
       }
@@ -270,8 +281,15 @@ struct SplitTile : FullSums<float, groups> {
   }
 };
 
-template <class T, int groups>
-using FullTile = std::conditional_t<sizeof(T) == 8, DoubleTile<groups>, SplitTile<groups>>;
+template <int groups>
+void launch_groups(const StagedLaunch<float>& launch) {
+  if (launch.plan.warp_outs == 16) return launch.run<SplitTile<groups, 1>>();
+  launch.run<SplitTile<groups, 2>>();
+}
+template <int groups>
+void launch_groups(const StagedLaunch<double>& launch) {
+  launch.run<DoubleTile<groups>>();
+}
 
 }  // namespace
 
@@ -279,8 +297,8 @@ template <class T>
 void launch_staged_full(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
                         const T* x, T* y, T* table, const ThinBias& bias) {
   const StagedLaunch<T> launch{stream, problem, plan, a, x, y, table, bias};
-  if (plan.slots <= 8) return launch.template run<FullTile<T, 1>>();
-  launch.template run<FullTile<T, 2>>();
+  if (plan.slots <= 8) return launch_groups<1>(launch);
+  launch_groups<2>(launch);
 }
 
 template void launch_staged_full(const Stream&, const ThinProblem&, const StagedPlan&, const float*,
