@@ -45,19 +45,11 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
 }
 
 /// Whether the thin kernels are faster than cuBLAS; docs/kernels/matvec.md has the figures. Staged products
-/// read the matrix at the speed of memory, except those with many vectors in float32 and float64, which are
-/// bound by arithmetic: there cuBLAS is better, unless outs or terms are few. With small matrices several
-/// vectors pay, as measured on an H200, where they are few, lie densely and leave memory the bottleneck: in
-/// the 16-bit types cuBLAS has tensor cores, which it feeds badly where rows are few.
+/// read the matrix at the speed of memory. With small matrices several vectors pay, as measured on an H200,
+/// where they are few, lie densely and leave memory the bottleneck: in the 16-bit types cuBLAS has tensor
+/// cores, which it feeds badly where rows are few.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  constexpr int kManyVectors = 9;
-  constexpr int64_t kFewOuts = 256, kFewTermBytes = 64;
-  if (problem.vectors == 1) return true;
-  if (is_staged(problem)) {
-    const auto few_terms = kFewTermBytes / static_cast<int64_t>(size_of(problem.dtype));
-    return is_half(problem.dtype) || problem.vectors < kManyVectors || problem.out() < kFewOuts ||
-           problem.in() <= few_terms;
-  }
+  if (problem.vectors == 1 || is_staged(problem)) return true;
   if (problem.transpose || problem.x_element != 1) return false;
   const int64_t rows = problem.batch * problem.rows;
   if (problem.dtype != DType::kFloat32) {

@@ -21,7 +21,7 @@ inline constexpr int kMostStagedVectors = 16;
 /// A product as the plan sees it: `batch` matrices, each with `vectors` of its own.
 struct StagedSizes {
   int element_bytes = 4;
-  bool tensor_cores = false;   ///< 16-bit elements
+  bool tensor_cores = false;   ///< they multiply, not plain arithmetic: see multiplies_on_tensor_cores
   bool transpose = false;      ///< the outs, not the terms, are neighbours in the matrix's memory
   bool dense_vectors = false;  ///< the terms of a vector are neighbours; else the vectors of a term are
   int64_t batch = 1, outs = 0, terms = 0;
@@ -47,9 +47,11 @@ struct StagedPlan {
   static constexpr int kThreads = 256, kWarps = 8;
   static constexpr int kStages = 3;  ///< chunks in flight and in use
 
+  bool tensor_cores = false;
   int slots = 4;          ///< sums of an out, a power of two, of which the first `vectors` count
-  int term_lanes = 1;     ///< 1 or 4 neighbouring lanes of a warp share an out (without tensor cores)
+  int term_lanes = 1;     ///< 1, 4, 16 or 32 neighbouring lanes of a warp share an out; of tensor cores 1
   int outs_per_lane = 1;  ///< (without tensor cores)
+  int term_step = 1;      ///< neighbouring terms that a warp takes at once
   int warp_outs = 16;     ///< that a warp takes at once
   int out_warps = 1;      ///< warps side by side; the other ones share the terms of a chunk
   int tile_outs = 16;     ///< a power of two; with one chunk per out a warp may take several of its shares
@@ -93,10 +95,15 @@ inline StagedCopy staged_copy(int64_t pitch, int64_t segments, int64_t bytes) {
           .shared_pitch = shared_pitch_of(pitch, static_cast<int>(bytes))};
 }
 
+/// Terms that tensor cores take at once: of float64 one instruction, of float32 two.
+inline int tensor_core_terms(const StagedSizes& sizes) {
+  return sizes.element_bytes == 8 ? 8 : 16;
+}
+
 /// Few terms: a chunk holds them all, and a block takes tile after tile.
 inline bool has_few_terms(const StagedSizes& sizes) {
   constexpr int64_t kManyOuts = 1024;
-  const int64_t few = sizes.tensor_cores ? 64 : 64 / sizes.element_bytes;
+  const int64_t few = (sizes.tensor_cores ? 128 : 64) / sizes.element_bytes;
   return sizes.terms <= few && sizes.outs >= kManyOuts;
 }
 
@@ -113,11 +120,11 @@ inline void shape_few_terms(const StagedSizes& sizes, StagedPlan& plan) {
   constexpr int64_t kMatrixBytes = 16384, kSumBytes = 16384;
   plan.out_warps = StagedPlan::kWarps;
   if (sizes.tensor_cores) {
-    const int64_t most =
-        std::min(kMatrixBytes / (sizes.terms * sizes.element_bytes), kSumBytes / (plan.slots * 4));
+    const int64_t sum_bytes = plan.slots * std::max(sizes.element_bytes, 4);
+    const int64_t most = std::min(kMatrixBytes / (sizes.terms * sizes.element_bytes), kSumBytes / sum_bytes);
     plan.tile_outs =
-        static_cast<int>(std::clamp<uint64_t>(std::bit_floor(static_cast<uint64_t>(most)), 128, 512));
-    plan.chunk = static_cast<int>(divide_up(sizes.terms, 16)) * 16;
+        static_cast<int>(std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(most, 128, 512))));
+    plan.chunk = static_cast<int>(divide_up(sizes.terms, plan.term_step)) * plan.term_step;
   } else {
     plan.outs_per_lane = sizes.element_bytes == 4 && sizes.terms < 8 ? 2 : 1;
     plan.warp_outs = 32 * plan.outs_per_lane;
@@ -127,18 +134,32 @@ inline void shape_few_terms(const StagedSizes& sizes, StagedPlan& plan) {
   plan.step_outs = plan.tile_outs;
 }
 
-inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
-  int step = 16;
-  if (sizes.tensor_cores) {
-    plan.out_warps = sizes.outs <= 16                       ? 1
-                     : sizes.outs <= 32                     ? 2
-                     : sizes.outs <= 64 || !sizes.transpose ? 4
-                                                            : 8;
+/// Lanes without tensor cores. Of few outs a lane has four, and more lanes share the terms: whatever a lane
+/// loads it uses for all of the outs or vectors, and no lane is without an out.
+inline void shape_lanes(const StagedSizes& sizes, StagedPlan& plan) {
+  if (sizes.outs <= 8 && plan.slots <= 8) {
+    plan.term_lanes = sizes.outs <= 4 ? 32 : 16;
+    plan.outs_per_lane = 4;
   } else {
-    step = plan.term_lanes = 4;
     const int most = sizes.element_bytes == 8 ? 2 : 4;
-    plan.outs_per_lane = std::min(sizes.outs <= 8 ? 1 : sizes.outs <= 16 ? 2 : 4, most);
-    plan.warp_outs = 8 * plan.outs_per_lane;
+    plan.term_lanes = 4;
+    plan.outs_per_lane = std::min(sizes.outs <= 16 ? 2 : 4, most);
+  }
+  plan.term_step = plan.term_lanes;
+  plan.warp_outs = 32 / plan.term_lanes * plan.outs_per_lane;
+}
+
+inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
+  if (sizes.tensor_cores) {
+    const int most = sizes.outs <= 16                       ? 16
+                     : sizes.outs <= 32                     ? 32
+                     : sizes.outs <= 64 || !sizes.transpose ? 64
+                                                            : 128;
+    // Splitting the vectors in float32 is work that more outs share.
+    plan.warp_outs = sizes.element_bytes == 4 && most > 16 ? 32 : 16;
+    plan.out_warps = most / plan.warp_outs;
+  } else {
+    shape_lanes(sizes, plan);
     while (plan.out_warps < 64 / plan.warp_outs && plan.out_warps * plan.warp_outs < sizes.outs)
       plan.out_warps *= 2;
   }
@@ -146,7 +167,7 @@ inline void shape_many_terms(const StagedSizes& sizes, StagedPlan& plan) {
   plan.step_outs = balanced_outs(sizes, plan.tile_outs);
   const int64_t per_term =
       (std::min<int64_t>(sizes.outs, plan.step_outs) + sizes.vectors) * sizes.element_bytes;
-  const int64_t unit = int64_t{step} * plan.term_warps();
+  const int64_t unit = int64_t{plan.term_step} * plan.term_warps();
   const int64_t chunk = std::max<int64_t>(kStageBytes / per_term / unit, 1) * unit;
   plan.chunk = static_cast<int>(std::min(chunk, divide_up(sizes.terms, unit) * unit));
 }
@@ -172,9 +193,10 @@ inline void lay_out_staged(const StagedSizes& sizes, StagedPlan& plan) {
 /// have room in shared memory; where one share of terms is too much, fewer blocks.
 inline void fit_staged(const StagedSizes& sizes, StagedPlan& plan) {
   // As the kernel is compiled: many sums of a lane leave registers for two blocks.
-  const bool many_sums = !sizes.tensor_cores && sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
+  const bool many_sums = sizes.tensor_cores ? sizes.element_bytes == 4 && plan.slots * plan.warp_outs > 256
+                                            : sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
   const int by_registers = many_sums ? 2 : 3;
-  const int unit = (sizes.tensor_cores ? 16 : plan.term_lanes) * plan.term_warps();
+  const int unit = plan.term_step * plan.term_warps();
   lay_out_staged(sizes, plan);
   const auto blocks = [&] { return kProcessorSharedBytes / (plan.shared_bytes() + kBlockSharedBytes); };
   while (blocks() < by_registers && plan.chunk < sizes.terms && plan.chunk > unit) {
@@ -247,11 +269,23 @@ inline int StagedCopy::log_lanes() const {
   return best;
 }
 
+/// Whether tensor cores multiply: always in the 16-bit types, and in float64, whose products they take in
+/// its own precision, wherever they are not mostly idle. A float32 is split in two for them (SplitTile),
+/// which pays for many vectors. Lanes with all of a few outs, or of a few terms, need fewer instructions.
+inline bool multiplies_on_tensor_cores(int element_bytes, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kFewTerms = 8;
+  if (element_bytes == 2) return true;
+  if (terms <= kFewTerms) return false;
+  return vectors > 8 || (element_bytes == 8 ? outs > 4 : vectors > 4 && outs > 8);
+}
+
 /// Every size is at least 1, vectors are at most kMostStagedVectors. Depends on the sizes alone.
 inline StagedPlan plan_staged(const StagedSizes& sizes) {
   StagedPlan plan;
   plan.slots = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sizes.vectors)));
-  if (sizes.tensor_cores) plan.slots = std::max(plan.slots, 8);
+  plan.slots = std::max(plan.slots, sizes.tensor_cores ? 8 : 2);
+  plan.tensor_cores = sizes.tensor_cores;
+  if (sizes.tensor_cores) plan.term_step = detail::tensor_core_terms(sizes);
   if (detail::has_few_terms(sizes)) {
     detail::shape_few_terms(sizes, plan);
   } else {

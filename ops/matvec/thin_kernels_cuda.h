@@ -177,11 +177,14 @@ void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* 
 template <class T>
 void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
-/// Products that go through shared memory: the 16-bit types on tensor cores, float32 and float64 without; in
-/// the folder staged.
+/// Products that go through shared memory: the 16-bit types on tensor cores, float32 and float64 on them in
+/// full precision or without; in the folder staged.
 template <class T>
 void launch_staged_tensor_cores(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan,
                                 const T* a, const T* x, T* y, float* table, const ThinBias& bias);
+template <class T>
+void launch_staged_full(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
+                        const T* x, T* y, T* table, const ThinBias& bias);
 template <class T>
 void launch_staged_plain(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
                          const T* x, T* y, T* table, const ThinBias& bias);

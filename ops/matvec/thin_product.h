@@ -125,8 +125,10 @@ inline bool is_staged(const ThinProblem& problem) {
 
 /// The plan of a product that is staged.
 inline StagedPlan staged_plan_of(const ThinProblem& problem) {
-  return plan_staged({.element_bytes = static_cast<int>(size_of(problem.dtype)),
-                      .tensor_cores = is_half(problem.dtype),
+  const auto element_bytes = static_cast<int>(size_of(problem.dtype));
+  return plan_staged({.element_bytes = element_bytes,
+                      .tensor_cores = multiplies_on_tensor_cores(element_bytes, problem.out(), problem.in(),
+                                                                 problem.vectors),
                       .transpose = problem.transpose,
                       .dense_vectors = problem.x_element == 1,
                       .batch = problem.batch,

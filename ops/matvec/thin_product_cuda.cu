@@ -36,6 +36,8 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
       }
       if constexpr (sizeof(T) == 2) {
         return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);
+      } else if (plan.tensor_cores) {
+        return launch_staged_full<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       } else {
         return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       }

@@ -30,7 +30,7 @@ int64_t extent(Generator& generator, int most) {
 StagedSizes random_sizes(Generator& generator, int most) {
   StagedSizes sizes;
   sizes.element_bytes = 2 << integer(generator, 0, 2);
-  sizes.tensor_cores = sizes.element_bytes == 2;
+  sizes.tensor_cores = sizes.element_bytes == 2 || generator.uniform() < 0.5;
   sizes.transpose = generator.uniform() < 0.5;
   sizes.dense_vectors = generator.uniform() < 0.5;
   sizes.batch = generator.uniform() < 0.5 ? 1 : extent(generator, 10);
@@ -43,7 +43,25 @@ StagedSizes random_sizes(Generator& generator, int most) {
 std::string text(const StagedSizes& s) {
   return std::to_string(s.batch) + " of " + std::to_string(s.outs) + " outs, " + std::to_string(s.terms) +
          " terms, " + std::to_string(s.vectors) + " vectors, " + std::to_string(s.element_bytes) + " bytes" +
-         (s.transpose ? ", transposed" : "") + (s.dense_vectors ? ", dense" : "");
+         (s.transpose ? ", transposed" : "") + (s.dense_vectors ? ", dense" : "") +
+         (s.tensor_cores ? ", tensor cores" : "");
+}
+
+/// Whether there is such a PlainTile.
+bool has_plain_tile(const StagedSizes& sizes, const StagedPlan& plan) {
+  const bool is_float = sizes.element_bytes == 4;
+  if (plan.slots < 2) return false;
+  switch (plan.term_lanes) {
+    case 1:
+      return plan.outs_per_lane == 1 || (plan.outs_per_lane == 2 && is_float);
+    case 4:
+      return plan.outs_per_lane == 2 || (plan.outs_per_lane == 4 && is_float);
+    case 16:
+    case 32:
+      return plan.outs_per_lane == 4 && plan.slots <= 8;
+    default:
+      return false;
+  }
 }
 
 TEST(StagedPlan, FitsTheKernelAndTheGpu) {
@@ -55,12 +73,15 @@ TEST(StagedPlan, FitsTheKernelAndTheGpu) {
     const StagedPlan plan = plan_staged(sizes);
     ASSERT_GE(plan.slots, sizes.vectors);
     ASSERT_TRUE(plan.slots <= 16 && (plan.slots & (plan.slots - 1)) == 0) << plan.slots;
-    ASSERT_TRUE(!sizes.tensor_cores || (plan.slots >= 8 && plan.warp_outs == 16));
-    if (!sizes.tensor_cores) {
+    ASSERT_EQ(plan.tensor_cores, sizes.tensor_cores);
+    if (sizes.tensor_cores) {
+      ASSERT_GE(plan.slots, 8);
+      ASSERT_TRUE(plan.warp_outs == 16 || (plan.warp_outs == 32 && sizes.element_bytes == 4));
+      ASSERT_EQ(plan.term_step, sizes.element_bytes == 8 ? 8 : 16);
+    } else {
+      ASSERT_TRUE(has_plain_tile(sizes, plan)) << plan.term_lanes << " lanes of " << plan.outs_per_lane;
       ASSERT_EQ(plan.warp_outs, 32 / plan.term_lanes * plan.outs_per_lane);
-      ASSERT_LE(plan.outs_per_lane, plan.term_lanes == 1 && sizes.element_bytes == 8   ? 1
-                                    : plan.term_lanes == 1 || sizes.element_bytes == 8 ? 2
-                                                                                       : 4);
+      ASSERT_EQ(plan.term_step, plan.term_lanes);
     }
     ASSERT_EQ(plan.out_warps * plan.term_warps(), StagedPlan::kWarps);
     ASSERT_EQ(plan.tile_outs & (plan.tile_outs - 1), 0) << "places are taken apart by shifts";
@@ -68,7 +89,7 @@ TEST(StagedPlan, FitsTheKernelAndTheGpu) {
     if (plan.chunks > 1) {
       ASSERT_EQ(plan.tile_outs, plan.warp_outs * plan.out_warps) << "sums of several shares";
       ASSERT_EQ(plan.block_tiles, 1);
-      ASSERT_TRUE(plan.step_outs <= plan.tile_outs && plan.step_outs % 8 == 0);
+      ASSERT_TRUE(plan.step_outs <= plan.tile_outs && (plan.step_outs % 8 == 0 || plan.tiles == 1));
       ASSERT_EQ(plan.chunk % 4, 0);
     } else {
       ASSERT_EQ(plan.parts, 1);
@@ -78,7 +99,9 @@ TEST(StagedPlan, FitsTheKernelAndTheGpu) {
     ASSERT_GE(plan.chunks * plan.chunk, sizes.terms);
     ASSERT_LT((plan.chunks - 1) * plan.chunk, sizes.terms) << "a chunk without terms";
     ASSERT_LE(plan.parts, std::max<int64_t>(plan.chunks / 2, 1)) << "a part without work";
-    const bool many_sums = !sizes.tensor_cores && sizes.element_bytes * plan.slots * plan.outs_per_lane > 64;
+    const int lane_sums = plan.slots * (plan.tensor_cores ? plan.warp_outs / 32 : plan.outs_per_lane);
+    const bool many_sums = plan.tensor_cores ? sizes.element_bytes == 4 && lane_sums == 16
+                                             : sizes.element_bytes * lane_sums > 64;
     ASSERT_LE(plan.blocks_at_once, many_sums ? 2 : 3) << "as the kernels are compiled";
     ASSERT_GE(plan.blocks_at_once, 1);
     ASSERT_LE(plan.blocks_at_once * (plan.shared_bytes() + 1024), 228 * 1024)
@@ -173,7 +196,7 @@ TEST(StagedPlan, WarpsTakeEveryOutAndTermOnce) {
     const StagedSizes sizes = random_sizes(generator, 9);
     SCOPED_TRACE(text(sizes));
     const StagedPlan plan = plan_staged(sizes);
-    const int step = sizes.tensor_cores ? 16 : plan.term_lanes;
+    const int step = plan.term_step;
     std::vector<int> visits(static_cast<size_t>(sizes.outs * sizes.terms));
     for (int64_t tile = 0; tile < plan.tiles; ++tile) {
       for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
@@ -213,6 +236,24 @@ TEST(StagedPlan, LargeMatricesKeepTheGpuBusy) {
     const StagedPlan plan = plan_staged(sizes);
     ASSERT_GE(plan.blocks() * plan.parts * sizes.batch, 132);
   }
+}
+
+TEST(StagedProduct, ManyVectorsAreMultipliedOnTensorCores) {
+  const auto takes = [](DType dtype, int64_t outs, int64_t terms, int vectors) {
+    return staged_plan_of({.dtype = dtype, .rows = outs, .columns = terms, .vectors = vectors}).tensor_cores;
+  };
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    for (const int64_t outs : {17, 300, 100000}) {
+      EXPECT_TRUE(takes(dtype, outs, 5000, 5));
+      EXPECT_TRUE(takes(dtype, outs, 9, 16));
+      EXPECT_FALSE(takes(dtype, outs, 8, 16)) << "few terms";
+    }
+    EXPECT_FALSE(takes(dtype, 3, 5000, 3)) << "lanes with all outs";
+  }
+  EXPECT_FALSE(takes(DType::kFloat32, 300, 5000, 4));
+  EXPECT_FALSE(takes(DType::kFloat32, 8, 5000, 8));
+  EXPECT_TRUE(takes(DType::kFloat64, 300, 5000, 2));
+  EXPECT_TRUE(takes(DType::kFloat64, 8, 5000, 5));
 }
 
 TEST(StagedProduct, TakesLargeMatricesWithSeveralDenseVectors) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -309,24 +311,29 @@ TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
   }
 }
 
+/// Types and numbers of vectors, of which tensor cores multiply some and plain arithmetic others.
+const std::pair<DType, int64_t> kBadValueCases[] = {
+    {DType::kFloat32, 3},  {DType::kFloat32, 7}, {DType::kFloat32, 12}, {DType::kFloat16, 3},
+    {DType::kBFloat16, 3}, {DType::kFloat64, 3}, {DType::kFloat64, 12}};
+
 TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
   // Shared memory holds what lies beside a row, too: none of it may get into the row's sums.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-    for (const int64_t columns : {3, 5, 16, 17, 100, 1000}) {
-      const int64_t rows = 70000 / columns;
+  for (const auto& [dtype, vectors] : kBadValueCases) {
+    for (const int64_t columns : {3, 5, 16, 17, 100, 1000, 7168}) {
+      const int64_t rows = std::max<int64_t>(70000 / columns, 24);
       const Tensor host = Tensor::full({rows, columns}, 1.0);
       host.data<float>()[10 * columns] = nan;
       host.data<float>()[21 * columns - 1] = inf;
       const Tensor y =
-          matmul(on_gpu(cast(host, dtype)), on_gpu(cast(Tensor::full({columns, 3}, 0.5), dtype)));
+          matmul(on_gpu(cast(host, dtype)), on_gpu(cast(Tensor::full({columns, vectors}, 0.5), dtype)));
       const std::vector<double> values = as_double(y).to_vector<double>();
-      for (int64_t i = 0; i < rows * 3; ++i) {
+      for (int64_t i = 0; i < rows * vectors; ++i) {
         const double value = values[static_cast<size_t>(i)];
-        if (i / 3 == 10) {
+        if (i / vectors == 10) {
           EXPECT_TRUE(std::isnan(value));
         } else {
-          EXPECT_EQ(value, i / 3 == 20 ? static_cast<double>(inf) : static_cast<double>(columns) / 2)
+          EXPECT_EQ(value, i / vectors == 20 ? static_cast<double>(inf) : static_cast<double>(columns) / 2)
               << "sum " << i << " of " << columns << " columns";
         }
       }
@@ -336,24 +343,121 @@ TEST_F(ThinProductCuda, BadValuesStayInTheirSum) {
 
 TEST_F(ThinProductCuda, BadValuesStayInTheirColumn) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const auto& [dtype, vectors] : kBadValueCases) {
     for (const int64_t rows : {3, 5, 16, 17, 100, 1000}) {
       const int64_t columns = 70000 / rows / 2 * 2;  // pairs of a word, too
       const Tensor host = Tensor::full({rows, columns}, 1.0);
       host.data<float>()[10] = nan;
       host.data<float>()[(rows - 1) * columns + 21] = inf;
-      const Tensor y = matmul(on_gpu(cast(host, dtype)), on_gpu(cast(Tensor::full({rows, 3}, 0.5), dtype)),
-                              {.transpose_a = true});
+      const Tensor x = cast(Tensor::full({rows, vectors}, 0.5), dtype);
+      const Tensor y = matmul(on_gpu(cast(host, dtype)), on_gpu(x), {.transpose_a = true});
       const std::vector<double> values = as_double(y).to_vector<double>();
-      for (int64_t i = 0; i < columns * 3; ++i) {
+      for (int64_t i = 0; i < columns * vectors; ++i) {
         const double value = values[static_cast<size_t>(i)];
-        if (i / 3 == 10) {
+        if (i / vectors == 10) {
           EXPECT_TRUE(std::isnan(value));
         } else {
-          EXPECT_EQ(value, i / 3 == 21 ? static_cast<double>(inf) : static_cast<double>(rows) / 2)
+          EXPECT_EQ(value, i / vectors == 21 ? static_cast<double>(inf) : static_cast<double>(rows) / 2)
               << "sum " << i << " of " << rows << " rows";
         }
       }
+    }
+  }
+}
+
+/// The largest error of a (outs, terms) times x (terms, vectors), as a share of the sum of what the terms are
+/// without signs; and that of the first `few` vectors, which another kernel multiplies.
+std::pair<double, double> errors_of(const Tensor& a, const Tensor& x, const Tensor& few) {
+  const auto without_signs = [](const Tensor& t) {
+    const Tensor copy = as_double(t);
+    for (double& value : std::span(copy.data<double>(), static_cast<size_t>(copy.numel())))
+      value = std::abs(value);
+    return copy;
+  };
+  const auto error = [&](const Tensor& vectors) {
+    const auto got = as_double(matmul(on_gpu(a), on_gpu(vectors))).to_vector<double>(),
+               want = matmul(as_double(a), as_double(vectors)).to_vector<double>(),
+               size = matmul(without_signs(a), without_signs(vectors)).to_vector<double>();
+    double largest = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      // Not std::max, which a NaN would not get through.
+      if (const double share = std::abs(got[i] - want[i]) / size[i]; !(share <= largest)) largest = share;
+    }
+    return largest;
+  };
+  return {error(x), error(few)};
+}
+
+TEST_F(ThinProductCuda, ManyVectorsAreAsExactAsFew) {
+  // Tensor cores multiply halves of a float32, and cut where float32 rounds.
+  struct Range {
+    const char* name;
+    double low, high, scale, x_scale;
+  };
+  const Range ranges[] = {{"of both signs", -1, 1, 1, 1},
+                          {"positive", 0, 1, 1, 1},
+                          {"tiny", 0.5, 1, 1.2e-38, 1e30},
+                          {"denormal", -1, 1, 1e-39, 1e30},
+                          {"vectors of denormals", -1, 1, 1e30, 1e-39},
+                          {"huge", -1, 1, 1e19, 1e12},
+                          {"equal", 0.333, 0.333, 1, 1}};
+  for (const Range& range : ranges) {
+    for (const int64_t terms : {1000, 1 << 20}) {
+      SCOPED_TRACE(fmt::format("{} terms, {}", terms, range.name));
+      const int64_t outs = terms == 1000 ? 300 : 12;
+      SampleMaker maker(36, DType::kFloat64);
+      const auto make = [&](const Shape& shape, double scale) {
+        const Tensor values = maker.tensor(shape, range.low, range.high);
+        for (double& value : std::span(values.data<double>(), static_cast<size_t>(values.numel())))
+          value *= scale;
+        return cast(values, DType::kFloat32);
+      };
+      const Tensor a = make({outs, terms}, range.scale);
+      const auto [many, few] =
+          errors_of(a, make({terms, 12}, range.x_scale), make({terms, 3}, range.x_scale));
+      RecordProperty(fmt::format("{}_{}", range.name, terms), fmt::format("{:.2e} few {:.2e}", many, few));
+      EXPECT_LE(many, 3 * few + 4e-7) << "few vectors: " << few;
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, HardValuesOfManyVectorsAreMultipliedAsAlways) {
+  const float inf = std::numeric_limits<float>::infinity(), most = std::numeric_limits<float>::max();
+  const float least = std::numeric_limits<float>::denorm_min();
+  const std::pair<float, float> terms[] = {{inf, 1},
+                                           {inf, -2},
+                                           {inf, 0},
+                                           {-inf, 3},
+                                           {most, 1},
+                                           {most, 2},
+                                           {most, -1},
+                                           {most, least},
+                                           {least, 1},
+                                           {least, 0.25F},
+                                           {0x1p-100F, 0x1p-45F},
+                                           {inf, least},
+                                           {0x1p66F, 0x1p60F},
+                                           {least, most}};
+  constexpr int64_t kTerms = 4000, kVectors = 11, kPlace = 1234;
+  const int64_t outs = std::ssize(terms);
+  for (const bool is_in_matrix : {true, false}) {
+    // Each out has one term that is not zero.
+    const Tensor a = Tensor::full({outs, kTerms}, 0.0), x = Tensor::full({kTerms, kVectors}, 0.0);
+    for (int64_t i = 0; i < outs; ++i) {
+      const auto& [first, second] = terms[i];
+      a.data<float>()[i * kTerms + kPlace + i] = is_in_matrix ? first : second;
+      for (int64_t v = 0; v < kVectors; ++v)
+        x.data<float>()[(kPlace + i) * kVectors + v] = is_in_matrix ? second : first;
+    }
+    const Tensor y = matmul(on_gpu(a), on_gpu(x)).to(Device::cpu());
+    for (int64_t i = 0; i < outs * kVectors; ++i) {
+      const int64_t out = i / kVectors;
+      // 0 times the infinities of the other outs' terms, where the vectors have them.
+      float want = terms[out].first * terms[out].second;
+      if (!is_in_matrix) want = std::numeric_limits<float>::quiet_NaN();
+      const float got = y.data<float>()[i];
+      EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : got == want)
+          << terms[out].first << " times " << terms[out].second << " is " << got;
     }
   }
 }

@@ -93,7 +93,10 @@ void launch_slots(const StagedLaunch<T>& launch) {
     }
     return launch.template run<PlainTile<T, slots, 1, 1>>();
   }
-  if (plan.outs_per_lane == 1) return launch.template run<PlainTile<T, slots, 4, 1>>();
+  if constexpr (slots <= 8) {
+    if (plan.term_lanes == 32) return launch.template run<PlainTile<T, slots, 32, 4>>();
+    if (plan.term_lanes == 16) return launch.template run<PlainTile<T, slots, 16, 4>>();
+  }
   if (plan.outs_per_lane == 2) return launch.template run<PlainTile<T, slots, 4, 2>>();
   if constexpr (sizeof(T) == 4) return launch.template run<PlainTile<T, slots, 4, 4>>();
 }
@@ -104,7 +107,6 @@ template <class T>
 void launch_staged_plain(const Stream& stream, const ThinProblem& problem, const StagedPlan& plan, const T* a,
                          const T* x, T* y, T* table, const ThinBias& bias) {
   const StagedLaunch<T> launch{stream, problem, plan, a, x, y, table, bias};
-  if (plan.slots == 1) return launch_slots<T, 1>(launch);
   if (plan.slots == 2) return launch_slots<T, 2>(launch);
   if (plan.slots == 4) return launch_slots<T, 4>(launch);
   if (plan.slots == 8) return launch_slots<T, 8>(launch);
