@@ -313,6 +313,28 @@ TEST_F(ThinProductCuda, StagedProductsAgreeWithTheCpu) {
   }
 }
 
+TEST_F(ThinProductCuda, StagedTilesThatAreNotCutAgreeWithTheCpu) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(18000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // All widths of a tile, one chunk of terms and several.
+    const int64_t terms = maker.integer(65, maker.chance(0.3) ? 1500 : 500), unit = maker.chance(0.5) ? 8 : 1;
+    const int64_t outs = (maker.integer(100000, 700000) / terms + unit - 1) / unit * unit;
+    const bool is_left = maker.chance(0.5), transpose = maker.chance(0.5);
+    Shape matrix = is_left == transpose ? Shape{terms, outs} : Shape{outs, terms};
+    if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
+    check_staged(maker, matrix, maker.integer(2, 16), is_left, transpose, maker.integer(0, 1) * 3);
+    if (HasFatalFailure()) return;
+  }
+  // Tiles of one chunk, several to a block.
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    SampleMaker maker(36, dtype);
+    check_staged(maker, {30001, 120}, 12, false, true, 0);
+    check_staged(maker, {30001, 99}, 5, true, false, 1);
+    check_staged(maker, {200003, 28}, 5, true, false, 0);
+    check_staged(maker, {24, 150000}, 3, true, true, 0);
+  }
+}
+
 TEST_F(ThinProductCuda, StagedSumsInManyPartsAgreeWithTheCpu) {
   const Shape shapes[] = {{12, 300007}, {300007, 5}, {2, 60000, 32}, {100, 30011}, {30008, 136}, {1, 70001}};
   for (const DType dtype : kDTypes) {
