@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include <sinter/ops/matvec/thin_plan.h>
 
@@ -238,8 +239,10 @@ inline void cut_staged(const StagedSizes& sizes, StagedPlan& plan) {
   plan.chunks = divide_up(sizes.terms, plan.chunk);
   const int64_t tiles = sizes.batch * plan.tiles;
   if (plan.chunks == 1) {
-    plan.block_tiles =
-        std::min(std::clamp<int64_t>(tiles / (kSeveralWaves * at_once), 1, kMostTiles), plan.tiles);
+    // Some waves of short blocks are one of longer ones, whose copies run beside their arithmetic.
+    const bool one_wave = sizes.tensor_cores && tiles <= kMostTiles * at_once;
+    const int64_t block_tiles = one_wave ? divide_up(tiles, at_once) : tiles / (kSeveralWaves * at_once);
+    plan.block_tiles = std::min(std::clamp<int64_t>(block_tiles, 1, kMostTiles), plan.tiles);
     return;
   }
   // Counts that fill whole waves, up to four; and one part, which needs no table. A part has two chunks.
@@ -279,6 +282,76 @@ inline bool multiplies_on_tensor_cores(int element_bytes, int64_t outs, int64_t 
   return vectors > 8 || (element_bytes == 8 ? outs > 4 : vectors > 4 && outs > 8);
 }
 
+namespace detail {
+
+/// How long a plan for tensor cores takes, in microseconds: its bytes at the pace of memory or, where blocks
+/// are few, of a processor; the start of blocks; the second kernel and its table. Rows that begin anywhere
+/// cost memory a part of a line at either end.
+inline double tensor_core_time(const StagedSizes& sizes, const StagedPlan& plan) {
+  constexpr double kMemory = 4300, kTable = 3000, kProcessor = 40;  // KB in a microsecond
+  constexpr double kStart = 1.5, kFold = 2.5;
+  constexpr int64_t kEnds = 48, kLine = 64;
+  const int64_t blocks = sizes.batch * plan.blocks() * plan.parts;
+  const int64_t places = plan.chunks == 1 ? plan.block_tiles : divide_up(plan.chunks, plan.parts);
+  const int64_t ends = plan.flat || plan.matrix.pitch % kLine == 0 ? 0 : kEnds * plan.matrix.segments;
+  const int64_t bytes = std::min<int64_t>(plan.chunk, sizes.terms) * sizes.element_bytes;
+  const int64_t lines = std::min<int64_t>(plan.step_outs, sizes.outs) + sizes.vectors;
+  const double block_kb = static_cast<double>(places * (bytes * lines + ends)) / 1000;
+  const double reading =
+      std::max(static_cast<double>(blocks) * block_kb / kMemory,
+               static_cast<double>(divide_up(blocks, kProcessors)) * block_kb / kProcessor);
+  if (plan.parts == 1) return reading + kStart;
+  const double sums = static_cast<double>(sizes.batch * sizes.outs * sizes.vectors);
+  return reading + kStart + kFold + 2 * static_cast<double>(plan.parts) * sums * 4 / 1000 / kTable;
+}
+
+/// A plan with `out_warps` warps side by side whose tiles are not cut into parts, and whose few chunks are so
+/// large that the first two are most of a tile; nothing if there are too many chunks or blocks for that.
+inline std::optional<StagedPlan> plan_whole_tiles(const StagedSizes& sizes, int slots, int out_warps) {
+  constexpr int kLargeStageBytes = 26624, kMostBlockBytes = 99 * 1024;  // of every GPU
+  constexpr int64_t kMostChunks = 6;
+  StagedPlan plan;
+  plan.tensor_cores = true;
+  plan.term_step = tensor_core_terms(sizes);
+  plan.slots = slots;
+  plan.out_warps = out_warps;
+  plan.tile_outs = plan.warp_outs * out_warps;
+  plan.step_outs = balanced_outs(sizes, plan.tile_outs);
+  plan.tiles = divide_up(sizes.outs, plan.step_outs);
+  const int64_t per_term =
+      (std::min<int64_t>(sizes.outs, plan.step_outs) + sizes.vectors) * sizes.element_bytes;
+  const int64_t unit = int64_t{16} * plan.term_warps();
+  const int64_t most = std::max<int64_t>(kLargeStageBytes / per_term / unit, 1) * unit;
+  const int64_t chunks = divide_up(sizes.terms, most);
+  if (chunks > kMostChunks) return std::nullopt;
+  plan.chunk = static_cast<int>(divide_up(divide_up(sizes.terms, chunks), unit) * unit);
+  plan.chunks = divide_up(sizes.terms, plan.chunk);
+  lay_out_staged(sizes, plan);
+  const int blocks = kProcessorSharedBytes / (plan.shared_bytes() + kBlockSharedBytes);
+  plan.blocks_at_once = std::clamp(blocks, 1, 3);
+  if (plan.shared_bytes() > kMostBlockBytes) return std::nullopt;
+  if (sizes.batch * plan.tiles > kProcessors * plan.blocks_at_once) return std::nullopt;
+  return plan;
+}
+
+/// Small products on tensor cores: where a tile's terms would be cut into parts, narrower tiles that are not
+/// cut may do as well without the second kernel.
+inline StagedPlan without_parts(const StagedSizes& sizes, const StagedPlan& cut) {
+  constexpr int64_t kLarge = int64_t{4} << 20;  // bytes, which need every processor
+  const bool is_large = sizes.outs >= divide_up(kLarge, sizes.element_bytes * sizes.batch * sizes.terms);
+  StagedPlan best = cut;
+  double least = tensor_core_time(sizes, cut);
+  for (int out_warps = cut.out_warps; out_warps >= 1; out_warps /= 2) {
+    const std::optional<StagedPlan> whole = plan_whole_tiles(sizes, cut.slots, out_warps);
+    if (!whole || (is_large && sizes.batch * whole->tiles < kProcessors)) continue;
+    const double time = tensor_core_time(sizes, *whole);
+    if (time < least) least = time, best = *whole;
+  }
+  return best;
+}
+
+}  // namespace detail
+
 /// Every size is at least 1, vectors are at most kMostStagedVectors. Depends on the sizes alone.
 inline StagedPlan plan_staged(const StagedSizes& sizes) {
   StagedPlan plan;
@@ -293,6 +366,7 @@ inline StagedPlan plan_staged(const StagedSizes& sizes) {
   }
   detail::fit_staged(sizes, plan);
   detail::cut_staged(sizes, plan);
+  if (sizes.tensor_cores && sizes.element_bytes == 2 && plan.parts > 1) return detail::without_parts(sizes, plan);
   return plan;
 }
 

@@ -163,14 +163,22 @@ template <class T>
 void launch_column_sums(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                         compute_type<T>* table, const ThinBias& bias);
 
-/// One vector: sums along rows, and along the columns of few rows, in units of 16 bytes that need not begin
-/// where rows do; in the folder units.
+/// One vector: sums along rows, along few long rows, and along the columns of few rows, in units of 16 bytes
+/// that need not begin where rows do; in the folder units.
 template <class T>
 void launch_unit_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                       compute_type<T>* table, const ThinBias& bias);
 template <class T>
+void launch_long_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                      compute_type<T>* table, const ThinBias& bias);
+template <class T>
 void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                      const ThinBias& bias);
+
+/// One vector and short rows of the 16-bit types; the matrices begin at a multiple of 16 bytes.
+template <class T>
+void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                        const ThinBias& bias);
 
 /// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
 /// multiples of 16 bytes.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace sinter::ops {
@@ -100,6 +101,23 @@ inline int64_t column_sum_width(int64_t matrices, int64_t rows, int64_t packs, i
   return width;
 }
 
+/// Into how many parts `blocks` side by side cut `batches` of rows, up to `most`, where a part would have one
+/// batch: that leaves the least for waves of blocks, each with a start and a sum over its threads, and a
+/// second kernel. Unit: the time in which memory brings a wave's batch.
+inline int64_t parts_of_few_batches(int64_t blocks, int64_t batches, int64_t most) {
+  constexpr double kStart = 1, kFold = 1, kManyWaves = 4;
+  int64_t best = most;
+  double least = 0;
+  for (int64_t parts = most; parts >= 1; --parts) {
+    const auto full = static_cast<double>(blocks * parts) / static_cast<double>(ColumnSumPlan::kWave);
+    const double waves = full > kManyWaves ? full + 0.5 : std::ceil(full);
+    const double cost =
+        waves * (static_cast<double>(divide_up(batches, parts)) + kStart) + (parts > 1 ? kFold : 0);
+    if (parts == most || cost < least) least = cost, best = parts;
+  }
+  return best;
+}
+
 }  // namespace detail
 
 /// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle. Depends
@@ -133,6 +151,11 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
     return plan;
   }
   cut(std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch);
+  if (plan.part_rows == batch && blocks * plan.parts > ColumnSumPlan::kWave) {
+    const int64_t batches = detail::divide_up(rows, batch);
+    const int64_t fewer = detail::parts_of_few_batches(blocks, batches, plan.parts);
+    cut(fewer == 1 ? rows : detail::divide_up(batches, fewer) * batch);
+  }
   // A few blocks more than the GPU runs at once would be a wave of their own, as long as the first.
   constexpr int64_t kLongPart = 4;  // batches
   const int64_t all = blocks * plan.parts, wave = ColumnSumPlan::kWave;

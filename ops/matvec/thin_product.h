@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/staged_plan.h>
@@ -51,6 +52,32 @@ inline int unit_elements(const ThinProblem& problem) {
 inline bool takes_few_rows(const ThinProblem& problem) {
   return problem.vectors == 1 && problem.transpose &&
          is_few_rows(problem.batch, problem.rows, problem.columns, unit_elements(problem));
+}
+
+/// Whether blocks walk along few long rows (LongRowPlan).
+inline bool takes_long_rows(const ThinProblem& problem) {
+  return problem.vectors == 1 && !problem.transpose && problem.x_element == 1 &&
+         is_long_rows(problem.batch * problem.rows, problem.columns, unit_elements(problem));
+}
+
+/// Whether short rows go through shared memory (PackedRowPlan), if the matrices begin at a multiple of 16
+/// bytes: those of matrices without gaps, which share a vector.
+inline bool takes_packed_rows(const ThinProblem& problem) {
+  const int64_t columns = problem.columns, rows = problem.batch * problem.rows;
+  const bool gapless = problem.batch == 1 || problem.a_stride == problem.rows * columns;
+  const bool one_vector = problem.batch == 1 || problem.x_stride == 0;
+  return problem.vectors == 1 && !problem.transpose && problem.x_element == 1 && is_half(problem.dtype) &&
+         gapless && one_vector && columns >= 2 && columns <= PackedRowPlan::kMostColumns &&
+         columns % unit_elements(problem) != 0 && rows >= PackedRowPlan::kLeastBytes / 2 / columns;
+}
+
+/// The same product where the matrix is one column: sums along a row.
+inline ThinProblem without_single_column(ThinProblem problem) {
+  if (problem.vectors == 1 && problem.transpose && problem.columns == 1 && problem.x_element == 1) {
+    problem.transpose = false;
+    problem.columns = std::exchange(problem.rows, 1);
+  }
+  return problem;
 }
 
 /// Whether sums along rows may be read in aligned units (UnitRowPlan), and whether they are where the
@@ -103,7 +130,7 @@ inline ColumnSumPlan folded_plan_of(const ThinProblem& problem) {
 /// would load one by one.
 inline bool is_staged_vector(const ThinProblem& problem) {
   constexpr int64_t kFewRows = 1024, kLongRow = 4096, kLarge = int64_t{1} << 20;
-  if (problem.x_element != 1 || !is_half(problem.dtype)) return false;
+  if (problem.x_element != 1 || !is_half(problem.dtype) || takes_long_rows(problem)) return false;
   const int64_t pack = unit_elements(problem);
   if (!problem.transpose) {
     return !may_take_unit_rows(problem) && problem.columns % (pack / 2) != 0 && problem.columns >= kLongRow &&
@@ -160,7 +187,8 @@ inline bool can_multiply_thin(const ThinProblem& problem) {
 }
 
 /// Scratch for the problem wherever its operands lie.
-inline size_t thin_workspace(const ThinProblem& problem) {
+inline size_t thin_workspace(const ThinProblem& given) {
+  const ThinProblem problem = without_single_column(given);
   const int64_t sums = problem.batch * problem.out() * problem.vectors;
   const auto sum_bytes = size_of(accumulate_dtype(problem.dtype));
   if (is_staged(problem)) {
@@ -170,6 +198,9 @@ inline size_t thin_workspace(const ThinProblem& problem) {
   if (takes_few_rows(problem)) return 0;
   const int widest = unit_elements(problem);
   int64_t most = 1;
+  if (takes_long_rows(problem)) {
+    most = plan_long_rows(problem.batch * problem.rows, problem.columns, widest).parts;
+  }
   if (may_take_unit_rows(problem)) {
     most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }

@@ -17,8 +17,9 @@ bool has_few_terms_in_place(const ThinProblem& problem, const void* a) {
 
 }  // namespace
 
-void multiply_thin(const Stream& stream, const ThinProblem& problem, const void* a, const void* x, void* y,
+void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a, const void* x, void* y,
                    void* workspace, const ThinBias& bias) {
+  const ThinProblem problem = without_single_column(given);
   SINTER_ASSERT(can_multiply_thin(problem), "[matvec] {} vectors with strides {} and {} have no kernel",
                 problem.vectors, problem.x_vector, problem.x_element);
   SINTER_ASSERT(bias.data == nullptr || problem.batch == 1, "[matvec] a bias for a batch of {}",
@@ -41,6 +42,9 @@ void multiply_thin(const Stream& stream, const ThinProblem& problem, const void*
       } else {
         return launch_staged_plain<T>(stream, problem, plan, matrix, vectors, out, table, bias);
       }
+    }
+    if (takes_long_rows(problem)) {
+      return launch_long_rows<T>(stream, problem, matrix, vectors, out, table, bias);
     }
     if (takes_few_rows(problem)) return launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
     if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);

@@ -108,6 +108,82 @@ inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
   return plan;
 }
 
+/// Sums along few long rows, which begin at any place of a unit: a block takes a row, or a part of it whose
+/// sum a second kernel adds, kAtOnce units of a thread in flight. The vector is shifted to the row's units.
+struct LongRowPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kAtOnce = 4;     ///< units of a thread in flight
+  static constexpr int kBlocks = 3;     ///< of a processor
+
+  int64_t parts = 1;
+  int64_t part_units = 1;  ///< the last part may have fewer
+};
+
+/// `rows` of all matrices and `columns`, `pack` elements to a unit: parts that fill one wave of the blocks
+/// that a GPU runs at once, or more where that leaves fewer processors idle. A part has a batch of loads.
+inline LongRowPlan plan_long_rows(int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kWave = detail::kProcessors * LongRowPlan::kBlocks, kMostWaves = 4;
+  constexpr double kStart = 3, kFold = 4;  // units of a thread: a block's start, and a second kernel
+  const int64_t units = std::max<int64_t>(columns / pack, 1);
+  const int64_t most = std::max<int64_t>(units / (LongRowPlan::kThreads * LongRowPlan::kAtOnce), 1);
+  LongRowPlan plan{.part_units = units};
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * kWave / rows, 1, most);
+    const int64_t part_units = detail::divide_up(units, wanted), parts = detail::divide_up(units, part_units);
+    const auto taken = static_cast<double>(detail::divide_up(rows * parts, kWave));
+    const double cost =
+        taken * (static_cast<double>(part_units) / LongRowPlan::kThreads + kStart) + (parts > 1 ? kFold : 0);
+    if (waves == 0 || cost < least) least = cost, plan = {.parts = parts, .part_units = part_units};
+  }
+  return plan;
+}
+
+/// Whether sums along `rows` of all matrices are those of few long rows.
+inline bool is_long_rows(int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kMostRows = 64, kLeastUnits = 1 << 11, kLeast = 1 << 14;  // the last two: units
+  const int64_t units = columns / pack;
+  return rows >= 1 && rows <= kMostRows && units >= kLeastUnits && rows * units >= kLeast;
+}
+
+/// Sums along short rows of 16-bit elements that fill no packs of 16 bytes: a warp copies groups of
+/// group_rows() rows to shared memory as they lie, the next while it adds up one, and a lane takes two rows
+/// of every 64. Warps share nothing but the vector.
+struct PackedRowPlan {
+  static constexpr int kThreads = 128;             ///< of a block
+  static constexpr int kBlocks = 12;               ///< of a processor, if shared memory allows as many
+  static constexpr int kStages = 2;                ///< groups of a warp, in flight and in use
+  static constexpr int kPairRows = 64;             ///< that a warp adds up together
+  static constexpr int kMostColumns = 63;          ///< rows of 64 and more are read in units
+  static constexpr int64_t kLeastBytes = 8 << 20;  ///< of a matrix for which the copies pay
+
+  int pairs = 1;       ///< times kPairRows of a group
+  int64_t groups = 1;  ///< the last of which may have fewer rows
+  int64_t blocks = 1;  ///< whose warps take every so-manieth group
+
+  int group_rows() const { return pairs * kPairRows; }
+  static int group_bytes(int pairs, int64_t columns) {
+    return pairs * kPairRows * 2 * static_cast<int>(columns);
+  }
+  /// Of a block: the vector in float32, with one element more, and the groups of its warps.
+  static constexpr int kFactorBytes = (kMostColumns + 1) * 4;
+  static int shared_bytes(int pairs, int64_t columns) {
+    return kFactorBytes + kThreads / 32 * kStages * group_bytes(pairs, columns);
+  }
+};
+
+/// `rows` of all matrices, at least 1, of 2 to kMostColumns `columns`.
+inline PackedRowPlan plan_packed_rows(int64_t rows, int64_t columns) {
+  constexpr int64_t kWarps = PackedRowPlan::kThreads / 32, kGroupColumns = 16;  // 2 KB to a group
+  constexpr int kSharedBytes = 228 * 1024, kBlockBytes = 1024;  // of a processor; what it keeps of each block
+  PackedRowPlan plan{.pairs = static_cast<int>(std::max<int64_t>(kGroupColumns / columns, 1))};
+  plan.groups = detail::divide_up(rows, plan.group_rows());
+  const int fit = kSharedBytes / (PackedRowPlan::shared_bytes(plan.pairs, columns) + kBlockBytes);
+  plan.blocks = std::min(detail::divide_up(plan.groups, kWarps),
+                         detail::kProcessors * std::clamp(fit, 1, PackedRowPlan::kBlocks));
+  return plan;
+}
+
 /// Products that sum up few terms for many outs, with several vectors: a warp takes groups of group_outs()
 /// outs, `turns` of them, and no two warps share any.
 struct FewTermPlan {

@@ -66,9 +66,10 @@ TEST_F(ThinProductCuda, EveryNumberOfColumns) {
 }
 
 TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
-  const Shape shapes[] = {{1, 100003},  {2, 65536},   {17, 20000}, {100003, 1},   {65536, 3},  {20000, 40},
-                          {5, 3, 9000}, {300, 70, 5}, {13, 17231}, {82, 27847},   {999, 4100}, {2, 5, 9001},
-                          {9, 116507},  {1023, 1029}, {2049, 513}, {2, 700, 801}, {600, 2002}};
+  const Shape shapes[] = {{1, 100003},   {2, 65536},   {17, 20000},  {100003, 1},    {65536, 3},
+                          {20000, 40},   {5, 3, 9000}, {300, 70, 5}, {13, 17231},    {82, 27847},
+                          {999, 4100},   {2, 5, 9001}, {9, 116507},  {1023, 1029},   {2049, 513},
+                          {2, 700, 801}, {600, 2002},  {512, 9000},  {2, 1100, 4096}};
   for (const DType dtype : kDTypes) {
     SampleMaker maker(32, dtype);
     for (const Shape& shape : shapes) {
@@ -122,6 +123,64 @@ TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
     const Shape shape = maker.chance(0.3) ? Shape{2, rows, columns} : Shape{rows, columns};
     check_matvec(maker, shape, true, maker.chance(0.5) ? 0 : maker.integer(1, 8));
     if (HasFatalFailure()) return;
+  }
+}
+
+/// Rows and the vector begin at places of a unit that differ: see LongRowPlan.
+TEST_F(ThinProductCuda, FewLongRowsOfAnyLengthAndAlignment) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(16000 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t rows = maker.integer(1, i % 3 == 0 ? 64 : 9), batch = maker.integer(1, 3);
+    const int64_t columns = pack * maker.integer(2048, 40000 / rows + 5000) + maker.integer(0, pack - 1);
+    const bool is_column = maker.chance(0.2), is_batch = rows * batch <= 64 && maker.chance(0.3);
+    const Shape shape = is_column  ? Shape{columns * 4, 1}
+                        : is_batch ? Shape{batch, rows, columns}
+                                   : Shape{rows, columns};
+    const int64_t in = is_column ? columns * 4 : columns, offset = maker.integer(0, 9);
+    SCOPED_TRACE(fmt::format("{} {} offset {}", shape, maker.dtype(), offset));
+    const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
+    const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, maker.integer(0, 9));
+    const Tensor y = matvec(a_gpu, x_gpu, is_column);
+    expect_close(y, matvec(as_double(a), as_double(x), is_column), in);
+    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, is_column))) << "differs from run to run";
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, ShortRowsOfHalvesThroughSharedMemory) {
+  for (int i = 0; i < 62; ++i) {
+    const int64_t columns = 2 + i;
+    SampleMaker maker(static_cast<uint64_t>(17000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // Groups that are full, and a last one of any number of rows; several groups to a warp where rows are
+    // short.
+    const int64_t rows = (int64_t{9} << 19) / columns + maker.integer(0, 300);
+    check_matvec(maker, {rows, columns}, false, 0);
+    if (i % 4 == 0) check_matvec(maker, {rows, columns}, false, maker.integer(1, 8));
+    if (i % 5 == 0) check_matvec(maker, {2, rows / 2 + 1, columns}, false, 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInShortAndLongRows) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{400001, 13}, {430000, 12}, {9, 17003}}) {
+    const Tensor host = Tensor::full({rows, columns}, 1.0);
+    host.data<float>()[4 * columns] = nan;
+    host.data<float>()[7 * columns - 1] = inf;
+    host.data<float>()[rows * columns - 1] = nan;
+    const Tensor y = matvec(on_gpu(cast(host, DType::kBFloat16)),
+                            on_gpu(cast(Tensor::full({columns}, 0.5), DType::kBFloat16)));
+    const std::vector<double> sums = as_double(y).to_vector<double>();
+    const double half = static_cast<double>(columns) / 2;
+    for (int64_t row = 0; row < rows; ++row) {
+      const double value = sums[static_cast<size_t>(row)];
+      const bool is_nan = row == 4 || row == rows - 1;
+      ASSERT_TRUE(is_nan     ? std::isnan(value)
+                  : row == 6 ? value == static_cast<double>(inf)
+                             : std::abs(value - half) <= 0.01 * half)
+          << value << " in row " << row << " of " << columns << " columns";
+    }
   }
 }
 
@@ -253,6 +312,28 @@ TEST_F(ThinProductCuda, StagedProductsAgreeWithTheCpu) {
     check_staged(maker, matrix, maker.integer(2, 16), maker.chance(0.5), maker.chance(0.5),
                  maker.integer(0, 3));
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, StagedTilesThatAreNotCutAgreeWithTheCpu) {
+  for (int i = 0; i < 160; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(18000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // All widths of a tile, one chunk of terms and several.
+    const int64_t terms = maker.integer(65, maker.chance(0.3) ? 1500 : 500), unit = maker.chance(0.5) ? 8 : 1;
+    const int64_t outs = (maker.integer(100000, 700000) / terms + unit - 1) / unit * unit;
+    const bool is_left = maker.chance(0.5), transpose = maker.chance(0.5);
+    Shape matrix = is_left == transpose ? Shape{terms, outs} : Shape{outs, terms};
+    if (maker.chance(0.25)) matrix = matrix.inserted(0, maker.integer(1, 3));
+    check_staged(maker, matrix, maker.integer(2, 16), is_left, transpose, maker.integer(0, 1) * 3);
+    if (HasFatalFailure()) return;
+  }
+  // Tiles of one chunk, several to a block.
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    SampleMaker maker(36, dtype);
+    check_staged(maker, {30001, 120}, 12, false, true, 0);
+    check_staged(maker, {30001, 99}, 5, true, false, 1);
+    check_staged(maker, {200003, 28}, 5, true, false, 0);
+    check_staged(maker, {24, 150000}, 3, true, true, 0);
   }
 }
 

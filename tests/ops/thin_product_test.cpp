@@ -1,5 +1,6 @@
 // Products with a few vectors: how they are cut for a GPU, and which matrix products are such.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -124,6 +125,27 @@ TEST(ThinPlan, LongColumnSumsLeaveNoFewBlocksForASecondWave) {
     if (plan.part_rows < int64_t{8} * ColumnSumPlan::kAtOnce * plan.depth()) continue;
     ASSERT_FALSE(blocks > wave && blocks <= wave + wave / 4) << blocks << " blocks";
   }
+}
+
+TEST(ThinPlan, ColumnSumsOfFewBatchesFillWholeWaves) {
+  // A batch of rows to a thread, and four waves of blocks, cost three starts and a second kernel too much.
+  for (const auto& [matrices, rows, columns] : {std::array<int64_t, 3>{1, 512, 32768}, {2, 2048, 4096}}) {
+    const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, 8);
+    EXPECT_EQ(matrices * plan.tiles * plan.parts, 256) << rows << " x " << columns;
+    EXPECT_GE(plan.part_rows, 512);
+  }
+}
+
+TEST(ThinProblem, ASingleColumnIsARow) {
+  const ThinProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100};
+  const ThinProblem row = without_single_column(column);
+  EXPECT_FALSE(row.transpose);
+  EXPECT_EQ(row.rows, 1);
+  EXPECT_EQ(row.columns, 100);
+  EXPECT_EQ(row.a_stride, 100);
+  EXPECT_EQ(row.out(), column.out());
+  EXPECT_EQ(row.in(), column.in());
+  EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2}).transpose);
 }
 
 /// op(a) op(b) of one batch item by the definition of ThinProblem.

@@ -123,6 +123,91 @@ TEST(UnitRowPlan, LargeMatricesKeepTheGpuBusy) {
   }
 }
 
+/// How often the blocks of a row take each of its elements; the row begins `base` elements behind a unit, the
+/// vector `x_base`.
+std::vector<int> visits_of_long_row(const LongRowPlan& plan, int64_t columns, int pack, int64_t base,
+                                    int64_t x_base) {
+  std::vector<int> visits(static_cast<size_t>(columns));
+  const int64_t front = (pack - base) % pack, shift = (x_base + front) % pack,
+                units = (columns - front) / pack - (shift != 0 ? 1 : 0), behind = front + units * pack;
+  for (int64_t part = 0; part < plan.parts; ++part) {
+    const int64_t end = std::min((part + 1) * plan.part_units, units);
+    for (int64_t unit = part * plan.part_units; unit < end; ++unit) {
+      const int64_t first = front + unit * pack;
+      EXPECT_LE(first - shift + (shift != 0 ? 2 : 1) * pack, columns) << "read behind the vector";
+      for (int j = 0; j < pack; ++j) ++visits[static_cast<size_t>(first + j)];
+    }
+    for (int64_t thread = 0; thread < 64; ++thread) {
+      const int64_t element = thread < 32 ? thread : behind + thread - 32;
+      const bool has =
+          thread < 32 ? part == 0 && element < front : part + 1 == plan.parts && element < columns;
+      if (has) ++visits[static_cast<size_t>(element)];
+    }
+  }
+  return visits;
+}
+
+TEST(LongRowPlan, BlocksTakeEveryElementOnce) {
+  Generator generator(8);
+  for (int i = 0; i < kCases; ++i) {
+    const int pack = 2 << integer(generator, 0, 2);
+    const int64_t rows = integer(generator, 1, 64), columns = pack * int64_t{2048} + extent(generator, 36);
+    SCOPED_TRACE(text(1, rows, columns, pack));
+    if (!is_long_rows(rows, columns, pack)) continue;
+    const LongRowPlan plan = plan_long_rows(rows, columns, pack);
+    const int64_t units = columns / pack;
+    ASSERT_GE(plan.parts * plan.part_units, units);
+    ASSERT_LT((plan.parts - 1) * plan.part_units, units) << "an empty part";
+    ASSERT_LE(plan.parts, 65535);
+    ASSERT_LE(rows * plan.parts, 4 * 396) << "a table that is not small";
+    ASSERT_GE(plan.part_units, LongRowPlan::kThreads * LongRowPlan::kAtOnce / 2)
+        << "threads with little to do";
+    if (units >= int64_t{1} << 19) {
+      ASSERT_GE(rows * plan.parts, 330) << "idle processors";
+    }
+    if (i % 100 != 0 || columns > 1 << 20) continue;
+    const std::vector<int> visits = visits_of_long_row(plan, columns, pack, integer(generator, 0, pack - 1),
+                                                       integer(generator, 0, pack - 1));
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(PackedRowPlan, WarpsTakeEveryRowOnceFromWhatFits) {
+  constexpr int kMostSharedBytes = 99 * 1024;  // of a block, on every GPU that the kernel is compiled for
+  Generator generator(9);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t rows = extent(generator, 30), columns = integer(generator, 2, PackedRowPlan::kMostColumns);
+    SCOPED_TRACE(text(1, rows, columns, 8));
+    const PackedRowPlan plan = plan_packed_rows(rows, columns);
+    const int shared = PackedRowPlan::shared_bytes(plan.pairs, columns);
+    ASSERT_LE(shared, kMostSharedBytes);
+    ASSERT_EQ(PackedRowPlan::group_bytes(plan.pairs, columns) % 16, 0)
+        << "groups that begin inside of a unit";
+    ASSERT_EQ(PackedRowPlan::kFactorBytes % 16, 0);
+    ASSERT_GE(plan.groups * plan.group_rows(), rows);
+    ASSERT_LT((plan.groups - 1) * plan.group_rows(), rows) << "a group without rows";
+    ASSERT_GE(plan.blocks, 1);
+    const int64_t warps = PackedRowPlan::kThreads / 32;
+    ASSERT_LT((plan.blocks - 1) * warps, plan.groups) << "a block without groups";
+    if (plan.groups > 20000) {
+      const int64_t in_flight = plan.blocks * warps * PackedRowPlan::group_bytes(plan.pairs, columns) / 132;
+      ASSERT_GE(in_flight, 40000) << "memory waits";
+    }
+    // The two rows of each lane are those that it writes.
+    const int group_rows = plan.group_rows();
+    std::vector<int> visits(static_cast<size_t>(group_rows));
+    for (int pair = 0; pair < plan.pairs; ++pair) {
+      for (int lane = 0; lane < 32; ++lane) {
+        const int first = pair * 64 + (columns % 2 != 0 ? 2 * lane : lane);
+        ++visits[static_cast<size_t>(first)];
+        ++visits[static_cast<size_t>(first + (columns % 2 != 0 ? 1 : 32))];
+      }
+    }
+    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+  }
+}
+
 TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
   Generator generator(4);
   for (int i = 0; i < 2000; ++i) {
