@@ -44,12 +44,32 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
   return thin;
 }
 
+/// Whether cuBLASLt takes a staged product of the 16-bit types: of more vectors than one instruction's eight,
+/// with outs and terms enough that its tiles fill a GPU, and where all rows are whole units of 16 bytes,
+/// which is how it reads them too. The thin kernels' second instruction and copies cost more there.
+inline bool has_full_tiles(const ThinProblem& problem) {
+  constexpr int kOneInstruction = 8;
+  constexpr int64_t kManyOuts = 512, kManyTerms = 64;
+  const int64_t unit = unit_elements(problem);
+  const int64_t vector_row = problem.x_element == 1 ? problem.in() : problem.vectors;
+  return is_half(problem.dtype) && problem.vectors > kOneInstruction && problem.in() > kManyTerms &&
+         problem.batch * problem.out() >= kManyOuts && problem.columns % unit == 0 && vector_row % unit == 0;
+}
+
 /// Whether the thin kernels are faster than cuBLAS; docs/kernels/matvec.md has the figures. Staged products
-/// read the matrix at the speed of memory. With small matrices several vectors pay, as measured on an H200,
-/// where they are few, lie densely and leave memory the bottleneck: in the 16-bit types cuBLAS has tensor
-/// cores, which it feeds badly where rows are few.
+/// are, except those with many vectors of matrices in float64 that are large both ways, which cuBLAS
+/// multiplies on tensor cores too. With small matrices several vectors pay, as measured on an H200, where
+/// they are few, lie densely and leave memory the bottleneck: in the 16-bit types cuBLAS has tensor cores,
+/// which it feeds badly where rows are few.
 inline bool is_thin_faster(const ThinProblem& problem) {
-  if (problem.vectors == 1 || is_staged(problem)) return true;
+  constexpr int kManyVectors = 9;
+  constexpr int64_t kLargeSide = 1024;
+  if (problem.vectors == 1) return true;
+  if (is_staged(problem) && has_full_tiles(problem)) return false;
+  if (is_staged(problem)) {
+    return problem.dtype != DType::kFloat64 || problem.vectors < kManyVectors || problem.batch > 1 ||
+           std::min(problem.rows, problem.columns) < kLargeSide;
+  }
   if (problem.transpose || problem.x_element != 1) return false;
   const int64_t rows = problem.batch * problem.rows;
   if (problem.dtype != DType::kFloat32) {

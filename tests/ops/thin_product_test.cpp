@@ -212,6 +212,21 @@ TEST(ThinMatmul, IsTheProductOfTheMatrices) {
   EXPECT_GT(taken, kCases / 2);
 }
 
+TEST(ThinMatmul, LargeTilesOfManyVectorsAreLeftToCublas) {
+  const auto is_ours = [](DType dtype, int64_t m, int64_t n, int64_t k) {
+    return is_thin_faster(as_thin({.transpose_b = true}, dtype, m, n, k, {.count = 1})->problem);
+  };
+  EXPECT_FALSE(is_ours(DType::kFloat16, 65536, 12, 120));
+  EXPECT_TRUE(is_ours(DType::kFloat16, 65536, 8, 120)) << "one instruction's vectors";
+  EXPECT_TRUE(is_ours(DType::kFloat16, 65536, 12, 121)) << "rows that fill no units";
+  EXPECT_TRUE(is_ours(DType::kFloat16, 65536, 12, 56)) << "few terms";
+  EXPECT_TRUE(is_ours(DType::kFloat16, 223, 13, 46696)) << "few outs";
+  EXPECT_TRUE(is_ours(DType::kFloat32, 65536, 3, 120));
+  EXPECT_FALSE(is_ours(DType::kFloat64, 7272, 14, 8192));
+  EXPECT_TRUE(is_ours(DType::kFloat64, 7272, 8, 8192)) << "one instruction's vectors";
+  EXPECT_TRUE(is_ours(DType::kFloat64, 32768, 9, 109)) << "few terms";
+}
+
 TEST(ThinMatmul, VectorsAreTaken) {
   for (const bool transpose_a : {false, true}) {
     for (const bool transpose_b : {false, true}) {

@@ -13,13 +13,7 @@ struct FewTerms {
   int32_t terms, vectors, turns;
   bool interleaved;  // y has the vectors of an out side by side; else the outs
                      // of a vector
-  bool pairs;        // a lane's two outs of 16 bits are neighbours, loaded as words; else 32 apart
 };
-
-/// Which of a group's outs is number h of a lane.
-__device__ __forceinline__ int32_t out_of_lane(const FewTerms& shape, int32_t lane, int32_t h) {
-  return shape.pairs ? 2 * lane + h : lane + 32 * h;
-}
 
 /// An element as it lies in shared memory.
 template <class T>
@@ -32,12 +26,10 @@ struct FewTermMemory {
   using Word = FewTermWord<T>;
   static constexpr int kWarps = FewTermPlan::kThreads / 32, kTerms = FewTermPlan::kMostTerms;
   static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T));
-  /// Of a vector's sums: those of a group, and as many in front as fill a unit.
-  static constexpr int kLine = kOuts + 16 / static_cast<int>(sizeof(T));
 
   alignas(16) float factors[kTerms][slots];
   alignas(16) Word matrix[kWarps][transpose ? 1 : 2][transpose ? 8 : kOuts * kTerms];
-  alignas(16) Word sums[kWarps][sizeof(T) == 2 ? kLine : kOuts][slots];
+  alignas(16) Word sums[kWarps][kOuts][slots];
 };
 
 /// Begins to copy the rows of a group, `bytes` from a multiple of 16 on, to
@@ -119,34 +111,14 @@ struct FewTermOuts {
   /// From columns: `from` is the first out of the group.
   __device__ __forceinline__ void load_columns(const FewTerms& shape, const T* from, int32_t lane,
                                                int32_t count) {
-    if constexpr (kOuts == 2) {
-      if (shape.pairs && count == 64) {
-#pragma unroll
-        for (int k = 0; k < kTerms; ++k) {
-          if (k < shape.terms) {
-            elements[0][k].word = __ldcs(reinterpret_cast<const uint32_t*>(from + k * shape.outs) + lane);
-          }
-        }
-        return;
-      }
-    }
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
       for (int h = 0; h < kOuts; ++h) {
-        const int32_t out = out_of_lane(shape, lane, h);
-        if (k < shape.terms && out < count) {
-          elements[h][k].load_once(LoadedPack<T, 1>::source(from + k * shape.outs + out));
+        if (k < shape.terms && lane + 32 * h < count) {
+          elements[h][k].load_once(LoadedPack<T, 1>::source(from + k * shape.outs + lane + 32 * h));
         }
       }
-    }
-  }
-  /// What load_columns has loaded as words is taken apart.
-  __device__ __forceinline__ void split_pairs(const FewTerms& shape, int32_t count) {
-    if constexpr (kOuts == 2) {
-      if (!shape.pairs || count != 64) return;
-#pragma unroll
-      for (int k = 0; k < kTerms; ++k) elements[1][k].word = elements[0][k].word >> 16;
     }
   }
   /// From rows in shared memory; behind the last out is what lay there before.
@@ -173,11 +145,10 @@ struct FewTermOuts {
     }
   }
   /// Rounded to shared memory, out after out.
-  static __device__ __forceinline__ void put(const FewTerms& shape, const Sums& sums, int32_t lane,
-                                             FewTermWord<T> (*to)[slots]) {
+  static __device__ __forceinline__ void put(const Sums& sums, int32_t lane, FewTermWord<T> (*to)[slots]) {
 #pragma unroll
     for (int h = 0; h < kOuts; ++h) {
-      auto* const packs = reinterpret_cast<cuda::Pack<T, 4>*>(to[out_of_lane(shape, lane, h)]);
+      auto* const packs = reinterpret_cast<cuda::Pack<T, 4>*>(to[lane + 32 * h]);
 #pragma unroll
       for (int v = 0; v < slots; v += 4) {
         cuda::Pack<T, 4> pack;
@@ -195,86 +166,17 @@ struct FewTermOuts {
     for (int v = 0; v < slots; ++v) {
 #pragma unroll
       for (int h = 0; h < kOuts; ++h) {
-        const int32_t out = out_of_lane(shape, lane, h);
-        if (v < shape.vectors && out < count) to[v * shape.y_vector + out] = cuda::round_to<T>(sums[h][v]);
-      }
-    }
-  }
-  /// The same of a whole group of 16-bit outs, in units of 16 bytes by way of `lines` in shared memory, each
-  /// of which begins at the same place of a unit as in y: the elements at its ends are written singly.
-  static __device__ __forceinline__ void write_line_units(const FewTerms& shape, const Sums& sums,
-                                                          int32_t lane, T* lines, T* to) {
-    constexpr int32_t kGroup = 64, kLine = FewTermMemory<true, slots, T>::kLine, kPack = 8;
-    const auto first = static_cast<int32_t>(reinterpret_cast<uintptr_t>(to) & 15) / 2,
-               step = static_cast<int32_t>(shape.y_vector & (kPack - 1));
-    const auto skipped = [&](int32_t v) { return (first + v * step) & (kPack - 1); };
-#pragma unroll
-    for (int v = 0; v < slots; ++v) {
-      if (v >= shape.vectors) break;
-      T* const line = lines + v * kLine + skipped(v);
-#pragma unroll
-      for (int h = 0; h < kOuts; ++h) line[out_of_lane(shape, lane, h)] = cuda::round_to<T>(sums[h][v]);
-    }
-    __syncwarp();
-    for (int32_t i = lane; i < shape.vectors * kPack; i += 32) {
-      const int32_t v = i / kPack, unit = i % kPack, skip = skipped(v), front = (kPack - skip) % kPack;
-      const T* const line = lines + v * kLine + skip;
-      T* const there = to + v * shape.y_vector;
-      const int32_t place = front + unit * kPack;
-      if (place + kPack <= kGroup) {
-        *reinterpret_cast<uint4*>(there + place) = *reinterpret_cast<const uint4*>(line + place);
-      }
-      if (skip != 0) {
-        const int32_t end = unit < front ? unit : kGroup - kPack + unit;
-        there[end] = line[end];
-      }
-    }
-  }
-  /// Rounded to shared memory, with nothing between the outs.
-  static __device__ __forceinline__ void put_dense(const FewTerms& shape, const Sums& sums, int32_t lane,
-                                                   T* to) {
-#pragma unroll
-    for (int h = 0; h < kOuts; ++h) {
-      T* const here = to + out_of_lane(shape, lane, h) * shape.vectors;
-#pragma unroll
-      for (int v = 0; v < slots; ++v) {
-        if (v < shape.vectors) here[v] = cuda::round_to<T>(sums[h][v]);
+        if (v < shape.vectors && lane + 32 * h < count) {
+          to[v * shape.y_vector + lane + 32 * h] = cuda::round_to<T>(sums[h][v]);
+        }
       }
     }
   }
 };
 
-/// A group's sums to y, by way of a warp's part of shared memory.
-template <int slots, class Outs, class T>
-__device__ __forceinline__ void write_group(const FewTerms& shape, const typename Outs::Sums& sums,
-                                            int32_t lane, int32_t count, int64_t group,
-                                            FewTermWord<T> (*shared)[slots], T* y) {
-  constexpr int32_t kOuts = FewTermPlan::group_outs(sizeof(T));
-  if (!shape.interleaved) {
-    T* const lines = y + group * kOuts;
-    if constexpr (sizeof(T) == 2) {
-      if (count == kOuts) {
-        return Outs::write_line_units(shape, sums, lane, reinterpret_cast<T*>(shared), lines);
-      }
-    }
-    return Outs::write_lines(shape, sums, lane, count, lines);
-  }
-  auto* const to = reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors);
-  if constexpr (sizeof(T) == 2) {
-    if (shape.vectors != slots && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
-      Outs::put_dense(shape, sums, lane, reinterpret_cast<T*>(shared));
-      __syncwarp();
-      return write_units(shared[0], static_cast<uint32_t>(count * shape.vectors), to);
-    }
-  }
-  Outs::put(shape, sums, lane, shared);
-  __syncwarp();
-  write_interleaved<slots>(shape, shared[0], count, to);
-}
-
-/// Block (matrix, groups) of a FewTermPlan. A lane has the outs of out_of_lane; its
-/// warp takes group after group, of which the next is copied while one is
-/// multiplied. Nothing but the vectors is shared among warps.
+/// Block (matrix, groups) of a FewTermPlan. A lane has outs `lane` and `lane` +
+/// 32 of a group; its warp takes group after group, of which the next is copied
+/// while one is multiplied. Nothing but the vectors is shared among warps.
 template <bool transpose, int slots, int terms, class T>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
     few_terms_kernel(const __grid_constant__ FewTerms shape, const T* __restrict__ a, const T* __restrict__ x,
@@ -336,9 +238,15 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
         outs[i].load_rows(shape, memory.matrix[warp][turn & 1], lane);
       }
       typename Outs::Sums sums = {};
-      if constexpr (transpose) outs[i].split_pairs(shape, count);
       outs[i].multiply(shape, memory.factors, sums);
-      write_group<slots, Outs>(shape, sums, lane, count, group, memory.sums[warp], y);
+      if (shape.interleaved) {
+        Outs::put(sums, lane, memory.sums[warp]);
+        __syncwarp();
+        write_interleaved<slots>(shape, memory.sums[warp][0], count,
+                                 reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors));
+      } else {
+        Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
+      }
       __syncwarp();  // all are done with the group's shared memory
     }
   }
@@ -362,9 +270,7 @@ void launch_terms(const Stream& stream, const ThinProblem& problem, const FewTer
                        .terms = static_cast<int32_t>(problem.in()),
                        .vectors = problem.vectors,
                        .turns = plan.turns,
-                       .interleaved = problem.y_vector == 1,
-                       .pairs = transpose && sizeof(T) == 2 && cuda::is_aligned(a, 4) &&
-                                problem.out() % 2 == 0 && problem.a_stride % 2 == 0};
+                       .interleaved = problem.y_vector == 1};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks)),
                                .block = dim3(FewTermPlan::kThreads)};
   cuda::launch(stream, grid, few_terms_kernel<transpose, slots, terms, T>, shape, a, x, y);
