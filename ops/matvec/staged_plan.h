@@ -366,7 +366,8 @@ inline StagedPlan plan_staged(const StagedSizes& sizes) {
   }
   detail::fit_staged(sizes, plan);
   detail::cut_staged(sizes, plan);
-  if (sizes.tensor_cores && sizes.element_bytes == 2 && plan.parts > 1) return detail::without_parts(sizes, plan);
+  if (sizes.tensor_cores && sizes.element_bytes == 2 && plan.parts > 1)
+    return detail::without_parts(sizes, plan);
   return plan;
 }
 

@@ -86,8 +86,8 @@ void allow_shared_bytes(Kernel kernel, size_t bytes) {
 template <class T>
 bool launch_woven(const Stream& stream, const PermutePlan& plan, const TileJob& tiles, const void* in,
                   void* out) {
-  const std::optional<WovenJob> job = choose_woven(plan, tiles, sizeof(T), reinterpret_cast<uintptr_t>(in),
-                                                   reinterpret_cast<uintptr_t>(out));
+  const std::optional<WovenJob> job =
+      choose_woven(plan, tiles, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
   if (!job) return false;
   const auto shared_bytes = static_cast<size_t>(job->shared_bytes());
   allow_shared_bytes(woven_kernel<T>, shared_bytes);

@@ -1,17 +1,17 @@
-// Staged products of float32 and float64 on tensor cores, in full precision: a float64 is multiplied as it is, a
-// float32 as the sum of two numbers that fit TF32.
+// Staged products of float32 and float64 on tensor cores, in full precision: a float64 is multiplied as it
+// is, a float32 as the sum of two numbers that fit TF32.
 #include <sinter/ops/matvec/staged/staged_product_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
 /// What a lane loads for products of `tiles` times 16 outs, 8 terms and `groups` times 8 vectors, eight terms
-/// after eight. As the instructions have it, lane 4 g + t holds outs g and g + 8, terms t and t + 4, of each 8
-/// vectors number g, and of their sums 2 t and 2 t + 1.
+/// after eight. As the instructions have it, lane 4 g + t holds outs g and g + 8, terms t and t + 4, of each
+/// 8 vectors number g, and of their sums 2 t and 2 t + 1.
 template <class T, int groups, int tiles>
 struct LaneLines {
   const char *left[tiles][2], *right[groups];  // the lane's first term
-  int32_t left_step, right_step;        // of four terms
+  int32_t left_step, right_step;               // of four terms
 
   __device__ __forceinline__ LaneLines(const StagedView& matrix, const StagedView& vectors,
                                        const StagedShare& share, int32_t first)
@@ -26,7 +26,9 @@ struct LaneLines {
     for (int n = 0; n < groups; ++n) right[n] = vectors.line(8 * n + g) + term * vectors.term_step;
   }
 
-  static __device__ __forceinline__ int32_t first_term() { return static_cast<int32_t>(threadIdx.x % 4); }
+  static __device__ __forceinline__ int32_t first_term() {
+    return static_cast<int32_t>(threadIdx.x % 4);
+  }
 
   /// By a multiple of four terms.
   __device__ __forceinline__ void advance(int32_t terms) {
@@ -36,8 +38,8 @@ struct LaneLines {
     for (int n = 0; n < groups; ++n) right[n] += terms / 4 * right_step;
   }
 
-  /// The terms of eight number `k`. Of all, `terms` are left; those behind are zero, so that nothing that happens
-  /// to lie there (a NaN) gets into sums; `whole`: there are none.
+  /// The terms of eight number `k`. Of all, `terms` are left; those behind are zero, so that nothing that
+  /// happens to lie there (a NaN) gets into sums; `whole`: there are none.
   template <bool whole>
   __device__ __forceinline__ void load_left(int m, int k, int32_t terms, T (&values)[4]) const {
 #pragma unroll
@@ -75,8 +77,7 @@ struct FullSums {
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          to.put(out + 16 * m + i / 2 * 8, 8 * n + vector + i % 2, sums[m][n][i]);
+        for (int i = 0; i < 4; ++i) to.put(out + 16 * m + i / 2 * 8, 8 * n + vector + i % 2, sums[m][n][i]);
       }
     }
   }
@@ -140,10 +141,10 @@ struct DoubleTile : FullSums<double, groups, 1> {
 
 // ---- float32
 
-/// value * 2^13 as the sum of two numbers, of which tensor cores read the upper 19 bits: `high` has no others,
-/// and of `low` they lose what is below 2^-21 of the value. The factor brings whatever float32 holds, down to its
-/// denormals, to where that is so. Multiplied by a little more than it, what is cut off is about as often too
-/// much as too little.
+/// value * 2^13 as the sum of two numbers, of which tensor cores read the upper 19 bits: `high` has no
+/// others, and of `low` they lose what is below 2^-21 of the value. The factor brings whatever float32 holds,
+/// down to its denormals, to where that is so. Multiplied by a little more than it, what is cut off is about
+/// as often too much as too little.
 struct SplitFloat {
   uint32_t high, low;
 
@@ -165,8 +166,8 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
 }
 
-/// float32 as three products of halves: high by low, low by high, high by high. Tensor cores cut where float32
-/// rounds; so they add no more than 16 terms, the small products first, and float32 adds their sums.
+/// float32 as three products of halves: high by low, low by high, high by high. Tensor cores cut where
+/// float32 rounds; so they add no more than 16 terms, the small products first, and float32 adds their sums.
 ///
 /// An infinity, times a low half that is zero, is NaN, and products beyond 2^102 overflow when scaled. So a
 /// chunk's sums that are not finite are taken once more, without tensor cores.
