@@ -12,8 +12,8 @@ void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* main_parameters,
                  const Normalize<compute_type<T>>* addend_parameters) {
   const auto map = map_of<T, kind, activation>(call, main_parameters, addend_parameters);
-  map_channels_of<T, 2, 2, kNormPack<T>>(stream, simplified_norm_view(call.view),
-                                         are_wide({map.x, map.addend, map.y}), map);
+  map_channels_of<T, 2, 2, cuda::kPackSize<T>>(stream, simplified_norm_view(call.view),
+                                               are_wide({map.x, map.addend, map.y}), map);
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums.

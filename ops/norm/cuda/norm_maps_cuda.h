@@ -103,63 +103,74 @@ __device__ __forceinline__ void count_parameters(const Map& map, int64_t place, 
 }
 
 /// Maps a whole pack, of which the first `split` elements belong to `channel` and those behind to the next
-/// one. Few packs of long planes cross: those have code of their own, without the selections.
+/// one. Few packs of long planes cross: the others need no second channel. Whole groups have code of their
+/// own for that, without the selections; threads that share a byte of the mask must write it together.
 template <int pack, class Map>
 __device__ __forceinline__ void map_crossing(const Map& map, int64_t offset, int64_t split, int64_t channel,
                                              int64_t channels, bool long_planes,
                                              const typename Map::template Loaded<pack>& loaded) {
+  constexpr bool shares = pack < NormPlan::kGroup;
   typename Map::Parameter parameters[pack];
   const typename Map::Parameter own = map.channels.at(channel);
-  if (long_planes && split >= pack) {
 #pragma unroll
-    for (int i = 0; i < pack; ++i) parameters[i] = own;
+  for (int i = 0; i < pack; ++i) parameters[i] = own;
+  const bool within = long_planes && split >= pack;
+  if (!shares && within) {
     map.template apply<true>(offset, pack, parameters, loaded);
     return;
   }
-  const typename Map::Parameter next = map.channels.at(split >= pack             ? channel
-                                                       : channel + 1 == channels ? 0
-                                                                                 : channel + 1);
+  if (!shares || !within) {
+    const typename Map::Parameter next = map.channels.at(split >= pack             ? channel
+                                                         : channel + 1 == channels ? 0
+                                                                                   : channel + 1);
 #pragma unroll
-  for (int i = 0; i < pack; ++i) {
-    parameters[i] = own;
-    if (i >= split) parameters[i] = next;
+    for (int i = 1; i < pack; ++i) {
+      if (i >= split) parameters[i] = next;
+    }
   }
   map.template apply<true>(offset, pack, parameters, loaded);
 }
 
-/// Any view, `unroll` packs per thread, from the last to the first.
+/// Any view, `unroll` packs per thread, from the last to the first. Packs that share a byte of the mask are
+/// taken alike: whole, where their group is, else one element at a time.
 template <FlatWalk walk, int pack, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, unroll, Map>()))
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
   constexpr bool whole = walk != FlatWalk::kAnything;
   constexpr bool may_end = walk == FlatWalk::kTwoChannels || walk == FlatWalk::kManyChannels;
+  constexpr int group = NormPlan::kGroup;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
   cuda::wait_for_previous();
+  const auto group_of = [](int64_t offset) { return offset & ~int64_t{group - 1}; };
+  const auto valid_of = [&](int64_t offset) {
+    return static_cast<int>(min(max(count - offset, int64_t{0}), int64_t{pack}));
+  };
   typename Map::template Loaded<pack> loaded[unroll];
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (offset + (may_end ? pack - 1 : 0) < count) loaded[u] = map.template load<pack, whole>(offset, valid);
+    if (group_of(offset) + (may_end ? group - 1 : 0) < count)
+      loaded[u] = map.template load<pack, whole>(offset, whole ? pack : valid_of(offset));
   }
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
-    if (offset >= count) break;
+    if (group_of(offset) >= count) break;
+    const bool ends = may_end && group_of(offset) + group > count;
     int64_t place, channel;
     by_channels.divide(by_inner.divide(offset, place), channel);
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (walk == FlatWalk::kTwoChannels && valid == pack) {
+    if (walk == FlatWalk::kTwoChannels && !ends) {
       map_crossing<pack>(map, offset, inner - place, channel, channels, inner >= kLongFlatPlane * pack,
                          loaded[u]);
       continue;
     }
     typename Map::Parameter parameters[pack];
     count_parameters<walk == FlatWalk::kOneChannel>(map, place, channel, inner, channels, parameters);
-    if (may_end && valid < pack) {
+    const int valid = walk == FlatWalk::kOneChannel ? pack : valid_of(offset);
+    if (ends) {
       map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
     } else {
       map.template apply<whole>(offset, valid, parameters, loaded[u]);
@@ -170,12 +181,13 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
 }  // namespace detail
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
-/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
-/// planes come in whole packs, which are of `plane_pack` elements.
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` by
+/// planes, in packs of `plane_pack` elements, of float64 of two; at most four packs.
 template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
   constexpr int kGroup = NormPlan::kGroup;
+  constexpr auto packs_of = [](int groups, int of) { return std::min(groups * kGroup / of, 4); };
   const int64_t count = view.numel();
   if (count == 0) return;
   const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
@@ -187,18 +199,17 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
                        view.channels);
   };
   const auto columns = [&]<int pack, bool folds>() {
-    const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
+    const auto kernel = detail::map_columns_kernel<pack, packs_of(column_groups, pack), folds, Map>;
     static cuda::ResidentBlocks resident;
     const NormPlan plan =
         plan_norm_map(view, pack, resident.of(kernel, stream.device.index, NormPlan::kThreads));
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
-  // A byte of the mask is one thread's where planes are odd, and of float64 everywhere. Maps that write none
-  // take shorter packs of float64 by planes.
+  // Lanes of a warp must lie 16 bytes apart, or each of its accesses touches twice as many sectors or more.
   constexpr bool doubles = sizeof(T) == sizeof(double);
-  constexpr int pack = doubles ? kGroup : kNormPack<T>, of_plane = plane_pack > 1 ? plane_pack : kGroup;
-  constexpr int crossing = doubles ? of_plane : kGroup;
+  constexpr int pack = cuda::kPackSize<T>, of_plane = doubles ? pack : plane_pack;
+  constexpr int crossing = doubles ? pack : kGroup;
   if (!wide) {
     flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
   } else if (view.inner == 1 && view.channels % kGroup == 0) {
@@ -206,9 +217,9 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
   } else if (maps_by_columns(view, pack)) {
     columns.template operator()<pack, true>();
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
-    flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
-  } else if (view.inner >= kGroup) {
-    flat.template operator()<FlatWalk::kTwoChannels, crossing, plane_groups * kGroup / crossing>();
+    flat.template operator()<FlatWalk::kOneChannel, of_plane, packs_of(plane_groups, of_plane)>();
+  } else if (view.inner >= crossing) {
+    flat.template operator()<FlatWalk::kTwoChannels, crossing, packs_of(plane_groups, crossing)>();
   } else {
     flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }

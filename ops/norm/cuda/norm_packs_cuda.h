@@ -91,14 +91,17 @@ __device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offse
   return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
 }
 
-/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
-/// has at the same time.
+/// Writes a pack's bits. Shorter packs than a group share a byte with their neighbours, which the
+/// neighbouring threads have at the same time; those without elements come with no bits.
 template <int pack>
 __device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
-  if constexpr (pack == 4) {
-    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
-    const unsigned other = __shfl_xor_sync(pair, bits, 1);
-    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
+  constexpr unsigned lanes = NormPlan::kGroup / pack;
+  if constexpr (lanes > 1) {
+    const unsigned group = ((1u << lanes) - 1) << (threadIdx.x % 32 & ~(lanes - 1));
+    bits <<= offset & (NormPlan::kGroup - 1);
+#pragma unroll
+    for (unsigned step = 1; step < lanes; step *= 2) bits |= __shfl_xor_sync(group, bits, step);
+    if (offset % NormPlan::kGroup == 0) mask[offset >> 3] = static_cast<uint8_t>(bits);
   } else {
     mask[offset >> 3] = static_cast<uint8_t>(bits);
   }
