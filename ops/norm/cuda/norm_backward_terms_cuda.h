@@ -16,7 +16,7 @@ enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend, kPReluAlo
 /// dy, or dy + dy2.
 template <class T, int pack>
 struct LoadedSlopes {
-  cuda::Pack<T, pack> dy, dy2;
+  HeldPack<T, pack> dy, dy2;
 };
 
 /// The gradient that comes in, and the mask of the activation.
@@ -44,8 +44,8 @@ struct Slopes {
   }
   template <int pack>
   __device__ C at(const LoadedSlopes<T, pack>& loaded, int i) const {
-    const C first = cuda::load_as_compute(loaded.dy.values[i]);
-    return dy2 == nullptr ? first : first + cuda::load_as_compute(loaded.dy2.values[i]);
+    const C first = cuda::load_as_compute(loaded.dy[i]);
+    return dy2 == nullptr ? first : first + cuda::load_as_compute(loaded.dy2[i]);
   }
 };
 
@@ -87,8 +87,8 @@ struct GradientTerms {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
-    std::conditional_t<kAddend, cuda::Pack<T, pack>, Nothing> addend;
+    HeldPack<T, pack> x;
+    std::conditional_t<kAddend, HeldPack<T, pack>, Nothing> addend;
     unsigned bits;
   };
 
@@ -154,9 +154,9 @@ struct GradientTerms {
       const Parameter& p = parameters[i];
       const bool on = (loaded.bits >> i & 1) != 0;
       C g = slopes.at(loaded.slopes, i);
-      const C value = cuda::load_as_compute(loaded.x.values[i]);
+      const C value = cuda::load_as_compute(loaded.x[i]);
       C added = 0;
-      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend.values[i]);
+      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend[i]);
       if constexpr (kAlpha) {
         C z = p.main(value);
         if constexpr (kAddend) z += p.addend(added);
@@ -188,7 +188,7 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
+    HeldPack<T, pack> x;
     unsigned bits;
   };
 
@@ -220,7 +220,7 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
       const bool on = (loaded.bits >> i & 1) != 0;
       const C slope = slopes.at(loaded.slopes, i);
       const C passed = on ? slope : C{0}, scaled = on ? C{0} : slope;
-      const C deviation = cuda::load_as_compute(loaded.x.values[i]) - means[i];
+      const C deviation = cuda::load_as_compute(loaded.x[i]) - means[i];
       sums[0][i] += passed;
       sums[1][i] += passed * deviation;
       sums[2][i] += scaled;
@@ -278,8 +278,8 @@ struct GradientMap {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
-    std::conditional_t<two, cuda::Pack<T, pack>, Nothing> addend;
+    HeldPack<T, pack> x;
+    std::conditional_t<two, HeldPack<T, pack>, Nothing> addend;
     unsigned bits;
   };
 
@@ -313,10 +313,10 @@ struct GradientMap {
       } else {
         g = on ? g : C{0};
       }
-      const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x.values[i]);
+      const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x[i]);
       out.values[i] = cuda::round_to<T>(p.main(value, g));
       if constexpr (two) {
-        const C added = addend == nullptr ? p.addend.mean : cuda::load_as_compute(loaded.addend.values[i]);
+        const C added = addend == nullptr ? p.addend.mean : cuda::load_as_compute(loaded.addend[i]);
         addend_out.values[i] = cuda::round_to<T>(p.addend(added, g));
       }
     }

@@ -46,6 +46,44 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t 
   }
 }
 
+/// A pack in registers, in the words that came from memory, for loads that a thread has several of in flight.
+/// Its elements are taken apart where they are asked for: else compilers do so at the end of the load's
+/// branch, where there is one, and wait for its data there before they send for more.
+template <class T, int pack>
+class HeldPack {
+ public:
+  HeldPack() = default;
+  __device__ __forceinline__ HeldPack(const cuda::Pack<T, pack>& values)
+      : words_(std::bit_cast<Words>(values)) {}
+
+  __device__ __forceinline__ T operator[](int i) const {
+    if constexpr (sizeof(T) == 2) {
+      return std::bit_cast<T>(static_cast<uint16_t>(words_.values[i / 2] >> i % 2 * 16));
+    } else if constexpr (sizeof(T) == 4) {
+      return std::bit_cast<T>(words_.values[i]);
+    } else {
+      return std::bit_cast<T>(uint64_t{words_.values[2 * i + 1]} << 32 | words_.values[2 * i]);
+    }
+  }
+
+ private:
+  struct Words {
+    uint32_t values[sizeof(cuda::Pack<T, pack>) / sizeof(uint32_t)];
+  };
+  Words words_;
+};
+template <class T>
+class HeldPack<T, 1> {
+ public:
+  HeldPack() = default;
+  __device__ __forceinline__ HeldPack(const cuda::Pack<T, 1>& values) : value_(values.values[0]) {}
+
+  __device__ __forceinline__ T operator[](int) const { return value_; }
+
+ private:
+  T value_;
+};
+
 template <int pack, bool whole = true, class T>
 __device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
                                            int valid = pack) {
