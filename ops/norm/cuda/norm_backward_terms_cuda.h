@@ -76,7 +76,7 @@ struct GradientTerms {
   static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
   static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
   static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
-  static constexpr int kTensors = 1, kBlocks = 0;
+  static constexpr int kTensors = 1, kBlocks = sizeof(T) == 2 ? kGradientBlocks : 0;
 
   struct Nothing {};
   struct Parameter {
