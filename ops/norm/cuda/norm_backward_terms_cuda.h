@@ -38,10 +38,8 @@ struct Slopes {
     detail::prefetch(dy + offset);
     if (dy2 != nullptr) detail::prefetch(dy2 + offset);
   }
-  template <int pack>
-  __device__ unsigned bits(int64_t offset) const {
-    return mask == nullptr ? ~0u : load_mask<pack>(mask, offset);
-  }
+  /// The byte of the mask that has a pack's bits.
+  __device__ unsigned byte(int64_t offset) const { return mask == nullptr ? ~0u : load_mask(mask, offset); }
   template <int pack>
   __device__ C at(const LoadedSlopes<T, pack>& loaded, int i) const {
     const C first = cuda::load_as_compute(loaded.dy[i]);
@@ -89,7 +87,7 @@ struct GradientTerms {
     LoadedSlopes<T, pack> slopes;
     HeldPack<T, pack> x;
     std::conditional_t<kAddend, HeldPack<T, pack>, Nothing> addend;
-    unsigned bits;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -141,18 +139,19 @@ struct GradientTerms {
     result.slopes = slopes.template load<pack, true>(offset, pack);
     result.x = load_pack<pack>(x, offset);
     if constexpr (kAddend) result.addend = load_pack<pack>(addend, offset);
-    result.bits = slopes.template bits<pack>(offset);
+    result.byte = slopes.byte(offset);
     return result;
   }
   /// Returns g.
   template <int pack>
   __device__ cuda::Pack<T, pack> add(int64_t offset, const Loaded<pack>& loaded,
                                      const Parameter (&parameters)[pack], C (&sums)[kValues][pack]) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
     cuda::Pack<T, pack> out;
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const Parameter& p = parameters[i];
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       C g = slopes.at(loaded.slopes, i);
       const C value = cuda::load_as_compute(loaded.x[i]);
       C added = 0;
@@ -189,7 +188,7 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
     HeldPack<T, pack> x;
-    unsigned bits;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -209,15 +208,15 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
   }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
-    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset),
-            slopes.template bits<pack>(offset)};
+    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset), slopes.byte(offset)};
   }
   template <int pack>
-  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&means)[pack],
+  __device__ void add(int64_t offset, const Loaded<pack>& loaded, const C (&means)[pack],
                       C (&sums)[kValues][pack]) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       const C slope = slopes.at(loaded.slopes, i);
       const C passed = on ? slope : C{0}, scaled = on ? C{0} : slope;
       const C deviation = cuda::load_as_compute(loaded.x[i]) - means[i];
@@ -280,7 +279,7 @@ struct GradientMap {
     LoadedSlopes<T, pack> slopes;
     HeldPack<T, pack> x;
     std::conditional_t<two, HeldPack<T, pack>, Nothing> addend;
-    unsigned bits;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -296,18 +295,19 @@ struct GradientMap {
     if constexpr (two) {
       if (addend != nullptr) result.addend = load_pack<pack, whole>(addend, offset, valid);
     }
-    result.bits = slopes.template bits<pack>(offset);
+    result.byte = slopes.byte(offset);
     return result;
   }
   template <bool whole, int pack>
   __device__ void apply(int64_t offset, int valid, const Parameter (&parameters)[pack],
                         const Loaded<pack>& loaded) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
     cuda::Pack<T, pack> out, addend_out;
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const Parameter& p = parameters[i];
       C g = slopes.at(loaded.slopes, i);
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       if constexpr (has_alpha) {
         g = on ? g : p.alpha * g;
       } else {

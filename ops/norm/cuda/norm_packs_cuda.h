@@ -122,11 +122,14 @@ __device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
   return std::bit_cast<Neighbours<count, P>>(result);
 }
 
-/// The mask's bits of a pack: a byte, or one bit of one.
-template <int pack>
+/// The byte of the mask that has a pack's bits, and these. A pack of fewer elements than the byte has takes
+/// them out where they are asked for: at the load, it would wait for it there.
 __device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
-  const unsigned byte = mask[offset >> 3];
-  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
+  return mask[offset >> 3];
+}
+template <int pack>
+__device__ __forceinline__ unsigned own_bits(unsigned byte, int64_t offset) {
+  return pack == NormPlan::kGroup ? byte : byte >> (offset & (NormPlan::kGroup - 1));
 }
 
 /// Writes a pack's bits. Shorter packs than a group share a byte with their neighbours, which the
