@@ -207,9 +207,7 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
   // Lanes of a warp must lie 16 bytes apart, or each of its accesses touches twice as many sectors or more.
-  constexpr bool doubles = sizeof(T) == sizeof(double);
-  constexpr int pack = cuda::kPackSize<T>, of_plane = doubles ? pack : plane_pack;
-  constexpr int crossing = doubles ? pack : kGroup;
+  constexpr int pack = cuda::kPackSize<T>, of_plane = sizeof(T) == sizeof(double) ? pack : plane_pack;
   if (!wide) {
     flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
   } else if (view.inner == 1 && view.channels % kGroup == 0) {
@@ -218,8 +216,8 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     columns.template operator()<pack, true>();
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
     flat.template operator()<FlatWalk::kOneChannel, of_plane, packs_of(plane_groups, of_plane)>();
-  } else if (view.inner >= crossing) {
-    flat.template operator()<FlatWalk::kTwoChannels, crossing, packs_of(plane_groups, crossing)>();
+  } else if (view.inner >= of_plane) {
+    flat.template operator()<FlatWalk::kTwoChannels, of_plane, packs_of(plane_groups, of_plane)>();
   } else {
     flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }
