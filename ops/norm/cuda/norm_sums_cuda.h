@@ -339,8 +339,8 @@ inline constexpr int kSumPack = cuda::kPackSize<T>;
 
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan for each of the
 /// kTensors). A thread has `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack`
-/// elements, by planes, `straddling_packs` where these straddle planes; of single elements twice as many,
-/// since they are small.
+/// elements, by planes, `straddling_packs`, of 16 bytes, where these straddle planes; of single elements
+/// twice as many, since they are small.
 template <class T, int column_packs, int plane_packs, int plane_pack, int straddling_packs = plane_packs,
           class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
@@ -360,7 +360,7 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
   } else if (plan.by_columns) {
     columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
   } else if (plan.straddles) {
-    planes(detail::sum_planes_kernel<plane_pack, straddling_packs, true, Terms>);
+    planes(detail::sum_planes_kernel<kSumPack<T>, straddling_packs, true, Terms>);
   } else {
     planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
   }
