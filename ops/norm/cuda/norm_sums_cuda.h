@@ -140,20 +140,26 @@ __global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
         parameters[i] = terms.parameter(plan.inner == 1 ? own : by_inner.divide(own, place));
       }
     }
-    for (; row + (unroll - 1) * step < items; row += unroll * step) {
-      typename Terms::template Loaded<pack> loaded[unroll];
+    // `most` rows that are read together; where the last may not be there, the first again in their place.
+    const auto add_rows = [&]<int most, bool whole>() {
+      typename Terms::template Loaded<pack> loaded[most];
+      int64_t offsets[most];
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        loaded[u] = terms.template load<pack>((row + u * step) * plan.width + column);
+      for (int u = 0; u < most; ++u) {
+        const int64_t at = whole || row + u * step < items ? row + u * step : row;
+        offsets[u] = at * plan.width + column;
+        loaded[u] = terms.template load<pack>(offsets[u]);
       }
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        terms.add((row + u * step) * plan.width + column, loaded[u], parameters, sums);
+      for (int u = 0; u < most; ++u) {
+        if (!whole && row >= items) break;
+        terms.add(offsets[u], loaded[u], parameters, sums);
+        row += step;
       }
-    }
-    for (; row < items; row += step) {
-      const int64_t offset = row * plan.width + column;
-      terms.add(offset, terms.template load<pack>(offset), parameters, sums);
+    };
+    while (row + (unroll - 1) * step < items) add_rows.template operator()<unroll, true>();
+    if constexpr (unroll > 1) {
+      if (row < items) add_rows.template operator()<unroll - 1, false>();
     }
     if (row == plan.items && column < plan.rest) {
       const int64_t offset = row * plan.width + column;
