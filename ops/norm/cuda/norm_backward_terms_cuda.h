@@ -270,6 +270,7 @@ struct ChannelGradient {
 template <class T, bool two, bool has_alpha>
 struct GradientMap {
   using C = compute_type<T>;
+  static constexpr int kBlocks = 2;
 
   using Channels = MapParameters<NormalizeGrad<C>, C, two, has_alpha>;
   using Parameter = typename Channels::Parameter;

@@ -161,6 +161,7 @@ struct NormalizeMap {
   using C = compute_type<T>;
   static constexpr bool kAdds = kind != AddendKind::kNone, kNormalizes = kind == AddendKind::kNormalized;
   static constexpr bool kAlpha = activation == Activation::kPRelu;
+  static constexpr int kBlocks = kNormalizes || (kAdds && kAlpha) ? 2 : 3;
 
   using Channels = MapParameters<Normalize<C>, C, kNormalizes, kAlpha>;
   using Parameter = typename Channels::Parameter;

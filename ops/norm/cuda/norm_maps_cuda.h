@@ -2,6 +2,7 @@
 //
 // Map, what is mapped:
 //   Parameter, channels             its MapParameters
+//   kBlocks                         blocks by columns that a processor must be able to hold, or 0
 //   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
 //   apply<whole>(offset, valid, parameters, loaded)
 #pragma once
@@ -16,8 +17,10 @@ namespace detail {
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
+/// Told how many blocks there should be, compilers have registers for all of a batch's loads; else they put
+/// some off behind what the first ones are for.
 template <int pack, int unroll, bool folds, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
+__global__ void __launch_bounds__(NormPlan::kThreads, Map::kBlocks)
     map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
@@ -50,17 +53,23 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   }
   int64_t offset = (first + (left - 1) * step) * plan.width + column;
   const int64_t stride = -step * plan.width;
-  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
-    typename Map::template Loaded<pack> loaded[unroll];
+  // `most` rows that are read together; where the last may not be there, the first again in their place.
+  const auto map_rows = [&]<int most, bool whole>() {
+    typename Map::template Loaded<pack> loaded[most];
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
+    for (int u = 0; u < most; ++u) {
+      loaded[u] = map.template load<pack, true>(whole || u < left ? offset + u * stride : offset, pack);
+    }
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
+    for (int u = 0; u < most; ++u) {
+      if (!whole && u >= left) break;
       map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
     }
-  }
-  for (; left > 0; --left, offset += stride) {
-    map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
+  };
+  for (; left >= unroll; left -= unroll, offset += unroll * stride)
+    map_rows.template operator()<unroll, true>();
+  if constexpr (unroll > 1) {
+    if (left > 0) map_rows.template operator()<unroll - 1, false>();
   }
 }
 
