@@ -89,7 +89,8 @@ enum class FlatWalk {
 template <FlatWalk walk, int pack, int unroll, class Map>
 constexpr int flat_blocks() {
   constexpr size_t loaded = unroll * sizeof(typename Map::template Loaded<pack>);
-  return walk != FlatWalk::kTwoChannels ? 0 : loaded <= 60 ? 4 : loaded <= 80 ? 3 : 0;
+  constexpr size_t parameters = 2 * sizeof(typename Map::Parameter);
+  return walk != FlatWalk::kTwoChannels ? 0 : loaded + parameters <= 100 ? 4 : loaded <= 80 ? 3 : 0;
 }
 
 /// What belongs to the elements of a pack that begins at `place` of a plane of `channel`.
@@ -148,6 +149,9 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
                     int64_t inner, int64_t channels) {
   constexpr bool whole = walk != FlatWalk::kAnything;
   constexpr bool may_end = walk == FlatWalk::kTwoChannels || walk == FlatWalk::kManyChannels;
+  // Whether the tensor has a whole pack to read in place of those that are not there: without a branch, no
+  // load's data is waited for before they are looked at.
+  constexpr bool has_pack = walk == FlatWalk::kOneChannel || walk == FlatWalk::kTwoChannels;
   constexpr int group = NormPlan::kGroup;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
@@ -161,8 +165,9 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
-    if (group_of(offset) + (may_end ? group - 1 : 0) < count)
-      loaded[u] = map.template load<pack, whole>(offset, whole ? pack : valid_of(offset));
+    const bool there = group_of(offset) + (may_end ? group - 1 : 0) < count;
+    if (has_pack || there)
+      loaded[u] = map.template load<pack, whole>(there ? offset : 0, whole ? pack : valid_of(offset));
   }
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
