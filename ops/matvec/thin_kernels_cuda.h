@@ -180,6 +180,10 @@ template <class T>
 void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                         const ThinBias& bias);
 
+/// Several vectors and short rows of the 16-bit types; matrices begin at multiples of 16 bytes.
+template <class T>
+void launch_packed_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
 /// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
 /// multiples of 16 bytes.
 template <class T>

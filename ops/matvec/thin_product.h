@@ -164,14 +164,27 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
                       .vectors = problem.vectors});
 }
 
+/// Whether the outs of a vector, or the vectors of an out, are neighbours in y.
+inline bool writes_neighbours(const ThinProblem& problem) {
+  return problem.y_vector == 1 ? problem.y_element == problem.vectors : problem.y_element == 1;
+}
+
+/// Whether a staged product without a bias multiplies short rows as they lie (PackedProductPlan), if matrices
+/// begin at multiples of 16 bytes: in the 16-bit types, of rows enough that every warp has some.
+inline bool takes_packed_products(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyRows = int64_t{1} << 17;
+  const int64_t rows = problem.batch * problem.rows;
+  return is_half(problem.dtype) && !problem.transpose && problem.vectors >= 2 && is_staged(problem) &&
+         writes_neighbours(problem) && problem.columns <= PackedProductPlan::kMostTerms &&
+         (rows >= kManyRows || rows * problem.columns >= kLeastElements);
+}
+
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
-/// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
+/// writes.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17;
   if (problem.dtype == DType::kFloat64 || !is_staged(problem) || problem.vectors < 2) return false;
-  const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
-             writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
-  return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
+  return writes_neighbours(problem) && problem.batch * problem.out() >= kManyOuts &&
          problem.in() <= FewTermPlan::kMostTerms;
 }
 

@@ -184,6 +184,48 @@ inline PackedRowPlan plan_packed_rows(int64_t rows, int64_t columns) {
   return plan;
 }
 
+/// The same with several vectors, on tensor cores, and of any short rows of 16-bit elements: a warp copies
+/// groups of `times` 64 rows as they lie, the next while it multiplies one. No two warps share anything.
+struct PackedProductPlan {
+  static constexpr int kThreads = 128;   ///< of a block
+  static constexpr int kStages = 2;      ///< groups of a warp, in flight and in use
+  static constexpr int kRows = 64;       ///< that a warp multiplies together
+  static constexpr int kMostTerms = 63;  ///< of which registers hold all vectors' elements
+
+  int steps = 1;     ///< times 16 terms that hold a row, and the element in front of it: 1, 2 or 4
+  int times = 1;     ///< kRows of a group
+  int log_step = 0;  ///< of an even number of terms: 2 to the power of this neighbours' words fill all banks
+  int stage_bytes = 0;  ///< of a group
+  int sum_bytes = 0;
+  int64_t groups = 1;  ///< of a matrix, the last of which may have fewer rows
+  int64_t blocks = 1;  ///< of a matrix, whose warps take every so-manieth group
+
+  int warp_bytes() const { return kStages * stage_bytes + sum_bytes; }
+  int shared_bytes() const { return kThreads / 32 * warp_bytes(); }
+  /// Of a processor, as registers allow.
+  static constexpr int blocks_at_once(int steps) { return steps == 4 ? 4 : 7; }
+};
+
+/// `rows` of each of `batch` matrices, at least 1, of up to PackedProductPlan::kMostTerms `terms`.
+inline PackedProductPlan plan_packed_products(int64_t batch, int64_t rows, int64_t terms, int vectors) {
+  constexpr int64_t kWarps = PackedProductPlan::kThreads / 32, kGroupTerms = 16;  // 2 KB to a group
+  constexpr int kSharedBytes = 228 * 1024, kBlockBytes = 1024;  // of a processor; what it keeps of each block
+  PackedProductPlan plan;
+  plan.steps = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(terms + terms % 2 + 15) / 16));
+  plan.times = static_cast<int>(std::max<int64_t>(kGroupTerms / terms, 1));
+  const int64_t words = terms / 2;
+  plan.log_step = words % 2 == 1 ? 2 : words % 4 == 2 ? 1 : 0;
+  plan.stage_bytes = plan.times * PackedProductPlan::kRows * 2 * static_cast<int>(terms);
+  // A line of sums for each vector, each 64 and 8; what is read behind the last group's rows lies there.
+  plan.sum_bytes = (PackedProductPlan::kRows + 8) * 2 * vectors;
+  plan.groups = detail::divide_up(rows, plan.times * PackedProductPlan::kRows);
+  const int fit = std::min(kSharedBytes / (plan.shared_bytes() + kBlockBytes),
+                           PackedProductPlan::blocks_at_once(plan.steps));
+  const int64_t at_once = std::max<int64_t>(detail::kProcessors * fit / batch, 1);
+  plan.blocks = std::min(detail::divide_up(plan.groups, kWarps), at_once);
+  return plan;
+}
+
 /// Products that sum up few terms for many outs, with several vectors: a warp takes groups of group_outs()
 /// outs, `turns` of them, and no two warps share any.
 struct FewTermPlan {

@@ -392,6 +392,44 @@ TEST_F(ThinProductCuda, FewTermsAndSeveralVectorsAgreeWithTheCpu) {
   }
 }
 
+/// Rows that a warp multiplies as they lie: see PackedProductPlan.
+TEST_F(ThinProductCuda, ShortRowsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int64_t columns = 1; columns <= 65; ++columns) {
+    for (int i = 0; i < 3; ++i) {
+      SampleMaker maker(static_cast<uint64_t>(19000 + 3 * columns + i),
+                        (columns + i) % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+      // Full groups and a last one of any number of rows; a batch whose lines of y are not aligned.
+      const int64_t rows = std::min<int64_t>((1 << 21) / columns, 1 << 17) + maker.integer(1, 300);
+      const bool is_left = maker.chance(0.5);
+      const Shape shape = i == 2 ? Shape{2, rows / 8 * 8 + 8, columns} : Shape{rows, columns};
+      check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left, i == 1 ? maker.integer(0, 1) : 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInShortRowsOfSeveralVectors) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t columns : {1, 3, 12, 15, 16, 17, 24, 31, 32, 33, 47, 63}) {
+    const int64_t rows = std::min<int64_t>((1 << 21) / columns, 1 << 17) + 5,
+                  vectors = columns % 2 == 0 ? 11 : 3;
+    const Tensor host = Tensor::full({rows, columns}, 1.0);
+    host.data<float>()[10 * columns] = host.data<float>()[rows * columns - 1] = nan;
+    host.data<float>()[13 * columns + columns - 1] = nan;
+    host.data<float>()[21 * columns - 1] = inf;
+    const Tensor x = Tensor::full({columns, vectors}, 0.5);
+    const Tensor y = matmul(on_gpu(cast(host, DType::kBFloat16)), on_gpu(cast(x, DType::kBFloat16)));
+    const std::vector<double> values = as_double(y).to_vector<double>();
+    for (int64_t i = 0; i < rows * vectors; ++i) {
+      const double value = values[static_cast<size_t>(i)], whole = static_cast<double>(columns) / 2;
+      const int64_t row = i / vectors;
+      const bool is_nan = row == 10 || row == 13 || row == rows - 1;
+      ASSERT_TRUE(is_nan ? std::isnan(value) : value == (row == 20 ? static_cast<double>(inf) : whole))
+          << value << " in row " << row << " of " << columns << " columns";
+    }
+  }
+}
+
 /// Types and numbers of vectors, of which tensor cores multiply some and plain arithmetic others.
 const std::pair<DType, int64_t> kBadValueCases[] = {
     {DType::kFloat32, 3},  {DType::kFloat32, 7}, {DType::kFloat32, 12}, {DType::kFloat16, 3},
