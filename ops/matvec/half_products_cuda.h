@@ -26,6 +26,21 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
   }
 }
 
+/// The same of 8 terms.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&left)[2], uint32_t right) {
+  if constexpr (std::is_same_v<T, float16>) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(left[0]), "r"(left[1]), "r"(right));
+  } else {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(left[0]), "r"(left[1]), "r"(right));
+  }
+}
+
 /// Two sums, rounded, in one register.
 template <class T>
 __device__ __forceinline__ uint32_t round_pair(float low, float high) {
@@ -91,22 +106,56 @@ __device__ __forceinline__ void write_run(const uint16_t* sums, int32_t count, u
   if (lane == 31 && ((count - odd) & 1) != 0) to[count - 1] = sums[count - 1];
 }
 
+/// A line of HalfSums::kOuts sums in shared memory to y, where it begins in the middle of a word if `odd`: in
+/// words, and two single sums at its ends.
+struct LineWords {
+  uint32_t order;
+  int32_t word_at, end_at;  // elements
+  bool has_word, has_end, is_last;
+
+  __device__ __forceinline__ explicit LineWords(bool odd) {
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    is_last = lane == 31;
+    order = odd ? 0x5432 : 0x3210;
+    word_at = 2 * lane + (odd ? 1 : 0);
+    end_at = is_last ? HalfSums::kOuts - 1 : 0;
+    has_word = !odd || !is_last;
+    has_end = odd && (is_last || lane == 0);
+  }
+  __device__ __forceinline__ void write(const uint16_t* sums, uint16_t* to) const {
+    const auto* const words = reinterpret_cast<const uint32_t*>(sums) + threadIdx.x % 32;
+    const uint32_t low = words[0], high = words[1];
+    if (has_word) *reinterpret_cast<uint32_t*>(to + word_at) = __byte_perm(low, high, order);
+    if (has_end) to[end_at] = static_cast<uint16_t>(is_last ? low >> 16 : low);
+  }
+};
+
 /// The same of `count` outs of each vector, which begin `y_vector` elements apart in y.
 __device__ __forceinline__ void write_lines(const uint16_t* sums, int32_t vectors, int32_t count,
                                             uint16_t* to, int64_t y_vector) {
   constexpr int32_t units = HalfSums::kOuts / 8;
-  const bool whole = ((reinterpret_cast<uintptr_t>(to) | static_cast<uintptr_t>(y_vector * 2)) & 15) == 0;
-  if (whole && count == HalfSums::kOuts) {
+  const auto address = reinterpret_cast<uintptr_t>(to);
+  if (count < HalfSums::kOuts) {
+#pragma unroll 1
+    for (int32_t v = 0; v < vectors; ++v) write_run(sums + v * HalfSums::kLine, count, to + v * y_vector);
+  } else if (((address | static_cast<uintptr_t>(y_vector * 2)) & 15) == 0) {
 #pragma unroll 1
     for (auto i = static_cast<int32_t>(threadIdx.x % 32); i < vectors * units; i += 32) {
       const int32_t v = i / units, place = i % units * 8;
       *reinterpret_cast<uint4*>(to + v * y_vector + place) =
           *reinterpret_cast<const uint4*>(sums + v * HalfSums::kLine + place);
     }
-    return;
-  }
+  } else {
+    const bool odd = (address & 2) != 0, next_odd = odd != ((y_vector & 1) != 0);
+    const LineWords even_lines(odd), odd_lines(next_odd);
 #pragma unroll 1
-  for (int32_t v = 0; v < vectors; ++v) write_run(sums + v * HalfSums::kLine, count, to + v * y_vector);
+    for (int32_t v = 0; v < vectors; v += 2) {
+      even_lines.write(sums, to);
+      if (v + 1 < vectors) odd_lines.write(sums + HalfSums::kLine, to + y_vector);
+      sums += 2 * HalfSums::kLine;
+      to += 2 * y_vector;
+    }
+  }
 }
 
 }  // namespace sinter::ops

@@ -184,6 +184,10 @@ void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const 
 template <class T>
 void launch_packed_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
+/// Several vectors and sums along few rows in the 16-bit types.
+template <class T>
+void launch_few_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
 /// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
 /// multiples of 16 bytes.
 template <class T>

@@ -179,6 +179,16 @@ inline bool takes_packed_products(const ThinProblem& problem) {
          (rows >= kManyRows || rows * problem.columns >= kLeastElements);
 }
 
+/// Whether a staged product without a bias takes columns of few terms straight to tensor cores
+/// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some.
+inline bool takes_few_term_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyColumns = int64_t{1} << 17, kMostTerms = 64;
+  const int64_t columns = problem.batch * problem.columns;
+  return is_half(problem.dtype) && problem.transpose && problem.vectors >= 2 && is_staged(problem) &&
+         writes_neighbours(problem) && problem.rows <= kMostTerms &&
+         (columns >= kManyColumns || columns * problem.rows >= kLeastElements);
+}
+
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
 /// writes.
 inline bool takes_few_terms(const ThinProblem& problem) {

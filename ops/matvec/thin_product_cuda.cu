@@ -35,6 +35,9 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
         if (bias.data == nullptr && takes_packed_products(problem) && begins_with_units(problem, a)) {
           return launch_packed_products<T>(stream, problem, matrix, vectors, out);
         }
+        if (bias.data == nullptr && takes_few_term_columns(problem)) {
+          return launch_few_term_columns<T>(stream, problem, matrix, vectors, out);
+        }
       }
       if constexpr (sizeof(T) <= 4) {
         if (bias.data == nullptr && has_few_terms_in_place(problem, a)) {

@@ -430,6 +430,55 @@ TEST_F(ThinProductCuda, BadValuesStayInShortRowsOfSeveralVectors) {
   }
 }
 
+/// Columns that go straight to tensor cores: rows and lines of y that are whole units, and others.
+TEST_F(ThinProductCuda, FewRowsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int64_t rows = 1; rows <= 65; rows += rows < 20 ? 1 : 5) {
+    for (int i = 0; i < 6; ++i) {
+      SampleMaker maker(static_cast<uint64_t>(20000 + 6 * rows + i),
+                        (rows + i) % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+      const int64_t least = std::min<int64_t>((1 << 21) / rows, 1 << 17) + 1;
+      const int64_t unit = i < 2   ? 64
+                           : i < 4 ? 8
+                                   : 1,
+                    columns = (least + maker.integer(0, 300)) / unit * unit + unit;
+      const bool is_left = i % 2 == 0;
+      const Shape shape = maker.chance(0.25) ? Shape{2, rows, columns} : Shape{rows, columns};
+      check_staged(maker, shape, maker.integer(2, 16), is_left, is_left, maker.chance(0.3) ? 1 : 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+  // Warps that take several groups, one after the other.
+  SampleMaker maker(37, DType::kBFloat16);
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{6, 1700003}, {3, 1700000}, {14, 1300007}}) {
+    check_staged(maker, {rows, columns}, 13, false, false, 0);
+    check_staged(maker, {rows, columns}, 7, true, true, 1);
+    check_staged(maker, {rows, columns}, 16, true, true, 0);
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInColumnsOfFewRows) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t rows : {1, 3, 7, 8, 9, 16, 17, 40}) {
+    for (const int64_t extra : {0, 5}) {
+      const int64_t columns = (1 << 17) + 64 + extra, vectors = rows % 2 == 0 ? 11 : 3;
+      const Tensor host = Tensor::full({rows, columns}, 1.0);
+      host.data<float>()[10] = host.data<float>()[rows * columns - 1] = nan;
+      host.data<float>()[(rows - 1) * columns + 21] = inf;
+      if (rows > 1) host.data<float>()[columns] = nan;
+      const Tensor x = Tensor::full({vectors, rows}, 0.5);
+      const Tensor y = matmul(on_gpu(cast(x, DType::kFloat16)), on_gpu(cast(host, DType::kFloat16), 1));
+      const std::vector<double> values = as_double(y).to_vector<double>();
+      for (int64_t i = 0; i < columns * vectors; ++i) {
+        const int64_t column = i % columns;
+        const double value = values[static_cast<size_t>(i)], whole = static_cast<double>(rows) / 2;
+        const bool is_nan = column == 10 || column == columns - 1 || (rows > 1 && column == 0);
+        ASSERT_TRUE(is_nan ? std::isnan(value) : value == (column == 21 ? static_cast<double>(inf) : whole))
+            << value << " in column " << column << " of " << rows << " rows";
+      }
+    }
+  }
+}
+
 /// Types and numbers of vectors, of which tensor cores multiply some and plain arithmetic others.
 const std::pair<DType, int64_t> kBadValueCases[] = {
     {DType::kFloat32, 3},  {DType::kFloat32, 7}, {DType::kFloat32, 12}, {DType::kFloat16, 3},
