@@ -189,6 +189,17 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
          (columns >= kManyColumns || columns * problem.rows >= kLeastElements);
 }
 
+/// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in
+/// the 16-bit types, where tiles are not mostly idle.
+inline bool takes_many_term_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kOuts = ManyTermPlan::kOuts;
+  if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t outs = problem.columns, tiles = detail::divide_up(outs, kOuts);
+  return problem.rows > kFewTerms && 4 * outs >= 3 * tiles * kOuts &&
+         problem.batch * problem.rows >= kLeastElements / outs;
+}
+
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
 /// writes.
 inline bool takes_few_terms(const ThinProblem& problem) {
@@ -215,7 +226,10 @@ inline size_t thin_workspace(const ThinProblem& given) {
   const int64_t sums = problem.batch * problem.out() * problem.vectors;
   const auto sum_bytes = size_of(accumulate_dtype(problem.dtype));
   if (is_staged(problem)) {
-    const int64_t parts = staged_plan_of(problem).parts;
+    const int64_t parts =
+        takes_many_term_columns(problem)
+            ? plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts
+            : staged_plan_of(problem).parts;
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;

@@ -226,6 +226,46 @@ inline PackedProductPlan plan_packed_products(int64_t batch, int64_t rows, int64
   return plan;
 }
 
+/// Sums along many rows of 16-bit elements, with several vectors, on tensor cores: a block has kOuts columns,
+/// whose terms, or a part of them, its warps share, kStep at a time. A second kernel adds the parts.
+struct ManyTermPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kOuts = 64;      ///< of a block: a line of memory
+  static constexpr int kStep = 16;      ///< terms of a warp in flight
+  static constexpr int kBlocks = 2;     ///< of a processor at least, as registers allow
+
+  int64_t tiles = 1;       ///< blocks side by side, of a matrix and a part
+  int64_t part_terms = 1;  ///< a multiple of what a block takes at once; the last part may have fewer
+  int64_t parts = 1;
+
+  static constexpr int64_t round_terms() { return kThreads / 32 * kStep; }
+};
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kWave = detail::kProcessors * ManyTermPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
+  // In the time that a wave of blocks needs for a round of terms. Half a wave does not keep memory busy.
+  constexpr double kStart = 1.5, kFold = 3.0, kRoundSums = 700000, kLeastWave = 0.6;
+  ManyTermPlan plan{.tiles = detail::divide_up(outs, ManyTermPlan::kOuts)};
+  const int64_t rounds = detail::divide_up(terms, ManyTermPlan::round_terms()), tiles = batch * plan.tiles;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
+    const int64_t part_rounds = detail::divide_up(rounds, wanted);
+    const int64_t parts = detail::divide_up(rounds, part_rounds), blocks = tiles * parts;
+    // Blocks of many waves do not wait for each other: only the last wave is as long as a whole one.
+    const double full = static_cast<double>(blocks) / kWave;
+    const double taken = full <= 1 ? std::max(full, kLeastWave) : full + 0.5;
+    const double table = static_cast<double>(2 * parts * batch * outs * vectors) / kRoundSums;
+    const double cost = taken * static_cast<double>(part_rounds) + kStart + (parts > 1 ? kFold + table : 0.0);
+    if (waves > 0 && cost >= least) continue;
+    least = cost;
+    plan.part_terms = part_rounds * ManyTermPlan::round_terms();
+    plan.parts = parts;
+  }
+  return plan;
+}
+
 /// Products that sum up few terms for many outs, with several vectors: a warp takes groups of group_outs()
 /// outs, `turns` of them, and no two warps share any.
 struct FewTermPlan {

@@ -479,6 +479,51 @@ TEST_F(ThinProductCuda, BadValuesStayInColumnsOfFewRows) {
   }
 }
 
+/// Many rows whose columns go straight to tensor cores: see ManyTermPlan.
+TEST_F(ThinProductCuda, ManyRowsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int i = 0; i < 96; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(21000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // One tile and many, one part and many; rows that are whole units, and others.
+    const int64_t most[] = {64, 192, 1500, 40000}, unit = maker.chance(0.4) ? 8 : 1;
+    const int64_t columns = maker.integer(48, most[i / 2 % 4]) / unit * unit + (maker.chance(0.2) ? 64 : 0);
+    const int64_t rows = std::max<int64_t>((int64_t{1} << 22) / columns + 1, 65) + maker.integer(0, 200);
+    const bool is_left = maker.chance(0.5), is_batch = maker.chance(0.25);
+    const Shape shape = is_batch ? Shape{2, rows / 2 + 40, columns} : Shape{rows, columns};
+    check_staged(maker, shape, maker.integer(2, 16), is_left, is_left, maker.integer(0, 1) * 3);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInColumnsOfManyRows) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t columns : {56, 61, 128, 333}) {
+    const int64_t rows = (1 << 22) / columns + 3, vectors = columns % 2 == 0 ? 3 : 11;
+    const Tensor host = Tensor::full({rows, columns}, 1.0);
+    host.data<float>()[10] = host.data<float>()[rows * columns - 1] = nan;
+    host.data<float>()[(rows - 1) * columns + 21] = inf;
+    host.data<float>()[columns] = nan;
+    // Whatever follows the terms' vectors: as many zeros as ones leave sums that float16 holds.
+    const Tensor x = Tensor::full({vectors, rows}, 0.0);
+    for (int64_t i = 0; i < vectors * rows; i += 64) x.data<float>()[i] = 0.5;
+    for (int64_t v = 0; v < vectors; ++v) {
+      for (const int64_t row : {int64_t{0}, int64_t{1}, rows - 1}) x.data<float>()[v * rows + row] = 0.5;
+    }
+    const Tensor y = matmul(on_gpu(cast(x, DType::kBFloat16)), on_gpu(cast(host, DType::kBFloat16), 1));
+    const Tensor sums = matmul(x, Tensor::full({rows, columns}, 1.0));
+    const std::vector<double> values = as_double(y).to_vector<double>(),
+                              wanted = as_double(sums).to_vector<double>();
+    for (int64_t i = 0; i < columns * vectors; ++i) {
+      const int64_t column = i % columns;
+      const double value = values[static_cast<size_t>(i)], whole = wanted[static_cast<size_t>(i)];
+      const bool is_nan = column == 10 || column == columns - 1 || column == 0;
+      ASSERT_TRUE(is_nan         ? std::isnan(value)
+                  : column == 21 ? value == static_cast<double>(inf)
+                                 : std::abs(value - whole) <= 0.01 * whole)
+          << value << " in column " << column << " of " << rows << " rows";
+    }
+  }
+}
+
 /// Types and numbers of vectors, of which tensor cores multiply some and plain arithmetic others.
 const std::pair<DType, int64_t> kBadValueCases[] = {
     {DType::kFloat32, 3},  {DType::kFloat32, 7}, {DType::kFloat32, 12}, {DType::kFloat16, 3},

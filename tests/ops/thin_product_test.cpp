@@ -180,6 +180,28 @@ TEST(ThinPlan, PackedProductsTakeEveryRowOnceFromDifferentBanks) {
   }
 }
 
+TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
+  Generator generator(6);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = std::max<int64_t>(extent(generator, 8), 1),
+                  outs = std::max<int64_t>(extent(generator, 17), 48);
+    const int64_t terms = std::max<int64_t>(extent(generator, 24), (int64_t{1} << 22) / outs / batch + 65);
+    const auto vectors = static_cast<int>(integer(generator, 2, 16));
+    SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " sums of " + std::to_string(terms));
+    const ManyTermPlan plan = plan_many_terms(batch, outs, terms, vectors);
+    ASSERT_GE(plan.tiles * ManyTermPlan::kOuts, outs);
+    ASSERT_LT((plan.tiles - 1) * ManyTermPlan::kOuts, outs) << "a tile without columns";
+    ASSERT_EQ(plan.part_terms % ManyTermPlan::round_terms(), 0) << "a part whose last step is not whole";
+    ASSERT_GE(plan.parts * plan.part_terms, terms);
+    ASSERT_LT((plan.parts - 1) * plan.part_terms, terms) << "an empty part";
+    ASSERT_LE(plan.parts, 65535);
+    // No few processors while there are terms to share out.
+    const int64_t blocks = batch * plan.tiles * plan.parts;
+    ASSERT_TRUE(blocks >= detail::kProcessors || plan.part_terms <= 8 * ManyTermPlan::round_terms())
+        << blocks;
+  }
+}
+
 TEST(ThinProblem, ASingleColumnIsARow) {
   const ThinProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100};
   const ThinProblem row = without_single_column(column);

@@ -84,17 +84,89 @@ struct ColumnPacks {
   /// What a lane has of the vectors' terms `term` and further.
   static __device__ __forceinline__ void load_vectors(const ColumnProduct& shape, const T* x, int64_t term,
                                                       uint32_t (&vectors)[packs]) {
-    const ThinVectors<T> from{x + term * shape.x_element, shape.x_vector, shape.x_element,
-                              static_cast<int32_t>(min(shape.terms - term, int64_t{16})), shape.vectors};
+    const int64_t left = shape.terms - term - 2 * place();
+    const T* const lines = x + group() * shape.x_vector + (term + 2 * place()) * shape.x_element;
 #pragma unroll
     for (int i = 0; i < packs; ++i) {
-      vectors[i] = from.pair(group() + i % 2 * 8, 2 * place() + i / 2 * 8);
+      const bool has_vector = group() + i % 2 * 8 < shape.vectors;
+      const T* const from = lines + i % 2 * 8 * shape.x_vector + i / 2 * 8 * shape.x_element;
+      uint32_t low = 0, high = 0;
+      if (has_vector && i / 2 * 8 < left) low = from->bits;
+      if (has_vector && i / 2 * 8 + 1 < left) high = from[shape.x_element].bits;
+      vectors[i] = low | high << 16;
     }
   }
 
  private:
   static __device__ __forceinline__ uint32_t word_of(const uint4& pack, int i) {
     return i == 0 ? pack.x : i == 1 ? pack.y : i == 2 ? pack.z : pack.w;
+  }
+};
+
+/// The same of 16 terms after another, `step` terms apart, all of which have a row behind them: nothing is
+/// checked, and a step is additions to addresses. From one to the next, rows begin alike in their units.
+/// `dense`: the terms of a vector are neighbours; else its vectors are.
+template <class T, bool whole, bool dense>
+struct ColumnWalk {
+  using Packs = ColumnPacks<T, whole, 4>;
+  static constexpr int kPlaces = dense ? 2 : 4;  // whose elements, 4 or 2, lie at fixed distances
+
+  const char *rows[4], *places[kPlaces];
+  uint32_t shift[4];
+  int64_t row_step, place_step;  // bytes
+  bool has_low, has_high;        // vectors
+
+  __device__ __forceinline__ ColumnWalk(const ColumnProduct& shape, const T* a, const T* x, int64_t out,
+                                        int64_t term, int64_t step)
+      : row_step(step * shape.outs * 2),
+        place_step(step * shape.x_element * 2),
+        has_low(Packs::group() < shape.vectors),
+        has_high(Packs::group() + 8 < shape.vectors) {
+    // Lanes without columns load others.
+    const int64_t own = out + Packs::first_out(), from = own < shape.outs ? own : shape.outs - 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto first = reinterpret_cast<uintptr_t>(a + (term + Packs::term_of(i)) * shape.outs + from);
+      shift[i] = whole ? 0 : static_cast<uint32_t>(first) & 15;
+      rows[i] = reinterpret_cast<const char*>(first - shift[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      const int64_t vector = Packs::group() + (dense ? 8 * i : 0);
+      const int64_t at = term + 2 * Packs::place() + (dense ? 0 : i % 2 + i / 2 * 8);
+      places[i] = reinterpret_cast<const char*>(x + vector * shape.x_vector + at * shape.x_element);
+    }
+  }
+
+  __device__ __forceinline__ void load(Packs& packs) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto* const unit = reinterpret_cast<const uint4*>(rows[i]);
+      if constexpr (whole) {
+        packs.loaded[i].load_once(unit);
+      } else {
+        packs.loaded[i].low.load_once(unit);
+        packs.loaded[i].high.load_once(unit + 1);
+        packs.loaded[i].shift = shift[i];
+      }
+      rows[i] += row_step;
+    }
+  }
+  __device__ __forceinline__ void load_vectors(uint32_t (&vectors)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool has_vector = i % 2 == 0 ? has_low : has_high;
+      uint32_t low = 0, high = 0;
+      if (has_vector) {
+        const char* const first = dense ? places[i % 2] + i / 2 * 16 : places[i / 2 * 2] + i % 2 * 16;
+        const char* const second = dense ? first + 2 : places[i / 2 * 2 + 1] + i % 2 * 16;
+        low = __ldg(reinterpret_cast<const uint16_t*>(first));
+        high = __ldg(reinterpret_cast<const uint16_t*>(second));
+      }
+      vectors[i] = low | high << 16;
+    }
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) places[i] += place_step;
   }
 };
 
