@@ -180,13 +180,19 @@ inline bool takes_packed_products(const ThinProblem& problem) {
 }
 
 /// Whether a staged product without a bias takes columns of few terms straight to tensor cores
-/// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some.
+/// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some; where these
+/// are several for each, of more terms too.
 inline bool takes_few_term_columns(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyColumns = int64_t{1} << 17, kMostTerms = 64;
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyColumns = int64_t{1} << 17, kFewTerms = 64;
+  constexpr int64_t kSomeTerms = 256, kSeveralGroups = int64_t{1} << 18;
   const int64_t columns = problem.batch * problem.columns;
-  return is_half(problem.dtype) && problem.transpose && problem.vectors >= 2 && is_staged(problem) &&
-         writes_neighbours(problem) && problem.rows <= kMostTerms &&
-         (columns >= kManyColumns || columns * problem.rows >= kLeastElements);
+  const bool has_few_terms = problem.rows <= kFewTerms;
+  if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem) ||
+      !writes_neighbours(problem)) {
+    return false;
+  }
+  return has_few_terms ? columns >= kManyColumns || columns * problem.rows >= kLeastElements
+                       : problem.rows <= kSomeTerms && columns >= kSeveralGroups;
 }
 
 /// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in

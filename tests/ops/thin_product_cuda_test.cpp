@@ -449,7 +449,8 @@ TEST_F(ThinProductCuda, FewRowsAndSeveralVectorsAgreeWithTheCpu) {
   }
   // Warps that take several groups, one after the other.
   SampleMaker maker(37, DType::kBFloat16);
-  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{6, 1700003}, {3, 1700000}, {14, 1300007}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{6, 1700003}, {3, 1700000}, {14, 1300007}, {70, 270003}, {97, 270008}}) {
     check_staged(maker, {rows, columns}, 13, false, false, 0);
     check_staged(maker, {rows, columns}, 7, true, true, 1);
     check_staged(maker, {rows, columns}, 16, true, true, 0);

@@ -197,7 +197,7 @@ TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
     ASSERT_LE(plan.parts, 65535);
     // No few processors while there are terms to share out.
     const int64_t blocks = batch * plan.tiles * plan.parts;
-    ASSERT_TRUE(blocks >= detail::kProcessors || plan.part_terms <= 8 * ManyTermPlan::round_terms())
+    ASSERT_TRUE(2 * blocks >= detail::kProcessors || plan.part_terms <= 16 * ManyTermPlan::round_terms())
         << blocks;
   }
 }

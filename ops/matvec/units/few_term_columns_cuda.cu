@@ -81,13 +81,35 @@ struct ColumnSumsOut {
   }
 };
 
-/// Block (matrix, groups) of a FewTermPlan: a warp takes group after group, `ahead` of them together.
-template <class T, bool whole, int packs, int ahead>
+/// All terms of 64 columns from `out` on, 16 at a time.
+template <class T, bool whole, bool dense>
+__device__ __forceinline__ void add_terms(const ColumnProduct& product, const T* a, const T* x, int64_t out,
+                                          float (&sums)[8][4]) {
+  using Packs = ColumnPacks<T, whole, 4>;
+  constexpr int32_t kStep = 16;
+  Packs packs;
+  uint32_t vectors[4];
+  int64_t term = 0;
+  ColumnWalk<T, whole, dense> walk(product, a, x, out, term, kStep);
+#pragma unroll 1
+  for (; term + kStep < product.terms; term += kStep) {
+    walk.load(packs);
+    walk.load_vectors(vectors);
+    packs.multiply(vectors, sums);
+  }
+  packs.load(product, a, out, term);
+  Packs::load_vectors(product, x, term, vectors);
+  packs.multiply(vectors, sums);
+}
+
+/// Block (matrix, groups) of a FewTermPlan: a warp takes group after group, `ahead` of them together. `more`:
+/// there are more than 16 terms.
+template <class T, bool whole, int packs, int ahead, bool more, bool dense>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, whole ? 3 : 2)
     few_term_columns_kernel(const __grid_constant__ FewTermColumns shape, const T* __restrict__ a,
                             const T* __restrict__ x, T* __restrict__ y) {
   using Packs = ColumnPacks<T, whole, packs>;
-  constexpr int32_t kWarps = FewTermPlan::kThreads / 32, kStep = 4 * packs;
+  constexpr int32_t kWarps = FewTermPlan::kThreads / 32;
   __shared__ __align__(16) char shared[kWarps][HalfSums::bytes(kMostStagedVectors)];
   const ColumnProduct& product = shape.product;
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
@@ -98,29 +120,24 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, whole ? 3 : 2)
   auto* const out = reinterpret_cast<uint16_t*>(y + matrix * shape.y_stride);
   const int64_t first_group = int64_t{block} * shape.turns * kWarps + warp;
   uint32_t vectors[packs];
-  Packs::load_vectors(product, x, 0, vectors);
+  if constexpr (!more) Packs::load_vectors(product, x, 0, vectors);
 #pragma unroll 1
   for (int32_t turn = 0; turn < shape.turns; turn += ahead) {
     Packs loaded[ahead];
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       const int64_t group = first_group + int64_t{turn + i} * kWarps;
-      if (turn + i < shape.turns) loaded[i].load(product, a, group * Packs::kOuts, 0);
+      if (!more && turn + i < shape.turns) loaded[i].load(product, a, group * Packs::kOuts, 0);
     }
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       const int64_t group = first_group + int64_t{turn + i} * kWarps, first = group * Packs::kOuts;
       if (turn + i >= shape.turns || group >= shape.groups) break;  // of the whole warp
       float sums[8][4] = {};
-      loaded[i].multiply(vectors, sums);
-      if constexpr (ahead == 1) {
-#pragma unroll 1
-        for (int64_t term = kStep; term < product.terms; term += kStep) {
-          uint32_t more[packs];
-          Packs::load_vectors(product, x, term, more);
-          loaded[0].load(product, a, first, term);
-          loaded[0].multiply(more, sums);
-        }
+      if constexpr (more) {
+        add_terms<T, whole, dense>(product, a, x, first, sums);
+      } else {
+        loaded[i].multiply(vectors, sums);
       }
       const auto count = static_cast<int32_t>(min(int64_t{Packs::kOuts}, product.outs - first));
       uint16_t* const to = out + first * (shape.interleaved ? product.vectors : 1);
@@ -148,11 +165,11 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const T* a, c
                              .whole_output = cuda::is_aligned(y, 16) && line % 8 == 0 && whole_batch};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks)),
                                .block = dim3(FewTermPlan::kThreads)};
-  if (problem.rows <= 8) {
-    cuda::launch(stream, grid, few_term_columns_kernel<T, whole, 2, 2>, shape, a, x, y);
-  } else {
-    cuda::launch(stream, grid, few_term_columns_kernel<T, whole, 4, 1>, shape, a, x, y);
-  }
+  const auto launch = [&](auto kernel) { cuda::launch(stream, grid, kernel, shape, a, x, y); };
+  if (problem.rows <= 8) return launch(few_term_columns_kernel<T, whole, 2, 2, false, false>);
+  if (problem.rows <= 16) return launch(few_term_columns_kernel<T, whole, 4, 1, false, false>);
+  if (problem.x_element == 1) return launch(few_term_columns_kernel<T, whole, 4, 1, true, true>);
+  launch(few_term_columns_kernel<T, whole, 4, 1, true, false>);
 }
 
 }  // namespace
