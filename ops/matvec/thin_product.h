@@ -206,6 +206,17 @@ inline bool takes_many_term_columns(const ThinProblem& problem) {
          problem.batch * problem.rows >= kLeastElements / outs;
 }
 
+/// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
+/// 16-bit types, where half of the rows that begin alike fill an instruction.
+inline bool takes_row_products(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kLongRow = 512, kLeastRows = 8;
+  if (!is_half(problem.dtype) || problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t classes = row_classes(problem.columns);
+  return problem.columns >= kLongRow && problem.rows >= kLeastRows * classes &&
+         problem.batch * problem.rows >= kLeastElements / problem.columns;
+}
+
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
 /// writes.
 inline bool takes_few_terms(const ThinProblem& problem) {
@@ -235,6 +246,8 @@ inline size_t thin_workspace(const ThinProblem& given) {
     const int64_t parts =
         takes_many_term_columns(problem)
             ? plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts
+        : takes_row_products(problem)
+            ? plan_row_products(problem.batch, problem.rows, problem.columns, problem.vectors).parts
             : staged_plan_of(problem).parts;
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }

@@ -38,6 +38,9 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
         if (bias.data == nullptr && takes_few_term_columns(problem)) {
           return launch_few_term_columns<T>(stream, problem, matrix, vectors, out);
         }
+        if (takes_row_products(problem)) {
+          return launch_row_products<T>(stream, problem, matrix, vectors, out, table, bias);
+        }
         if (takes_many_term_columns(problem)) {
           return launch_many_term_columns<T>(stream, problem, matrix, vectors, out, table, bias);
         }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include <sinter/ops/matvec/thin_plan.h>
 
@@ -262,6 +263,56 @@ inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, 
     least = cost;
     plan.part_terms = part_rounds * ManyTermPlan::round_terms();
     plan.parts = parts;
+  }
+  return plan;
+}
+
+/// Sums along long rows of 16-bit elements, with several vectors, on tensor cores. Rows that begin alike in
+/// their units of 16 bytes are a class, every classes-th; a block has neighbouring rows of one, row_warps()
+/// times 16 `sets`, whose terms, or a part of them, its other warps share. A second kernel adds the parts.
+struct RowProductPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kBlocks = 2;     ///< of a processor at least, as registers allow
+
+  int64_t classes = 1;  ///< 1, 2, 4 or 8
+  int sets = 2;         ///< times 16 rows of a warp: 2; or 1, with twice the terms at a time
+  int log_row_warps = 0;
+  int64_t tiles = 1;  ///< of all classes of a matrix
+  int64_t steps = 1;  ///< of step_terms() that hold a row and what its first unit has in front of it
+  int64_t parts = 1;  ///< whose blocks take rounds in turn: a step for each warp that shares the terms
+
+  int64_t step_terms() const { return 128 / sets; }
+  int64_t tile_rows() const { return int64_t{16} * sets << log_row_warps; }  ///< of a class
+  int64_t term_warps() const { return kThreads / 32 >> log_row_warps; }
+};
+
+/// Of rows without gaps in between.
+inline int64_t row_classes(int64_t terms) {
+  return 8 / std::gcd(terms, int64_t{8});
+}
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline RowProductPlan plan_row_products(int64_t batch, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kWave = detail::kProcessors * RowProductPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
+  // In the time that a wave of blocks needs for a round of steps: one step for each of their warps.
+  constexpr double kStart = 1.0, kFold = 1.5, kRoundSums = 1400000, kLeastWave = 0.6;
+  RowProductPlan plan{.classes = row_classes(terms)};
+  const int64_t class_rows = detail::divide_up(outs, plan.classes);
+  plan.sets = class_rows <= 16 ? 1 : 2;
+  // Warps with the same terms find the vectors in L1; those that share rows read longer stretches of them.
+  if (detail::divide_up(class_rows, 32) % 2 == 0 || class_rows > 128) plan.log_row_warps = 1;
+  plan.tiles = plan.classes * detail::divide_up(class_rows, plan.tile_rows());
+  plan.steps = detail::divide_up(terms + 7, plan.step_terms());
+  const int64_t rounds = detail::divide_up(plan.steps, plan.term_warps()), tiles = batch * plan.tiles;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t parts = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
+    const double full = static_cast<double>(tiles * parts) / kWave;
+    const double taken = full <= 1 ? std::max(full, kLeastWave) : full + 0.5;
+    const double table = static_cast<double>(2 * parts * batch * outs * vectors) / kRoundSums;
+    const double cost = taken * static_cast<double>(detail::divide_up(rounds, parts)) + kStart +
+                        (parts > 1 ? kFold + table : 0.0);
+    if (waves == 0 || cost < least) least = cost, plan.parts = parts;
   }
   return plan;
 }

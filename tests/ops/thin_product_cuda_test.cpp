@@ -525,6 +525,54 @@ TEST_F(ThinProductCuda, BadValuesStayInColumnsOfManyRows) {
   }
 }
 
+/// Long rows that go straight to tensor cores, wherever they begin in their units: see RowProductPlan.
+TEST_F(ThinProductCuda, LongRowsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int i = 0; i < 128; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(22000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // All classes of rows, which fill 16 or not; one part and many.
+    const int64_t unit = int64_t{1} << maker.integer(0, 3), most[] = {16, 70, 300, 2500};
+    const int64_t rows = std::max<int64_t>(maker.integer(8, most[i / 2 % 4]), 64 / unit);
+    const int64_t columns = ((1 << 22) / rows / unit + 1 + maker.integer(0, 20)) * unit;
+    const bool is_left = maker.chance(0.5);
+    const Shape shape = maker.chance(0.25) ? Shape{2, rows, std::max<int64_t>(columns / unit / 2 * unit, 512)}
+                                           : Shape{rows, columns};
+    check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left, maker.integer(0, 9));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinProductCuda, BadValuesStayInLongRowsOfSeveralVectors) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{8, 524288}, {33, 131076}, {130, 32771}}) {
+    for (const int64_t vectors : {3, 11}) {
+      const Tensor host = Tensor::full({rows, columns}, 1.0);
+      host.data<float>()[4 * columns] = host.data<float>()[rows * columns - 1] = nan;
+      host.data<float>()[6 * columns - 1] = inf;
+      // Vectors whose neighbours in memory are not finite where their own terms end.
+      const Tensor x = Tensor::full({vectors, columns}, 0.0);
+      for (int64_t v = 0; v < vectors; ++v) {
+        for (int64_t i = 0; i < columns; i += 256) x.data<float>()[v * columns + i] = 0.5;
+        x.data<float>()[(v + 1) * columns - 1] = 0.5;
+      }
+      x.data<float>()[columns] = nan;
+      const Tensor y = matmul(on_gpu(cast(host, DType::kBFloat16), 1), on_gpu(cast(x, DType::kBFloat16)),
+                              {.transpose_b = true});
+      const std::vector<double> values = as_double(y).to_vector<double>();
+      const double whole =
+          0.5 * static_cast<double>((columns - 1) / 256 + 1 + ((columns - 1) % 256 != 0 ? 1 : 0));
+      for (int64_t i = 0; i < rows * vectors; ++i) {
+        const int64_t row = i / vectors;
+        const double value = values[static_cast<size_t>(i)];
+        const bool is_nan = row == 4 || row == rows - 1 || i % vectors == 1;
+        ASSERT_TRUE(is_nan     ? std::isnan(value)
+                    : row == 5 ? value == static_cast<double>(inf)
+                               : std::abs(value - whole) <= 0.01 * whole)
+            << value << " in row " << row << " of " << columns << " columns";
+      }
+    }
+  }
+}
+
 /// Types and numbers of vectors, of which tensor cores multiply some and plain arithmetic others.
 const std::pair<DType, int64_t> kBadValueCases[] = {
     {DType::kFloat32, 3},  {DType::kFloat32, 7}, {DType::kFloat32, 12}, {DType::kFloat16, 3},

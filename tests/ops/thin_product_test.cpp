@@ -202,6 +202,26 @@ TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
   }
 }
 
+TEST(ThinPlan, LongRowsOfAClassAreTakenOnce) {
+  Generator generator(7);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = std::max<int64_t>(extent(generator, 8), 1),
+                  terms = integer(generator, 512, 1 << 20);
+    const int64_t outs = std::max<int64_t>(extent(generator, 14), 8 * row_classes(terms));
+    SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " rows of " + std::to_string(terms));
+    const RowProductPlan plan =
+        plan_row_products(batch, outs, terms, static_cast<int>(integer(generator, 2, 16)));
+    ASSERT_EQ(plan.classes * terms % 8, 0) << "rows of a class begin at different places";
+    ASSERT_EQ(plan.tiles % plan.classes, 0);
+    const int64_t places = plan.tiles / plan.classes * plan.tile_rows(), rows = (outs - 1) / plan.classes + 1;
+    ASSERT_GE(places, rows) << "of the first class";
+    ASSERT_LT(places - plan.tile_rows(), rows) << "a block without rows";
+    ASSERT_GE(plan.steps * plan.step_terms(), terms + 7) << "with what lies in front of a row";
+    ASSERT_GE(plan.parts, 1);
+    ASSERT_LE((plan.parts - 1) * plan.term_warps(), plan.steps - 1) << "an empty part";
+  }
+}
+
 TEST(ThinProblem, ASingleColumnIsARow) {
   const ThinProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100};
   const ThinProblem row = without_single_column(column);
