@@ -198,8 +198,8 @@ template <class T>
 void launch_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                          float* table, const ThinBias& bias);
 
-/// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
-/// multiples of 16 bytes.
+/// Several vectors and few terms in float32. Where outs are the matrix's rows, matrices begin at multiples of
+/// 16 bytes.
 template <class T>
 void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 

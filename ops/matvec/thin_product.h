@@ -217,11 +217,11 @@ inline bool takes_row_products(const ThinProblem& problem) {
          problem.batch * problem.rows >= kLeastElements / problem.columns;
 }
 
-/// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
-/// writes.
+/// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
+/// it mostly writes.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17;
-  if (problem.dtype == DType::kFloat64 || !is_staged(problem) || problem.vectors < 2) return false;
+  if (problem.dtype != DType::kFloat32 || !is_staged(problem) || problem.vectors < 2) return false;
   return writes_neighbours(problem) && problem.batch * problem.out() >= kManyOuts &&
          problem.in() <= FewTermPlan::kMostTerms;
 }

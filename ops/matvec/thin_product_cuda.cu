@@ -16,6 +16,25 @@ bool has_few_terms_in_place(const ThinProblem& problem, const void* a) {
   return takes_few_terms(problem) && (problem.transpose || begins_with_units(problem, a));
 }
 
+/// Products of several vectors in the 16-bit types that need no shared tiles; false if this is none.
+template <class T>
+bool launch_halves(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                   float* table, const ThinBias& bias) {
+  const bool adds_nothing = bias.data == nullptr;
+  if (adds_nothing && takes_packed_products(problem) && begins_with_units(problem, a)) {
+    launch_packed_products<T>(stream, problem, a, x, y);
+  } else if (adds_nothing && takes_few_term_columns(problem)) {
+    launch_few_term_columns<T>(stream, problem, a, x, y);
+  } else if (takes_many_term_columns(problem)) {
+    launch_many_term_columns<T>(stream, problem, a, x, y, table, bias);
+  } else if (takes_row_products(problem)) {
+    launch_row_products<T>(stream, problem, a, x, y, table, bias);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a, const void* x, void* y,
@@ -32,20 +51,9 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
     if (is_staged(problem)) {
       const StagedPlan plan = staged_plan_of(problem);
       if constexpr (sizeof(T) == 2) {
-        if (bias.data == nullptr && takes_packed_products(problem) && begins_with_units(problem, a)) {
-          return launch_packed_products<T>(stream, problem, matrix, vectors, out);
-        }
-        if (bias.data == nullptr && takes_few_term_columns(problem)) {
-          return launch_few_term_columns<T>(stream, problem, matrix, vectors, out);
-        }
-        if (takes_row_products(problem)) {
-          return launch_row_products<T>(stream, problem, matrix, vectors, out, table, bias);
-        }
-        if (takes_many_term_columns(problem)) {
-          return launch_many_term_columns<T>(stream, problem, matrix, vectors, out, table, bias);
-        }
+        if (launch_halves<T>(stream, problem, matrix, vectors, out, table, bias)) return;
       }
-      if constexpr (sizeof(T) <= 4) {
+      if constexpr (sizeof(T) == 4) {
         if (bias.data == nullptr && has_few_terms_in_place(problem, a)) {
           return launch_few_terms<T>(stream, problem, matrix, vectors, out);
         }

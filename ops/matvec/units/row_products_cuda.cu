@@ -60,7 +60,7 @@ struct RowTile {
   }
   /// Whether all lanes' terms of a step exist, and units of a vector that hold them.
   __device__ __forceinline__ bool is_inside(int64_t step) const {
-    return step > 0 && (step + 1) * kStep + 8 <= terms;
+    return (step > 0 || behind == 0) && (step + 1) * kStep + 8 <= terms;
   }
 
   __device__ __forceinline__ void multiply(const Pack (&left)[2 * sets], const Pack (&right)[groups]) {
