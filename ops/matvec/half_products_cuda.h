@@ -73,9 +73,10 @@ struct ThinVectors {
 
 /// Where sums of a warp lie in shared memory until they are written: those of an out side by side, or of a
 /// vector, in lines of kLine.
+template <int outs>
 struct HalfSums {
-  static constexpr int32_t kOuts = 64,
-                           kLine = kOuts + 8;  // whole units, which eight lines have in other banks
+  static constexpr int32_t kOuts = outs,
+                           kLine = outs + 8;  // whole units, which eight lines have in other banks
   static constexpr int bytes(int vectors) { return vectors * kLine * 2; }
 };
 
@@ -106,53 +107,62 @@ __device__ __forceinline__ void write_run(const uint16_t* sums, int32_t count, u
   if (lane == 31 && ((count - odd) & 1) != 0) to[count - 1] = sums[count - 1];
 }
 
-/// A line of HalfSums::kOuts sums in shared memory to y, where it begins in the middle of a word if `odd`: in
-/// words, and two single sums at its ends.
+/// A line of sums in shared memory to y, where it begins in the middle of a word if `odd`: in words, and two
+/// single sums at its ends.
+template <int outs>
 struct LineWords {
+  static constexpr int kWords = outs / 64;  // of a lane
+
   uint32_t order;
   int32_t word_at, end_at;  // elements
-  bool has_word, has_end, is_last;
+  bool has_last_word, has_end, is_last;
 
   __device__ __forceinline__ explicit LineWords(bool odd) {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     is_last = lane == 31;
     order = odd ? 0x5432 : 0x3210;
     word_at = 2 * lane + (odd ? 1 : 0);
-    end_at = is_last ? HalfSums::kOuts - 1 : 0;
-    has_word = !odd || !is_last;
+    end_at = is_last ? outs - 1 : 0;
+    has_last_word = !odd || !is_last;
     has_end = odd && (is_last || lane == 0);
   }
   __device__ __forceinline__ void write(const uint16_t* sums, uint16_t* to) const {
     const auto* const words = reinterpret_cast<const uint32_t*>(sums) + threadIdx.x % 32;
-    const uint32_t low = words[0], high = words[1];
-    if (has_word) *reinterpret_cast<uint32_t*>(to + word_at) = __byte_perm(low, high, order);
-    if (has_end) to[end_at] = static_cast<uint16_t>(is_last ? low >> 16 : low);
+    uint32_t low[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      low[i] = words[32 * i];
+      const uint32_t word = __byte_perm(low[i], words[32 * i + 1], order);
+      if (i + 1 < kWords || has_last_word) *reinterpret_cast<uint32_t*>(to + word_at + 64 * i) = word;
+    }
+    if (has_end) to[end_at] = static_cast<uint16_t>(is_last ? low[kWords - 1] >> 16 : low[0]);
   }
 };
 
 /// The same of `count` outs of each vector, which begin `y_vector` elements apart in y.
+template <int outs>
 __device__ __forceinline__ void write_lines(const uint16_t* sums, int32_t vectors, int32_t count,
                                             uint16_t* to, int64_t y_vector) {
-  constexpr int32_t units = HalfSums::kOuts / 8;
+  constexpr int32_t units = outs / 8, line = HalfSums<outs>::kLine;
   const auto address = reinterpret_cast<uintptr_t>(to);
-  if (count < HalfSums::kOuts) {
+  if (count < outs) {
 #pragma unroll 1
-    for (int32_t v = 0; v < vectors; ++v) write_run(sums + v * HalfSums::kLine, count, to + v * y_vector);
+    for (int32_t v = 0; v < vectors; ++v) write_run(sums + v * line, count, to + v * y_vector);
   } else if (((address | static_cast<uintptr_t>(y_vector * 2)) & 15) == 0) {
 #pragma unroll 1
     for (auto i = static_cast<int32_t>(threadIdx.x % 32); i < vectors * units; i += 32) {
       const int32_t v = i / units, place = i % units * 8;
       *reinterpret_cast<uint4*>(to + v * y_vector + place) =
-          *reinterpret_cast<const uint4*>(sums + v * HalfSums::kLine + place);
+          *reinterpret_cast<const uint4*>(sums + v * line + place);
     }
   } else {
     const bool odd = (address & 2) != 0, next_odd = odd != ((y_vector & 1) != 0);
-    const LineWords even_lines(odd), odd_lines(next_odd);
+    const LineWords<outs> even_lines(odd), odd_lines(next_odd);
 #pragma unroll 1
     for (int32_t v = 0; v < vectors; v += 2) {
       even_lines.write(sums, to);
-      if (v + 1 < vectors) odd_lines.write(sums + HalfSums::kLine, to + y_vector);
-      sums += 2 * HalfSums::kLine;
+      if (v + 1 < vectors) odd_lines.write(sums + line, to + y_vector);
+      sums += 2 * line;
       to += 2 * y_vector;
     }
   }

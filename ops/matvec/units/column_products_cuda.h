@@ -54,6 +54,29 @@ struct ColumnPacks {
     }
   }
 
+  /// Whether the 64 columns from `out` on, and the units that hold them, lie in front of the last column.
+  static __device__ __forceinline__ bool is_inside(const ColumnProduct& shape, int64_t out) {
+    return out + kOuts + 8 <= shape.outs;
+  }
+  /// The same of the first terms of such columns.
+  __device__ __forceinline__ void load_inside(const ColumnProduct& shape, const T* a, int64_t out) {
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      loaded[i] = {};
+      if (term_of(i) >= shape.terms) continue;
+      const T* const from = a + term_of(i) * shape.outs + out + first_out();
+      if constexpr (whole) {
+        loaded[i].load_once(LoadedPack<T, 8>::source(from));
+      } else {
+        const auto address = reinterpret_cast<uintptr_t>(from);
+        loaded[i].shift = static_cast<uint32_t>(address) & 15;
+        const auto* const unit = reinterpret_cast<const uint4*>(address - loaded[i].shift);
+        loaded[i].low.load_once(unit);
+        loaded[i].high.load_once(unit + 1);
+      }
+    }
+  }
+
   /// sums[j]: those of column j of each lane's pack.
   __device__ __forceinline__ void multiply(const uint32_t (&vectors)[packs], float (&sums)[8][4]) const {
     uint4 rows[packs];

@@ -8,6 +8,8 @@
 namespace sinter::ops {
 namespace {
 
+constexpr int32_t kSumLine = HalfSums<PackedProductPlan::kRows>::kLine;
+
 struct PackedProduct {
   cuda::FastDivide by_blocks;
   int64_t rows, groups;  // of a matrix
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(PackedProductPlan::kThreads, PackedProductPlan
       if (shape.interleaved) {
         write_run(sums, count * shape.vectors, out + row * shape.vectors);
       } else {
-        write_lines(sums, shape.vectors, count, out + row, shape.y_vector);
+        write_lines<PackedProductPlan::kRows>(sums, shape.vectors, count, out + row, shape.y_vector);
       }
       __syncwarp();  // all are done with the sums, and with the group before its place is copied to
       words += rows_at_once / 2 * shape.terms;
@@ -204,7 +206,7 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const PackedP
                             .stage_bytes = plan.stage_bytes,
                             .warp_bytes = plan.warp_bytes(),
                             .out_step = interleaved ? problem.vectors : 1,
-                            .vector_step = interleaved ? 1 : HalfSums::kLine,
+                            .vector_step = interleaved ? 1 : kSumLine,
                             .interleaved = interleaved};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.blocks)),
                                .block = dim3(PackedProductPlan::kThreads),
