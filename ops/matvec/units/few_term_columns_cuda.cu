@@ -10,7 +10,7 @@ struct FewTermColumns {
   cuda::FastDivide by_blocks;
   ColumnProduct product;
   int64_t y_stride, y_vector;
-  int32_t turns;
+  int32_t runs;       // of a warp, of one or two groups each
   bool interleaved;   // y has the vectors of an out side by side; else the outs of a vector
   bool whole_output;  // y's lines are whole units, aligned
 };
@@ -114,8 +114,8 @@ __device__ __forceinline__ void add_terms(const ColumnProduct& product, const T*
   packs.multiply(vectors, sums);
 }
 
-/// Block (matrix, groups) of a FewTermPlan: a warp takes group after group, `ahead` of them together; `turns`
-/// is a multiple of that. `more`: there are more than 16 terms.
+/// Block (matrix, groups) of a FewTermPlan: a warp takes groups, `ahead` neighbours together. `more`: there are
+/// more than 16 terms.
 template <class T, bool whole, int packs, int ahead, bool more, bool dense>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, whole && !more ? 3 : 2)
     few_term_columns_kernel(const __grid_constant__ FewTermColumns shape, const T* __restrict__ a,
@@ -131,12 +131,12 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, whole && !more ? 3 : 2)
   a += matrix * product.a_stride;
   x += matrix * product.x_stride;
   auto* const y_first = reinterpret_cast<uint16_t*>(y + matrix * shape.y_stride);
-  const int64_t first_group = (int64_t{block} * kWarps + warp) * shape.turns;
   uint32_t vectors[packs];
   if constexpr (!more) Packs::load_vectors(product, x, 0, vectors);
 #pragma unroll 1
-  for (int32_t turn = 0; turn < shape.turns; turn += ahead) {
-    const int64_t first = (first_group + turn) * Packs::kOuts;
+  for (int32_t run = 0; run < shape.runs; ++run) {
+    // At any time the warps of a block read and write neighbours.
+    const int64_t first = ((int64_t{block} * shape.runs + run) * kWarps + warp) * Out::Sums::kOuts;
     if (first >= product.outs) break;
     Packs loaded[ahead];
     if constexpr (!more) {
@@ -175,8 +175,8 @@ template <class T, bool whole, int packs, int ahead, bool more, bool dense>
 void launch_kernel(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
   constexpr int64_t kWarps = FewTermPlan::kThreads / 32;
   const FewTermPlan plan = plan_few_terms(problem.batch, problem.out(), problem.vectors, sizeof(T));
-  const auto turns = static_cast<int32_t>(detail::divide_up(plan.turns, ahead) * ahead);
-  const int64_t blocks = detail::divide_up(plan.groups, kWarps * turns);
+  const auto runs = static_cast<int32_t>(detail::divide_up(plan.turns, ahead));
+  const int64_t blocks = detail::divide_up(plan.groups, kWarps * ahead * runs);
   const int64_t line = problem.y_vector == 1 ? 0 : problem.y_vector, sums = problem.out() * problem.vectors;
   const bool whole_batch = problem.batch == 1 || sums % 8 == 0;
   const FewTermColumns shape{.by_blocks = cuda::FastDivide(static_cast<uint32_t>(blocks)),
@@ -184,7 +184,7 @@ void launch_kernel(const Stream& stream, const ThinProblem& problem, const T* a,
                                          problem.x_vector, problem.x_element, problem.vectors},
                              .y_stride = sums,
                              .y_vector = problem.y_vector,
-                             .turns = turns,
+                             .runs = runs,
                              .interleaved = problem.y_vector == 1,
                              .whole_output = cuda::is_aligned(y, 16) && line % 8 == 0 && whole_batch};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * blocks)),
