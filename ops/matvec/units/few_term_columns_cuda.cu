@@ -114,8 +114,8 @@ __device__ __forceinline__ void add_terms(const ColumnProduct& product, const T*
   packs.multiply(vectors, sums);
 }
 
-/// Block (matrix, groups) of a FewTermPlan: a warp takes groups, `ahead` neighbours together. `more`: there are
-/// more than 16 terms.
+/// Block (matrix, groups) of a FewTermPlan: a warp takes groups, `ahead` neighbours together. `more`: there
+/// are more than 16 terms.
 template <class T, bool whole, int packs, int ahead, bool more, bool dense>
 __global__ void __launch_bounds__(FewTermPlan::kThreads, whole && !more ? 3 : 2)
     few_term_columns_kernel(const __grid_constant__ FewTermColumns shape, const T* __restrict__ a,
