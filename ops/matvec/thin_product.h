@@ -207,13 +207,14 @@ inline bool takes_many_term_columns(const ThinProblem& problem) {
 }
 
 /// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
-/// 16-bit types, where half of the rows that begin alike fill an instruction.
+/// 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin anywhere,
+/// so that each is read with a unit more.
 inline bool takes_row_products(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 22, kLongRow = 512, kLeastRows = 8;
   if (!is_half(problem.dtype) || problem.transpose || problem.vectors < 2 || !is_staged(problem))
     return false;
-  const int64_t classes = row_classes(problem.columns);
-  return problem.columns >= kLongRow && problem.rows >= kLeastRows * classes &&
+  const int64_t classes = row_classes(problem.columns), least_rows = (classes == 8 ? 2 : 1) * kLeastRows;
+  return problem.columns >= kLongRow && problem.rows >= least_rows * classes &&
          problem.batch * problem.rows >= kLeastElements / problem.columns;
 }
 

@@ -294,15 +294,20 @@ inline int64_t row_classes(int64_t terms) {
 /// `outs` and `terms` of each of `batch` matrices, at least 1.
 inline RowProductPlan plan_row_products(int64_t batch, int64_t outs, int64_t terms, int vectors) {
   constexpr int64_t kWave = detail::kProcessors * RowProductPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
+  constexpr int64_t kFewRounds = 4;
   // In the time that a wave of blocks needs for a round of steps: one step for each of their warps.
   constexpr double kStart = 1.0, kFold = 1.5, kRoundSums = 1400000, kLeastWave = 0.6;
   RowProductPlan plan{.classes = row_classes(terms)};
   const int64_t class_rows = detail::divide_up(outs, plan.classes);
   plan.sets = class_rows <= 16 ? 1 : 2;
-  // Warps with the same terms find the vectors in L1; those that share rows read longer stretches of them.
-  if (detail::divide_up(class_rows, 32) % 2 == 0 || class_rows > 128) plan.log_row_warps = 1;
-  plan.tiles = plan.classes * detail::divide_up(class_rows, plan.tile_rows());
   plan.steps = detail::divide_up(terms + 7, plan.step_terms());
+  // Warps with the same terms find the vectors in L1; those that share rows read longer stretches of them,
+  // and are in more blocks where rows are too short to be cut into parts.
+  if (detail::divide_up(class_rows, 32) % 2 == 0 || class_rows > 128) plan.log_row_warps = 1;
+  const auto tiles_of_matrix = [&] { return plan.classes * detail::divide_up(class_rows, plan.tile_rows()); };
+  if (plan.steps <= kFewRounds * plan.term_warps() && batch * tiles_of_matrix() < kWave)
+    plan.log_row_warps = 0;
+  plan.tiles = tiles_of_matrix();
   const int64_t rounds = detail::divide_up(plan.steps, plan.term_warps()), tiles = batch * plan.tiles;
   double least = 0;
   for (int64_t waves = 0; waves <= kMostWaves; ++waves) {

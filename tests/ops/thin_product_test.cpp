@@ -309,8 +309,20 @@ TEST(ThinMatmul, LargeTilesOfManyVectorsAreLeftToCublas) {
   EXPECT_TRUE(is_ours(DType::kFloat16, 223, 13, 46696)) << "few outs";
   EXPECT_TRUE(is_ours(DType::kFloat32, 65536, 3, 120));
   EXPECT_FALSE(is_ours(DType::kFloat64, 7272, 14, 8192));
-  EXPECT_TRUE(is_ours(DType::kFloat64, 7272, 8, 8192)) << "one instruction's vectors";
-  EXPECT_TRUE(is_ours(DType::kFloat64, 32768, 9, 109)) << "few terms";
+  EXPECT_FALSE(is_ours(DType::kFloat64, 7302, 12, 256));
+  EXPECT_FALSE(is_ours(DType::kFloat64, 33600, 3, 512));
+  EXPECT_TRUE(is_ours(DType::kFloat64, 33600, 2, 512)) << "two vectors";
+  EXPECT_TRUE(is_ours(DType::kFloat64, 32768, 9, 109)) << "rows that fill no units";
+  EXPECT_TRUE(is_ours(DType::kFloat64, 739, 3, 11024)) << "few outs";
+}
+
+TEST(ThinMatmul, TilesOfEachMatrixAreFullWhereCublasTakesABatch) {
+  const auto is_ours = [](int64_t batch, int64_t m, int64_t n, int64_t k) {
+    const BatchRun run{.count = batch, .a_step = 1, .b_step = 1};
+    return is_thin_faster(as_thin({.transpose_b = true}, DType::kBFloat16, m, n, k, run)->problem);
+  };
+  EXPECT_FALSE(is_ours(32, 312, 15, 4096));
+  EXPECT_TRUE(is_ours(27, 68, 13, 8192)) << "a part of a tile from each matrix";
 }
 
 TEST(ThinMatmul, VectorsAreTaken) {

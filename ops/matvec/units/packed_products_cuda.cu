@@ -19,18 +19,6 @@ struct PackedProduct {
   bool interleaved;               // y has the vectors of an out side by side; else the outs of a vector
 };
 
-/// Begins to copy `bytes` from a multiple of 16 on to shared address `to`: the lanes of a warp, a unit each.
-/// Behind the end nothing is read.
-__device__ __forceinline__ void copy_rows(uintptr_t from, int32_t bytes, uint32_t to, uint64_t policy) {
-  const auto lane_at = static_cast<int32_t>(threadIdx.x % 32) * 16;
-  int32_t left = bytes - lane_at;
-  from += static_cast<uintptr_t>(lane_at);
-  to += static_cast<uint32_t>(lane_at);
-#pragma unroll 2
-  for (; left >= 16; left -= 32 * 16, from += 32 * 16, to += 32 * 16) copy_unit<true>(to, from, policy);
-  if (left > 0) copy_part_of_unit(to, from, static_cast<uint32_t>(left));
-}
-
 /// A lane's part of 16 rows' products at a time. Lane 4 g + t has of each 16 terms those of words t and t + 4
 /// of two rows. Rows are chosen such that the words that lanes read together lie in different banks: of an
 /// even number of terms every 1, 2 or 4 neighbours; of an odd one all even rows, and all odd ones, which
@@ -142,8 +130,8 @@ __global__ void __launch_bounds__(PackedProductPlan::kThreads, PackedProductPlan
   const auto copy = [&](int64_t group, int32_t stage) {
     if (group < shape.groups) {
       const auto rows = static_cast<int32_t>(min(int64_t{group_rows}, shape.rows - group * group_rows));
-      copy_rows(from + static_cast<uintptr_t>(group * shape.stage_bytes), rows * shape.terms * 2,
-                stages_at + static_cast<uint32_t>(stage * shape.stage_bytes), policy);
+      copy_halves(from + static_cast<uintptr_t>(group * shape.stage_bytes), rows * shape.terms * 2,
+                  stages_at + static_cast<uint32_t>(stage * shape.stage_bytes), policy);
     }
     end_copy_group();
   };
