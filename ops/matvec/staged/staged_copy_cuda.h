@@ -34,8 +34,8 @@ __device__ __forceinline__ void copy_part_of_unit(uint32_t to, uintptr_t from, u
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(used) : "memory");
 }
 /// `bytes` of 16-bit elements from a multiple of 16 on to shared address `to`: the lanes of a warp, a unit
-/// each. What fills no unit is copied at once, by elements: compute-sanitizer 2025.3 takes a part of a unit for
-/// a whole one, behind the end of memory.
+/// each. What fills no unit is copied at once, by elements: compute-sanitizer 2025.3 takes a part of a unit
+/// for a whole one, behind the end of memory.
 __device__ __forceinline__ void copy_halves(uintptr_t from, int32_t bytes, uint32_t to, uint64_t policy) {
   const auto lane_at = static_cast<int32_t>(threadIdx.x % 32) * 16;
   int32_t left = bytes - lane_at;
