@@ -308,6 +308,7 @@ struct PooledTerms {
 template <class T, class Slopes>
 struct PooledGradientMap {
   using C = compute_type<T>;
+  static constexpr int kBlocks = 0;
   using Channels = MapParameters<NormalizeGrad<C>, C, false, false>;
   using Parameter = typename Channels::Parameter;
   template <int pack>

@@ -180,8 +180,26 @@ template <class T>
 void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                         const ThinBias& bias);
 
-/// Several vectors and few terms in the 16-bit types. Where outs are the matrix's rows, matrices begin at
-/// multiples of 16 bytes.
+/// Several vectors and short rows of the 16-bit types; matrices begin at multiples of 16 bytes.
+template <class T>
+void launch_packed_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
+/// Several vectors and sums along few rows in the 16-bit types.
+template <class T>
+void launch_few_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
+/// The same along many rows.
+template <class T>
+void launch_many_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                              float* table, const ThinBias& bias);
+
+/// Several vectors and sums along long rows in the 16-bit types.
+template <class T>
+void launch_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                         float* table, const ThinBias& bias);
+
+/// Several vectors and few terms in float32. Where outs are the matrix's rows, matrices begin at multiples of
+/// 16 bytes.
 template <class T>
 void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 

@@ -164,14 +164,66 @@ inline StagedPlan staged_plan_of(const ThinProblem& problem) {
                       .vectors = problem.vectors});
 }
 
-/// Whether a staged product without a bias may skip shared tiles (FewTermPlan): so few terms that it mostly
-/// writes. The outs of a vector, or the vectors of an out, are neighbours in y.
+/// Whether the outs of a vector, or the vectors of an out, are neighbours in y.
+inline bool writes_neighbours(const ThinProblem& problem) {
+  return problem.y_vector == 1 ? problem.y_element == problem.vectors : problem.y_element == 1;
+}
+
+/// Whether a staged product without a bias multiplies short rows as they lie (PackedProductPlan), if matrices
+/// begin at multiples of 16 bytes: in the 16-bit types, of rows enough that every warp has some.
+inline bool takes_packed_products(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyRows = int64_t{1} << 17;
+  const int64_t rows = problem.batch * problem.rows;
+  return is_half(problem.dtype) && !problem.transpose && problem.vectors >= 2 && is_staged(problem) &&
+         writes_neighbours(problem) && problem.columns <= PackedProductPlan::kMostTerms &&
+         (rows >= kManyRows || rows * problem.columns >= kLeastElements);
+}
+
+/// Whether a staged product without a bias takes columns of few terms straight to tensor cores
+/// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some; where these
+/// are several for each, of more terms too.
+inline bool takes_few_term_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyColumns = int64_t{1} << 17, kFewTerms = 64;
+  constexpr int64_t kSomeTerms = 256, kSeveralGroups = int64_t{1} << 18;
+  const int64_t columns = problem.batch * problem.columns;
+  const bool has_few_terms = problem.rows <= kFewTerms;
+  if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem) ||
+      !writes_neighbours(problem)) {
+    return false;
+  }
+  return has_few_terms ? columns >= kManyColumns || columns * problem.rows >= kLeastElements
+                       : problem.rows <= kSomeTerms && columns >= kSeveralGroups;
+}
+
+/// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in
+/// the 16-bit types, where tiles are not mostly idle.
+inline bool takes_many_term_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kOuts = ManyTermPlan::kOuts;
+  if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t outs = problem.columns, tiles = detail::divide_up(outs, kOuts);
+  return problem.rows > kFewTerms && 4 * outs >= 3 * tiles * kOuts &&
+         problem.batch * problem.rows >= kLeastElements / outs;
+}
+
+/// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
+/// 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin anywhere,
+/// so that each is read with a unit more.
+inline bool takes_row_products(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kLongRow = 512, kLeastRows = 8;
+  if (!is_half(problem.dtype) || problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t classes = row_classes(problem.columns), least_rows = (classes == 8 ? 2 : 1) * kLeastRows;
+  return problem.columns >= kLongRow && problem.rows >= least_rows * classes &&
+         problem.batch * problem.rows >= kLeastElements / problem.columns;
+}
+
+/// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
+/// it mostly writes.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17;
-  if (problem.dtype == DType::kFloat64 || !is_staged(problem) || problem.vectors < 2) return false;
-  const bool writes_lines = problem.y_element == 1 && problem.y_vector != 1,
-             writes_outs = problem.y_vector == 1 && problem.y_element == problem.vectors;
-  return (writes_lines || writes_outs) && problem.batch * problem.out() >= kManyOuts &&
+  if (problem.dtype != DType::kFloat32 || !is_staged(problem) || problem.vectors < 2) return false;
+  return writes_neighbours(problem) && problem.batch * problem.out() >= kManyOuts &&
          problem.in() <= FewTermPlan::kMostTerms;
 }
 
@@ -192,7 +244,12 @@ inline size_t thin_workspace(const ThinProblem& given) {
   const int64_t sums = problem.batch * problem.out() * problem.vectors;
   const auto sum_bytes = size_of(accumulate_dtype(problem.dtype));
   if (is_staged(problem)) {
-    const int64_t parts = staged_plan_of(problem).parts;
+    const int64_t parts =
+        takes_many_term_columns(problem)
+            ? plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts
+        : takes_row_products(problem)
+            ? plan_row_products(problem.batch, problem.rows, problem.columns, problem.vectors).parts
+            : staged_plan_of(problem).parts;
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;

@@ -7,12 +7,32 @@ namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 30;
 
-/// Whether every matrix begins where launch_few_terms needs it.
+/// Whether every matrix begins at a multiple of 16 bytes.
+bool begins_with_units(const ThinProblem& problem, const void* a) {
+  return cuda::is_aligned(a, 16) && (problem.batch == 1 || problem.a_stride % unit_elements(problem) == 0);
+}
+
 bool has_few_terms_in_place(const ThinProblem& problem, const void* a) {
-  if (!takes_few_terms(problem)) return false;
-  if (problem.transpose) return true;
-  const bool gapless = problem.batch == 1 || problem.a_stride % unit_elements(problem) == 0;
-  return gapless && cuda::is_aligned(a, 16);
+  return takes_few_terms(problem) && (problem.transpose || begins_with_units(problem, a));
+}
+
+/// Products of several vectors in the 16-bit types that need no shared tiles; false if this is none.
+template <class T>
+bool launch_halves(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                   float* table, const ThinBias& bias) {
+  const bool adds_nothing = bias.data == nullptr;
+  if (adds_nothing && takes_packed_products(problem) && begins_with_units(problem, a)) {
+    launch_packed_products<T>(stream, problem, a, x, y);
+  } else if (adds_nothing && takes_few_term_columns(problem)) {
+    launch_few_term_columns<T>(stream, problem, a, x, y);
+  } else if (takes_many_term_columns(problem)) {
+    launch_many_term_columns<T>(stream, problem, a, x, y, table, bias);
+  } else if (takes_row_products(problem)) {
+    launch_row_products<T>(stream, problem, a, x, y, table, bias);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -30,7 +50,10 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
     auto* const table = static_cast<compute_type<T>*>(workspace);
     if (is_staged(problem)) {
       const StagedPlan plan = staged_plan_of(problem);
-      if constexpr (sizeof(T) <= 4) {
+      if constexpr (sizeof(T) == 2) {
+        if (launch_halves<T>(stream, problem, matrix, vectors, out, table, bias)) return;
+      }
+      if constexpr (sizeof(T) == 4) {
         if (bias.data == nullptr && has_few_terms_in_place(problem, a)) {
           return launch_few_terms<T>(stream, problem, matrix, vectors, out);
         }

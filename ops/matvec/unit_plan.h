@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include <sinter/ops/matvec/thin_plan.h>
 
@@ -181,6 +182,143 @@ inline PackedRowPlan plan_packed_rows(int64_t rows, int64_t columns) {
   const int fit = kSharedBytes / (PackedRowPlan::shared_bytes(plan.pairs, columns) + kBlockBytes);
   plan.blocks = std::min(detail::divide_up(plan.groups, kWarps),
                          detail::kProcessors * std::clamp(fit, 1, PackedRowPlan::kBlocks));
+  return plan;
+}
+
+/// The same with several vectors, on tensor cores, and of any short rows of 16-bit elements: a warp copies
+/// groups of `times` 64 rows as they lie, the next while it multiplies one. No two warps share anything.
+struct PackedProductPlan {
+  static constexpr int kThreads = 128;   ///< of a block
+  static constexpr int kStages = 2;      ///< groups of a warp, in flight and in use
+  static constexpr int kRows = 64;       ///< that a warp multiplies together
+  static constexpr int kMostTerms = 63;  ///< of which registers hold all vectors' elements
+
+  int steps = 1;     ///< times 16 terms that hold a row, and the element in front of it: 1, 2 or 4
+  int times = 1;     ///< kRows of a group
+  int log_step = 0;  ///< of an even number of terms: 2 to the power of this neighbours' words fill all banks
+  int stage_bytes = 0;  ///< of a group
+  int sum_bytes = 0;
+  int64_t groups = 1;  ///< of a matrix, the last of which may have fewer rows
+  int64_t blocks = 1;  ///< of a matrix, whose warps take every so-manieth group
+
+  int warp_bytes() const { return kStages * stage_bytes + sum_bytes; }
+  int shared_bytes() const { return kThreads / 32 * warp_bytes(); }
+  /// Of a processor, as registers allow.
+  static constexpr int blocks_at_once(int steps) { return steps == 4 ? 4 : 7; }
+};
+
+/// `rows` of each of `batch` matrices, at least 1, of up to PackedProductPlan::kMostTerms `terms`.
+inline PackedProductPlan plan_packed_products(int64_t batch, int64_t rows, int64_t terms, int vectors) {
+  constexpr int64_t kWarps = PackedProductPlan::kThreads / 32, kGroupTerms = 16;  // 2 KB to a group
+  constexpr int kSharedBytes = 228 * 1024, kBlockBytes = 1024;  // of a processor; what it keeps of each block
+  PackedProductPlan plan;
+  plan.steps = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(terms + terms % 2 + 15) / 16));
+  plan.times = static_cast<int>(std::max<int64_t>(kGroupTerms / terms, 1));
+  const int64_t words = terms / 2;
+  plan.log_step = words % 2 == 1 ? 2 : words % 4 == 2 ? 1 : 0;
+  plan.stage_bytes = plan.times * PackedProductPlan::kRows * 2 * static_cast<int>(terms);
+  // A line of sums for each vector, each 64 and 8; what is read behind the last group's rows lies there.
+  plan.sum_bytes = (PackedProductPlan::kRows + 8) * 2 * vectors;
+  plan.groups = detail::divide_up(rows, plan.times * PackedProductPlan::kRows);
+  const int fit = std::min(kSharedBytes / (plan.shared_bytes() + kBlockBytes),
+                           PackedProductPlan::blocks_at_once(plan.steps));
+  const int64_t at_once = std::max<int64_t>(detail::kProcessors * fit / batch, 1);
+  plan.blocks = std::min(detail::divide_up(plan.groups, kWarps), at_once);
+  return plan;
+}
+
+/// Sums along many rows of 16-bit elements, with several vectors, on tensor cores: a block has kOuts columns,
+/// whose terms, or a part of them, its warps share, kStep at a time. A second kernel adds the parts.
+struct ManyTermPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kOuts = 64;      ///< of a block: a line of memory
+  static constexpr int kStep = 16;      ///< terms of a warp in flight
+  static constexpr int kBlocks = 2;     ///< of a processor at least, as registers allow
+
+  int64_t tiles = 1;       ///< blocks side by side, of a matrix and a part
+  int64_t part_terms = 1;  ///< a multiple of what a block takes at once; the last part may have fewer
+  int64_t parts = 1;
+
+  static constexpr int64_t round_terms() { return kThreads / 32 * kStep; }
+};
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kWave = detail::kProcessors * ManyTermPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
+  // In the time that a wave of blocks needs for a round of terms. Half a wave does not keep memory busy.
+  constexpr double kStart = 1.5, kFold = 3.0, kRoundSums = 700000, kLeastWave = 0.6;
+  ManyTermPlan plan{.tiles = detail::divide_up(outs, ManyTermPlan::kOuts)};
+  const int64_t rounds = detail::divide_up(terms, ManyTermPlan::round_terms()), tiles = batch * plan.tiles;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
+    const int64_t part_rounds = detail::divide_up(rounds, wanted);
+    const int64_t parts = detail::divide_up(rounds, part_rounds), blocks = tiles * parts;
+    // Blocks of many waves do not wait for each other: only the last wave is as long as a whole one.
+    const double full = static_cast<double>(blocks) / kWave;
+    const double taken = full <= 1 ? std::max(full, kLeastWave) : full + 0.5;
+    const double table = static_cast<double>(2 * parts * batch * outs * vectors) / kRoundSums;
+    const double cost = taken * static_cast<double>(part_rounds) + kStart + (parts > 1 ? kFold + table : 0.0);
+    if (waves > 0 && cost >= least) continue;
+    least = cost;
+    plan.part_terms = part_rounds * ManyTermPlan::round_terms();
+    plan.parts = parts;
+  }
+  return plan;
+}
+
+/// Sums along long rows of 16-bit elements, with several vectors, on tensor cores. Rows that begin alike in
+/// their units of 16 bytes are a class, every classes-th; a block has neighbouring rows of one, row_warps()
+/// times 16 `sets`, whose terms, or a part of them, its other warps share. A second kernel adds the parts.
+struct RowProductPlan {
+  static constexpr int kThreads = 256;  ///< of a block
+  static constexpr int kBlocks = 2;     ///< of a processor at least, as registers allow
+
+  int64_t classes = 1;  ///< 1, 2, 4 or 8
+  int sets = 2;         ///< times 16 rows of a warp: 2; or 1, with twice the terms at a time
+  int log_row_warps = 0;
+  int64_t tiles = 1;  ///< of all classes of a matrix
+  int64_t steps = 1;  ///< of step_terms() that hold a row and what its first unit has in front of it
+  int64_t parts = 1;  ///< whose blocks take rounds in turn: a step for each warp that shares the terms
+
+  int64_t step_terms() const { return 128 / sets; }
+  int64_t tile_rows() const { return int64_t{16} * sets << log_row_warps; }  ///< of a class
+  int64_t term_warps() const { return kThreads / 32 >> log_row_warps; }
+};
+
+/// Of rows without gaps in between.
+inline int64_t row_classes(int64_t terms) {
+  return 8 / std::gcd(terms, int64_t{8});
+}
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline RowProductPlan plan_row_products(int64_t batch, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kWave = detail::kProcessors * RowProductPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
+  constexpr int64_t kFewRounds = 4;
+  // In the time that a wave of blocks needs for a round of steps: one step for each of their warps.
+  constexpr double kStart = 1.0, kFold = 1.5, kRoundSums = 1400000, kLeastWave = 0.6;
+  RowProductPlan plan{.classes = row_classes(terms)};
+  const int64_t class_rows = detail::divide_up(outs, plan.classes);
+  plan.sets = class_rows <= 16 ? 1 : 2;
+  plan.steps = detail::divide_up(terms + 7, plan.step_terms());
+  // Warps with the same terms find the vectors in L1; those that share rows read longer stretches of them,
+  // and are in more blocks where rows are too short to be cut into parts.
+  if (detail::divide_up(class_rows, 32) % 2 == 0 || class_rows > 128) plan.log_row_warps = 1;
+  const auto tiles_of_matrix = [&] { return plan.classes * detail::divide_up(class_rows, plan.tile_rows()); };
+  if (plan.steps <= kFewRounds * plan.term_warps() && batch * tiles_of_matrix() < kWave)
+    plan.log_row_warps = 0;
+  plan.tiles = tiles_of_matrix();
+  const int64_t rounds = detail::divide_up(plan.steps, plan.term_warps()), tiles = batch * plan.tiles;
+  double least = 0;
+  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+    const int64_t parts = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
+    const double full = static_cast<double>(tiles * parts) / kWave;
+    const double taken = full <= 1 ? std::max(full, kLeastWave) : full + 0.5;
+    const double table = static_cast<double>(2 * parts * batch * outs * vectors) / kRoundSums;
+    const double cost = taken * static_cast<double>(detail::divide_up(rounds, parts)) + kStart +
+                        (parts > 1 ? kFold + table : 0.0);
+    if (waves == 0 || cost < least) least = cost, plan.parts = parts;
+  }
   return plan;
 }
 

@@ -170,6 +170,23 @@ inline int64_t plan_prelu_width(const PReluGradPlan& plan) {
   return best;
 }
 
+/// The columns of a tile where channels lie side by side in rows that are no whole lines of 128 bytes, in
+/// place of `narrow` ones: those would share sectors and lines with the tiles beside them in most rows, which
+/// are then written in part. So a tile is a row, or the largest even share of one that a block has threads to
+/// add up and whose sums are little beside the tensor.
+inline int64_t plan_prelu_long_tiles(const PReluGradPlan& plan, int64_t narrow) {
+  constexpr int64_t kThreads = PReluGradPlan::kThreads, kPacksOfLine = 8, kPackBytes = 16;
+  constexpr int64_t kShare = 16;  // of what x, dy and dx move, the most that goes to the table and back
+  if (plan.pack == 1 || plan.inner != 1 || plan.columns % kPacksOfLine == 0) return narrow;
+  const int64_t most = kThreads / plan.pack, sum_bytes = std::max<int64_t>(kPackBytes / plan.pack, 4);
+  for (int64_t tiles = (plan.columns + most - 1) / most;; ++tiles) {
+    const int64_t width = (plan.columns + tiles - 1) / tiles;
+    if (width <= narrow || (tiles > 1 && width < 2 * narrow)) return narrow;
+    const int64_t sums = kPReluProcessors * kPReluProcessorThreads / (kThreads / width) * plan.pack;
+    if (2 * sums * sum_bytes <= 3 * plan.rows * plan.columns * kPackBytes / kShare) return width;
+  }
+}
+
 /// The plan for packs of `pack` elements (a power of two). It depends on the shape and `pack` alone.
 inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) {
   constexpr int64_t kLongSum = 512;      // rows of a thread that would cost accuracy
@@ -186,13 +203,14 @@ inline PReluGradPlan plan_prelu_grad(const ChannelView& any_view, int64_t pack) 
   plan.runs = row / view.inner;
   plan.rows = view.numel() / row;
   plan.rest = view.numel() % row;
-  const int64_t width = plan_prelu_width(plan);
+  const int64_t width = plan_prelu_long_tiles(plan, plan_prelu_width(plan));
   plan.width = static_cast<int>(width);
   plan.tiles = (plan.columns + width - 1) / width;
   int64_t lanes = std::clamp<int64_t>(plan.all_rows(), 1, kThreads / width);
-  // Where tiles are whole rows, those that the threads take at once end at multiples of 128 bytes.
+  // Where tiles are whole rows, those that the threads take at once end at multiples of 128 bytes, or of 32.
   const int64_t even = 8 / std::gcd<int64_t>(plan.columns, 8);
   if (plan.tiles == 1 && lanes >= 4 * even) lanes -= lanes % even;
+  if (plan.tiles == 1 && lanes > 2 && lanes * plan.columns % 2 != 0) --lanes;
   plan.lanes = static_cast<int>(lanes);
   const int64_t steps = (plan.all_rows() + lanes - 1) / lanes;  // of a tile's threads over all rows
   const int64_t at_once = kPReluProcessors * (kPReluProcessorThreads / plan.threads());

@@ -32,10 +32,14 @@ void walk_planes(const NormPlan& plan, int64_t part, int64_t id, int64_t channel
   const auto begin_of = [&](int64_t image) { return (image * plan.channels + channel) * plan.inner; };
   const auto round_up = [&](int64_t place) { return (place + plan.pack - 1) / plan.pack * plan.pack; };
   if (plan.straddles) {
-    for (int64_t image = part + id * plan.parts; image < plan.items / packs; image += step) {
+    // A place of the packs in which a plane begins or ends.
+    const int64_t places = 2 * plan.pack, place = id % places;
+    const int64_t first = part + id / places * plan.parts, further = plan.lanes() / places * plan.parts;
+    for (int64_t image = first; image < plan.items / packs; image += further) {
       const int64_t begin = begin_of(image), end = begin + plan.inner;
-      for (int64_t i = begin; i < round_up(begin); ++i) visit(i, channel);
-      for (int64_t i = end / plan.pack * plan.pack; i < end; ++i) visit(i, channel);
+      const bool front = place < plan.pack;
+      const int64_t i = (front ? round_up(begin) : end / plan.pack * plan.pack) + place - plan.pack;
+      if (front ? i >= begin : i < end) visit(i, channel);
     }
   }
   for (int64_t item = part * plan.lanes() + id; item < plan.items; item += step) {
@@ -83,8 +87,8 @@ void expect_sound(const ChannelView& view, const NormPlan& plan, int pack, int p
     ASSERT_EQ(plan.table_size(), 0);
     return;
   }
-  if (plan.by_columns && plan.pack == 4) {
-    ASSERT_EQ(plan.columns % 2, 0) << "two threads share a byte of the mask";
+  if (plan.by_columns && plan.pack > 1) {
+    ASSERT_EQ(plan.columns * plan.pack % NormPlan::kGroup, 0) << "a byte of the mask in two pieces";
   }
   if (!plan.straddles) {
     ASSERT_EQ(plan.by_columns ? plan.items * plan.width + plan.rest : plan.items * plan.width * plan.pack,

@@ -148,6 +148,19 @@ std::vector<int64_t> sums_by_plan(const PReluGradPlan& plan, const std::vector<i
   return sums;
 }
 
+/// Fails unless a plan for `view` visits every element once and adds up every channel.
+void expect_sums_of_plan(Generator& generator, const ChannelView& view, const PReluGradPlan& plan) {
+  std::vector<int64_t> values(static_cast<size_t>(view.numel())),
+      expected(static_cast<size_t>(view.channels));
+  for (int64_t e = 0; e < view.numel(); ++e) {
+    values[static_cast<size_t>(e)] = integer(generator, 0, 1000);
+    expected[static_cast<size_t>(channel_of(view, e))] += values[static_cast<size_t>(e)];
+  }
+  std::vector<int> visits(values.size());
+  ASSERT_EQ(sums_by_plan(plan, values, visits), expected);
+  ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+}
+
 TEST(PReluPlan, GradientsVisitEveryElementAndSumEveryChannel) {
   Generator generator(3);
   for (int i = 0; i < kCases; ++i) {
@@ -161,17 +174,24 @@ TEST(PReluPlan, GradientsVisitEveryElementAndSumEveryChannel) {
       ASSERT_EQ(plan.table_size(), 0);
       continue;
     }
-    std::vector<int64_t> values(static_cast<size_t>(view.numel())),
-        expected(static_cast<size_t>(view.channels));
-    for (int64_t e = 0; e < view.numel(); ++e) {
-      values[static_cast<size_t>(e)] = integer(generator, 0, 1000);
-      expected[static_cast<size_t>(channel_of(view, e))] += values[static_cast<size_t>(e)];
-    }
-    std::vector<int> visits(values.size());
-    ASSERT_EQ(sums_by_plan(plan, values, visits), expected);
-    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
+    expect_sums_of_plan(generator, view, plan);
     if (testing::Test::HasFailure()) return;
   }
+}
+
+TEST(PReluPlan, LongTilesVisitEveryElementAndSumEveryChannel) {
+  Generator generator(8);
+  const auto check = [&](const ChannelView& view, int64_t pack) {
+    SCOPED_TRACE(text(view) + " pack " + std::to_string(pack));
+    const PReluGradPlan plan = plan_prelu_grad(view, pack);
+    ASSERT_GT(plan.width, 16);
+    expect_sums_of_plan(generator, view, plan);
+  };
+  check({20003, 216, 1}, 8);
+  check({60 * 8 * 1001 + 5, 17, 1}, 8);
+  check({30001, 194, 1}, 8);
+  check({2003, 1163, 1}, 4);
+  check({9001, 104, 1}, 2);
 }
 
 TEST(PReluPlan, GridsAndScratchStayWithinTheirLimits) {
@@ -302,6 +322,21 @@ TEST(PReluPlan, FewRowsHaveWideTilesAndNoIdleThreads) {
       EXPECT_LT(plan.threads(), plan.width * plan.lanes + 32) << text(view) << " pack " << pack;
     }
   }
+}
+
+TEST(PReluPlan, TilesAreLongWhereRowsAreNoWholeLines) {
+  const auto width_of = [](int64_t rows, int64_t channels, int64_t pack) {
+    return plan_prelu_grad({rows, channels, 1}, pack).width;
+  };
+  EXPECT_EQ(width_of(1183744, 216, 8), 27);
+  EXPECT_EQ(width_of(456704, 17, 8), 17);
+  EXPECT_EQ(width_of(506527, 194, 8), 49);
+  EXPECT_EQ(width_of(55016, 1163, 4), 117);
+  EXPECT_EQ(width_of(131072, 104, 2), 52);
+  EXPECT_EQ(width_of(131072, 256, 8), 16) << "rows are whole lines";
+  EXPECT_LE(width_of(1000, 216, 8), 16) << "too few rows for so many sums";
+  EXPECT_EQ(plan_prelu_grad({1183744, 216, 1}, 8).lanes, 18) << "whole sectors at a time";
+  EXPECT_EQ(plan_prelu_grad({3803136, 136, 1}, 8).lanes, 30);
 }
 
 TEST(PReluPlan, PartsFillTheWavesOfBlocks) {

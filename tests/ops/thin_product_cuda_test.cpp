@@ -16,6 +16,7 @@
 #include <sinter/ops/matvec/matvec.h>
 
 #include "ops/gpu_test_support.h"
+#include "ops/thin_product_checks.h"
 
 namespace sinter::ops {
 namespace {
@@ -23,25 +24,6 @@ namespace {
 using namespace testing_gpu;
 
 class ThinProductCuda : public GpuTest {};
-
-bool same_bytes(const Tensor& first, const Tensor& second) {
-  const Tensor a = first.to(Device::cpu()), b = second.to(Device::cpu());
-  const auto *left = static_cast<const std::byte*>(a.raw_data()),
-             *right = static_cast<const std::byte*>(b.raw_data());
-  return std::equal(left, left + a.spec().bytes(), right);
-}
-
-/// `terms`: how many each sum has; its rounding errors add up, in float32 at least.
-void expect_close(const Tensor& value, const Tensor& expected, int64_t terms) {
-  ASSERT_EQ(value.shape(), expected.shape());
-  const std::vector<double> got = as_double(value).to_vector<double>(), want = expected.to_vector<double>();
-  const double rounding = value.dtype() == DType::kFloat64 ? 1e-15 : 1.2e-7;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double tolerance =
-        default_tolerance(value.dtype()) * (0.01 + std::abs(want[i])) + rounding * static_cast<double>(terms);
-    ASSERT_LE(std::abs(got[i] - want[i]), tolerance) << "element " << i;
-  }
-}
 
 void check_matvec(SampleMaker& maker, const Shape& shape, bool transpose, int64_t offset) {
   SCOPED_TRACE(fmt::format("{} {} transpose {} offset {}", shape, maker.dtype(), transpose, offset));
@@ -278,26 +260,6 @@ TEST_F(ThinProductCuda, ThinMatricesAgreeWithTheCpu) {
     ASSERT_TRUE(same_bytes(y, matmul(a_gpu, b_gpu, options))) << "differs from run to run";
     if (HasFatalFailure()) return;
   }
-}
-
-/// A product of a matrix (rows, columns) that is large enough to be staged, times `vectors`, in one of the
-/// four ways in which a user writes it.
-void check_staged(SampleMaker& maker, const Shape& matrix, int64_t vectors, bool is_left, bool transpose,
-                  int64_t offset) {
-  SCOPED_TRACE(fmt::format("{} {} {} vectors {} transpose {} offset {}", matrix, maker.dtype(), vectors,
-                           is_left ? "left" : "right", transpose, offset));
-  const int64_t length = matrix[is_left == transpose ? -2 : -1], batch_axes = matrix.rank() - 2;
-  Shape x_shape = is_left ? Shape{length, vectors} : Shape{vectors, length};
-  if (batch_axes > 0 && maker.chance(0.7)) x_shape = x_shape.inserted(0, matrix[0]);
-  const Tensor a = maker.tensor(matrix, -1, 1), x = maker.tensor(x_shape, -1, 1);
-  const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, maker.integer(0, 1) * offset);
-  const auto product = [&](const Tensor& left, const Tensor& right) {
-    return is_left ? matmul(left, right, {.transpose_a = transpose})
-                   : matmul(right, left, {.transpose_b = transpose});
-  };
-  const Tensor y = product(a_gpu, x_gpu);
-  expect_close(y, product(as_double(a), as_double(x)), length);
-  ASSERT_TRUE(same_bytes(y, product(a_gpu, x_gpu))) << "differs from run to run";
 }
 
 TEST_F(ThinProductCuda, StagedProductsAgreeWithTheCpu) {

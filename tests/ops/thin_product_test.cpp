@@ -136,6 +136,92 @@ TEST(ThinPlan, ColumnSumsOfFewBatchesFillWholeWaves) {
   }
 }
 
+/// The rows of 64 that a lane of packed products has, and the word where each begins: as the kernel has them.
+struct PackedLane {
+  int64_t terms;
+  int log_step, lane;
+
+  bool odd() const { return terms % 2 != 0; }
+  int64_t row(int q) const {
+    const int64_t g = lane / 4;
+    if (odd()) return 8 * g + 2 * (q % 4) + q / 4;
+    return (g << log_step) + (q & ((1 << log_step) - 1)) + (int64_t{q >> log_step} << (log_step + 3));
+  }
+  int64_t word(int q) const { return row(q) * terms / 2 + lane % 4; }
+};
+
+TEST(ThinPlan, PackedProductsTakeEveryRowOnceFromDifferentBanks) {
+  Generator generator(5);
+  for (int64_t terms = 1; terms <= PackedProductPlan::kMostTerms; ++terms) {
+    SCOPED_TRACE(terms);
+    const auto vectors = static_cast<int>(integer(generator, 2, 16));
+    const int64_t batch = integer(generator, 1, 20), rows = integer(generator, 1, 3000000);
+    const PackedProductPlan plan = plan_packed_products(batch, rows, terms, vectors);
+    ASSERT_GE(16 * plan.steps, terms + terms % 2);
+    ASSERT_LT(16 * (plan.steps / 2), std::max<int64_t>(terms + terms % 2, 2)) << "words that are not masked";
+    ASSERT_GE(plan.groups * plan.times * PackedProductPlan::kRows, rows);
+    ASSERT_LT((plan.groups - 1) * plan.times * PackedProductPlan::kRows, rows) << "an empty group";
+    ASSERT_LE(plan.shared_bytes(), 99 * 1024) << "more than every GPU has";
+    ASSERT_GE(plan.sum_bytes, 2 * 16 * plan.steps) << "what is read behind the last row is not there";
+    ASSERT_LE((plan.blocks - 1) * (PackedProductPlan::kThreads / 32), plan.groups - 1) << "an idle block";
+    std::vector<int> visits(PackedProductPlan::kRows);
+    for (int q = 0; q < 8; ++q) {
+      std::vector<int> words(32);
+      for (int lane = 0; lane < 32; ++lane) {
+        const PackedLane place{terms, plan.log_step, lane};
+        if (lane % 4 == 0) ++visits.at(static_cast<size_t>(place.row(q)));
+        ++words.at(static_cast<size_t>(place.word(q) % 32));
+      }
+      if (terms % 16 != 0) {
+        ASSERT_EQ(words, std::vector<int>(32, 1));
+      }
+    }
+    ASSERT_EQ(visits, std::vector<int>(PackedProductPlan::kRows, 1));
+  }
+}
+
+TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
+  Generator generator(6);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = std::max<int64_t>(extent(generator, 8), 1),
+                  outs = std::max<int64_t>(extent(generator, 17), 48);
+    const int64_t terms = std::max<int64_t>(extent(generator, 24), (int64_t{1} << 22) / outs / batch + 65);
+    const auto vectors = static_cast<int>(integer(generator, 2, 16));
+    SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " sums of " + std::to_string(terms));
+    const ManyTermPlan plan = plan_many_terms(batch, outs, terms, vectors);
+    ASSERT_GE(plan.tiles * ManyTermPlan::kOuts, outs);
+    ASSERT_LT((plan.tiles - 1) * ManyTermPlan::kOuts, outs) << "a tile without columns";
+    ASSERT_EQ(plan.part_terms % ManyTermPlan::round_terms(), 0) << "a part whose last step is not whole";
+    ASSERT_GE(plan.parts * plan.part_terms, terms);
+    ASSERT_LT((plan.parts - 1) * plan.part_terms, terms) << "an empty part";
+    ASSERT_LE(plan.parts, 65535);
+    // No few processors while there are terms to share out.
+    const int64_t blocks = batch * plan.tiles * plan.parts;
+    ASSERT_TRUE(2 * blocks >= detail::kProcessors || plan.part_terms <= 16 * ManyTermPlan::round_terms())
+        << blocks;
+  }
+}
+
+TEST(ThinPlan, LongRowsOfAClassAreTakenOnce) {
+  Generator generator(7);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = std::max<int64_t>(extent(generator, 8), 1),
+                  terms = integer(generator, 512, 1 << 20);
+    const int64_t outs = std::max<int64_t>(extent(generator, 14), 8 * row_classes(terms));
+    SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " rows of " + std::to_string(terms));
+    const RowProductPlan plan =
+        plan_row_products(batch, outs, terms, static_cast<int>(integer(generator, 2, 16)));
+    ASSERT_EQ(plan.classes * terms % 8, 0) << "rows of a class begin at different places";
+    ASSERT_EQ(plan.tiles % plan.classes, 0);
+    const int64_t places = plan.tiles / plan.classes * plan.tile_rows(), rows = (outs - 1) / plan.classes + 1;
+    ASSERT_GE(places, rows) << "of the first class";
+    ASSERT_LT(places - plan.tile_rows(), rows) << "a block without rows";
+    ASSERT_GE(plan.steps * plan.step_terms(), terms + 7) << "with what lies in front of a row";
+    ASSERT_GE(plan.parts, 1);
+    ASSERT_LE((plan.parts - 1) * plan.term_warps(), plan.steps - 1) << "an empty part";
+  }
+}
+
 TEST(ThinProblem, ASingleColumnIsARow) {
   const ThinProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100};
   const ThinProblem row = without_single_column(column);
@@ -223,8 +309,20 @@ TEST(ThinMatmul, LargeTilesOfManyVectorsAreLeftToCublas) {
   EXPECT_TRUE(is_ours(DType::kFloat16, 223, 13, 46696)) << "few outs";
   EXPECT_TRUE(is_ours(DType::kFloat32, 65536, 3, 120));
   EXPECT_FALSE(is_ours(DType::kFloat64, 7272, 14, 8192));
-  EXPECT_TRUE(is_ours(DType::kFloat64, 7272, 8, 8192)) << "one instruction's vectors";
-  EXPECT_TRUE(is_ours(DType::kFloat64, 32768, 9, 109)) << "few terms";
+  EXPECT_FALSE(is_ours(DType::kFloat64, 7302, 12, 256));
+  EXPECT_FALSE(is_ours(DType::kFloat64, 33600, 3, 512));
+  EXPECT_TRUE(is_ours(DType::kFloat64, 33600, 2, 512)) << "two vectors";
+  EXPECT_TRUE(is_ours(DType::kFloat64, 32768, 9, 109)) << "rows that fill no units";
+  EXPECT_TRUE(is_ours(DType::kFloat64, 739, 3, 11024)) << "few outs";
+}
+
+TEST(ThinMatmul, TilesOfEachMatrixAreFullWhereCublasTakesABatch) {
+  const auto is_ours = [](int64_t batch, int64_t m, int64_t n, int64_t k) {
+    const BatchRun run{.count = batch, .a_step = 1, .b_step = 1};
+    return is_thin_faster(as_thin({.transpose_b = true}, DType::kBFloat16, m, n, k, run)->problem);
+  };
+  EXPECT_FALSE(is_ours(32, 312, 15, 4096));
+  EXPECT_TRUE(is_ours(27, 68, 13, 8192)) << "a part of a tile from each matrix";
 }
 
 TEST(ThinMatmul, VectorsAreTaken) {

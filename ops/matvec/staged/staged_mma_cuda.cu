@@ -1,4 +1,5 @@
 // Staged products of the 16-bit types, on tensor cores with sums in float32.
+#include <sinter/ops/matvec/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_product_cuda.h>
 
 namespace sinter::ops {
@@ -43,23 +44,6 @@ __device__ __forceinline__ void load_two_pairs(const char* lines, int32_t step, 
   if (whole || term + 1 < terms) high = *reinterpret_cast<const uint32_t*>(from + step);
   first = __byte_perm(low, high, 0x5410);
   second = __byte_perm(low, high, 0x7632);
-}
-
-/// sums += left (16 outs x 16 terms) right (16 terms x 8 vectors).
-template <class T>
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&left)[4],
-                                             const uint32_t (&right)[2]) {
-  if constexpr (std::is_same_v<T, float16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-  }
 }
 
 /// The sums of 16 outs and `groups` times 8 vectors, of one warp. As the instruction has it, lane 4 g + t

@@ -1,4 +1,4 @@
-// Thin products with several vectors that sum up few terms: mostly, they write.
+// Thin products in float32 with several vectors that sum up few terms: mostly, they write.
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
@@ -15,15 +15,11 @@ struct FewTerms {
                      // of a vector
 };
 
-/// An element as it lies in shared memory.
-template <class T>
-using FewTermWord = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
-
 /// Shared memory of a block: the vectors, and for each warp two groups of the
 /// matrix as they lie, where outs are its rows, and a group's rounded sums.
 template <bool transpose, int slots, class T>
 struct FewTermMemory {
-  using Word = FewTermWord<T>;
+  using Word = uint32_t;  // an element
   static constexpr int kWarps = FewTermPlan::kThreads / 32, kTerms = FewTermPlan::kMostTerms;
   static constexpr int kOuts = FewTermPlan::group_outs(sizeof(T));
 
@@ -75,29 +71,6 @@ __device__ __forceinline__ void write_interleaved(const FewTerms& shape, const u
     to[i] = sums[out * slots + v];
   }
 }
-template <int slots>
-__device__ __forceinline__ void write_interleaved(const FewTerms& shape, const uint16_t* sums, int32_t count,
-                                                  uint16_t* to) {
-  const auto vectors = static_cast<uint32_t>(shape.vectors);
-  const uint32_t elements = static_cast<uint32_t>(count) * vectors;
-  if (vectors == slots && (reinterpret_cast<uintptr_t>(to) & 15) == 0) {
-    return write_units(sums, elements, to);
-  }
-  const bool words = (reinterpret_cast<uintptr_t>(to) & 3) == 0;
-  for (uint32_t i = threadIdx.x % 32 * 2; i < elements; i += 64) {
-    uint32_t v;
-    const uint32_t low = shape.by_vectors.divide(i, v) * slots + v;
-    const uint32_t high = v + 1 < vectors ? low + 1 : low + (slots - vectors + 1);
-    if (i + 1 >= elements) {
-      to[i] = sums[low];
-    } else if (words) {
-      *reinterpret_cast<uint32_t*>(to + i) = uint32_t{sums[low]} | uint32_t{sums[high]} << 16;
-    } else {
-      to[i] = sums[low];
-      to[i + 1] = sums[high];
-    }
-  }
-}
 
 /// A lane's elements of its outs, `lane` and every 32nd after it of a group,
 /// and their sums.
@@ -122,7 +95,7 @@ struct FewTermOuts {
     }
   }
   /// From rows in shared memory; behind the last out is what lay there before.
-  __device__ __forceinline__ void load_rows(const FewTerms& shape, const FewTermWord<T>* rows, int32_t lane) {
+  __device__ __forceinline__ void load_rows(const FewTerms& shape, const uint32_t* rows, int32_t lane) {
 #pragma unroll
     for (int k = 0; k < kTerms; ++k) {
 #pragma unroll
@@ -145,7 +118,7 @@ struct FewTermOuts {
     }
   }
   /// Rounded to shared memory, out after out.
-  static __device__ __forceinline__ void put(const Sums& sums, int32_t lane, FewTermWord<T> (*to)[slots]) {
+  static __device__ __forceinline__ void put(const Sums& sums, int32_t lane, uint32_t (*to)[slots]) {
 #pragma unroll
     for (int h = 0; h < kOuts; ++h) {
       auto* const packs = reinterpret_cast<cuda::Pack<T, 4>*>(to[lane + 32 * h]);
@@ -243,7 +216,7 @@ __global__ void __launch_bounds__(FewTermPlan::kThreads, slots > 12 ? 2 : 3)
         Outs::put(sums, lane, memory.sums[warp]);
         __syncwarp();
         write_interleaved<slots>(shape, memory.sums[warp][0], count,
-                                 reinterpret_cast<FewTermWord<T>*>(y + group * kOuts * shape.vectors));
+                                 reinterpret_cast<uint32_t*>(y + group * kOuts * shape.vectors));
       } else {
         Outs::write_lines(shape, sums, lane, count, y + group * kOuts);
       }
@@ -304,8 +277,5 @@ void launch_few_terms(const Stream& stream, const ThinProblem& problem, const T*
 }
 
 template void launch_few_terms(const Stream&, const ThinProblem&, const float*, const float*, float*);
-template void launch_few_terms(const Stream&, const ThinProblem&, const float16*, const float16*, float16*);
-template void launch_few_terms(const Stream&, const ThinProblem&, const bfloat16*, const bfloat16*,
-                               bfloat16*);
 
 }  // namespace sinter::ops

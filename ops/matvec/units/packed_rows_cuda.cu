@@ -13,21 +13,6 @@ struct PackedRows {
   int32_t columns, pairs;
 };
 
-/// Begins to copy `bytes` from a multiple of 16 on to shared address `to`: the lanes of a warp, a unit each.
-/// Behind the end nothing is read.
-__device__ __forceinline__ void copy_rows(uintptr_t from, int32_t bytes, uint32_t to, uint64_t policy) {
-#pragma unroll 2
-  for (auto at = static_cast<int32_t>(threadIdx.x % 32) * 16; at < bytes; at += 32 * 16) {
-    const uintptr_t source = from + static_cast<uintptr_t>(at);
-    const uint32_t target = to + static_cast<uint32_t>(at);
-    if (at + 16 <= bytes) {
-      copy_unit<true>(target, source, policy);
-    } else {
-      copy_part_of_unit(target, source, static_cast<uint32_t>(bytes - at));
-    }
-  }
-}
-
 /// The two elements of a word.
 template <class T>
 struct WordPair {
@@ -103,8 +88,8 @@ __global__ void __launch_bounds__(PackedRowPlan::kThreads, PackedRowPlan::kBlock
   const auto copy = [&](int64_t group, int32_t stage) {
     if (group < shape.groups) {
       const auto rows = static_cast<int32_t>(min(int64_t{group_rows}, shape.rows - group * group_rows));
-      copy_rows(reinterpret_cast<uintptr_t>(a) + static_cast<uintptr_t>(group * group_bytes),
-                rows * row_bytes, stages_at + static_cast<uint32_t>(stage * group_bytes), policy);
+      copy_halves(reinterpret_cast<uintptr_t>(a) + static_cast<uintptr_t>(group * group_bytes),
+                  rows * row_bytes, stages_at + static_cast<uint32_t>(stage * group_bytes), policy);
     }
     end_copy_group();
   };

@@ -183,8 +183,10 @@ class Backward {
     const auto terms = terms_of<kind>();
     const bool wide = are_wide({call_.main.x.as<const T>(), pointer_or_null<const T>(call_.addend.x), dz(),
                                 slopes_.dy, slopes_.dy2, main_.source.mean, addend_.source.mean});
+    const ChannelView view = simplified_norm_view(view_);
+    const int plane_pack = view.inner % NormPlan::kGroup == 0 ? kPlanePack : kSumPack<T>;
     const NormPlan plan =
-        plan_norm_sums(simplified_norm_view(view_), wide ? kSumPack<T> : 1, wide ? kPlanePack : 1,
+        plan_norm_sums(view, wide ? kSumPack<T> : 1, wide ? plane_pack : 1,
                        norm_blocks(stream_.device.index, kGradientBlocks), NormPacks::kStraddling);
     // In flight per thread: so many that registers for two blocks remain.
     constexpr bool alone = kind == GradKind::kPReluAlone, large = kPlanePack * sizeof(T) > 16;
@@ -193,7 +195,7 @@ class Backward {
                           : kind == GradKind::kPReluAddend    ? 1
                                                               : 2;
     constexpr int plane_packs = alone && large ? 2 : packs;
-    constexpr int straddling = large ? std::max(plane_packs / 2, 1) : std::min(plane_packs, 3);
+    constexpr int straddling = large ? std::min(packs + 1, 4) : std::min(plane_packs, 3);
     sum_channels<T, packs, plane_packs, kPlanePack, straddling>(stream_, plan, terms, table_);
     const FinishGradient<C, kind> finish{
         .main = main_,

@@ -16,7 +16,7 @@ enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend, kPReluAlo
 /// dy, or dy + dy2.
 template <class T, int pack>
 struct LoadedSlopes {
-  cuda::Pack<T, pack> dy, dy2;
+  HeldPack<T, pack> dy, dy2;
 };
 
 /// The gradient that comes in, and the mask of the activation.
@@ -38,14 +38,12 @@ struct Slopes {
     detail::prefetch(dy + offset);
     if (dy2 != nullptr) detail::prefetch(dy2 + offset);
   }
-  template <int pack>
-  __device__ unsigned bits(int64_t offset) const {
-    return mask == nullptr ? ~0u : load_mask<pack>(mask, offset);
-  }
+  /// The byte of the mask that has a pack's bits.
+  __device__ unsigned byte(int64_t offset) const { return mask == nullptr ? ~0u : load_mask(mask, offset); }
   template <int pack>
   __device__ C at(const LoadedSlopes<T, pack>& loaded, int i) const {
-    const C first = cuda::load_as_compute(loaded.dy.values[i]);
-    return dy2 == nullptr ? first : first + cuda::load_as_compute(loaded.dy2.values[i]);
+    const C first = cuda::load_as_compute(loaded.dy[i]);
+    return dy2 == nullptr ? first : first + cuda::load_as_compute(loaded.dy2[i]);
   }
 };
 
@@ -76,7 +74,7 @@ struct GradientTerms {
   static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
   static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
   static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
-  static constexpr int kTensors = 1, kBlocks = 0;
+  static constexpr int kTensors = 1, kBlocks = sizeof(T) == 2 ? kGradientBlocks : 0;
 
   struct Nothing {};
   struct Parameter {
@@ -87,9 +85,9 @@ struct GradientTerms {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
-    std::conditional_t<kAddend, cuda::Pack<T, pack>, Nothing> addend;
-    unsigned bits;
+    HeldPack<T, pack> x;
+    std::conditional_t<kAddend, HeldPack<T, pack>, Nothing> addend;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -141,22 +139,23 @@ struct GradientTerms {
     result.slopes = slopes.template load<pack, true>(offset, pack);
     result.x = load_pack<pack>(x, offset);
     if constexpr (kAddend) result.addend = load_pack<pack>(addend, offset);
-    result.bits = slopes.template bits<pack>(offset);
+    result.byte = slopes.byte(offset);
     return result;
   }
   /// Returns g.
   template <int pack>
   __device__ cuda::Pack<T, pack> add(int64_t offset, const Loaded<pack>& loaded,
                                      const Parameter (&parameters)[pack], C (&sums)[kValues][pack]) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
     cuda::Pack<T, pack> out;
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const Parameter& p = parameters[i];
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       C g = slopes.at(loaded.slopes, i);
-      const C value = cuda::load_as_compute(loaded.x.values[i]);
+      const C value = cuda::load_as_compute(loaded.x[i]);
       C added = 0;
-      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend.values[i]);
+      if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend[i]);
       if constexpr (kAlpha) {
         C z = p.main(value);
         if constexpr (kAddend) z += p.addend(added);
@@ -188,8 +187,8 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
-    unsigned bits;
+    HeldPack<T, pack> x;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -209,18 +208,18 @@ struct GradientTerms<T, GradKind::kPReluAlone> {
   }
   template <int pack>
   __device__ Loaded<pack> load(int64_t offset) const {
-    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset),
-            slopes.template bits<pack>(offset)};
+    return {slopes.template load<pack, true>(offset, pack), load_pack<pack>(x, offset), slopes.byte(offset)};
   }
   template <int pack>
-  __device__ void add(int64_t, const Loaded<pack>& loaded, const C (&means)[pack],
+  __device__ void add(int64_t offset, const Loaded<pack>& loaded, const C (&means)[pack],
                       C (&sums)[kValues][pack]) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       const C slope = slopes.at(loaded.slopes, i);
       const C passed = on ? slope : C{0}, scaled = on ? C{0} : slope;
-      const C deviation = cuda::load_as_compute(loaded.x.values[i]) - means[i];
+      const C deviation = cuda::load_as_compute(loaded.x[i]) - means[i];
       sums[0][i] += passed;
       sums[1][i] += passed * deviation;
       sums[2][i] += scaled;
@@ -271,6 +270,7 @@ struct ChannelGradient {
 template <class T, bool two, bool has_alpha>
 struct GradientMap {
   using C = compute_type<T>;
+  static constexpr int kBlocks = 2;
 
   using Channels = MapParameters<NormalizeGrad<C>, C, two, has_alpha>;
   using Parameter = typename Channels::Parameter;
@@ -278,9 +278,9 @@ struct GradientMap {
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;
-    cuda::Pack<T, pack> x;
-    std::conditional_t<two, cuda::Pack<T, pack>, Nothing> addend;
-    unsigned bits;
+    HeldPack<T, pack> x;
+    std::conditional_t<two, HeldPack<T, pack>, Nothing> addend;
+    unsigned byte;
   };
 
   Slopes<T> slopes;
@@ -296,27 +296,28 @@ struct GradientMap {
     if constexpr (two) {
       if (addend != nullptr) result.addend = load_pack<pack, whole>(addend, offset, valid);
     }
-    result.bits = slopes.template bits<pack>(offset);
+    result.byte = slopes.byte(offset);
     return result;
   }
   template <bool whole, int pack>
   __device__ void apply(int64_t offset, int valid, const Parameter (&parameters)[pack],
                         const Loaded<pack>& loaded) const {
+    const unsigned bits = own_bits<pack>(loaded.byte, offset);
     cuda::Pack<T, pack> out, addend_out;
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
       const Parameter& p = parameters[i];
       C g = slopes.at(loaded.slopes, i);
-      const bool on = (loaded.bits >> i & 1) != 0;
+      const bool on = (bits >> i & 1) != 0;
       if constexpr (has_alpha) {
         g = on ? g : p.alpha * g;
       } else {
         g = on ? g : C{0};
       }
-      const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x.values[i]);
+      const C value = x == nullptr ? p.main.mean : cuda::load_as_compute(loaded.x[i]);
       out.values[i] = cuda::round_to<T>(p.main(value, g));
       if constexpr (two) {
-        const C added = addend == nullptr ? p.addend.mean : cuda::load_as_compute(loaded.addend.values[i]);
+        const C added = addend == nullptr ? p.addend.mean : cuda::load_as_compute(loaded.addend[i]);
         addend_out.values[i] = cuda::round_to<T>(p.addend(added, g));
       }
     }

@@ -11,9 +11,10 @@ template <class T, AddendKind kind, Activation activation>
 void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* main_parameters,
                  const Normalize<compute_type<T>>* addend_parameters) {
+  constexpr int column_groups = kind == AddendKind::kNormalized ? 2 : 4;
   const auto map = map_of<T, kind, activation>(call, main_parameters, addend_parameters);
-  map_channels_of<T, 2, 2, kNormPack<T>>(stream, simplified_norm_view(call.view),
-                                         are_wide({map.x, map.addend, map.y}), map);
+  map_channels_of<T, column_groups, 2, cuda::kPackSize<T>>(stream, simplified_norm_view(call.view),
+                                                           are_wide({map.x, map.addend, map.y}), map);
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums.

@@ -36,7 +36,7 @@ struct StatisticsTerms {
   using Parameter = C;
   static constexpr int kValues = 2, kTensors = 1, kBlocks = kStatisticsBlocks;
   template <int pack>
-  using Loaded = cuda::Pack<T, pack>;
+  using Loaded = HeldPack<T, pack>;
 
   const T* x;
   PilotPlaces places;
@@ -74,7 +74,7 @@ struct StatisticsTerms {
                       C (&sums)[2][pack]) const {
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      const C deviation = cuda::load_as_compute(loaded.values[i]) - pilots[i];
+      const C deviation = cuda::load_as_compute(loaded[i]) - pilots[i];
       sums[0][i] += deviation;
       sums[1][i] += deviation * deviation;
     }
@@ -161,14 +161,15 @@ struct NormalizeMap {
   using C = compute_type<T>;
   static constexpr bool kAdds = kind != AddendKind::kNone, kNormalizes = kind == AddendKind::kNormalized;
   static constexpr bool kAlpha = activation == Activation::kPRelu;
+  static constexpr int kBlocks = kNormalizes || (kAdds && kAlpha) ? 2 : 3;
 
   using Channels = MapParameters<Normalize<C>, C, kNormalizes, kAlpha>;
   using Parameter = typename Channels::Parameter;
   struct Nothing {};
   template <int pack>
   struct Loaded {
-    cuda::Pack<T, pack> x;
-    std::conditional_t<kAdds, cuda::Pack<T, pack>, Nothing> addend;
+    HeldPack<T, pack> x;
+    std::conditional_t<kAdds, HeldPack<T, pack>, Nothing> addend;
   };
 
   const T *x, *addend;
@@ -190,9 +191,9 @@ struct NormalizeMap {
     unsigned bits = 0;
 #pragma unroll
     for (int i = 0; i < pack; ++i) {
-      C z = parameters[i].main(cuda::load_as_compute(loaded.x.values[i]));
+      C z = parameters[i].main(cuda::load_as_compute(loaded.x[i]));
       if constexpr (kAdds) {
-        const C added = cuda::load_as_compute(loaded.addend.values[i]);
+        const C added = cuda::load_as_compute(loaded.addend[i]);
         if constexpr (kNormalizes) {
           z += parameters[i].addend(added);
         } else {

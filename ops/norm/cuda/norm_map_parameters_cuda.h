@@ -24,8 +24,8 @@ struct MapParameters {
 
   __device__ Parameter at(int64_t channel) const {
     Parameter result;
-    result.main = main[channel];
-    if constexpr (two) result.addend = addend[channel];
+    result.main = of_channel(main, channel);
+    if constexpr (two) result.addend = of_channel(addend, channel);
     if constexpr (has_alpha) result.alpha = alpha[channel * alpha_step];
     return result;
   }
@@ -42,6 +42,16 @@ struct MapParameters {
       const auto addends = load_neighbours<pack>(addend + channel);
 #pragma unroll
       for (int i = 0; i < pack; ++i) result[i].addend = addends.values[i];
+    }
+  }
+
+ private:
+  /// In one access where it is as long as that.
+  static __device__ P of_channel(const P* parameters, int64_t channel) {
+    if constexpr (sizeof(P) % sizeof(uint4) == 0) {
+      return load_neighbours<1>(parameters + channel).values[0];
+    } else {
+      return parameters[channel];
     }
   }
 };

@@ -2,6 +2,7 @@
 //
 // Map, what is mapped:
 //   Parameter, channels             its MapParameters
+//   kBlocks                         blocks by columns that a processor must be able to hold, or 0
 //   load<pack, whole>(offset, valid)        valid < pack only if not `whole`; then elements may lie anywhere
 //   apply<whole>(offset, valid, parameters, loaded)
 #pragma once
@@ -16,8 +17,10 @@ namespace detail {
 
 /// Block (tile, part) of a plan by columns, from the last rows to the first: the last ones are those that the
 /// pass before has left in the cache.
+/// Told how many blocks there should be, compilers have registers for all of a batch's loads; else they put
+/// some off behind what the first ones are for.
 template <int pack, int unroll, bool folds, class Map>
-__global__ void __launch_bounds__(NormPlan::kThreads)
+__global__ void __launch_bounds__(NormPlan::kThreads, Map::kBlocks)
     map_columns_kernel(Map map, NormPlan plan, cuda::WideDivide by_image) {
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
@@ -50,17 +53,23 @@ __global__ void __launch_bounds__(NormPlan::kThreads)
   }
   int64_t offset = (first + (left - 1) * step) * plan.width + column;
   const int64_t stride = -step * plan.width;
-  for (; left >= unroll; left -= unroll, offset += unroll * stride) {
-    typename Map::template Loaded<pack> loaded[unroll];
+  // `most` rows that are read together; where the last may not be there, the first again in their place.
+  const auto map_rows = [&]<int most, bool whole>() {
+    typename Map::template Loaded<pack> loaded[most];
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) loaded[u] = map.template load<pack, true>(offset + u * stride, pack);
+    for (int u = 0; u < most; ++u) {
+      loaded[u] = map.template load<pack, true>(whole || u < left ? offset + u * stride : offset, pack);
+    }
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) {
+    for (int u = 0; u < most; ++u) {
+      if (!whole && u >= left) break;
       map.template apply<true>(offset + u * stride, pack, parameters, loaded[u]);
     }
-  }
-  for (; left > 0; --left, offset += stride) {
-    map.template apply<true>(offset, pack, parameters, map.template load<pack, true>(offset, pack));
+  };
+  for (; left >= unroll; left -= unroll, offset += unroll * stride)
+    map_rows.template operator()<unroll, true>();
+  if constexpr (unroll > 1) {
+    if (left > 0) map_rows.template operator()<unroll - 1, false>();
   }
 }
 
@@ -80,7 +89,8 @@ enum class FlatWalk {
 template <FlatWalk walk, int pack, int unroll, class Map>
 constexpr int flat_blocks() {
   constexpr size_t loaded = unroll * sizeof(typename Map::template Loaded<pack>);
-  return walk != FlatWalk::kTwoChannels ? 0 : loaded <= 60 ? 4 : loaded <= 80 ? 3 : 0;
+  constexpr size_t parameters = 2 * sizeof(typename Map::Parameter);
+  return walk != FlatWalk::kTwoChannels ? 0 : loaded + parameters <= 100 ? 4 : loaded <= 80 ? 3 : 0;
 }
 
 /// What belongs to the elements of a pack that begins at `place` of a plane of `channel`.
@@ -103,63 +113,78 @@ __device__ __forceinline__ void count_parameters(const Map& map, int64_t place, 
 }
 
 /// Maps a whole pack, of which the first `split` elements belong to `channel` and those behind to the next
-/// one. Few packs of long planes cross: those have code of their own, without the selections.
+/// one. Few packs of long planes cross: the others need no second channel. Whole groups have code of their
+/// own for that, without the selections; threads that share a byte of the mask must write it together.
 template <int pack, class Map>
 __device__ __forceinline__ void map_crossing(const Map& map, int64_t offset, int64_t split, int64_t channel,
                                              int64_t channels, bool long_planes,
                                              const typename Map::template Loaded<pack>& loaded) {
+  constexpr bool shares = pack < NormPlan::kGroup;
   typename Map::Parameter parameters[pack];
   const typename Map::Parameter own = map.channels.at(channel);
-  if (long_planes && split >= pack) {
 #pragma unroll
-    for (int i = 0; i < pack; ++i) parameters[i] = own;
+  for (int i = 0; i < pack; ++i) parameters[i] = own;
+  const bool within = long_planes && split >= pack;
+  if (!shares && within) {
     map.template apply<true>(offset, pack, parameters, loaded);
     return;
   }
-  const typename Map::Parameter next = map.channels.at(split >= pack             ? channel
-                                                       : channel + 1 == channels ? 0
-                                                                                 : channel + 1);
+  if (!shares || !within) {
+    const typename Map::Parameter next = map.channels.at(split >= pack             ? channel
+                                                         : channel + 1 == channels ? 0
+                                                                                   : channel + 1);
 #pragma unroll
-  for (int i = 0; i < pack; ++i) {
-    parameters[i] = own;
-    if (i >= split) parameters[i] = next;
+    for (int i = 1; i < pack; ++i) {
+      if (i >= split) parameters[i] = next;
+    }
   }
   map.template apply<true>(offset, pack, parameters, loaded);
 }
 
-/// Any view, `unroll` packs per thread, from the last to the first.
+/// Any view, `unroll` packs per thread, from the last to the first. Packs that share a byte of the mask are
+/// taken alike: whole, where their group is, else one element at a time.
 template <FlatWalk walk, int pack, int unroll, class Map>
 __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, unroll, Map>()))
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
   constexpr bool whole = walk != FlatWalk::kAnything;
   constexpr bool may_end = walk == FlatWalk::kTwoChannels || walk == FlatWalk::kManyChannels;
+  // Whether the tensor has a whole pack to read in place of those that are not there: without a branch, no
+  // load's data is waited for before they are looked at.
+  constexpr bool has_pack = walk == FlatWalk::kOneChannel || walk == FlatWalk::kTwoChannels;
+  constexpr int group = NormPlan::kGroup;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
   const int64_t first = (block * unroll * NormPlan::kThreads + threadIdx.x) * pack;
   cuda::wait_for_previous();
+  const auto group_of = [](int64_t offset) { return offset & ~int64_t{group - 1}; };
+  const auto valid_of = [&](int64_t offset) {
+    return static_cast<int>(min(max(count - offset, int64_t{0}), int64_t{pack}));
+  };
   typename Map::template Loaded<pack> loaded[unroll];
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (offset + (may_end ? pack - 1 : 0) < count) loaded[u] = map.template load<pack, whole>(offset, valid);
+    const bool there = group_of(offset) + (may_end ? group - 1 : 0) < count;
+    if (has_pack || there)
+      loaded[u] = map.template load<pack, whole>(there ? offset : 0, whole ? pack : valid_of(offset));
   }
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
-    if (offset >= count) break;
+    if (group_of(offset) >= count) break;
+    const bool ends = may_end && group_of(offset) + group > count;
     int64_t place, channel;
     by_channels.divide(by_inner.divide(offset, place), channel);
-    const int valid = static_cast<int>(count - offset < pack ? count - offset : pack);
-    if (walk == FlatWalk::kTwoChannels && valid == pack) {
+    if (walk == FlatWalk::kTwoChannels && !ends) {
       map_crossing<pack>(map, offset, inner - place, channel, channels, inner >= kLongFlatPlane * pack,
                          loaded[u]);
       continue;
     }
     typename Map::Parameter parameters[pack];
     count_parameters<walk == FlatWalk::kOneChannel>(map, place, channel, inner, channels, parameters);
-    if (may_end && valid < pack) {
+    const int valid = walk == FlatWalk::kOneChannel ? pack : valid_of(offset);
+    if (ends) {
       map.template apply<false>(offset, valid, parameters, map.template load<pack, false>(offset, valid));
     } else {
       map.template apply<whole>(offset, valid, parameters, loaded[u]);
@@ -170,12 +195,13 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
 }  // namespace detail
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
-/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` where
-/// planes come in whole packs, which are of `plane_pack` elements.
+/// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` by
+/// planes, in packs of `plane_pack` elements, of float64 of two; at most four packs.
 template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
   constexpr int kGroup = NormPlan::kGroup;
+  constexpr auto packs_of = [](int groups, int of) { return std::min(groups * kGroup / of, 4); };
   const int64_t count = view.numel();
   if (count == 0) return;
   const auto flat = [&]<FlatWalk walk, int pack, int packs>() {
@@ -187,18 +213,15 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
                        view.channels);
   };
   const auto columns = [&]<int pack, bool folds>() {
-    const auto kernel = detail::map_columns_kernel<pack, column_groups * kGroup / pack, folds, Map>;
+    const auto kernel = detail::map_columns_kernel<pack, packs_of(column_groups, pack), folds, Map>;
     static cuda::ResidentBlocks resident;
     const NormPlan plan =
         plan_norm_map(view, pack, resident.of(kernel, stream.device.index, NormPlan::kThreads));
     const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
-  // A byte of the mask is one thread's where planes are odd, and of float64 everywhere. Maps that write none
-  // take shorter packs of float64 by planes.
-  constexpr bool doubles = sizeof(T) == sizeof(double);
-  constexpr int pack = doubles ? kGroup : kNormPack<T>, of_plane = plane_pack > 1 ? plane_pack : kGroup;
-  constexpr int crossing = doubles ? of_plane : kGroup;
+  // Lanes of a warp must lie 16 bytes apart, or each of its accesses touches twice as many sectors or more.
+  constexpr int pack = cuda::kPackSize<T>, of_plane = sizeof(T) == sizeof(double) ? pack : plane_pack;
   if (!wide) {
     flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
   } else if (view.inner == 1 && view.channels % kGroup == 0) {
@@ -206,9 +229,9 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
   } else if (maps_by_columns(view, pack)) {
     columns.template operator()<pack, true>();
   } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
-    flat.template operator()<FlatWalk::kOneChannel, of_plane, plane_groups * kGroup / of_plane>();
-  } else if (view.inner >= kGroup) {
-    flat.template operator()<FlatWalk::kTwoChannels, crossing, plane_groups * kGroup / crossing>();
+    flat.template operator()<FlatWalk::kOneChannel, of_plane, packs_of(plane_groups, of_plane)>();
+  } else if (view.inner >= of_plane) {
+    flat.template operator()<FlatWalk::kTwoChannels, of_plane, packs_of(plane_groups, of_plane)>();
   } else {
     flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
   }

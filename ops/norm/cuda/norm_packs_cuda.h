@@ -46,6 +46,44 @@ __device__ __forceinline__ cuda::Pack<T, pack> load_pack(const T* from, int64_t 
   }
 }
 
+/// A pack in registers, in the words that came from memory, for loads that a thread has several of in flight.
+/// Its elements are taken apart where they are asked for: else compilers do so at the end of the load's
+/// branch, where there is one, and wait for its data there before they send for more.
+template <class T, int pack>
+class HeldPack {
+ public:
+  HeldPack() = default;
+  __device__ __forceinline__ HeldPack(const cuda::Pack<T, pack>& values)
+      : words_(std::bit_cast<Words>(values)) {}
+
+  __device__ __forceinline__ T operator[](int i) const {
+    if constexpr (sizeof(T) == 2) {
+      return std::bit_cast<T>(static_cast<uint16_t>(words_.values[i / 2] >> i % 2 * 16));
+    } else if constexpr (sizeof(T) == 4) {
+      return std::bit_cast<T>(words_.values[i]);
+    } else {
+      return std::bit_cast<T>(uint64_t{words_.values[2 * i + 1]} << 32 | words_.values[2 * i]);
+    }
+  }
+
+ private:
+  struct Words {
+    uint32_t values[sizeof(cuda::Pack<T, pack>) / sizeof(uint32_t)];
+  };
+  Words words_;
+};
+template <class T>
+class HeldPack<T, 1> {
+ public:
+  HeldPack() = default;
+  __device__ __forceinline__ HeldPack(const cuda::Pack<T, 1>& values) : value_(values.values[0]) {}
+
+  __device__ __forceinline__ T operator[](int) const { return value_; }
+
+ private:
+  T value_;
+};
+
 template <int pack, bool whole = true, class T>
 __device__ __forceinline__ void store_pack(T* to, int64_t offset, const cuda::Pack<T, pack>& values,
                                            int valid = pack) {
@@ -84,21 +122,27 @@ __device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
   return std::bit_cast<Neighbours<count, P>>(result);
 }
 
-/// The mask's bits of a pack: a byte, or one bit of one.
-template <int pack>
+/// The byte of the mask that has a pack's bits, and these. A pack of fewer elements than the byte has takes
+/// them out where they are asked for: at the load, it would wait for it there.
 __device__ __forceinline__ unsigned load_mask(const uint8_t* mask, int64_t offset) {
-  const unsigned byte = mask[offset >> 3];
-  return pack == NormPlan::kGroup ? byte : byte >> (offset & 7);
+  return mask[offset >> 3];
+}
+template <int pack>
+__device__ __forceinline__ unsigned own_bits(unsigned byte, int64_t offset) {
+  return pack == NormPlan::kGroup ? byte : byte >> (offset & (NormPlan::kGroup - 1));
 }
 
-/// Writes a whole pack's bits. Packs of four share a byte with their neighbour, which the neighbouring thread
-/// has at the same time.
+/// Writes a pack's bits. Shorter packs than a group share a byte with their neighbours, which the
+/// neighbouring threads have at the same time; those without elements come with no bits.
 template <int pack>
 __device__ __forceinline__ void store_mask(uint8_t* mask, int64_t offset, unsigned bits) {
-  if constexpr (pack == 4) {
-    const unsigned pair = 3u << (threadIdx.x % 32 & ~1u);
-    const unsigned other = __shfl_xor_sync(pair, bits, 1);
-    if ((offset & 4) == 0) mask[offset >> 3] = static_cast<uint8_t>(bits | other << 4);
+  constexpr unsigned lanes = NormPlan::kGroup / pack;
+  if constexpr (lanes > 1) {
+    const unsigned group = ((1u << lanes) - 1) << (threadIdx.x % 32 & ~(lanes - 1));
+    bits <<= offset & (NormPlan::kGroup - 1);
+#pragma unroll
+    for (unsigned step = 1; step < lanes; step *= 2) bits |= __shfl_xor_sync(group, bits, step);
+    if (offset % NormPlan::kGroup == 0) mask[offset >> 3] = static_cast<uint8_t>(bits);
   } else {
     mask[offset >> 3] = static_cast<uint8_t>(bits);
   }

@@ -140,20 +140,26 @@ __global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
         parameters[i] = terms.parameter(plan.inner == 1 ? own : by_inner.divide(own, place));
       }
     }
-    for (; row + (unroll - 1) * step < items; row += unroll * step) {
-      typename Terms::template Loaded<pack> loaded[unroll];
+    // `most` rows that are read together; where the last may not be there, the first again in their place.
+    const auto add_rows = [&]<int most, bool whole>() {
+      typename Terms::template Loaded<pack> loaded[most];
+      int64_t offsets[most];
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        loaded[u] = terms.template load<pack>((row + u * step) * plan.width + column);
+      for (int u = 0; u < most; ++u) {
+        const int64_t at = whole || row + u * step < items ? row + u * step : row;
+        offsets[u] = at * plan.width + column;
+        loaded[u] = terms.template load<pack>(offsets[u]);
       }
 #pragma unroll
-      for (int u = 0; u < unroll; ++u) {
-        terms.add((row + u * step) * plan.width + column, loaded[u], parameters, sums);
+      for (int u = 0; u < most; ++u) {
+        if (!whole && row >= items) break;
+        terms.add(offsets[u], loaded[u], parameters, sums);
+        row += step;
       }
-    }
-    for (; row < items; row += step) {
-      const int64_t offset = row * plan.width + column;
-      terms.add(offset, terms.template load<pack>(offset), parameters, sums);
+    };
+    while (row + (unroll - 1) * step < items) add_rows.template operator()<unroll, true>();
+    if constexpr (unroll > 1) {
+      if (row < items) add_rows.template operator()<unroll - 1, false>();
     }
     if (row == plan.items && column < plan.rest) {
       const int64_t offset = row * plan.width + column;
@@ -166,23 +172,37 @@ __global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
   store_column_sums(plan, tile, part, sums, table + blockIdx.y * Terms::kValues * plan.table_size());
 }
 
-/// Adds elements [first, end) of a channel, at most `most` of them, all of which are read at once.
-template <int most, int pack, class Terms>
-__device__ __forceinline__ void add_elements(const Terms& terms, int64_t first, int64_t end,
-                                             const typename Terms::Parameter& parameter,
-                                             typename Terms::C (&sums)[Terms::kValues][pack]) {
+/// Adds what planes of `channel` have in front of their first own pack, and behind their last one, in the
+/// images of `part`: each thread takes the same place of such packs in other images.
+template <int pack, class Terms>
+__device__ __forceinline__ void add_ends(const Terms& terms, const NormPlan& plan, int64_t images,
+                                         int64_t part, int64_t channel,
+                                         const typename Terms::Parameter& parameter,
+                                         typename Terms::C (&sums)[Terms::kValues][pack]) {
+  constexpr int in_flight = 4, places = 2 * pack;
+  const int id = static_cast<int>(threadIdx.x), place = id % places;
+  const int64_t step = NormPlan::kThreads / places * plan.parts, somewhere = channel * plan.inner;
   const typename Terms::Parameter parameters[1] = {parameter};
-  typename Terms::template Loaded<1> loaded[most];
+  for (int64_t image = part + id / places * plan.parts; image < images; image += in_flight * step) {
+    typename Terms::template Loaded<1> loaded[in_flight];
+    int64_t offsets[in_flight];
+    bool has[in_flight];
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    if (first + i < end) loaded[i] = terms.template load<1>(first + i);
-  }
+    for (int u = 0; u < in_flight; ++u) {
+      const int64_t begin = ((image + u * step) * plan.channels + channel) * plan.inner,
+                    end = begin + plan.inner;
+      const int64_t first = (begin + pack - 1) & ~int64_t{pack - 1}, last = end & ~int64_t{pack - 1};
+      offsets[u] = (place < pack ? first : last) + place - pack;
+      has[u] = image + u * step < images && (place < pack ? offsets[u] >= begin : offsets[u] < end);
+      loaded[u] = terms.template load<1>(has[u] ? offsets[u] : somewhere);
+    }
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    typename Terms::C own[Terms::kValues][1] = {};
-    if (first + i < end) terms.add(first + i, loaded[i], parameters, own);
+    for (int u = 0; u < in_flight; ++u) {
+      typename Terms::C own[Terms::kValues][1] = {};
+      if (has[u]) terms.add(offsets[u], loaded[u], parameters, own);
 #pragma unroll
-    for (int value = 0; value < Terms::kValues; ++value) sums[value][i % pack] += own[value][0];
+      for (int value = 0; value < Terms::kValues; ++value) sums[value][u % pack] += own[value][0];
+    }
   }
 }
 
@@ -199,22 +219,20 @@ __global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks
   const int id = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / plan.channels, channel = blockIdx.x - part * plan.channels;
   const int64_t step = plan.parts * NormPlan::kThreads;
-  // Where an item's pack begins; `has` says whether it is there, as it may not be where packs straddle.
+  // Where an item's pack begins; `has` says whether it is there, as it may not be where packs straddle: then
+  // it is the one before.
   const auto offset_of = [&](int64_t item, bool& has) {
     int64_t place;
     const int64_t begin = (by_plane.divide(item, place) * plan.channels + channel) * plan.inner;
     const int64_t offset = (straddles ? (begin + pack - 1) & ~int64_t{pack - 1} : begin) + place * pack;
     has = !straddles || offset + pack <= begin + plan.inner;
-    return offset;
+    return has ? offset : offset - pack;
   };
   int64_t item = part * NormPlan::kThreads + id;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     bool has;
-    if (pack > 1 && item + u * step < plan.items) {
-      const int64_t offset = offset_of(item + u * step, has);
-      if (has) terms.prefetch(offset);
-    }
+    if (pack > 1 && item + u * step < plan.items) terms.prefetch(offset_of(item + u * step, has));
   }
   typename Terms::Parameter parameters[pack];
   parameters[0] = terms.parameter(channel);
@@ -222,33 +240,30 @@ __global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks
   for (int i = 1; i < pack; ++i) parameters[i] = parameters[0];
   C lanes[Terms::kValues][pack] = {};
   if constexpr (straddles) {
-    const int64_t images = plan.items / plan.plane_packs();
-    for (int64_t image = part + id * plan.parts; image < images; image += step) {
-      const int64_t begin = (image * plan.channels + channel) * plan.inner, end = begin + plan.inner;
-      const int64_t first = (begin + pack - 1) & ~int64_t{pack - 1}, last = end & ~int64_t{pack - 1};
-      add_elements<pack - 1>(terms, begin, first, parameters[0], lanes);
-      add_elements<pack - 1>(terms, last, end, parameters[0], lanes);
-    }
+    int64_t none;
+    add_ends(terms, plan, by_plane.divide(plan.items, none), part, channel, parameters[0], lanes);
   }
-  for (; item + (unroll - 1) * step < plan.items; item += unroll * step) {
+  // `unroll` items, the last of which may not be there if not `whole`. Branches between the loads would hold
+  // them up: in place of those that are not there, others are read.
+  const auto add_batch = [&]<bool whole>() {
     typename Terms::template Loaded<pack> loaded[unroll];
     int64_t offsets[unroll];
     bool has[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
-      offsets[u] = offset_of(item + u * step, has[u]);
-      if (has[u]) loaded[u] = terms.template load<pack>(offsets[u]);
+      const bool in_range = whole || item + u * step < plan.items;
+      offsets[u] = offset_of(in_range ? item + u * step : item, has[u]);
+      has[u] = has[u] && in_range;
+      loaded[u] = terms.template load<pack>(offsets[u]);
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       if (has[u]) terms.add(offsets[u], loaded[u], parameters, lanes);
     }
-  }
-  for (; item < plan.items; item += step) {
-    bool has;
-    const int64_t offset = offset_of(item, has);
-    if (has) terms.add(offset, terms.template load<pack>(offset), parameters, lanes);
-  }
+  };
+  for (; item + (unroll - 1) * step < plan.items; item += unroll * step)
+    add_batch.template operator()<true>();
+  if (item < plan.items) add_batch.template operator()<false>();
 #pragma unroll
   for (int value = 0; value < Terms::kValues; ++value) {
     C sum = lanes[value][0];
@@ -330,8 +345,8 @@ inline constexpr int kSumPack = cuda::kPackSize<T>;
 
 /// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan for each of the
 /// kTensors). A thread has `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack`
-/// elements, by planes, `straddling_packs` where these straddle planes; of single elements twice as many,
-/// since they are small.
+/// elements, by planes, `straddling_packs`, of 16 bytes, where these straddle planes; of single elements
+/// twice as many, since they are small.
 template <class T, int column_packs, int plane_packs, int plane_pack, int straddling_packs = plane_packs,
           class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
@@ -351,7 +366,7 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
   } else if (plan.by_columns) {
     columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
   } else if (plan.straddles) {
-    planes(detail::sum_planes_kernel<plane_pack, straddling_packs, true, Terms>);
+    planes(detail::sum_planes_kernel<kSumPack<T>, straddling_packs, true, Terms>);
   } else {
     planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
   }

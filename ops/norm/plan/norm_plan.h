@@ -127,12 +127,13 @@ inline int norm_columns(int64_t packs, int64_t unit) {
 }
 
 /// The same of packs of `pack` elements. Pairs of packs, sectors of 32 bytes, are kept together where that
-/// leaves few threads idle; two packs that share a byte of the mask always are.
+/// leaves few threads idle; packs that share a byte of the mask always are.
 inline int norm_columns_of(int64_t packs, int pack) {
-  const int paired = norm_columns(packs, packs % 2 == 0 ? 2 : 1);
-  if (packs % 2 != 0 || pack == NormPlan::kGroup / 2 || norm_busy_share(packs, paired) >= kBusyAligned)
-    return paired;
-  return norm_columns(packs, 1);
+  const int64_t of_byte = pack == 1 ? 1 : NormPlan::kGroup / pack;
+  const int64_t unit = std::max<int64_t>(of_byte, packs % 2 == 0 ? 2 : 1);
+  const int paired = norm_columns(packs, unit);
+  if (unit == of_byte || norm_busy_share(packs, paired) >= kBusyAligned) return paired;
+  return norm_columns(packs, of_byte);
 }
 
 /// How many rows of `image` elements to make one row of. Where a channel comes often among the columns of a

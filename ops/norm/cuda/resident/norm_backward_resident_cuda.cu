@@ -30,19 +30,19 @@ struct ResidentBackward {
   struct Nothing {};
   struct Beside {
     std::conditional_t<two, cuda::Pack<T, kPack>, Nothing> dy2;
-    unsigned bits;
+    unsigned byte;
   };
   __device__ Beside beside(int64_t offset) const {
     Beside result{};
     if constexpr (two) result.dy2 = load_pack<kPack>(terms.slopes.dy2, offset);
-    result.bits = terms.slopes.template bits<kPack>(offset);
+    result.byte = terms.slopes.byte(offset);
     return result;
   }
   __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[2], const Beside& beside,
                       const Center (&means)[kPack], C (&sums)[2][kPack]) const {
     Terms known = terms;
     typename Terms::template Loaded<kPack> loaded{
-        .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = beside.bits};
+        .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .byte = beside.byte};
     if constexpr (two) {
       loaded.slopes.dy2 = beside.dy2;
     } else {
@@ -71,7 +71,7 @@ struct ResidentBackward {
   __device__ Again again(int64_t offset) const {
     const bool written = terms.dz != nullptr;
     return {load_pack<kPack>(terms.x, offset), load_pack<kPack>(written ? terms.dz : terms.slopes.dy, offset),
-            written ? ~0u : terms.slopes.template bits<kPack>(offset)};
+            written ? ~0u : own_bits<kPack>(terms.slopes.byte(offset), offset)};
   }
   static __device__ void restore(const Again& again, cuda::Pack<T, kPack> (&packs)[2]) {
     packs[0] = again.x;
@@ -92,7 +92,7 @@ struct ResidentBackward {
     __builtin_assume(map_to.x != nullptr);
     map_to.template apply<true>(offset, kPack, parameters,
                                 typename Map::template Loaded<kPack>{
-                                    .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .bits = ~0u});
+                                    .slopes = {packs[1], {}}, .x = packs[0], .addend = {}, .byte = ~0u});
   }
 };
 

@@ -29,7 +29,7 @@ struct ResidentForward {
   __device__ Beside beside(int64_t) const { return {}; }
   __device__ void add(int64_t offset, cuda::Pack<T, kPack> (&packs)[1], const Beside&,
                       const C (&pilots)[kPack], C (&sums)[2][kPack]) const {
-    terms.add(offset, packs[0], pilots, sums);
+    terms.template add<kPack>(offset, packs[0], pilots, sums);
   }
 
   struct Nothing {};
