@@ -1,5 +1,5 @@
 // Staged products of the 16-bit types, on tensor cores with sums in float32.
-#include <sinter/ops/matvec/half_products_cuda.h>
+#include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_product_cuda.h>
 
 namespace sinter::ops {

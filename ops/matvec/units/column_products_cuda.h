@@ -8,7 +8,7 @@
 // an order in which what lanes write together is neighbouring, too.
 #pragma once
 
-#include <sinter/ops/matvec/half_products_cuda.h>
+#include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
 namespace sinter::ops {

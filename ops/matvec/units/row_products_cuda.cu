@@ -5,7 +5,7 @@
 // hold them, and the vectors are shifted to their units. Lane 4 g + t loads unit t of rows g and g + 8: 8
 // terms, which it multiplies with the same 8 of vector g. Which terms an instruction calls neighbours does
 // not matter as long as both operands mean the same.
-#include <sinter/ops/matvec/half_products_cuda.h>
+#include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
