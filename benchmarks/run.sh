@@ -7,12 +7,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/benchmarks
 build=$root/build-cuda
 python=${PYTHON:-python3}
-quick=() cifar='' epochs=30 seeds=(0 1 2) compile=1 suites=() rows='' commit=''
+quick=() modes=() cifar='' epochs=30 seeds=(0 1 2) compile=1 suites=() rows='' commit=''
 
 usage() {
   cat <<TEXT
 Usage: benchmarks/run.sh [options]
   --quick        a few cases of everything; the result goes to the build folder
+  --max-autotune compile training steps in PyTorch's mode max-autotune too, five minutes and more for each network
   --cifar DIR    also train on CIFAR-10, a folder with train/<class>/*.jpg and test/<class>/*.jpg
   --epochs N     of that training (30)
   --suite NAME   only this suite, may be given several times; the result goes to the build folder unless --rows is given
@@ -27,6 +28,7 @@ TEXT
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=(--quick) ;;
+    --max-autotune) modes=(--modes torch_eager torch_compile torch_compile_graphs torch_max_autotune) ;;
     --cifar) cifar=${2:?--cifar needs a folder}; shift ;;
     --epochs) epochs=${2:?--epochs needs a number}; shift ;;
     --suite) suites+=("${2:?--suite needs a name}"); shift ;;
@@ -94,7 +96,9 @@ for program in "$build"/benchmarks/*_benchmark; do
   run "$suite" "$program" --json "$rows/sinter_$suite.json" "${quick[@]}"
   peer=$(peer_of "$suite")
   if [ -n "$peer" ] && [ $has_torch = 1 ]; then
-    run "$suite: $peer" "$python" "$here/peers/$peer.py" --suites "$suite" --json "$rows/peer_$suite.json" "${quick[@]}"
+    options=("${quick[@]}")
+    [ "$suite" != train_step ] || options+=("${modes[@]}")
+    run "$suite: $peer" "$python" "$here/peers/$peer.py" --suites "$suite" --json "$rows/peer_$suite.json" "${options[@]}"
   fi
 done
 
