@@ -254,7 +254,7 @@ TEST(FewTermPlan, WarpsTakeEveryOutOnce) {
 }
 
 TEST(FewTermPlan, TakesManyOuts) {
-  ThinProblem problem{.dtype = DType::kFloat16, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
+  ThinProblem problem{.dtype = DType::kFloat32, .batch = 12, .rows = 4194304, .columns = 5, .vectors = 8};
   problem.x_vector = problem.y_vector = 1;
   problem.x_element = problem.y_element = 8;
   EXPECT_TRUE(takes_few_terms(problem));
@@ -263,8 +263,9 @@ TEST(FewTermPlan, TakesManyOuts) {
   other.y_element = 1;
   EXPECT_TRUE(takes_few_terms(other));
   other = problem;
-  other.dtype = DType::kFloat32;
-  EXPECT_TRUE(takes_few_terms(other));
+  other.dtype = DType::kFloat16;
+  EXPECT_FALSE(takes_few_terms(other));
+  EXPECT_TRUE(takes_packed_products(other));
   other.dtype = DType::kFloat64;
   EXPECT_FALSE(takes_few_terms(other));
   other = problem;
