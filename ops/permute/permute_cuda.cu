@@ -18,8 +18,8 @@ constexpr int kMostSharedBytes = 96 << 10;      // what a tile may need
 // Percent of a multiprocessor's memory that blocks share where tiles overlap: the rest is L1 cache, in which
 // they find what both load.
 constexpr int kShiftedCarveout = 60;
-// Rows whose units are narrower go through tiles, if there are enough of them for a tile.
-constexpr int64_t kLeastUnit = 4, kLeastMatrixBytes = 4096;
+// Shorter rows whose units are narrower go through tiles, if there are enough of them for a tile.
+constexpr int64_t kLeastUnit = 4, kMostTileRowBytes = 160, kLeastMatrixBytes = 4096;
 
 /// Blocks that a multiprocessor's registers are to suffice for: aligned tiles fill its memory, others leave a
 /// part of it to the cache.
@@ -35,6 +35,9 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
   const TileMemory memory(reinterpret_cast<std::byte*>(shared), job);
   const int thread = static_cast<int>(threadIdx.x);
   const Tile tile = job.tile(blockIdx.x, job.first_outer + blockIdx.y);
+  if (tile.rows <= 0) return;  // behind the last group of rows
+  note_tile<T, kKind>(job, tile, thread, memory);
+  if constexpr (kKind == TileKind::kSeveralAxes) __syncthreads();
   load_tile<T, kKind>(job, tile, thread, in, memory);
   wait_for_copies();
   __syncthreads();
@@ -168,8 +171,9 @@ void run_permute(const KernelContext& context) {
   const auto group_axis = static_cast<size_t>(plan.rank - 2),
              row_axis = static_cast<size_t>(plan.axes[group_axis]);
   const int64_t matrix_bytes = plan.extents[group_axis] * plan.extents[row_axis] * row_bytes;
+  const bool is_short = row_bytes < kMostTileRowBytes || address_of(y.data) % 16 != 0;
   if (widest_unit({address_of(x.data), address_of(y.data), row_bytes}) < kLeastUnit &&
-      matrix_bytes >= kLeastMatrixBytes) {
+      matrix_bytes >= kLeastMatrixBytes && is_short) {
     return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
   }
   copy_permuted_rows(context.stream(), plan, row_bytes, x.data, y.data);

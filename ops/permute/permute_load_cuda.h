@@ -7,35 +7,64 @@
 namespace sinter::ops {
 namespace detail {
 
-/// Rows of `length` elements of which the first begins at `start`, wherever they lie: over several axes, or
-/// at the ends of the tensor.
-template <class T, TileKind kKind>
-SINTER_HOST_DEVICE inline void copy_any_rows(const TileJob& job, const Tile& tile, int64_t start, int rows,
-                                             int length, int thread, const T* in, std::byte* image,
-                                             int* places) {
+/// Copies what is there of the `length` elements from `at` on, wherever the tensor ends: a thread's packs of
+/// them.
+template <class T>
+SINTER_HOST_DEVICE inline void copy_row_at_end(const TileJob& job, int64_t at, int first, int step,
+                                               int length, const T* in, std::byte* to) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
+  SINTER_KEEP_LOOP
+  for (; first < length; first += step) {
+    if (at + first >= 0 && at + first + n <= job.input.total) {
+      copy_pack(to + first * size, in + at + first);
+      continue;
+    }
+    SINTER_KEEP_LOOP
+    for (int j = first; j < first + n; ++j) {
+      if (j >= 0 && j < length) *reinterpret_cast<T*>(to + j * size) = in[at + j];
+    }
+  }
+}
+
+/// Rows of a single axis and of `length` elements, of which the first begins at `start`, at the ends of the
+/// tensor.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void copy_rows_at_ends(const TileJob& job, int64_t start, int rows, int length,
+                                                 int thread, const T* in, std::byte* image) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   constexpr int kThreads = 1 << log_threads(kKind);
   const int base = job.input.behind<T>(start) * size, width = 1 << job.log_band;
   SINTER_KEEP_LOOP
   for (int row = thread >> job.log_band; row < rows; row += kThreads >> job.log_band) {
-    const int64_t at =
-        kSeveral ? tile.in + job.rows.locate<true>(tile.row + row) : start + job.rows.locate<false>(row);
-    const int shift = job.input.behind<T>(at), lane = thread & (width - 1);
-    const int place = job.place(row, kSeveral ? shift * size : base);
-    if (kSeveral && lane == 0) places[job.place_index(row)] = place;
+    const int64_t at = start + job.rows.locate<false>(row);
+    copy_row_at_end(job, at, (thread & (width - 1)) * n - job.input.behind<T>(at), width * n, length, in,
+                    image + job.place(row, base));
+  }
+}
+
+/// Rows over several axes, which the tables tell.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void copy_scattered_rows(const TileJob& job, int rows, int length, int thread,
+                                                   const T* in, const TileMemory& memory) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  constexpr int kThreads = 1 << log_threads(kKind);
+  const int width = 1 << job.log_band, step = width * n, lane = (thread & (width - 1)) * n;
+  SINTER_KEEP_LOOP
+  for (int row = thread >> job.log_band; row < rows; row += kThreads >> job.log_band) {
+    const int64_t noted = memory.rows[row], at = noted < 0 ? ~noted : noted;
+    std::byte* const to = memory.image + memory.places[job.place_index(row)];
+    int first = lane - job.input.behind<T>(at);
+    if (noted < 0) {
+      copy_row_at_end(job, at, first, step, length, in, to);
+      continue;
+    }
+    const T* from = in + at + first;
+    std::byte* pack_to = to + first * size;
     SINTER_KEEP_LOOP
-    for (int first = lane * n - shift; first < length; first += width * n) {
-      std::byte* to = image + place + first * size;
-      if (at + first >= 0 && at + first + n <= job.input.total) {
-        copy_pack(to, in + at + first);
-        continue;
-      }
-      SINTER_KEEP_LOOP
-      for (int j = 0; j < n; ++j) {
-        if (first + j < 0 || first + j >= length) continue;
-        *reinterpret_cast<T*>(to + j * size) = in[at + first + j];
-      }
+    for (; first < length; first += step) {
+      copy_pack(pack_to, from);
+      from += step;
+      pack_to += step * size;
     }
   }
 }
@@ -100,6 +129,31 @@ SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start,
 
 }  // namespace detail
 
+/// Fills in a thread's part of the tables. Where rows run over several axes, a barrier follows.
+template <class T, TileKind kKind>
+SINTER_HOST_DEVICE inline void note_tile(const TileJob& job, const Tile& tile, int thread,
+                                         const TileMemory& memory) {
+  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
+  constexpr int kThreads = 1 << log_threads(kKind);
+  if constexpr (has_several_columns(kKind)) {
+    const int columns = smaller(tile.columns, job.column_step);
+    SINTER_KEEP_LOOP
+    for (int column = thread; column < columns; column += kThreads) {
+      memory.columns[column] = tile.out + job.columns.locate<true>(tile.column + column);
+    }
+  }
+  if constexpr (kKind == TileKind::kSeveralAxes) {
+    const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
+    SINTER_KEEP_LOOP
+    for (int row = thread; row < rows; row += kThreads) {
+      const int64_t at = tile.in + job.rows.locate<true>(tile.row + row);
+      const bool inside = at >= n && at + columns + n <= job.input.total;
+      memory.rows[row] = inside ? at : ~at;
+      memory.places[job.place_index(row)] = job.place(row, job.input.behind<T>(at) * size);
+    }
+  }
+}
+
 /// Copies a thread's part of a tile into the image; wait_for_copies() and a barrier follow.
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, int thread, const T* in,
@@ -107,7 +161,7 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   constexpr int n = Pack<T>::kSize;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
   if constexpr (kKind == TileKind::kSeveralAxes) {
-    detail::copy_any_rows<T, kKind>(job, tile, 0, rows, columns, thread, in, memory.image, memory.places);
+    detail::copy_scattered_rows<T, kKind>(job, rows, columns, thread, in, memory);
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);
@@ -122,9 +176,9 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
     for (int part = inside ? 1 : 0;
          part < (kKind == TileKind::kShiftedColumns && job.holds_next(tile) ? 2 : 1); ++part) {
       const bool next = part == 1;  // the first rows of the columns that follow in the output
-      detail::copy_any_rows<T, kKind>(job, tile, next ? tile.in + 1 : start, next ? n - 1 : runs,
-                                      next ? smaller(tile.columns - 1, job.column_step) : run_length, thread,
-                                      in, memory.image + (next ? job.image_bytes : 0), nullptr);
+      detail::copy_rows_at_ends<T, kKind>(job, next ? tile.in + 1 : start, next ? n - 1 : runs,
+                                          next ? smaller(tile.columns - 1, job.column_step) : run_length,
+                                          thread, in, memory.image + (next ? job.image_bytes : 0));
     }
   }
 }

@@ -95,7 +95,7 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
     int known = -1;
     SINTER_KEEP_LOOP
     for (int column = lane.column; column < columns; column += lane.column_step) {
-      const int64_t start = tile.out + job.columns.locate<true>(tile.column + column);
+      const int64_t start = memory.columns[column];
       const int shift = job.shift_of(start), row = pack * n + shift;
       if (row + n > tile.rows) continue;
       if (shift != known) {
@@ -128,14 +128,14 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
   for (int column = thread; column < columns; column += 1 << log_threads(kKind)) {
-    const int64_t start = tile.out + job.columns.locate<kSeveral>(tile.column + column);
+    const int64_t start =
+        kSeveral ? memory.columns[column] : tile.out + job.columns.locate<false>(tile.column + column);
     const int shift = job.shift_of(start), rest = shift + (tile.rows - shift) / n * n;
     const bool near = kSeveral && job.next_column != 0;
     // Whether the columns that come before and behind this one in the output are in the tile.
     const auto follows = [&](int before, int behind) {
       return before >= 0 && behind < columns &&
-             job.columns.locate<kSeveral>(tile.column + before) + job.row_count ==
-                 job.columns.locate<kSeveral>(tile.column + behind);
+             memory.columns[before] + job.row_count == memory.columns[behind];
     };
     const bool has_previous = near && follows(column - job.next_column, column),
                has_next = near && follows(column, column + job.next_column);

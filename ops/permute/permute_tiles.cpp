@@ -1,5 +1,6 @@
 // Which tiles a permutation on a GPU is cut into: host logic, so that tests need no GPU.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 
@@ -10,6 +11,9 @@ namespace {
 
 // A side with fewer bytes is extended by the axis before it, so that runs fill the memory's sectors.
 constexpr int64_t kEnoughBytes = 128;
+// The same for runs of the output of which each begins elsewhere in its sector: those that two runs share are
+// written twice.
+constexpr int64_t kEnoughOddBytes = 512;
 // Up to this length, a side whose runs do not begin at multiples of 16 bytes is taken whole.
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
@@ -24,8 +28,15 @@ constexpr int64_t kGroupRunBytes = 1024;
 // once.
 constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
 constexpr int64_t kRowsTileBytes = 12288;
-// Of the memory, and tiles whose runs may be cut into lines: not those of small tensors, nor very large ones.
-constexpr int64_t kSectorBytes = 32, kLineBytes = 128;
+// Of aligned elements of 4 bytes and more, in tensors of more than one wave.
+constexpr int64_t kWideTileBytes = 8192;
+// Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
+// then read while what tiles share of them is in L2.
+constexpr int64_t kFewColumnTiles = 16, kGroupRowTiles = 64;
+constexpr int64_t kSectorBytes = 32;  // of the memory
+// Lanes that take packs of one column together: 128 bytes, more where neighbouring tiles share sectors. Tiles
+// hold whole multiples of that, but for those of small tensors and very large ones.
+constexpr int64_t kLanes = 8, kShiftedLanes = 16;
 constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
@@ -96,6 +107,8 @@ struct Sides {
     const auto is_short = [&](int64_t count) { return count * element_bytes < kEnoughBytes; };
     while (is_short(rows) && more_rows()) take_rows();
     while (is_short(columns) && more_columns()) take_columns();
+    const int64_t run = rows * element_bytes;
+    if (run % 16 != 0 && run < kEnoughOddBytes && more_rows()) take_rows();
     while (!reaches(least_elements) && (more_rows() || more_columns())) {
       if (more_rows() && (rows <= columns || !more_columns())) {
         take_rows();
@@ -145,8 +158,14 @@ class TilePlanner {
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
-    job_.row_tiles = divide_by(row_tiles);
-    job_.matrix_tiles = row_tiles * divide_up(job_.column_count, job_.column_step);
+    const int64_t column_tiles = divide_up(job_.column_count, job_.column_step);
+    const bool few = column_tiles > 1 && column_tiles <= kFewColumnTiles;
+    const int64_t group = few ? even_step_below(row_tiles, kGroupRowTiles) : row_tiles;
+    const int64_t groups = divide_up(row_tiles, group);
+    job_.group_rows = static_cast<int>(group);
+    job_.row_tiles = divide_by(group);
+    job_.group_tiles = divide_by(group * column_tiles);
+    job_.matrix_tiles = groups * group * column_tiles;
     job_.outer_count = total_ / (job_.row_count * job_.column_count);
     return job_;
   }
@@ -174,8 +193,41 @@ class TilePlanner {
       const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    const bool groups = job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices;
-    if (!groups) job_.skip = (16 - static_cast<int>(pack_) * job_.pitch) & 127;
+    if (job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices) return;
+    if (job_.kind == TileKind::kWholeColumns) return spread_rows();
+    job_.skip = skip_of(job_.pitch);
+  }
+
+  /// Between packs of rows that lie so far apart.
+  int skip_of(int pitch) const { return (16 - static_cast<int>(pack_) * pitch) & 127; }
+
+  /// Where lanes walk along the output, through few rows: the pitch at which fewest of them meet in a bank.
+  void spread_rows() {
+    const int least_pitch = job_.pitch;
+    int fewest = INT32_MAX;
+    for (int pitch = least_pitch; pitch < least_pitch + 128; pitch += 16) {
+      if (job_.row_step * (pitch - least_pitch) > tile_bytes_ / 4) break;
+      const int meeting = lanes_meeting(pitch);
+      if (meeting >= fewest) continue;
+      fewest = meeting;
+      job_.pitch = pitch;
+    }
+    job_.skip = skip_of(job_.pitch);
+  }
+
+  /// How many lanes of a warp find the first element of their packs in different words of the same bank.
+  int lanes_meeting(int pitch) const {
+    std::array<int, 32> words, counts{};
+    words.fill(-1);
+    for (int lane = 0; lane < 32; ++lane) {
+      const int index = lane * static_cast<int>(pack_), row = index % job_.row_step;
+      const int place = row * pitch + (row >> job_.log_pack) * skip_of(pitch) +
+                        index / job_.row_step * static_cast<int>(size_);
+      const auto bank = static_cast<size_t>(place / 4 % 32);
+      if (words[bank] != place / 4) ++counts[bank];
+      words[bank] = place / 4;
+    }
+    return *std::max_element(counts.begin(), counts.end());
   }
 
   /// Whether the last two axes change places, and make a matrix that is small.
@@ -340,8 +392,7 @@ class TilePlanner {
       job_.cut_unit = static_cast<int>(kSectorBytes / size_);
       set_tile_bytes(kShiftedTileBytes);
     }
-    const int64_t tile = tile_bytes_ / size_, wanted = size_ == 1 && !job_.piece ? 128 : 256 / size_;
-    const int64_t most = std::min(job_.column_count, wanted);
+    const int64_t most = std::min(job_.column_count, choose_row_bytes() / size_), tile = tile_bytes_ / size_;
     const int64_t rows =
         std::min(round_up(job_.row_count, pack_), std::max(tile / most / pack_ * pack_, pack_));
     const int64_t columns = job_.piece ? job_.column_count : even_step(job_.column_count, tile / rows);
@@ -354,6 +405,24 @@ class TilePlanner {
     job_.out_row_tile = job_.row_step;
     join_several_axes();
     choose_lanes();
+  }
+
+  /// What a tile is to hold of a row of the input, and how large it is then; measured.
+  int64_t choose_row_bytes() {
+    const bool several = has_several_columns(job_.kind);
+    if (job_.piece) return 256;
+    if (size_ == 1) {
+      if (!several || !aligned_output_) return 128;
+      set_tile_bytes(kShiftedTileBytes);  // places of rows are sought once for many columns
+      return 256;
+    }
+    if (size_ == 2) {
+      if (several) return aligned_output_ ? 128 : 192;
+      return job_.kind == TileKind::kShiftedColumns && tile_bytes_ == kShiftedShortTileBytes ? 192 : 256;
+    }
+    if (job_.kind != TileKind::kColumns || total_ * size_ <= kMostOneWaveBytes) return 256;
+    set_tile_bytes(kWideTileBytes);
+    return size_ == 4 ? 128 : 256;
   }
 
   /// Whether short, aligned runs of the output would begin in the middle of a sector: each of two tiles then
@@ -369,18 +438,19 @@ class TilePlanner {
     return strides % (kSectorBytes / size_) != 0;
   }
 
-  /// About `fit` rows. Where runs of the output are aligned, tiles of them end at multiples of 128 bytes, or
-  /// at least of a sector: one that two tiles share is written in two parts, each of which costs a whole one.
+  /// About `fit` rows: as many packs as lanes take of a column at once. Where runs of the output are aligned,
+  /// tiles of them end at lines, or at least at sectors: one that two tiles share is written in two parts,
+  /// each of which costs a whole one.
   int64_t row_step_near(int64_t fit) const {
     const int64_t even = even_step(job_.row_count, fit);
-    if (!aligned_output_) return round_up(even, pack_);
     if (even >= job_.row_count) return round_up(job_.row_count, pack_);
-    const int64_t line = kLineBytes / size_;
-    const int64_t step = std::max<int64_t>(1, (2 * fit + line) / (2 * line)) * line;
+    const int64_t lanes = job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes,
+                  unit = lanes * pack_;
+    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit;
     const int64_t idle = round_up(job_.row_count, step) - job_.row_count;
     const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <= kMostLineTileBytes;
     if (tile_bytes_ >= kLeastLineTileBytes && fits && 8 * idle <= job_.row_count) return step;
-    return round_up(even, kSectorBytes / size_);
+    return round_up(even, aligned_output_ ? kSectorBytes / size_ : pack_);
   }
 
   /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
@@ -398,8 +468,8 @@ class TilePlanner {
   }
 
   void choose_lanes() {
-    job_.log_lanes =
-        std::min(job_.kind == TileKind::kShiftedColumns ? 4 : 3, log2_ceil(job_.row_step / pack_));
+    job_.log_lanes = std::min(log2_ceil(job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes),
+                              log2_ceil(job_.row_step / pack_));
     int columns_at_once = log_threads(job_.kind) - job_.log_lanes;
     if (has_several_columns(job_.kind) && aligned_output_) {  // what a thread knows of a pack serves columns
       const int packs_at_once = log2_ceil(job_.row_step / pack_);

@@ -49,10 +49,11 @@ struct Tile {
 struct TileJob {
   TileKind kind = TileKind::kColumns;
   int64_t row_count = 1, column_count = 1;
-  int64_t outer_count = 1, first_outer = 0;       ///< matrices, and where a launch begins
-  int64_t matrix_tiles = 1;                       ///< of one matrix, those of rows first
-  cuda::FastDivide row_tiles;                     ///< how many there are along the rows
-  int row_step = 0, column_step = 0;              ///< rows and columns of a tile
+  int64_t outer_count = 1, first_outer = 0;  ///< matrices, and where a launch begins
+  int64_t matrix_tiles = 1;                  ///< of one matrix
+  int group_rows = 0;                        ///< tiles of rows that come before those of the next columns
+  cuda::FastDivide group_tiles, row_tiles;   ///< tiles of such a group, its tiles of rows
+  int row_step = 0, column_step = 0;         ///< rows and columns of a tile
   int64_t out_row_tile = 0, out_column_tile = 0;  ///< from tile to tile of rows, of columns, in the output
   PackSpace input, output;
   int log_pack = 0;  ///< elements of a pack
@@ -89,9 +90,12 @@ struct TileJob {
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
 
+  /// Without rows if there is no such tile in the last group.
   SINTER_HOST_DEVICE Tile tile(uint32_t matrix_tile, int64_t matrix) const {
-    uint32_t row_tile = 0;
-    const auto column_tile = static_cast<int>(row_tiles.divide(matrix_tile, row_tile));
+    uint32_t in_group = 0, row_tile = 0;
+    const uint32_t group = group_tiles.divide(matrix_tile, in_group);
+    const auto column_tile = static_cast<int>(row_tiles.divide(in_group, row_tile));
+    row_tile += group * static_cast<uint32_t>(group_rows);
     Tile tile;
     tile.row = int64_t{row_step} * row_tile;
     tile.column = int64_t{column_step} * column_tile;
@@ -127,17 +131,27 @@ struct TileJob {
 /// kCopy.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
-/// The shared memory of a block.
+/// The shared memory of a block: the image, and where axes have to be divided for it, tables, so that this is
+/// done once for a row or column.
 struct TileMemory {
   std::byte* image;
-  int* places;  ///< where rows are in the image, at place_index(row): for kSeveralAxes
+  int64_t* columns;  ///< where columns begin in the output: for several columns or axes
+  int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends: for kSeveralAxes
+  int* places;       ///< where rows are in the image, at place_index(row): for kSeveralAxes
 
   SINTER_HOST_DEVICE TileMemory(std::byte* memory, const TileJob& job)
-      : image(memory), places(reinterpret_cast<int*>(memory + job.image_bytes)) {}
+      : image(memory),
+        columns(reinterpret_cast<int64_t*>(memory + job.image_bytes)),
+        rows(columns + job.column_step),
+        places(reinterpret_cast<int*>(rows + job.rows_loaded)) {}
   static int64_t bytes(const TileJob& job) {
     const int next_rows = job.joined ? (1 << job.log_pack) : 0;
+    constexpr auto kStart = static_cast<int64_t>(sizeof(int64_t)), kPlace = static_cast<int64_t>(sizeof(int));
     return job.image_bytes + next_rows * (job.pitch + job.skip) + 32 +
-           (job.kind == TileKind::kSeveralAxes ? job.place_index(job.rows_loaded) * int64_t{sizeof(int)} : 0);
+           (has_several_columns(job.kind) ? job.column_step * kStart : 0) +
+           (job.kind == TileKind::kSeveralAxes
+                ? job.rows_loaded * kStart + job.place_index(job.rows_loaded) * kPlace
+                : 0);
   }
 };
 

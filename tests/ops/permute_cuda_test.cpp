@@ -119,6 +119,24 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInSmallMatricesWideSidesGroupsAndRuns) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInRowsOfAnyLength) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  Generator generator(11);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(generator.below(bound)); };
+  const DType dtypes[] = {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64};
+  for (int i = 0; i < std::min(random_cases(), 300); ++i) {
+    const DType dtype = dtypes[below(4)];
+    const int64_t length = 1 + below(700) / static_cast<int64_t>(size_of(dtype));
+    const bool has_more = below(2) == 0;  // axes
+    const Shape shape = has_more ? Shape{2 + below(3), 2 + below(20), 2 + below(5), 2 + below(20), length}
+                                 : Shape{2 + below(60), 2 + below(60), length};
+    const std::vector<int64_t> axes =
+        has_more ? std::vector<int64_t>{3, 1, 0, 2, 4} : std::vector<int64_t>{1, 0, 2};
+    expect_same_as_cpu(random_tensor(shape, dtype, generator), axes, below(3) == 0 ? below(16) : 0);
+    if (HasFatalFailure()) FAIL() << "case " << i;
+  }
+}
+
 TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{50, 1040, 64}, {0, 2, 1}, DType::kFloat32},

@@ -39,6 +39,8 @@ void run_tiles(const TileJob& job, const T* in, T* out) {
   for (int64_t outer = 0; outer < job.outer_count; ++outer) {
     for (int64_t i = 0; i < job.matrix_tiles; ++i) {
       const Tile tile = job.tile(static_cast<uint32_t>(i), outer);
+      if (tile.rows <= 0) continue;
+      for (int t = 0; t < 1 << log_threads(kKind); ++t) note_tile<T, kKind>(job, tile, t, memory);
       for (int t = 0; t < 1 << log_threads(kKind); ++t) load_tile<T, kKind>(job, tile, t, in, memory);
       for (int t = 0; t < 1 << log_threads(kKind); ++t) store_tile<T, kKind>(job, tile, t, memory, out);
     }

@@ -35,6 +35,16 @@ struct UnitAxes {
     to += static_cast<int64_t>(index) * to_strides[0];
     from += static_cast<int64_t>(index) * from_strides[0];
   }
+  /// Where piece `piece` begins in the input.
+  __device__ __forceinline__ int64_t locate_piece(Index piece) const {
+    int64_t from = 0;
+    for (int axis = rank - 2; axis > 0; --axis) {
+      Index at = 0;
+      piece = extents[axis].divide(piece, at);
+      from += static_cast<int64_t>(at) * from_strides[axis];
+    }
+    return from + static_cast<int64_t>(piece) * from_strides[0];
+  }
 };
 
 /// kContiguous: `out` is one piece.
@@ -88,6 +98,68 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// 16 bytes from anywhere on, out of the five aligned words that hold them.
+__device__ __forceinline__ uint4 load_words(const void* from) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  const auto behind = static_cast<unsigned>(address & 3), bits = behind * 8;
+  const auto* const words = reinterpret_cast<const uint32_t*>(address - behind);
+  uint32_t w[5];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) w[i] = __ldg(words + i);
+  w[4] = behind != 0 ? __ldg(words + 4) : 0;
+  return {__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+          __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
+}
+
+/// The first `bytes` bytes of `a`, behind them those of `b`.
+__device__ __forceinline__ uint4 merge_bytes(const uint4& a, const uint4& b, int bytes) {
+  const auto merge = [&](uint32_t x, uint32_t y, int word) {
+    const int own = bytes - 4 * word;
+    const uint32_t other = __funnelshift_lc(0u, ~0u, static_cast<uint32_t>(own > 0 ? 8 * own : 0));
+    return (x & ~other) | (y & other);
+  };
+  return {merge(a.x, b.x, 0), merge(a.y, b.y, 1), merge(a.z, b.z, 2), merge(a.w, b.w, 3)};
+}
+
+/// The same for pieces of `piece` units, 16 bytes at least, so that a pack lies in two of them at most. Units
+/// below four bytes come out of words, which may hold what is around a piece, between `begin` and `end`.
+template <class Index, class T>
+__global__ void __launch_bounds__(kThreads)
+    gather_long_packs_kernel(Index count, Index piece, __grid_constant__ const UnitAxes<Index> axes,
+                             T* __restrict__ out, const T* __restrict__ begin, const T* __restrict__ end) {
+  constexpr Index kPack = 16 / sizeof(T);
+  constexpr bool kWords = sizeof(T) < 4;
+  constexpr int64_t kAround = kWords ? 4 / sizeof(T) : 0;  // units that words hold beside those of a pack
+  const Index step = static_cast<Index>(gridDim.x) * kThreads * kPack;
+  for (Index base = (static_cast<Index>(blockIdx.x) * kThreads + threadIdx.x) * kPack; base < count;
+       base += step) {
+    Index at = 0;
+    const Index first = axes.extents[axes.rank - 1].divide(base, at), left = piece - at;
+    const bool is_cut = left < kPack && base + left < count;
+    const T* const here = begin + axes.locate_piece(first) + at;
+    const T* const next = is_cut ? begin + axes.locate_piece(first + 1) - left : here;
+    const auto has_words = [&](const T* from) {
+      return from - begin >= kAround && end - from >= static_cast<int64_t>(kPack) + kAround;
+    };
+    if (base + kPack > count || (kWords && !(has_words(here) && has_words(next)))) {
+#pragma unroll 1
+      for (Index i = 0; i < kPack && base + i < count; ++i) out[base + i] = (i < left ? here : next)[i];
+      continue;
+    }
+    uint4 pack;
+    if constexpr (kWords) {
+      pack = load_words(here);
+      if (is_cut) pack = merge_bytes(pack, load_words(next), static_cast<int>(left * sizeof(T)));
+    } else {
+      alignas(16) T units[kPack];
+#pragma unroll
+      for (Index i = 0; i < kPack; ++i) units[i] = __ldg((i < left ? here : next) + i);
+      pack = *reinterpret_cast<const uint4*>(units);
+    }
+    __stcs(reinterpret_cast<uint4*>(out + base), pack);
+  }
+}
+
 /// True if pieces follow each other in `to` without gaps.
 bool is_contiguous(std::span<const StridedAxis> axes, int64_t bytes) {
   for (size_t i = axes.size(); i-- > 0;) {
@@ -121,7 +193,14 @@ void copy_strided_cuda(const Stream& stream, void* to, const void* from, std::sp
         cuda::launch(stream, cuda::grid_stride_shape(count, units, static_cast<unsigned>(threads)), kernel,
                      count, unit_axes, static_cast<T*>(to), static_cast<const T*>(from));
       };
-      if (packs) {
+      if (packs && bytes >= 16) {
+        int64_t last = bytes;  // behind the last piece
+        for (const StridedAxis& axis : axes) last += (axis.extent - 1) * axis.from_stride;
+        const T* const begin = static_cast<const T*>(from);
+        cuda::launch(stream, cuda::grid_stride_shape(count, kThreads * 16 / unit, kThreads),
+                     gather_long_packs_kernel<Index, T>, count, bytes / unit, unit_axes, static_cast<T*>(to),
+                     begin, begin + last / unit);
+      } else if (packs) {
         run(gather_packs_kernel<Index, T>, kThreads, kThreads * 16 / unit);
       } else {
         run(contiguous ? copy_units_kernel<Index, T, true> : copy_units_kernel<Index, T, false>, kCopyThreads,
