@@ -237,17 +237,24 @@ SINTER_HOST_DEVICE inline uint32_t shift_right(uint32_t low, uint32_t high, int 
 #endif
 }
 
-/// The pack of read(0), read(1), ...; called in this order.
+/// The pack of read(0), read(1), ...; called in this order. With its first and last 8 bytes exchanged if
+/// `turned`: chosen by words, since compilers take packs of short elements apart.
 template <class T, class F>
-SINTER_HOST_DEVICE inline Pack<T> collect(F&& read) {
+SINTER_HOST_DEVICE inline Pack<T> collect(F&& read, bool turned = false) {
+  constexpr int n = Pack<T>::kSize;
   Pack<T> pack;
-  if constexpr (sizeof(T) >= 4) {
+  if constexpr (n == 1) {
+    pack.at[0] = read(0);
+  } else if constexpr (sizeof(T) >= 4) {
+    T elements[size_t{n}];
     SINTER_UNROLL
-    for (int j = 0; j < Pack<T>::kSize; ++j) pack.at[j] = read(j);
+    for (int j = 0; j < n; ++j) elements[j] = read(j);
+    SINTER_UNROLL
+    for (int j = 0; j < n; ++j) pack.at[j] = turned ? elements[j ^ (n / 2)] : elements[j];
   } else {
-    uint32_t elements[16 / sizeof(T)], words[4];
+    uint32_t elements[size_t{n}], words[4];
     SINTER_UNROLL
-    for (int j = 0; j < Pack<T>::kSize; ++j) elements[j] = read(j);
+    for (int j = 0; j < n; ++j) elements[j] = read(j);
     SINTER_UNROLL
     for (int w = 0; w < 4; ++w) {
       if constexpr (sizeof(T) == 2) {
@@ -258,20 +265,11 @@ SINTER_HOST_DEVICE inline Pack<T> collect(F&& read) {
         words[w] = pick_bytes(low, high, 0x5410);
       }
     }
-    memcpy(&pack, words, sizeof(pack));
+    const uint32_t placed[4] = {turned ? words[2] : words[0], turned ? words[3] : words[1],
+                                turned ? words[0] : words[2], turned ? words[1] : words[3]};
+    memcpy(&pack, placed, sizeof(pack));
   }
   return pack;
-}
-
-/// The pack with its first and last 8 bytes exchanged.
-template <class T>
-SINTER_HOST_DEVICE inline Pack<T> swap_halves(const Pack<T>& pack) {
-  uint64_t halves[2];
-  memcpy(halves, &pack, sizeof(pack));
-  const uint64_t swapped[2] = {halves[1], halves[0]};
-  Pack<T> result;
-  memcpy(&result, swapped, sizeof(result));
-  return result;
 }
 
 }  // namespace sinter::ops

@@ -71,8 +71,7 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
     const std::byte* image = outer_image;
     SINTER_KEEP_LOOP
     for (int k = inner_count; k > 0; --k) {
-      const Pack<T> pack = collect<T>([&](int j) { return image_element<T>(image, places[j]); });
-      store_pack<false>(to, turned ? swap_halves(pack) : pack);
+      store_pack<false>(to, collect<T>([&](int j) { return image_element<T>(image, places[j]); }, turned));
       to += inner_out;
       image += inner_image;
     }
