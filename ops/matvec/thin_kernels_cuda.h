@@ -184,6 +184,11 @@ void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const 
 template <class T>
 void launch_packed_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
+/// Several vectors and rows of some hundred bytes, in float32 and the 16-bit types; matrices begin at
+/// multiples of 16 bytes.
+template <class T>
+void launch_row_groups(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
 /// Several vectors and sums along few rows in the 16-bit types.
 template <class T>
 void launch_few_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
@@ -197,6 +202,10 @@ void launch_many_term_columns(const Stream& stream, const ThinProblem& problem, 
 template <class T>
 void launch_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                          float* table, const ThinBias& bias);
+
+/// Several vectors and sums along columns of some terms in float32.
+template <class T>
+void launch_float_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
 /// Several vectors and few terms in float32. Where outs are the matrix's rows, matrices begin at multiples of
 /// 16 bytes.

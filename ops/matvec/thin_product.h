@@ -179,6 +179,17 @@ inline bool takes_packed_products(const ThinProblem& problem) {
          (rows >= kManyRows || rows * problem.columns >= kLeastElements);
 }
 
+/// Whether a staged product without a bias multiplies rows in groups (RowGroupPlan), if matrices begin at
+/// multiples of 16 bytes: in float32 and the 16-bit types, of rows enough that every warp has some groups.
+inline bool takes_row_groups(const ThinProblem& problem) {
+  constexpr int64_t kManyGroups = int64_t{1} << 10, kLarge = int64_t{12} << 20;
+  const auto size = static_cast<int>(size_of(problem.dtype));
+  if (size > 4 || problem.transpose || problem.vectors < 2 || !is_staged(problem)) return false;
+  const int64_t rows = problem.batch * problem.rows;
+  return writes_neighbours(problem) && problem.columns <= RowGroupPlan::most_terms(size) &&
+         rows >= kManyGroups * RowGroupPlan::rows_at_once(size) && rows >= kLarge / (problem.columns * size);
+}
+
 /// Whether a staged product without a bias takes columns of few terms straight to tensor cores
 /// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some; where these
 /// are several for each, of more terms too.
@@ -206,6 +217,17 @@ inline bool takes_many_term_columns(const ThinProblem& problem) {
          problem.batch * problem.rows >= kLeastElements / outs;
 }
 
+/// Whether a staged product without a bias takes columns of some terms to tensor cores in float32
+/// (FloatColumnPlan): of columns enough that every warp has several tiles.
+inline bool takes_float_columns(const ThinProblem& problem) {
+  constexpr int64_t kManyColumns = int64_t{1} << 18, kFewTerms = 13, kMostTerms = 256;
+  if (problem.dtype != DType::kFloat32 || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t outs = problem.columns, tiles = detail::divide_up(outs, FloatColumnPlan::kOuts);
+  return writes_neighbours(problem) && problem.rows > kFewTerms && problem.rows <= kMostTerms &&
+         4 * outs >= 3 * tiles * FloatColumnPlan::kOuts && problem.batch * outs >= kManyColumns;
+}
+
 /// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
 /// 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin anywhere,
 /// so that each is read with a unit more.
@@ -219,9 +241,15 @@ inline bool takes_row_products(const ThinProblem& problem) {
 }
 
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
-/// it mostly writes.
+/// it mostly writes. Rows of more than half as many terms are multiplied on tensor cores with many vectors
+/// whose sums are neighbours in y.
 inline bool takes_few_terms(const ThinProblem& problem) {
-  constexpr int64_t kManyOuts = int64_t{1} << 17;
+  constexpr int64_t kManyOuts = int64_t{1} << 17, kSomeTerms = 8;
+  constexpr int kManyVectors = 12;
+  if (problem.vectors > kManyVectors && problem.in() > kSomeTerms && problem.y_vector == 1 &&
+      takes_row_groups(problem)) {
+    return false;
+  }
   if (problem.dtype != DType::kFloat32 || !is_staged(problem) || problem.vectors < 2) return false;
   return writes_neighbours(problem) && problem.batch * problem.out() >= kManyOuts &&
          problem.in() <= FewTermPlan::kMostTerms;

@@ -227,6 +227,77 @@ inline PackedProductPlan plan_packed_products(int64_t batch, int64_t rows, int64
   return plan;
 }
 
+/// Sums along rows of up to most_terms(), with several vectors, on tensor cores: a warp copies groups of
+/// `times` rows_at_once() rows as they lie, the next while it multiplies one. The vectors lie in shared
+/// memory once for a block, as the instructions read them.
+struct RowGroupPlan {
+  static constexpr int kMostThreads = 512;  ///< of a block, and of all blocks of a processor
+  static constexpr int kStages = 2;         ///< groups of a warp, in flight and in use
+  static constexpr int kStepWords = 16;     ///< of a row that are multiplied at once
+  static constexpr int kMostHalfBytes = 512, kMostFloatBytes = 640;  ///< of a row
+  static constexpr int kFloatLine = 36;  ///< sums of a vector in float32: 32, and 4 for their banks
+
+  int steps = 1;     ///< times kStepWords that hold a row, and the element in front of it
+  int times = 1;     ///< rows_at_once() of a group
+  int log_step = 0;  ///< 2 to the power of this neighbours' words fill all banks
+  int padding = 0;   ///< bytes behind each row in shared memory: where rows would all begin in the same banks
+  int vector_bytes = 0, stage_bytes = 0, sum_bytes = 0;
+  int team = 1;        ///< warps that share a group: 1, or 2 where shared memory holds few groups
+  int teams = 1;       ///< of a block
+  int processor = 1;   ///< blocks of a processor
+  int64_t groups = 1;  ///< of a matrix, the last of which may have fewer rows
+  int64_t blocks = 1;  ///< of a matrix, whose teams take every so-manieth group
+
+  static constexpr int rows_at_once(int element_bytes) { return 128 / element_bytes; }
+  static constexpr int64_t most_terms(int element_bytes) {
+    return element_bytes == 4 ? kMostFloatBytes / 4 : kMostHalfBytes / 2;
+  }
+  int team_bytes() const { return kStages * stage_bytes + sum_bytes; }
+  int shared_bytes() const { return vector_bytes + teams * team_bytes(); }
+};
+
+/// `rows` of each of `batch` matrices, at least 1, of up to most_terms(); `block_bytes` of shared memory a
+/// block may have.
+inline RowGroupPlan plan_row_groups(int element_bytes, int64_t batch, int64_t rows, int64_t terms,
+                                    int vectors, int block_bytes) {
+  constexpr int kSharedBytes = 228 * 1024, kBlockBytes = 1024;  // of a processor; what it keeps of each block
+  constexpr int kGroupBytes = 4096, kMostBlocks = 4, kMostWarps = RowGroupPlan::kMostThreads / 32;
+  constexpr int kFewTeams = 6;  // of a processor, which would not keep it busy with a warp each
+  RowGroupPlan plan;
+  const int row_bytes = static_cast<int>(terms) * element_bytes;
+  const int at_once = RowGroupPlan::rows_at_once(element_bytes), lanes = vectors <= 8 ? 8 : 16;
+  const bool odd = row_bytes % 4 != 0;  // every second row begins in the middle of a word
+  const int words = (row_bytes + (odd ? 5 : 3)) / 4;
+  plan.steps = (words + RowGroupPlan::kStepWords - 1) / RowGroupPlan::kStepWords;
+  plan.times = std::max(kGroupBytes / (at_once * row_bytes), 1);
+  plan.padding = row_bytes % 32 == 0 ? 16 : 0;
+  const int pitch_words = (row_bytes + plan.padding) / 4;
+  plan.log_step = pitch_words % 2 == 1 ? 2 : pitch_words % 4 == 2 ? 1 : 0;
+  // Of float32 both halves; of an odd number of terms once more, for rows that begin in the middle of a word.
+  plan.vector_bytes = plan.steps * RowGroupPlan::kStepWords * 4 * lanes * (element_bytes == 4 || odd ? 2 : 1);
+  plan.stage_bytes = plan.times * at_once * (row_bytes + plan.padding);
+  // What is read behind the last row of a group lies there too.
+  plan.sum_bytes = element_bytes == 4 ? RowGroupPlan::kFloatLine * 4 * vectors : (at_once + 8) * 2 * vectors;
+  plan.groups = detail::divide_up(rows, plan.times * at_once);
+  double most = 0;
+  for (int processor = 1; processor <= kMostBlocks; processor *= 2) {
+    const int bytes = std::min(block_bytes, kSharedBytes / processor - kBlockBytes) - plan.vector_bytes;
+    const int teams = std::min(bytes / plan.team_bytes(), kMostWarps / processor);
+    if (teams < 1) continue;
+    const int64_t at_once_blocks = std::max<int64_t>(detail::kProcessors * processor / batch, 1);
+    const int64_t blocks = std::min(detail::divide_up(plan.groups, teams), at_once_blocks);
+    const int64_t waves = detail::divide_up(batch * blocks, detail::kProcessors * processor);
+    const double busy = static_cast<double>(batch * blocks * teams) / static_cast<double>(waves);
+    if (busy <= most) continue;
+    most = busy;
+    plan.teams = teams;
+    plan.processor = processor;
+    plan.blocks = blocks;
+  }
+  if (element_bytes == 4 && plan.teams * plan.processor <= kFewTeams) plan.team = 2;
+  return plan;
+}
+
 /// Sums along many rows of 16-bit elements, with several vectors, on tensor cores: a block has kOuts columns,
 /// whose terms, or a part of them, its warps share, kStep at a time. A second kernel adds the parts.
 struct ManyTermPlan {
@@ -264,6 +335,35 @@ inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, 
     plan.part_terms = part_rounds * ManyTermPlan::round_terms();
     plan.parts = parts;
   }
+  return plan;
+}
+
+/// Sums along columns of some terms in float32, with several vectors, on tensor cores: a warp has kOuts
+/// columns and walks down them, kStep terms at a time, tile after tile. No two warps share anything.
+struct FloatColumnPlan {
+  static constexpr int kThreads = 128;  ///< of a block
+  static constexpr int kOuts = 64, kStep = 16;
+  static constexpr int kStages = 2;  ///< steps of a warp, in flight and in use
+  static constexpr int kBlocks = 3;  ///< of a processor, as registers allow
+  /// Words of a line of columns in shared memory, which begins anywhere in a unit: neighbours lie 8 banks
+  /// apart. And of a line of sums.
+  static constexpr int kLine = kOuts + 8, kSumLine = kOuts + 4;
+  static constexpr int kWarpWords = kStages * kStep * kLine + 16 * kSumLine;
+
+  int64_t tiles = 1;   ///< of a matrix, for a warp each
+  int steps = 1;       ///< of a tile
+  int64_t blocks = 1;  ///< whose warps take every so-manieth tile of all matrices
+
+  static constexpr int shared_bytes() { return kThreads / 32 * kWarpWords * 4; }
+};
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline FloatColumnPlan plan_float_columns(int64_t batch, int64_t outs, int64_t terms) {
+  constexpr int64_t kWarps = FloatColumnPlan::kThreads / 32;
+  FloatColumnPlan plan{.tiles = detail::divide_up(outs, FloatColumnPlan::kOuts),
+                       .steps = static_cast<int>(detail::divide_up(terms, FloatColumnPlan::kStep))};
+  plan.blocks = std::min(detail::divide_up(batch * plan.tiles, kWarps),
+                         detail::kProcessors * int64_t{FloatColumnPlan::kBlocks});
   return plan;
 }
 

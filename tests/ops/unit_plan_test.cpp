@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -231,6 +232,109 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
     }
     ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
   }
+}
+
+/// Where lane 4 g + t finds the rows of a group that it multiplies: see GroupLane.
+struct GroupPlace {
+  int row_bytes, padding, log_step, lane;
+  bool odd() const { return row_bytes % 4 != 0; }
+
+  int row(int q) const {
+    const int g = lane / 4;
+    if (odd()) return 8 * g + 2 * (q % 4) + q / 4;
+    return (g << log_step) + (q & ((1 << log_step) - 1)) + (q >> log_step << (log_step + 3));
+  }
+  int word(int q) const { return row(q) * (row_bytes + padding) / 4 + lane % 4; }
+};
+
+TEST(RowGroupPlan, TeamsTakeEveryRowOnceFromDifferentBanks) {
+  Generator generator(23);
+  for (const int size : {2, 4}) {
+    for (int64_t terms = 1; terms <= RowGroupPlan::most_terms(size); ++terms) {
+      const int64_t batch = integer(generator, 1, 300), rows = integer(generator, 1, 3000000);
+      const auto vectors = static_cast<int>(integer(generator, 2, kMostStagedVectors));
+      SCOPED_TRACE(text(batch, rows, terms, size));
+      const int at_once = RowGroupPlan::rows_at_once(size), row_bytes = static_cast<int>(terms) * size;
+      for (const int block_bytes : {99 * 1024, 227 * 1024}) {
+        const RowGroupPlan plan = plan_row_groups(size, batch, rows, terms, vectors, block_bytes);
+        ASSERT_LE(plan.shared_bytes(), block_bytes);
+        ASSERT_GE(plan.teams, 1);
+        ASSERT_LE(plan.teams * plan.team * 32, RowGroupPlan::kMostThreads);
+        ASSERT_TRUE(plan.team == 1 || (plan.team == 2 && size == 4 && plan.teams < 16)) << "named barriers";
+        ASSERT_GE(plan.groups * plan.times * at_once, rows);
+        ASSERT_LT((plan.groups - 1) * plan.times * at_once, rows) << "an empty group";
+        ASSERT_LE((plan.blocks - 1) * plan.teams, plan.groups - 1) << "an idle block";
+        ASSERT_GE(4 * RowGroupPlan::kStepWords * plan.steps, row_bytes + (row_bytes % 4 != 0 ? 2 : 0));
+        ASSERT_LT(4 * RowGroupPlan::kStepWords * (plan.steps - 1), row_bytes + 4)
+            << "words that are not masked";
+        ASSERT_GE(plan.sum_bytes, 4 * RowGroupPlan::kStepWords) << "what is read behind the last row";
+        ASSERT_EQ(plan.stage_bytes % 16, 0);
+        ASSERT_TRUE(plan.padding == 0 || row_bytes % 16 == 0) << "units that lie in two rows";
+      }
+      const RowGroupPlan plan = plan_row_groups(size, batch, rows, terms, vectors, 227 * 1024);
+      std::vector<int> visits(static_cast<size_t>(at_once));
+      for (int q = 0; q < at_once / 8; ++q) {
+        std::vector<int> words(32);
+        for (int lane = 0; lane < 32; ++lane) {
+          const GroupPlace place{row_bytes, plan.padding, plan.log_step, lane};
+          if (lane % 4 == 0) ++visits.at(static_cast<size_t>(place.row(q)));
+          ++words.at(static_cast<size_t>(place.word(q) % 32));
+        }
+        ASSERT_EQ(words, std::vector<int>(32, 1));
+      }
+      ASSERT_EQ(visits, std::vector<int>(static_cast<size_t>(at_once), 1));
+    }
+  }
+}
+
+TEST(FloatColumnPlan, WarpsTakeEveryColumnOnce) {
+  Generator generator(24);
+  for (int i = 0; i < kCases; ++i) {
+    const int64_t batch = generator.uniform() < 0.5 ? 1 : extent(generator, 8), outs = extent(generator, 26),
+                  terms = integer(generator, 1, 256);
+    SCOPED_TRACE(text(batch, outs, terms, 4));
+    const FloatColumnPlan plan = plan_float_columns(batch, outs, terms);
+    ASSERT_GE(plan.tiles * FloatColumnPlan::kOuts, outs);
+    ASSERT_LT((plan.tiles - 1) * FloatColumnPlan::kOuts, outs) << "a tile without columns";
+    ASSERT_GE(plan.steps * FloatColumnPlan::kStep, terms);
+    ASSERT_LE((plan.blocks - 1) * (FloatColumnPlan::kThreads / 32), batch * plan.tiles - 1)
+        << "an idle block";
+  }
+  ASSERT_LE(FloatColumnPlan::shared_bytes(), 99 * 1024) << "more than every GPU has";
+  ASSERT_EQ(FloatColumnPlan::kLine % 32, 8) << "neighbouring lines in the same banks";
+}
+
+TEST(FloatProduct, TakesManyRowsAndColumns) {
+  ThinProblem problem{.dtype = DType::kFloat32, .rows = 1000000, .columns = 96, .vectors = 14};
+  problem.x_vector = problem.y_vector = 1;
+  problem.x_element = problem.y_element = 14;
+  EXPECT_TRUE(takes_row_groups(problem));
+  ThinProblem other = problem;
+  other.columns = 12;
+  EXPECT_TRUE(takes_row_groups(other));
+  EXPECT_FALSE(takes_few_terms(other)) << "many vectors and some terms";
+  other.y_vector = other.rows;
+  other.y_element = 1;
+  EXPECT_TRUE(takes_few_terms(other)) << "sums that are no neighbours";
+  other.y_vector = 1;
+  other.vectors = 10;
+  other.x_element = other.y_element = 10;
+  EXPECT_TRUE(takes_few_terms(other));
+  other = problem;
+  other.columns = 161;
+  EXPECT_FALSE(takes_row_groups(other)) << "long rows";
+  other = problem;
+  other.rows = 20000;
+  EXPECT_FALSE(takes_row_groups(other)) << "few rows";
+  other = problem;
+  other.transpose = true;
+  std::swap(other.rows, other.columns);
+  EXPECT_TRUE(takes_float_columns(other));
+  EXPECT_FALSE(takes_row_groups(other));
+  other.rows = 300;
+  EXPECT_FALSE(takes_float_columns(other)) << "many terms";
+  other.rows = 13;
+  EXPECT_FALSE(takes_float_columns(other)) << "few terms";
 }
 
 TEST(FewTermPlan, WarpsTakeEveryOutOnce) {

@@ -1,5 +1,6 @@
 // Staged products of float32 and float64 on tensor cores, in full precision: a float64 is multiplied as it
 // is, a float32 as the sum of two numbers that fit TF32.
+#include <sinter/ops/matvec/staged/split_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_product_cuda.h>
 
 namespace sinter::ops {
@@ -141,31 +142,6 @@ struct DoubleTile : FullSums<double, groups, 1> {
 
 // ---- float32
 
-/// value * 2^13 as the sum of two numbers, of which tensor cores read the upper 19 bits: `high` has no
-/// others, and of `low` they lose what is below 2^-21 of the value. The factor brings whatever float32 holds,
-/// down to its denormals, to where that is so. Multiplied by a little more than it, what is cut off is about
-/// as often too much as too little.
-struct SplitFloat {
-  uint32_t high, low;
-
-  static constexpr float kScale = 8192.0F, kRoundingScale = 8194.75F;
-  static constexpr float kUnscale = 1.0F / (kScale * kScale);  // of a product
-
-  __device__ __forceinline__ void split(float value) {
-    constexpr uint32_t kUpperBits = 0xFFFFE000U;
-    high = __float_as_uint(value * kRoundingScale) & kUpperBits;
-    low = __float_as_uint(fmaf(value, kScale, -__uint_as_float(high)));
-  }
-};
-
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&left)[4],
-                                             const uint32_t (&right)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-}
-
 /// float32 as three products of halves: high by low, low by high, high by high. Tensor cores cut where
 /// float32 rounds; so they add no more than 16 terms, the small products first, and float32 adds their sums.
 ///
@@ -188,7 +164,7 @@ struct SplitTile : FullSums<float, groups, tiles> {
       for (int n = 0; n < groups; ++n) {
         float right[2];
         lines.template load_right<whole>(n, k, terms, right);
-        split(right, right_high[k][n], right_low[k][n]);
+        split_floats(right, right_high[k][n], right_low[k][n]);
       }
     }
 #pragma unroll
@@ -200,32 +176,20 @@ struct SplitTile : FullSums<float, groups, tiles> {
         uint32_t left_low[4];
         float left[4];
         lines.template load_left<whole>(m, k, terms, left);
-        split(left, left_high[k], left_low);
+        split_floats(left, left_high[k], left_low);
 #pragma unroll
         for (int n = 0; n < groups; ++n) {
-          multiply_add(products[n], left_low, right_high[k][n]);
-          multiply_add(products[n], left_high[k], right_low[k][n]);
+          multiply_add_tf32(products[n], left_low, right_high[k][n]);
+          multiply_add_tf32(products[n], left_high[k], right_low[k][n]);
         }
       }
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
 #pragma unroll
-        for (int k = 0; k < 2; ++k) multiply_add(products[n], left_high[k], right_high[k][n]);
+        for (int k = 0; k < 2; ++k) multiply_add_tf32(products[n], left_high[k], right_high[k][n]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) scaled[m][n][i] += products[n][i];
       }
-    }
-  }
-
-  template <int count>
-  static __device__ __forceinline__ void split(const float (&values)[count], uint32_t (&high)[count],
-                                               uint32_t (&low)[count]) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      SplitFloat halves;
-      halves.split(values[i]);
-      high[i] = halves.high;
-      low[i] = halves.low;
     }
   }
 

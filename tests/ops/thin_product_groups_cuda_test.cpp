@@ -1,0 +1,121 @@
+// Products of float32 and the 16-bit types with several vectors whose rows are copied to shared memory in
+// groups (RowGroupPlan), and of float32 along columns (FloatColumnPlan): any extents and strides, and values
+// that are not finite beside what is summed.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <sinter/ops/cast/cast.h>
+
+#include "ops/gpu_test_support.h"
+#include "ops/thin_product_checks.h"
+
+namespace sinter::ops {
+namespace {
+
+using namespace testing_gpu;
+
+class ThinGroupsCuda : public GpuTest {};
+
+/// So many rows of `columns` that they are multiplied in groups.
+int64_t many_rows(int64_t columns, DType dtype) {
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  return std::max((int64_t{12} << 20) / (columns * size), int64_t{1 << 17} / size) + 1;
+}
+
+TEST_F(ThinGroupsCuda, RowsAndSeveralVectorsAgreeWithTheCpu) {
+  for (int i = 0; i < 48; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(23000 + i), kDTypes[i % 3]);
+    const bool is_float = maker.dtype() == DType::kFloat32;
+    const int64_t columns =
+        i < 24 ? (is_float ? 9 : 60) + i : maker.integer(is_float ? 14 : 64, is_float ? 165 : 260);
+    // Full groups and a last one of any number of rows; a batch whose lines of y are not aligned.
+    const int64_t rows = many_rows(columns, maker.dtype()) + maker.integer(0, 300);
+    const bool is_left = maker.chance(0.5);
+    const Shape shape = i % 4 == 2 ? Shape{2, rows / 8 * 4 + 8, columns} : Shape{rows, columns};
+    check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left,
+                 maker.chance(0.1) ? maker.integer(0, 1) : 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinGroupsCuda, BadValuesStayInRowsOfSeveralVectors) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const int64_t columns : {14, 16, 33, 64, 67, 70, 95, 96, 101, 128, 160}) {
+      const int64_t rows = many_rows(columns, dtype) + 5, vectors = columns % 2 == 0 ? 11 : 3;
+      const Tensor host = Tensor::full({rows, columns}, 1.0);
+      host.data<float>()[10 * columns] = host.data<float>()[rows * columns - 1] = nan;
+      host.data<float>()[13 * columns + columns - 1] = nan;
+      host.data<float>()[21 * columns - 1] = inf;
+      const Tensor x = Tensor::full({columns, vectors}, 0.5);
+      const Tensor y = matmul(on_gpu(cast(host, dtype)), on_gpu(cast(x, dtype)));
+      const std::vector<double> values = as_double(y).to_vector<double>();
+      for (int64_t i = 0; i < rows * vectors; ++i) {
+        const double value = values[static_cast<size_t>(i)], whole = static_cast<double>(columns) / 2;
+        const int64_t row = i / vectors;
+        const bool is_nan = row == 10 || row == 13 || row == rows - 1;
+        ASSERT_TRUE(is_nan ? std::isnan(value) : value == (row == 20 ? static_cast<double>(inf) : whole))
+            << value << " in row " << row << " of " << columns << " columns";
+      }
+    }
+  }
+}
+
+/// Beyond what the halves of a float32 can be scaled to; and an infinity among the vectors.
+TEST_F(ThinGroupsCuda, LargeValuesOfFloat32AreMultiplied) {
+  const int64_t columns = 40, rows = many_rows(columns, DType::kFloat32) + 1;
+  const Tensor a = Tensor::full({rows, columns}, 1e30);
+  const Tensor x = Tensor::full({6, columns}, 1e-25);
+  a.data<float>()[5 * columns + 3] = 3e38F;
+  x.data<float>()[columns + 7] = 1e5F;
+  x.data<float>()[2 * columns] = std::numeric_limits<float>::infinity();
+  const Tensor y = matmul(on_gpu(a), on_gpu(x), {.transpose_b = true}).to(Device::cpu());
+  const Tensor expected = matmul(as_double(a), as_double(x), {.transpose_b = true});
+  for (int64_t i = 0; i < rows * 6; ++i) {
+    const double value = y.data<float>()[i], wanted = expected.data<double>()[i];
+    ASSERT_TRUE(value == wanted || std::abs(value - wanted) <= 1e-5 * wanted) << value << " at " << i;
+  }
+}
+
+/// Columns of float32 on tensor cores: see FloatColumnPlan.
+TEST_F(ThinGroupsCuda, ColumnsOfFloat32AgreeWithTheCpu) {
+  for (int i = 0; i < 48; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(24000 + i), DType::kFloat32);
+    // Tiles that are full and a last one; matrices of which only some begin with units; rows that are whole
+    // units, and others.
+    const int64_t rows = maker.integer(14, i % 3 == 0 ? 64 : 24), batch = maker.chance(0.3) ? 3 : 1;
+    const int64_t unit = maker.chance(0.3) ? 4 : 1,
+                  columns = ((1 << 18) / batch + maker.integer(1, 300)) / unit * unit + unit;
+    const bool is_left = maker.chance(0.5);
+    const Shape shape = batch > 1 ? Shape{batch, rows, columns} : Shape{rows, columns};
+    check_staged(maker, shape, maker.integer(2, 16), is_left, is_left, maker.integer(0, 1) * 3);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinGroupsCuda, BadValuesStayInColumnsOfFloat32) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t rows : {14, 16, 17, 40}) {
+    const int64_t columns = (1 << 18) + 61 + rows % 3, vectors = rows % 2 == 0 ? 3 : 11;
+    const Tensor host = Tensor::full({rows, columns}, 1.0);
+    host.data<float>()[10] = host.data<float>()[rows * columns - 1] = nan;
+    host.data<float>()[(rows - 1) * columns + 21] = inf;
+    host.data<float>()[columns] = nan;
+    const Tensor x = Tensor::full({vectors, rows}, 0.5);
+    const Tensor y = matmul(on_gpu(x), on_gpu(host, 1)).to(Device::cpu());
+    for (int64_t i = 0; i < columns * vectors; ++i) {
+      const int64_t column = i % columns;
+      const float value = y.data<float>()[i];
+      const bool is_nan = column == 10 || column == columns - 1 || column == 0;
+      ASSERT_TRUE(is_nan ? std::isnan(value) : value == (column == 21 ? inf : static_cast<float>(rows) / 2))
+          << value << " in column " << column << " of " << rows << " rows";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::ops
