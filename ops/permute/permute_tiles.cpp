@@ -326,7 +326,9 @@ class TilePlanner {
     };
     bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
                     sides.columns >= sides.rows;
-    job_.piece = !few_rows && is_thin(sides.columns) && sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
+    const bool all_meet = 16 * sides.columns % 128 == 0;  // lanes, which are packs of rows apart, in one bank
+    job_.piece = !few_rows && is_thin(sides.columns) && !all_meet &&
+                 sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
     const int64_t least = std::min(tile_bytes_, kLeastSidesBytes) / size_;
     if ((few_rows || job_.piece) && !sides.reaches(least) && (sides.more_rows() || sides.more_columns())) {
       few_rows = job_.piece = false;

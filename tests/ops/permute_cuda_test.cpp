@@ -149,7 +149,8 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfLinesAndJoinedRuns) {
                              {{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, DType::kFloat32},
                              {{21, 7, 12432, 16}, {3, 0, 2, 1}, DType::kUInt8},
                              {{3024, 4, 176}, {0, 2, 1}, DType::kUInt8},
-                             {{3000, 6, 88}, {0, 2, 1}, DType::kFloat16}};
+                             {{3000, 6, 88}, {0, 2, 1}, DType::kFloat16},
+                             {{20, 1627, 56}, {0, 2, 1}, DType::kUInt8}};
   expect_same_as_cpu(cases);
 }
 
