@@ -371,7 +371,9 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
   if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows ||
                 kKind == TileKind::kSeparateMatrices) {
     if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
-      if (job.inner.divisor() >= Pack<T>::kSize) {
+      // Eight places that a thread keeps cost less than words that it looks for.
+      const bool keeps_places = sizeof(T) == 2 && job.place_step != 0;
+      if (job.inner.divisor() >= Pack<T>::kSize && !keeps_places) {
         return detail::store_runs(job, tile, thread, memory.image, out);
       }
     }
