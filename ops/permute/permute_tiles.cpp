@@ -4,16 +4,14 @@
 #include <bit>
 #include <numeric>
 
+#include <sinter/ops/permute/permute_sides.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
 namespace {
 
-// A side with fewer bytes is extended by the axis before it, so that runs fill the memory's sectors.
-constexpr int64_t kEnoughBytes = 128;
-// The same for runs of the output of which each begins elsewhere in its sector: those that two runs share are
-// written twice.
-constexpr int64_t kEnoughOddBytes = 512;
+using namespace tiling;
+
 // Up to this length, a side whose runs do not begin at multiples of 16 bytes is taken whole.
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
@@ -45,86 +43,9 @@ constexpr int64_t kLeastSectorTotal = 8 << 20, kLeastCutBytes = 512, kLeastCutCo
 // Small tensors are cut into about as many tiles.
 constexpr int64_t kLeastTiles = 768, kLeastTileBytes = 2048;
 
-/// ceil(log2(count)).
-int log2_ceil(int64_t count) {
-  return static_cast<int>(std::bit_width(static_cast<uint64_t>(count - 1)));
-}
-
-int64_t divide_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
-int64_t round_up(int64_t count, int64_t unit) {
-  return divide_up(count, unit) * unit;
-}
-
-/// Steps of about `target` that divide `count` evenly.
-int64_t even_step(int64_t count, int64_t target) {
-  return divide_up(count, std::max<int64_t>(1, (2 * count + target) / (2 * target)));
-}
-
-/// Steps of at most `most` that divide `count` evenly.
-int64_t even_step_below(int64_t count, int64_t most) {
-  return divide_up(count, divide_up(count, std::max<int64_t>(1, most)));
-}
-
 cuda::FastDivide divide_by(int64_t count) {
   return cuda::FastDivide(static_cast<uint32_t>(count));
 }
-
-/// The plan's axes by role: rows are the last axes of the output, columns those of the input, the others are
-/// outer.
-struct Sides {
-  const PermutePlan& plan;
-  int first_row, first_column;  ///< from here on axes of the output are rows, axes of the input columns
-  int64_t rows, columns;        ///< their extents
-
-  explicit Sides(const PermutePlan& permute_plan)
-      : plan(permute_plan), first_row(plan.rank - 1), first_column(plan.rank - 1) {
-    rows = extent(input_axis(first_row));
-    columns = extent(first_column);
-  }
-
-  int64_t extent(int axis) const { return plan.extents[static_cast<size_t>(axis)]; }
-  int input_axis(int output_axis) const { return plan.axes[static_cast<size_t>(output_axis)]; }
-  int output_axis(int input_axis) const {
-    return static_cast<int>(std::find(plan.axes.begin(), plan.axes.end(), input_axis) - plan.axes.begin());
-  }
-
-  /// Whether rows or columns can take in the axis before them: the other side has not taken it, and their
-  /// indices stay below 2^31.
-  bool more_rows() const {
-    return first_row > 0 && input_axis(first_row - 1) < first_column &&
-           rows * extent(input_axis(first_row - 1)) <= INT32_MAX;
-  }
-  bool more_columns() const {
-    return first_column > 0 && output_axis(first_column - 1) < first_row &&
-           columns * extent(first_column - 1) <= INT32_MAX;
-  }
-
-  /// Takes axes into sides that are short, then into the shorter one until both make `least_elements`.
-  void extend(int64_t element_bytes, int64_t least_elements) {
-    const auto is_short = [&](int64_t count) { return count * element_bytes < kEnoughBytes; };
-    while (is_short(rows) && more_rows()) take_rows();
-    while (is_short(columns) && more_columns()) take_columns();
-    const int64_t run = rows * element_bytes;
-    if (run % 16 != 0 && run < kEnoughOddBytes && more_rows()) take_rows();
-    while (!reaches(least_elements) && (more_rows() || more_columns())) {
-      if (more_rows() && (rows <= columns || !more_columns())) {
-        take_rows();
-      } else {
-        take_columns();
-      }
-    }
-  }
-
-  /// Whether there are so many elements; more than fit in 64 bits there may be.
-  bool reaches(int64_t elements) const { return rows >= divide_up(elements, columns); }
-
- private:
-  void take_rows() { rows *= extent(input_axis(--first_row)); }
-  void take_columns() { columns *= extent(--first_column); }
-};
 
 /// Makes a job out of a plan.
 class TilePlanner {

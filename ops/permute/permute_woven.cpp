@@ -3,10 +3,13 @@
 #include <bit>
 #include <cmath>
 
+#include <sinter/ops/permute/permute_sides.h>
 #include <sinter/ops/permute/permute_woven_cuda.h>
 
 namespace sinter::ops {
 namespace {
+
+using namespace tiling;
 
 // Of a tile: more where runs begin anywhere, so that fewer sectors are shared. Small tensors are cut into
 // about kLeastTiles tiles.
@@ -23,19 +26,6 @@ constexpr int64_t kMostWholeBytes = 36864;
 // shorter. Small tensors have shorter runs in L2.
 constexpr int64_t kThinTileBytes = 4096, kThinRunBytes = 64, kThinSmallRunBytes = 32,
                   kMostSmallBytes = 16 << 20;
-
-int log2_ceil(int64_t count) {
-  return static_cast<int>(std::bit_width(static_cast<uint64_t>(count - 1)));
-}
-
-int64_t divide_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
-/// Steps of at most `most` that divide `count` evenly.
-int64_t even_step_below(int64_t count, int64_t most) {
-  return divide_up(count, divide_up(count, std::max<int64_t>(1, most)));
-}
 
 class WovenPlanner {
  public:

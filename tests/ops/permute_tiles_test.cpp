@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -383,6 +384,55 @@ TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
   check<uint8_t>({{1040, 5, 1616}, {2, 1, 0}, 0, 16}, seen);
   check<uint8_t>({{5, 528, 3232}, {0, 2, 1}}, seen);
   EXPECT_EQ(seen["shifted columns"], 6);
+}
+
+TEST(PermuteTilesTest, TallMatricesHaveTheirColumnsFirst) {
+  const TileJob job = plan_of<uint8_t>({262144, 1637}, {1, 0});
+  const auto tiles_along = [](int64_t count, int step) { return (count + step - 1) / step; };
+  const int64_t row_tiles = tiles_along(job.row_count, job.row_step),
+                column_tiles = tiles_along(job.column_count, job.column_step);
+  ASSERT_GT(row_tiles, 4 * job.group_rows);
+  std::set<std::pair<int64_t, int64_t>> seen;
+  for (int64_t i = 0; i < job.matrix_tiles; ++i) {
+    const Tile tile = job.tile(static_cast<uint32_t>(i), 0);
+    if (tile.rows <= 0) continue;
+    EXPECT_TRUE(seen.emplace(tile.row, tile.column).second);
+    const int64_t group =
+        i / (job.group_rows * column_tiles);  // which no tile leaves before all columns are done
+    EXPECT_EQ(tile.row / job.row_step / job.group_rows, group);
+  }
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), row_tiles * column_tiles);
+  EXPECT_EQ(plan_of<uint32_t>({8192, 8192}, {1, 0}).group_rows, 128);  // many columns: all rows first
+}
+
+TEST(PermuteTilesTest, HoldOfAColumnWhatItsLanesTake) {
+  for (const std::vector<int64_t>& extents :
+       std::vector<std::vector<int64_t>>{{207880, 426}, {364110, 687}, {111289, 1020}, {4097, 8191}}) {
+    const TileJob job = plan_of<uint16_t>(extents, {1, 0});
+    EXPECT_EQ(job.kind, TileKind::kShiftedColumns);
+    EXPECT_EQ(job.row_step % (16 * Pack<uint16_t>::kSize), 0) << job.row_step;
+  }
+}
+
+TEST(PermuteTilesTest, FewLongRowsLieInDifferentBanks) {
+  const TileJob job = plan_of<uint8_t>({1659, 11, 10561}, {0, 2, 1});
+  ASSERT_EQ(job.kind, TileKind::kWholeColumns);
+  std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
+  for (int index = 0; index < 512; index += 16) {
+    const int place = job.place(index % 11, 0) + index / 11;
+    words[place / 4 % 32].insert(place / 4);
+  }
+  for (const auto& [bank, meeting] : words) EXPECT_LE(meeting.size(), 2u) << "bank " << bank;
+}
+
+TEST(PermuteTilesTest, ThinRowsWhoseLanesWouldMeetAreNoPiece) {
+  EXPECT_TRUE(plan_of<uint8_t>({2048, 1627, 58}, {0, 2, 1}).piece);
+  EXPECT_FALSE(plan_of<uint8_t>({2048, 1627, 56}, {0, 2, 1}).piece);
+}
+
+TEST(PermuteTilesTest, OddRunsTakeInTheNextAxis) {
+  EXPECT_EQ(plan_of<uint16_t>({120, 85, 47, 64}, {3, 0, 2, 1}).row_count, 85 * 47);
+  EXPECT_EQ(plan_of<uint16_t>({120, 88, 47, 64}, {3, 0, 2, 1}).row_count, 88);  // whole packs
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/matmul/matmul.h>
 
@@ -69,6 +71,27 @@ inline void check_staged(SampleMaker& maker, const Shape& matrix, int64_t vector
   const Tensor y = product(a_gpu, x_gpu);
   expect_close(y, expected, length);
   ASSERT_TRUE(same_bytes(y, product(a_gpu, x_gpu))) << "differs from run to run";
+}
+
+/// Ones by halves, with NaN in rows 10, 13 and the last one and an infinity in row 20, at the ends of these
+/// rows: no other row of the product may show it.
+inline void expect_bad_values_stay_in_rows(DType dtype, int64_t rows, int64_t columns, int64_t vectors) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(),
+                  kNan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor host = Tensor::full({rows, columns}, 1.0);
+  host.data<float>()[10 * columns] = host.data<float>()[rows * columns - 1] = kNan;
+  host.data<float>()[13 * columns + columns - 1] = kNan;
+  host.data<float>()[21 * columns - 1] = kInf;
+  const Tensor x = Tensor::full({columns, vectors}, 0.5);
+  const Tensor y = matmul(on_gpu(cast(host, dtype)), on_gpu(cast(x, dtype)));
+  const std::vector<double> values = as_double(y).to_vector<double>();
+  for (int64_t i = 0; i < rows * vectors; ++i) {
+    const double value = values[static_cast<size_t>(i)], whole = static_cast<double>(columns) / 2;
+    const int64_t row = i / vectors;
+    const bool is_nan = row == 10 || row == 13 || row == rows - 1;
+    ASSERT_TRUE(is_nan ? std::isnan(value) : value == (row == 20 ? static_cast<double>(kInf) : whole))
+        << value << " in row " << row << " of " << columns << " columns";
+  }
 }
 
 }  // namespace sinter::ops::testing_gpu

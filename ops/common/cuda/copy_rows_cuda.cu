@@ -121,8 +121,9 @@ __device__ __forceinline__ uint4 merge_bytes(const uint4& a, const uint4& b, int
   return {merge(a.x, b.x, 0), merge(a.y, b.y, 1), merge(a.z, b.z, 2), merge(a.w, b.w, 3)};
 }
 
-/// The same for pieces of `piece` units, 16 bytes at least, so that a pack lies in two of them at most. Units
-/// below four bytes come out of words, which may hold what is around a piece, between `begin` and `end`.
+/// As gather_packs_kernel, for pieces of `piece` units, 16 bytes at least, so that a pack lies in two of them
+/// at most. Units below four bytes come out of words, which may hold what is around a piece, between `begin`
+/// and `end`.
 template <class Index, class T>
 __global__ void __launch_bounds__(kThreads)
     gather_long_packs_kernel(Index count, Index piece, __grid_constant__ const UnitAxes<Index> axes,
