@@ -11,6 +11,7 @@
 #include <sinter/ops/common/coarse_math.h>
 #include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/elementwise_op.h>
+#include <sinter/ops/common/wide_math.h>
 
 namespace sinter::ops {
 
@@ -83,7 +84,7 @@ struct Log {
   static constexpr Precision kPrecision = Precision::kFloat32;
   static constexpr auto kReads = DerivativeReads::kInput;
 
-  SINTER_HOST_DEVICE C operator()(C x) const { return std::log(x); }
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::log(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::log(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy / x; }
 };
@@ -165,7 +166,7 @@ struct Erf {
   static constexpr const char* kName = "erf";
   static constexpr auto kReads = DerivativeReads::kInput;
 
-  SINTER_HOST_DEVICE C operator()(C x) const { return std::erf(x); }
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::erf(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::erf(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     return dy * C(1.12837916709551257390) * math::exp(-x * x);  // 2 / sqrt(pi)
@@ -173,7 +174,7 @@ struct Erf {
 };
 
 /// x to the power of `exponent`. The exponents that people write most often have kernels of their own,
-/// without the general function, which is slow and cannot be vectorised.
+/// without the general function, which is slow.
 template <class C>
 struct Pow {
   static constexpr const char* kName = "pow";
@@ -183,9 +184,9 @@ struct Pow {
   bool operator==(const Pow&) const = default;
   static constexpr auto fields() { return std::tuple(field("exponent", &Pow::exponent)); }
 
-  SINTER_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
+  SINTER_HOST_DEVICE C operator()(C x) const { return math::pow(x, exponent); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
-    return exponent == C{0} ? C{0} : dy * exponent * std::pow(x, exponent - C{1});
+    return exponent == C{0} ? C{0} : dy * exponent * math::pow(x, exponent - C{1});
   }
   bool coarse_holds() const {
     return math::coarse::pow_holds(static_cast<float>(exponent)) &&

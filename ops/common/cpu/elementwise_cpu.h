@@ -68,6 +68,12 @@ void call_block(const void* function, const void* const* inputs, void* output, i
 }
 
 template <class C, class R, class F>
+void call_block_pair(const void* function, const void* const* inputs, void* output, int64_t count) {
+  (*static_cast<const F*>(function))(static_cast<const C*>(inputs[0]), static_cast<const C*>(inputs[1]),
+                                     static_cast<R*>(output), count);
+}
+
+template <class C, class R, class F>
 void map_block(const void* f, const void* const* inputs, void* output, int64_t count) {
   const F function = *static_cast<const F*>(f);
   const C* x = static_cast<const C*>(inputs[0]);
@@ -94,6 +100,14 @@ template <class In, class Out, class F>
 void map_blocks(const TensorView& in, const TensorView& out, const F& function) {
   run_blocks(block_format<In>(), block_format<Out>(), {in.data}, out.data, out.numel(),
              {&function, detail::call_block<compute_type<In>, compute_type<Out>, F>});
+}
+
+/// function(x, y, z, count) on blocks, x and y being in In's compute type, z in that of Out; the views have
+/// equal counts.
+template <class In, class Out, class F>
+void map_blocks(const TensorView& a, const TensorView& b, const TensorView& out, const F& function) {
+  run_blocks(block_format<In>(), block_format<Out>(), {a.data, b.data}, out.data, out.numel(),
+             {&function, detail::call_block_pair<compute_type<In>, compute_type<Out>, F>});
 }
 
 /// out[i] = function(in[i]); the views have equal counts.
