@@ -33,16 +33,23 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   T* exp_avg_sq = context.input(slot + 3).as<T>();
   T* largest_sq = context.has_input(slot + 4) ? context.input(slot + 4).as<T>() : nullptr;
   [[maybe_unused]] G* working = context.input(slot + kArrays + kWorkingCopy).as<G>();
-  for (int64_t i = begin; i < end; ++i) {
+  const auto step = [=](int64_t i, C* largest) {
     C average = static_cast<C>(exp_avg[i]), square = static_cast<C>(exp_avg_sq[i]);
-    C largest = largest_sq != nullptr ? static_cast<C>(largest_sq[i]) : C{0};
-    const C updated = element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, average,
-                              square, largest_sq != nullptr ? &largest : nullptr);
-    if (largest_sq != nullptr) largest_sq[i] = static_cast<T>(largest);
+    const C updated =
+        element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, average, square, largest);
     parameter[i] = static_cast<T>(updated);
     exp_avg[i] = static_cast<T>(average);
     exp_avg_sq[i] = static_cast<T>(square);
     if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
+  };
+  if (largest_sq == nullptr) {
+    for_each_element(begin, end, [=](int64_t i) { step(i, nullptr); });
+  } else {
+    for_each_element(begin, end, [=](int64_t i) {
+      C largest = static_cast<C>(largest_sq[i]);
+      step(i, &largest);
+      largest_sq[i] = static_cast<T>(largest);
+    });
   }
 }
 

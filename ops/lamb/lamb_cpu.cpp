@@ -39,14 +39,11 @@ TrustSums measure_range(const KernelContext& context, size_t slot, int64_t begin
   const G* const gradient = context.input(slot + 1).as<const G>();
   const T* const exp_avg = context.input(slot + 2).as<const T>();
   const T* const exp_avg_sq = context.input(slot + 3).as<const T>();
-  TrustSums sums;
-  for (int64_t i = begin; i < end; ++i) {
+  return sum_terms(begin, end, [=](int64_t i) {
     const C p = static_cast<C>(parameter[i]);
     C average = static_cast<C>(exp_avg[i]), square = static_cast<C>(exp_avg_sq[i]);
-    const C u = element.direction(p, static_cast<C>(gradient[i]) * factor, average, square);
-    sums.add(static_cast<double>(p), static_cast<double>(u));
-  }
-  return sums;
+    return std::pair(p, element.direction(p, static_cast<C>(gradient[i]) * factor, average, square));
+  });
 }
 
 template <class T, class G>
@@ -61,7 +58,7 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   T* const exp_avg = context.input(slot + 2).as<T>();
   T* const exp_avg_sq = context.input(slot + 3).as<T>();
   [[maybe_unused]] G* const working = context.input(slot + kArrays + kWorkingCopy).as<G>();
-  for (int64_t i = begin; i < end; ++i) {
+  for_each_element(begin, end, [=](int64_t i) {
     const C p = static_cast<C>(parameter[i]);
     C average = static_cast<C>(exp_avg[i]), square = static_cast<C>(exp_avg_sq[i]);
     const C updated = p - rate * element.direction(p, static_cast<C>(gradient[i]) * factor, average, square);
@@ -69,7 +66,7 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
     exp_avg[i] = static_cast<T>(average);
     exp_avg_sq[i] = static_cast<T>(square);
     if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
-  }
+  });
 }
 
 void run_lamb_step(const KernelContext& context) {

@@ -20,12 +20,9 @@ TrustSums measure_range(const KernelContext& context, size_t slot, int64_t begin
   const C factor = static_cast<C>(factor_of(context, slot));
   const T* const parameter = context.input(slot).as<const T>();
   const G* const gradient = context.input(slot + 1).as<const G>();
-  TrustSums sums;
-  for (int64_t i = begin; i < end; ++i) {
-    sums.add(static_cast<double>(static_cast<C>(parameter[i])),
-             static_cast<double>(static_cast<C>(gradient[i]) * factor));
-  }
-  return sums;
+  return sum_terms(begin, end, [=](int64_t i) {
+    return std::pair(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor);
+  });
 }
 
 template <class T, class G>
@@ -40,13 +37,13 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   const G* const gradient = context.input(slot + 1).as<const G>();
   T* const momentum = context.input(slot + 2).as<T>();
   [[maybe_unused]] G* const working = context.input(slot + kArrays + kWorkingCopy).as<G>();
-  for (int64_t i = begin; i < end; ++i) {
+  for_each_element(begin, end, [=](int64_t i) {
     C buffer = static_cast<C>(momentum[i]);
     const C updated = element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, buffer);
     parameter[i] = static_cast<T>(updated);
     momentum[i] = static_cast<T>(buffer);
     if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
-  }
+  });
 }
 
 void run_lars_step(const KernelContext& context) {

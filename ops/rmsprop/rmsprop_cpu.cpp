@@ -29,17 +29,35 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   T* const grad_avg = array_of(slot + 3);
   T* const momentum = array_of(slot + 4);
   [[maybe_unused]] G* const working = context.input(slot + kArrays + kWorkingCopy).as<G>();
-  for (int64_t i = begin; i < end; ++i) {
+  const auto step = [=](int64_t i, C* mean, C* buffer) {
     C square = static_cast<C>(square_avg[i]);
-    C mean = grad_avg != nullptr ? static_cast<C>(grad_avg[i]) : C{0};
-    C buffer = momentum != nullptr ? static_cast<C>(momentum[i]) : C{0};
-    const C updated = element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, square,
-                              grad_avg != nullptr ? &mean : nullptr, momentum != nullptr ? &buffer : nullptr);
+    const C updated =
+        element(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, square, mean, buffer);
     parameter[i] = static_cast<T>(updated);
     square_avg[i] = static_cast<T>(square);
-    if (grad_avg != nullptr) grad_avg[i] = static_cast<T>(mean);
-    if (momentum != nullptr) momentum[i] = static_cast<T>(buffer);
     if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
+  };
+  // A loop for each choice of averages, as a vectorised loop has no branches.
+  if (grad_avg != nullptr && momentum != nullptr) {
+    for_each_element(begin, end, [=](int64_t i) {
+      C mean = static_cast<C>(grad_avg[i]), buffer = static_cast<C>(momentum[i]);
+      step(i, &mean, &buffer);
+      grad_avg[i] = static_cast<T>(mean), momentum[i] = static_cast<T>(buffer);
+    });
+  } else if (grad_avg != nullptr) {
+    for_each_element(begin, end, [=](int64_t i) {
+      C mean = static_cast<C>(grad_avg[i]);
+      step(i, &mean, nullptr);
+      grad_avg[i] = static_cast<T>(mean);
+    });
+  } else if (momentum != nullptr) {
+    for_each_element(begin, end, [=](int64_t i) {
+      C buffer = static_cast<C>(momentum[i]);
+      step(i, nullptr, &buffer);
+      momentum[i] = static_cast<T>(buffer);
+    });
+  } else {
+    for_each_element(begin, end, [=](int64_t i) { step(i, nullptr, nullptr); });
   }
 }
 

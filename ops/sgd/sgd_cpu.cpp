@@ -24,22 +24,31 @@ void step_range(const KernelContext& context, size_t slot, int64_t begin, int64_
   T* parameter = context.input(slot).as<T>();
   const G* gradient = context.input(slot + 1).as<const G>();
   [[maybe_unused]] G* working = context.input(tail + kWorkingCopy).as<G>();
-  const auto store = [&](int64_t i, C updated) {
+  const auto store = [=](int64_t i, C updated) {
     parameter[i] = static_cast<T>(updated);
     if constexpr (!std::is_same_v<T, G>) working[i] = static_cast<G>(updated);
   };
   if (!context.has_input(slot + 2)) {
-    for (int64_t i = begin; i < end; ++i) {
+    return for_each_element(begin, end, [=](int64_t i) {
       store(i, element.plain(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor));
-    }
-    return;
+    });
   }
   T* momentum = context.input(slot + 2).as<T>();
-  for (int64_t i = begin; i < end; ++i) {
-    C buffer = static_cast<C>(momentum[i]);
-    store(i,
-          element.with_momentum(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, buffer));
-    momentum[i] = static_cast<T>(buffer);
+  const auto run = [=](bool first_step, bool nesterov) {
+    SgdElement<C> known = element;
+    known.first_step = first_step, known.nesterov = nesterov;
+    for_each_element(begin, end, [=](int64_t i) {
+      C buffer = static_cast<C>(momentum[i]);
+      store(i,
+            known.with_momentum(static_cast<C>(parameter[i]), static_cast<C>(gradient[i]) * factor, buffer));
+      momentum[i] = static_cast<T>(buffer);
+    });
+  };
+  // A compiler takes few conditions out of a loop by itself, and vectorises none that it leaves there.
+  if (element.first_step) {
+    element.nesterov ? run(true, true) : run(true, false);
+  } else {
+    element.nesterov ? run(false, true) : run(false, false);
   }
 }
 

@@ -2,6 +2,8 @@
 // fixed size, so that threads do not change them, then the step.
 #pragma once
 
+#include <utility>
+
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/cpu/multi_tensor_cpu.h>
@@ -10,6 +12,28 @@
 namespace sinter::ops {
 
 inline constexpr int64_t kTrustPiece = 8192;
+
+/// The sums over a parameter's elements [begin, end), of which `terms(i)` gives an element and its direction,
+/// in lanes side by side: one sum after the other would wait for each addition.
+template <class Terms>
+TrustSums sum_terms(int64_t begin, int64_t end, Terms terms) {
+  constexpr int64_t kLanes = 16;
+  double parameters[kLanes] = {}, directions[kLanes] = {};
+  const auto add = [&](int64_t i, int64_t lane) {
+    const auto [parameter, direction] = terms(i);
+    parameters[lane] += static_cast<double>(parameter) * static_cast<double>(parameter);
+    directions[lane] += static_cast<double>(direction) * static_cast<double>(direction);
+  };
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+#pragma GCC ivdep
+    for (int64_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
+  }
+  for (int64_t lane = 0; i < end; ++i, ++lane) add(i, lane);
+  TrustSums sums;
+  for (int64_t lane = 0; lane < kLanes; ++lane) sums.add(TrustSums{parameters[lane], directions[lane]});
+  return sums;
+}
 
 /// Pieces of all parameters, and one sum for each slot of `width` inputs.
 template <size_t width>

@@ -26,4 +26,12 @@ void for_each_slot_range(const KernelContext& context, size_t width, int64_t gra
   });
 }
 
+/// body(i) for the elements [begin, end) of a slot, vectorised: its tensors do not overlap, and more pairs of
+/// them than a compiler would compare at run time are read and written.
+template <class F>
+void for_each_element(int64_t begin, int64_t end, F body) {
+#pragma GCC ivdep
+  for (int64_t i = begin; i < end; ++i) body(i);
+}
+
 }  // namespace sinter::ops
