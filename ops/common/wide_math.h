@@ -104,11 +104,16 @@ SINTER_HOST_DEVICE inline float pow(float x, float exponent) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr double kMost = 300;  // beyond, a float is infinite or 0
-  // Selections by what is the same for all elements would not be vectorised: they are made here.
-  const bool is_whole = std::rint(exponent) == exponent;
-  const bool is_odd = is_whole && std::rint(0.5f * exponent) != 0.5f * exponent;
-  const uint32_t sign_bit = is_odd ? 0x80000000 : 0;
-  const float of_negative = is_whole ? 1.0f : kNaN, of_nan = exponent == 0.0f ? 1.0f : kNaN;
+  // What is the same for all elements is chosen by arithmetic: selections by it would not be vectorised.
+  const auto is_whole = static_cast<uint32_t>(std::rint(exponent) == exponent);
+  const auto is_half_whole = static_cast<uint32_t>(std::rint(0.5f * exponent) == 0.5f * exponent);
+  const uint32_t sign_bit = (is_whole & ~is_half_whole) << 31;
+  constexpr uint32_t kOneBits = std::bit_cast<uint32_t>(1.0f), kNaNBits = std::bit_cast<uint32_t>(kNaN);
+  const auto one_or_nan = [=](uint32_t one) {
+    return std::bit_cast<float>(kNaNBits - one * (kNaNBits - kOneBits));
+  };
+  const float of_negative = one_or_nan(is_whole);
+  const float of_nan = one_or_nan(static_cast<uint32_t>(exponent == 0.0f));
 
   const float a = std::abs(x);
   const double of_positive = detail::log2(static_cast<double>(a));

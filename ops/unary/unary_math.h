@@ -186,7 +186,8 @@ struct Pow {
 
   SINTER_HOST_DEVICE C operator()(C x) const { return math::pow(x, exponent); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
-    return exponent == C{0} ? C{0} : dy * exponent * math::pow(x, exponent - C{1});
+    if (exponent == C{0}) return C{0};
+    return dy * exponent * math::pow(x, exponent - C{1});
   }
   bool coarse_holds() const {
     return math::coarse::pow_holds(static_cast<float>(exponent)) &&

@@ -1,6 +1,8 @@
 // matmul, linear, matvec and outer beyond their samples: values by hand, empty extents, exact messages, and
 // independence of the number of threads.
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -79,6 +81,33 @@ TEST(Matmul, ResultsDoNotDependOnTheThreads) {
     }
   }
   set_num_threads(threads);
+}
+
+/// Rows of any length, alone and beside others, some with a NaN behind the row that must not count.
+TEST(Matvec, RowsOfAnyLengthAloneAndBesideOthers) {
+  for (int64_t columns = 1; columns <= 75; ++columns) {
+    const Tensor x = random_tensor({columns}, 7);
+    const std::vector<float> factors = x.to_vector<float>();
+    std::vector<float> values =
+        random_tensor({9, columns}, static_cast<uint64_t>(columns)).to_vector<float>();
+    values[static_cast<size_t>(5 * columns)] = std::numeric_limits<float>::quiet_NaN();
+    const Tensor a = Tensor::from_values(values, {9, columns});
+    const std::vector<float> y = matvec(a, x).to_vector<float>();
+    for (int64_t row = 0; row < 9; ++row) {
+      const auto first = values.begin() + row * columns;
+      const std::vector<float> own(first, first + columns);
+      const float alone = matvec(Tensor::from_values(own, {1, columns}), x).to_vector<float>()[0];
+      double exact = 0;
+      for (size_t i = 0; i < own.size(); ++i) exact += double{own[i]} * double{factors[i]};
+      const float got = y[static_cast<size_t>(row)];
+      if (row == 5) {
+        EXPECT_TRUE(std::isnan(got));
+      } else {
+        EXPECT_EQ(got, alone) << columns << " columns, row " << row;
+        EXPECT_NEAR(got, exact, 1e-5);
+      }
+    }
+  }
 }
 
 TEST(Linear, GradientsOfWeightAndBiasByHand) {
