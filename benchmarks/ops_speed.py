@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Measures every registered op at a large and an odd shape, beside PyTorch eager, and writes the table of docs/ops_speed.md.
+"""Measures every registered op at a large and an odd shape, beside PyTorch eager, and writes the table of docs/ops_speed.md or, of a
+CPU, of docs/ops_speed_cpu.md.
 
-Usage: ops_speed.py BUILD [--page FILE] [--rows FOLDER] [--cpu]
+Usage: ops_speed.py BUILD [--page FILE] [--rows FOLDER] [--cpu [--seed N] [--dtype D]]
 BUILD is the folder where Sinter was built with its benchmarks. --page names the Markdown file whose table, between the
 two marks, is replaced; without it the table is printed only.
 """
 import argparse
 import json
 import math
+import os
 import pathlib
 import sys
 import time
@@ -113,17 +115,31 @@ def main():
     parser.add_argument("--rows", type=pathlib.Path, help="write the rows into this folder, for collect.py")
     parser.add_argument("--ops", default="", help="only these, with commas between them")
     parser.add_argument("--no-torch", action="store_true", help="Sinter alone")
-    parser.add_argument("--cpu", action="store_true", help="small, on the CPU: tries the program, its times say nothing")
+    parser.add_argument("--cpu", action="store_true", help="on the CPU, one thread")
+    parser.add_argument("--seed", help="on the CPU: two random shapes instead")
+    parser.add_argument("--dtype", help="of both shapes")
+    parser.add_argument("--small", action="store_true", help="small shapes: tries the program, its times say nothing")
     options = parser.parse_args()
+    if options.seed and not options.cpu:
+        parser.error("--seed draws shapes of a CPU's scale: it needs --cpu")
 
-    sinter = sweep.Sinter([str(options.build / "benchmarks" / "sweep"), "--ops"] + (["--cpu"] if options.cpu else []))
+    command = [str(options.build / "benchmarks" / "sweep"), "--ops"]
+    command += [flag for flag, wanted in (("--cpu", options.cpu), ("--small", options.small)) if wanted]
+    for flag, value in (("--seed", options.seed), ("--dtype", options.dtype)):
+        command += [flag, value] if value else []
+    if options.cpu:
+        os.environ["SINTER_THREADS"] = "1"  # as PyTorch below
+    sinter = sweep.Sinter(command)
     torch_sweep = sweep.load_torch(options)
     if torch_sweep:
         import torch_ops  # beside torch_sweep
+        if options.cpu:
+            torch_sweep.torch.set_num_threads(1)
         torch_sweep.torch.backends.cudnn.benchmark = True
         torch_sweep.torch.backends.cudnn.allow_tf32 = False  # as Sinter's convolutions unless asked to
     wanted = set(filter(None, options.ops.split(",")))
     device, began = "cpu" if options.cpu else "cuda", time.monotonic()
+    cpu_seconds = 0.0 if options.small else 0.05
     rows, failed, without = [], [], set()
     for index, case in enumerate(sinter.head["cases"]):
         if wanted and case["op"] not in wanted:
@@ -134,7 +150,7 @@ def main():
             continue
         peer_us = None
         if torch_sweep:
-            peer_us, failure = torch_ops.measure(case, device)
+            peer_us, failure = torch_ops.measure(case, device, cpu_seconds)
             torch_sweep.release(device)
             if failure:
                 failed.append(f"{case['case']} {case['dtype']} {case['layout']}: PyTorch: {failure}")

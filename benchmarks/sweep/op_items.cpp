@@ -1,5 +1,6 @@
 // Makes calls of the op cases: every registered op, those without a case of their own as elementwise ones.
 #include <algorithm>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -13,21 +14,111 @@
 namespace sinter::bench {
 namespace {
 
-std::vector<OpSize> sizes(bool small) {
+/// Of images, matrices and products of any size and proportion that a CPU takes some milliseconds for.
+OpSize random_size(std::string name, std::mt19937_64& random) {
+  const auto between = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  const auto one_of = [&](std::initializer_list<int64_t> values) {
+    return *(values.begin() + between(0, static_cast<int64_t>(values.size()) - 1));
+  };
+  const auto elements = [&] { return between(300'000, 3'000'000); };
+  OpSize size{.name = std::move(name), .dtype = DType::kFloat32};
+  size.channels = one_of({1, 3, 4, 16, 24, 61, 64, 96, 127, 256, 512, 1000, 2048});
+  size.height = between(5, 90), size.width = between(5, 90);
+  size.images = std::max<int64_t>(1, elements() / (size.channels * size.height * size.width));
+  size.columns = one_of({16, 33, 100, 256, 1000, 1001, 4096, 10'007, 65'536, 100'001});
+  size.classes = std::min(one_of({10, 16, 100, 257, 1000, 8192}), size.columns);
+  size.rows = std::max<int64_t>(2, elements() / size.columns);
+  size.columns = (size.columns + size.classes - 1) / size.classes * size.classes;
+  size.m = between(1, 600), size.n = between(1, 600), size.k = between(1, 600);
+  return size;
+}
+
+std::vector<OpSize> sizes(const OpDraw& draw) {
   using enum DType;
-  OpSize large{.name = "large", .dtype = kFloat16}, odd{.name = "odd", .dtype = kFloat32};
-  if (small) {
-    large.images = odd.images = 2, large.channels = 8, odd.channels = 5, large.height = large.width = 16;
-    odd.height = 9, odd.width = 7, large.rows = 64, odd.rows = 61, large.columns = 1024, odd.columns = 1031;
-    large.classes = 128, odd.classes = 101, large.m = large.n = large.k = 64, odd.m = 33, odd.n = 17,
-    odd.k = 29;
-    return {large, odd};
+  if (draw.seed) {
+    std::mt19937_64 random(*draw.seed);
+    OpSize first = random_size("first", random);
+    return {first, random_size("second", random)};
   }
-  large.images = 128, large.channels = 64, large.height = large.width = 112;
-  large.rows = large.columns = 8192, large.classes = 1024, large.m = large.n = large.k = 4096;
-  odd.images = 33, odd.channels = 67, odd.height = 57, odd.width = 53;
-  odd.rows = 4001, odd.columns = 4999, odd.classes = 1001, odd.m = 1021, odd.n = 1999, odd.k = 1537;
-  return {large, odd};
+  switch (draw.scale) {
+    case OpDraw::Scale::kSmall:
+      return {{.name = "large",
+               .dtype = kFloat16,
+               .images = 2,
+               .channels = 8,
+               .height = 16,
+               .width = 16,
+               .rows = 64,
+               .columns = 1024,
+               .classes = 128,
+               .m = 64,
+               .n = 64,
+               .k = 64},
+              {.name = "odd",
+               .dtype = kFloat32,
+               .images = 2,
+               .channels = 5,
+               .height = 9,
+               .width = 7,
+               .rows = 61,
+               .columns = 1031,
+               .classes = 101,
+               .m = 33,
+               .n = 17,
+               .k = 29}};
+    case OpDraw::Scale::kCpu:
+      return {{.name = "large",
+               .dtype = kFloat32,
+               .images = 16,
+               .channels = 64,
+               .height = 56,
+               .width = 56,
+               .rows = 2048,
+               .columns = 2048,
+               .classes = 1024,
+               .m = 512,
+               .n = 512,
+               .k = 512},
+              {.name = "odd",
+               .dtype = kFloat32,
+               .images = 7,
+               .channels = 67,
+               .height = 57,
+               .width = 53,
+               .rows = 1001,
+               .columns = 2002,
+               .classes = 1001,
+               .m = 509,
+               .n = 1021,
+               .k = 383}};
+    default:
+      return {{.name = "large",
+               .dtype = kFloat16,
+               .images = 128,
+               .channels = 64,
+               .height = 112,
+               .width = 112,
+               .rows = 8192,
+               .columns = 8192,
+               .classes = 1024,
+               .m = 4096,
+               .n = 4096,
+               .k = 4096},
+              {.name = "odd",
+               .dtype = kFloat32,
+               .images = 33,
+               .channels = 67,
+               .height = 57,
+               .width = 53,
+               .rows = 4001,
+               .columns = 4999,
+               .classes = 1001,
+               .m = 1021,
+               .n = 1999,
+               .k = 1537}};
+  }
 }
 
 /// What has no case of its own: all inputs are alike. Attributes are those of a random sample.
@@ -138,7 +229,7 @@ Shape OpSize::image(int64_t n_images, int64_t c, int64_t h, int64_t w) const {
   return layout == Layout::kNCHW ? Shape{n_images, c, h, w} : Shape{n_images, h, w, c};
 }
 
-std::vector<Item> op_items(bool small) {
+std::vector<Item> op_items(const OpDraw& draw) {
   OpCaseTable table;
   add_image_cases(table);
   add_other_cases(table);
@@ -147,8 +238,10 @@ std::vector<Item> op_items(bool small) {
     const Op& op = OpRegistry::instance().get(name);
     if (name == "reshape") continue;  // a view of its input, always
     const auto found = table.find(name);
-    for (const OpSize& size : sizes(small))
+    for (OpSize size : sizes(draw)) {
+      size.dtype = draw.dtype.value_or(size.dtype);
       add_items(items, op, found == table.end() ? nullptr : found->second, size);
+    }
   }
   return items;
 }

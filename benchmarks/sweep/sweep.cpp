@@ -25,13 +25,17 @@ constexpr int kNoGpu = 77;
 constexpr const char* kUsage =
     "Usage: sweep [options]; sweep.py runs it.\n"
     "  --seed N --cases N --families A,B,... --smallest-mib X --largest-mib X   what is drawn\n"
-    "  --ops      every registered op at a large and an odd shape instead\n"
+    "  --ops      every registered op at a large and an odd shape instead; on a CPU with --seed at random "
+    "ones\n"
+    "  --dtype D  of all of them\n"
     "  --list     print the cases and end\n"
-    "  --cpu      on the CPU, to try the program where there is no GPU: its times say nothing\n";
+    "  --cpu      on the CPU\n"
+    "  --small    the ops at small shapes, to try the program: its times say nothing\n";
 
 struct Options {
   bench::SweepDraw draw;
-  bool ops = false, list = false, cpu = false;
+  bench::OpDraw op_draw;
+  bool ops = false, list = false, cpu = false, small = false;
 };
 
 std::vector<std::string> split(const std::string& text) {
@@ -52,10 +56,15 @@ std::optional<Options> read_options(int argc, char** argv) {
       options.list = true;
     } else if (name == "--cpu") {
       options.cpu = true;
+    } else if (name == "--small") {
+      options.small = true;
     } else if (i + 1 == argc) {
       return std::nullopt;
     } else if (name == "--seed") {
       options.draw.seed = std::stoull(argv[++i]);
+      options.op_draw.seed = options.draw.seed;
+    } else if (name == "--dtype") {
+      options.op_draw.dtype = parse_dtype(argv[++i]);
     } else if (name == "--cases") {
       options.draw.cases = std::stoi(argv[++i]);
     } else if (name == "--families") {
@@ -71,14 +80,15 @@ std::optional<Options> read_options(int argc, char** argv) {
   return options;
 }
 
-/// Microseconds of a call on the CPU: the shortest of three.
-double time_on_cpu(const std::function<void()>& call) {
-  double best = 0;
-  for (int i = 0; i < 3; ++i) {
+/// Microseconds of a call on the CPU: the shortest of three, or of as many as fit into `seconds`.
+double time_on_cpu(const std::function<void()>& call, double seconds) {
+  double best = 0, total = 0;
+  for (int i = 0; i < 3 || total < seconds * 1e6; ++i) {
     const auto start = std::chrono::steady_clock::now();
     call();
     const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
     best = i == 0 ? elapsed.count() : std::min(best, elapsed.count());
+    total += elapsed.count();
   }
   return best;
 }
@@ -112,12 +122,21 @@ Json written(const bench::NamedTensors& tensors, const std::string& folder) {
   return outputs;
 }
 
-Json measured(const bench::Item& item, Device device, const std::string& folder) {
+/// The CPU's name, where the system tells it.
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  }
+  return "a CPU";
+}
+
+Json measured(const bench::Item& item, Device device, double cpu_seconds, const std::string& folder) {
   const bench::SweepCall call = item.make(device);
   const auto run = [&] { call.run(); };
   Json reply;
   reply["kernel"] = bench::kernels_of(run);
-  const double us = device.is_cpu() ? time_on_cpu(run) : bench::time_cold(run);
+  const double us = device.is_cpu() ? time_on_cpu(run, cpu_seconds) : bench::time_cold(run);
   reply["us"] = us;
   reply["plan"] = device.is_cpu() ? "" : bench::captured_kernels(run);
   if (call.minimum_bytes > 0 && !device.is_cpu()) {
@@ -146,13 +165,13 @@ bool is_usable(Device device) {
 }
 
 /// Answers requests until there are no more, or the device is lost.
-void serve(const std::vector<bench::Item>& items, Device device) {
+void serve(const std::vector<bench::Item>& items, Device device, double cpu_seconds) {
   const NoGrad no_grad;
   size_t index = 0;
   std::string folder;
   while (std::cin >> index >> folder) {
     try {
-      answer(measured(items.at(index), device, folder));
+      answer(measured(items.at(index), device, cpu_seconds, folder));
     } catch (const std::exception& error) {
       const bool lost = !is_usable(device);
       answer({{"error", error.what()}, {"lost", lost}});
@@ -164,8 +183,11 @@ void serve(const std::vector<bench::Item>& items, Device device) {
 }
 
 int run(const Options& options) {
+  bench::OpDraw op_draw = options.op_draw;
+  if (options.cpu) op_draw.scale = bench::OpDraw::Scale::kCpu;
+  if (options.small) op_draw.scale = bench::OpDraw::Scale::kSmall;
   const std::vector<bench::Item> items =
-      options.ops ? bench::op_items(options.cpu) : bench::sweep_items(options.draw);
+      options.ops ? bench::op_items(op_draw) : bench::sweep_items(options.draw);
   const Device device = options.cpu ? Device::cpu() : bench::gpu();
   if (!options.list && !is_available(device)) {
     fmt::print(stderr, "no usable GPU: nothing measured\n");
@@ -176,9 +198,11 @@ int run(const Options& options) {
     head["gpu"] = bench::gpu_name();
     head["versions"] = bench::library_versions();
   }
+  if (options.cpu && options.ops && !options.small) head["gpu"] = cpu_name();
   for (const bench::Item& item : items) head["cases"].push_back(item.description);
   answer(head);
-  if (!options.list) serve(items, device);
+  const bool is_measured = options.ops && !options.small;
+  if (!options.list) serve(items, device, is_measured ? 0.05 : 0);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -20,8 +21,20 @@ struct Item {
 
 std::vector<Item> sweep_items(const SweepDraw& draw);
 
-/// Every registered op that runs a kernel, at one large and one odd shape; with `small` at sizes for trying
-/// the program on a CPU. Throws InvalidArgument for an op that needs a case of its own and has none.
-std::vector<Item> op_items(bool small);
+/// The shapes that ops are measured at: a large one and an odd one.
+struct OpDraw {
+  enum class Scale {
+    kGpu,    ///< beyond a GPU's caches, the large one in float16
+    kCpu,    ///< of about as many bytes as a CPU's caches hold, in float32
+    kSmall,  ///< for trying the program
+  };
+  Scale scale = Scale::kGpu;
+  std::optional<uint64_t> seed = {};  ///< two random shapes instead, of a CPU's scale
+  std::optional<DType> dtype = {};    ///< of both
+};
+
+/// Every registered op that runs a kernel. Throws InvalidArgument for an op that needs a case of its own and
+/// has none.
+std::vector<Item> op_items(const OpDraw& draw);
 
 }  // namespace sinter::bench

@@ -87,7 +87,7 @@ class Running(unittest.TestCase):
             page = pathlib.Path(folder) / "page.md"
             page.write_text((BENCHMARKS.parent / "docs" / "ops_speed.md").read_text(encoding="utf-8"), encoding="utf-8")
             for _ in range(2):  # the table that is there is replaced
-                done = self.run_program("ops_speed.py", "--page", str(page))
+                done = self.run_program("ops_speed.py", "--small", "--page", str(page))
                 self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr)
             text = page.read_text(encoding="utf-8")
             self.assertEqual(text.count("| `conv2d` | large"), 2)
