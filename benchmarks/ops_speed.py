@@ -34,6 +34,10 @@ def shape_of(case):
     return ", ".join(shapes[:2]) + (", ..." if len(shapes) > 2 else "")
 
 
+def line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
 class Row:
     """One measured case."""
 
@@ -60,17 +64,21 @@ class Row:
             return is_low
         return self.speed < LEVEL or (is_low and self.speed < 1)
 
-    def line(self):
+    def cells(self):
         share = "" if self.is_tiny or self.share is None else f"{100 * self.share:.0f} %"
-        peak = f"{self.teraflops:.0f} TFLOP/s" if self.teraflops else ""
+        peak = ""
+        if self.teraflops:
+            peak = f"{self.teraflops:.0f} TFLOP/s" if self.teraflops >= 1 else f"{1000 * self.teraflops:.0f} GFLOP/s"
         if self.of_peak:
             peak += f", {100 * self.of_peak:.0f} %"
         peer = f"{self.peer_us:.1f}" if self.peer_us else ""
         speed = f"{self.speed:.2f}x" if self.speed else ""
         name = " ".join([self.case["op"], self.case["variant"]]).strip()
-        cells = [f"`{name}`", self.case["size"], self.case["dtype"], self.case["layout"], shape_of(self.case), f"{self.us:.1f}", share,
-                 peak, peer, speed, "**weak**" if self.is_weak else ""]
-        return "| " + " | ".join(cells) + " |"
+        return [f"`{name}`", self.case["size"], self.case["dtype"], self.case["layout"], shape_of(self.case), f"{self.us:.1f}", share,
+                peak, peer, speed, "**weak**" if self.is_weak else ""]
+
+    def line(self):
+        return line(self.cells())
 
     def json(self):
         row = {k: self.case[k] for k in ("suite", "case", "dtype", "layout")}
@@ -84,11 +92,15 @@ class Row:
 
 
 def table(rows, gpu, versions):
-    measured = ", ".join(f"{name} {version}" for name, version in versions.items())
+    measured = ", ".join(f"{name} {version}" for name, version in versions.items()) or "no peer"
     weak = sum(row.is_weak for row in rows)
-    head = ["op", "size", "dtype", "layout", "inputs", "us", "of copy", "of peak", "eager us", "beside eager", ""]
-    return "\n".join([f"{gpu}; {measured}; {time.strftime('%Y-%m-%d')}. {len(rows)} rows, {weak} of them weak.", "",
-                      "| " + " | ".join(head) + " |", "|" + "---|" * len(head), *(row.line() for row in rows)])
+    lines = [["op", "size", "dtype", "layout", "inputs", "us", "of copy", "of peak", "eager us", "beside eager", ""],
+             *(row.cells() for row in rows)]
+    if not any(row.share for row in rows):  # on a CPU
+        lines = [cells[:6] + ["rate" if i == 0 else cells[7]] + cells[8:] for i, cells in enumerate(lines)]
+    head, *lines = lines
+    return "\n".join([f"{gpu}; {measured}; {time.strftime('%Y-%m-%d')}. {len(rows)} rows, {weak} of them weak.", "", line(head),
+                      "|" + "---|" * len(head), *map(line, lines)])
 
 
 def write_page(path, text):

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cstring>
+
 #include <sinter/ops/common/cpu/elementwise_cpu.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/fill/fill_attributes.h>
 
@@ -6,10 +10,16 @@ namespace sinter::ops {
 namespace {
 
 void fill(const TensorView& target, double value) {
+  uint64_t bits = 0;  // of an element, in its first bytes
   dispatch_all(target.dtype, "fill", [&]<class T> {
     const T element = static_cast<T>(value);
+    std::memcpy(&bits, &element, sizeof(T));
+  });
+  dispatch_bits(target.dtype, [&]<class Word> {
+    Word word;
+    std::memcpy(&word, &bits, sizeof(Word));
     parallel_for(target.numel(), kElementwiseGrain, [&](int64_t begin, int64_t end) {
-      std::fill(target.as<T>() + begin, target.as<T>() + end, element);
+      std::fill(target.as<Word>() + begin, target.as<Word>() + end, word);
     });
   });
 }

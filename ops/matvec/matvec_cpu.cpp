@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/vector_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/matvec/batch.h>
@@ -13,81 +14,73 @@ namespace {
 
 constexpr int64_t kGrain = 16384;   // matrix elements below which a thread does not pay
 constexpr int64_t kRowsAtOnce = 4;  // whose sums stay in registers
-constexpr int kSums = 32;  // independent partial sums of a dot product: fills vectors, and is a fixed order
 
-/// The vector of the first `count` elements, with zeros behind them; no element from `end` on is read.
-template <class T>
-Vector<T> load_lanes(const T* from, int64_t count, const T* end) {
-  if (end - from >= kLanes<T>) return keep_lanes<T>(load_vector(from), count);
-  T lanes[static_cast<size_t>(kLanes<T>)] = {};
+/// As many elements as a vector has lanes, in their compute type.
+template <class T, class C = compute_type<T>>
+Vector<C> load_elements(const T* from) {
+  if constexpr (std::is_same_v<T, C>) {
+    return load_vector(from);
+  } else {
+    alignas(kVectorBytes) C lanes[static_cast<size_t>(kLanes<C>)];
+    convert_block(from, lanes, kLanes<C>);
+    return load_vector(lanes);
+  }
+}
+
+/// The first `count` of them, with zeros behind; no element from `end` on is read.
+template <class T, class C = compute_type<T>>
+Vector<C> load_elements(const T* from, int64_t count, const T* end) {
+  if (end - from >= kLanes<C>) return keep_lanes<C>(load_elements(from), count);
+  T lanes[static_cast<size_t>(kLanes<C>)] = {};
   std::copy_n(from, count, lanes);
-  return load_vector(lanes);
+  return load_elements(lanes);
 }
 
 /// y[0, kRows) = a x for as many rows of a, `columns` elements each, which lie before `end`. They read x
 /// together, whose elements that fill no vector are x_end; a row's sum does not depend on those beside it.
-template <size_t kRows, class T>
-void multiply_rows(const T* a, const T* x, Vector<T> x_end, T* y, int64_t columns, const T* end) {
-  constexpr int64_t kStep = kLanes<T>;
-  Vector<T> sums[kRows][2] = {};
+template <size_t kRows, class T, class C = compute_type<T>>
+void multiply_rows(const T* a, const T* x, Vector<C> x_end, T* y, int64_t columns, const T* end) {
+  constexpr int64_t kStep = kLanes<C>;
+  Vector<C> sums[kRows][2] = {};
+  const auto row_at = [&](size_t row, int64_t i) { return a + static_cast<int64_t>(row) * columns + i; };
   int64_t i = 0;
   for (; i + 2 * kStep <= columns; i += 2 * kStep) {
-    const Vector<T> first = load_vector(x + i), second = load_vector(x + i + kStep);
+    const Vector<C> first = load_elements(x + i), second = load_elements(x + i + kStep);
     for (size_t row = 0; row < kRows; ++row) {
-      const T* const from = a + static_cast<int64_t>(row) * columns + i;
-      sums[row][0] = multiply_add_lanes<T>(load_vector(from), first, sums[row][0]);
-      sums[row][1] = multiply_add_lanes<T>(load_vector(from + kStep), second, sums[row][1]);
+      sums[row][0] = multiply_add_lanes<C>(load_elements(row_at(row, i)), first, sums[row][0]);
+      sums[row][1] = multiply_add_lanes<C>(load_elements(row_at(row, i + kStep)), second, sums[row][1]);
     }
   }
   if (i + kStep <= columns) {
-    const Vector<T> next = load_vector(x + i);
-    for (size_t row = 0; row < kRows; ++row) {
-      const T* const from = a + static_cast<int64_t>(row) * columns + i;
-      sums[row][0] = multiply_add_lanes<T>(load_vector(from), next, sums[row][0]);
-    }
+    const Vector<C> next = load_elements(x + i);
+    for (size_t row = 0; row < kRows; ++row)
+      sums[row][0] = multiply_add_lanes<C>(load_elements(row_at(row, i)), next, sums[row][0]);
     i += kStep;
   }
   if (i < columns) {
     for (size_t row = 0; row < kRows; ++row) {
-      const T* const from = a + static_cast<int64_t>(row) * columns + i;
-      sums[row][1] = multiply_add_lanes<T>(load_lanes(from, columns - i, end), x_end, sums[row][1]);
+      const Vector<C> last = load_elements(row_at(row, i), columns - i, end);
+      sums[row][1] = multiply_add_lanes<C>(last, x_end, sums[row][1]);
     }
   }
-  Vector<T> totals[kRows];
+  Vector<C> totals[kRows];
   for (size_t row = 0; row < kRows; ++row) totals[row] = sums[row][0] + sums[row][1];
-  sum_lanes<T>(totals, y);
-}
-
-/// For types that compute in another.
-template <class T, class C = compute_type<T>>
-C dot(const T* a, const T* b, int64_t count) {
-  C sums[kSums] = {};
-  int64_t i = 0;
-  for (; i + kSums <= count; i += kSums) {
-    for (int s = 0; s < kSums; ++s) sums[s] += static_cast<C>(a[i + s]) * static_cast<C>(b[i + s]);
-  }
-  for (int s = 0; i < count; ++i, ++s) sums[s] += static_cast<C>(a[i]) * static_cast<C>(b[i]);
-  for (int half = kSums / 2; half > 0; half /= 2) {
-    for (int s = 0; s < half; ++s) sums[s] += sums[s + half];
-  }
-  return sums[0];
+  C results[kRows];
+  sum_lanes<C>(totals, results);
+  for (size_t row = 0; row < kRows; ++row) y[row] = static_cast<T>(results[row]);
 }
 
 /// y[begin, end) = (a x)[begin, end) for a (rows, columns).
 template <class T>
 void multiply_matrix(const T* a, const T* x, T* y, int64_t rows, int64_t columns, int64_t begin,
                      int64_t end) {
+  const T* const last = a + rows * columns;
+  const int64_t rest = columns % kLanes<compute_type<T>>;
+  const auto x_end = load_elements(x + columns - rest, rest, x + columns);
   int64_t row = begin;
-  if constexpr (std::is_same_v<T, compute_type<T>>) {
-    const T* const last = a + rows * columns;
-    const int64_t rest = columns % kLanes<T>;
-    const Vector<T> x_end = load_lanes(x + columns - rest, rest, x + columns);
-    for (; row + kRowsAtOnce <= end; row += kRowsAtOnce)
-      multiply_rows<kRowsAtOnce>(a + row * columns, x, x_end, y + row, columns, last);
-    for (; row < end; ++row) multiply_rows<1>(a + row * columns, x, x_end, y + row, columns, last);
-  } else {
-    for (; row < end; ++row) y[row] = static_cast<T>(dot(a + row * columns, x, columns));
-  }
+  for (; row + kRowsAtOnce <= end; row += kRowsAtOnce)
+    multiply_rows<kRowsAtOnce>(a + row * columns, x, x_end, y + row, columns, last);
+  for (; row < end; ++row) multiply_rows<1>(a + row * columns, x, x_end, y + row, columns, last);
 }
 
 /// y[begin, end) = (a^T x)[begin, end) for a (rows, columns), in strips whose sums stay in registers or the
