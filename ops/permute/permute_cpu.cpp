@@ -1,16 +1,15 @@
 // Permutation on the CPU: a copy, copies of rows where the last axis stays, else blocked 2-d transposes
 // between the input's last axis and the output's.
 #include <algorithm>
-#include <cstring>
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/cpu/copy_rows_cpu.h>
+#include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/permute_plan.h>
-#include <sinter/ops/permute/transpose_tile.h>
 
 namespace sinter::ops {
 namespace {
@@ -20,64 +19,6 @@ constexpr int64_t kGrainElements = 16384;
 // streams.
 constexpr int64_t kBlockRows = 128;
 constexpr int64_t kBlockColumns = 256;
-
-/// out[c * out_stride + r] = in[r * in_stride + c] for the columns [begin, end) of kRows rows: so few rows
-/// that the compiler can interleave them.
-template <int kRows, class T>
-void transpose_few_rows(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t columns) {
-  if (out_stride == kRows) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int r = 0; r < kRows; ++r) out[c * kRows + r] = in[r * in_stride + c];
-    }
-    return;
-  }
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int r = 0; r < kRows; ++r) out[c * out_stride + r] = in[r * in_stride + c];
-  }
-}
-
-template <int kColumns, class T>
-void transpose_few_columns(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows) {
-  for (int c = 0; c < kColumns; ++c) {
-    T* to = out + c * out_stride;
-    if (in_stride == kColumns) {
-      for (int64_t r = 0; r < rows; ++r) to[r] = in[r * kColumns + c];
-    } else {
-      for (int64_t r = 0; r < rows; ++r) to[r] = in[r * in_stride + c];
-    }
-  }
-}
-
-template <class T>
-void transpose_plain(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
-                     int64_t columns) {
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int64_t r = 0; r < rows; ++r) out[c * out_stride + r] = in[r * in_stride + c];
-  }
-}
-
-template <class T>
-void transpose_block(const T* in, int64_t in_stride, T* out, int64_t out_stride, int64_t rows,
-                     int64_t columns) {
-  if (rows == 2) return transpose_few_rows<2>(in, in_stride, out, out_stride, columns);
-  if (rows == 3) return transpose_few_rows<3>(in, in_stride, out, out_stride, columns);
-  if (rows == 4) return transpose_few_rows<4>(in, in_stride, out, out_stride, columns);
-  if (columns == 2) return transpose_few_columns<2>(in, in_stride, out, out_stride, rows);
-  if (columns == 3) return transpose_few_columns<3>(in, in_stride, out, out_stride, rows);
-  if (columns == 4) return transpose_few_columns<4>(in, in_stride, out, out_stride, rows);
-  constexpr int64_t n = kTileSide<T>;
-  const int64_t whole_rows = rows - rows % n;
-  const int64_t whole_columns = columns - columns % n;
-  for (int64_t r = 0; r < whole_rows; r += n) {
-    for (int64_t c = 0; c < whole_columns; c += n) {
-      transpose_tile(in + r * in_stride + c, in_stride, out + c * out_stride + r, out_stride);
-    }
-  }
-  transpose_plain(in + whole_columns, in_stride, out + whole_columns * out_stride, out_stride, whole_rows,
-                  columns - whole_columns);
-  transpose_plain(in + whole_rows * in_stride, in_stride, out + whole_rows, out_stride, rows - whole_rows,
-                  columns);
-}
 
 /// The output's axes but those that the innermost loops take: where item `index` of them starts.
 struct OuterAxes {
