@@ -2,10 +2,10 @@
 #include <limits>
 
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
+#include <sinter/ops/reduce/reduce_loops_cpu.h>
 #include <sinter/ops/reduce/reduce_math.h>
 #include <sinter/ops/reduce/reduce_plan.h>
 
@@ -49,18 +49,6 @@ template <class T, class Reducer>
 using LaneType = std::conditional_t<std::is_integral_v<T> && std::is_same_v<Reducer, SumReducer>, int64_t,
                                     compute_type<T>>;
 
-/// lanes[i] = combine(lanes[i], x[i])
-template <class Reducer, class T, class A>
-void combine_lanes(A* __restrict lanes, const T* __restrict x, int64_t count) {
-  BlockBuffer<T> buffer;
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin);
-    const auto* values = load_block(x + begin, n, buffer.values);
-    A* __restrict target = lanes + begin;
-    for (int64_t i = 0; i < n; ++i) target[i] = Reducer::combine(target[i], static_cast<A>(values[i]));
-  }
-}
-
 /// Reduces `segment` of the columns [first, first + width) of the blocks of `kept`, into lanes[0, width).
 template <class Reducer, class T, class A>
 void reduce_segment(const ReducePlan& plan, const Schedule& cut, const T* x, int64_t first, int64_t width,
@@ -72,46 +60,35 @@ void reduce_segment(const ReducePlan& plan, const Schedule& cut, const T* x, int
     const int64_t rows = std::min(cut.piece_rows, plan.rows - row);
     const T* block = x + plan.reduced.offset(unit / cut.pieces) + row * plan.columns + first;
     // With tile_rows > 1 the block is as wide as all columns, and so the rows of a tile lie without gaps.
-    for (int64_t r = 0; r < rows; r += cut.tile_rows) {
-      combine_lanes<Reducer>(lanes, block + r * plan.columns, std::min(cut.tile_rows, rows - r) * width);
-    }
+    const int64_t step = cut.tile_rows * plan.columns;
+    const int64_t tiles = rows / cut.tile_rows, rest = rows % cut.tile_rows;
+    combine_rows<Reducer>(lanes, block, step, tiles, cut.tile_rows * width);
+    if (rest > 0) combine_rows<Reducer>(lanes, block + tiles * step, step, 1, rest * width);
   }
-  for (int64_t rows = cut.tile_rows; rows > 1;) {
-    const int64_t half = (rows + 1) / 2;
-    for (int64_t i = 0; i < (rows - half) * width; ++i) {
-      lanes[i] = Reducer::combine(lanes[i], lanes[half * width + i]);
-    }
-    rows = half;
-  }
+  fold_rows<Reducer>(lanes, cut.tile_rows, width);
 }
 
-/// The reduction of `count` <= kSegment neighbouring elements.
-template <class Reducer, class T, class A>
-A reduce_line(const T* x, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  BlockBuffer<T> buffer;
-  if (count < kLanes) {
-    const auto* values = load_block(x, count, buffer.values);
-    A total = Reducer::template identity<A>();
-    for (int64_t i = 0; i < count; ++i) total = Reducer::combine(total, static_cast<A>(values[i]));
-    return total;
+/// Reduces the blocks of `kept`, each of neighbouring elements, where one segment is all: many outputs,
+/// without a set-up for each.
+template <class Reducer, class T, class A, class Store>
+void reduce_many(const ReducePlan& plan, const T* x, Store store) {
+  const int64_t rows = plan.rows, columns = plan.columns, size = rows * columns;
+  if (size <= kSmallBlock) {
+    const int64_t groups = (plan.kept.count() + kSmallBlocks - 1) / kSmallBlocks;
+    parallel_for(
+        groups, std::max<int64_t>(kReduceGrain / (size * kSmallBlocks), 1), [&](int64_t begin, int64_t end) {
+          for (int64_t group = begin; group < end; ++group) {
+            const int64_t first = group * kSmallBlocks;
+            reduce_small_blocks<Reducer, T, A>(
+                x + first * size, std::min(kSmallBlocks, plan.kept.count() - first), rows, columns,
+                [&](int64_t block, int64_t c, A value) { store((first + block) * columns + c, value); });
+          }
+        });
+    return;
   }
-  A lanes[kLanes];
-  std::fill_n(lanes, kLanes, Reducer::template identity<A>());
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin);
-    const auto* values = load_block(x + begin, n, buffer.values);
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j)
-        lanes[j] = Reducer::combine(lanes[j], static_cast<A>(values[i + j]));
-    }
-    for (int64_t j = 0; i < n; ++i, ++j) lanes[j] = Reducer::combine(lanes[j], static_cast<A>(values[i]));
-  }
-  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
-    for (int64_t j = 0; j < half; ++j) lanes[j] = Reducer::combine(lanes[j], lanes[j + half]);
-  }
-  return lanes[0];
+  parallel_for(plan.outputs(), std::max<int64_t>(kReduceGrain / rows, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) store(i, reduce_line<Reducer, T, A>(x + i * rows, rows));
+  });
 }
 
 /// `finish` maps a reduced value to what is stored.
@@ -127,16 +104,10 @@ void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask,
   }
   const ReducePlan plan = plan_reduction(x.shape, mask);
   const Schedule cut(plan);
-  if (plan.columns == 1 && plan.reduced.rank == 0 &&
-      cut.segments == 1) {  // many short lines: no set-up for each
-    parallel_for(
-        plan.outputs(), std::max<int64_t>(kReduceGrain / plan.rows, 1), [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            out[i] = static_cast<Out>(finish(
-                static_cast<P>(reduce_line<Reducer, T, A>(x.as<const T>() + i * plan.rows, plan.rows))));
-          }
-        });
-    return;
+  const auto store = [=](int64_t i, auto value) { out[i] = static_cast<Out>(finish(static_cast<P>(value))); };
+  if (plan.reduced.rank == 0 &&
+      (plan.rows * plan.columns <= kSmallBlock || (plan.columns == 1 && cut.segments == 1))) {
+    return reduce_many<Reducer, T, A>(plan, x.as<const T>(), store);
   }
   P* partials = static_cast<P*>(workspace);
   const int64_t tasks = plan.kept.count() * cut.column_blocks * cut.segments;
@@ -151,24 +122,21 @@ void reduce_view(const TensorView& x, const TensorView& y, const AxisMask& mask,
       reduce_segment<Reducer>(plan, cut, x.as<const T>() + plan.kept.offset(kept), column, width, segment,
                               lanes);
       const int64_t target = kept * plan.columns + column;
-      for (int64_t c = 0; c < width; ++c) {
-        if (cut.segments == 1) {
-          out[target + c] = static_cast<Out>(finish(static_cast<P>(lanes[c])));
-        } else {
-          partials[segment * plan.outputs() + target + c] = static_cast<P>(lanes[c]);
-        }
+      if (cut.segments == 1) {
+        for (int64_t c = 0; c < width; ++c) store(target + c, lanes[c]);
+      } else {
+        P* partial = partials + segment * plan.outputs() + target;
+        for (int64_t c = 0; c < width; ++c) partial[c] = static_cast<P>(lanes[c]);
       }
     }
   });
   if (cut.segments == 1) return;
   parallel_for(plan.outputs(), std::max<int64_t>(kReduceGrain / cut.segments, 1),
                [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   P total = partials[i];
-                   for (int64_t s = 1; s < cut.segments; ++s)
-                     total = Reducer::combine(total, partials[s * plan.outputs() + i]);
-                   out[i] = static_cast<Out>(finish(total));
-                 }
+                 P* totals = partials;  // those of the first segment
+                 combine_rows<Reducer>(totals + begin, partials + plan.outputs() + begin, plan.outputs(),
+                                       cut.segments - 1, end - begin);
+                 for (int64_t i = begin; i < end; ++i) store(i, totals[i]);
                });
 }
 
@@ -189,11 +157,10 @@ size_t sum_to_workspace(const KernelQuery& query) {
   return sum_to_workspace_cpu(query.input(0).shape, query.output(0).shape);
 }
 
-/// Sums of a floating-point dtype over `terms`: one function for sum, mean and sum_to.
+/// Sums of a floating-point dtype.
 template <class T>
-void sum_floats(const TensorView& x, const TensorView& y, const AxisMask& mask, void* workspace,
-                double terms) {
-  reduce_view<SumReducer, T, T>(x, y, mask, workspace, [terms](double value) { return value / terms; });
+void sum_floats(const TensorView& x, const TensorView& y, const AxisMask& mask, void* workspace) {
+  reduce_view<SumReducer, T, T>(x, y, mask, workspace, [](double value) { return value; });
 }
 
 void run_sum(const KernelContext& context) {
@@ -203,7 +170,7 @@ void run_sum(const KernelContext& context) {
     if constexpr (std::is_integral_v<T>) {
       reduce_view<SumReducer, T, int64_t>(x, y, mask, context.workspace(), [](auto value) { return value; });
     } else {
-      sum_floats<T>(x, y, mask, context.workspace(), 1.0);
+      sum_floats<T>(x, y, mask, context.workspace());
     }
   });
 }
@@ -216,7 +183,10 @@ void run_mean(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   const AxisMask mask = reduced_axes(context.attributes<ReduceAttributes>().axes, x.shape.rank(), "mean");
   const double terms = static_cast<double>(x.numel()) / static_cast<double>(std::max<int64_t>(y.numel(), 1));
-  dispatch_float(x.dtype, "mean", [&]<class T> { sum_floats<T>(x, y, mask, context.workspace(), terms); });
+  dispatch_float(x.dtype, "mean", [&]<class T> {
+    reduce_view<SumReducer, T, T>(x, y, mask, context.workspace(),
+                                  [terms](double sum) { return sum / terms; });
+  });
 }
 
 template <class Reducer>
@@ -232,7 +202,7 @@ void run_extreme(const KernelContext& context) {
 
 void sum_to_cpu(const TensorView& x, const TensorView& y, void* workspace) {
   dispatch_float(x.dtype, "sum_to",
-                 [&]<class T> { sum_floats<T>(x, y, repeated_axes(x.shape, y.shape), workspace, 1.0); });
+                 [&]<class T> { sum_floats<T>(x, y, repeated_axes(x.shape, y.shape), workspace); });
 }
 
 size_t sum_to_workspace_cpu(const Shape& x, const Shape& y) {

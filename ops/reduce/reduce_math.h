@@ -29,7 +29,8 @@ struct MaxReducer {
   }
   template <class A>
   SINTER_HOST_DEVICE static A combine(A a, A b) {
-    return b > a || b != b ? b : a;
+    const A extreme = b > a ? b : a;  // two selections, which compilers vectorise; || they do not always
+    return b != b ? b : extreme;
   }
   /// Whether `candidate`, which comes later, replaces `best`: the first of equals stays, and so does the
   /// first NaN.
@@ -50,7 +51,8 @@ struct MinReducer {
   }
   template <class A>
   SINTER_HOST_DEVICE static A combine(A a, A b) {
-    return b < a || b != b ? b : a;
+    const A extreme = b < a ? b : a;  // two selections, which compilers vectorise; || they do not always
+    return b != b ? b : extreme;
   }
   template <class A>
   SINTER_HOST_DEVICE static bool replaces(A candidate, A best) {
