@@ -1,6 +1,6 @@
 #include <sinter/ops/argmax/argmax_attributes.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/reduce/extreme_places_cpu.h>
+#include <sinter/ops/reduce/extremes/extreme_places_cpu.h>
 #include <sinter/ops/reduce/reduce_math.h>
 
 namespace sinter::ops {

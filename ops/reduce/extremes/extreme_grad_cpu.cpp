@@ -1,5 +1,5 @@
 // The gradients of max and min: dy goes to the first extreme element.
-#include <sinter/ops/reduce/extreme_places_cpu.h>
+#include <sinter/ops/reduce/extremes/extreme_places_cpu.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 #include <sinter/ops/reduce/reduce_math.h>
