@@ -22,23 +22,38 @@ struct Lines {
         source(from),
         skipped(axis),
         split(split_at(indices, axis)),
-        source_stride(from.stride(axis)) {}
+        source_stride(from.stride(axis)),
+        alike(indices.with(axis, 1) == from.with(axis, 1)) {}
 
   int64_t count() const { return split.outer * split.inner; }
-  /// Calls body(first element among the indices, first element in the source, number of lines) for runs of
-  /// the lines [begin, end) that lie side by side in both tensors.
+  int64_t grain() const { return std::max<int64_t>(1, kGrainElements / split.extent); }
+  /// Where the line `line` begins in the source.
+  int64_t locate(int64_t line) const {
+    if (alike) return line / split.inner * source[skipped] * split.inner + line % split.inner;
+    int64_t at = 0;
+    for (int i = picked.rank() - 1; i >= 0; --i) {
+      if (i == skipped) continue;
+      at += line % picked[i] * source.stride(i);
+      line /= picked[i];
+    }
+    return at;
+  }
+  /// Calls body(element among the indices, where its line begins in the source) for the lines [begin, end),
+  /// by runs of lines that lie side by side in both tensors.
   template <class F>
-  void for_each_run(int64_t begin, int64_t end, F body) const {
-    const int64_t neighbours = skipped == picked.rank() - 1 ? 1 : picked[-1];
+  [[gnu::always_inline]] void for_each(int64_t begin, int64_t end, F body) const {
+    const int64_t neighbours = skipped == picked.rank() - 1 ? 1 : alike ? split.inner : picked[-1];
+    const int64_t extent = split.extent, inner = split.inner;
     while (begin < end) {
       const int64_t length = std::min(neighbours - begin % neighbours, end - begin);
-      int64_t rest = begin, at = 0;
-      for (int i = picked.rank() - 1; i >= 0; --i) {
-        if (i == skipped) continue;
-        at += rest % picked[i] * source.stride(i);
-        rest /= picked[i];
+      const int64_t first = begin / inner * extent * inner + begin % inner, from = locate(begin);
+      if (length == 1) {  // nothing but one loop
+        for (int64_t i = 0; i < extent; ++i) body(first + i * inner, from);
+      } else {
+        for (int64_t i = 0; i < extent; ++i) {
+          for (int64_t j = 0; j < length; ++j) body(first + i * inner + j, from + j);
+        }
       }
-      body(begin / split.inner * split.extent * split.inner + begin % split.inner, at, length);
       begin += length;
     }
   }
@@ -47,6 +62,7 @@ struct Lines {
   int skipped;
   AxisSplit split;
   int64_t source_stride;
+  bool alike;  // but for the axis
 };
 
 void run_gather(const KernelContext& context) {
@@ -57,18 +73,12 @@ void run_gather(const KernelContext& context) {
   if (indices.numel() == 0) return;
   const Lines lines(indices.shape, x.shape, axis);
   dispatch_bits(x.dtype, [&]<class T> {
-    const T* from = x.as<const T>();
-    T* to = context.output(0).as<T>();
-    const auto* index = indices.as<const int64_t>();
-    const int64_t grain = std::max<int64_t>(1, kGrainElements / lines.split.extent);
-    parallel_for(lines.count(), grain, [&](int64_t begin, int64_t end) {
-      lines.for_each_run(begin, end, [&](int64_t start, int64_t source, int64_t length) {
-        for (int64_t i = 0; i < lines.split.extent; ++i) {
-          const int64_t at = start + i * lines.split.inner;
-          for (int64_t j = 0; j < length; ++j)
-            to[at + j] = from[source + j + index[at + j] * lines.source_stride];
-        }
-      });
+    parallel_for(lines.count(), lines.grain(), [&](int64_t begin, int64_t end) {
+      const T* from = x.as<const T>();
+      T* to = context.output(0).as<T>();
+      const auto* index = indices.as<const int64_t>();
+      const int64_t stride = lines.source_stride;
+      lines.for_each(begin, end, [=](int64_t at, int64_t line) { to[at] = from[line + index[at] * stride]; });
     });
   });
 }
@@ -78,15 +88,10 @@ void scatter_add(const Lines& lines, const T* dy, const int64_t* index, compute_
                  int64_t count) {
   std::fill_n(sums, count, compute_type<T>{0});
   if (lines.picked.numel() == 0) return;
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / lines.split.extent);
-  parallel_for(lines.count(), grain, [&](int64_t begin, int64_t end) {
-    lines.for_each_run(begin, end, [&](int64_t start, int64_t source, int64_t length) {
-      for (int64_t i = 0; i < lines.split.extent; ++i) {
-        const int64_t at = start + i * lines.split.inner;
-        for (int64_t j = 0; j < length; ++j) {
-          sums[source + j + index[at + j] * lines.source_stride] += static_cast<compute_type<T>>(dy[at + j]);
-        }
-      }
+  parallel_for(lines.count(), lines.grain(), [&](int64_t begin, int64_t end) {
+    const int64_t stride = lines.source_stride;
+    lines.for_each(begin, end, [=](int64_t at, int64_t line) {
+      sums[line + index[at] * stride] += static_cast<compute_type<T>>(dy[at]);
     });
   });
 }
