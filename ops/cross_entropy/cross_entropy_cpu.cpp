@@ -20,6 +20,22 @@ int64_t row_grain(int64_t classes) {
   return std::max<int64_t>(1, kGrainElements / classes);
 }
 
+/// Calls body(row, largest element, log of the sum of exponentials of the distances to it) for all rows, in
+/// parallel, a group of rows at a time.
+template <class T, class F>
+void for_each_log_sum(const T* x, int64_t rows, int64_t classes, F body) {
+  using C = compute_type<T>;
+  const int64_t group = classes <= kShortRow ? kRowsAtOnce : 1, groups = (rows + group - 1) / group;
+  parallel_for(groups, row_grain(classes * group), [&](int64_t begin, int64_t end) {
+    alignas(64) C largest[kRowsAtOnce], sum[kRowsAtOnce];
+    for (int64_t first = begin * group; first < std::min(end * group, rows); first += group) {
+      const int64_t count = std::min(group, rows - first);
+      rows_sum_exp(x + first * classes, count, classes, largest, sum);
+      for (int64_t i = 0; i < count; ++i) body(first + i, largest[i], std::log(sum[i]));
+    }
+  });
+}
+
 /// The targets of a call: either indices or probabilities.
 template <class T>
 struct Targets {
@@ -86,14 +102,10 @@ void run_cross_entropy(const KernelContext& context) {
     const bool reduced = options.reduction != Reduction::kNone;
     C* losses = reduced ? context.workspace<C>() : context.output(0).as<C>();
     C* log_sums = context.output(1).as<C>();
-    parallel_for(rows, row_grain(classes), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* x = logits.as<const T>() + row * classes;
-        const C largest = row_max(x, classes);
-        const C log_rest = std::log(row_sum_exp(x, classes, largest));
-        log_sums[row] = largest + log_rest;
-        losses[row] = targets.ignores(row) ? C{0} : row_loss(targets, row, x, largest, log_rest, smoothing);
-      }
+    for_each_log_sum(logits.as<const T>(), rows, classes, [&](int64_t row, C largest, C log_rest) {
+      const T* x = logits.as<const T>() + row * classes;
+      log_sums[row] = largest + log_rest;
+      losses[row] = targets.ignores(row) ? C{0} : row_loss(targets, row, x, largest, log_rest, smoothing);
     });
     if (!reduced) return;
     double total = 0;
@@ -146,15 +158,10 @@ void run_shard_sums(const KernelContext& context) {
     const Targets<T> targets(context.input(1), classes, kElsewhere);
     targets.check("shard_log_sums");
     C *losses = context.output(0).as<C>(), *log_sums = context.output(1).as<C>();
-    parallel_for(rows, row_grain(classes), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* x = logits.as<const T>() + row * classes;
-        const C largest = row_max(x, classes);
-        const C log_rest = std::log(row_sum_exp(x, classes, largest));
-        log_sums[row] = largest + log_rest;
-        losses[row] =
-            targets.ignores(row) ? log_sums[row] : row_loss(targets, row, x, largest, log_rest, C{0});
-      }
+    for_each_log_sum(logits.as<const T>(), rows, classes, [&](int64_t row, C largest, C log_rest) {
+      const T* x = logits.as<const T>() + row * classes;
+      log_sums[row] = largest + log_rest;
+      losses[row] = targets.ignores(row) ? log_sums[row] : row_loss(targets, row, x, largest, log_rest, C{0});
     });
   });
 }

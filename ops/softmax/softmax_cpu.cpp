@@ -1,5 +1,5 @@
 // Softmax on the CPU: row by row along the last axis; along another axis, blocks of neighbouring columns
-// together.
+// together, and so are short rows, transposed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +9,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/axis_split.h>
 #include <sinter/ops/common/cpu/row_math_cpu.h>
+#include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/lanes.h>
 #include <sinter/ops/softmax/softmax.h>
 
@@ -16,12 +17,25 @@ namespace sinter::ops {
 namespace {
 
 constexpr int64_t kGrainElements = 4096;
-constexpr int64_t kColumns = 64;
+constexpr int64_t kColumns = kRowsAtOnce;
+
+bool is_of_short_rows(const AxisSplit& split) {
+  return split.inner == 1 && split.extent <= kShortRow;
+}
 
 /// Calls body(first element, columns) for every piece of at most kColumns neighbouring columns, in parallel;
-/// with inner = 1 a piece is one row.
+/// with inner = 1 a piece is one row, or as many if rows are short.
 template <class F>
 void for_each_piece(const AxisSplit& split, F body) {
+  if (is_of_short_rows(split)) {
+    const int64_t pieces = (split.outer + kColumns - 1) / kColumns;
+    const int64_t grain = std::max<int64_t>(1, kGrainElements / (split.extent * kColumns));
+    return parallel_for(pieces, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin * kColumns; row < std::min(end * kColumns, split.outer); row += kColumns) {
+        body(row * split.extent, std::min(kColumns, split.outer - row));
+      }
+    });
+  }
   const int64_t pieces = (split.inner + kColumns - 1) / kColumns;
   const int64_t work = split.extent * std::min(split.inner, kColumns);
   parallel_for(
@@ -38,13 +52,21 @@ struct Softmax {
   static void row(const T* x, T* y, int64_t extent) {
     using C = compute_type<T>;
     const C largest = row_max(x, extent);
-    row_exp(x, extent, largest, C{1} / row_sum_exp(x, extent, largest), y);
+    if constexpr (std::is_same_v<T, C>) {
+      const C scale = C{1} / row_exp_sum(x, extent, largest, y);
+      for (int64_t i = 0; i < extent; ++i) y[i] *= scale;
+    } else {  // rounded exponentials would be rounded again
+      row_exp(x, extent, largest, C{1} / row_sum_exp(x, extent, largest), y);
+    }
   }
+  /// `sum` in the form that finish() takes.
   template <class C>
-  static void finish(C* values, const C* largest, const C* sum, int64_t width) {
-    for (int64_t j = 0; j < width; ++j) values[j] -= largest[j];
-    exp_in_place(values, width);
-    for (int64_t j = 0; j < width; ++j) values[j] /= sum[j];
+  static void prepare(C*, int64_t) {}
+  /// `values` are exponentials.
+  static constexpr bool kOfExponentials = true;
+  template <class C>
+  static C finish(C exponential, C sum) {
+    return exponential / sum;
   }
 };
 
@@ -57,32 +79,41 @@ struct LogSoftmax {
     for (int64_t i = 0; i < extent; ++i) y[i] = static_cast<T>(static_cast<C>(x[i]) - largest - log_sum);
   }
   template <class C>
-  static void finish(C* values, const C* largest, const C* sum, int64_t width) {
-    for (int64_t j = 0; j < width; ++j) values[j] = values[j] - largest[j] - std::log(sum[j]);
+  static void prepare(C* sum, int64_t width) {
+    for (int64_t j = 0; j < width; ++j) sum[j] = std::log(sum[j]);
+  }
+  static constexpr bool kOfExponentials = false;
+  template <class C>
+  static C finish(C distance, C log_sum) {
+    return distance - log_sum;
   }
 };
 
+/// y may be x.
 template <class Kind, class T>
 void run_columns(const T* x, T* y, int64_t extent, int64_t stride, int64_t width) {
   using C = compute_type<T>;
-  alignas(64) C largest[kColumns], sum[kColumns] = {}, values[kColumns];
-  std::fill_n(largest, width, -std::numeric_limits<C>::infinity());
+  constexpr bool kKeeps = Kind::kOfExponentials && std::is_same_v<T, C>;  // the exponentials, in y
+  alignas(64) C largest[kColumns], sum[kColumns], values[kColumns];
+  T* kept = nullptr;
+  if constexpr (kKeeps) kept = y;
+  column_sum_exp(x, extent, stride, width, largest, sum, kept);
+  Kind::prepare(sum, width);
   for (int64_t i = 0; i < extent; ++i) {
-    for (int64_t j = 0; j < width; ++j) {
-      const C value = static_cast<C>(x[i * stride + j]);
-      largest[j] = value > largest[j] ? value : largest[j];
-    }
+    const T* from = (kKeeps ? y : x) + i * stride;
+    for (int64_t j = 0; j < width; ++j) values[j] = static_cast<C>(from[j]) - (kKeeps ? C{0} : largest[j]);
+    if constexpr (Kind::kOfExponentials && !kKeeps) exp_in_place(values, width);
+    for (int64_t j = 0; j < width; ++j) y[i * stride + j] = static_cast<T>(Kind::finish(values[j], sum[j]));
   }
-  for (int64_t i = 0; i < extent; ++i) {
-    for (int64_t j = 0; j < width; ++j) values[j] = static_cast<C>(x[i * stride + j]) - largest[j];
-    exp_in_place(values, width);
-    for (int64_t j = 0; j < width; ++j) sum[j] += values[j];
-  }
-  for (int64_t i = 0; i < extent; ++i) {
-    for (int64_t j = 0; j < width; ++j) values[j] = static_cast<C>(x[i * stride + j]);
-    Kind::finish(values, largest, sum, width);
-    for (int64_t j = 0; j < width; ++j) y[i * stride + j] = static_cast<T>(values[j]);
-  }
+}
+
+/// Rows that are shorter than a few vectors, as the columns of their transpose.
+template <class Kind, class T>
+void run_short_rows(const T* x, T* y, int64_t extent, int64_t rows) {
+  alignas(64) T turned[kShortRow * kColumns];
+  transpose_block(x, extent, turned, rows, rows, extent);
+  run_columns<Kind>(turned, turned, extent, rows, rows);
+  transpose_block(turned, rows, y, extent, extent, rows);
 }
 
 AxisSplit split_of(const KernelContext& context, const char* tag) {
@@ -98,7 +129,9 @@ void run_softmax(const KernelContext& context) {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
     for_each_piece(split, [=](int64_t at, int64_t width) {
-      if (split.inner == 1) {
+      if (is_of_short_rows(split)) {
+        run_short_rows<Kind>(x + at, y + at, split.extent, width);
+      } else if (split.inner == 1) {
         Kind::row(x + at, y + at, split.extent);
       } else {
         run_columns<Kind>(x + at, y + at, split.extent, split.inner, width);
@@ -147,6 +180,7 @@ void run_grad_row(const T* y, const T* dy, T* dx, int64_t extent) {
   }
 }
 
+/// dx may be dy.
 template <class Kind, class T>
 void run_grad_columns(const T* y, const T* dy, T* dx, int64_t extent, int64_t stride, int64_t width) {
   using C = compute_type<T>;
@@ -165,6 +199,15 @@ void run_grad_columns(const T* y, const T* dy, T* dx, int64_t extent, int64_t st
   }
 }
 
+template <class Kind, class T>
+void run_short_grad_rows(const T* y, const T* dy, T* dx, int64_t extent, int64_t rows) {
+  alignas(64) T turned_y[kShortRow * kColumns], turned_dy[kShortRow * kColumns];
+  transpose_block(y, extent, turned_y, rows, rows, extent);
+  transpose_block(dy, extent, turned_dy, rows, rows, extent);
+  run_grad_columns<Kind>(turned_y, turned_dy, turned_dy, extent, rows, rows);
+  transpose_block(turned_dy, rows, dx, extent, extent, rows);
+}
+
 template <class Kind>
 void run_softmax_grad(const KernelContext& context) {
   if (context.output(0).numel() == 0) return;
@@ -174,7 +217,9 @@ void run_softmax_grad(const KernelContext& context) {
     const T* dy = context.input(1).as<const T>();
     T* dx = context.output(0).as<T>();
     for_each_piece(split, [=](int64_t at, int64_t width) {
-      if (split.inner == 1) {
+      if (is_of_short_rows(split)) {
+        run_short_grad_rows<Kind>(y + at, dy + at, dx + at, split.extent, width);
+      } else if (split.inner == 1) {
         run_grad_row<Kind>(y + at, dy + at, dx + at, split.extent);
       } else {
         run_grad_columns<Kind>(y + at, dy + at, dx + at, split.extent, split.inner, width);

@@ -5,6 +5,7 @@
 
 #include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/row_math_cpu.h>
+#include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/lanes.h>
 
 namespace sinter::ops {
@@ -62,6 +63,51 @@ compute_type<T> row_sum_exp(const T* x, int64_t count, compute_type<T> shift) {
   return sum;
 }
 
+template <class C>
+C row_exp_sum(const C* x, int64_t count, C shift, C* y) {
+  C sum = 0;
+  for_each_piece(x, count, shift, [&](const C* piece, int64_t first, int64_t width) {
+    sum += lane_sum<C>(width, [=](int64_t i) { return piece[i]; });
+    std::copy_n(piece, width, y + first);
+  });
+  return sum;
+}
+
+template <class T>
+void column_sum_exp(const T* x, int64_t extent, int64_t stride, int64_t width, compute_type<T>* largest,
+                    compute_type<T>* sum, T* exponentials) {
+  using C = compute_type<T>;
+  alignas(64) C values[kRowsAtOnce];
+  BlockBuffer<T> buffer;
+  std::fill_n(largest, width, -std::numeric_limits<C>::infinity());
+  std::fill_n(sum, width, C{0});
+  for (int64_t i = 0; i < extent; ++i) {
+    const C* loaded = load_block(x + i * stride, width, buffer.values);
+    for (int64_t j = 0; j < width; ++j) largest[j] = loaded[j] > largest[j] ? loaded[j] : largest[j];
+  }
+  for (int64_t i = 0; i < extent; ++i) {
+    const C* loaded = load_block(x + i * stride, width, buffer.values);
+    for (int64_t j = 0; j < width; ++j) values[j] = loaded[j] - largest[j];
+    exp_in_place(values, width);
+    for (int64_t j = 0; j < width; ++j) sum[j] += values[j];
+    if (exponentials == nullptr) continue;
+    for (int64_t j = 0; j < width; ++j) exponentials[i * stride + j] = static_cast<T>(values[j]);
+  }
+}
+
+template <class T>
+void rows_sum_exp(const T* x, int64_t rows, int64_t extent, compute_type<T>* largest, compute_type<T>* sum) {
+  if (extent <= kShortRow) {
+    alignas(64) T turned[kShortRow * kRowsAtOnce];
+    transpose_block(x, extent, turned, rows, rows, extent);
+    return column_sum_exp<T>(turned, extent, rows, rows, largest, sum, nullptr);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    largest[row] = row_max(x + row * extent, extent);
+    sum[row] = row_sum_exp(x + row * extent, extent, largest[row]);
+  }
+}
+
 template <class T>
 void row_exp(const T* x, int64_t count, compute_type<T> shift, compute_type<T> scale, T* y) {
   for_each_piece(x, count, shift, [&](const compute_type<T>* piece, int64_t first, int64_t width) {
@@ -69,10 +115,12 @@ void row_exp(const T* x, int64_t count, compute_type<T> shift, compute_type<T> s
   });
 }
 
-#define SINTER_INSTANTIATE(T)                                               \
-  template compute_type<T> row_max(const T*, int64_t);                      \
-  template compute_type<T> row_sum_exp(const T*, int64_t, compute_type<T>); \
-  template void row_exp(const T*, int64_t, compute_type<T>, compute_type<T>, T*);
+#define SINTER_INSTANTIATE(T)                                                                                \
+  template compute_type<T> row_max(const T*, int64_t);                                                       \
+  template compute_type<T> row_sum_exp(const T*, int64_t, compute_type<T>);                                  \
+  template void row_exp(const T*, int64_t, compute_type<T>, compute_type<T>, T*);                            \
+  template void column_sum_exp(const T*, int64_t, int64_t, int64_t, compute_type<T>*, compute_type<T>*, T*); \
+  template void rows_sum_exp(const T*, int64_t, int64_t, compute_type<T>*, compute_type<T>*);
 
 SINTER_INSTANTIATE(float)
 SINTER_INSTANTIATE(double)
@@ -80,6 +128,8 @@ SINTER_INSTANTIATE(float16)
 SINTER_INSTANTIATE(bfloat16)
 #undef SINTER_INSTANTIATE
 
+template float row_exp_sum(const float*, int64_t, float, float*);
+template double row_exp_sum(const double*, int64_t, double, double*);
 template void exp_in_place(float*, int64_t);
 template void exp_in_place(double*, int64_t);
 

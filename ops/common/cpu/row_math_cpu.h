@@ -16,9 +16,27 @@ compute_type<T> row_max(const T* x, int64_t count);
 template <class T>
 compute_type<T> row_sum_exp(const T* x, int64_t count, compute_type<T> shift);
 
+/// y_i = exp(x_i - shift); returns their sum. C: float or double.
+template <class C>
+C row_exp_sum(const C* x, int64_t count, C shift, C* y);
+
 /// y_i = exp(x_i - shift) * scale.
 template <class T>
 void row_exp(const T* x, int64_t count, compute_type<T> shift, compute_type<T> scale, T* y);
+
+/// Rows of at most so many elements are worked on side by side, so many at once.
+inline constexpr int64_t kShortRow = 64;
+inline constexpr int64_t kRowsAtOnce = 64;
+
+/// For `width` <= kRowsAtOnce neighbouring columns of `extent` elements `stride` apart: the largest element,
+/// and sum_i exp(x_i - largest). `exponentials`, unless null, gets the terms, laid out as x is; it may be x.
+template <class T>
+void column_sum_exp(const T* x, int64_t extent, int64_t stride, int64_t width, compute_type<T>* largest,
+                    compute_type<T>* sum, T* exponentials);
+
+/// The same for `rows` <= kRowsAtOnce rows of `extent` elements.
+template <class T>
+void rows_sum_exp(const T* x, int64_t rows, int64_t extent, compute_type<T>* largest, compute_type<T>* sum);
 
 /// values_i = exp(values_i).
 template <class C>
