@@ -5,6 +5,7 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/lanes.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 
@@ -28,6 +29,21 @@ void for_each_piece(const AxisSplit& split, F body) {
                         std::min(kColumns, split.inner - column));
                  }
                });
+}
+
+/// Rows of fewer elements are worked on side by side, as the columns of their transpose.
+constexpr int64_t kShortRow = 64;
+
+/// Calls body(first row, rows) for groups of at most kColumns rows, in parallel.
+template <class F>
+void for_each_group(const AxisSplit& split, F body) {
+  parallel_for(
+      (split.outer + kColumns - 1) / kColumns,
+      std::max<int64_t>(1, kGrainElements / (split.extent * kColumns)), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin * kColumns; row < std::min(end * kColumns, split.outer); row += kColumns) {
+          body(row, std::min(kColumns, split.outer - row));
+        }
+      });
 }
 
 /// sums[j] = sum over i of term(i * stride + j); a single column is summed in lanes.
@@ -69,11 +85,9 @@ void run_l2_normalize(const KernelContext& context) {
     const T* x_all = context.input(0).as<const T>();
     T* y_all = context.output(0).as<T>();
     C* norms = context.output(1).as<C>();
-    for_each_piece(split, [=](int64_t at, int64_t line, int64_t width) {
-      const T* x = x_all + at;
-      T* y = y_all + at;
+    const auto normalize = [=](const T* x, T* y, int64_t line, int64_t stride, int64_t width) {
       C norm[kColumns], scale[kColumns];
-      sum_lines(split.extent, split.inner, width, norm, [=](int64_t i) {
+      sum_lines(split.extent, stride, width, norm, [=](int64_t i) {
         const C value = static_cast<C>(x[i]);
         return value * value;
       });
@@ -82,8 +96,20 @@ void run_l2_normalize(const KernelContext& context) {
         norms[line + j] = norm[j];
         scale[j] = norm[j] < epsilon ? epsilon : norm[j];  // a NaN stays
       }
-      for_each_element(split.extent, split.inner, width,
+      for_each_element(split.extent, stride, width,
                        [&](int64_t i, int64_t j) { y[i] = static_cast<T>(static_cast<C>(x[i]) / scale[j]); });
+    };
+    if (split.inner == 1 && split.extent > 0 && split.extent <= kShortRow) {
+      return for_each_group(split, [=](int64_t row, int64_t rows) {
+        alignas(64) T turned[kShortRow * kColumns];
+        const int64_t at = row * split.extent;
+        transpose_block(x_all + at, split.extent, turned, rows, rows, split.extent);
+        normalize(turned, turned, row, rows, rows);
+        transpose_block(turned, rows, y_all + at, split.extent, split.extent, rows);
+      });
+    }
+    for_each_piece(split, [=](int64_t at, int64_t line, int64_t width) {
+      normalize(x_all + at, y_all + at, line, split.inner, width);
     });
   });
 }
