@@ -66,12 +66,18 @@ void run_topk_grad(const KernelContext& context) {
   const int axis = normalize_axis(attributes.axis, dy.shape.rank(), "topk_grad");
   const int64_t k = dy.shape[axis], stride = dy.shape.stride(axis), extent = attributes.extent;
   dispatch_float(dy.dtype, "topk_grad", [&]<class T> {
+    const T* from = dy.as<const T>();
+    const auto* place = indices.as<const int64_t>();
     std::fill_n(dx.as<T>(), dx.numel(), T{});
-    for (int64_t i = 0; i < dy.numel(); ++i) {
-      const int64_t outer = i / (k * stride), inner = i % stride, place = indices.as<const int64_t>()[i];
-      SINTER_CHECK(place >= 0 && place < extent, "[topk_grad] expected indices from 0 to {} but got {}",
-                   extent - 1, place);
-      dx.as<T>()[(outer * extent + place) * stride + inner] = dy.as<const T>()[i];
+    for (int64_t outer = 0; outer < dy.shape.count(0, axis); ++outer) {
+      T* to = dx.as<T>() + outer * extent * stride;
+      for (int64_t i = 0; i < k; ++i) {
+        for (int64_t inner = 0; inner < stride; ++inner, ++place, ++from) {
+          SINTER_CHECK(*place >= 0 && *place < extent, "[topk_grad] expected indices from 0 to {} but got {}",
+                       extent - 1, *place);
+          to[*place * stride + inner] = *from;
+        }
+      }
     }
   });
 }
