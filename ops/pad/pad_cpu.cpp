@@ -5,6 +5,7 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/cpu/copy_rows_cpu.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/pad/pad_math.h>
 
@@ -49,6 +50,7 @@ struct PadRows {
   }
   /// The plain row that the padded row `row` repeats, or -1.
   int64_t source(int64_t row) const {
+    if (independent == rows) return row;
     int64_t from = 0, scale = 1;
     for (int axis = leading - 1; axis >= 0; --axis) {
       const auto i = static_cast<size_t>(axis);
@@ -62,6 +64,7 @@ struct PadRows {
   }
   /// The padded row in which the plain row `row` lies.
   int64_t target(int64_t row) const {
+    if (independent == rows) return row;
     int64_t to = 0, scale = 1;
     for (int axis = leading - 1; axis >= 0; --axis) {
       const auto i = static_cast<size_t>(axis);
@@ -98,7 +101,7 @@ void fill_row(const PadRows& rows, const T* from, T* to, T value) {
     for (int64_t unit = 0; unit < rows.row_before; ++unit) copy_unit(unit);
     for (int64_t unit = 0; unit < rows.row_after; ++unit) copy_unit(rows.row_before + rows.extent + unit);
   }
-  std::copy_n(from, rows.plain_length(), to + begin);
+  copy_bytes(to + begin, from, rows.plain_length() * static_cast<int64_t>(sizeof(T)));
 }
 
 /// The element `value` of `dtype`, in the first bytes.
@@ -144,7 +147,7 @@ void crop(const PadRows& rows, const T* dy, T* dx) {
       rows.plain_rows(), std::max<int64_t>(1, kGrainElements / length), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const T* from = dy + rows.target(row) * rows.padded_length() + rows.row_before * rows.inner;
-          std::copy_n(from, length, dx + row * length);
+          copy_bytes(dx + row * length, from, length * static_cast<int64_t>(sizeof(T)));
         }
       });
 }

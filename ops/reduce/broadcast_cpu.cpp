@@ -1,7 +1,6 @@
 // broadcast_to on a CPU: a copy of elements, whatever their dtype.
-#include <cstring>
-
 #include <sinter/ops/common/broadcast_plan.h>
+#include <sinter/ops/common/cpu/copy_rows_cpu.h>
 #include <sinter/ops/common/cpu/elementwise_cpu.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 
@@ -18,7 +17,7 @@ void broadcast_words(const TensorView& x, const TensorView& y) {
       const Word* from = x.as<const Word>() + offsets[0];
       Word* to = y.as<Word>() + first;
       if (steps) {
-        std::memcpy(to, from, static_cast<size_t>(count) * sizeof(Word));
+        copy_bytes(to, from, count * static_cast<int64_t>(sizeof(Word)));
       } else {
         std::fill_n(to, count, *from);
       }

@@ -30,7 +30,7 @@ void copy_range(std::byte* to, int64_t to_stride, const std::byte* from, int64_t
       return copy_fixed<16>(to, to_stride, from, from_stride, rows);
     default:
       for (int64_t i = 0; i < rows; ++i) {
-        std::memcpy(to + i * to_stride, from + i * from_stride, static_cast<size_t>(bytes));
+        copy_bytes(to + i * to_stride, from + i * from_stride, bytes);
       }
   }
 }
