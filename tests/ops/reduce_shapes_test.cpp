@@ -1,12 +1,15 @@
 // Reductions, argmax and the gradients of max and min of many shapes, so that every loop of their kernels is
 // reached: lines shorter and longer than the lanes, few and many columns, blocks side by side, cut blocks,
 // NaN.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/reduce/reduce.h>
 
@@ -140,6 +143,29 @@ TEST(ReduceShapes, AgreeWithPlainLoops) {
     }
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(ReduceShapes, RowsAreRepeatedFromWhereverAThreadBegins) {
+  const int threads = num_threads();
+  set_num_threads(3);
+  for (int64_t columns : {2, 3, 17, 1000, 5001, 40000}) {
+    const int64_t rows = 100000 / columns + 1;
+    std::vector<uint8_t> small;
+    std::vector<float> large;
+    for (int64_t c = 0; c < columns; ++c) {
+      small.push_back(static_cast<uint8_t>(c * 7 % 251));
+      large.push_back(static_cast<float>(c));
+    }
+    const auto bytes =
+        broadcast_to(Tensor::from_values(small, {columns}), {rows, columns}).to_vector<uint8_t>();
+    const auto floats =
+        broadcast_to(Tensor::from_values(large, {columns}), {rows, columns}).to_vector<float>();
+    for (size_t i = 0; i < floats.size(); ++i) {
+      ASSERT_EQ(bytes[i], small[i % small.size()]) << columns << " " << i;
+      ASSERT_EQ(floats[i], large[i % large.size()]) << columns << " " << i;
+    }
+  }
+  set_num_threads(threads);
 }
 
 TEST(ReduceShapes, WorstValuesArePlacesToo) {
