@@ -1,5 +1,6 @@
 // Softmax, cross-entropy and gather over lines short and long, few and many, against plain loops: short rows
 // take other paths on the CPU than long ones.
+#include <array>
 #include <cmath>
 #include <random>
 
