@@ -8,6 +8,7 @@
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/row_math_cpu.h>
 #include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/lanes.h>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int64_t kGrainElements = 4096;
 constexpr int64_t kColumns = kRowsAtOnce;
+constexpr int64_t kKeptRow = 4096;  // of a 16-bit type, whose exponentials wait for their sum in float
 
 bool is_of_short_rows(const AxisSplit& split) {
   return split.inner == 1 && split.extent <= kShortRow;
@@ -55,7 +57,12 @@ struct Softmax {
     if constexpr (std::is_same_v<T, C>) {
       const C scale = C{1} / row_exp_sum(x, extent, largest, y);
       for (int64_t i = 0; i < extent; ++i) y[i] *= scale;
-    } else {  // rounded exponentials would be rounded again
+    } else if (extent <= kKeptRow) {  // rounded exponentials would be rounded again
+      alignas(64) C exponentials[kKeptRow];
+      const C scale = C{1} / row_exp_sum(x, extent, largest, exponentials);
+      for (int64_t i = 0; i < extent; ++i) exponentials[i] *= scale;
+      convert_block(exponentials, y, extent);
+    } else {
       row_exp(x, extent, largest, C{1} / row_sum_exp(x, extent, largest), y);
     }
   }
@@ -76,7 +83,14 @@ struct LogSoftmax {
     using C = compute_type<T>;
     const C largest = row_max(x, extent);
     const C log_sum = std::log(row_sum_exp(x, extent, largest));
-    for (int64_t i = 0; i < extent; ++i) y[i] = static_cast<T>(static_cast<C>(x[i]) - largest - log_sum);
+    BlockBuffer<T> buffers[2];
+    for (int64_t first = 0; first < extent; first += kBlock) {
+      const int64_t count = std::min(kBlock, extent - first);
+      const C* values = load_block(x + first, count, buffers[0].values);
+      C* results = result_block(y + first, buffers[1].values);
+      for (int64_t i = 0; i < count; ++i) results[i] = values[i] - largest - log_sum;
+      finish_block(results, y + first, count);
+    }
   }
   template <class C>
   static void prepare(C* sum, int64_t width) {

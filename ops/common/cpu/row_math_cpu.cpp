@@ -63,8 +63,9 @@ compute_type<T> row_sum_exp(const T* x, int64_t count, compute_type<T> shift) {
   return sum;
 }
 
-template <class C>
-C row_exp_sum(const C* x, int64_t count, C shift, C* y) {
+template <class T>
+compute_type<T> row_exp_sum(const T* x, int64_t count, compute_type<T> shift, compute_type<T>* y) {
+  using C = compute_type<T>;
   C sum = 0;
   for_each_piece(x, count, shift, [&](const C* piece, int64_t first, int64_t width) {
     sum += lane_sum<C>(width, [=](int64_t i) { return piece[i]; });
@@ -110,14 +111,18 @@ void rows_sum_exp(const T* x, int64_t rows, int64_t extent, compute_type<T>* lar
 
 template <class T>
 void row_exp(const T* x, int64_t count, compute_type<T> shift, compute_type<T> scale, T* y) {
+  BlockBuffer<T> buffer;
   for_each_piece(x, count, shift, [&](const compute_type<T>* piece, int64_t first, int64_t width) {
-    for (int64_t i = 0; i < width; ++i) y[first + i] = static_cast<T>(piece[i] * scale);
+    compute_type<T>* results = result_block(y + first, buffer.values);
+    for (int64_t i = 0; i < width; ++i) results[i] = piece[i] * scale;
+    finish_block(results, y + first, width);
   });
 }
 
 #define SINTER_INSTANTIATE(T)                                                                                \
   template compute_type<T> row_max(const T*, int64_t);                                                       \
   template compute_type<T> row_sum_exp(const T*, int64_t, compute_type<T>);                                  \
+  template compute_type<T> row_exp_sum(const T*, int64_t, compute_type<T>, compute_type<T>*);                \
   template void row_exp(const T*, int64_t, compute_type<T>, compute_type<T>, T*);                            \
   template void column_sum_exp(const T*, int64_t, int64_t, int64_t, compute_type<T>*, compute_type<T>*, T*); \
   template void rows_sum_exp(const T*, int64_t, int64_t, compute_type<T>*, compute_type<T>*);
@@ -128,8 +133,6 @@ SINTER_INSTANTIATE(float16)
 SINTER_INSTANTIATE(bfloat16)
 #undef SINTER_INSTANTIATE
 
-template float row_exp_sum(const float*, int64_t, float, float*);
-template double row_exp_sum(const double*, int64_t, double, double*);
 template void exp_in_place(float*, int64_t);
 template void exp_in_place(double*, int64_t);
 

@@ -16,9 +16,9 @@ compute_type<T> row_max(const T* x, int64_t count);
 template <class T>
 compute_type<T> row_sum_exp(const T* x, int64_t count, compute_type<T> shift);
 
-/// y_i = exp(x_i - shift); returns their sum. C: float or double.
-template <class C>
-C row_exp_sum(const C* x, int64_t count, C shift, C* y);
+/// y_i = exp(x_i - shift); returns their sum.
+template <class T>
+compute_type<T> row_exp_sum(const T* x, int64_t count, compute_type<T> shift, compute_type<T>* y);
 
 /// y_i = exp(x_i - shift) * scale.
 template <class T>
