@@ -99,7 +99,8 @@ void run_l2_normalize(const KernelContext& context) {
       for_each_element(split.extent, stride, width,
                        [&](int64_t i, int64_t j) { y[i] = static_cast<T>(static_cast<C>(x[i]) / scale[j]); });
     };
-    if (split.inner == 1 && split.extent > 0 && split.extent <= kShortRow) {
+    constexpr int64_t kShort = sizeof(T) == 8 ? 15 : kShortRow;  // 16 doubles fill vectors by themselves
+    if (split.inner == 1 && split.extent > 0 && split.extent <= kShort) {
       return for_each_group(split, [=](int64_t row, int64_t rows) {
         alignas(64) T turned[kShortRow * kColumns];
         const int64_t at = row * split.extent;
