@@ -29,8 +29,12 @@ struct MaxReducer {
   }
   template <class A>
   SINTER_HOST_DEVICE static A combine(A a, A b) {
+#if defined(__CUDA_ARCH__)
+    return b > a || b != b ? b : a;  // one comparison
+#else
     const A extreme = b > a ? b : a;  // two selections, which compilers vectorise; || they do not always
     return b != b ? b : extreme;
+#endif
   }
   /// Whether `candidate`, which comes later, replaces `best`: the first of equals stays, and so does the
   /// first NaN.
@@ -51,8 +55,12 @@ struct MinReducer {
   }
   template <class A>
   SINTER_HOST_DEVICE static A combine(A a, A b) {
+#if defined(__CUDA_ARCH__)
+    return b < a || b != b ? b : a;  // one comparison
+#else
     const A extreme = b < a ? b : a;  // two selections, which compilers vectorise; || they do not always
     return b != b ? b : extreme;
+#endif
   }
   template <class A>
   SINTER_HOST_DEVICE static bool replaces(A candidate, A best) {
