@@ -1,5 +1,6 @@
 // Average pooling on the CPU, and the registration of all pooling kernels.
 #include <sinter/ops/common/cpu/channel_loops_cpu.h>
+#include <sinter/ops/common/images/resample_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/pool/max_pool_cpu.h>
 #include <sinter/ops/pool/pool_geometry.h>
@@ -8,193 +9,81 @@
 namespace sinter::ops {
 namespace {
 
-template <class C>
-void add(const C* x, int64_t count, C* sums) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) sums[i] += x[i];
+// ---- windows
+
+PoolGeometry pooled_geometry(const Shape& image, const PoolOptions& options, const char* tag) {
+  return pixels_of(pool_geometry(image, options, tag), options.layout);
 }
 
-// ---- forward
-
-template <class T, class Counts>
-void avg_pool_rows(const PoolGeometry& geometry, Counts divisors, const T* x, T* y,
-                   compute_type<T>* scratch) {
-  using C = compute_type<T>;
-  const int64_t batch = geometry.batch, channels = geometry.channels;
-  const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t slot_size = PoolRows<C>::scratch(rows, columns) + 2 * columns.out;
-  parallel_slots(batch * channels, rows.extent * columns.extent,
-                 [&](int64_t slot, int64_t begin, int64_t end) {
-                   C* sums = scratch + slot * slot_size;
-                   C* counts = sums + columns.out;
-                   PoolRows<C> image(rows, columns, C{0}, counts + columns.out);
-                   for (int64_t ox = 0; ox < columns.out; ++ox)
-                     counts[ox] = static_cast<C>(divisors.columns(columns, ox));
-                   for (int64_t plane = begin; plane < end; ++plane) {
-                     image.restart();
-                     for (int64_t oy = 0; oy < rows.out; ++oy) {
-                       const auto [first, last] = rows.inside(oy);
-                       image.load(x + plane * rows.extent * columns.extent, first, last);
-                       std::fill_n(sums, columns.out, C{0});
-                       for (int64_t row = first; row < last; ++row) {
-                         for (int64_t tap = 0; tap < columns.kernel; ++tap)
-                           add(image.tap(row, tap), columns.out, sums);
-                       }
-                       const C count = static_cast<C>(divisors.rows(rows, oy));
-                       T* out = y + (plane * rows.out + oy) * columns.out;
-                       for (int64_t ox = 0; ox < columns.out; ++ox)
-                         out[ox] = static_cast<T>(sums[ox] / (count * counts[ox]));
-                     }
-                   }
-                 });
+ResampleExtents extents_of(const PoolGeometry& geometry, bool gradient) {
+  const PoolAxis &y = geometry.y, &x = geometry.x;
+  return {.images = geometry.batch,
+          .inner = geometry.channels,
+          .source_rows = gradient ? y.out : y.extent,
+          .source_columns = gradient ? x.out : x.extent,
+          .rows = gradient ? y.extent : y.out,
+          .columns = gradient ? x.extent : x.out,
+          .most_source_rows = gradient ? std::min((y.kernel - 1) / y.stride + 1, y.out) : inner_kernel(y)};
 }
 
-template <class T, class Counts>
-void avg_pool_pixels(const PoolGeometry& geometry, Counts divisors, const T* x, T* y,
-                     compute_type<T>* scratch) {
-  using C = compute_type<T>;
-  const int64_t batch = geometry.batch, channels = geometry.channels;
-  const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t depth = channels, work = columns.out * inner_kernel(rows) * inner_kernel(columns) * depth;
-  parallel_slots(batch * rows.out, work, [&](int64_t slot, int64_t begin, int64_t end) {
-    C* sums = scratch + slot * depth;
-    for (int64_t line = begin; line < end; ++line) {
-      const int64_t image = line / rows.out * rows.extent, oy = line % rows.out;
-      const auto [top, bottom] = rows.inside(oy);
-      for (int64_t ox = 0; ox < columns.out; ++ox) {
-        const auto [left, right] = columns.inside(ox);
-        std::fill_n(sums, depth, C{0});
-        for (int64_t row = top; row < bottom; ++row) {
-          for (int64_t column = left; column < right; ++column) {
-            const T* pixel = x + ((image + row) * columns.extent + column) * depth;
-#pragma GCC ivdep
-            for (int64_t c = 0; c < depth; ++c) sums[c] += static_cast<C>(pixel[c]);
-          }
-        }
-        const C count = static_cast<C>(divisors.rows(rows, oy) * divisors.columns(columns, ox));
-        T* out = y + (line * columns.out + ox) * depth;
-        for (int64_t c = 0; c < depth; ++c) out[c] = static_cast<T>(sums[c] / count);
-      }
-    }
+/// Calls function(rows divisor, columns divisor): what the windows of an axis are divided by.
+template <class F>
+void with_divisors(const PoolGeometry& geometry, const PoolOptions& options, F function) {
+  with_counts(options, [&](auto counts) {
+    function([&geometry, counts](int64_t o) { return counts.rows(geometry.y, o); },
+             [&geometry, counts](int64_t o) { return counts.columns(geometry.x, o); });
   });
 }
 
 size_t avg_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
-  const PoolGeometry geometry = pool_geometry(query.input(0).shape, options, "avg_pool2d");
-  const int64_t slot = works_on_rows(geometry, options.layout)
-                           ? PoolRows<float>::scratch(geometry.y, geometry.x) + 2 * geometry.x.out
-                           : pixels_of(geometry, options.layout).channels;
-  return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
+  const PoolGeometry geometry = pooled_geometry(query.input(0).shape, options, "avg_pool2d");
+  return resample_workspace(extents_of(geometry, false), query.input(0).dtype);
 }
 
 void run_avg_pool(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
-  const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "avg_pool2d");
-  dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
-    const bool rows = works_on_rows(geometry, options.layout);
-    with_counts(options, [&]<class Counts>(Counts counts) {
-      const auto kernel = rows ? avg_pool_rows<T, Counts> : avg_pool_pixels<T, Counts>;
-      kernel(rows ? geometry : pixels_of(geometry, options.layout), counts, context.input(0).as<const T>(),
-             context.output(0).as<T>(), context.workspace<compute_type<T>>());
+  const TensorView &x = context.input(0), &y = context.output(0);
+  const PoolGeometry geometry = pooled_geometry(x.shape, options, "avg_pool2d");
+  const ResampleExtents extents = extents_of(geometry, false);
+  dispatch_float(x.dtype, "avg_pool2d", [&]<class T> {
+    ResampleTables<compute_type<T>> tables(extents, context.workspace());
+    const auto axis_of = [&](const PoolAxis& axis, int64_t inner, auto divisor) {
+      return tables.means(
+          axis.extent, axis.out, inner, [&axis](int64_t o) { return axis.inside(o); },
+          [divisor](int64_t o) { return static_cast<compute_type<T>>(divisor(o)); });
+    };
+    with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
+      const auto rows = axis_of(geometry.y, 1, of_rows);
+      const auto columns = axis_of(geometry.x, geometry.channels, of_columns);
+      resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace());
     });
   });
 }
 
-// ---- gradient: every pixel gathers from the windows that contain it
-
-/// Columns of a row that holds all windows side by side, and the image with the padding before it.
-int64_t padded_width(const PoolAxis& columns) {
-  return std::max((columns.out - 1) * columns.stride + columns.kernel, columns.extent + columns.padding);
-}
-
-template <class T, class Counts>
-void avg_pool_grad_rows(const PoolGeometry& geometry, Counts divisors, const T* dy, T* dx,
-                        compute_type<T>* scratch) {
-  using C = compute_type<T>;
-  const int64_t batch = geometry.batch, channels = geometry.channels;
-  const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t padded = padded_width(columns), slot_size = padded + 2 * columns.out;
-  const auto run = [&](int64_t slot, int64_t begin, int64_t end) {
-    C* row = scratch + slot * slot_size;
-    C* shares = row + padded;
-    C* sums = shares + columns.out;  // of the windows one above the other that contain the row
-    for (int64_t ox = 0; ox < columns.out; ++ox) {
-      shares[ox] = C{1} / static_cast<C>(divisors.columns(columns, ox));
-    }
-    for (int64_t line = begin * rows.extent; line < end * rows.extent; ++line) {
-      const auto [top, bottom] = rows.windows(line % rows.extent);
-      std::fill_n(sums, columns.out, C{0});
-      for (int64_t oy = top; oy < bottom; ++oy) {
-        const T* slopes = dy + (line / rows.extent * rows.out + oy) * columns.out;
-        const C share = C{1} / static_cast<C>(divisors.rows(rows, oy));
-#pragma GCC ivdep
-        for (int64_t ox = 0; ox < columns.out; ++ox) {
-          sums[ox] += static_cast<C>(slopes[ox]) * (share * shares[ox]);
-        }
-      }
-      std::fill_n(row, padded, C{0});
-      for (int64_t tap = 0; tap < columns.kernel; ++tap) {
-        C* to = row + tap;
-#pragma GCC ivdep
-        for (int64_t ox = 0; ox < columns.out; ++ox) to[ox * columns.stride] += sums[ox];
-      }
-      T* out = dx + line * columns.extent;
-      for (int64_t ix = 0; ix < columns.extent; ++ix) out[ix] = static_cast<T>(row[ix + columns.padding]);
-    }
-  };
-  parallel_slots(batch * channels, rows.extent * columns.extent, run);
-}
-
-template <class T, class Counts>
-void avg_pool_grad_pixels(const PoolGeometry& geometry, Counts divisors, const T* dy, T* dx,
-                          compute_type<T>* scratch) {
-  using C = compute_type<T>;
-  const int64_t batch = geometry.batch, channels = geometry.channels;
-  const PoolAxis &rows = geometry.y, &columns = geometry.x;
-  const int64_t depth = channels;
-  parallel_slots(batch * rows.extent, columns.extent * depth * 4,
-                 [&](int64_t slot, int64_t begin, int64_t end) {
-                   C* sums = scratch + slot * depth;
-                   for (int64_t line = begin; line < end; ++line) {
-                     const int64_t image = line / rows.extent * rows.out;
-                     const auto [top, bottom] = rows.windows(line % rows.extent);
-                     for (int64_t ix = 0; ix < columns.extent; ++ix) {
-                       const auto [left, right] = columns.windows(ix);
-                       std::fill_n(sums, depth, C{0});
-                       for (int64_t oy = top; oy < bottom; ++oy) {
-                         for (int64_t ox = left; ox < right; ++ox) {
-                           const T* slopes = dy + ((image + oy) * columns.out + ox) * depth;
-                           const C share =
-                               C{1} / static_cast<C>(divisors.rows(rows, oy) * divisors.columns(columns, ox));
-#pragma GCC ivdep
-                           for (int64_t c = 0; c < depth; ++c) sums[c] += static_cast<C>(slopes[c]) * share;
-                         }
-                       }
-                       T* pixel = dx + (line * columns.extent + ix) * depth;
-                       for (int64_t c = 0; c < depth; ++c) pixel[c] = static_cast<T>(sums[c]);
-                     }
-                   }
-                 });
-}
-
 size_t avg_pool_grad_workspace(const KernelQuery& query) {
   const PoolOptions& options = query.attributes<PoolGradOptions>().pool;
-  const PoolGeometry geometry = pool_geometry(query.output(0).shape, options, "avg_pool2d_grad");
-  const int64_t slot = works_on_rows(geometry, options.layout) ? padded_width(geometry.x) + 2 * geometry.x.out
-                                                               : pixels_of(geometry, options.layout).channels;
-  return static_cast<size_t>(num_threads() * slot) * size_of(accumulate_dtype(query.input(0).dtype));
+  const PoolGeometry geometry = pooled_geometry(query.output(0).shape, options, "avg_pool2d_grad");
+  return resample_workspace(extents_of(geometry, true), query.input(0).dtype);
 }
 
 void run_avg_pool_grad(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
-  const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "avg_pool2d_grad");
-  dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {
-    const bool rows = works_on_rows(geometry, options.layout);
-    with_counts(options, [&]<class Counts>(Counts counts) {
-      const auto kernel = rows ? avg_pool_grad_rows<T, Counts> : avg_pool_grad_pixels<T, Counts>;
-      kernel(rows ? geometry : pixels_of(geometry, options.layout), counts, context.input(0).as<const T>(),
-             context.output(0).as<T>(), context.workspace<compute_type<T>>());
+  const TensorView &dy = context.input(0), &dx = context.output(0);
+  const PoolGeometry geometry = pooled_geometry(dx.shape, options, "avg_pool2d_grad");
+  const ResampleExtents extents = extents_of(geometry, true);
+  dispatch_float(dy.dtype, "avg_pool2d_grad", [&]<class T> {
+    using C = compute_type<T>;
+    ResampleTables<C> tables(extents, context.workspace());
+    const auto axis_of = [&](const PoolAxis& axis, auto divisor) {
+      return tables.shares(
+          axis.out, axis.extent, [&axis](int64_t i) { return axis.windows(i); },
+          [divisor](int64_t o) { return C{1} / static_cast<C>(divisor(o)); });
+    };
+    with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
+      const auto rows = axis_of(geometry.y, of_rows);
+      const auto columns = axis_of(geometry.x, of_columns);
+      resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace());
     });
   });
 }
@@ -207,7 +96,7 @@ constexpr int64_t kGlobalBlock = 8192;
 template <class T>
 void global_avg_pool_nchw(int64_t planes, int64_t pixels, const T* x, T* y) {
   using C = compute_type<T>;
-  parallel_for(planes, kPoolGrain / pixels + 1, [=](int64_t begin, int64_t end) {
+  parallel_for(planes, kImageGrain / pixels + 1, [=](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
       double total = 0.0;
       for (int64_t first = plane * pixels; first < (plane + 1) * pixels; first += kGlobalBlock) {
@@ -225,7 +114,7 @@ template <class T>
 void global_avg_pool_nhwc(int64_t batch, int64_t pixels, int64_t channels, const T* x, T* y,
                           double* scratch) {
   using C = compute_type<T>;
-  parallel_for(batch, kPoolGrain / std::max<int64_t>(pixels * channels, 1) + 1,
+  parallel_for(batch, kImageGrain / std::max<int64_t>(pixels * channels, 1) + 1,
                [=](int64_t begin, int64_t end) {
                  for (int64_t image = begin; image < end; ++image) {
                    double* totals = scratch + image * 2 * channels;
@@ -276,7 +165,7 @@ void global_avg_pool_grad(const KernelContext& context) {
   const int64_t pixels = height * width, channels = context.input(0).shape[1];
   const C share = C{1} / static_cast<C>(pixels);
   if (layout == Layout::kNCHW) {
-    parallel_for(context.input(0).numel(), kPoolGrain / pixels + 1, [=](int64_t begin, int64_t end) {
+    parallel_for(context.input(0).numel(), kImageGrain / pixels + 1, [=](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         std::fill_n(dx + plane * pixels, pixels, static_cast<T>(static_cast<C>(dy[plane]) * share));
       }
@@ -284,7 +173,7 @@ void global_avg_pool_grad(const KernelContext& context) {
     return;
   }
   const int64_t all = context.input(0).shape[0] * pixels;
-  parallel_for(all, kPoolGrain / std::max<int64_t>(channels, 1) + 1, [=](int64_t begin, int64_t end) {
+  parallel_for(all, kImageGrain / std::max<int64_t>(channels, 1) + 1, [=](int64_t begin, int64_t end) {
     for (int64_t pixel = begin; pixel < end; ++pixel) {
       const T* slopes = dy + pixel / pixels * channels;
       T* to = dx + pixel * channels;

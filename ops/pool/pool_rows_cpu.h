@@ -1,29 +1,14 @@
-// Helpers of the pooling kernels on the CPU: scratch per thread, and image rows laid out so that every tap of
-// a window reads consecutive elements.
+// Helpers of max pooling on the CPU: image rows laid out so that every tap of a window reads consecutive
+// elements.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/images/slots_cpu.h>
 #include <sinter/ops/pool/pool_geometry.h>
 
 namespace sinter::ops {
-
-inline constexpr int64_t kPoolGrain = 16384;  // elements below which a second thread costs more than it saves
-
-/// Splits `count` items of `item_elements` each among at most num_threads() slots and calls body(slot, begin,
-/// end) in parallel: each slot can have scratch of its own.
-template <class Body>
-void parallel_slots(int64_t count, int64_t item_elements, Body body) {
-  // An item beyond the grain is worth a slot of its own; the product stays small.
-  const int64_t most = count * std::clamp<int64_t>(item_elements, 1, kPoolGrain) / kPoolGrain + 1;
-  const int64_t slots = std::min<int64_t>({num_threads(), count, most});
-  parallel_for(slots, 1, [&](int64_t first, int64_t last) {
-    for (int64_t slot = first; slot < last; ++slot)
-      body(slot, count * slot / slots, count * (slot + 1) / slots);
-  });
-}
 
 /// The elements of a window along one axis that can lie inside the image.
 inline int64_t inner_kernel(const PoolAxis& axis) {
