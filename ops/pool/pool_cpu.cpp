@@ -1,4 +1,5 @@
 // Average pooling on the CPU, and the registration of all pooling kernels.
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/channel_loops_cpu.h>
 #include <sinter/ops/common/images/resample_cpu.h>
 #include <sinter/ops/common/op_support.h>
@@ -110,37 +111,41 @@ void global_avg_pool_nchw(int64_t planes, int64_t pixels, const T* x, T* y) {
   });
 }
 
+/// Channels lie side by side, and as many pixels of few channels as make a row of some length.
 template <class T>
-void global_avg_pool_nhwc(int64_t batch, int64_t pixels, int64_t channels, const T* x, T* y,
-                          double* scratch) {
+void global_avg_pool_nhwc(int64_t batch, int64_t pixels, int64_t channels, const T* x, T* y) {
   using C = compute_type<T>;
-  parallel_for(batch, kImageGrain / std::max<int64_t>(pixels * channels, 1) + 1,
-               [=](int64_t begin, int64_t end) {
-                 for (int64_t image = begin; image < end; ++image) {
-                   double* totals = scratch + image * 2 * channels;
-                   C* sums = reinterpret_cast<C*>(totals + channels);
-                   std::fill_n(totals, channels, 0.0);
-                   const int64_t block = std::max<int64_t>(kGlobalBlock / std::max<int64_t>(channels, 1), 8);
-                   for (int64_t first = 0; first < pixels; first += block) {
-                     std::fill_n(sums, channels, C{0});
-                     for (int64_t pixel = first; pixel < std::min(first + block, pixels); ++pixel) {
-                       const T* values = x + (image * pixels + pixel) * channels;
+  if (channels == 0) return;
+  const int64_t repeats = std::clamp<int64_t>(kBlock / 2 / channels, 1, pixels), width = repeats * channels;
+  const int64_t rows = pixels / repeats, size = pixels * channels;
+  const int64_t together = std::max<int64_t>(kGlobalBlock / width, 8);
+  const auto mean = [=](const T* image, int64_t begin, int64_t count, T* means) {
+    BlockBuffer<T> loaded;
+    double totals[kBlock] = {};
+    const auto add = [&](auto* sums, int64_t row, int64_t elements) {
+      const C* values = load_block(image + row * width + begin, elements, loaded.values);
 #pragma GCC ivdep
-                       for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<C>(values[c]);
-                     }
-#pragma GCC ivdep
-                     for (int64_t c = 0; c < channels; ++c) totals[c] += double{sums[c]};
-                   }
-                   for (int64_t c = 0; c < channels; ++c) {
-                     y[image * channels + c] = static_cast<T>(totals[c] / static_cast<double>(pixels));
-                   }
-                 }
-               });
-}
-
-size_t global_avg_pool_workspace(const KernelQuery& query) {
-  if (query.attributes<GlobalPoolOptions>().layout == Layout::kNCHW) return 0;
-  return static_cast<size_t>(query.output(0).shape.numel()) * 2 * sizeof(double);
+      for (int64_t i = 0; i < elements; ++i) sums[i] += values[i];
+    };
+    for (int64_t first = 0; first < rows; first += together) {
+      C sums[kBlock];
+      std::fill_n(sums, count, C{0});
+      for (int64_t row = first; row < std::min(first + together, rows); ++row) add(sums, row, count);
+      for (int64_t i = 0; i < count; ++i) totals[i] += double{sums[i]};
+    }
+    // A row that is not whole has no block of channels of its own: they are few.
+    if (rows * width < size) add(totals, rows, size - rows * width);
+    const int64_t own = std::min(channels, count);
+    for (int64_t i = own; i < count; ++i) totals[i % own] += totals[i];
+    for (int64_t c = 0; c < own; ++c) means[c] = static_cast<T>(totals[c] / static_cast<double>(pixels));
+  };
+  parallel_for(batch, kImageGrain / size + 1, [=](int64_t first, int64_t last) {
+    for (int64_t image = first; image < last; ++image) {
+      for (int64_t begin = 0; begin < width; begin += kBlock) {
+        mean(x + image * size, begin, std::min(kBlock, width - begin), y + image * channels + begin);
+      }
+    }
+  });
 }
 
 void run_global_avg_pool(const KernelContext& context) {
@@ -151,7 +156,7 @@ void run_global_avg_pool(const KernelContext& context) {
     if (context.attributes<GlobalPoolOptions>().layout == Layout::kNCHW) {
       global_avg_pool_nchw(x[0] * x[1], x[2] * x[3], in, out);
     } else {
-      global_avg_pool_nhwc(x[0], x[1] * x[2], x[3], in, out, context.workspace<double>());
+      global_avg_pool_nhwc(x[0], x[1] * x[2], x[3], in, out);
     }
   });
 }
@@ -172,13 +177,27 @@ void global_avg_pool_grad(const KernelContext& context) {
     });
     return;
   }
+  if (channels == 0) return;
   const int64_t all = context.input(0).shape[0] * pixels;
-  parallel_for(all, kImageGrain / std::max<int64_t>(channels, 1) + 1, [=](int64_t begin, int64_t end) {
-    for (int64_t pixel = begin; pixel < end; ++pixel) {
-      const T* slopes = dy + pixel / pixels * channels;
-      T* to = dx + pixel * channels;
+  parallel_for(all, kImageGrain / channels + 1, [=](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const T* slopes = dy + begin / pixels * channels;
+      const int64_t last = std::min((begin / pixels + 1) * pixels, end);
+      T* to = dx + begin * channels;
+      // Few channels, or some beside whole vectors, take longer than copies of pixels that are made.
+      const int64_t made = channels % 16 == 0 ? last - begin : 1;
+      for (int64_t pixel = 0; pixel < made; ++pixel) {
 #pragma GCC ivdep
-      for (int64_t c = 0; c < channels; ++c) to[c] = static_cast<T>(static_cast<C>(slopes[c]) * share);
+        for (int64_t c = 0; c < channels; ++c)
+          to[pixel * channels + c] = static_cast<T>(static_cast<C>(slopes[c]) * share);
+      }
+      // Of ever more of them at once while they stay in the first-level cache.
+      const int64_t count = (last - begin) * channels;
+      for (int64_t done = made * channels, step = done; done < count; done += step) {
+        if (done <= kGlobalBlock / 4) step = done;
+        std::copy_n(to, std::min(step, count - done), to + done);
+      }
+      begin = last;
     }
   });
 }
@@ -199,7 +218,7 @@ void register_pool_cpu(OpRegistry& registry) {
   add_kernel("max_pool2d_grad", max_pool_grad_workspace, run_max_pool_grad);
   add_kernel("avg_pool2d", avg_pool_workspace, run_avg_pool);
   add_kernel("avg_pool2d_grad", avg_pool_grad_workspace, run_avg_pool_grad);
-  add_kernel("global_avg_pool2d", global_avg_pool_workspace, run_global_avg_pool);
+  add_kernel("global_avg_pool2d", nullptr, run_global_avg_pool);
   add_kernel("global_avg_pool2d_grad", nullptr, run_global_avg_pool_grad);
 }
 

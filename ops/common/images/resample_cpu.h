@@ -21,7 +21,8 @@ struct ResampleRange {
   int64_t begin, end;
 };
 
-/// One axis in compute type C; neither begins nor ends of spans fall, but for empty ones. Tables are the caller's.
+/// One axis in compute type C; neither begins nor ends of spans fall, but for empty ones. Tables are the
+/// caller's.
 template <class C>
 struct ResampleAxis {
   int64_t source, result;
