@@ -1,5 +1,6 @@
 // Pooling beyond its samples: ties, NaN, ceil_mode, index dtypes, errors.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -7,6 +8,8 @@
 #include <sinter/core/op/call.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/permute/permute.h>
 #include <sinter/ops/pool/pool.h>
 
 #include "common/error_message.h"
@@ -239,6 +242,41 @@ TEST_P(PoolTest, WideWindowsAgreeWithTheWindowOverAPaddedImage) {
       }
       EXPECT_NEAR(sums[i], sum / static_cast<float>(3 * kernel), 1e-5F) << kernel << " element " << i;
       EXPECT_EQ(largest[0].data<float>()[i], most) << kernel << " element " << i;
+    }
+  }
+}
+
+TEST(Pool, LayoutsAgreeWithAnyNumberOfChannels) {
+  // On both sides of whole vectors and of blocks of channels; 600 are more than a block of averages.
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    for (const int64_t channels : {1, 3, 15, 16, 17, 31, 48, 61, 64, 67, 96, 130, 600}) {
+      SCOPED_TRACE(fmt::format("{} {} channels", to_string(dtype), channels));
+      SampleMaker maker(static_cast<uint64_t>(channels), dtype);
+      const Tensor x = maker.tensor({3, channels, 9, 21});
+      const Tensor last = permute(x, {0, 2, 3, 1});
+      const PoolOptions options{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+      PoolOptions options_last = options;
+      options_last.layout = Layout::kNHWC;
+      const auto same = [](const Tensor& a, const Tensor& b) {
+        return a.spec() == b.spec() && std::memcmp(a.raw_data(), b.raw_data(), a.spec().bytes()) == 0;
+      };
+      const auto to_first = [](const Tensor& t) { return permute(t, {0, 3, 1, 2}); };
+      const std::vector<Tensor> y = call(builtin("max_pool2d"), {x}, options);
+      const std::vector<Tensor> y_last = call(builtin("max_pool2d"), {last}, options_last);
+      EXPECT_TRUE(same(y[0], to_first(y_last[0])));
+      EXPECT_TRUE(same(y[1], to_first(y_last[1])));
+      const Tensor dy = maker.tensor(y[0].shape());
+      EXPECT_TRUE(
+          same(max_pool2d_grad(dy, y[1], {options, 9, 21}),
+               to_first(max_pool2d_grad(permute(dy, {0, 2, 3, 1}), y_last[1], {options_last, 9, 21}))));
+      const auto near = [&](const Tensor& a, const Tensor& b) {
+        const ReferenceTensor got = reference_of(a), want = reference_of(b);
+        for (int64_t i = 0; i < a.numel(); ++i) ASSERT_NEAR(got[i], want[i], 4 * default_tolerance(dtype));
+      };
+      near(global_avg_pool2d(last, Layout::kNHWC), global_avg_pool2d(x));
+      const Tensor means = maker.tensor({3, channels});
+      EXPECT_TRUE(same(to_first(global_avg_pool2d_grad(means, {Layout::kNHWC, 9, 21})),
+                       global_avg_pool2d_grad(means, {Layout::kNCHW, 9, 21})));
     }
   }
 }
