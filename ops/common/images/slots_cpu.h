@@ -8,8 +8,8 @@
 
 namespace sinter::ops {
 
-inline constexpr int64_t kImageGrain =
-    16384;  // elements below which a second thread costs more than it saves
+/// Elements below which a second thread costs more than it saves.
+inline constexpr int64_t kImageGrain = 16384;
 
 /// Splits `count` items of `item_elements` each among at most num_threads() slots and calls body(slot, begin,
 /// end) in parallel: each slot can have scratch of its own.
