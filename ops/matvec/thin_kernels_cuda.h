@@ -198,7 +198,7 @@ template <class T>
 void launch_many_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                               float* table, const ThinBias& bias);
 
-/// Several vectors and sums along long rows in the 16-bit types.
+/// Several vectors and sums along long rows in float32 and the 16-bit types.
 template <class T>
 void launch_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                          float* table, const ThinBias& bias);

@@ -228,16 +228,21 @@ inline bool takes_float_columns(const ThinProblem& problem) {
          4 * outs >= 3 * tiles * FloatColumnPlan::kOuts && problem.batch * outs >= kManyColumns;
 }
 
-/// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
-/// 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin anywhere,
-/// so that each is read with a unit more.
+/// Whether the long rows of a large staged product are multiplied in steps (RowProductPlan): in float32 and
+/// the 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin at
+/// every element of a unit of 8, so that each is read with a unit more.
 inline bool takes_row_products(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 22, kLongRow = 512, kLeastRows = 8;
-  if (!is_half(problem.dtype) || problem.transpose || problem.vectors < 2 || !is_staged(problem))
-    return false;
-  const int64_t classes = row_classes(problem.columns), least_rows = (classes == 8 ? 2 : 1) * kLeastRows;
-  return problem.columns >= kLongRow && problem.rows >= least_rows * classes &&
-         problem.batch * problem.rows >= kLeastElements / problem.columns;
+  constexpr int64_t kLeastBytes = int64_t{1} << 23, kLongRow = 512, kLeastRows = 8;
+  const auto size = static_cast<int>(size_of(problem.dtype));
+  if (size > 4 || problem.transpose || problem.vectors < 2 || !is_staged(problem)) return false;
+  const int64_t classes = row_classes(problem.columns, size),
+                least_rows = (classes == 8 ? 2 : 1) * kLeastRows;
+  return problem.columns * size >= kLongRow && problem.rows >= least_rows * classes &&
+         problem.batch * problem.rows >= kLeastBytes / size / problem.columns;
+}
+inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
+  return plan_row_products(static_cast<int>(size_of(problem.dtype)), problem.batch, problem.rows,
+                           problem.columns, problem.vectors);
 }
 
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
@@ -275,9 +280,8 @@ inline size_t thin_workspace(const ThinProblem& given) {
     const int64_t parts =
         takes_many_term_columns(problem)
             ? plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts
-        : takes_row_products(problem)
-            ? plan_row_products(problem.batch, problem.rows, problem.columns, problem.vectors).parts
-            : staged_plan_of(problem).parts;
+        : takes_row_products(problem) ? row_product_plan_of(problem).parts
+                                      : staged_plan_of(problem).parts;
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;

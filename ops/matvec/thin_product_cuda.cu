@@ -37,15 +37,19 @@ bool launch_halves(const Stream& stream, const ThinProblem& problem, const T* a,
   return true;
 }
 
-/// The same in float32, without a bias.
+/// The same in float32.
 template <class T>
-bool launch_floats(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
-  if (has_few_terms_in_place(problem, a)) {
+bool launch_floats(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                   float* table, const ThinBias& bias) {
+  const bool adds_nothing = bias.data == nullptr;
+  if (adds_nothing && has_few_terms_in_place(problem, a)) {
     launch_few_terms<T>(stream, problem, a, x, y);
-  } else if (takes_row_groups(problem) && begins_with_units(problem, a)) {
+  } else if (adds_nothing && takes_row_groups(problem) && begins_with_units(problem, a)) {
     launch_row_groups<T>(stream, problem, a, x, y);
-  } else if (takes_float_columns(problem)) {
+  } else if (adds_nothing && takes_float_columns(problem)) {
     launch_float_columns<T>(stream, problem, a, x, y);
+  } else if (takes_row_products(problem)) {
+    launch_row_products<T>(stream, problem, a, x, y, table, bias);
   } else {
     return false;
   }
@@ -71,7 +75,7 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
         if (launch_halves<T>(stream, problem, matrix, vectors, out, table, bias)) return;
       }
       if constexpr (sizeof(T) == 4) {
-        if (bias.data == nullptr && launch_floats<T>(stream, problem, matrix, vectors, out)) return;
+        if (launch_floats<T>(stream, problem, matrix, vectors, out, table, bias)) return;
       }
       if constexpr (sizeof(T) == 2) {
         return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);

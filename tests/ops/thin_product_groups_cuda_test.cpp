@@ -1,6 +1,6 @@
 // Products of float32 and the 16-bit types with several vectors whose rows are copied to shared memory in
-// groups (RowGroupPlan), and of float32 along columns (FloatColumnPlan): any extents and strides, and values
-// that are not finite beside what is summed.
+// groups (RowGroupPlan) or in steps (RowProductPlan), and of float32 along columns (FloatColumnPlan): any
+// extents and strides, and values that are not finite beside what is summed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,19 +52,50 @@ TEST_F(ThinGroupsCuda, BadValuesStayInRowsOfSeveralVectors) {
   }
 }
 
+/// Long rows and short ones in steps, wherever they begin in their units: see RowProductPlan. The 16-bit
+/// types' long rows are in ThinHalvesCuda.
+TEST_F(ThinGroupsCuda, RowsInStepsAgreeWithTheCpu) {
+  for (int i = 0; i < 96; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(25000 + i), kDTypes[i % 3]);
+    const auto size = static_cast<int64_t>(size_of(maker.dtype()));
+    const bool is_short = i % 2 == 0 || size == 2;
+    // Rows that are whole units and others; many tiles for a warp, or many warps for a tile.
+    const int64_t unit = int64_t{1} << maker.integer(0, size == 2 ? 3 : 2),
+                  length = is_short ? maker.integer(512 / size, 1500) : maker.integer(1500, 1 << 17);
+    const int64_t columns = std::max(length / unit * unit, 512 / size);
+    const int64_t rows = std::max<int64_t>((1 << 23) / size / columns + maker.integer(1, 70), 128);
+    const bool is_left = maker.chance(0.5);
+    const Shape shape = i % 4 == 2 ? Shape{2, rows / 2 + 1, columns} : Shape{rows, columns};
+    check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left, maker.integer(0, 9));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ThinGroupsCuda, BadValuesStayInRowsInSteps) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const int64_t columns : {300, 301, 302, 608, 1024, 2047}) {
+      const int64_t rows = (1 << 23) / columns / 2 + 130;
+      expect_bad_values_stay_in_rows(dtype, rows, columns, columns % 2 == 0 ? 11 : 3);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 /// Beyond what the halves of a float32 can be scaled to; and an infinity among the vectors.
 TEST_F(ThinGroupsCuda, LargeValuesOfFloat32AreMultiplied) {
-  const int64_t columns = 40, rows = many_rows(columns, DType::kFloat32) + 1;
-  const Tensor a = Tensor::full({rows, columns}, 1e30);
-  const Tensor x = Tensor::full({6, columns}, 1e-25);
-  a.data<float>()[5 * columns + 3] = 3e38F;
-  x.data<float>()[columns + 7] = 1e5F;
-  x.data<float>()[2 * columns] = std::numeric_limits<float>::infinity();
-  const Tensor y = matmul(on_gpu(a), on_gpu(x), {.transpose_b = true}).to(Device::cpu());
-  const Tensor expected = matmul(as_double(a), as_double(x), {.transpose_b = true});
-  for (int64_t i = 0; i < rows * 6; ++i) {
-    const double value = y.data<float>()[i], wanted = expected.data<double>()[i];
-    ASSERT_TRUE(value == wanted || std::abs(value - wanted) <= 1e-5 * wanted) << value << " at " << i;
+  for (const int64_t columns : {40, 999}) {
+    const int64_t rows = many_rows(columns, DType::kFloat32) + 1;
+    const Tensor a = Tensor::full({rows, columns}, 1e30);
+    const Tensor x = Tensor::full({6, columns}, 1e-25);
+    a.data<float>()[5 * columns + 3] = 3e38F;
+    x.data<float>()[columns + 7] = 1e5F;
+    x.data<float>()[2 * columns] = std::numeric_limits<float>::infinity();
+    const Tensor y = matmul(on_gpu(a), on_gpu(x), {.transpose_b = true}).to(Device::cpu());
+    const Tensor expected = matmul(as_double(a), as_double(x), {.transpose_b = true});
+    for (int64_t i = 0; i < rows * 6; ++i) {
+      const double value = y.data<float>()[i], wanted = expected.data<double>()[i];
+      ASSERT_TRUE(value == wanted || std::abs(value - wanted) <= 1e-5 * wanted) << value << " at " << i;
+    }
   }
 }
 

@@ -205,20 +205,32 @@ TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
 TEST(ThinPlan, LongRowsOfAClassAreTakenOnce) {
   Generator generator(7);
   for (int i = 0; i < kCases; ++i) {
+    const int size = i % 2 == 0 ? 2 : 4;
     const int64_t batch = std::max<int64_t>(extent(generator, 8), 1),
-                  terms = integer(generator, 512, 1 << 20);
-    const int64_t outs = std::max<int64_t>(extent(generator, 14), 8 * row_classes(terms));
+                  terms = integer(generator, 512 / size, 1 << 20);
+    const int64_t outs = std::max<int64_t>(extent(generator, 14), 8 * row_classes(terms, size));
     SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " rows of " + std::to_string(terms));
     const RowProductPlan plan =
-        plan_row_products(batch, outs, terms, static_cast<int>(integer(generator, 2, 16)));
-    ASSERT_EQ(plan.classes * terms % 8, 0) << "rows of a class begin at different places";
+        plan_row_products(size, batch, outs, terms, static_cast<int>(integer(generator, 2, 16)));
+    ASSERT_EQ(plan.classes * terms * size % plan.unit_bytes, 0)
+        << "rows of a class begin at different places";
     ASSERT_EQ(plan.tiles % plan.classes, 0);
-    const int64_t places = plan.tiles / plan.classes * plan.tile_rows(), rows = (outs - 1) / plan.classes + 1;
+    const int64_t places = plan.tiles / plan.classes * plan.tile_rows, rows = (outs - 1) / plan.classes + 1;
     ASSERT_GE(places, rows) << "of the first class";
-    ASSERT_LT(places - plan.tile_rows(), rows) << "a block without rows";
-    ASSERT_GE(plan.steps * plan.step_terms(), terms + 7) << "with what lies in front of a row";
+    ASSERT_LE(plan.tile_rows, 16 * plan.sets);
+    ASSERT_LT(places - plan.tile_rows, rows) << "a tile without rows";
+    ASSERT_GE(plan.steps * RowProductPlan::kStepBytes, (terms - 1) * size + plan.unit_bytes)
+        << "with what lies in front of a row";
     ASSERT_GE(plan.parts, 1);
     ASSERT_LE((plan.parts - 1) * plan.term_warps(), plan.steps - 1) << "an empty part";
+    // Warps that share terms have one tile; others take turns, each at least one.
+    const int64_t tiles = batch * plan.tiles, warps = plan.blocks * plan.row_warps;
+    ASSERT_TRUE(plan.term_warps() == 1 ? plan.parts == 1 && warps < tiles + plan.row_warps
+                                       : warps >= tiles && warps < tiles + plan.row_warps);
+    // No few processors while there are steps to share out.
+    const int64_t blocks = plan.blocks * plan.parts;
+    ASSERT_TRUE(3 * blocks >= detail::kProcessors || plan.steps <= 32 * plan.parts * plan.term_warps())
+        << blocks;
   }
 }
 
