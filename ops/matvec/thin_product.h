@@ -228,6 +228,17 @@ inline bool takes_float_columns(const ThinProblem& problem) {
          4 * outs >= 3 * tiles * FloatColumnPlan::kOuts && problem.batch * outs >= kManyColumns;
 }
 
+/// Whether the columns of a large staged product's many terms go to tensor cores in float32
+/// (FloatManyTermPlan): columns enough to fill half of an instruction's, of matrices that are large each.
+inline bool takes_float_many_terms(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kLeastMatrix = int64_t{1} << 18;
+  constexpr int64_t kFewTerms = 13, kLeastColumns = 20;
+  if (problem.dtype != DType::kFloat32 || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
+    return false;
+  const int64_t least_rows = std::max(kLeastElements / problem.batch, kLeastMatrix) / problem.columns;
+  return problem.rows > kFewTerms && problem.columns >= kLeastColumns && problem.rows >= least_rows;
+}
+
 /// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the
 /// 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin anywhere,
 /// so that each is read with a unit more.
@@ -272,12 +283,18 @@ inline size_t thin_workspace(const ThinProblem& given) {
   const int64_t sums = problem.batch * problem.out() * problem.vectors;
   const auto sum_bytes = size_of(accumulate_dtype(problem.dtype));
   if (is_staged(problem)) {
-    const int64_t parts =
-        takes_many_term_columns(problem)
-            ? plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts
-        : takes_row_products(problem)
-            ? plan_row_products(problem.batch, problem.rows, problem.columns, problem.vectors).parts
-            : staged_plan_of(problem).parts;
+    int64_t parts = 1;
+    if (takes_many_term_columns(problem)) {
+      parts = plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts;
+    } else if (takes_row_products(problem)) {
+      parts = plan_row_products(problem.batch, problem.rows, problem.columns, problem.vectors).parts;
+    } else {
+      parts = staged_plan_of(problem).parts;
+    }
+    if (takes_float_many_terms(problem)) {  // or the staged kernel, on GPUs with less shared memory
+      const auto plan = plan_float_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors);
+      parts = std::max(parts, plan.parts);
+    }
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;
