@@ -239,10 +239,9 @@ struct ColumnSums {
     return g + i / 2 * 8;
   }
 
-  /// Puts both halves together and scales them back; sums of the `columns` from `a` on that are not finite
-  /// are taken again without tensor cores.
-  __device__ __forceinline__ void finish(const FloatManyTerms& shape, const WarpSteps& steps, int32_t count,
-                                         const float* a, const float* x) {
+  /// Puts both halves together and scales them back; whether all sums of the warp's `count` columns are
+  /// finite.
+  __device__ __forceinline__ bool finish(int32_t count) {
     float zero = 0;  // or NaN
 #pragma unroll
     for (int k = 0; k < 16 * quads; ++k) {
@@ -252,18 +251,23 @@ struct ColumnSums {
       if (out_of(j, i) < count) zero = fmaf(sums[j][i], 0.0F, zero);
       sums[j][i] *= SplitFloat::kUnscale;
     }
-    if (zero == 0.0F) return;
-#pragma unroll
-    for (int k = 0; k < 16 * quads; ++k) {
-      const int j = k / 4, i = k % 4;
-      if (i >= 2 * groups || fmaf(sums[j][i], 0.0F, 0.0F) == 0.0F) continue;
-      if (out_of(j, i) < count && vector_of(i) < shape.vectors) {
-        sums[j][i] = sum_plainly(shape, steps, a + out_of(j, i), x + vector_of(i) * shape.x_vector);
+    return __any_sync(kThinLanes, zero != 0.0F) == 0;
+  }
+
+  /// Takes sums in shared memory that are not finite again without tensor cores, of the `count` columns from
+  /// `a` on.
+  static __device__ __noinline__ void mend(float* lines, const FloatManyTerms& shape, const WarpSteps& steps,
+                                           int32_t count, const float* a, const float* x) {
+    __syncwarp();
+    for (int32_t v = 0; v < shape.vectors; ++v) {
+      for (auto out = static_cast<int32_t>(threadIdx.x % 32); out < count; out += 32) {
+        float& sum = lines[v * kSumLine + out];
+        if (fmaf(sum, 0.0F, 0.0F) != 0.0F) sum = sum_plainly(shape, steps, a + out, x + v * shape.x_vector);
       }
     }
   }
-  static __device__ __noinline__ float sum_plainly(const FloatManyTerms& shape, const WarpSteps& steps,
-                                                   const float* a, const float* x) {
+  static __device__ float sum_plainly(const FloatManyTerms& shape, const WarpSteps& steps, const float* a,
+                                      const float* x) {
     float sum = 0;
 #pragma unroll 1
     for (int32_t step = steps.first; step < shape.steps; step += shape.step_stride) {
@@ -355,12 +359,10 @@ __global__ void __launch_bounds__(FloatManyTermPlan::kThreads, 1)
   for (auto item = static_cast<int32_t>(blockIdx.x); item < shape.items;
        item += static_cast<int32_t>(gridDim.x)) {
     const WarpColumns columns(shape, item, across);
-    const float *const matrix = a + columns.matrix * shape.a_stride + columns.first, *const vectors =
-                                                                                         x +
-                                                                                         columns.matrix *
-                                                                                             shape.x_stride;
+    const float* const matrix = a + columns.matrix * shape.a_stride + columns.first;
+    const float* const vectors = x + columns.matrix * shape.x_stride;
     tile.clear();
-    float* sums_at = stages;
+    float* last = stages;
     if (columns.count > 0) {
       int32_t places[4];  // of the lane's terms in a stage
 #pragma unroll
@@ -403,26 +405,27 @@ __global__ void __launch_bounds__(FloatManyTermPlan::kThreads, 1)
         const float* const lines[4] = {here + places[0], here + places[1], here + places[2],
                                        here + places[3]};
         tile.add_step(lines, values);
-        sums_at = stages + stage * kStageWords;
+        last = stages + stage * kStageWords;
         stage = stage + 1 == Ring::kStages ? 0 : stage + 1;
       }
-      tile.finish(shape, steps, columns.count, matrix, vectors);
     }
-    if (rows_of_warps == 1) {
-      if (columns.count == 0) continue;
-      __syncwarp();  // all are done with the step, to whose stage nothing is copied before the next one
-      tile.put(sums_at, shape.vectors);
-      __syncwarp();
-      write_sums<Sums::kSumLine>(shape, output, columns, sums_at, 0, 1, 0, y, table);
-      __syncwarp();  // all are done with the sums
-      continue;
-    }
-    wait_for_copies<0>();
+    const bool is_alone = rows_of_warps == 1;
+    if (is_alone && columns.count == 0) continue;
+    if (!is_alone) wait_for_copies<0>();
+    // All are done with the last step, to whose stage nothing is copied before the next item's first.
+    float* const lines = is_alone ? last : stages;
+    const bool is_finite = tile.finish(columns.count);
     __syncwarp();
-    tile.put(stages, shape.vectors);
-    __syncthreads();
-    write_sums<Sums::kSumLine>(shape, output, columns, ring_memory + across * kRingWords, below,
-                               rows_of_warps, kRingWords << shape.log_across, y, table);
+    tile.put(lines, shape.vectors);
+    if (!is_finite) Sums::mend(lines, shape, steps, columns.count, matrix, vectors);
+    if (is_alone) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+    write_sums<Sums::kSumLine>(shape, output, columns, is_alone ? lines : ring_memory + across * kRingWords,
+                               below, rows_of_warps, kRingWords << shape.log_across, y, table);
+    __syncwarp();  // all are done with the sums
   }
 }
 
