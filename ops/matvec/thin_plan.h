@@ -203,7 +203,7 @@ namespace detail {
 /// The time of a plan, in cycles.
 inline double float_many_term_cost(const FloatManyTermPlan& plan, int64_t batch, int64_t outs, int64_t steps,
                                    int vectors) {
-  constexpr double kBytes = 18, kInstructions = 2.4;  // of a processor, in a cycle
+  constexpr double kBytes = 18, kInstructions = 1.2;  // of a processor, in a cycle
   constexpr double kQuadInstructions = 130, kStepInstructions = 90;
   constexpr double kStart = 2500, kEnd = 500, kFold = 4500;
   constexpr double kShare = 0.15;  // of what takes less time: it is not hidden wholly

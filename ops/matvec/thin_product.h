@@ -232,11 +232,12 @@ inline bool takes_float_columns(const ThinProblem& problem) {
 /// (FloatManyTermPlan): columns enough to fill half of an instruction's, of matrices that are large each.
 inline bool takes_float_many_terms(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 22, kLeastMatrix = int64_t{1} << 18;
-  constexpr int64_t kFewTerms = 13, kLeastColumns = 20;
+  constexpr int64_t kFewTerms = 13;
+  const int64_t least_columns = problem.vectors <= 8 ? 20 : 65;  // narrower warps have instructions too many
   if (problem.dtype != DType::kFloat32 || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
     return false;
   const int64_t least_rows = std::max(kLeastElements / problem.batch, kLeastMatrix) / problem.columns;
-  return problem.rows > kFewTerms && problem.columns >= kLeastColumns && problem.rows >= least_rows;
+  return problem.rows > kFewTerms && problem.columns >= least_columns && problem.rows >= least_rows;
 }
 
 /// Whether the long rows of a large staged product go straight to tensor cores (RowProductPlan): in the

@@ -1,5 +1,6 @@
 // Thin products of the 16-bit types with several vectors that sum along many rows: the warps of a block share
-// the terms of 64 columns, each through steps in shared memory of its own, and add their sums at the end.
+// the terms of 64 columns, which go to tensor cores straight from memory, or through steps in shared memory
+// of each warp if rows are whole units, and add their sums at the end.
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/unit_plan.h>
@@ -40,21 +41,18 @@ struct ColumnWarpSums {
   }
 };
 
-/// The steps of a warp in shared memory, kStages of them in flight or in use: a lane copies the units that
-/// its packs begin in. Where these are shifted it reads the neighbours' units, too. No row of those that
-/// lanes read together begins in the same banks as another.
-template <class T, bool whole>
+/// The steps of a warp in shared memory, kStages of them in flight or in use, of rows that are whole units: a
+/// lane copies its units and reads them itself. (Shifted rows, whose lanes would read two units each, are as
+/// fast without.)
+template <class T>
 struct ColumnSteps {
-  using Packs = ColumnPacks<T, whole, 4>;
-  static constexpr int32_t kStages = 5, kLine = 9, kGroup = 37;  // units of a row, of a lane's 4 rows
-  static constexpr int32_t kStage = 4 * kGroup, kWarp = kStages * kStage;
+  using Packs = ColumnPacks<T, true, 4>;
+  static constexpr int32_t kStages = 5, kUnits = 4 * 32;  // of a step
 
-  const uint4* stages;
-  uint32_t to;           // shared address of the stage that is copied next
-  uint32_t own, behind;  // of the lane's unit in a stage, and of the one behind a row
-  uintptr_t rows[4], more;
-  uint32_t shift[4];
-  bool takes[4], takes_more;
+  const uint4* stages;  // the lane's
+  uint32_t to;          // shared address of the stage that is copied next
+  uintptr_t rows[4];
+  bool takes;
   int64_t row_step;
   int32_t copied = 0, used = 0;  // stages
   uint64_t policy = leaves_first();
@@ -62,54 +60,31 @@ struct ColumnSteps {
   /// From the term `term` of column `out` on.
   __device__ __forceinline__ ColumnSteps(const ColumnProduct& shape, const T* a, int64_t out, int64_t term,
                                          int64_t step, const uint4* memory)
-      : stages(memory),
-        to(static_cast<uint32_t>(__cvta_generic_to_shared(memory))),
+      : stages(memory + threadIdx.x % 32),
+        to(static_cast<uint32_t>(__cvta_generic_to_shared(stages))),
+        takes(out + Packs::first_out() < shape.outs),
         row_step(step * shape.outs * 2) {
-    const auto lane = static_cast<int32_t>(threadIdx.x % 32), unit = Packs::first_out() / 8;
-    const auto count = static_cast<int32_t>(min(shape.outs - out, int64_t{Packs::kOuts}));
-    own = static_cast<uint32_t>(Packs::place() * kGroup + unit);
-    behind = static_cast<uint32_t>(lane / 4 * kGroup + lane % 4 * kLine + Packs::kOuts / 8);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto begin = reinterpret_cast<uintptr_t>(a + (term + Packs::term_of(i)) * shape.outs + out);
-      shift[i] = whole ? 0 : static_cast<uint32_t>(begin) & 15;
-      rows[i] = begin - shift[i] + static_cast<uintptr_t>(16 * unit);
-      takes[i] = 8 * unit < static_cast<int32_t>(shift[i] / 2) + count;
+      rows[i] =
+          reinterpret_cast<uintptr_t>(a + (term + Packs::term_of(i)) * shape.outs + out + Packs::first_out());
     }
-    const int32_t row = lane / 4 * 2 + lane % 2 + lane % 4 / 2 * 8;  // of 16
-    const auto begin = reinterpret_cast<uintptr_t>(a + (term + row) * shape.outs + out);
-    more = (begin & ~uintptr_t{15}) + 2 * Packs::kOuts;
-    takes_more = !whole && lane < 16 && Packs::kOuts < static_cast<int32_t>(begin & 15) / 2 + count;
   }
 
-  /// Begins to copy the next step. There is a row behind it.
   __device__ __forceinline__ void copy() {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (takes[i]) copy_unit<true>(to + 16 * (own + static_cast<uint32_t>(i * kLine)), rows[i], policy);
+      if (takes) copy_unit<true>(to + 16 * 32 * i, rows[i], policy);
       rows[i] += static_cast<uintptr_t>(row_step);
     }
-    if (!whole) {
-      if (takes_more) copy_unit<true>(to + 16 * behind, more, policy);
-      more += static_cast<uintptr_t>(row_step);
-    }
     const bool last = ++copied == kStages;
-    to += static_cast<uint32_t>(last ? -16 * (kStage * (kStages - 1)) : 16 * kStage);
+    to += static_cast<uint32_t>(last ? -16 * (kUnits * (kStages - 1)) : 16 * kUnits);
     if (last) copied = 0;
   }
   /// The lane's packs of the step that was copied first.
   __device__ __forceinline__ void take(Packs& packs) {
-    const uint4* const from = stages + used * kStage + own;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (whole) {
-        packs.loaded[i].word = from[i * kLine];
-      } else {
-        packs.loaded[i].low.word = from[i * kLine];
-        packs.loaded[i].high.word = from[i * kLine + 1];
-        packs.loaded[i].shift = shift[i];
-      }
-    }
+    for (int i = 0; i < 4; ++i) packs.loaded[i].word = stages[used * kUnits + 32 * i];
     used = used + 1 == kStages ? 0 : used + 1;
   }
 };
@@ -122,10 +97,8 @@ __global__ void __launch_bounds__(ManyTermPlan::kThreads, ManyTermPlan::kBlocks)
                              const T* __restrict__ x, T* __restrict__ y, float* __restrict__ table) {
   using Packs = ColumnPacks<T, whole, 4>;
   constexpr int32_t kStep = 16, kOuts = ManyTermPlan::kOuts;
-  using Steps = ColumnSteps<T, whole>;
-  extern __shared__ __align__(16) uint4 column_steps[];
-  auto& memory = *reinterpret_cast<ColumnWarpSums*>(column_steps);  // once no steps are there
-  static_assert(sizeof(ColumnWarpSums) <= 16 * Steps::kWarp * ColumnWarpSums::kWarps);
+  extern __shared__ __align__(16) uint4 column_memory[];
+  auto& memory = *reinterpret_cast<ColumnWarpSums*>(column_memory);  // once no steps are there
   cuda::let_next_begin();
   uint32_t tile;
   const uint32_t matrix = shape.by_tiles.divide(blockIdx.x, tile);
@@ -137,31 +110,42 @@ __global__ void __launch_bounds__(ManyTermPlan::kThreads, ManyTermPlan::kBlocks)
   float sums[8][4] = {};
   int64_t term = first + threadIdx.x / 32 * kStep;
   ColumnWalk<T, whole, dense> walk(product, a, x, first_out, term, ManyTermPlan::round_terms());
-  Steps steps(product, a, first_out, term, ManyTermPlan::round_terms(),
-              column_steps + threadIdx.x / 32 * Steps::kWarp);
-  const int64_t behind = min(end, product.terms - kStep);
-  const auto count =
-      static_cast<int32_t>(term < behind ? (behind - term - 1) / ManyTermPlan::round_terms() + 1 : 0);
+  if constexpr (whole) {
+    using Steps = ColumnSteps<T>;
+    Steps steps(product, a, first_out, term, ManyTermPlan::round_terms(),
+                column_memory + threadIdx.x / 32 * (Steps::kStages * Steps::kUnits));
+    const int64_t behind = min(end, product.terms - kStep);
+    const auto count =
+        static_cast<int32_t>(term < behind ? (behind - term - 1) / ManyTermPlan::round_terms() + 1 : 0);
 #pragma unroll 1
-  for (int32_t i = 0; i + 1 < Steps::kStages; ++i) {
-    if (i < count) steps.copy();
-    end_copy_group();
-  }
-  uint32_t ahead[4] = {};
-  if (count > 0) walk.load_vectors(ahead);
+    for (int32_t i = 0; i + 1 < Steps::kStages; ++i) {
+      if (i < count) steps.copy();
+      end_copy_group();
+    }
+    uint32_t ahead[4] = {};
+    if (count > 0) walk.load_vectors(ahead);
 #pragma unroll 1
-  for (int32_t i = 0; i < count; ++i) {
-    wait_for_copies<Steps::kStages - 2>();
-    __syncwarp();  // the step is there for all, and all are done with the one before it
-    if (i + Steps::kStages - 1 < count) steps.copy();
-    end_copy_group();
-    const uint32_t vectors[4] = {ahead[0], ahead[1], ahead[2], ahead[3]};
-    if (i + 1 < count) walk.load_vectors(ahead);
-    Packs packs;
-    steps.take(packs);
-    packs.multiply(vectors, sums);
+    for (int32_t i = 0; i < count; ++i) {
+      wait_for_copies<Steps::kStages - 2>();
+      if (i + Steps::kStages - 1 < count) steps.copy();
+      end_copy_group();
+      const uint32_t vectors[4] = {ahead[0], ahead[1], ahead[2], ahead[3]};
+      if (i + 1 < count) walk.load_vectors(ahead);
+      Packs packs;
+      steps.take(packs);
+      packs.multiply(vectors, sums);
+    }
+    term += count * ManyTermPlan::round_terms();
+  } else {
+#pragma unroll 1
+    for (; term + kStep < product.terms && term < end; term += ManyTermPlan::round_terms()) {
+      Packs packs;
+      uint32_t vectors[4];
+      walk.load(packs);
+      walk.load_vectors(vectors);
+      packs.multiply(vectors, sums);
+    }
   }
-  term += count * ManyTermPlan::round_terms();
   if (term < end) {  // the last terms of all
     Packs packs;
     uint32_t vectors[4];
@@ -195,10 +179,12 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const T* a, c
                               .part_terms = plan.part_terms,
                               .interleaved = plan.parts == 1 && problem.y_vector == 1};
   const ThinOutput output(problem, plan.parts, bias);
+  constexpr size_t kSteps =
+      size_t{16} * ColumnSteps<T>::kStages * ColumnSteps<T>::kUnits * ColumnWarpSums::kWarps;
   const cuda::LaunchShape grid{
       .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(ManyTermPlan::kThreads),
-      .shared_bytes = size_t{16} * ColumnSteps<T, whole>::kWarp * ColumnWarpSums::kWarps};
+      .shared_bytes = std::max(sizeof(ColumnWarpSums), whole ? kSteps : 0)};
   const auto launch = [&](auto kernel, cuda::MostSharedMemory& memory) {
     memory.allow(kernel, stream.device.index);
     cuda::launch(stream, grid, kernel, shape, output, a, x, y, table);
