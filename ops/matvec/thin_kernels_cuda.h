@@ -207,6 +207,11 @@ void launch_row_products(const Stream& stream, const ThinProblem& problem, const
 template <class T>
 void launch_float_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
+/// Several vectors and sums along many rows in float32.
+template <class T>
+void launch_float_many_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x,
+                                    T* y, float* table, const ThinBias& bias);
+
 /// Several vectors and few terms in float32. Where outs are the matrix's rows, matrices begin at multiples of
 /// 16 bytes.
 template <class T>

@@ -165,4 +165,97 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   return plan;
 }
 
+/// Sums along many rows of float32, with several vectors, on tensor cores: a block's warps lie side by side
+/// over the columns of a tile and below each other over its terms, kStep at a time. Parts, and warps, take
+/// steps in turn, so that what is read at once is near. A warp copies what it has to a ring of its own. A
+/// second kernel adds the parts.
+struct FloatManyTermPlan {
+  static constexpr int kLogWarps = 3, kWarps = 1 << kLogWarps, kThreads = 32 * kWarps;  ///< of a block
+  static constexpr int kStep = 16, kQuad = 32;  ///< terms and columns that are multiplied together
+  static constexpr int kMostQuads = 4;          ///< of a warp
+
+  int log_across = 0;  ///< warps side by side, each with `width` columns
+  int width = kQuad;
+  int64_t tiles = 1;  ///< of a matrix
+  int64_t parts = 1;
+
+  int across() const { return 1 << log_across; }
+  int below() const { return kWarps >> log_across; }
+  int quads() const { return (width + kQuad - 1) / kQuad; }
+  /// Blocks side by side for `items` tiles: where warps share no sums, a block takes several.
+  int64_t blocks(int64_t items) const {
+    return below() > 1 ? items : std::min(items, std::max<int64_t>(detail::kProcessors / parts, 1));
+  }
+
+  /// Words of a row in shared memory, which begins anywhere in a unit; of 4 rows, after which banks are other
+  /// ones; and of a step. As many steps of each warp as fit are in flight or in use.
+  static constexpr int line_words(int quads) { return kQuad * quads + 4; }
+  static constexpr int group_words(int quads) { return 4 * line_words(quads) + 8; }
+  static constexpr int stage_words(int quads) { return kStep / 4 * group_words(quads); }
+  static constexpr int stages(int quads) { return quads == 1 ? 8 : quads == 2 ? 6 : quads == 3 ? 4 : 3; }
+  static constexpr int shared_bytes(int quads) { return kWarps * stages(quads) * stage_words(quads) * 4; }
+  /// What a GPU has to have for any plan.
+  static constexpr int kMostSharedBytes = 212 * 1024;
+};
+
+namespace detail {
+
+/// The time of a plan, in cycles.
+inline double float_many_term_cost(const FloatManyTermPlan& plan, int64_t batch, int64_t outs, int64_t steps,
+                                   int vectors) {
+  constexpr double kBytes = 18, kInstructions = 1.2;  // of a processor, in a cycle
+  constexpr double kQuadInstructions = 130, kStepInstructions = 90;
+  constexpr double kStart = 2500, kEnd = 500, kFold = 4500;
+  constexpr double kShare = 0.15;  // of what takes less time: it is not hidden wholly
+  constexpr double kEdges = 64;    // bytes that are read for two pieces of a row
+  const int64_t items = batch * plan.tiles, rounds = divide_up(divide_up(steps, plan.below()), plan.parts);
+  const int64_t width = std::min(outs, int64_t{plan.across()} * plan.width);
+  const double piece = 4.0 * static_cast<double>(width) + (plan.tiles > 1 ? kEdges : 0);
+  const double memory = FloatManyTermPlan::kStep * plan.below() * piece / kBytes,
+               arithmetic = FloatManyTermPlan::kWarps *
+                            (kQuadInstructions * plan.quads() + kStepInstructions) / kInstructions;
+  const int64_t blocks = plan.blocks(items), waves = divide_up(blocks * plan.parts, kProcessors);
+  const auto passes = static_cast<double>(waves * divide_up(items, blocks));
+  const double end = plan.below() > 1 ? kStart : kEnd;
+  const double table =
+      8.0 * static_cast<double>(plan.parts * batch * outs * vectors) / (kProcessors * kBytes);
+  const double round = std::max(memory, arithmetic) + kShare * std::min(memory, arithmetic);
+  return passes * (static_cast<double>(rounds) * round + end) + (plan.parts > 1 ? kFold + table : 0);
+}
+
+}  // namespace detail
+
+/// `outs` and `terms` of each of `batch` matrices, at least 1.
+inline FloatManyTermPlan plan_float_many_terms(int64_t batch, int64_t outs, int64_t terms, int vectors) {
+  constexpr int64_t kMostWaves = 3, kSector = 8;  // columns that are read together
+  const int64_t steps = detail::divide_up(terms, FloatManyTermPlan::kStep);
+  FloatManyTermPlan best;
+  double least = 0;
+  const auto consider = [&](int log_across, int64_t tiles) {
+    FloatManyTermPlan plan{.log_across = log_across};
+    const int64_t columns = detail::divide_up(outs, tiles << log_across);
+    plan.width = static_cast<int>(detail::divide_up(columns, kSector) * kSector);
+    plan.tiles = detail::divide_up(outs, int64_t{plan.width} << log_across);
+    const int64_t most = detail::divide_up(steps, plan.below());
+    for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+      const int64_t parts = std::clamp<int64_t>(waves * detail::kProcessors / (batch * plan.tiles), 1, most);
+      if (waves > 0 && parts == plan.parts) continue;
+      plan.parts = parts;
+      const double cost = detail::float_many_term_cost(plan, batch, outs, steps, vectors);
+      if (least == 0 || cost < least) least = cost, best = plan;
+    }
+  };
+  for (int log_across = 0; log_across <= FloatManyTermPlan::kLogWarps; ++log_across) {
+    for (int quads = FloatManyTermPlan::kMostQuads; quads >= 1; --quads) {
+      const int64_t tiles = detail::divide_up(outs, int64_t{FloatManyTermPlan::kQuad * quads} << log_across);
+      consider(log_across, tiles);
+      if (log_across < FloatManyTermPlan::kLogWarps) continue;
+      // As many tiles as blocks that take the same number of them.
+      consider(log_across,
+               detail::divide_up(batch * tiles, detail::kProcessors) * detail::kProcessors / batch);
+    }
+  }
+  return best;
+}
+
 }  // namespace sinter::ops

@@ -1,5 +1,6 @@
 // Chooses the kernels of thin products. They are bound by memory: the matrix is read once, coalesced, in
 // accesses as wide as its rows allow. docs/kernels/matvec.md tells why they are cut as they are.
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/matvec/thin_kernels_cuda.h>
 
 namespace sinter::ops {
@@ -76,6 +77,11 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
       }
       if constexpr (sizeof(T) == 4) {
         if (launch_floats<T>(stream, problem, matrix, vectors, out, table, bias)) return;
+        const bool has_room =
+            cuda::device_traits(stream.device.index).most_shared_bytes >= FloatManyTermPlan::kMostSharedBytes;
+        if (has_room && takes_float_many_terms(problem)) {
+          return launch_float_many_term_columns<T>(stream, problem, matrix, vectors, out, table, bias);
+        }
       }
       if constexpr (sizeof(T) == 2) {
         return launch_staged_tensor_cores<T>(stream, problem, plan, matrix, vectors, out, table, bias);
