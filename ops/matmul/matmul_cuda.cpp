@@ -15,7 +15,6 @@
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/matmul/thin_matmul.h>
 #include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/batch_runs.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
 

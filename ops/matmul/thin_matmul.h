@@ -7,7 +7,7 @@
 #include <optional>
 
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/batch_runs.h>
+#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 namespace sinter::ops {

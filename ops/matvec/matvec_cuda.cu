@@ -4,7 +4,6 @@
 #include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/batch_runs.h>
 #include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 

@@ -11,7 +11,7 @@
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/row_product_plan.h>
-#include <sinter/ops/matvec/staged/staged_plan.h>
+#include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
 #include <sinter/ops/matvec/unit_plan.h>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/batch_runs.h>
+#include <sinter/ops/matvec/batch.h>
 
 namespace sinter::ops {
 namespace {
