@@ -7,12 +7,14 @@ namespace {
 
 /// `rows` and `packs` as the kernel sees them: of folded rows, `fold` of the matrix's, which have `columns`.
 struct ColumnSums {
-  cuda::FastDivide by_tiles, by_width, by_elements, by_columns;  // the last but one: a tile's elements
+  cuda::FastDivide by_tiles, by_width, by_elements, by_columns;
   uint32_t width, depth, fold, columns;
+  uint32_t lanes, elements;  // a block adds so many rows of so many sums, which lie below each other
   int64_t rows, packs, part_rows;
   int64_t a_stride, x_stride, x_vector, x_element;
   int64_t rest_rows;  // of the matrix, that fill no folded row
   int vectors;
+  bool whole_rows;  // a block has whole folded rows
 };
 
 /// What a thread's pack of a folded row is multiplied with: elements in front of `split` with that of a row
@@ -56,52 +58,85 @@ __device__ __forceinline__ void add_rest(const ColumnSums& shape, const T* a, co
   }
 }
 
-/// Adds a thread's rows of a part, `below` and every depth-th after it, of `rows`: a pack of columns from
-/// `from` on times `with`.
-template <int pack, int vectors, bool folded, class T, class C>
-__device__ __forceinline__ void add_rows(const ColumnSums& shape, const PackFactors<folded, pack>& places,
-                                         const typename LoadedPack<T, pack>::Source* from,
-                                         const typename LoadedPack<T, 1>::Source* with, int64_t with_step,
-                                         uint32_t below, uint32_t rows, C (&sums)[vectors][pack]) {
-  constexpr int unroll = ColumnSumPlan::kAtOnce;
-  const int64_t from_step = shape.depth * shape.packs;
+/// Of a thread, the pack of the next row and its factors, and the way to those of the row after it.
+template <int pack, int factors, class T>
+struct RowWalk {
+  const typename LoadedPack<T, pack>::Source* from;
+  const typename LoadedPack<T, 1>::Source* with;
+  int64_t from_step, with_step;
+  int64_t next_factor;  // from the first of a row's factors to the second, and so on
+  int used;             // of the factors; the others repeat the first
+
+  /// Up to kAtOnce rows, all in flight: `whole` says that they are so many, else those below `rows` of r,
+  /// r + depth, and so on. Addresses go on from row to row: instructions are scarce.
+  template <bool whole, class C>
+  __device__ __forceinline__ void add(uint32_t r, uint32_t rows, uint32_t depth, C (&sums)[factors][pack]) {
+    constexpr int at_once = ColumnSumPlan::kAtOnce;
+    LoadedPack<T, pack> left[at_once];
+    LoadedPack<T, 1> right[at_once][factors];
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      if (whole || r + u * depth < rows) left[u].load_once(from);
+      from += from_step;
+    }
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+#pragma unroll
+      for (int v = 0; v < factors; ++v) {
+        const int64_t factor = v < used ? v * next_factor : 0;
+        if (whole || r + u * depth < rows) right[u][v].load(with + factor);
+      }
+      with += with_step;
+    }
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      if (!whole && r + u * depth >= rows) break;
+#pragma unroll
+      for (int v = 0; v < factors; ++v) {
+        const C factor = right[u][v][0];
+#pragma unroll
+        for (int j = 0; j < pack; ++j) sums[v][j] += left[u][j] * factor;
+      }
+    }
+  }
+
+  /// A thread's rows of a part: `below` and every depth-th after it, of `rows`.
+  template <class C>
+  __device__ __forceinline__ void add_all(uint32_t below, uint32_t rows, uint32_t depth,
+                                          C (&sums)[factors][pack]) {
+    const uint32_t last = (ColumnSumPlan::kAtOnce - 1) * depth;
+    uint32_t r = below;
 #pragma unroll 1
-  for (uint32_t r = below; r < rows; r += unroll * shape.depth) {
-    LoadedPack<T, pack> left[unroll];
-    LoadedPack<T, 1> factors[unroll][vectors], second[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      if (r + u * shape.depth < rows) left[u].load_once(from + u * from_step);
-    }
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-#pragma unroll
-      for (int v = 0; v < vectors; ++v) {
-        const int64_t vector = v < shape.vectors ? v * shape.x_vector : 0;
-        if (r + u * shape.depth < rows) factors[u][v].load(with + u * with_step + vector);
-      }
-      if (folded && r + u * shape.depth < rows) second[u].load(with + u * with_step + places.second);
-    }
-#pragma unroll
-    for (int u = 0; u < unroll; ++u) {
-      if (r + u * shape.depth >= rows) continue;
-#pragma unroll
-      for (int v = 0; v < vectors; ++v) {
-        const C factor = factors[u][v][0], next = folded ? second[u][0] : C{0};
-#pragma unroll
-        for (int j = 0; j < pack; ++j) {
-          const bool is_second = folded && static_cast<uint32_t>(j) >= places.split;
-          sums[v][j] += left[u][j] * (is_second ? next : factor);
-        }
-      }
-    }
-    from += unroll * from_step;
-    with += unroll * with_step;
+    for (; r + last < rows; r += last + depth) add<true>(r, rows, depth, sums);
+    if (r < rows) add<false>(r, rows, depth, sums);
+  }
+};
+
+/// Adds the sums of a block's threads of folded rows, which are in `shared`, and writes them. With stripes,
+/// the rows of a folded row are parts of their own, and a thread may have several sums of few rows.
+template <class T, class C>
+__device__ __forceinline__ void write_folded(const ColumnSums& shape, const ThinOutput& output, C* shared,
+                                             uint32_t tile, uint32_t matrix, T* y, C* table) {
+  constexpr uint32_t threads = ColumnSumPlan::kThreads;
+  if (shape.whole_rows) {
+    const C sum = cuda::add_columns<threads>(shared, shape.lanes, shape.elements, shape.by_elements);
+    if (threadIdx.x < shape.elements) output.write(matrix, threadIdx.x, 0, 1, sum, y, table);
+    return;
+  }
+  __syncthreads();
+  const uint32_t elements = shape.elements, behind = shape.fold * shape.columns;
+#pragma unroll 1
+  for (uint32_t element = threadIdx.x; element < elements; element += threads) {
+    const uint32_t out = tile * elements + element;
+    if (out >= behind) return;
+    const C sum = cuda::add_strided<8>(shared, element, shape.lanes * elements, elements);
+    uint32_t place;
+    const uint32_t part = blockIdx.y * shape.fold + shape.by_columns.divide(out, place);
+    output.write_part(part, matrix, place, 0, 1, sum, y, table);
   }
 }
 
-/// Block (matrix and tile, part) of a ColumnSumPlan. `folded`: one vector, and parts are followed by the rows
-/// of a folded row, as parts of their own.
+/// Block (matrix and tile, part) of a ColumnSumPlan. `folded`: one vector, whose rows are folded ones.
 template <int pack, int vectors, bool folded, class T>
 __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(pack, vectors))
     column_sums_kernel(const __grid_constant__ ColumnSums shape, ThinOutput output, const T* __restrict__ a,
@@ -115,34 +150,47 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
   const int64_t column = int64_t{tile} * shape.width + across;
   const int64_t row = blockIdx.y * shape.part_rows;
   const auto rows = static_cast<uint32_t>(min(shape.part_rows, shape.rows - row));
-  C sums[vectors][pack] = {};
+  // A folded pack is multiplied with the factors of both its rows of the matrix: cheaper than to select one
+  // for each element of each row. Each element's sum is selected in the end.
+  constexpr int factors = folded ? 2 : vectors;
+  C sums[factors][pack] = {};
   if (column < shape.packs && below < depth) {
     const auto* from =
         LoadedPack<T, pack>::source(a + matrix * shape.a_stride) + (row + below) * shape.packs + column;
     const int64_t row_factors = folded ? shape.fold * shape.x_element : shape.x_element;
     const auto* with = LoadedPack<T, 1>::source(x + matrix * shape.x_stride) + (row + below) * row_factors;
     const PackFactors<folded, pack> places(shape, static_cast<uint32_t>(column * pack), with);
-    if (folded && below == 0 && blockIdx.y + 1 == gridDim.y && shape.rest_rows > 0) {
-      add_rest(shape, a + matrix * shape.a_stride, x + matrix * shape.x_stride, column, sums[0]);
+    RowWalk<pack, factors, T> walk{.from = from,
+                                   .with = with,
+                                   .from_step = depth * shape.packs,
+                                   .with_step = depth * row_factors,
+                                   .next_factor = folded ? places.second : shape.x_vector,
+                                   .used = folded ? 2 : shape.vectors};
+    walk.add_all(below, rows, depth, sums);
+    if constexpr (folded) {
+#pragma unroll
+      for (int j = 0; j < pack; ++j) {
+        if (static_cast<uint32_t>(j) >= places.split) sums[0][j] = sums[1][j];
+      }
+      if (below == 0 && blockIdx.y + 1 == gridDim.y && shape.rest_rows > 0) {
+        add_rest(shape, a + matrix * shape.a_stride, x + matrix * shape.x_stride, column, sums[0]);
+      }
     }
-    add_rows<pack, vectors, folded, T>(shape, places, from, with, depth * row_factors, below, rows, sums);
   }
-  const uint32_t elements = shape.width * pack;
+  const uint32_t block_elements = shape.width * pack;
 #pragma unroll
   for (int v = 0; v < vectors; ++v) {
     if (below < depth) {
 #pragma unroll
-      for (int j = 0; j < pack; ++j) shared[below * elements + across * pack + j] = sums[v][j];
+      for (int j = 0; j < pack; ++j) shared[below * block_elements + across * pack + j] = sums[v][j];
     }
-    const C sum = cuda::add_columns<ColumnSumPlan::kThreads>(shared, depth, elements, shape.by_elements);
-    const int64_t out = int64_t{tile} * elements + threadIdx.x;
-    if (threadIdx.x < elements && out < shape.packs * pack && v < shape.vectors) {
-      if constexpr (folded) {
-        uint32_t place;
-        const uint32_t part =
-            blockIdx.y * shape.fold + shape.by_columns.divide(static_cast<uint32_t>(out), place);
-        output.write_part(part, matrix, place, v, shape.vectors, sum, y, table);
-      } else {
+    if constexpr (folded) {
+      write_folded(shape, output, shared, tile, matrix, y, table);
+    } else {
+      const C sum = cuda::add_columns<ColumnSumPlan::kThreads>(shared, shape.lanes, shape.elements,
+                                                               shape.by_elements);
+      const int64_t out = int64_t{tile} * shape.elements + threadIdx.x;
+      if (threadIdx.x < shape.elements && out < shape.packs * pack && v < shape.vectors) {
         output.write(matrix, out, v, shape.vectors, sum, y, table);
       }
     }
@@ -167,15 +215,21 @@ struct ColumnSumLaunch {
     const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
     const ColumnSumPlan plan =
         folded ? folded_plan_of(problem) : plan_column_sums(problem.batch, rows, columns, pack);
+    // Of whole folded rows a column is added once.
+    const bool whole_rows = folded && plan.tiles == 1;
+    const auto lanes = static_cast<uint32_t>(plan.depth() * (whole_rows ? fold : 1));
+    const auto elements = static_cast<uint32_t>(whole_rows ? problem.columns : plan.width * pack);
     const ColumnSums shape{
         .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
         .by_width = cuda::FastDivide(static_cast<uint32_t>(plan.width)),
-        .by_elements = cuda::FastDivide(static_cast<uint32_t>(plan.width * pack)),
+        .by_elements = cuda::FastDivide(elements),
         .by_columns = cuda::FastDivide(folded ? static_cast<uint32_t>(problem.columns) : 1),
         .width = static_cast<uint32_t>(plan.width),
         .depth = static_cast<uint32_t>(plan.depth()),
         .fold = static_cast<uint32_t>(fold),
         .columns = static_cast<uint32_t>(problem.columns),
+        .lanes = lanes,
+        .elements = elements,
         .rows = rows,
         .packs = columns / pack,
         .part_rows = plan.part_rows,
@@ -184,8 +238,9 @@ struct ColumnSumLaunch {
         .x_vector = problem.x_vector,
         .x_element = problem.x_element,
         .rest_rows = problem.rows % fold,
-        .vectors = problem.vectors};
-    const ThinOutput output(problem, plan.parts * fold, bias);
+        .vectors = problem.vectors,
+        .whole_rows = whole_rows};
+    const ThinOutput output(problem, folded ? folded_parts(problem, plan) : plan.parts, bias);
     const cuda::LaunchShape grid{
         .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),
         .block = dim3(ColumnSumPlan::kThreads)};

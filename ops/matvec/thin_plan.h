@@ -88,9 +88,21 @@ inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wi
 
 namespace detail {
 
-/// The most threads side by side for `packs` of columns and `rows`: a power of two times the usual width.
+/// Whether a block may have rows of `packs` side by side: few of its threads have none.
+inline bool fills_blocks(int64_t packs) {
+  constexpr int64_t kLeastThreads = ColumnSumPlan::kThreads * 5 / 8;
+  return packs <= ColumnSumPlan::kThreads && ColumnSumPlan::kThreads / packs * packs >= kLeastThreads;
+}
+
+/// The most threads side by side for `packs` of columns and `rows`: a power of two times the usual width; or
+/// a whole row, so that what a block reads is contiguous, where parts of it would begin within lines.
 inline int64_t column_sum_width(int64_t matrices, int64_t rows, int64_t packs, int pack) {
   int64_t width = ColumnSumPlan::kUsualWidth;
+  if (packs > width && packs % width != 0 && packs * pack <= ColumnSumPlan::kThreads && fills_blocks(packs)) {
+    constexpr int64_t kLeastBatches = 2;
+    const int64_t batch = ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / packs);
+    if (rows >= divide_up(ColumnSumPlan::kWave * kLeastBatches, matrices) * batch) return packs;
+  }
   // A thread writes one sum at most.
   while (2 * width * pack <= ColumnSumPlan::kThreads && 2 * width <= packs) {
     const int64_t depth = ColumnSumPlan::kThreads / width, blocks = matrices * divide_up(packs, 2 * width);
@@ -118,19 +130,42 @@ inline int64_t parts_of_few_batches(int64_t blocks, int64_t batches, int64_t mos
   return best;
 }
 
+/// The most threads side by side for folded rows, which begin anywhere in a line: a whole row, or stripes of
+/// half a KB and more that make whole waves of blocks. Unit: as above.
+inline int64_t folded_width(int64_t matrices, int64_t rows, int64_t packs, int64_t columns) {
+  constexpr int64_t kLeastWidth = 32, kMostWidth = 256, kMostWaves = 4;
+  constexpr double kStart = 1, kShared = 4;  // packs of 64 bytes of memory, which two stripes share
+  if (columns <= ColumnSumPlan::kThreads && fills_blocks(packs)) return packs;
+  int64_t best = kLeastWidth;
+  double least = 0;
+  for (int64_t waves = 1; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::max<int64_t>(waves * ColumnSumPlan::kWave / matrices, 1);
+    const int64_t width = std::clamp(divide_up(packs, wanted), kLeastWidth, kMostWidth);
+    const int64_t tiles = divide_up(packs, width), parts = std::max<int64_t>(wanted / tiles, 1);
+    const auto full = static_cast<double>(matrices * tiles * parts) / static_cast<double>(ColumnSumPlan::kWave);
+    const double taken = full > kMostWaves ? full + 0.5 : std::ceil(full);
+    const auto batch = static_cast<double>(ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width) * parts);
+    const double cost =
+        taken * (static_cast<double>(rows) / batch + kStart) * (1 + kShared / static_cast<double>(width));
+    if (waves == 1 || cost < least) least = cost, best = width;
+  }
+  return best;
+}
+
 }  // namespace detail
 
-/// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle. Depends
-/// on the sizes alone.
+/// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle; `width`:
+/// the most threads side by side, if not the usual ones. Depends on the sizes alone.
 inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack,
-                                      int64_t most_blocks = ColumnSumPlan::kMostBlocks) {
+                                      int64_t most_blocks = ColumnSumPlan::kMostBlocks, int64_t width = 0) {
   constexpr int64_t kProcessors = detail::kProcessors;
   constexpr int64_t kUsualParts = 64;  // of a column: small blocks even out what the GPU's parts do
   constexpr int64_t kManyRows = 32;    // of a thread, from which on four blocks to a processor pay,
   constexpr int64_t kSomeRows = 8;     // and two
   ColumnSumPlan plan{.pack = pack};
   const int64_t packs = std::max<int64_t>(columns / pack, 1);
-  plan.tiles = detail::divide_up(packs, detail::column_sum_width(matrices, rows, packs, pack));
+  if (width == 0) width = detail::column_sum_width(matrices, rows, packs, pack);
+  plan.tiles = detail::divide_up(packs, width);
   plan.width = static_cast<int>(detail::divide_up(packs, plan.tiles));
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
   // Wide blocks are for few rows, whose parts would be a table that is not small against the matrix.

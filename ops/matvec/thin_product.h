@@ -122,8 +122,16 @@ inline bool takes_folded_rows(const ThinProblem& problem) {
 inline ColumnSumPlan folded_plan_of(const ThinProblem& problem) {
   constexpr int64_t kMostBlocks = ColumnSumPlan::kWave * 7 / 2;
   const int fold = rows_of_fold(problem);
-  return plan_column_sums(problem.batch, problem.rows / fold, problem.columns * fold, unit_elements(problem),
-                          kMostBlocks);
+  const int pack = unit_elements(problem);
+  const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
+  return plan_column_sums(problem.batch, rows, columns, pack, kMostBlocks,
+                          detail::folded_width(problem.batch, rows, columns / pack, problem.columns));
+}
+
+/// Sums of a column that such a product writes to a table, if more than 1: blocks that have whole folded rows
+/// add what these hold of a column, the others write them as parts of their own.
+inline int64_t folded_parts(const ThinProblem& problem, const ColumnSumPlan& plan) {
+  return plan.tiles == 1 ? plan.parts : plan.parts * rows_of_fold(problem);
 }
 
 /// Whether a product with one vector, of a matrix of some size, goes through shared memory: of 16-bit
@@ -313,7 +321,7 @@ inline size_t thin_workspace(const ThinProblem& given) {
   if (may_take_unit_rows(problem)) {
     most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
-  if (takes_folded_rows(problem)) most = rows_of_fold(problem) * folded_plan_of(problem).parts;
+  if (takes_folded_rows(problem)) most = folded_parts(problem, folded_plan_of(problem));
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose

@@ -1,6 +1,7 @@
 // Products with one vector that are read in units of 16 bytes: how they are cut, and a run of the kernels'
 // loops on the CPU, element by element.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -436,11 +437,34 @@ TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
     }
     const ColumnSumPlan plan = folded_plan_of(problem);
     ASSERT_GE(plan.parts * plan.part_rows, problem.rows / fold);
-    const int64_t table = problem.batch * columns * plan.parts * fold;
+    ASSERT_LE(plan.width, ColumnSumPlan::kThreads);
+    ASSERT_GE(plan.tiles * plan.width * pack, fold * columns);
+    ASSERT_LT((plan.tiles - 1) * plan.width * pack, fold * columns) << "a block without columns";
+    if (plan.tiles == 1) {
+      ASSERT_LE(columns, ColumnSumPlan::kThreads) << "a thread writes one sum of whole rows";
+    } else if (columns > ColumnSumPlan::kThreads) {
+      ASSERT_GE(plan.width, 16) << "narrow stripes of rows that begin anywhere in a line";
+    }
+    const int64_t table = problem.batch * columns * folded_parts(problem, plan);
     ASSERT_GE(thin_workspace(problem), static_cast<size_t>(table) * size_of(accumulate_dtype(problem.dtype)));
     ASSERT_LE(table * 16, problem.batch * problem.rows * columns) << "a table that is not small";
   }
   EXPECT_GT(taken, kCases / 50);
+}
+
+TEST(FoldedRows, ShortRowsAreWholeAndLongOnesFillWaves) {
+  const auto plan = [](DType dtype, int64_t rows, int64_t columns) {
+    return folded_plan_of(vector_problem(dtype, true, rows, columns));
+  };
+  EXPECT_EQ(plan(DType::kFloat64, 634727, 97).width, 97);
+  EXPECT_EQ(plan(DType::kBFloat16, 5566943, 13).tiles, 1);
+  EXPECT_EQ(plan(DType::kFloat32, 100000, 317).tiles, 2) << "a third of a block's threads would be idle";
+  for (const auto& [rows, columns] : {std::array<int64_t, 2>{824, 27397}, {168, 62724}}) {
+    const ColumnSumPlan folded = plan(DType::kFloat16, rows, columns);
+    EXPECT_GE(folded.width, 32);
+    EXPECT_LE(folded.tiles * folded.parts, ColumnSumPlan::kWave) << "a second wave of few rows";
+    EXPECT_GT(folded.tiles * folded.parts, ColumnSumPlan::kWave * 9 / 10) << "idle processors";
+  }
 }
 
 TEST(FoldedRows, AreTakenWhereRowsAreMany) {
