@@ -1,9 +1,9 @@
 // Which tiles a permutation on a GPU is cut into: host logic, so that tests need no GPU.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <numeric>
 
+#include <sinter/ops/permute/permute_banks.h>
 #include <sinter/ops/permute/permute_sides.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
@@ -74,7 +74,7 @@ class TilePlanner {
     // The rows of a thread have to be a multiple of a pack apart.
     job_.log_band =
         job_.piece
-            ? log_threads(job_.kind) - 1
+            ? std::min(log_threads(job_.kind) - 1, log2_ceil(run_packs))
             : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
@@ -106,8 +106,8 @@ class TilePlanner {
   void choose_pitch() {
     const auto bytes = static_cast<int>(job_.column_step * size_);
     job_.pitch = bytes;
-    job_.skip = 0;
     if (job_.piece) return;
+    job_.skip = 0;
     if (!aligned_input_ && job_.kind == TileKind::kSeveralAxes) {
       job_.pitch = static_cast<int>(round_up(bytes + 15, 16));
     } else if (!aligned_input_) {  // the image keeps addresses modulo 16
@@ -115,40 +115,9 @@ class TilePlanner {
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
     if (job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices) return;
-    if (job_.kind == TileKind::kWholeColumns) return spread_rows();
-    job_.skip = skip_of(job_.pitch);
-  }
-
-  /// Between packs of rows that lie so far apart.
-  int skip_of(int pitch) const { return (16 - static_cast<int>(pack_) * pitch) & 127; }
-
-  /// Where lanes walk along the output, through few rows: the pitch at which fewest of them meet in a bank.
-  void spread_rows() {
-    const int least_pitch = job_.pitch;
-    int fewest = INT32_MAX;
-    for (int pitch = least_pitch; pitch < least_pitch + 128; pitch += 16) {
-      if (job_.row_step * (pitch - least_pitch) > tile_bytes_ / 4) break;
-      const int meeting = lanes_meeting(pitch);
-      if (meeting >= fewest) continue;
-      fewest = meeting;
-      job_.pitch = pitch;
-    }
-    job_.skip = skip_of(job_.pitch);
-  }
-
-  /// How many lanes of a warp find the first element of their packs in different words of the same bank.
-  int lanes_meeting(int pitch) const {
-    std::array<int, 32> words, counts{};
-    words.fill(-1);
-    for (int lane = 0; lane < 32; ++lane) {
-      const int index = lane * static_cast<int>(pack_), row = index % job_.row_step;
-      const int place = row * pitch + (row >> job_.log_pack) * skip_of(pitch) +
-                        index / job_.row_step * static_cast<int>(size_);
-      const auto bank = static_cast<size_t>(place / 4 % 32);
-      if (words[bank] != place / 4) ++counts[bank];
-      words[bank] = place / 4;
-    }
-    return *std::max_element(counts.begin(), counts.end());
+    if (job_.kind == TileKind::kWholeColumns)
+      return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
+    job_.skip = skip_of(job_.pitch, job_.log_pack);
   }
 
   /// Whether the last two axes change places, and make a matrix that is small.
@@ -182,6 +151,7 @@ class TilePlanner {
     take_outer(batch_axis, -1);
     choose_walk(rows, columns, elements, elements * size_);
     if (job_.place_step == 0) walk_within_matrices(rows, columns);
+    spread_matrices(job_, static_cast<int>(size_), static_cast<int>(rows), static_cast<int>(columns));
     return true;
   }
 

@@ -191,6 +191,16 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesOfManyPacks) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesThatSkipBanks) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {
+      {{839, 205, 16}, {0, 2, 1}, DType::kBFloat16}, {{1001, 128, 32}, {0, 2, 1}, DType::kFloat16},
+      {{1003, 63, 24}, {0, 2, 1}, DType::kFloat32},  {{777, 512, 8}, {0, 2, 1}, DType::kUInt8},
+      {{501, 511, 12}, {0, 2, 1}, DType::kUInt8},    {{3333, 100, 2}, {0, 2, 1}, DType::kFloat16},
+      {{333, 65, 12}, {0, 2, 1}, DType::kFloat64},   {{1, 40007, 48, 14}, {0, 1, 3, 2}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+}
+
 TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{936, 5, 1600}, {2, 1, 0}, DType::kFloat16},
