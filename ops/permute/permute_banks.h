@@ -47,15 +47,16 @@ inline int count_wavefronts(const BankLayout& layout, int log_pack, int element_
   return wavefronts;
 }
 
-/// Where lanes walk through few rows, at least job.pitch apart: the pitch at which fewest of them meet, of
-/// those that cost up to `most_bytes`.
+/// Where lanes walk through few rows, or matrices of few, at least job.pitch apart: the pitch at which fewest
+/// of them meet, of those that cost up to `most_bytes`.
 inline void spread_rows(TileJob& job, int element_bytes, int64_t most_bytes) {
-  const int least_pitch = job.pitch;
+  const int least_pitch = job.pitch, rows = static_cast<int>(job.inner.divisor()),
+            columns = static_cast<int>(std::min<uint32_t>(job.middle.divisor(), INT32_MAX));
   int fewest = INT32_MAX;
   for (int pitch = least_pitch; pitch < least_pitch + 128; pitch += 16) {
     if (job.row_step * (pitch - least_pitch) > most_bytes) break;
     const BankLayout layout{pitch, skip_of(pitch, job.log_pack)};
-    const int meeting = count_wavefronts(layout, job.log_pack, element_bytes, job.row_step, INT32_MAX, 1);
+    const int meeting = count_wavefronts(layout, job.log_pack, element_bytes, rows, columns, 1);
     if (meeting >= fewest) continue;
     fewest = meeting;
     job.pitch = pitch;

@@ -191,6 +191,25 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesOfManyPacks) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInRowsShorterThanSectors) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {
+      {{1001, 707, 5}, {1, 0, 2}, DType::kUInt8},       {{1001, 707, 16}, {1, 0, 2}, DType::kUInt8},
+      {{1051, 636, 7, 6}, {2, 0, 1, 3}, DType::kUInt8}, {{501, 407, 7}, {1, 0, 2}, DType::kFloat16},
+      {{501, 407, 5}, {1, 0, 2}, DType::kFloat32},      {{33, 201, 107, 3}, {2, 0, 1, 3}, DType::kFloat32},
+      {{501, 407, 7}, {1, 0, 2}, DType::kInt32}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesWhoseRowsLieApart) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{216, 13, 13, 7, 128}, {3, 0, 1, 4, 2}, DType::kUInt8},
+                             {{208, 7, 128, 16}, {2, 0, 3, 1}, DType::kFloat16},
+                             {{301, 11, 3, 67}, {2, 0, 3, 1}, DType::kUInt8},
+                             {{5, 77, 9, 6, 35}, {0, 3, 1, 4, 2}, DType::kFloat32}};
+  expect_same_as_cpu(cases);
+}
+
 TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesThatSkipBanks) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {

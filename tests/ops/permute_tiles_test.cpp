@@ -68,7 +68,7 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
       return job.next_column != 0 ? "joined several axes" : "several axes";
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
-      return job.piece ? "small matrices" : "few rows";
+      return job.piece ? "small matrices" : job.middle.divisor() < 1u << 31 ? "matrices apart" : "few rows";
     case TileKind::kElementsOfRows:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
       return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize &&
@@ -418,6 +418,18 @@ TEST(PermuteTilesTest, SkipWithinMatricesWhateverTheAlignment) {
     }
   }
   EXPECT_GT(seen["small matrices"], 500);
+}
+
+TEST(PermuteTilesTest, MoveMatricesWhoseRowsLieApart) {
+  std::map<std::string, int> seen;
+  for (const int64_t phase : {0, 5}) {
+    check<uint8_t>({{40, 13, 7, 128}, {2, 0, 3, 1}, phase, 0}, seen);
+    check<uint8_t>({{3, 61, 5, 2, 67}, {0, 3, 1, 4, 2}, 0, phase}, seen);
+    check<uint16_t>({{41, 9, 3, 65}, {2, 0, 3, 1}, phase, phase}, seen);
+    check<uint32_t>({{70, 11, 4, 32}, {2, 0, 3, 1}, phase, 1}, seen);
+    check<uint64_t>({{70, 5, 3, 19}, {2, 0, 3, 1}, phase, 0}, seen);
+  }
+  EXPECT_EQ(seen["matrices apart"], 10);
 }
 
 TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
