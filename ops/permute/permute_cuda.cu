@@ -8,6 +8,7 @@
 #include <sinter/ops/permute/permute_load_cuda.h>
 #include <sinter/ops/permute/permute_store_cuda.h>
 #include <sinter/ops/permute/permute_woven_cuda.h>
+#include <sinter/ops/permute/plain/plain_transpose_cuda.h>
 
 namespace sinter::ops {
 namespace {
@@ -122,6 +123,13 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
 
 void dispatch_tiles(const Stream& stream, const PermutePlan& plan, int64_t element_bytes, const void* in,
                     void* out) {
+  const auto size = static_cast<int>(element_bytes);
+  if (plan.kind == PermutePlan::Kind::kTranspose) {
+    const std::optional<PlainJob> plain =
+        choose_plain(plan.batch, plan.rows, plan.columns, size, reinterpret_cast<uintptr_t>(in),
+                     reinterpret_cast<uintptr_t>(out));
+    if (plain) return transpose_plain_cuda(stream, *plain, size, in, out);
+  }
   switch (element_bytes) {
     case 1:
       return launch_tiles<uint8_t>(stream, plan, in, out);

@@ -231,6 +231,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
+  if (kKind == TileKind::kWholeColumns && job.lanes_apart) thread = apart_thread(thread);
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
   auto pack = static_cast<int>(rest);
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;

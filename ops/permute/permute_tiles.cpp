@@ -1,9 +1,9 @@
 // Which tiles a permutation on a GPU is cut into: host logic, so that tests need no GPU.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <numeric>
 
+#include <sinter/ops/permute/permute_banks.h>
 #include <sinter/ops/permute/permute_sides.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
@@ -19,6 +19,8 @@ constexpr int64_t kMostMatrixBytes = 8192;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
 // every few elements has nothing to wait for memory with.
 constexpr int64_t kLeastSidesBytes = 8192;
+// Matrices whose rows lie apart have rows of at least this, and columns below it.
+constexpr int64_t kLeastApartBytes = 64;
 // Of the output at least, where a tile takes groups of small matrices from both sides.
 constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
@@ -65,7 +67,7 @@ class TilePlanner {
   TileJob make() {
     if (plan_.keeps_last()) {
       take_elements_of_rows();
-    } else if (!take_matrices() && !take_separate_matrices()) {
+    } else if (!take_matrices() && !take_separate_matrices() && !take_apart_matrices()) {
       take_sides();
     }
     choose_pitch();
@@ -74,7 +76,7 @@ class TilePlanner {
     // The rows of a thread have to be a multiple of a pack apart.
     job_.log_band =
         job_.piece
-            ? log_threads(job_.kind) - 1
+            ? std::min(log_threads(job_.kind) - 1, log2_ceil(run_packs))
             : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
@@ -106,8 +108,8 @@ class TilePlanner {
   void choose_pitch() {
     const auto bytes = static_cast<int>(job_.column_step * size_);
     job_.pitch = bytes;
-    job_.skip = 0;
     if (job_.piece) return;
+    job_.skip = 0;
     if (!aligned_input_ && job_.kind == TileKind::kSeveralAxes) {
       job_.pitch = static_cast<int>(round_up(bytes + 15, 16));
     } else if (!aligned_input_) {  // the image keeps addresses modulo 16
@@ -115,74 +117,61 @@ class TilePlanner {
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
     if (job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices) return;
-    if (job_.kind == TileKind::kWholeColumns) return spread_rows();
-    job_.skip = skip_of(job_.pitch);
-  }
-
-  /// Between packs of rows that lie so far apart.
-  int skip_of(int pitch) const { return (16 - static_cast<int>(pack_) * pitch) & 127; }
-
-  /// Where lanes walk along the output, through few rows: the pitch at which fewest of them meet in a bank.
-  void spread_rows() {
-    const int least_pitch = job_.pitch;
-    int fewest = INT32_MAX;
-    for (int pitch = least_pitch; pitch < least_pitch + 128; pitch += 16) {
-      if (job_.row_step * (pitch - least_pitch) > tile_bytes_ / 4) break;
-      const int meeting = lanes_meeting(pitch);
-      if (meeting >= fewest) continue;
-      fewest = meeting;
-      job_.pitch = pitch;
-    }
-    job_.skip = skip_of(job_.pitch);
-  }
-
-  /// How many lanes of a warp find the first element of their packs in different words of the same bank.
-  int lanes_meeting(int pitch) const {
-    std::array<int, 32> words, counts{};
-    words.fill(-1);
-    for (int lane = 0; lane < 32; ++lane) {
-      const int index = lane * static_cast<int>(pack_), row = index % job_.row_step;
-      const int place = row * pitch + (row >> job_.log_pack) * skip_of(pitch) +
-                        index / job_.row_step * static_cast<int>(size_);
-      const auto bank = static_cast<size_t>(place / 4 % 32);
-      if (words[bank] != place / 4) ++counts[bank];
-      words[bank] = place / 4;
-    }
-    return *std::max_element(counts.begin(), counts.end());
-  }
-
-  /// Whether the last two axes change places, and make a matrix that is small.
-  bool has_small_matrices(int64_t most_bytes) const {
-    const auto last = static_cast<size_t>(plan_.rank - 1);
-    if (plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 || plan_.axes[last - 1] != plan_.rank - 1) {
-      return false;
-    }
-    return extent(plan_.rank - 2) <= most_bytes && extent(plan_.rank - 1) <= most_bytes &&
-           extent(plan_.rank - 2) * extent(plan_.rank - 1) * size_ <= most_bytes;
+    if (job_.kind == TileKind::kWholeColumns)
+      return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
+    job_.skip = skip_of(job_.pitch, job_.log_pack);
   }
 
   /// Small matrices that follow each other in both tensors.
   bool take_matrices() {
-    const int batch_axis = plan_.rank - 3;
-    if (!has_small_matrices(kMostMatrixBytes) || plan_.axes[static_cast<size_t>(batch_axis)] != batch_axis) {
+    if (!has_small_matrices(plan_, size_, kMostMatrixBytes) ||
+        plan_.axes[static_cast<size_t>(plan_.rank - 3)] != plan_.rank - 3) {
       return false;
     }
-    const int64_t batch = extent(batch_axis), rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
-    const int64_t elements = rows * columns;
-    job_.kind = TileKind::kWholeColumns;
+    const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
+    fill_with_matrices(plan_.rank - 2);
     job_.piece = true;
     aligned_input_ = false;
-    job_.rows.add(batch * rows, columns);
+    if (job_.place_step == 0) walk_within_matrices(rows, columns);
+    // Of smaller ones the copy of packs of rows, each to a place of its own, would take longer than lanes
+    // wait.
+    constexpr int64_t kLeastBytes = 2048;
+    if (rows * columns * size_ >= kLeastBytes)
+      spread_matrices(job_, static_cast<int>(size_), static_cast<int>(rows), static_cast<int>(columns));
+    return true;
+  }
+
+  /// Small matrices that follow each other in the output, so that a tile is one piece of it. In the input
+  /// their rows lie apart, and too few follow each other for runs of the output.
+  bool take_apart_matrices() {
+    const int row_axis = row_axis_apart(plan_);
+    if (row_axis < 0) return false;
+    const int64_t rows = extent(row_axis), row_bytes = extent(plan_.rank - 1) * size_;
+    if (rows >= kLeastApartBytes / size_ || row_bytes < kLeastApartBytes ||
+        row_bytes > kMostMatrixBytes / rows || extent(row_axis - 1) * rows * row_bytes < kLeastSidesBytes) {
+      return false;
+    }
+    fill_with_matrices(row_axis);
+    aligned_input_ = aligned_input_ && row_bytes % 16 == 0;  // as do all of the input's strides then
+    job_.pack_step = threads();
+    job_.place_step = 0;
+    return true;
+  }
+
+  /// Tiles of matrices whose rows are this axis and columns the last one; the axis before numbers them.
+  void fill_with_matrices(int row_axis) {
+    const int64_t batch = extent(row_axis - 1), rows = extent(row_axis), columns = extent(plan_.rank - 1);
+    job_.kind = TileKind::kWholeColumns;
+    job_.rows.add(batch * rows, plan_.input_stride(row_axis));
     job_.row_count = batch * rows;
     job_.column_count = columns;
-    const int64_t matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
+    const int64_t elements = rows * columns,
+                  matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
     job_.row_step = job_.rows_loaded = static_cast<int>(matrices * rows);
     job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
-    take_outer(batch_axis, -1);
+    take_outer(plan_.rank - 3, -1);
     choose_walk(rows, columns, elements, elements * size_);
-    if (job_.place_step == 0) walk_within_matrices(rows, columns);
-    return true;
   }
 
   /// Where the packs of a matrix are more than the threads: a step of whole columns, since rows are then the
@@ -203,7 +192,7 @@ class TilePlanner {
   /// that follow each other there and those that follow each other in the input.
   bool take_separate_matrices() {
     constexpr int64_t kMostRun = 16 * ((1 << log_threads(TileKind::kSeparateMatrices)) - 2);
-    if (plan_.rank < 4 || !has_small_matrices(kMostRun)) return false;
+    if (plan_.rank < 4 || !has_small_matrices(plan_, size_, kMostRun)) return false;
     job_.kind = TileKind::kSeparateMatrices;
     aligned_input_ = false;
     const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);

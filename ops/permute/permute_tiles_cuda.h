@@ -36,6 +36,12 @@ constexpr int log_threads(TileKind kind) {
              : 7;
 }
 
+/// The pack that a thread of 128 takes instead of the one of its own number: 8 lanes take packs that follow
+/// each other, and those of a warp that do not are 32 packs apart, so that they read different columns.
+SINTER_HOST_DEVICE constexpr int apart_thread(int thread) {
+  return (thread & 7) | (thread >> 3 & 3) << 5 | thread >> 5 << 3;
+}
+
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
 /// and column, and how many rows and columns there are from there on (more than it holds if others follow).
 struct Tile {
@@ -63,8 +69,8 @@ struct TileJob {
   int rows_loaded = 0;  ///< more than row_step if columns are stored unaligned
   int pitch = 0, skip = 0;
   int image_bytes = 0;
-  int log_band = 0;        ///< a band of 2 * 2^log_band packs of a row is copied at once
-  bool piece = false;      ///< the rows of a tile follow each other in the input
+  int log_band = 0;    ///< a band of 2 * 2^log_band packs of a row is copied at once
+  bool piece = false;  ///< the rows of a tile follow each other in the input; without `skip` in the image too
   bool long_rows = false;  ///< all threads copy one row after the other
 
   // Columns: 2^log_lanes lanes take packs of rows of one column; from lane to lane columns are 2^log_spread
@@ -86,6 +92,8 @@ struct TileJob {
   /// For small matrices that follow each other: the columns of that step, and how much farther the image is
   /// where it leads into the next matrix.
   int walk_columns = 0, wrap_step = 0;
+  bool lanes_apart =
+      false;  ///< for kWholeColumns: the threads of a block take its packs as apart_thread says
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;

@@ -191,6 +191,35 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesOfManyPacks) {
   expect_same_as_cpu(cases);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInRowsShorterThanSectors) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {
+      {{1001, 707, 5}, {1, 0, 2}, DType::kUInt8},       {{1001, 707, 16}, {1, 0, 2}, DType::kUInt8},
+      {{1051, 636, 7, 6}, {2, 0, 1, 3}, DType::kUInt8}, {{501, 407, 7}, {1, 0, 2}, DType::kFloat16},
+      {{501, 407, 5}, {1, 0, 2}, DType::kFloat32},      {{33, 201, 107, 3}, {2, 0, 1, 3}, DType::kFloat32},
+      {{501, 407, 7}, {1, 0, 2}, DType::kInt32}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesWhoseRowsLieApart) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{216, 13, 13, 7, 128}, {3, 0, 1, 4, 2}, DType::kUInt8},
+                             {{208, 7, 128, 16}, {2, 0, 3, 1}, DType::kFloat16},
+                             {{301, 11, 3, 67}, {2, 0, 3, 1}, DType::kUInt8},
+                             {{5, 77, 9, 6, 35}, {0, 3, 1, 4, 2}, DType::kFloat32}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInMatricesThatSkipBanks) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {
+      {{839, 205, 16}, {0, 2, 1}, DType::kBFloat16}, {{1001, 128, 32}, {0, 2, 1}, DType::kFloat16},
+      {{1003, 63, 24}, {0, 2, 1}, DType::kFloat32},  {{777, 512, 8}, {0, 2, 1}, DType::kUInt8},
+      {{501, 511, 12}, {0, 2, 1}, DType::kUInt8},    {{3333, 100, 2}, {0, 2, 1}, DType::kFloat16},
+      {{333, 65, 12}, {0, 2, 1}, DType::kFloat64},   {{1, 40007, 48, 14}, {0, 1, 3, 2}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+}
+
 TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{936, 5, 1600}, {2, 1, 0}, DType::kFloat16},

@@ -68,7 +68,7 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
       return job.next_column != 0 ? "joined several axes" : "several axes";
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
-      return job.piece ? "small matrices" : "few rows";
+      return job.piece ? "small matrices" : job.middle.divisor() < 1u << 31 ? "matrices apart" : "few rows";
     case TileKind::kElementsOfRows:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
       return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize &&
@@ -359,8 +359,8 @@ TEST(PermuteTilesTest, WovenTilesHaveLongRunsOnBothSides) {
 }
 
 TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
-  const TileJob job = plan_of<uint16_t>({165189, 74, 16}, {0, 2, 1});
-  EXPECT_EQ(job.walk_columns, 12);
+  EXPECT_NE(plan_of<uint16_t>({6612, 264, 5}, {0, 2, 1}).walk_columns, 0);
+  EXPECT_NE(plan_of<uint16_t>({165189, 80, 16}, {0, 2, 1}).walk_columns, 0);
   std::map<std::string, int> seen;
   check<uint16_t>({{189, 74, 16}, {0, 2, 1}}, seen);
   check<uint16_t>({{61, 264, 5}, {0, 2, 1}, 3, 0}, seen);
@@ -369,6 +369,67 @@ TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
   check<uint32_t>({{77, 130, 14}, {0, 2, 1}}, seen);
   check<uint8_t>({{33, 60, 48}, {0, 2, 1}, 0, 7}, seen);
   EXPECT_EQ(seen["small matrices"], 6);
+}
+
+TEST(PermuteTilesTest, SmallMatricesLieInDifferentBanks) {
+  const auto waves = [](int64_t rows, int64_t columns, auto zero) {
+    const int size = static_cast<int>(sizeof(zero)), pack = 16 / size;
+    const TileJob job = plan_of<decltype(zero)>({5000, rows, columns}, {0, 2, 1});
+    EXPECT_EQ(job.kind, TileKind::kWholeColumns);
+    int total = 0;
+    for (int warp = 0; warp < 4; ++warp) {
+      std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
+      for (int thread = 32 * warp; thread < 32 * warp + 32; ++thread) {
+        const int index = (job.lanes_apart ? apart_thread(thread) : thread) * pack;
+        if (index >= job.row_step * columns) continue;
+        const detail::PieceWalk<TileKind::kWholeColumns> at(job, index, 0);
+        const int word = (job.place(at.row, 0) + at.column * size) / 4;
+        words[word % 32].insert(word);
+      }
+      size_t most = 0;
+      for (const auto& [bank, meeting] : words) most = std::max(most, meeting.size());
+      total += static_cast<int>(most);
+    }
+    return total;
+  };
+  EXPECT_LE(waves(205, 16, uint16_t{}), 16);  // all lanes of a column, without a skip
+  EXPECT_LE(waves(74, 16, uint16_t{}), 16);
+  EXPECT_LE(waves(128, 32, uint16_t{}), 16);
+  EXPECT_LE(waves(512, 8, uint8_t{}), 8);
+  EXPECT_LE(waves(128, 16, uint32_t{}), 8);
+  EXPECT_LE(waves(64, 12, uint64_t{}), 16);
+  std::set<int> threads;
+  for (int thread = 0; thread < 128; ++thread) threads.insert(apart_thread(thread));
+  EXPECT_EQ(threads.size(), 128u);
+  EXPECT_EQ(*threads.rbegin(), 127);
+}
+
+TEST(PermuteTilesTest, SkipWithinMatricesWhateverTheAlignment) {
+  std::map<std::string, int> seen;
+  for (const int64_t rows : {2, 7, 8, 16, 31, 64, 74, 96, 205}) {
+    for (const int64_t columns : {2, 4, 6, 8, 14, 16, 28, 40}) {
+      for (const int64_t phase : {0, 1, 3}) {
+        const Case c{{23, rows, columns}, {0, 2, 1}, phase, (rows + columns + phase) % 3};
+        if (rows * columns <= 8192) check<uint8_t>(c, seen);
+        if (rows * columns <= 4096) check<uint16_t>(c, seen);
+        if (rows * columns <= 2048) check<uint32_t>(c, seen);
+        if (rows * columns <= 1024) check<uint64_t>(c, seen);
+      }
+    }
+  }
+  EXPECT_GT(seen["small matrices"], 500);
+}
+
+TEST(PermuteTilesTest, MoveMatricesWhoseRowsLieApart) {
+  std::map<std::string, int> seen;
+  for (const int64_t phase : {0, 5}) {
+    check<uint8_t>({{40, 13, 7, 128}, {2, 0, 3, 1}, phase, 0}, seen);
+    check<uint8_t>({{3, 61, 5, 2, 67}, {0, 3, 1, 4, 2}, 0, phase}, seen);
+    check<uint16_t>({{41, 9, 3, 65}, {2, 0, 3, 1}, phase, phase}, seen);
+    check<uint32_t>({{70, 11, 4, 32}, {2, 0, 3, 1}, phase, 1}, seen);
+    check<uint64_t>({{70, 5, 3, 19}, {2, 0, 3, 1}, phase, 0}, seen);
+  }
+  EXPECT_EQ(seen["matrices apart"], 10);
 }
 
 TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
