@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(ColumnSumPlan::kThreads, column_sum_blocks<T>(
     if constexpr (folded) {
       write_folded(shape, output, shared, tile, matrix, y, table);
     } else {
-      const C sum = cuda::add_columns<ColumnSumPlan::kThreads>(shared, shape.lanes, shape.elements,
-                                                               shape.by_elements);
+      const C sum =
+          cuda::add_columns<ColumnSumPlan::kThreads>(shared, shape.lanes, shape.elements, shape.by_elements);
       const int64_t out = int64_t{tile} * shape.elements + threadIdx.x;
       if (threadIdx.x < shape.elements && out < shape.packs * pack && v < shape.vectors) {
         output.write(matrix, out, v, shape.vectors, sum, y, table);

@@ -142,9 +142,11 @@ inline int64_t folded_width(int64_t matrices, int64_t rows, int64_t packs, int64
     const int64_t wanted = std::max<int64_t>(waves * ColumnSumPlan::kWave / matrices, 1);
     const int64_t width = std::clamp(divide_up(packs, wanted), kLeastWidth, kMostWidth);
     const int64_t tiles = divide_up(packs, width), parts = std::max<int64_t>(wanted / tiles, 1);
-    const auto full = static_cast<double>(matrices * tiles * parts) / static_cast<double>(ColumnSumPlan::kWave);
+    const auto full =
+        static_cast<double>(matrices * tiles * parts) / static_cast<double>(ColumnSumPlan::kWave);
     const double taken = full > kMostWaves ? full + 0.5 : std::ceil(full);
-    const auto batch = static_cast<double>(ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width) * parts);
+    const auto batch =
+        static_cast<double>(ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width) * parts);
     const double cost =
         taken * (static_cast<double>(rows) / batch + kStart) * (1 + kShared / static_cast<double>(width));
     if (waves == 1 || cost < least) least = cost, best = width;
@@ -154,8 +156,8 @@ inline int64_t folded_width(int64_t matrices, int64_t rows, int64_t packs, int64
 
 }  // namespace detail
 
-/// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle; `width`:
-/// the most threads side by side, if not the usual ones. Depends on the sizes alone.
+/// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle;
+/// `width`: the most threads side by side, if not the usual ones. Depends on the sizes alone.
 inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack,
                                       int64_t most_blocks = ColumnSumPlan::kMostBlocks, int64_t width = 0) {
   constexpr int64_t kProcessors = detail::kProcessors;

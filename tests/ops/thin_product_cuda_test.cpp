@@ -92,6 +92,19 @@ TEST_F(ThinProductCuda, ColumnsOfFoldedRows) {
   }
 }
 
+TEST_F(ThinProductCuda, ColumnsOfLongFoldedRows) {
+  // Stripes that are wider than a block has threads for the sums, of a last stripe that may be narrower.
+  for (int i = 0; i < 12; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(14500 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const bool pairs = maker.chance(0.5);  // two rows are whole units
+    const int64_t columns = pack * maker.integer(1500, 3500) + (pairs ? pack / 2 : 1);
+    const int64_t rows = (pairs ? 2 : pack) * maker.integer(64, 90) + maker.integer(0, 1);
+    check_matvec(maker, {rows, columns}, true, 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
   for (int i = 0; i < 80; ++i) {
     SampleMaker maker(static_cast<uint64_t>(13000 + i), kDTypes[i % 4]);
