@@ -76,7 +76,7 @@ class TilePlanner {
     // The rows of a thread have to be a multiple of a pack apart.
     job_.log_band =
         job_.piece
-            ? std::min(log_threads(job_.kind) - 1, log2_ceil(run_packs))
+            ? std::min(log_threads(job_.kind) - 1, job_.skip != 0 ? log2_ceil(run_packs) : INT32_MAX)
             : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
@@ -135,7 +135,7 @@ class TilePlanner {
     if (job_.place_step == 0) walk_within_matrices(rows, columns);
     // Of smaller ones the copy of packs of rows, each to a place of its own, would take longer than lanes
     // wait.
-    constexpr int64_t kLeastBytes = 2048;
+    constexpr int64_t kLeastBytes = 1536;
     if (rows * columns * size_ >= kLeastBytes)
       spread_matrices(job_, static_cast<int>(size_), static_cast<int>(rows), static_cast<int>(columns));
     return true;
