@@ -216,7 +216,7 @@ struct ColumnSumLaunch {
     const ColumnSumPlan plan =
         folded ? folded_plan_of(problem) : plan_column_sums(problem.batch, rows, columns, pack);
     // Of whole folded rows a column is added once.
-    const bool whole_rows = folded && plan.tiles == 1;
+    const bool whole_rows = folded && adds_whole_rows(problem, plan);
     const auto lanes = static_cast<uint32_t>(plan.depth() * (whole_rows ? fold : 1));
     const auto elements = static_cast<uint32_t>(whole_rows ? problem.columns : plan.width * pack);
     const ColumnSums shape{

@@ -130,26 +130,43 @@ inline int64_t parts_of_few_batches(int64_t blocks, int64_t batches, int64_t mos
   return best;
 }
 
+// Folded rows of a part at least, so that a table of sums is small: of whole rows, and of stripes.
+inline constexpr int64_t kLeastWholeRows = 16, kLeastStripeRows = 32;
+
 /// The most threads side by side for folded rows, which begin anywhere in a line: a whole row, or stripes of
 /// half a KB and more that make whole waves of blocks. Unit: as above.
 inline int64_t folded_width(int64_t matrices, int64_t rows, int64_t packs, int64_t columns) {
-  constexpr int64_t kLeastWidth = 32, kMostWidth = 256, kMostWaves = 4;
+  constexpr int64_t kLeastWidth = 32, kMostWidth = 256, kMostWaves = 4, kWidest = 4;
   constexpr double kStart = 1, kShared = 4;  // packs of 64 bytes of memory, which two stripes share
-  if (columns <= ColumnSumPlan::kThreads && fills_blocks(packs)) return packs;
+  constexpr double kIdle = 0.25;             // of the time of the last wave, if it had no blocks
+  constexpr double kTable = 4;               // rows that take as long as a row of sums, written and read
+  const bool has_blocks = rows >= divide_up(kLeastWholeRows * kProcessors, matrices);
+  if (columns <= ColumnSumPlan::kThreads && fills_blocks(packs) && (has_blocks || packs <= kLeastWidth)) {
+    return packs;
+  }
   int64_t best = kLeastWidth;
   double least = 0;
-  for (int64_t waves = 1; waves <= kMostWaves; ++waves) {
-    const int64_t wanted = std::max<int64_t>(waves * ColumnSumPlan::kWave / matrices, 1);
-    const int64_t width = std::clamp(divide_up(packs, wanted), kLeastWidth, kMostWidth);
-    const int64_t tiles = divide_up(packs, width), parts = std::max<int64_t>(wanted / tiles, 1);
+  const auto try_width = [&](int64_t width, int64_t wanted) {
+    const int64_t tiles = divide_up(packs, width),
+                  batch = ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width);
+    const int64_t most = std::max<int64_t>(rows / std::max(batch, kLeastStripeRows), 1);
+    const int64_t parts = std::clamp<int64_t>(wanted / tiles, 1, most);
     const auto full =
         static_cast<double>(matrices * tiles * parts) / static_cast<double>(ColumnSumPlan::kWave);
     const double taken = full > kMostWaves ? full + 0.5 : std::ceil(full);
-    const auto batch =
-        static_cast<double>(ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width) * parts);
-    const double cost =
-        taken * (static_cast<double>(rows) / batch + kStart) * (1 + kShared / static_cast<double>(width));
-    if (waves == 1 || cost < least) least = cost, best = width;
+    const double batches = static_cast<double>(rows) / static_cast<double>(batch * parts);
+    const double waste = kShared / static_cast<double>(width) + kIdle * (taken - full) / taken +
+                         kTable * static_cast<double>(parts) / static_cast<double>(rows);
+    const double cost = taken * (batches + kStart) * (1 + waste);
+    if (least == 0 || cost < least) least = cost, best = width;
+  };
+  const int64_t fewest = divide_up(packs, kMostWidth);
+  for (int64_t waves = 1; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::max<int64_t>(waves * ColumnSumPlan::kWave / matrices, 1);
+    try_width(std::clamp(divide_up(packs, wanted), kLeastWidth, kMostWidth), wanted);
+    for (int64_t tiles = fewest; tiles < fewest + kWidest; ++tiles) {
+      try_width(std::max(divide_up(packs, tiles), kLeastWidth), wanted);
+    }
   }
   return best;
 }
@@ -157,7 +174,7 @@ inline int64_t folded_width(int64_t matrices, int64_t rows, int64_t packs, int64
 }  // namespace detail
 
 /// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle;
-/// `width`: the most threads side by side, if not the usual ones. Depends on the sizes alone.
+/// `width`: the most threads side by side, of folded rows. Depends on the sizes alone.
 inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t columns, int pack,
                                       int64_t most_blocks = ColumnSumPlan::kMostBlocks, int64_t width = 0) {
   constexpr int64_t kProcessors = detail::kProcessors;
@@ -166,7 +183,8 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
   constexpr int64_t kSomeRows = 8;     // and two
   ColumnSumPlan plan{.pack = pack};
   const int64_t packs = std::max<int64_t>(columns / pack, 1);
-  if (width == 0) width = detail::column_sum_width(matrices, rows, packs, pack);
+  const bool folded = width != 0;
+  if (!folded) width = detail::column_sum_width(matrices, rows, packs, pack);
   plan.tiles = detail::divide_up(packs, width);
   plan.width = static_cast<int>(detail::divide_up(packs, plan.tiles));
   const int64_t blocks = std::max<int64_t>(matrices * plan.tiles, 1), depth = plan.depth();
@@ -178,7 +196,11 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
                 std::min(4 * kProcessors / blocks, rows / (kManyRows * depth))});
   // Parts are whole batches of what the threads have in flight.
   const int64_t batch = ColumnSumPlan::kAtOnce * depth;
-  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / batch, 1));
+  const int64_t least_rows = !folded           ? 1
+                             : plan.tiles == 1 ? detail::kLeastWholeRows
+                                               : detail::kLeastStripeRows;
+  const int64_t least = detail::divide_up(least_rows, batch) * batch;
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / least, 1));
   const auto cut = [&](int64_t part_rows) {
     plan.part_rows = part_rows;
     plan.parts = std::max<int64_t>(detail::divide_up(rows, part_rows), 1);
@@ -188,6 +210,11 @@ inline ColumnSumPlan plan_column_sums(int64_t matrices, int64_t rows, int64_t co
     return plan;
   }
   cut(std::max<int64_t>((rows + parts * batch / 2) / (parts * batch), 1) * batch);
+  if (folded) {
+    // No few blocks behind the last whole wave.
+    if (blocks * plan.parts > ColumnSumPlan::kWave) cut(detail::divide_up(rows, parts * batch) * batch);
+    return plan;
+  }
   if (plan.part_rows == batch && blocks * plan.parts > ColumnSumPlan::kWave) {
     const int64_t batches = detail::divide_up(rows, batch);
     const int64_t fewer = detail::parts_of_few_batches(blocks, batches, plan.parts);

@@ -128,10 +128,15 @@ inline ColumnSumPlan folded_plan_of(const ThinProblem& problem) {
                           detail::folded_width(problem.batch, rows, columns / pack, problem.columns));
 }
 
-/// Sums of a column that such a product writes to a table, if more than 1: blocks that have whole folded rows
-/// add what these hold of a column, the others write them as parts of their own.
+/// Whether its blocks have whole folded rows, and add what these hold of a column: a sum of each thread.
+inline bool adds_whole_rows(const ThinProblem& problem, const ColumnSumPlan& plan) {
+  return plan.tiles == 1 && problem.columns <= ColumnSumPlan::kThreads;
+}
+
+/// Sums of a column that it writes to a table, if more than 1: with stripes, the rows of a folded row are
+/// parts of their own.
 inline int64_t folded_parts(const ThinProblem& problem, const ColumnSumPlan& plan) {
-  return plan.tiles == 1 ? plan.parts : plan.parts * rows_of_fold(problem);
+  return adds_whole_rows(problem, plan) ? plan.parts : plan.parts * rows_of_fold(problem);
 }
 
 /// Whether a product with one vector, of a matrix of some size, goes through shared memory: of 16-bit
