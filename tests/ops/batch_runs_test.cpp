@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/batch.h>
 
 namespace sinter::ops {
 namespace {
