@@ -82,6 +82,7 @@ inline void spread_matrices(TileJob& job, int element_bytes, int rows, int colum
     job.skip = layout.skip;
     job.lanes_apart = layout.apart;
   }
+  if (job.skip != 0 || job.lanes_apart) job.kind = TileKind::kSpreadMatrices;
   if (job.skip == 0) return;
   const int skipped = walked / pack * job.skip;
   if (loses) {

@@ -73,6 +73,8 @@ auto tile_kernel_for(TileKind kind) {
       return tile_kernel<T, TileKind::kWholeColumns>;
     case TileKind::kElementsOfRows:
       return tile_kernel<T, TileKind::kElementsOfRows>;
+    case TileKind::kSpreadMatrices:
+      return tile_kernel<T, TileKind::kSpreadMatrices>;
     default:
       return tile_kernel<T, TileKind::kSeparateMatrices>;
   }

@@ -181,7 +181,7 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);
-    if (kKind == TileKind::kWholeColumns && job.piece && job.skip != 0) {
+    if (kKind == TileKind::kSpreadMatrices && job.skip != 0) {
       return detail::copy_packs_of_rows<T, kKind>(job, start, run_length, thread, in, memory.image);
     }
     const int64_t last = start + job.rows.locate<false>(rows - 1);

@@ -177,7 +177,7 @@ struct PieceWalk {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
     inner = static_cast<int>(rest);
-    if constexpr (kKind == TileKind::kWholeColumns) {
+    if constexpr (has_whole_columns(kKind)) {
       const uint32_t matrix = job.middle.divide(outer, at);
       row = static_cast<int>(matrix * job.inner.divisor()) + inner;
       column = static_cast<int>(at);
@@ -228,10 +228,10 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   const auto inner = static_cast<int>(job.inner.divisor());
   const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
   const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
+  const int pieces = has_whole_columns(kKind) ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
-  if (kKind == TileKind::kWholeColumns && job.lanes_apart) thread = apart_thread(thread);
+  if (kKind == TileKind::kSpreadMatrices && job.lanes_apart) thread = apart_thread(thread);
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
   auto pack = static_cast<int>(rest);
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
@@ -269,7 +269,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
     first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
-    if constexpr (kKind == TileKind::kWholeColumns) {
+    if constexpr (has_whole_columns(kKind)) {
       column += job.walk_columns;
       if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
         column -= static_cast<int>(job.middle.divisor());
@@ -369,7 +369,7 @@ SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, 
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows ||
+  if constexpr (has_whole_columns(kKind) || kKind == TileKind::kElementsOfRows ||
                 kKind == TileKind::kSeparateMatrices) {
     if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
       // Eight places that a thread keeps cost less than words that it looks for.

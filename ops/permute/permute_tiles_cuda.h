@@ -22,7 +22,13 @@ enum class TileKind : uint8_t {
   kWholeColumns,      ///< short columns, one after the other: the tile is one piece of the output
   kElementsOfRows,    ///< the last axis stays: groups of `inner` columns move whole
   kSeparateMatrices,  ///< the same with the last two axes: such a group is a matrix that is transposed
+  kSpreadMatrices,  ///< whole columns of small matrices whose lanes would meet in banks: see spread_matrices
 };
+
+/// Whether the tile is one piece of the output.
+constexpr bool has_whole_columns(TileKind kind) {
+  return kind == TileKind::kWholeColumns || kind == TileKind::kSpreadMatrices;
+}
 
 /// Whether columns may run over several axes.
 constexpr bool has_several_columns(TileKind kind) {
@@ -93,7 +99,7 @@ struct TileJob {
   /// where it leads into the next matrix.
   int walk_columns = 0, wrap_step = 0;
   bool lanes_apart =
-      false;  ///< for kWholeColumns: the threads of a block take its packs as apart_thread says
+      false;  ///< for kSpreadMatrices: the threads of a block take its packs as apart_thread says
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;

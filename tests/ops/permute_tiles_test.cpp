@@ -69,6 +69,9 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
       return job.piece ? "small matrices" : job.middle.divisor() < 1u << 31 ? "matrices apart" : "few rows";
+    case TileKind::kSpreadMatrices:
+      run_tiles<TileKind::kSpreadMatrices>(job, in, out);
+      return "small matrices";
     case TileKind::kElementsOfRows:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
       return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize &&
@@ -375,14 +378,14 @@ TEST(PermuteTilesTest, SmallMatricesLieInDifferentBanks) {
   const auto waves = [](int64_t rows, int64_t columns, auto zero) {
     const int size = static_cast<int>(sizeof(zero)), pack = 16 / size;
     const TileJob job = plan_of<decltype(zero)>({5000, rows, columns}, {0, 2, 1});
-    EXPECT_EQ(job.kind, TileKind::kWholeColumns);
+    EXPECT_EQ(job.kind, TileKind::kSpreadMatrices);
     int total = 0;
     for (int warp = 0; warp < 4; ++warp) {
       std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
       for (int thread = 32 * warp; thread < 32 * warp + 32; ++thread) {
         const int index = (job.lanes_apart ? apart_thread(thread) : thread) * pack;
         if (index >= job.row_step * columns) continue;
-        const detail::PieceWalk<TileKind::kWholeColumns> at(job, index, 0);
+        const detail::PieceWalk<TileKind::kSpreadMatrices> at(job, index, 0);
         const int word = (job.place(at.row, 0) + at.column * size) / 4;
         words[word % 32].insert(word);
       }
