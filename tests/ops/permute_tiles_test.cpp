@@ -374,39 +374,6 @@ TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
   EXPECT_EQ(seen["small matrices"], 6);
 }
 
-TEST(PermuteTilesTest, SmallMatricesLieInDifferentBanks) {
-  const auto waves = [](int64_t rows, int64_t columns, auto zero) {
-    const int size = static_cast<int>(sizeof(zero)), pack = 16 / size;
-    const TileJob job = plan_of<decltype(zero)>({5000, rows, columns}, {0, 2, 1});
-    EXPECT_EQ(job.kind, TileKind::kSpreadMatrices);
-    int total = 0;
-    for (int warp = 0; warp < 4; ++warp) {
-      std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
-      for (int thread = 32 * warp; thread < 32 * warp + 32; ++thread) {
-        const int index = (job.lanes_apart ? apart_thread(thread) : thread) * pack;
-        if (index >= job.row_step * columns) continue;
-        const detail::PieceWalk<TileKind::kSpreadMatrices> at(job, index, 0);
-        const int word = (job.place(at.row, 0) + at.column * size) / 4;
-        words[word % 32].insert(word);
-      }
-      size_t most = 0;
-      for (const auto& [bank, meeting] : words) most = std::max(most, meeting.size());
-      total += static_cast<int>(most);
-    }
-    return total;
-  };
-  EXPECT_LE(waves(205, 16, uint16_t{}), 16);  // all lanes of a column, without a skip
-  EXPECT_LE(waves(74, 16, uint16_t{}), 16);
-  EXPECT_LE(waves(128, 32, uint16_t{}), 16);
-  EXPECT_LE(waves(512, 8, uint8_t{}), 8);
-  EXPECT_LE(waves(128, 16, uint32_t{}), 8);
-  EXPECT_LE(waves(64, 12, uint64_t{}), 16);
-  std::set<int> threads;
-  for (int thread = 0; thread < 128; ++thread) threads.insert(apart_thread(thread));
-  EXPECT_EQ(threads.size(), 128u);
-  EXPECT_EQ(*threads.rbegin(), 127);
-}
-
 TEST(PermuteTilesTest, SkipWithinMatricesWhateverTheAlignment) {
   std::map<std::string, int> seen;
   for (const int64_t rows : {2, 7, 8, 16, 31, 64, 74, 96, 205}) {
@@ -476,22 +443,6 @@ TEST(PermuteTilesTest, HoldOfAColumnWhatItsLanesTake) {
     EXPECT_EQ(job.kind, TileKind::kShiftedColumns);
     EXPECT_EQ(job.row_step % (16 * Pack<uint16_t>::kSize), 0) << job.row_step;
   }
-}
-
-TEST(PermuteTilesTest, FewLongRowsLieInDifferentBanks) {
-  const TileJob job = plan_of<uint8_t>({1659, 11, 10561}, {0, 2, 1});
-  ASSERT_EQ(job.kind, TileKind::kWholeColumns);
-  std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
-  for (int index = 0; index < 512; index += 16) {
-    const int place = job.place(index % 11, 0) + index / 11;
-    words[place / 4 % 32].insert(place / 4);
-  }
-  for (const auto& [bank, meeting] : words) EXPECT_LE(meeting.size(), 2u) << "bank " << bank;
-}
-
-TEST(PermuteTilesTest, ThinRowsWhoseLanesWouldMeetAreNoPiece) {
-  EXPECT_TRUE(plan_of<uint8_t>({2048, 1627, 58}, {0, 2, 1}).piece);
-  EXPECT_FALSE(plan_of<uint8_t>({2048, 1627, 56}, {0, 2, 1}).piece);
 }
 
 TEST(PermuteTilesTest, OddRunsTakeInTheNextAxis) {

@@ -10,14 +10,14 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/prelu/prelu_plan.h>
 
+#include "ops/random_extents.h"
+
 namespace sinter::ops {
 namespace {
 
-constexpr int kCases = 100000;
+using testing_plans::integer;
 
-int64_t integer(Generator& generator, int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
-}
+constexpr int kCases = 100000;
 
 /// Mostly small extents, now and then none or a few hundred.
 ChannelView random_view(Generator& generator) {

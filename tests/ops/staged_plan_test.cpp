@@ -12,20 +12,14 @@
 #include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 
+#include "ops/random_extents.h"
+
 namespace sinter::ops {
 namespace {
 
+using namespace testing_plans;
+
 constexpr int kCases = 100000;
-
-int64_t integer(Generator& generator, int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
-}
-
-/// Up to 2^most, small ones as likely as large ones.
-int64_t extent(Generator& generator, int most) {
-  return static_cast<int64_t>(
-      std::exp2(generator.uniform() * static_cast<double>(integer(generator, 1, most))));
-}
 
 StagedSizes random_sizes(Generator& generator, int most) {
   StagedSizes sizes;

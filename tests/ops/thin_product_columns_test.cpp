@@ -14,16 +14,14 @@
 #include <sinter/ops/matvec/thin_product.h>
 
 #include "ops/gpu_test_support.h"
+#include "ops/random_extents.h"
 #include "ops/thin_product_checks.h"
 
 namespace sinter::ops {
 namespace {
 
 using namespace testing_gpu;
-
-int64_t integer(Generator& generator, int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
-}
+using testing_plans::integer;
 
 TEST(FloatManyTermPlan, WarpsTakeEveryTermOfEveryColumnOnce) {
   Generator generator(51);

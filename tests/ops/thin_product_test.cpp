@@ -11,14 +11,14 @@
 #include <sinter/ops/matmul/thin_matmul.h>
 #include <sinter/ops/matvec/thin_plan.h>
 
+#include "ops/random_extents.h"
+
 namespace sinter::ops {
 namespace {
 
-constexpr int kCases = 100000;
+using testing_plans::integer;
 
-int64_t integer(Generator& generator, int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(generator.uniform() * static_cast<double>(high - low + 1));
-}
+constexpr int kCases = 100000;
 
 /// Up to 2^most, small ones as likely as large ones, now and then 0.
 int64_t extent(Generator& generator, int most) {
