@@ -105,8 +105,8 @@ inline int rows_of_fold(const ThinProblem& problem) {
 }
 
 /// Whether sums along columns are taken of a matrix whose every rows_of_fold() rows count as one, if it
-/// begins at a whole unit: those of one vector and of rows that fill no units, with rows enough that the
-/// sums of a folded row are few. Each unit lies in two rows at most.
+/// begins at a whole unit: those of one vector and of rows that fill no units, with rows enough that the sums
+/// of a folded row are few. Each unit lies in two rows at most.
 inline bool takes_folded_rows(const ThinProblem& problem) {
   const int64_t least_rows = is_half(problem.dtype) ? 64 : 32;  // folded
   constexpr int64_t kLeast = int64_t{1} << 16, kMostColumns = int64_t{1} << 27;
@@ -154,8 +154,8 @@ inline bool is_staged_vector(const ThinProblem& problem) {
   return problem.columns % pack != 0 && problem.rows <= kFewRows && problem.columns >= kLongRow;
 }
 
-/// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that
-/// is worth the kernel's preparations, or of one vector as is_staged_vector has it.
+/// Whether a product goes through shared memory (staged_plan.h): one of several vectors with a matrix that is
+/// worth the kernel's preparations, or of one vector as is_staged_vector has it.
 inline bool is_staged(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 15;
   if (problem.rows <= 0 || problem.columns <= 0) return false;
@@ -183,8 +183,8 @@ inline bool writes_neighbours(const ThinProblem& problem) {
   return problem.y_vector == 1 ? problem.y_element == problem.vectors : problem.y_element == 1;
 }
 
-/// Whether a staged product without a bias multiplies short rows as they lie (PackedProductPlan), if
-/// matrices begin at multiples of 16 bytes: in the 16-bit types, of rows enough that every warp has some.
+/// Whether a staged product without a bias multiplies short rows as they lie (PackedProductPlan), if matrices
+/// begin at multiples of 16 bytes: in the 16-bit types, of rows enough that every warp has some.
 inline bool takes_packed_products(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 21, kManyRows = int64_t{1} << 17;
   const int64_t rows = problem.batch * problem.rows;
@@ -220,8 +220,8 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
                        : problem.rows <= kSomeTerms && columns >= kSeveralGroups;
 }
 
-/// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan):
-/// in the 16-bit types, where tiles are not mostly idle.
+/// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in
+/// the 16-bit types, where tiles are not mostly idle.
 inline bool takes_many_term_columns(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kOuts = ManyTermPlan::kOuts;
   if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
@@ -271,9 +271,9 @@ inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
                            problem.columns, problem.vectors);
 }
 
-/// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms
-/// that it mostly writes. Rows of more than half as many terms are multiplied on tensor cores with many
-/// vectors whose sums are neighbours in y.
+/// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
+/// it mostly writes. Rows of more than half as many terms are multiplied on tensor cores with many vectors
+/// whose sums are neighbours in y.
 inline bool takes_few_terms(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = int64_t{1} << 17, kSomeTerms = 8;
   constexpr int kManyVectors = 12;
@@ -286,8 +286,8 @@ inline bool takes_few_terms(const ThinProblem& problem) {
          problem.in() <= FewTermPlan::kMostTerms;
 }
 
-/// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as
-/// the rows of a dense (in, vectors) matrix.
+/// Whether the kernels understand how the vectors lie: sums along rows read them as dense vectors, or as the
+/// rows of a dense (in, vectors) matrix.
 inline bool can_multiply_thin(const ThinProblem& problem) {
   if (is_staged(problem)) return true;
   if (problem.vectors < 1 || problem.vectors > kMostDirectVectors) return false;

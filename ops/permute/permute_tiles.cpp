@@ -74,10 +74,12 @@ class TilePlanner {
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
+    const int whole_band = log_threads(job_.kind) - 1;
     job_.log_band =
-        job_.piece
-            ? std::min(log_threads(job_.kind) - 1, job_.skip != 0 ? log2_ceil(run_packs) : INT32_MAX)
-            : std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)});
+        !job_.piece
+            ? std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)})
+        : job_.skip == 0 ? whole_band
+                         : std::min(whole_band, log2_ceil(run_packs));
     job_.image_bytes = static_cast<int>(
         round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
