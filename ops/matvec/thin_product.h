@@ -321,10 +321,10 @@ inline size_t thin_workspace(const ThinProblem& given) {
   const int widest = unit_elements(problem);
   int64_t most = 1;
   if (takes_long_rows(problem)) {
-    most = plan_long_rows(problem.batch * problem.rows, problem.columns, widest).parts;
+    most = plan_long_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
   if (may_take_unit_rows(problem)) {
-    most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
+    most = std::max(most, plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts);
   }
   if (takes_folded_rows(problem)) most = folded_parts(problem, folded_plan_of(problem));
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <sinter/core/base/host_device.h>
 #include <sinter/ops/matvec/thin_plan.h>
 
 namespace sinter::ops {
@@ -108,33 +109,59 @@ inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
   return plan;
 }
 
-/// Sums along few long rows, which begin at any place of a unit: a block takes a row, or a part of it whose
-/// sum a second kernel adds, kAtOnce units of a thread in flight. The vector is shifted to the row's units.
+/// Sums along few long rows, which begin at any place of a unit: a block takes a group of a matrix's rows, or
+/// a part of their columns whose sums a second kernel adds. All its rows are multiplied with the same units
+/// of the vector, shifted to each row's own units: so the vector is read once for the group. As soon as a
+/// thread has multiplied a unit, it loads the one that it takes a turn later.
 struct LongRowPlan {
-  static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kAtOnce = 4;     ///< units of a thread in flight
-  static constexpr int kBlocks = 3;     ///< of a processor
+  static constexpr int kThreads = 256;      ///< of a block
+  static constexpr int kBlocks = 3;         ///< of a processor
+  static constexpr int kMostGroupRows = 4;  ///< what registers hold
 
+  int group_rows = 1;  ///< of the first groups of a matrix; the others have one less
+  int64_t groups = 1;  ///< of a matrix
   int64_t parts = 1;
-  int64_t part_units = 1;  ///< the last part may have fewer
+  int64_t part_units = 1;  ///< of a row; the last part may have fewer
+
+  /// Groups of a matrix with group_rows rows.
+  int64_t full_groups(int64_t rows) const { return rows - groups * (group_rows - 1); }
+  /// The first row of a group, where so many are full.
+  static SINTER_HOST_DEVICE int64_t first_row(int64_t group, int group_rows, int64_t full_groups) {
+    return group * group_rows - (group > full_groups ? group - full_groups : 0);
+  }
+  /// Units of each row that a thread has in flight.
+  static constexpr int units_at_once(int group_rows) { return group_rows == 1 ? 4 : group_rows == 2 ? 3 : 2; }
 };
 
-/// `rows` of all matrices and `columns`, `pack` elements to a unit: parts that fill one wave of the blocks
-/// that a GPU runs at once, or more where that leaves fewer processors idle. A part has a batch of loads.
-inline LongRowPlan plan_long_rows(int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kWave = detail::kProcessors * LongRowPlan::kBlocks, kMostWaves = 4;
-  constexpr double kStart = 3, kFold = 4;  // units of a thread: a block's start, and a second kernel
+/// `rows` of each of `batch` matrices and `columns`, `pack` elements to a unit: groups of as many rows as
+/// pay, and parts that fill one wave of the blocks that a GPU runs at once, or more where that leaves fewer
+/// processors idle. Depends on the sizes alone.
+inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kWave = detail::kProcessors * LongRowPlan::kBlocks, kMostWaves = 4, kLeastLoads = 4;
+  // In units of a thread: one of the vector, which L2 has, a block's start, and a second kernel.
+  constexpr double kFactors = 0.5, kStart = 3, kFold = 4;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
-  const int64_t most = std::max<int64_t>(units / (LongRowPlan::kThreads * LongRowPlan::kAtOnce), 1);
-  LongRowPlan plan{.part_units = units};
+  LongRowPlan plan;
   double least = 0;
-  for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
-    const int64_t wanted = std::clamp<int64_t>(waves * kWave / rows, 1, most);
-    const int64_t part_units = detail::divide_up(units, wanted), parts = detail::divide_up(units, part_units);
-    const auto taken = static_cast<double>(detail::divide_up(rows * parts, kWave));
-    const double cost =
-        taken * (static_cast<double>(part_units) / LongRowPlan::kThreads + kStart) + (parts > 1 ? kFold : 0);
-    if (waves == 0 || cost < least) least = cost, plan = {.parts = parts, .part_units = part_units};
+  for (int64_t wanted_rows = 1; wanted_rows <= LongRowPlan::kMostGroupRows; ++wanted_rows) {
+    const int64_t groups = detail::divide_up(rows, wanted_rows), group_rows = detail::divide_up(rows, groups);
+    const int64_t least_units = LongRowPlan::kThreads * detail::divide_up(kLeastLoads, group_rows);
+    const int64_t most = std::max<int64_t>(units / least_units, 1);
+    for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
+      const int64_t wanted = std::clamp<int64_t>(waves * kWave / (batch * groups), 1, most);
+      const int64_t part_units = detail::divide_up(units, wanted),
+                    parts = detail::divide_up(units, part_units);
+      const auto taken = static_cast<double>(detail::divide_up(batch * groups * parts, kWave)),
+                 turns = static_cast<double>(part_units) / LongRowPlan::kThreads;
+      const double cost =
+          taken * (turns * (static_cast<double>(group_rows) + kFactors) + kStart) + (parts > 1 ? kFold : 0);
+      if ((wanted_rows > 1 || waves > 0) && cost >= least) continue;
+      least = cost;
+      plan = {.group_rows = static_cast<int>(group_rows),
+              .groups = groups,
+              .parts = parts,
+              .part_units = part_units};
+    }
   }
   return plan;
 }

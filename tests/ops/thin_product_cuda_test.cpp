@@ -119,24 +119,44 @@ TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
   }
 }
 
+void check_long_rows(SampleMaker& maker, const Shape& shape, bool is_column) {
+  // Both begin alike, or at places of a unit that differ.
+  const int64_t offset = maker.integer(0, 9), x_offset = maker.chance(0.5) ? offset : maker.integer(0, 9);
+  SCOPED_TRACE(fmt::format("{} {} offsets {} and {}", shape, maker.dtype(), offset, x_offset));
+  const int64_t in = is_column ? shape[0] : shape[-1];
+  const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
+  const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, x_offset);
+  const Tensor y = matvec(a_gpu, x_gpu, is_column);
+  expect_close(y, matvec(as_double(a), as_double(x), is_column), in);
+  ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, is_column))) << "differs from run to run";
+}
+
 /// Rows and the vector begin at places of a unit that differ: see LongRowPlan.
 TEST_F(ThinProductCuda, FewLongRowsOfAnyLengthAndAlignment) {
-  for (int i = 0; i < 160; ++i) {
+  for (int i = 0; i < 200; ++i) {
     SampleMaker maker(static_cast<uint64_t>(16000 + i), kDTypes[i % 4]);
     const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
-    const int64_t rows = maker.integer(1, i % 3 == 0 ? 64 : 9), batch = maker.integer(1, 3);
-    const int64_t columns = pack * maker.integer(2048, 40000 / rows + 5000) + maker.integer(0, pack - 1);
+    const int64_t rows = maker.integer(1, i % 3 == 0 ? 64 : 11), batch = maker.integer(1, 3);
+    const int64_t rest = maker.chance(0.4) ? 0 : maker.integer(0, pack - 1),
+                  columns = pack * maker.integer(2048, 40000 / rows + 5000) + rest;
     const bool is_column = maker.chance(0.2), is_batch = rows * batch <= 64 && maker.chance(0.3);
     const Shape shape = is_column  ? Shape{columns * 4, 1}
                         : is_batch ? Shape{batch, rows, columns}
                                    : Shape{rows, columns};
-    const int64_t in = is_column ? columns * 4 : columns, offset = maker.integer(0, 9);
-    SCOPED_TRACE(fmt::format("{} {} offset {}", shape, maker.dtype(), offset));
-    const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
-    const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, maker.integer(0, 9));
-    const Tensor y = matvec(a_gpu, x_gpu, is_column);
-    expect_close(y, matvec(as_double(a), as_double(x), is_column), in);
-    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, is_column))) << "differs from run to run";
+    check_long_rows(maker, shape, is_column);
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// The same, with several units of a row for each thread: every number of rows of a group, each dtype.
+TEST_F(ThinProductCuda, FewVeryLongRowsOfAnyLengthAndAlignment) {
+  for (int i = 0; i < 20; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(16500 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t rows = i < 16 ? i / 4 + 1 : maker.integer(5, 11);
+    const int64_t rest = maker.chance(0.4) ? 0 : maker.integer(0, pack - 1),
+                  columns = pack * (maker.integer(1000000, 2000000) / rows) + rest;
+    check_long_rows(maker, {rows, columns}, false);
     if (HasFatalFailure()) return;
   }
 }

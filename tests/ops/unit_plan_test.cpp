@@ -119,25 +119,42 @@ TEST(UnitRowPlan, LargeMatricesKeepTheGpuBusy) {
   }
 }
 
-/// How often the blocks of a row take each of its elements; the row begins `base` elements behind a unit, the
+/// How often the blocks of a matrix take each of its elements; it begins `base` elements behind a unit, the
 /// vector `x_base`.
-std::vector<int> visits_of_long_row(const LongRowPlan& plan, int64_t columns, int pack, int64_t base,
-                                    int64_t x_base) {
-  std::vector<int> visits(static_cast<size_t>(columns));
-  const int64_t front = (pack - base) % pack, shift = (x_base + front) % pack,
-                units = (columns - front) / pack - (shift != 0 ? 1 : 0), behind = front + units * pack;
-  for (int64_t part = 0; part < plan.parts; ++part) {
-    const int64_t end = std::min((part + 1) * plan.part_units, units);
-    for (int64_t unit = part * plan.part_units; unit < end; ++unit) {
-      const int64_t first = front + unit * pack;
-      EXPECT_LE(first - shift + (shift != 0 ? 2 : 1) * pack, columns) << "read behind the vector";
-      for (int j = 0; j < pack; ++j) ++visits[static_cast<size_t>(first + j)];
+std::vector<int> visits_of_long_rows(const LongRowPlan& plan, int64_t rows, int64_t columns, int pack,
+                                     int64_t base, int64_t x_base) {
+  std::vector<int> visits(static_cast<size_t>(rows * columns));
+  const int64_t front = (pack - x_base) % pack;
+  for (int64_t group = 0; group < plan.groups; ++group) {
+    const int64_t full = plan.full_groups(rows),
+                  first_row = LongRowPlan::first_row(group, plan.group_rows, full);
+    const int64_t end_row = first_row + plan.group_rows - (group < full ? 0 : 1);
+    std::vector<int64_t> shifts;
+    for (int64_t row = first_row; row < end_row; ++row) {
+      shifts.push_back((2 * pack - (base + row * columns + front) % pack) % pack);
     }
-    for (int64_t thread = 0; thread < 64; ++thread) {
-      const int64_t element = thread < 32 ? thread : behind + thread - 32;
-      const bool has =
-          thread < 32 ? part == 0 && element < front : part + 1 == plan.parts && element < columns;
-      if (has) ++visits[static_cast<size_t>(element)];
+    const bool is_shifted =
+        std::any_of(shifts.begin(), shifts.end(), [](int64_t shift) { return shift != 0; });
+    const int64_t units = (columns - front) / pack - (is_shifted ? 1 : 0);
+    EXPECT_LE(front + (units + (is_shifted ? 1 : 0)) * pack, columns) << "read behind the vector";
+    for (int64_t row = first_row; row < end_row; ++row) {
+      EXPECT_LT(row, rows);
+      int* const taken = visits.data() + row * columns;
+      const int64_t begin = front + shifts[static_cast<size_t>(row - first_row)],
+                    behind = begin + units * pack;
+      EXPECT_EQ((base + row * columns + begin) % pack, 0) << "inside of a unit";
+      EXPECT_LE(begin, 16) << "a front with more elements than threads";
+      EXPECT_LE(columns - behind, 16) << "an end with more elements than threads";
+      for (int64_t part = 0; part < plan.parts; ++part) {
+        const int64_t first = part * plan.part_units, end = std::min(first + plan.part_units, units);
+        for (int64_t j = first * pack; j < end * pack; ++j) ++taken[begin + j];
+        for (int64_t lane = 0; lane < 32; ++lane) {
+          const int64_t element = lane < 16 ? lane : behind + lane - 16;
+          const bool has =
+              lane < 16 ? part == 0 && element < begin : part + 1 == plan.parts && element < columns;
+          if (has) ++taken[element];
+        }
+      }
     }
   }
   return visits;
@@ -147,26 +164,44 @@ TEST(LongRowPlan, BlocksTakeEveryElementOnce) {
   Generator generator(8);
   for (int i = 0; i < kCases; ++i) {
     const int pack = 2 << integer(generator, 0, 2);
-    const int64_t rows = integer(generator, 1, 64), columns = pack * int64_t{2048} + extent(generator, 36);
-    SCOPED_TRACE(text(1, rows, columns, pack));
-    if (!is_long_rows(rows, columns, pack)) continue;
-    const LongRowPlan plan = plan_long_rows(rows, columns, pack);
-    const int64_t units = columns / pack;
+    const int64_t batch = generator.uniform() < 0.7 ? 1 : integer(generator, 1, 8),
+                  rows = integer(generator, 1, generator.uniform() < 0.5 ? 64 : 11) / batch + 1,
+                  columns = pack * int64_t{2048} + extent(generator, 36);
+    SCOPED_TRACE(text(batch, rows, columns, pack));
+    if (!is_long_rows(batch * rows, columns, pack)) continue;
+    const LongRowPlan plan = plan_long_rows(batch, rows, columns, pack);
+    const int64_t units = columns / pack, blocks = batch * plan.groups * plan.parts;
+    ASSERT_TRUE(plan.group_rows >= 1 && plan.group_rows <= LongRowPlan::kMostGroupRows);
+    ASSERT_TRUE(plan.full_groups(rows) >= 1 && plan.full_groups(rows) <= plan.groups) << "groups that differ";
     ASSERT_GE(plan.parts * plan.part_units, units);
     ASSERT_LT((plan.parts - 1) * plan.part_units, units) << "an empty part";
-    ASSERT_LE(plan.parts, 65535);
-    ASSERT_LE(rows * plan.parts, 4 * 396) << "a table that is not small";
-    ASSERT_GE(plan.part_units, LongRowPlan::kThreads * LongRowPlan::kAtOnce / 2)
-        << "threads with little to do";
-    if (units >= int64_t{1} << 19) {
-      ASSERT_GE(rows * plan.parts, 330) << "idle processors";
+    if (columns <= (int64_t{1} << 38) / (batch * rows)) {
+      ASSERT_LT(plan.part_units, int64_t{1} << 31) << "indices of 32 bits";
     }
-    if (i % 100 != 0 || columns > 1 << 20) continue;
-    const std::vector<int> visits = visits_of_long_row(plan, columns, pack, integer(generator, 0, pack - 1),
-                                                       integer(generator, 0, pack - 1));
+    ASSERT_LE(plan.parts, 65535);
+    ASSERT_LE(blocks, 4 * 396) << "a table that is not small";
+    ASSERT_GE(plan.part_units * plan.group_rows, LongRowPlan::kThreads * 2) << "threads with little to do";
+    if (units >= int64_t{1} << 19) {
+      ASSERT_GE(blocks, 330) << "idle processors";
+    }
+    if (i % 100 != 0 || rows * columns > 1 << 22) continue;
+    const std::vector<int> visits = visits_of_long_rows(
+        plan, rows, columns, pack, integer(generator, 0, pack - 1), integer(generator, 0, pack - 1));
     ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
     if (HasFailure()) return;
   }
+}
+
+TEST(LongRowPlan, GroupsHaveAsManyRowsAsPay) {
+  const auto group_rows = [](int64_t rows, int64_t columns) {
+    return plan_long_rows(1, rows, columns, 8).group_rows;
+  };
+  EXPECT_EQ(group_rows(1, 16 << 20), 1);
+  EXPECT_EQ(group_rows(2, 16 << 20), 2);
+  EXPECT_EQ(group_rows(5, 16 << 20), 3);
+  EXPECT_EQ(group_rows(7, 8 << 20), 4);
+  EXPECT_EQ(group_rows(9, 8 << 20), 3);
+  EXPECT_EQ(group_rows(32, 2 << 20), 4);
 }
 
 TEST(PackedRowPlan, WarpsTakeEveryRowOnceFromWhatFits) {
@@ -416,9 +451,11 @@ TEST(UnitProduct, HasScratchForItsParts) {
     const DType dtype = kDTypes[i % 4];
     const ThinProblem problem = vector_problem(dtype, false, extent(generator, 20), extent(generator, 20),
                                                generator.uniform() < 0.7 ? 1 : extent(generator, 6));
-    if (!may_take_unit_rows(problem)) continue;
-    const int64_t parts =
-        plan_unit_rows(problem.batch, problem.rows, problem.columns, unit_elements(problem)).parts;
+    const bool is_long = takes_long_rows(problem);
+    if (!is_long && !may_take_unit_rows(problem)) continue;
+    const int pack = unit_elements(problem);
+    const int64_t parts = is_long ? plan_long_rows(problem.batch, problem.rows, problem.columns, pack).parts
+                                  : plan_unit_rows(problem.batch, problem.rows, problem.columns, pack).parts;
     if (parts == 1) continue;
     const int64_t sums = problem.batch * problem.rows * parts;
     ASSERT_GE(thin_workspace(problem), static_cast<size_t>(sums) * size_of(accumulate_dtype(dtype)));

@@ -6,108 +6,197 @@ namespace sinter::ops {
 namespace {
 
 struct LongRows {
-  cuda::FastDivide by_rows;
+  cuda::FastDivide by_groups;
+  uint32_t full_groups;  // of a matrix, see LongRowPlan
   int64_t columns, part_units;
   int64_t a_stride, x_stride;
 };
 
-/// A row's whole units, the vector's elements that they are multiplied with, and the ends.
-template <class T>
-struct LongRow {
+/// Rows of a matrix, and their units: unit k of each begins `shifts` bytes behind the element where unit k of
+/// the vector begins, so its factors lie in units k and k + 1 of the vector.
+template <class T, int rows>
+struct LongRowGroup {
   static constexpr int64_t kPack = cuda::kPackSize<T>;
   using Loaded = LoadedPack<T, kPack>;
   using Source = typename Loaded::Source;
 
-  const Source *units, *factors;
-  uint32_t shift;                // bytes that lie in front of a unit's factors in the unit where they begin
-  int64_t front, count, behind;  // elements in front of the units, units, the first element behind them
+  const T *first_row, *x;
+  int64_t columns;
+  uint32_t row_count;  // `rows`, or one less
+  const Source *units[rows], *factors;
+  uint32_t shifts[rows];
+  int64_t front, count;  // elements in front of the vector's units, and units of a row
+  bool is_shifted;       // any row
 
-  /// Behind the vector's end nothing is read: where two units hold the last unit's factors, that unit belongs
-  /// to the row's end.
-  __device__ __forceinline__ LongRow(const T* row, const T* x, int64_t columns) {
-    const auto rest = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row)) & 15;
-    front = ((16 - rest) & 15) / static_cast<uint32_t>(sizeof(T));
-    const auto first_factor = reinterpret_cast<uintptr_t>(x + front);
-    shift = static_cast<uint32_t>(first_factor) & 15;
-    units = Loaded::source(row + front);
-    factors = reinterpret_cast<const Source*>(first_factor - shift);
-    count = (columns - front) / kPack - (shift != 0 ? 1 : 0);
-    behind = front + count * kPack;
+  /// In place of a row that is missing, the one in front of it is read again. Behind the vector's end nothing
+  /// is read: where two units hold a row's last factors, that unit belongs to the row's end.
+  __device__ __forceinline__ LongRowGroup(const T* from, const T* with, int64_t length, bool is_full)
+      : first_row(from), x(with), columns(length), row_count(is_full ? rows : rows - 1) {
+    front = bytes_to_unit(x) / kElement;
+    factors = Loaded::source(x + front);
+    is_shifted = false;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const T* const row = first_row + (r + 1 == rows && !is_full ? r - 1 : r) * columns + front;
+      shifts[r] = bytes_to_unit(row);
+      units[r] = Loaded::source(row + shifts[r] / kElement);
+      is_shifted |= shifts[r] != 0;
+    }
+    count = (columns - front) / kPack - (is_shifted ? 1 : 0);
   }
 
-  /// The element of the row's ends that is this thread's, or -1: the first warp has those in front, the
-  /// second those behind, fewer than two units.
-  __device__ __forceinline__ int64_t end_element(int64_t columns) const {
-    const int64_t element = threadIdx.x < 32 ? threadIdx.x : behind + threadIdx.x - 32;
-    const bool has = threadIdx.x < 32   ? blockIdx.y == 0 && element < front
-                     : threadIdx.x < 64 ? blockIdx.y + 1 == gridDim.y && element < columns
-                                        : false;
-    return has ? element : -1;
+  /// The product that is this thread's of rows' ends, fewer than two units each: warp r has those of row r,
+  /// half of it in front of the units, the other half behind them.
+  __device__ __forceinline__ compute_type<T> end_product() const {
+    const uint32_t r = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (r >= row_count) return 0;
+    const T* const row = first_row + r * columns;
+    const int64_t begin = front + bytes_to_unit(row + front) / kElement;
+    const int64_t element = lane < 16 ? lane : begin + count * kPack + lane - 16;
+    const bool has =
+        lane < 16 ? blockIdx.y == 0 && element < begin : blockIdx.y + 1 == gridDim.y && element < columns;
+    return has ? cuda::load_as_compute(row[element]) * cuda::load_as_compute(x[element]) : 0;
+  }
+
+ private:
+  static constexpr auto kElement = static_cast<uint32_t>(sizeof(T));
+
+  static __device__ __forceinline__ uint32_t bytes_to_unit(const T* from) {
+    return (16 - (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) & 15)) & 15;
   }
 };
 
-/// The sum over units `first` + threadIdx.x and every kThreads-th after it, below `end`.
-template <class T>
-__device__ __forceinline__ compute_type<T> add_units(const LongRow<T>& row, int64_t first, int64_t end) {
-  using C = compute_type<T>;
-  constexpr int at_once = LongRowPlan::kAtOnce, pack = cuda::kPackSize<T>;
-  constexpr int64_t step = LongRowPlan::kThreads;
-  C sums[at_once] = {};
-#pragma unroll 1
-  for (int64_t unit = first + threadIdx.x; unit < end; unit += at_once * step) {
-    typename LongRow<T>::Loaded left[at_once];
-    ShiftedPack<T> right[at_once];
+/// What a thread has in flight: units of each row, and the vector's for all of them.
+template <bool shifted, class T, int rows>
+struct LongRowLoads {
+  static constexpr int kAtOnce = LongRowPlan::units_at_once(rows);
+  using Group = LongRowGroup<T, rows>;
+  using Loaded = typename Group::Loaded;
+
+  Loaded left[kAtOnce][rows], low[kAtOnce], high[kAtOnce];
+
+  __device__ __forceinline__ void load(const Group& group, int u, uint32_t unit) {
 #pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      if (unit + u * step < end) left[u].load_once(row.units + unit + u * step);
-    }
+    for (int r = 0; r < rows; ++r) left[u][r].load_once(group.units[r] + unit);
+    low[u].load(group.factors + unit);
+    if constexpr (shifted) high[u].load(group.factors + unit + 1);
+  }
+
+  /// The sum over a unit of a row.
+  __device__ __forceinline__ compute_type<T> multiply(const Group& group, int u, int r) const {
+    Loaded factors = low[u];
+    if constexpr (shifted) factors = ShiftedPack<T>{low[u], high[u], group.shifts[r]}.get();
+    compute_type<T> sum = element(left[u][r], 0) * element(factors, 0);
 #pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      right[u].shift = row.shift;
-      if (unit + u * step < end) {
-        right[u].low.load(row.factors + unit + u * step);
-        if (row.shift != 0) right[u].high.load(row.factors + unit + u * step + 1);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      if (unit + u * step >= end) continue;
-      const auto factors = right[u].get();
-#pragma unroll
-      for (int j = 0; j < pack; ++j) sums[u] += left[u][j] * factors[j];
+    for (int j = 1; j < Group::kPack; ++j) sum += element(left[u][r], j) * element(factors, j);
+    return sum;
+  }
+
+ private:
+  /// An instruction for each of a word's bfloat16: the compiler takes two for the upper one.
+  static __device__ __forceinline__ compute_type<T> element(const Loaded& from, int j) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      const uint32_t word = reinterpret_cast<const uint32_t*>(&from.word)[j / 2];
+      return __uint_as_float(j % 2 == 0 ? word << 16 : word & 0xFFFF0000U);
+    } else {
+      return from[j];
     }
   }
-  static_assert(at_once == 4);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+};
+
+/// Adds what units `first` to `end` hold, of which each thread takes every kThreads-th, and the ends. The
+/// branches keep the compiler from multiplying all units before it loads any of those that follow.
+template <bool shifted, class T, int rows>
+__device__ __forceinline__ void add_units(LongRowGroup<T, rows> group, int64_t first, int64_t end,
+                                          compute_type<T> (&sums)[rows]) {
+  using Loads = LongRowLoads<shifted, T, rows>;
+  constexpr int at_once = Loads::kAtOnce;
+  constexpr uint32_t step = LongRowPlan::kThreads;
+  const uint32_t count = first < end ? static_cast<uint32_t>(end - first) : 0;
+  group.factors += first;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    group.units[r] += first;
+    // Selecting by what the compiler knows to be the same for all threads takes it more instructions.
+    if constexpr (shifted) group.shifts[r] = __shfl_sync(kThinLanes, group.shifts[r], 0);
+  }
+  Loads loads;
+#pragma unroll
+  for (int u = 0; u < at_once; ++u) {
+    const uint32_t place = threadIdx.x + u * step;
+    if (place < count) loads.load(group, u, place);
+  }
+  const compute_type<T> end_product = group.end_product();  // while units are in flight
+#pragma unroll
+  for (int r = 0; r < rows; ++r) sums[r] = threadIdx.x / 32 == r ? end_product : 0;
+#pragma unroll 1
+  for (uint32_t turn = threadIdx.x; turn < count; turn += at_once * step) {
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+      const uint32_t place = turn + u * step, next = place + at_once * step;
+      if (place < count) {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) sums[r] += loads.multiply(group, u, r);
+      }
+      if (next < count) loads.load(group, u, next);
+    }
+  }
 }
 
-/// Block (row of all matrices, part) of a LongRowPlan.
-template <class T>
+/// Block (group of all matrices, part) of a LongRowPlan.
+template <int rows, class T>
 __global__ void __launch_bounds__(LongRowPlan::kThreads, LongRowPlan::kBlocks)
     long_rows_kernel(const __grid_constant__ LongRows shape, const __grid_constant__ ThinOutput output,
                      const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y,
                      compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
   constexpr int warps = LongRowPlan::kThreads / 32;
-  __shared__ C shared[warps];
+  __shared__ C shared[rows][warps];
   cuda::let_next_begin();
-  uint32_t place;
-  const uint32_t matrix = shape.by_rows.divide(blockIdx.x, place);
-  const T *from = a + matrix * shape.a_stride + place * shape.columns, *with = x + matrix * shape.x_stride;
-  const LongRow<T> row(from, with, shape.columns);
-  const int64_t first = blockIdx.y * shape.part_units;
-  C sum = add_units(row, first, min(first + shape.part_units, row.count));
-  const int64_t end = row.end_element(shape.columns);
-  if (end >= 0) sum += cuda::load_as_compute(from[end]) * cuda::load_as_compute(with[end]);
+  uint32_t in_matrix;
+  const uint32_t matrix = shape.by_groups.divide(blockIdx.x, in_matrix);
+  const int64_t place = LongRowPlan::first_row(in_matrix, rows, shape.full_groups);
+  const LongRowGroup<T, rows> group(a + matrix * shape.a_stride + place * shape.columns,
+                                    x + matrix * shape.x_stride, shape.columns,
+                                    in_matrix < shape.full_groups);
+  const int64_t first = blockIdx.y * shape.part_units, end = min(first + shape.part_units, group.count);
+  C sums[rows];
+  if (group.is_shifted) {
+    add_units<true>(group, first, end, sums);
+  } else {
+    add_units<false>(group, first, end, sums);
+  }
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(kThinLanes, sum, distance);
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = sum;
+  for (int r = 0; r < rows; ++r) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      sums[r] += __shfl_xor_sync(kThinLanes, sums[r], distance);
+    }
+    if (threadIdx.x % 32 == 0) shared[r][threadIdx.x / 32] = sums[r];
+  }
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  sum = shared[0];
+  if (threadIdx.x >= group.row_count) return;
+  C sum = shared[threadIdx.x][0];
 #pragma unroll
-  for (int warp = 1; warp < warps; ++warp) sum += shared[warp];
-  output.write(matrix, place, 0, 1, sum, y, table);
+  for (int warp = 1; warp < warps; ++warp) sum += shared[threadIdx.x][warp];
+  output.write(matrix, place + threadIdx.x, 0, 1, sum, y, table);
+}
+
+// ---- host
+
+template <int rows, class T>
+void launch_plan(const Stream& stream, const ThinProblem& problem, const LongRowPlan& plan, const T* a,
+                 const T* x, T* y, compute_type<T>* table, const ThinOutput& output) {
+  const LongRows shape{.by_groups = cuda::FastDivide(static_cast<uint32_t>(plan.groups)),
+                       .full_groups = static_cast<uint32_t>(plan.full_groups(problem.rows)),
+                       .columns = problem.columns,
+                       .part_units = plan.part_units,
+                       .a_stride = problem.a_stride,
+                       .x_stride = problem.x_stride};
+  const cuda::LaunchShape grid{
+      .grid = dim3(static_cast<unsigned>(problem.batch * plan.groups), static_cast<unsigned>(plan.parts)),
+      .block = dim3(LongRowPlan::kThreads)};
+  cuda::launch(stream, grid, long_rows_kernel<rows, T>, shape, output, a, x, y, table);
 }
 
 }  // namespace
@@ -115,17 +204,24 @@ __global__ void __launch_bounds__(LongRowPlan::kThreads, LongRowPlan::kBlocks)
 template <class T>
 void launch_long_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                       compute_type<T>* table, const ThinBias& bias) {
-  const int64_t rows = problem.batch * problem.rows;
-  const LongRowPlan plan = plan_long_rows(rows, problem.columns, cuda::kPackSize<T>);
-  const LongRows shape{.by_rows = cuda::FastDivide(static_cast<uint32_t>(problem.rows)),
-                       .columns = problem.columns,
-                       .part_units = plan.part_units,
-                       .a_stride = problem.a_stride,
-                       .x_stride = problem.x_stride};
+  const LongRowPlan plan = plan_long_rows(problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
   const ThinOutput output(problem, plan.parts, bias);
-  const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(rows), static_cast<unsigned>(plan.parts)),
-                               .block = dim3(LongRowPlan::kThreads)};
-  cuda::launch(stream, grid, long_rows_kernel<T>, shape, output, a, x, y, table);
+  const auto launch = [&]<int rows>() { launch_plan<rows>(stream, problem, plan, a, x, y, table, output); };
+  static_assert(LongRowPlan::kMostGroupRows == 4);
+  switch (plan.group_rows) {
+    case 1:
+      launch.template operator()<1>();
+      break;
+    case 2:
+      launch.template operator()<2>();
+      break;
+    case 3:
+      launch.template operator()<3>();
+      break;
+    default:
+      launch.template operator()<4>();
+      break;
+  }
   fold_thin_parts<T>(stream, problem, output, table, y);
 }
 
