@@ -223,12 +223,11 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
 /// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in
 /// the 16-bit types, where tiles are not mostly idle.
 inline bool takes_many_term_columns(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kOuts = ManyTermPlan::kOuts;
+    constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kLeastOuts = 40;
   if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
     return false;
-  const int64_t outs = problem.columns, tiles = detail::divide_up(outs, kOuts);
-  return problem.rows > kFewTerms && 4 * outs >= 3 * tiles * kOuts &&
-         problem.batch * problem.rows >= kLeastElements / outs;
+  return problem.rows > kFewTerms && problem.columns >= kLeastOuts &&
+         problem.batch * problem.rows >= kLeastElements / problem.columns;
 }
 
 /// Whether a staged product without a bias takes columns of some terms to tensor cores in float32

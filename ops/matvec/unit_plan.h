@@ -142,6 +142,7 @@ inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, 
   constexpr double kFactors = 0.5, kStart = 3, kFold = 4;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
   LongRowPlan plan;
+
   double least = 0;
   for (int64_t wanted_rows = 1; wanted_rows <= LongRowPlan::kMostGroupRows; ++wanted_rows) {
     const int64_t groups = detail::divide_up(rows, wanted_rows), group_rows = detail::divide_up(rows, groups);
@@ -155,7 +156,7 @@ inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, 
                  turns = static_cast<double>(part_units) / LongRowPlan::kThreads;
       const double cost =
           taken * (turns * (static_cast<double>(group_rows) + kFactors) + kStart) + (parts > 1 ? kFold : 0);
-      if ((wanted_rows > 1 || waves > 0) && cost >= least) continue;
+      if (least > 0 && cost >= least) continue;
       least = cost;
       plan = {.group_rows = static_cast<int>(group_rows),
               .groups = groups,
@@ -324,29 +325,54 @@ inline RowGroupPlan plan_row_groups(int element_bytes, int64_t batch, int64_t ro
   return plan;
 }
 
-/// Sums along many rows of 16-bit elements, with several vectors, on tensor cores: a block has kOuts columns,
-/// whose terms, or a part of them, its warps share, kStep at a time. A second kernel adds the parts.
+/// Sums along many rows of 16-bit elements, with several vectors, on tensor cores: a block has a tile of
+/// columns, whose terms, or a part of them, its warps share. Every kClasses-th row begins at the same place
+/// of a unit of 16 bytes: a warp has those of a class. A second kernel adds the parts.
 struct ManyTermPlan {
-  static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kOuts = 64;      ///< of a block: a line of memory
-  static constexpr int kStep = 16;      ///< terms of a warp in flight
-  static constexpr int kBlocks = 2;     ///< of a processor at least, as registers allow
+  static constexpr int kClasses = 8, kThreads = 32 * kClasses;  ///< of a block
+  static constexpr int kStep = 16;                 ///< rows of a warp that are multiplied together
+  static constexpr int kRound = kClasses * kStep;  ///< rows of a block
+  static constexpr int kBlocks = 2;                ///< of a processor
+  static constexpr int kNarrowUnits = 8, kWideUnits = 16;
 
-  int64_t tiles = 1;       ///< blocks side by side, of a matrix and a part
-  int64_t part_terms = 1;  ///< a multiple of what a block takes at once; the last part may have fewer
-  int64_t parts = 1;
+  int units = kNarrowUnits;  ///< that hold a tile's columns of a row: a sector of memory less is read twice
+                             ///< the wider they are
+  int width = 64;            ///< columns of a tile, a multiple of 8, so that tiles are alike
+  int64_t tiles = 1;         ///< of a matrix: blocks side by side
+  int64_t parts = 1;         ///< that take rounds in turn
 
-  static constexpr int64_t round_terms() { return kThreads / 32 * kStep; }
+  /// The widest tile of rows of `outs` columns: without what lies in front of it in its first unit.
+  static constexpr int most_width(int64_t outs, int units, bool begins_with_units) {
+    return 8 * units - (!begins_with_units || outs % 8 != 0 ? 8 : 0);
+  }
+  void cut(int64_t outs, int of_units, bool begins_with_units) {
+    const int64_t most = most_width(outs, of_units, begins_with_units);
+    units = of_units;
+    tiles = detail::divide_up(outs, most);
+    width = static_cast<int>(detail::divide_up(detail::divide_up(outs, tiles), 8) * 8);
+  }
+
+  static constexpr int stages(int units) { return units == kWideUnits ? 3 : 5; }  ///< in flight or in use
+  static constexpr int ring_bytes(int units) { return stages(units) * kStep * 16 * units; }  ///< of a warp
+  /// The vectors' terms of a round: of each class a unit for each lane. Those of two rounds are there.
+  static constexpr int kOperandBytes = 32 * 16 + 16, kSlotBytes = kClasses * kOperandBytes;
+  static constexpr int shared_bytes(int units) { return 2 * kSlotBytes + kClasses * ring_bytes(units); }
+  /// The row of a step that an instruction takes as its k-th: those of a lane's terms are 4 rows apart.
+  static constexpr int row_of(int k) { return k / 8 * 8 + k % 8 / 2 + k % 2 * 4; }
 };
 
-/// `outs` and `terms` of each of `batch` matrices, at least 1.
+/// `outs` and `terms` of each of `batch` matrices, at least 1, that begin with whole units.
 inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, int vectors) {
   constexpr int64_t kWave = detail::kProcessors * ManyTermPlan::kBlocks, kMostWaves = 3, kMostParts = 1024;
-  // In the time that a wave of blocks needs for a round of terms. Half a wave does not keep memory busy.
+  // In the time that a wave of blocks needs for a round of 64 columns. Half a wave does not keep memory busy.
   constexpr double kStart = 1.5, kFold = 3.0, kRoundSums = 700000, kLeastWave = 0.6;
-  ManyTermPlan plan{.tiles = detail::divide_up(outs, ManyTermPlan::kOuts)};
-  const int64_t rounds = detail::divide_up(terms, ManyTermPlan::round_terms()), tiles = batch * plan.tiles;
+  constexpr int kNarrow = ManyTermPlan::kNarrowUnits, kWide = ManyTermPlan::kWideUnits;
+  ManyTermPlan plan;
+  plan.cut(outs, outs <= ManyTermPlan::most_width(outs, kNarrow, true) ? kNarrow : kWide, true);
+  const int64_t rounds = detail::divide_up(terms, ManyTermPlan::kRound), tiles = batch * plan.tiles;
+  const double round = plan.width / 64.0;
   double least = 0;
+
   for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
     const int64_t wanted = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
     const int64_t part_rounds = detail::divide_up(rounds, wanted);
@@ -355,10 +381,11 @@ inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, 
     const double full = static_cast<double>(blocks) / kWave;
     const double taken = full <= 1 ? std::max(full, kLeastWave) : full + 0.5;
     const double table = static_cast<double>(2 * parts * batch * outs * vectors) / kRoundSums;
-    const double cost = taken * static_cast<double>(part_rounds) + kStart + (parts > 1 ? kFold + table : 0.0);
-    if (waves > 0 && cost >= least) continue;
+    const double cost =
+        taken * round * static_cast<double>(part_rounds) + kStart + (parts > 1 ? kFold + table : 0.0);
+    if (least > 0 && cost >= least) continue;
     least = cost;
-    plan.part_terms = part_rounds * ManyTermPlan::round_terms();
+
     plan.parts = parts;
   }
   return plan;

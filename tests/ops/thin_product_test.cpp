@@ -189,16 +189,16 @@ TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
     const auto vectors = static_cast<int>(integer(generator, 2, 16));
     SCOPED_TRACE(std::to_string(batch) + " of " + std::to_string(outs) + " sums of " + std::to_string(terms));
     const ManyTermPlan plan = plan_many_terms(batch, outs, terms, vectors);
-    ASSERT_GE(plan.tiles * ManyTermPlan::kOuts, outs);
-    ASSERT_LT((plan.tiles - 1) * ManyTermPlan::kOuts, outs) << "a tile without columns";
-    ASSERT_EQ(plan.part_terms % ManyTermPlan::round_terms(), 0) << "a part whose last step is not whole";
-    ASSERT_GE(plan.parts * plan.part_terms, terms);
-    ASSERT_LT((plan.parts - 1) * plan.part_terms, terms) << "an empty part";
+    ASSERT_GE(plan.tiles * plan.width, outs);
+    ASSERT_LT((plan.tiles - 1) * plan.width, outs) << "a tile without columns";
+    ASSERT_EQ(plan.width % 8, 0);
+    ASSERT_LE(plan.width, ManyTermPlan::most_width(outs, plan.units, true));
+    const int64_t rounds = detail::divide_up(terms, ManyTermPlan::kRound);
+    ASSERT_LE(plan.parts, rounds) << "an empty part";
     ASSERT_LE(plan.parts, 65535);
     // No few processors while there are terms to share out.
     const int64_t blocks = batch * plan.tiles * plan.parts;
-    ASSERT_TRUE(2 * blocks >= detail::kProcessors || plan.part_terms <= 16 * ManyTermPlan::round_terms())
-        << blocks;
+    ASSERT_TRUE(2 * blocks >= detail::kProcessors || rounds <= 16 * plan.parts) << blocks;
   }
 }
 

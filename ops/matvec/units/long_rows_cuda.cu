@@ -111,7 +111,7 @@ __device__ __forceinline__ void add_units(LongRowGroup<T, rows> group, int64_t f
                                           compute_type<T> (&sums)[rows]) {
   using Loads = LongRowLoads<shifted, T, rows>;
   constexpr int at_once = Loads::kAtOnce;
-  constexpr uint32_t step = LongRowPlan::kThreads;
+  const uint32_t step = LongRowPlan::kThreads * gridDim.y;
   const uint32_t count = first < end ? static_cast<uint32_t>(end - first) : 0;
   group.factors += first;
 #pragma unroll
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(LongRowPlan::kThreads, LongRowPlan::kBlocks)
   const LongRowGroup<T, rows> group(a + matrix * shape.a_stride + place * shape.columns,
                                     x + matrix * shape.x_stride, shape.columns,
                                     in_matrix < shape.full_groups);
-  const int64_t first = blockIdx.y * shape.part_units, end = min(first + shape.part_units, group.count);
+  const int64_t first = int64_t{blockIdx.y} * LongRowPlan::kThreads, end = group.count;
   C sums[rows];
   if (group.is_shifted) {
     add_units<true>(group, first, end, sums);
