@@ -46,16 +46,18 @@ inline std::optional<ThinMatmul> as_thin(const MatmulOptions& options, DType dty
 
 /// Whether cuBLASLt takes a staged product of the 16-bit types: of more vectors than one instruction's eight,
 /// with outs and terms enough that its tiles fill a GPU, and where all rows are whole units of 16 bytes,
-/// which is how it reads them too. Where only those of y are not, it is slower than kernels for large
-/// matrices, and of odd rows than all.
+/// which is how it reads them too. The thin kernels' second instruction and copies cost more there. Where
+/// only the outs of a vector are no whole units, it is slower than the kernels for large matrices, and than
+/// all if their number is odd.
 inline bool has_full_tiles(const ThinProblem& problem) {
   constexpr int kOneInstruction = 8;
   constexpr int64_t kManyOuts = 512, kTileOuts = 128, kManyTerms = 64;
   const int64_t unit = unit_elements(problem);
   const int64_t vector_row = problem.x_element == 1 ? problem.in() : problem.vectors;
-  const int64_t out_row = problem.y_element == 1 ? problem.out() : problem.vectors;
   const bool is_large = takes_row_products(problem) || takes_row_groups(problem);
-  if (out_row % unit != 0 && (out_row % 2 != 0 || is_large)) return false;
+  if (problem.y_element == 1 && problem.out() % unit != 0 && (problem.out() % 2 != 0 || is_large)) {
+    return false;
+  }
   return is_half(problem.dtype) && problem.vectors > kOneInstruction && problem.in() > kManyTerms &&
          problem.out() >= kTileOuts && problem.batch * problem.out() >= kManyOuts &&
          problem.columns % unit == 0 && vector_row % unit == 0;

@@ -220,14 +220,42 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
                        : problem.rows <= kSomeTerms && columns >= kSeveralGroups;
 }
 
-/// Whether the columns of a large staged product's many terms go straight to tensor cores (ManyTermPlan): in
-/// the 16-bit types, where tiles are not mostly idle.
+/// Whether folded rows of a large matrix of 16-bit elements are multiplied on tensor cores, with a vector for
+/// each row of a fold (many_term_product): rows enough for some rounds of a ManyTermPlan.
+inline bool is_folded_product(const ThinProblem& problem) {
+  constexpr int64_t kLeastElements = int64_t{1} << 23, kLeastOuts = 40, kLeastRounds = 4;
+  const int64_t fold = rows_of_fold(problem);
+  return is_half(problem.dtype) && takes_folded_rows(problem) && problem.columns * fold >= kLeastOuts &&
+         problem.rows >= kLeastRounds * ManyTermPlan::kRound * fold &&
+         problem.batch * problem.rows >= kLeastElements / problem.columns;
+}
+
+/// Whether the columns of a large product's many terms go to tensor cores as they are (ManyTermPlan): in the
+/// 16-bit types, staged ones; those of one vector if rounds are mostly full.
 inline bool takes_many_term_columns(const ThinProblem& problem) {
-    constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kLeastOuts = 40;
-  if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem))
-    return false;
+  constexpr int64_t kLeastElements = int64_t{1} << 22, kFewTerms = 64, kLeastOuts = 40;
+  if (!is_half(problem.dtype) || !problem.transpose || !is_staged(problem)) return false;
+  const int64_t rounds = detail::divide_up(problem.rows, ManyTermPlan::kRound);
+  if (problem.vectors == 1 && 4 * problem.rows < 3 * rounds * ManyTermPlan::kRound) return false;
   return problem.rows > kFewTerms && problem.columns >= kLeastOuts &&
          problem.batch * problem.rows >= kLeastElements / problem.columns;
+}
+
+/// The product that is multiplied there: rows of a fold count as one, and have a vector each. Of its sums, a
+/// column of row r of a fold needs that with vector r.
+inline ThinProblem many_term_product(ThinProblem problem) {
+  if (!is_folded_product(problem)) return problem;
+  const int fold = rows_of_fold(problem);
+  problem.rows = detail::divide_up(problem.rows, fold);
+  problem.columns *= fold;
+  problem.vectors = fold;
+  problem.x_vector = problem.x_element;
+  problem.x_element *= fold;
+  return problem;
+}
+inline ManyTermPlan many_term_plan_of(const ThinProblem& problem) {
+  const ThinProblem product = many_term_product(problem);
+  return plan_many_terms(product.batch, product.columns, product.rows, product.vectors);
 }
 
 /// Whether a staged product without a bias takes columns of some terms to tensor cores in float32
@@ -304,7 +332,7 @@ inline size_t thin_workspace(const ThinProblem& given) {
   if (is_staged(problem)) {
     int64_t parts = 1;
     if (takes_many_term_columns(problem)) {
-      parts = plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors).parts;
+      parts = many_term_plan_of(problem).parts;
     } else if (takes_row_products(problem)) {
       parts = row_product_plan_of(problem).parts;
     } else {
@@ -317,6 +345,9 @@ inline size_t thin_workspace(const ThinProblem& given) {
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;
+  if (is_folded_product(problem)) {
+    return static_cast<size_t>(many_term_plan_of(problem).parts * rows_of_fold(problem) * sums) * sum_bytes;
+  }
   const int widest = unit_elements(problem);
   int64_t most = 1;
   if (takes_long_rows(problem)) {

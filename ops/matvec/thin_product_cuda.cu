@@ -95,6 +95,11 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
       return launch_long_rows<T>(stream, problem, matrix, vectors, out, table, bias);
     }
     if (takes_few_rows(problem)) return launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
+    if constexpr (sizeof(T) == 2) {
+      if (is_folded_product(problem)) {
+        return launch_many_term_columns<T>(stream, problem, matrix, vectors, out, table, bias);
+      }
+    }
     if (problem.transpose) return launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
     // The kernel counts rows with 32 bits.
     ThinProblem piece = problem;

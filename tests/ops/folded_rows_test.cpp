@@ -25,7 +25,7 @@ ThinProblem folded_problem(DType dtype, int64_t rows, int64_t columns, int64_t b
 TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
   Generator generator(6);
   constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
-  int taken = 0;
+  int taken = 0, multiplied = 0;
   for (int i = 0; i < kCases; ++i) {
     const ThinProblem problem = folded_problem(kDTypes[i % 4], extent(generator, 24), extent(generator, 12),
                                                generator.uniform() < 0.7 ? 1 : extent(generator, 6));
@@ -40,6 +40,17 @@ TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
     for (int64_t element = 0; element < fold * columns; element += pack) {
       const int64_t row = element / columns, split = std::min((row + 1) * columns - element, pack);
       ASSERT_EQ((element + pack - 1) / columns, split < pack ? row + 1 : row);
+    }
+    if (is_folded_product(problem)) {
+      const ThinProblem product = many_term_product(problem);
+      ASSERT_EQ(product.columns, fold * columns);
+      ASSERT_EQ(product.rows, detail::divide_up(problem.rows, fold));
+      ASSERT_EQ(product.vectors, fold) << "a row without a vector";
+      ASSERT_EQ(product.x_element, fold * problem.x_element);
+      const int64_t sums = problem.batch * columns * fold * many_term_plan_of(problem).parts;
+      ASSERT_GE(thin_workspace(problem), static_cast<size_t>(sums) * sizeof(float));
+      ++multiplied;
+      continue;
     }
     const ColumnSumPlan plan = folded_plan_of(problem);
     ASSERT_GE(plan.parts * plan.part_rows, problem.rows / fold);
@@ -58,6 +69,7 @@ TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
     ASSERT_LE(table * 16, problem.batch * problem.rows * columns) << "a table that is not small";
   }
   EXPECT_GT(taken, kCases / 50);
+  EXPECT_GT(multiplied, 0);
 }
 
 TEST(FoldedRows, ShortRowsAreWholeAndLongOnesFillWaves) {

@@ -92,6 +92,30 @@ TEST_F(ThinProductCuda, ColumnsOfFoldedRows) {
   }
 }
 
+/// Those of 16-bit elements that are multiplied on tensor cores: see many_term_product.
+TEST_F(ThinProductCuda, ColumnsOfManyFoldedRows) {
+  for (int i = 0; i < 40; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(14700 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    // Whole folded rows in a tile, and tiles that end within a row.
+    const int64_t most[] = {16, 40, 150, 1200}, columns = maker.integer(7, most[i / 2 % 4]);
+    const int64_t rows = (int64_t{1} << 23) / columns + maker.integer(1, 900);
+    const bool batch = maker.chance(0.3);
+    const Shape shape = batch ? Shape{2, (rows / 2 + 8) / 8 * 8, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, true, maker.chance(0.6) ? 0 : maker.integer(1, 9));
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Few rows of 16-bit elements that fill no units.
+TEST_F(ThinProductCuda, ColumnsOfFewLongRowsThatFillNoUnits) {
+  for (int i = 0; i < 16; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(14800 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    const int64_t rows = maker.integer(66, 500), columns = (int64_t{1} << 22) / rows + maker.integer(1, 99);
+    check_matvec(maker, {rows, columns}, true, maker.integer(0, 3));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ThinProductCuda, ColumnsOfLongFoldedRows) {
   // Stripes that are wider than a block has threads for the sums, of a last stripe that may be narrower.
   for (int i = 0; i < 12; ++i) {

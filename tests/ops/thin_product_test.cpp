@@ -319,6 +319,10 @@ TEST(ThinMatmul, LargeTilesOfManyVectorsAreLeftToCublas) {
   EXPECT_TRUE(is_ours(DType::kFloat16, 65536, 12, 121)) << "rows that fill no units";
   EXPECT_TRUE(is_ours(DType::kFloat16, 65536, 12, 56)) << "few terms";
   EXPECT_TRUE(is_ours(DType::kFloat16, 223, 13, 46696)) << "few outs";
+  EXPECT_FALSE(is_ours(DType::kFloat16, 12, 65536, 120));
+  EXPECT_TRUE(is_ours(DType::kFloat16, 9, 490946, 168)) << "outs that fill no units";
+  EXPECT_TRUE(is_ours(DType::kBFloat16, 16, 3003, 4096)) << "an odd number of outs";
+  EXPECT_FALSE(is_ours(DType::kFloat16, 10, 20574, 112)) << "a small matrix, an even number";
   EXPECT_TRUE(is_ours(DType::kFloat32, 65536, 3, 120));
   EXPECT_FALSE(is_ours(DType::kFloat64, 7272, 14, 8192));
   EXPECT_FALSE(is_ours(DType::kFloat64, 7302, 12, 256));

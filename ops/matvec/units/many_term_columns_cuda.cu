@@ -1,4 +1,4 @@
-// Thin products of the 16-bit types with several vectors that sum along many rows, wherever these begin.
+// Thin products of the 16-bit types that sum along many rows, wherever these begin.
 // Every eighth row begins at the same place of a unit of 16 bytes: those are a class, and a warp's. It copies
 // the units that hold a tile's columns to shared memory of its own, and tensor cores multiply them as they
 // lie there. A block's warps share the vectors; their sums are moved to their columns when they are added.
@@ -14,10 +14,12 @@ namespace {
 using Plan = ManyTermPlan;
 
 struct ManyTermColumns {
-  cuda::FastDivide by_tiles, by_vectors;
-  int64_t outs, terms, a_stride, x_stride, x_vector, x_element;
+  cuda::FastDivide by_tiles, by_vectors, by_columns;
+  int64_t outs, terms, elements, a_stride, x_stride, x_vector, x_element;
 
   int32_t vectors, width;  // columns of a tile
+  int32_t last_vectors;    // that have a last term: of folded rows perhaps not all
+  int32_t fold;            // rows of the matrix that are one here, see many_term_product; else 1
   bool interleaved;        // y has the vectors of an out side by side
 };
 
@@ -193,13 +195,14 @@ struct VectorTerms {
     }
   }
   /// In place of the next round those of the matrix's last one, `rounds` further, which has `count` terms.
-  __device__ __forceinline__ void load_last(int64_t rounds, int32_t count) {
+  __device__ __forceinline__ void load_last(int64_t rounds, int32_t count, int32_t last_vectors) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const T* const first = from[i] + 4 * rounds * step;
+      const int32_t own_count = count - (warp() + i * Plan::kClasses < last_vectors ? 0 : 1);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        ahead[i][j] = takes[i] != 0 && lane() + 32 * j < count ? first[j * step].bits : 0;
+        ahead[i][j] = takes[i] != 0 && lane() + 32 * j < own_count ? first[j * step].bits : 0;
       }
     }
   }
@@ -272,6 +275,30 @@ struct ColumnWarpSums {
   }
 };
 
+/// The sums of one vector along the columns of the matrix, from those of folded rows with as many vectors:
+/// row r of a fold has vector r. Of tiles that are whole folded rows a column is added up; of others, rows
+/// of a fold are parts of their own.
+template <class Total, class T>
+__device__ __forceinline__ void write_folded(const ManyTermColumns& shape, const ThinOutput& output,
+                                             uint32_t matrix, int64_t first_out, int32_t outs,
+                                             const Total& total, T* y, float* table) {
+  const auto columns = static_cast<int32_t>(shape.by_columns.divisor());
+  if (shape.outs <= shape.width) {
+    for (auto c = static_cast<int32_t>(threadIdx.x); c < columns; c += Plan::kThreads) {
+      float sum = 0;
+      for (int32_t r = 0; r < shape.fold; ++r) sum += total(r, r * columns + c);
+      output.write(matrix, c, 0, 1, sum, y, table);
+    }
+    return;
+  }
+  for (auto o = static_cast<int32_t>(threadIdx.x); o < outs; o += Plan::kThreads) {
+    uint32_t c;
+    const uint32_t r = shape.by_columns.divide(static_cast<uint32_t>(first_out + o), c);
+    output.write_part(int64_t{blockIdx.y} * shape.fold + r, matrix, c, 0, 1,
+                      total(static_cast<int32_t>(r), o), y, table);
+  }
+}
+
 /// Block (matrix and tile, part) of a ManyTermPlan.
 template <class T, int units, bool dense>
 __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
@@ -303,7 +330,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
   for (int32_t i = 0; i < kAhead; ++i) {
     if (i == 0 && has_last) {
       rows.copy_last(last - part, (last_terms - warp() + Plan::kClasses - 1) / Plan::kClasses,
-                     reinterpret_cast<uintptr_t>(a + shape.terms * shape.outs));
+                     reinterpret_cast<uintptr_t>(a + shape.elements));
     } else if (i < count) {
       rows.copy();
     }
@@ -311,7 +338,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
   }
   terms.store(kSlot, true);
   if (has_last) {
-    terms.load_last(last - part, last_terms);
+    terms.load_last(last - part, last_terms, shape.last_vectors);
   } else {
     terms.load();
   }
@@ -341,13 +368,14 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
   const auto outs = static_cast<int32_t>(min(int64_t{shape.width}, shape.outs - first_out));
   const auto step = static_cast<uint32_t>(shape.outs),
              shift = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(a + first_out) / sizeof(T));
+  const auto total = [&](int32_t v, int32_t out) { return memory.total(v, out, shift, step); };
+  if (shape.fold > 1) return write_folded(shape, output, matrix, first_out, outs, total, y, table);
   for (auto i = static_cast<int32_t>(threadIdx.x); i < 8 * units * shape.vectors; i += Plan::kThreads) {
     uint32_t v = static_cast<uint32_t>(i / (8 * units)), out = static_cast<uint32_t>(i % (8 * units));
     if (shape.interleaved) out = shape.by_vectors.divide(static_cast<uint32_t>(i), v);
     const auto o = static_cast<int32_t>(out), vector = static_cast<int32_t>(v);
     if (o >= outs) continue;
-    output.write(matrix, first_out + o, vector, shape.vectors, memory.total(vector, o, shift, step), y,
-                 table);
+    output.write(matrix, first_out + o, vector, shape.vectors, total(vector, o), y, table);
   }
 }
 
@@ -356,20 +384,28 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
 template <class T, int units>
 void launch_plan(const Stream& stream, const ThinProblem& problem, const Plan& plan, const T* a, const T* x,
                  T* y, float* table, const ThinBias& bias) {
+  const ThinProblem product = many_term_product(problem);
+  const int fold = is_folded_product(problem) ? product.vectors : 1;
   static_assert(sizeof(ColumnWarpSums<units>) <= static_cast<size_t>(Plan::shared_bytes(units)));
-  const ManyTermColumns shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
-                              .by_vectors = cuda::FastDivide(static_cast<uint32_t>(problem.vectors)),
-                              .outs = problem.columns,
-                              .terms = problem.rows,
-                              .a_stride = problem.a_stride,
-                              .x_stride = problem.x_stride,
-                              .x_vector = problem.x_vector,
-                              .x_element = problem.x_element,
-
-                              .vectors = problem.vectors,
-                              .width = plan.width,
-                              .interleaved = plan.parts == 1 && problem.y_vector == 1};
-  const ThinOutput output(problem, plan.parts, bias);
+  const ManyTermColumns shape{
+      .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
+      .by_vectors = cuda::FastDivide(static_cast<uint32_t>(product.vectors)),
+      .by_columns = cuda::FastDivide(static_cast<uint32_t>(fold > 1 ? problem.columns : 1)),
+      .outs = product.columns,
+      .terms = product.rows,
+      .elements = problem.rows * problem.columns,
+      .a_stride = problem.a_stride,
+      .x_stride = problem.x_stride,
+      .x_vector = product.x_vector,
+      .x_element = product.x_element,
+      .vectors = product.vectors,
+      .width = plan.width,
+      .last_vectors =
+          fold > 1 ? static_cast<int32_t>(problem.rows - (product.rows - 1) * fold) : product.vectors,
+      .fold = fold,
+      .interleaved = plan.parts == 1 && problem.y_vector == 1};
+  const int64_t parts = plan.parts * (fold > 1 && plan.tiles > 1 ? fold : 1);
+  const ThinOutput output(problem, parts, bias);
   const cuda::LaunchShape grid{
       .grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles), static_cast<unsigned>(plan.parts)),
       .block = dim3(Plan::kThreads),
@@ -379,7 +415,7 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const Plan& p
     cuda::launch(stream, grid, kernel, shape, output, a, x, y, table);
   };
   static cuda::MostSharedMemory dense, other;
-  if (problem.x_element == 1) {
+  if (product.x_element == 1) {
     launch(many_term_columns_kernel<T, units, true>, dense);
   } else {
     launch(many_term_columns_kernel<T, units, false>, other);
@@ -392,12 +428,13 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const Plan& p
 template <class T>
 void launch_many_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                               float* table, const ThinBias& bias) {
-  Plan plan = plan_many_terms(problem.batch, problem.out(), problem.in(), problem.vectors);
+  Plan plan = many_term_plan_of(problem);
   const bool begins_with_units = cuda::is_aligned(a, 16) && (problem.batch == 1 || problem.a_stride % 8 == 0);
   const bool has_room = cuda::device_traits(stream.device.index).most_shared_bytes >=
                         size_t{Plan::shared_bytes(Plan::kWideUnits)};
   if (!begins_with_units || !has_room) {
-    plan.cut(problem.columns, has_room ? plan.units : Plan::kNarrowUnits, begins_with_units);
+    plan.cut(many_term_product(problem).columns, has_room ? plan.units : Plan::kNarrowUnits,
+             begins_with_units);
   }
   if (plan.units == Plan::kWideUnits) {
     launch_plan<T, Plan::kWideUnits>(stream, problem, plan, a, x, y, table, bias);
