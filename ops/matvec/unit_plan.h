@@ -120,8 +120,7 @@ struct LongRowPlan {
 
   int group_rows = 1;  ///< of the first groups of a matrix; the others have one less
   int64_t groups = 1;  ///< of a matrix
-  int64_t parts = 1;
-  int64_t part_units = 1;  ///< of a row; the last part may have fewer
+  int64_t parts = 1;   ///< that take kThreads units of each row in turn, so that blocks read the same pages
 
   /// Groups of a matrix with group_rows rows.
   int64_t full_groups(int64_t rows) const { return rows - groups * (group_rows - 1); }
@@ -142,7 +141,6 @@ inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, 
   constexpr double kFactors = 0.5, kStart = 3, kFold = 4;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
   LongRowPlan plan;
-
   double least = 0;
   for (int64_t wanted_rows = 1; wanted_rows <= LongRowPlan::kMostGroupRows; ++wanted_rows) {
     const int64_t groups = detail::divide_up(rows, wanted_rows), group_rows = detail::divide_up(rows, groups);
@@ -158,10 +156,7 @@ inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, 
           taken * (turns * (static_cast<double>(group_rows) + kFactors) + kStart) + (parts > 1 ? kFold : 0);
       if (least > 0 && cost >= least) continue;
       least = cost;
-      plan = {.group_rows = static_cast<int>(group_rows),
-              .groups = groups,
-              .parts = parts,
-              .part_units = part_units};
+      plan = {.group_rows = static_cast<int>(group_rows), .groups = groups, .parts = parts};
     }
   }
   return plan;
@@ -372,7 +367,6 @@ inline ManyTermPlan plan_many_terms(int64_t batch, int64_t outs, int64_t terms, 
   const int64_t rounds = detail::divide_up(terms, ManyTermPlan::kRound), tiles = batch * plan.tiles;
   const double round = plan.width / 64.0;
   double least = 0;
-
   for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
     const int64_t wanted = std::clamp<int64_t>(waves * kWave / tiles, 1, std::min(rounds, kMostParts));
     const int64_t part_rounds = detail::divide_up(rounds, wanted);

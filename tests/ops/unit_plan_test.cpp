@@ -146,8 +146,11 @@ std::vector<int> visits_of_long_rows(const LongRowPlan& plan, int64_t rows, int6
       EXPECT_LE(begin, 16) << "a front with more elements than threads";
       EXPECT_LE(columns - behind, 16) << "an end with more elements than threads";
       for (int64_t part = 0; part < plan.parts; ++part) {
-        const int64_t first = part * plan.part_units, end = std::min(first + plan.part_units, units);
-        for (int64_t j = first * pack; j < end * pack; ++j) ++taken[begin + j];
+        constexpr int64_t at_once = LongRowPlan::kThreads;
+        for (int64_t first = part * at_once; first < units; first += plan.parts * at_once) {
+          const int64_t end = std::min(first + at_once, units);
+          for (int64_t j = first * pack; j < end * pack; ++j) ++taken[begin + j];
+        }
         for (int64_t lane = 0; lane < 32; ++lane) {
           const int64_t element = lane < 16 ? lane : behind + lane - 16;
           const bool has =
@@ -173,14 +176,11 @@ TEST(LongRowPlan, BlocksTakeEveryElementOnce) {
     const int64_t units = columns / pack, blocks = batch * plan.groups * plan.parts;
     ASSERT_TRUE(plan.group_rows >= 1 && plan.group_rows <= LongRowPlan::kMostGroupRows);
     ASSERT_TRUE(plan.full_groups(rows) >= 1 && plan.full_groups(rows) <= plan.groups) << "groups that differ";
-    ASSERT_GE(plan.parts * plan.part_units, units);
-    ASSERT_LT((plan.parts - 1) * plan.part_units, units) << "an empty part";
-    if (columns <= (int64_t{1} << 38) / (batch * rows)) {
-      ASSERT_LT(plan.part_units, int64_t{1} << 31) << "indices of 32 bits";
-    }
+    ASSERT_LT((plan.parts - 1) * LongRowPlan::kThreads, units) << "an empty part";
     ASSERT_LE(plan.parts, 65535);
     ASSERT_LE(blocks, 4 * 396) << "a table that is not small";
-    ASSERT_GE(plan.part_units * plan.group_rows, LongRowPlan::kThreads * 2) << "threads with little to do";
+    ASSERT_GE(units / plan.parts * plan.group_rows, LongRowPlan::kThreads * 2 - 4)
+        << "threads with little to do";
     if (units >= int64_t{1} << 19) {
       ASSERT_GE(blocks, 330) << "idle processors";
     }

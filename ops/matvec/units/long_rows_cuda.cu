@@ -8,7 +8,7 @@ namespace {
 struct LongRows {
   cuda::FastDivide by_groups;
   uint32_t full_groups;  // of a matrix, see LongRowPlan
-  int64_t columns, part_units;
+  int64_t columns;
   int64_t a_stride, x_stride;
 };
 
@@ -104,7 +104,8 @@ struct LongRowLoads {
   }
 };
 
-/// Adds what units `first` to `end` hold, of which each thread takes every kThreads-th, and the ends. The
+/// Adds what units `first` to `end` hold, of which the block takes kThreads, then as many behind those of the
+/// other parts, and the ends. The
 /// branches keep the compiler from multiplying all units before it loads any of those that follow.
 template <bool shifted, class T, int rows>
 __device__ __forceinline__ void add_units(LongRowGroup<T, rows> group, int64_t first, int64_t end,
@@ -190,7 +191,7 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const LongRow
   const LongRows shape{.by_groups = cuda::FastDivide(static_cast<uint32_t>(plan.groups)),
                        .full_groups = static_cast<uint32_t>(plan.full_groups(problem.rows)),
                        .columns = problem.columns,
-                       .part_units = plan.part_units,
+
                        .a_stride = problem.a_stride,
                        .x_stride = problem.x_stride};
   const cuda::LaunchShape grid{
