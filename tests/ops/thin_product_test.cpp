@@ -192,7 +192,13 @@ TEST(ThinPlan, ManyTermsAreTakenOnceByBlocksThatAreNotTooFew) {
     ASSERT_GE(plan.tiles * plan.width, outs);
     ASSERT_LT((plan.tiles - 1) * plan.width, outs) << "a tile without columns";
     ASSERT_EQ(plan.width % 8, 0);
-    ASSERT_LE(plan.width, ManyTermPlan::most_width(outs, plan.units, true));
+    ASSERT_LE(plan.width + (outs % 8 == 0 ? 0 : 7), 8 * plan.units)
+        << "columns that a tile's units do not hold";
+    ManyTermPlan other = plan;  // of matrices that begin anywhere, on a GPU with little shared memory
+    other.cut(outs, ManyTermPlan::kNarrowUnits, false);
+    ASSERT_LE(other.width + 7, 8 * other.units);
+    ASSERT_TRUE(other.tiles * other.width >= outs && (other.tiles - 1) * other.width < outs);
+    ASSERT_EQ(other.parts, plan.parts) << "a table without room for all parts";
     const int64_t rounds = detail::divide_up(terms, ManyTermPlan::kRound);
     ASSERT_LE(plan.parts, rounds) << "an empty part";
     ASSERT_LE(plan.parts, 65535);

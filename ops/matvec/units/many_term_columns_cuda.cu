@@ -1,7 +1,7 @@
-// Thin products of the 16-bit types that sum along many rows, wherever these begin.
-// Every eighth row begins at the same place of a unit of 16 bytes: those are a class, and a warp's. It copies
-// the units that hold a tile's columns to shared memory of its own, and tensor cores multiply them as they
-// lie there. A block's warps share the vectors; their sums are moved to their columns when they are added.
+// Thin products of the 16-bit types that sum along many rows, wherever these begin. Every eighth row begins
+// at the same place of a unit of 16 bytes: those are a class, and a warp's. It copies the units that hold a
+// tile's columns to shared memory of its own, and tensor cores multiply them as they lie there. A block's
+// warps share the vectors; their sums are moved to their columns when they are added.
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
@@ -16,7 +16,6 @@ using Plan = ManyTermPlan;
 struct ManyTermColumns {
   cuda::FastDivide by_tiles, by_vectors, by_columns;
   int64_t outs, terms, elements, a_stride, x_stride, x_vector, x_element;
-
   int32_t vectors, width;  // columns of a tile
   int32_t last_vectors;    // that have a last term: of folded rows perhaps not all
   int32_t fold;            // rows of the matrix that are one here, see many_term_product; else 1
