@@ -54,9 +54,9 @@ inline bool has_full_tiles(const ThinProblem& problem) {
   constexpr int64_t kManyOuts = 512, kTileOuts = 128, kManyTerms = 64;
   const int64_t unit = unit_elements(problem);
   const int64_t vector_row = problem.x_element == 1 ? problem.in() : problem.vectors;
-  const bool is_large = takes_row_products(problem) || takes_row_groups(problem);
-  if (problem.y_element == 1 && problem.out() % unit != 0 && (problem.out() % 2 != 0 || is_large)) {
-    return false;
+  if (problem.y_element == 1 && problem.out() % unit != 0) {
+    const bool is_large = takes_row_products(problem) || takes_row_groups(problem);
+    if (is_large || problem.out() % 2 != 0) return false;
   }
   return is_half(problem.dtype) && problem.vectors > kOneInstruction && problem.in() > kManyTerms &&
          problem.out() >= kTileOuts && problem.batch * problem.out() >= kManyOuts &&

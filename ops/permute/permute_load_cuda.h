@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/core/cuda/device/in_register.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
@@ -81,9 +82,9 @@ SINTER_HOST_DEVICE inline void copy_rows(const TileJob& job, int64_t start, int 
   const int row = thread >> job.log_band;
   // The rows of a thread are a multiple of a pack apart: all have the same alignment.
   const int shift = (base + row * static_cast<int>(stride)) & (n - 1);
-  const int64_t from_step = pinned(step * stride);
-  const int to_step = pinned(step * job.pitch + (step >> job.log_pack) * job.skip);
-  const int apart = pinned(width * n);  // of the two packs that a thread copies of a row
+  const int64_t from_step = cuda::in_register(step * stride);
+  const int to_step = cuda::in_register(step * job.pitch + (step >> job.log_pack) * job.skip);
+  const int apart = cuda::in_register(width * n);  // of the two packs that a thread copies of a row
   int first = (thread & (width - 1)) * n - shift;
   const T* from = in + start + row * stride + first;
   std::byte* to = image + job.place(row, base * size) + first * size;
@@ -93,7 +94,7 @@ SINTER_HOST_DEVICE inline void copy_rows(const TileJob& job, int64_t start, int 
     const T* next_from = from;
     std::byte* next_to = to;
     SINTER_KEEP_LOOP
-    for (int left = pinned(rows - row); left > 0; left -= step) {
+    for (int left = cuda::in_register(rows - row); left > 0; left -= step) {
       copy_pack(next_to, next_from);
       if (both) copy_pack(next_to + apart * size, next_from + apart);
       next_from += from_step;

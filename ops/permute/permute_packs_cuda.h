@@ -9,6 +9,7 @@
 #include <sinter/core/base/host_device.h>
 #include <sinter/core/base/shape.h>
 #include <sinter/core/cuda/device/fast_divide.h>
+#include <sinter/core/cuda/device/in_register.h>
 
 #if defined(__CUDA_ARCH__)
 #define SINTER_UNROLL _Pragma("unroll")
@@ -164,19 +165,6 @@ struct PackSpace {
     return static_cast<int>(-(at + phase) & (Pack<T>::kSize - 1));
   }
 };
-
-/// Keeps a value in a register: the compiler would rather compute it anew in every round of a loop.
-template <class V>
-SINTER_HOST_DEVICE inline V pinned(V value) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(V) == 8) {
-    asm volatile("" : "+l"(value));
-  } else {
-    asm volatile("" : "+r"(value));
-  }
-#endif
-  return value;
-}
 
 /// Copies 16 bytes to shared memory without passing through registers; wait_for_copies() waits for them.
 template <class T>

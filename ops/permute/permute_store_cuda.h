@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/core/cuda/device/in_register.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
@@ -53,7 +54,7 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   SINTER_UNROLL
   for (int j = 0; j < n; ++j) {
     const int row = first_row + (turned ? j ^ (n / 2) : j);
-    places[j] = pinned(job.place(row, base) + lane.column * size);
+    places[j] = cuda::in_register(job.place(row, base) + lane.column * size);
   }
   const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
                             job.columns.locate<false>(lane.column_step), lane.column_step * size};
@@ -61,8 +62,8 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
                           lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
   const bool one_column = job.column_step <= lane.column_step;
   const StoreLoop outer = one_column ? by_column : by_pack, inner = one_column ? by_pack : by_column;
-  const int64_t inner_out = pinned(inner.out_step);
-  const int inner_image = pinned(inner.image_step), inner_count = pinned(inner.count);
+  const int64_t inner_out = cuda::in_register(inner.out_step);
+  const int inner_image = cuda::in_register(inner.image_step), inner_count = cuda::in_register(inner.count);
   T* outer_to = out + start + first_row;
   const std::byte* outer_image = memory.image;
   SINTER_KEEP_LOOP
@@ -241,7 +242,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   bool known = false;
   T* to = out;
   const std::byte* from = image;
-  const int64_t to_step = pinned(job.pack_step * n + job.piece_step * job.piece_stride);
+  const int64_t to_step = cuda::in_register(job.pack_step * n + job.piece_step * job.piece_stride);
   SINTER_KEEP_LOOP
   while (piece < pieces && pack * n < length + n) {
     if (!known) {
@@ -253,7 +254,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
       column = at.column;
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
-        places[j] = pinned(job.place(at.row, base) + at.column * size);
+        places[j] = cuda::in_register(job.place(at.row, base) + at.column * size);
         if (first + j >= 0) at.advance(job);
       }
       known = job.place_step != 0 && (first >= 0 || job.pack_step == 0);

@@ -1,6 +1,7 @@
 // Thin products of float32 with several vectors that sum along columns of some terms, on tensor cores in full
 // precision (SplitFloat): a warp has 64 columns and walks down them, 16 terms at a time, copied to shared
 // memory of its own in the units of 16 bytes that hold them, wherever rows begin.
+#include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/ops/matvec/staged/split_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
@@ -266,8 +267,7 @@ __global__ void __launch_bounds__(FloatColumnPlan::kThreads, FloatColumnPlan::kB
     for (int i = 0; i < 4; ++i) {
       const int32_t line = tile.t + 4 * i;
       const auto begin = reinterpret_cast<uintptr_t>(matrix) + static_cast<uintptr_t>(line * copier.pitch);
-      places[i] = line * kLine + static_cast<int32_t>(begin & 15) / 4 + tile.g;
-      asm volatile("" : "+r"(places[i]));  // which is not worked out once more in every step
+      places[i] = cuda::in_register(line * kLine + static_cast<int32_t>(begin & 15) / 4 + tile.g);
     }
     float ahead[groups][4];
     const float* from[groups];

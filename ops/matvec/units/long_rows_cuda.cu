@@ -105,8 +105,8 @@ struct LongRowLoads {
 };
 
 /// Adds what units `first` to `end` hold, of which the block takes kThreads, then as many behind those of the
-/// other parts, and the ends. The
-/// branches keep the compiler from multiplying all units before it loads any of those that follow.
+/// other parts, and the ends. The branches keep the compiler from multiplying all units before it loads any
+/// of those that follow.
 template <bool shifted, class T, int rows>
 __device__ __forceinline__ void add_units(LongRowGroup<T, rows> group, int64_t first, int64_t end,
                                           compute_type<T> (&sums)[rows]) {
@@ -191,7 +191,6 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const LongRow
   const LongRows shape{.by_groups = cuda::FastDivide(static_cast<uint32_t>(plan.groups)),
                        .full_groups = static_cast<uint32_t>(plan.full_groups(problem.rows)),
                        .columns = problem.columns,
-
                        .a_stride = problem.a_stride,
                        .x_stride = problem.x_stride};
   const cuda::LaunchShape grid{

@@ -2,6 +2,7 @@
 // at the same place of a unit of 16 bytes: those are a class, and a warp's. It copies the units that hold a
 // tile's columns to shared memory of its own, and tensor cores multiply them as they lie there. A block's
 // warps share the vectors; their sums are moved to their columns when they are added.
+#include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
@@ -27,14 +28,6 @@ __device__ __forceinline__ int32_t lane() {
 }
 __device__ __forceinline__ int32_t warp() {
   return static_cast<int32_t>(threadIdx.x / 32);
-}
-
-/// Keeps what is worked out before a loop from being worked out once more in every step.
-__device__ __forceinline__ void keep(uint32_t& value) {
-  asm volatile("" : "+r"(value));
-}
-__device__ __forceinline__ void keep(int64_t& value) {
-  asm volatile("" : "+l"(value));
 }
 
 /// A warp's rows on their way through its ring, stage after stage: of each the `units` that hold its columns.
@@ -66,12 +59,12 @@ struct ClassRows {
     to = ring + static_cast<uint32_t>(row * kLine + (place ^ row) * 16);
     last = to + kRing - kStage;
     takes = unit < bytes ? 1 : 0;
-    keep(step);
-    keep(skip);
-    keep(to);
+    step = cuda::in_register(step);
+    skip = cuda::in_register(skip);
+    to = cuda::in_register(to);
     // Not a stage in a uniform register: ptxas 13.0 writes illegal instructions where it is added.
-    keep(last);
-    keep(takes);
+    last = cuda::in_register(last);
+    takes = cuda::in_register(takes);
   }
 
   /// Where row `row` of the class begins in a round.
@@ -141,9 +134,9 @@ struct ClassUnits {
     first = static_cast<uint32_t>(lane() / 16 +
                                   Rows::turned(shape, Rows::row_begin(shape, a, column, round, row)));
     order = static_cast<uint32_t>(row % 8);
-    keep(line);
-    keep(first);
-    keep(order);
+    line = cuda::in_register(line);
+    first = cuda::in_register(first);
+    order = cuda::in_register(order);
   }
   __device__ __forceinline__ uint32_t at(uint32_t stage, uint32_t unit) const {
     return line + stage + (((first + unit) & (units - 1)) ^ order) * 16;
@@ -170,15 +163,15 @@ struct VectorTerms {
     for (int i = 0; i < kVectors; ++i) {
       const int32_t v = warp() + i * Plan::kClasses;
       takes[i] = v < shape.vectors ? 1 : 0;
-      keep(takes[i]);
+      takes[i] = cuda::in_register(takes[i]);
       from[i] = x + v * shape.x_vector + (round * Plan::kRound + lane()) * shape.x_element;
 #pragma unroll
       for (int j = 0; j < 4; ++j) ahead[i][j] = 0;
     }
     to = operands + static_cast<uint32_t>(lane() % 8 * Plan::kOperandBytes + (warp() * 4 + lane() / 8) * 16);
-    keep(to);
-    if (!dense) keep(step);
-    keep(skip);
+    to = cuda::in_register(to);
+    if (!dense) step = cuda::in_register(step);
+    skip = cuda::in_register(skip);
   }
 
   /// Begins to load those of the next round.
@@ -345,7 +338,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
   if (count > 1) terms.load();
   const ClassUnits<units> own_units(shape, a, first_out, part, ring);
   uint32_t own_operand = shared + static_cast<uint32_t>(warp() * Plan::kOperandBytes + lane() * 16);
-  keep(own_operand);
+  own_operand = cuda::in_register(own_operand);
   float sums[units][4] = {};
   uint32_t stage = 0, slot = 0;
 #pragma unroll 1
