@@ -104,10 +104,10 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
   }
 }
 
-/// loss_kernel for rows in registers.
-template <class T>
+/// loss_kernel for rows in registers; `weighted`: targets are probabilities.
+template <class T, bool weighted>
 struct ResidentLoss {
-  static constexpr int kArrays = 2;
+  static constexpr int kArrays = weighted ? 2 : 1;
   using C = compute_type<T>;
 
   template <class Row, class Reduce>
@@ -119,13 +119,13 @@ struct ResidentLoss {
     largest = reduce(largest, MaxOf{});
     row.each([&](int, C value) { sum += std::exp(value - largest); }, values);
     const C log_rest = std::log(reduce(sum, SumOf{}));
-    const int64_t target = in.indices != nullptr ? in.indices[number] : 0;
+    const int64_t target = weighted ? 0 : in.indices[number];
     C loss = 0;
-    if (in.indices == nullptr || target != in.ignore_index) {
+    if (weighted || target != in.ignore_index) {
       if (target < 0 || target >= in.classes) {
         loss = std::numeric_limits<C>::quiet_NaN();
       } else {
-        if (in.indices != nullptr) {
+        if constexpr (!weighted) {
           loss = largest - cuda::load_as_compute(in.logits[first + target]) + log_rest;
         } else {
           typename Row::Values weights;
@@ -149,6 +149,8 @@ struct ResidentLoss {
           loss = (C{1} - in.smoothing) * loss + in.smoothing * mean;
         }
       }
+    } else if (in.shard) {
+      loss = largest + log_rest;
     }
     if (row.leads()) {
       log_sums[number] = largest + log_rest;
@@ -213,45 +215,49 @@ __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums,
   }
 }
 
-/// gradient_kernel for rows in registers.
-template <class T>
+/// gradient_kernel for rows in registers; `weighted`: targets are probabilities.
+template <class T, bool weighted>
 struct ResidentGradient {
-  static constexpr int kArrays = 2;
+  static constexpr int kArrays = weighted ? 2 : 1;
   using C = compute_type<T>;
 
   template <class Row, class Reduce>
   __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
-    typename Row::Values values, weights;
+    typename Row::Values values;
     row.load(in.logits + first, C{0}, values);
     const C kept = C{1} - in.smoothing, uniform = in.smoothing / static_cast<C>(in.classes);
     const C divided = divisor != nullptr ? static_cast<C>(*divisor) : C{1};
     const C log_sum = log_sums[number];
     C scale = dloss[loss_per_row ? number : 0] / divided;
-    if (in.indices != nullptr) {
+    if constexpr (!weighted) {
       const int64_t target = in.indices[number];
-      const bool ignored = target == in.ignore_index;
-      if (target < 0 || target >= in.classes) scale = std::numeric_limits<C>::quiet_NaN();
+      const bool absent = target == in.ignore_index, ignored = absent && !in.shard;
+      const bool is_class = target >= 0 && target < in.classes;
+      if (!absent && !is_class) scale = std::numeric_limits<C>::quiet_NaN();
+      const int at = is_class && !absent ? static_cast<int>(target) : -1;
       row.each(
           [&](int column, C& value) {
-            const C share = column == target ? kept : C{0};
+            const C share = column == at ? kept : C{0};
             value = ignored ? C{0} : scale * (std::exp(value - log_sum) - (share + uniform));
           },
           values);
-      return row.store(dlogits + first, values);
+      row.store(dlogits + first, values);
+    } else {
+      typename Row::Values weights;
+      row.load(in.probabilities + first, C{0}, weights);
+      C sum = 0;
+      row.each([&](int, C weight) { sum += weight; }, weights);
+      const C mass = kept * reduce(sum, SumOf{}) + in.smoothing;
+      row.each(
+          [&](int, C& value, C& weight) {
+            const C log_share = value - log_sum;
+            value = scale * (mass * std::exp(log_share) - (kept * weight + uniform));
+            weight = log_share * (-scale * kept);
+          },
+          values, weights);
+      row.store(dlogits + first, values);
+      if (dtarget != nullptr) row.store(dtarget + first, weights);
     }
-    row.load(in.probabilities + first, C{0}, weights);
-    C sum = 0;
-    row.each([&](int, C weight) { sum += weight; }, weights);
-    const C mass = kept * reduce(sum, SumOf{}) + in.smoothing;
-    row.each(
-        [&](int, C& value, C& weight) {
-          const C log_share = value - log_sum;
-          value = scale * (mass * std::exp(log_share) - (kept * weight + uniform));
-          weight = log_share * (-scale * kept);
-        },
-        values, weights);
-    row.store(dlogits + first, values);
-    if (dtarget != nullptr) row.store(dtarget + first, weights);
   }
 
   LossRows<T> in;
@@ -329,6 +335,58 @@ void dispatch_rows(const LossRows<T>& rows, bool packed, F&& function) {
   }
 }
 
+/// The loss and the log-sum of every row.
+template <class T>
+void launch_loss(const Stream& stream, const LossRows<T>& rows, compute_type<T>* losses,
+                 compute_type<T>* log_sums) {
+  if (rows.rows == 0) return;
+  const auto resident = [&]<bool weighted>() {
+    return launch_resident_rows<T>(stream, rows.rows, rows.classes,
+                                   ResidentLoss<T, weighted>{rows, losses, log_sums},
+                                   {rows.logits, rows.probabilities});
+  };
+  const bool weighted = rows.probabilities != nullptr;
+  if (weighted ? resident.template operator()<true>() : resident.template operator()<false>()) return;
+  dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, rows.probabilities}),
+                [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
+                  cuda::launch(stream, shape, loss_kernel<kThreads, pack, T>, rows, losses, log_sums);
+                });
+}
+
+/// The gradients that a call asks for.
+template <class T>
+struct LossGradient {
+  using C = compute_type<T>;
+  const C* log_sums;
+  const C* dloss;
+  bool loss_per_row;
+  const int64_t* divisor;
+  T* dlogits;
+  T* dtarget = nullptr;
+};
+
+template <class T>
+void launch_gradient(const Stream& stream, const LossRows<T>& rows, const LossGradient<T>& to) {
+  if (rows.rows == 0) return;
+  // Null pointers count as aligned. Aligned rows are read once as well: log_sums are known.
+  const bool packed =
+      rows_are_packed<T>(rows.classes, {rows.logits, rows.probabilities, to.dlogits, to.dtarget});
+  const auto resident = [&]<bool weighted>() {
+    return launch_resident_rows<T>(stream, rows.rows, rows.classes,
+                                   ResidentGradient<T, weighted>{rows, to.log_sums, to.dloss, to.loss_per_row,
+                                                                 to.divisor, to.dlogits, to.dtarget},
+                                   {rows.logits, rows.probabilities, to.dlogits, to.dtarget});
+  };
+  const bool weighted = rows.probabilities != nullptr;
+  if (!packed && (weighted ? resident.template operator()<true>() : resident.template operator()<false>())) {
+    return;
+  }
+  dispatch_rows(rows, packed, [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
+    cuda::launch(stream, shape, gradient_kernel<kThreads, pack, T>, rows, to.log_sums, to.dloss,
+                 to.loss_per_row, to.divisor, to.dlogits, to.dtarget);
+  });
+}
+
 size_t cross_entropy_workspace(const KernelQuery& query) {
   if (query.attributes<CrossEntropyOptions>().reduction == Reduction::kNone) return 0;
   return sizeof(Totals) + static_cast<size_t>(query.input(0).shape[0]) * size_of(query.output(0).dtype);
@@ -344,16 +402,7 @@ void run_cross_entropy(const KernelContext& context) {
     auto* totals = context.workspace<Totals>();
     C* losses = reduced ? reinterpret_cast<C*>(totals + 1) : context.output(0).as<C>();
     C* log_sums = context.output(1).as<C>();
-    if (rows.rows > 0 && !launch_resident_rows<T>(context.stream(), rows.rows, rows.classes,
-                                                  ResidentLoss<T>{rows, losses, log_sums},
-                                                  {rows.logits, rows.probabilities})) {
-      const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
-      dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, p}),
-                    [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                      cuda::launch(context.stream(), shape, loss_kernel<kThreads, pack, T>, rows, losses,
-                                   log_sums);
-                    });
-    }
+    launch_loss<T>(context.stream(), rows, losses, log_sums);
     if (!reduced) return;
     launch_total<T>(context.stream(), rows, losses, options.reduction == Reduction::kMean, totals,
                     context.output(0).as<C>(), nullptr);
@@ -383,23 +432,13 @@ void run_cross_entropy_grad(const KernelContext& context) {
       counted = &workspace->counted;
       launch_total<T>(context.stream(), rows, nullptr, true, &workspace->totals, nullptr, counted);
     }
-    T* dlogits = context.output(0).as<T>();
-    T* dtarget = attributes.target_gradient ? context.output(1).as<T>() : nullptr;
-    const auto* log_sums = context.input(2).as<const C>();
-    const auto* dloss = context.input(3).as<const C>();
-    const bool loss_per_row = attributes.reduction == Reduction::kNone;
-    const T* p = rows.probabilities != nullptr ? rows.probabilities : rows.logits;
-    // A null dtarget counts as aligned. Aligned rows are read once as well: log_sums are known.
-    const bool packed = rows_are_packed<T>(rows.classes, {rows.logits, p, dlogits, dtarget});
-    const ResidentGradient<T> resident{rows, log_sums, dloss, loss_per_row, counted, dlogits, dtarget};
-    if (!packed && launch_resident_rows<T>(context.stream(), rows.rows, rows.classes, resident,
-                                           {rows.logits, rows.probabilities, dlogits, dtarget})) {
-      return;
-    }
-    dispatch_rows(rows, packed, [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-      cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows, log_sums, dloss,
-                   loss_per_row, counted, dlogits, dtarget);
-    });
+    launch_gradient<T>(context.stream(), rows,
+                       {.log_sums = context.input(2).as<const C>(),
+                        .dloss = context.input(3).as<const C>(),
+                        .loss_per_row = attributes.reduction == Reduction::kNone,
+                        .divisor = counted,
+                        .dlogits = context.output(0).as<T>(),
+                        .dtarget = attributes.target_gradient ? context.output(1).as<T>() : nullptr});
   });
 }
 
@@ -413,28 +452,20 @@ LossRows<T> shard_rows(const KernelContext& context) {
 void run_shard_sums(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "shard_log_sums", [&]<class T> {
     using C = compute_type<T>;
-    const LossRows<T> rows = shard_rows<T>(context);
-    if (rows.rows == 0) return;
-    dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits}),
-                  [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                    cuda::launch(context.stream(), shape, loss_kernel<kThreads, pack, T>, rows,
-                                 context.output(0).as<C>(), context.output(1).as<C>());
-                  });
+    launch_loss<T>(context.stream(), shard_rows<T>(context), context.output(0).as<C>(),
+                   context.output(1).as<C>());
   });
 }
 
 void run_shard_grad(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "shard_cross_entropy_grad", [&]<class T> {
     using C = compute_type<T>;
-    const LossRows<T> rows = shard_rows<T>(context);
-    if (rows.rows == 0) return;
-    T* dlogits = context.output(0).as<T>();
-    dispatch_rows(rows, rows_are_packed<T>(rows.classes, {rows.logits, dlogits}),
-                  [&]<int kThreads, int pack>(const cuda::LaunchShape& shape) {
-                    cuda::launch(context.stream(), shape, gradient_kernel<kThreads, pack, T>, rows,
-                                 context.input(2).as<const C>(), context.input(3).as<const C>(), true,
-                                 static_cast<const int64_t*>(nullptr), dlogits, static_cast<T*>(nullptr));
-                  });
+    launch_gradient<T>(context.stream(), shard_rows<T>(context),
+                       {.log_sums = context.input(2).as<const C>(),
+                        .dloss = context.input(3).as<const C>(),
+                        .loss_per_row = true,
+                        .divisor = nullptr,
+                        .dlogits = context.output(0).as<T>()});
   });
 }
 

@@ -1,5 +1,7 @@
 // A row is counted by the threads that hold it in registers, or by a warp if it is too long. Atomic additions
 // of integers give the same result in any order.
+#include <limits>
+
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
@@ -42,16 +44,28 @@ struct ResidentRanks {
   template <class Row, class Reduce>
   __device__ void run(const Row& row, int64_t number, int64_t first, Reduce reduce) const {
     typename Row::Values values;
-    row.load(logits + first, C{0}, values);
+    row.load(logits + first, -std::numeric_limits<C>::infinity(), values);
     const int64_t target = targets[number];
     if (target < 0 || target >= classes) return;  // all threads of the row agree
     const C own = cuda::load_as_compute(logits[first + target]);
+    const auto own_column = static_cast<unsigned>(target);
     int place = 0;
-    row.each(
-        [&](int column, C value) {
-          place += row.is_inside(column) && comes_before(value, column, own, target) ? 1 : 0;
-        },
-        values);
+    if (own == own) {
+      // NaN comes first and compares false. Elements outside of the row come last: those in front of it have
+      // negative columns, the largest ones here.
+      row.each(
+          [&](int column, C value) {
+            const bool is_before = value == own && static_cast<unsigned>(column) < own_column;
+            place += !(value <= own) || is_before ? 1 : 0;
+          },
+          values);
+    } else {
+      row.each(
+          [&](int column, C value) {
+            place += value != value && static_cast<unsigned>(column) < own_column ? 1 : 0;
+          },
+          values);
+    }
     place = reduce(place, SumOf{});
     if (row.leads()) atomicAdd(counts + min(int64_t{place}, last), 1ull);
   }

@@ -206,6 +206,27 @@ TEST_F(RowsOnCuda, RanksAreCountedAsOnTheCpu) {
   }
 }
 
+TEST_F(RowsOnCuda, RanksAmongInfinitiesAndNansAreThoseOfTheCpu) {
+  const NoGrad no_grad;
+  constexpr int64_t rows = 96;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> hard = {-infinity, infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f};
+  for (const int64_t columns : {3, 77, 1001, 4999}) {
+    std::vector<float> values(static_cast<size_t>(rows * columns));
+    for (float& value : values) value = hard[static_cast<size_t>(below(4))];
+    const Tensor x = Tensor::from_values(values, Shape{rows, columns}), labels = draw_labels(rows, columns);
+    // As many counters as places, so that none is folded into the last one.
+    const Tensor counts =
+        Tensor::from_values(std::vector<int64_t>(static_cast<size_t>(columns), 0), Shape{columns});
+    for (const int64_t offset : {0, 1, 3}) {
+      const Tensor wanted = clone(counts), there = counts.to(Device::cuda());
+      count_ranks_(wanted, x, labels);
+      count_ranks_(there, on_gpu(x, offset), labels.to(Device::cuda()));
+      EXPECT_EQ(there.to(Device::cpu()).to_vector<int64_t>(), wanted.to_vector<int64_t>()) << columns;
+    }
+  }
+}
+
 TEST_F(RowsOnCuda, BroadcastsOfOddShapesAgreeWithTheCpu) {
   const NoGrad no_grad;
   const std::vector<std::pair<Shape, Shape>> cases = {{{4001}, {4001}},
