@@ -16,7 +16,6 @@
 namespace sinter::ops {
 
 inline constexpr unsigned kThinLanes = 0xFFFFFFFFu;  // all of a warp
-inline constexpr unsigned kThinFoldSums = 32, kMostThinFoldLanes = 32;
 
 /// A pack as it is loaded: in one piece and in registers of its own, so that nothing waits for its elements
 /// before they are used.
@@ -106,22 +105,70 @@ struct ThinOutput {
   }
 };
 
-/// y from the table [part, vector, out], kThinFoldSums sums to a block, `lanes` threads to each.
+/// How a block of the second kernel takes sums: in `groups` of 32, each of one vector, with `lanes` threads
+/// to a sum. The groups are neighbours of one vector in the table; or, where y has an out's vectors side by
+/// side, the same outs of several vectors, so that whole sectors are written.
+struct ThinFold {
+  static constexpr unsigned kSums = 32, kMostThreads = 1024, kEnoughThreads = 256;
+
+  unsigned lanes = 1, groups = 1;
+  bool by_outs = false;  ///< the groups are of different vectors
+  int64_t vectors = 1;
+  cuda::FastDivide by_groups;
+
+  ThinFold(const ThinProblem& problem, const ThinOutput& output)
+      : lanes(static_cast<unsigned>(std::min<int64_t>(output.parts, kMostThreads / kSums))),
+        by_outs(problem.vectors > 1 && problem.y_vector == 1),
+        vectors(problem.vectors) {
+    const int64_t most = kMostThreads / (kSums * lanes);
+    groups = static_cast<unsigned>(by_outs ? std::min(most, vectors)
+                                           : std::max<int64_t>(1, kEnoughThreads / (kSums * lanes)));
+    by_groups = cuda::FastDivide(groups);
+  }
+
+  cuda::LaunchShape shape(const ThinOutput& output) const {
+    const int64_t sums = by_outs ? output.all_outs : output.all_outs * vectors;
+    const auto across =
+        static_cast<unsigned>(cuda::blocks_for(sums, int64_t{kSums} * (by_outs ? 1 : groups)));
+    const auto along = static_cast<unsigned>(by_outs ? cuda::blocks_for(vectors, int64_t{groups}) : 1);
+    return {.grid = dim3(across, along), .block = dim3(kSums * lanes * groups)};
+  }
+};
+
+/// y from the table [part, vector, out].
 template <class T>
-__global__ void __launch_bounds__(kThinFoldSums* kMostThinFoldLanes)
-    fold_thin_parts_kernel(ThinOutput output, int64_t sums, const compute_type<T>* table, T* y) {
+__global__ void __launch_bounds__(ThinFold::kMostThreads)
+    fold_thin_parts_kernel(ThinOutput output, ThinFold fold, const compute_type<T>* table, T* y) {
   using C = compute_type<T>;
-  __shared__ C shared[kMostThinFoldLanes][kThinFoldSums];
-  const unsigned lanes = blockDim.x / kThinFoldSums, lane = threadIdx.x / kThinFoldSums,
-                 place = threadIdx.x % kThinFoldSums;
-  const int64_t i = int64_t{blockIdx.x} * kThinFoldSums + place;
+  constexpr unsigned kSums = ThinFold::kSums, kPitch = kSums + 1;
+  __shared__ C shared[ThinFold::kMostThreads / kSums * kPitch];
+  unsigned group, place = threadIdx.x % kSums;
+  const unsigned lane = fold.by_groups.divide(threadIdx.x / kSums, group);
+  const int64_t sums = output.all_outs * fold.vectors;
+  // The place in a part of the table of this group's sum `at`, if there is one.
+  const auto find = [&](unsigned of_group, unsigned at, int64_t& i) {
+    const int64_t block = blockIdx.x;
+    if (!fold.by_outs) {
+      i = (block * fold.groups + of_group) * kSums + at;
+      return i < sums;
+    }
+    const int64_t v = int64_t{blockIdx.y} * fold.groups + of_group, out = block * kSums + at;
+    i = v * output.all_outs + out;
+    return v < fold.vectors && out < output.all_outs;
+  };
+  int64_t i = 0;
   cuda::wait_for_previous();
   C sum = 0;
-  if (i < sums) sum = cuda::add_strided<4>(table, lane * sums + i, output.parts * sums, lanes * sums);
-  shared[lane][place] = sum;
+  if (find(group, place, i)) {
+    sum = cuda::add_strided<4>(table, lane * sums + i, output.parts * sums, fold.lanes * sums);
+  }
+  shared[threadIdx.x / kSums * kPitch + place] = sum;
   __syncthreads();
-  if (lane != 0 || i >= sums) return;
-  sum = cuda::add_strided<8>(&shared[0][place], 0U, lanes * kThinFoldSums, kThinFoldSums);
+  if (lane != 0) return;
+  if (fold.by_outs) place = fold.by_groups.divide(threadIdx.x, group);  // neighbours in y
+  if (!find(group, place, i)) return;
+  sum = cuda::add_strided<8>(&shared[group * kPitch + place], 0U, fold.lanes * fold.groups * kPitch,
+                             fold.groups * kPitch);
   if (sums == output.matrix_outs) {  // one vector, one matrix: without divisions
     y[i * output.element] = cuda::round_to<T>(with_bias<T>(output.bias, sum, i, 0));
     return;
@@ -137,11 +184,8 @@ template <class T>
 void fold_thin_parts(const Stream& stream, const ThinProblem& problem, const ThinOutput& output,
                      const compute_type<T>* table, T* y) {
   if (output.parts == 1) return;
-  const int64_t sums = output.all_outs * problem.vectors;
-  const auto lanes = static_cast<unsigned>(std::min<int64_t>(output.parts, kMostThinFoldLanes));
-  const cuda::LaunchShape shape{.grid = dim3(static_cast<unsigned>(cuda::blocks_for(sums, kThinFoldSums))),
-                                .block = dim3(kThinFoldSums * lanes)};
-  cuda::launch_early(stream, shape, fold_thin_parts_kernel<T>, output, sums, table, y);
+  const ThinFold fold(problem, output);
+  cuda::launch_early(stream, fold.shape(output), fold_thin_parts_kernel<T>, output, fold, table, y);
 }
 
 /// The widest access, in elements, up to `most`, that a dense matrix of `columns` at `data` allows.
