@@ -237,6 +237,10 @@ void launch_row_groups(const Stream& stream, const ThinProblem& problem, const T
 template <class T>
 void launch_few_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
 
+/// The same of up to ShiftedColumnPlan::kMostTerms rows, which begin anywhere in a unit of 16 bytes.
+template <class T>
+void launch_shifted_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);
+
 /// The same along many rows.
 template <class T>
 void launch_many_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,

@@ -205,18 +205,19 @@ inline bool takes_row_groups(const ThinProblem& problem) {
 }
 
 /// Whether a staged product without a bias takes columns of few terms straight to tensor cores
-/// (few_term_columns_cuda.cu): in the 16-bit types, of columns enough that every warp has some; where these
-/// are several for each, of more terms too.
+/// (few_term_columns_cuda.cu, shifted_columns_cuda.cu): in the 16-bit types, of columns enough that most
+/// warps have some; where these are several for each, of more terms too.
 inline bool takes_few_term_columns(const ThinProblem& problem) {
-  constexpr int64_t kLeastElements = int64_t{1} << 21, kManyColumns = int64_t{1} << 17, kFewTerms = 64;
+  constexpr int64_t kLeastElements = int64_t{1} << 21, kFewTerms = 64;
   constexpr int64_t kSomeTerms = 256, kSeveralGroups = int64_t{1} << 18;
-  const int64_t columns = problem.batch * problem.columns;
+  const int64_t columns = problem.batch * problem.columns,
+                many_columns = int64_t{1} << (problem.columns % unit_elements(problem) == 0 ? 16 : 15);
   const bool has_few_terms = problem.rows <= kFewTerms;
   if (!is_half(problem.dtype) || !problem.transpose || problem.vectors < 2 || !is_staged(problem) ||
       !writes_neighbours(problem)) {
     return false;
   }
-  return has_few_terms ? columns >= kManyColumns || columns * problem.rows >= kLeastElements
+  return has_few_terms ? columns >= many_columns || columns * problem.rows >= kLeastElements
                        : problem.rows <= kSomeTerms && columns >= kSeveralGroups;
 }
 
@@ -230,6 +231,17 @@ inline bool is_folded_product(const ThinProblem& problem) {
          problem.batch * problem.rows >= kLeastElements / problem.columns;
 }
 
+/// How many rows of the matrix count as one on tensor cores (ManyTermPlan): those of is_folded_product; with
+/// several vectors, of a matrix of few columns, as many as the kernel has vectors for and a tile columns.
+inline int many_term_fold(const ThinProblem& problem) {
+  constexpr int64_t kLeastOuts = 40;
+  constexpr int64_t kMostOuts = ManyTermPlan::most_width(1, ManyTermPlan::kWideUnits, false);
+  if (problem.vectors == 1) return is_folded_product(problem) ? rows_of_fold(problem) : 1;
+  if (problem.columns >= kLeastOuts) return 1;
+  return static_cast<int>(
+      std::min(int64_t{kMostStagedVectors / problem.vectors}, kMostOuts / problem.columns));
+}
+
 /// Whether the columns of a large product's many terms go to tensor cores as they are (ManyTermPlan): in the
 /// 16-bit types, staged ones; those of one vector if rounds are mostly full.
 inline bool takes_many_term_columns(const ThinProblem& problem) {
@@ -237,19 +249,17 @@ inline bool takes_many_term_columns(const ThinProblem& problem) {
   if (!is_half(problem.dtype) || !problem.transpose || !is_staged(problem)) return false;
   const int64_t rounds = detail::divide_up(problem.rows, ManyTermPlan::kRound);
   if (problem.vectors == 1 && 4 * problem.rows < 3 * rounds * ManyTermPlan::kRound) return false;
-  return problem.rows > kFewTerms && problem.columns >= kLeastOuts &&
+  return problem.rows > kFewTerms && problem.columns * many_term_fold(problem) >= kLeastOuts &&
          problem.batch * problem.rows >= kLeastElements / problem.columns;
 }
 
-/// The product that is multiplied there: rows of a fold count as one, and have a vector each. Of its sums, a
-/// column of row r of a fold needs that with vector r.
+/// The product that is multiplied there: rows of a fold count as one, and have vectors of their own, one
+/// row's after the other's. Of its sums, a column of row r of a fold needs that with the vectors of row r.
 inline ThinProblem many_term_product(ThinProblem problem) {
-  if (!is_folded_product(problem)) return problem;
-  const int fold = rows_of_fold(problem);
+  const int fold = many_term_fold(problem);
   problem.rows = detail::divide_up(problem.rows, fold);
   problem.columns *= fold;
-  problem.vectors = fold;
-  problem.x_vector = problem.x_element;
+  problem.vectors *= fold;
   problem.x_element *= fold;
   return problem;
 }
@@ -332,7 +342,7 @@ inline size_t thin_workspace(const ThinProblem& given) {
   if (is_staged(problem)) {
     int64_t parts = 1;
     if (takes_many_term_columns(problem)) {
-      parts = many_term_plan_of(problem).parts;
+      parts = many_term_plan_of(problem).parts * many_term_fold(problem);
     } else if (takes_row_products(problem)) {
       parts = row_product_plan_of(problem).parts;
     } else {

@@ -1,5 +1,6 @@
 // Thin products of the 16-bit types with several vectors that sum along few rows: what is loaded goes
 // straight to tensor cores, and no warp shares anything.
+#include <sinter/ops/matvec/shifted_column_plan.h>
 #include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/column_products_cuda.h>
 
@@ -192,10 +193,9 @@ void launch_kernel(const Stream& stream, const ThinProblem& problem, const T* a,
   cuda::launch(stream, grid, few_term_columns_kernel<T, whole, packs, ahead, more, dense>, shape, a, x, y);
 }
 
+/// More terms than an instruction has.
 template <class T, bool whole>
-void launch_plan(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
-  if (problem.rows <= 8) return launch_kernel<T, whole, 2, 2, false, false>(stream, problem, a, x, y);
-  if (problem.rows <= 16) return launch_kernel<T, whole, 4, 1, false, false>(stream, problem, a, x, y);
+void launch_more(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
   if (problem.x_element == 1) return launch_kernel<T, whole, 4, 1, true, true>(stream, problem, a, x, y);
   launch_kernel<T, whole, 4, 1, true, false>(stream, problem, a, x, y);
 }
@@ -205,10 +205,15 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const T* a, c
 template <class T>
 void launch_few_term_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y) {
   const bool whole_batch = problem.batch == 1 || problem.a_stride % 8 == 0;
-  if (cuda::is_aligned(a, 16) && problem.columns % 8 == 0 && whole_batch) {
-    return launch_plan<T, true>(stream, problem, a, x, y);
+  if (!cuda::is_aligned(a, 16) || problem.columns % 8 != 0 || !whole_batch) {
+    if (problem.rows <= ShiftedColumnPlan::kMostTerms) {
+      return launch_shifted_columns<T>(stream, problem, a, x, y);
+    }
+    return launch_more<T, false>(stream, problem, a, x, y);
   }
-  launch_plan<T, false>(stream, problem, a, x, y);
+  if (problem.rows <= 8) return launch_kernel<T, true, 2, 2, false, false>(stream, problem, a, x, y);
+  if (problem.rows <= 16) return launch_kernel<T, true, 4, 1, false, false>(stream, problem, a, x, y);
+  launch_more<T, true>(stream, problem, a, x, y);
 }
 
 template void launch_few_term_columns(const Stream&, const ThinProblem&, const float16*, const float16*,

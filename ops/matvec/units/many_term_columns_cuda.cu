@@ -17,9 +17,11 @@ using Plan = ManyTermPlan;
 struct ManyTermColumns {
   cuda::FastDivide by_tiles, by_vectors, by_columns;
   int64_t outs, terms, elements, a_stride, x_stride, x_vector, x_element;
+  int64_t x_fold;          // from a row of a fold to the next
   int32_t vectors, width;  // columns of a tile
   int32_t last_vectors;    // that have a last term: of folded rows perhaps not all
   int32_t fold;            // rows of the matrix that are one here, see many_term_product; else 1
+  int32_t of_a_row;        // vectors of each of these
   bool interleaved;        // y has the vectors of an out side by side
 };
 
@@ -164,7 +166,10 @@ struct VectorTerms {
       const int32_t v = warp() + i * Plan::kClasses;
       takes[i] = v < shape.vectors ? 1 : 0;
       takes[i] = cuda::in_register(takes[i]);
-      from[i] = x + v * shape.x_vector + (round * Plan::kRound + lane()) * shape.x_element;
+      uint32_t own;
+      const uint32_t row = shape.by_vectors.divide(static_cast<uint32_t>(v), own);
+      from[i] =
+          x + own * shape.x_vector + row * shape.x_fold + (round * Plan::kRound + lane()) * shape.x_element;
 #pragma unroll
       for (int j = 0; j < 4; ++j) ahead[i][j] = 0;
     }
@@ -267,27 +272,33 @@ struct ColumnWarpSums {
   }
 };
 
-/// The sums of one vector along the columns of the matrix, from those of folded rows with as many vectors:
-/// row r of a fold has vector r. Of tiles that are whole folded rows a column is added up; of others, rows
-/// of a fold are parts of their own.
+/// The sums along the columns of the matrix, from those of folded rows: row r of a fold has its own vectors,
+/// the `of_a_row` from number r * of_a_row on. Of tiles that are whole folded rows a column is added up; of
+/// others, rows of a fold are parts of their own.
 template <class Total, class T>
 __device__ __forceinline__ void write_folded(const ManyTermColumns& shape, const ThinOutput& output,
                                              uint32_t matrix, int64_t first_out, int32_t outs,
                                              const Total& total, T* y, float* table) {
-  const auto columns = static_cast<int32_t>(shape.by_columns.divisor());
+  const auto columns = static_cast<int32_t>(shape.by_columns.divisor()), vectors = shape.of_a_row;
   if (shape.outs <= shape.width) {
-    for (auto c = static_cast<int32_t>(threadIdx.x); c < columns; c += Plan::kThreads) {
+    for (auto i = static_cast<int32_t>(threadIdx.x); i < columns * vectors; i += Plan::kThreads) {
+      uint32_t c;
+      const auto v = static_cast<int32_t>(shape.by_columns.divide(static_cast<uint32_t>(i), c));
       float sum = 0;
-      for (int32_t r = 0; r < shape.fold; ++r) sum += total(r, r * columns + c);
-      output.write(matrix, c, 0, 1, sum, y, table);
+      for (int32_t r = 0; r < shape.fold; ++r) {
+        sum += total(r * vectors + v, r * columns + static_cast<int32_t>(c));
+      }
+      output.write(matrix, c, v, vectors, sum, y, table);
     }
     return;
   }
   for (auto o = static_cast<int32_t>(threadIdx.x); o < outs; o += Plan::kThreads) {
     uint32_t c;
-    const uint32_t r = shape.by_columns.divide(static_cast<uint32_t>(first_out + o), c);
-    output.write_part(int64_t{blockIdx.y} * shape.fold + r, matrix, c, 0, 1,
-                      total(static_cast<int32_t>(r), o), y, table);
+    const auto r = static_cast<int32_t>(shape.by_columns.divide(static_cast<uint32_t>(first_out + o), c));
+    for (int32_t v = 0; v < vectors; ++v) {
+      output.write_part(int64_t{blockIdx.y} * shape.fold + r, matrix, c, v, vectors,
+                        total(r * vectors + v, o), y, table);
+    }
   }
 }
 
@@ -377,24 +388,25 @@ template <class T, int units>
 void launch_plan(const Stream& stream, const ThinProblem& problem, const Plan& plan, const T* a, const T* x,
                  T* y, float* table, const ThinBias& bias) {
   const ThinProblem product = many_term_product(problem);
-  const int fold = is_folded_product(problem) ? product.vectors : 1;
+  const int fold = many_term_fold(problem);
   static_assert(sizeof(ColumnWarpSums<units>) <= static_cast<size_t>(Plan::shared_bytes(units)));
   const ManyTermColumns shape{
       .by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
-      .by_vectors = cuda::FastDivide(static_cast<uint32_t>(product.vectors)),
+      .by_vectors = cuda::FastDivide(static_cast<uint32_t>(problem.vectors)),
       .by_columns = cuda::FastDivide(static_cast<uint32_t>(fold > 1 ? problem.columns : 1)),
       .outs = product.columns,
       .terms = product.rows,
       .elements = problem.rows * problem.columns,
       .a_stride = problem.a_stride,
       .x_stride = problem.x_stride,
-      .x_vector = product.x_vector,
+      .x_vector = problem.x_vector,
       .x_element = product.x_element,
+      .x_fold = problem.x_element,
       .vectors = product.vectors,
       .width = plan.width,
-      .last_vectors =
-          fold > 1 ? static_cast<int32_t>(problem.rows - (product.rows - 1) * fold) : product.vectors,
+      .last_vectors = static_cast<int32_t>(problem.rows - (product.rows - 1) * fold) * problem.vectors,
       .fold = fold,
+      .of_a_row = problem.vectors,
       .interleaved = plan.parts == 1 && problem.y_vector == 1};
   const int64_t parts = plan.parts * (fold > 1 && plan.tiles > 1 ? fold : 1);
   const ThinOutput output(problem, parts, bias);
