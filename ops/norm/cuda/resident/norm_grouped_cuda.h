@@ -59,7 +59,8 @@ class GroupedBlock {
   using C = typename Pass::C;
   using Finished = typename Pass::Finished;
   static constexpr int kPack = Pass::kPack, kTensors = Pass::kTensors, kValues = NormGroupPlan::kValues;
-  static constexpr int kBatch = 4;  // packs that are worked on at a time
+  // Packs that are worked on at a time: few, for code must be fetched too.
+  static constexpr int kBatch = kPack > 1 ? 2 : 4;
   using Values = cuda::Pack<T, kPack>;
   static_assert(sizeof(Finished) <= 4 * sizeof(C));
 
@@ -70,6 +71,7 @@ class GroupedBlock {
   /// All of the block's reads are in flight at once; of single elements eight of a thread.
   __device__ __forceinline__ void take_in() const {
     if constexpr (kPack > 1) {
+#pragma unroll 1
       for (int i = 0; i < place_.packs; ++i) {
         const int64_t offset = place_.offset(i);
 #pragma unroll
@@ -80,6 +82,7 @@ class GroupedBlock {
       }
     } else {
       constexpr int in_flight = 8 / kTensors;
+#pragma unroll 1
       for (int i = 0; i < place_.packs; i += in_flight) {
         T values[in_flight][kTensors];
 #pragma unroll
@@ -118,11 +121,15 @@ class GroupedBlock {
     if (place_.packs == 0) return;
     typename Pass::Center centers[kPack];
     find_centers(centers);
+#pragma unroll 1
     for (int first = 0; first < place_.packs; first += kBatch) {
       typename Pass::Beside beside[kBatch];
+      int64_t offsets[kBatch];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u)
-        beside[u] = pass_.beside(place_.offset(min(first + u, place_.packs - 1)));
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = place_.offset(min(first + u, place_.packs - 1));
+        beside[u] = pass_.beside(offsets[u]);
+      }
       if (kPack > 1 && first == 0) wait_for_copies(0);
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) {
@@ -130,7 +137,7 @@ class GroupedBlock {
         Values packs[kTensors];
 #pragma unroll
         for (int t = 0; t < kTensors; ++t) packs[t] = load_slot(slot(first + u, t));
-        pass_.add(place_.offset(first + u), packs, beside[u], centers, sums);
+        pass_.add(offsets[u], packs, beside[u], centers, sums);
         if constexpr (Pass::kChanges) *slot(first + u, Pass::kChanged) = packs[Pass::kChanged];
       }
     }
@@ -171,7 +178,7 @@ class GroupedBlock {
     for (int entry = id_ / kWarp; entry < entries; entry += plan_.threads / kWarp) {
       const int value = entry >= place_.channels ? 1 : 0, channel = entry - value * place_.channels;
       double sum = 0.0;
-#pragma unroll 4
+#pragma unroll 2
       for (int i = lane; i < plan_.lines() * span; i += kWarp) {
         uint32_t within;
         const auto line = static_cast<int>(walk_.by_span.divide(static_cast<uint32_t>(i), within));
@@ -195,8 +202,11 @@ class GroupedBlock {
       if (plan_.members == 1) continue;
       const auto cluster = cooperative_groups::this_cluster();
       all[value] = 0.0;
-      for (int member = 0; member < plan_.members; ++member) {
-        all[value] += *cluster.map_shared_rank(own, static_cast<unsigned>(member));
+#pragma unroll
+      for (int member = 0; member < NormGroupPlan::kMostCluster; ++member) {
+        const bool there = member < plan_.members;
+        const double sum = *cluster.map_shared_rank(own, there ? static_cast<unsigned>(member) : 0U);
+        all[value] += there ? sum : 0.0;
       }
 #endif
     }
@@ -230,18 +240,22 @@ class GroupedBlock {
     typename Pass::Parameter parameters[kPack];
 #pragma unroll
     for (int i = 0; i < kPack; ++i) Pass::set(parameters[i], finished_[place_.channel(i)]);
+#pragma unroll 1
     for (int first = 0; first < place_.packs; first += kBatch) {
       typename Pass::Added added[kBatch];
+      int64_t offsets[kBatch];
 #pragma unroll
-      for (int u = 0; u < kBatch; ++u)
-        added[u] = pass_.added(place_.offset(min(first + u, place_.packs - 1)));
+      for (int u = 0; u < kBatch; ++u) {
+        offsets[u] = place_.offset(min(first + u, place_.packs - 1));
+        added[u] = pass_.added(offsets[u]);
+      }
 #pragma unroll
       for (int u = 0; u < kBatch; ++u) {
         if (first + u >= place_.packs) break;
         Values packs[kTensors];
 #pragma unroll
         for (int t = 0; t < kTensors; ++t) packs[t] = load_slot(slot(first + u, t));
-        pass_.map(place_.offset(first + u), packs, parameters, added[u]);
+        pass_.map(offsets[u], packs, parameters, added[u]);
       }
     }
   }
