@@ -272,7 +272,7 @@ class GroupedBlock {
 };
 
 template <class Pass>
-__global__ void __launch_bounds__(NormGroupPlan::kThreads)
+__global__ void __launch_bounds__(NormGroupPlan::kThreads, 1)
     grouped_kernel(const __grid_constant__ Pass pass, const __grid_constant__ NormGroupWalk walk) {
   extern __shared__ uint4 shared[];
   GroupedBlock<Pass>(pass, walk, shared).run();
