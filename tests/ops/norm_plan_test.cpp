@@ -305,6 +305,22 @@ TEST(NormPlan, KeepsTablesSmallAgainstTheTensor) {
   }
 }
 
+TEST(NormPlan, FinishesWithThreadsForEachValue) {
+  Generator generator(10);
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t lines = 1 + static_cast<int64_t>(generator.below(1 << generator.below(12)));
+    const int64_t columns = generator.uniform() < 0.5 ? 1 : 1 + static_cast<int64_t>(generator.below(512));
+    const NormFinishPlan plan = plan_norm_finish(lines, columns);
+    SCOPED_TRACE(testing::Message() << lines << " x " << columns);
+    ASSERT_GE(plan.threads, NormFinishPlan::kLeastThreads);
+    ASSERT_LE(plan.threads, NormFinishPlan::kMostThreads);
+    ASSERT_TRUE(32 % plan.side == 0 && plan.threads % 32 == 0);
+    ASSERT_TRUE(plan.threads == NormFinishPlan::kMostThreads ||
+                lines * columns <= 4 * (plan.threads / plan.side));
+    ASSERT_TRUE(columns == 1 || plan.side == 1);
+  }
+}
+
 // ---- tensors that are kept on chip
 
 NormRoom any_room(Generator& generator) {

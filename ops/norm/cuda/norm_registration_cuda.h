@@ -1,4 +1,5 @@
-// How an op of batch normalisation gets its GPU kernels: "resident" where that can run, else "streaming".
+// How an op of batch normalisation gets its GPU kernels: "grouped" where that can run, then "resident", else
+// "streaming".
 #pragma once
 
 #include <memory>
@@ -18,6 +19,17 @@ class ResidentNorm : public Prepared {
 
  private:
   NormResidentPlan plan_;
+};
+
+/// How a call's channels are given to blocks.
+class GroupedNorm : public Prepared {
+ public:
+  explicit GroupedNorm(const NormGroupPlan& plan) : plan_(plan) {}
+
+  const NormGroupPlan& plan() const { return plan_; }
+
+ private:
+  NormGroupPlan plan_;
 };
 
 inline bool any_call(const KernelQuery&) {
@@ -50,6 +62,19 @@ void add_norm_kernels(OpRegistry& registry, const char* op) {
                                [](const KernelContext& context) {
                                  norm_resident(call_of(context), context.prepared<ResidentNorm>().plan(),
                                                context.stream(), context.workspace());
+                               }});
+  registry.add_kernel(op, {.device = DeviceType::kCuda,
+                           .name = "grouped",
+                           .priority = 2,
+                           .can_run = wants,
+                           .prepare = [](const KernelQuery& query) -> std::shared_ptr<const Prepared> {
+                             const NormGroupPlan plan = plan_grouped(problem_of(query));
+                             return plan.fits() ? std::make_shared<const GroupedNorm>(plan) : nullptr;
+                           },
+                           .run =
+                               [](const KernelContext& context) {
+                                 norm_grouped(call_of(context), context.prepared<GroupedNorm>().plan(),
+                                              context.stream());
                                }});
 }
 

@@ -282,19 +282,18 @@ __global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks
   table[(id * plan.parts + part) * plan.width + channel] = sum;
 }
 
-constexpr int kFinishThreads = 1024;
-
-/// Adds up the partial results of `side` (a power of two up to 32) neighbouring channels of tensor blockIdx.y
-/// per block and finishes them. `stride` is from a tensor's tables to the next one's, `by_columns` divides by
-/// the columns of a channel.
+/// Adds up the partial results of `side` neighbouring channels of tensor blockIdx.y per block and finishes
+/// them: as a NormFinishPlan says. `stride` is from a tensor's tables to the next one's, `by_columns` divides
+/// by the columns of a channel.
 template <int values, class C, class Finish>
-__global__ void __launch_bounds__(kFinishThreads)
+__global__ void __launch_bounds__(NormFinishPlan::kMostThreads)
     finish_channels_kernel(NormPlan plan, int side, cuda::WideDivide by_columns, const C* table,
                            int64_t stride, Finish finish) {
-  constexpr int warps = kFinishThreads / kWarp;
-  __shared__ double shared[values][warps][kWarp];
+  static_assert(values * kWarp <= NormFinishPlan::kLeastThreads);
+  __shared__ double shared[values][NormFinishPlan::kMostThreads / kWarp][kWarp];
   cuda::let_next_begin();
-  const int id = static_cast<int>(threadIdx.x), lanes = kFinishThreads / side;
+  const int id = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int lanes = threads / side, warps = threads / kWarp;
   const auto tensor = static_cast<int>(blockIdx.y);
   const int64_t channel = int64_t{blockIdx.x} * side + id % side, columns = plan.columns_per_channel();
   const bool finishes = id < side && channel < plan.channels;
@@ -376,16 +375,16 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
 template <int values, int tensors = 1, class C, class Finish>
 void finish_channels(const Stream& stream, const NormPlan& of_sums, const C* table, const Finish& finish) {
   const NormPlan plan = of_sums.unfolded();
-  const int side = plan.columns_per_channel() == 1 ? 8 : 1;
+  const auto [side, threads] = plan_norm_finish(plan.parts, plan.columns_per_channel());
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side)), tensors),
-                                dim3(detail::kFinishThreads)};
+                                dim3(static_cast<unsigned>(threads))};
   const int64_t stride = values * of_sums.table_size();
   const auto kernel = detail::finish_channels_kernel<values, C, Finish>;
   const cuda::WideDivide by_columns(std::max<int64_t>(plan.columns_per_channel(), 1));
   if (plan.blocks() == 0) {  // no kernel of sums comes before it
-    cuda::launch(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
+    cuda::launch(stream, shape, kernel, plan, int{side}, by_columns, table, stride, finish);
   } else {
-    cuda::launch_early(stream, shape, kernel, plan, side, by_columns, table, stride, finish);
+    cuda::launch_early(stream, shape, kernel, plan, int{side}, by_columns, table, stride, finish);
   }
 }
 

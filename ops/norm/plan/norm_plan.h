@@ -65,6 +65,26 @@ struct NormPlan {
   }
 };
 
+/// How blocks add up tables and finish channels: `side` neighbouring channels to each, a power of two up to
+/// 32, with threads/side threads for each.
+struct NormFinishPlan {
+  static constexpr int kMostThreads = 1024, kLeastThreads = 128;
+
+  int side = 1, threads = kMostThreads;
+};
+
+/// For `lines` lines of `columns` neighbouring values of each channel. Few lines take few threads: with many
+/// channels, blocks that have nothing to do would take longest.
+inline NormFinishPlan plan_norm_finish(int64_t lines, int64_t columns) {
+  if (columns == 1 && lines <= 16) return {32, NormFinishPlan::kLeastThreads};
+  if (columns == 1 && lines <= 64) return {16, 256};
+  constexpr int64_t of_thread = 4;
+  int threads = NormFinishPlan::kLeastThreads;
+  const int side = columns == 1 ? 8 : 1;
+  while (threads < NormFinishPlan::kMostThreads && lines * columns * side > of_thread * threads) threads *= 2;
+  return {side, threads};
+}
+
 /// Which packs a kernel takes: only those within a row of channels or a plane, or those that straddle them
 /// too.
 enum class NormPacks { kWithin, kStraddling };
