@@ -23,7 +23,11 @@ inline constexpr unsigned kThinFoldSums = 32, kMostThinFoldLanes = 32;
 template <class T, int pack>
 struct LoadedPack {
   static constexpr size_t kBytes = sizeof(T) * pack;
-  using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  static constexpr bool kIsDouble = std::is_same_v<T, double>;
+  /// Of float64 as such: the compiler makes it from words by moves, which wait for each load.
+  using Wide = std::conditional_t<kIsDouble, double2, uint4>;
+  using Half = std::conditional_t<kIsDouble, double, uint2>;
+  using Word = std::conditional_t<kBytes == 16, Wide, std::conditional_t<kBytes == 8, Half, uint32_t>>;
   /// What lies in memory: as wide as a pack.
   using Source = std::conditional_t<kBytes == 2, T, Word>;
 
@@ -42,7 +46,11 @@ struct LoadedPack {
   }
   /// The same, past L1.
   __device__ __forceinline__ void load_past_l1(const Source* from) {
-    if constexpr (kBytes == 16) {
+    if constexpr (kBytes == 16 && kIsDouble) {
+      asm volatile("ld.global.nc.L1::no_allocate.v2.f64 {%0, %1}, [%2];"
+                   : "=d"(word.x), "=d"(word.y)
+                   : "l"(from));
+    } else if constexpr (kBytes == 16) {
       asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
                    : "l"(from));
