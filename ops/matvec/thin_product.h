@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <sinter/core/base/dtype.h>
+#include <sinter/ops/matvec/few_row_plan.h>
 #include <sinter/ops/matvec/row_product_plan.h>
 #include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
@@ -72,10 +73,15 @@ inline bool takes_packed_rows(const ThinProblem& problem) {
          columns % unit_elements(problem) != 0 && rows >= PackedRowPlan::kLeastBytes / 2 / columns;
 }
 
-/// The same product where the matrix is one column: sums along a row.
+/// The same product where the matrix is one column: sums along a row, or a long column, which is scaled, as a
+/// row.
 inline ThinProblem without_single_column(ThinProblem problem) {
-  if (problem.vectors == 1 && problem.transpose && problem.columns == 1 && problem.x_element == 1) {
+  if (problem.vectors != 1 || problem.columns != 1) return problem;
+  if (problem.transpose && problem.x_element == 1) {
     problem.transpose = false;
+    problem.columns = std::exchange(problem.rows, 1);
+  } else if (!problem.transpose && is_few_rows(problem.batch, 1, problem.rows, unit_elements(problem))) {
+    problem.transpose = true;
     problem.columns = std::exchange(problem.rows, 1);
   }
   return problem;
@@ -83,7 +89,8 @@ inline ThinProblem without_single_column(ThinProblem problem) {
 
 /// Whether sums along rows may be read in aligned units (UnitRowPlan), and whether they are where the
 /// operands allow accesses of `pack` elements: where these are narrower than units and so many that a row's
-/// are not taken at once, or single 16-bit elements.
+/// are not taken at once, or single 16-bit elements; of matrices of some size, where they have 4 bytes or
+/// fewer.
 inline bool may_take_unit_rows(const ThinProblem& problem) {
   constexpr int64_t kLeastRows = 8, kLeastUnits = 8;
   constexpr int64_t kLeast = int64_t{1} << 16;  // units
@@ -93,9 +100,14 @@ inline bool may_take_unit_rows(const ThinProblem& problem) {
          problem.batch * problem.rows >= detail::divide_up(kLeast, units);
 }
 inline bool takes_unit_rows(const ThinProblem& problem, int pack) {
+  constexpr int64_t kLarge = int64_t{1} << 18;  // units
   if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
-  return (pack == 1 && is_half(problem.dtype)) ||
-         !plan_row_sums(problem.batch * problem.rows, problem.columns, pack, false).at_once;
+  const int64_t rows = problem.batch * problem.rows;
+  if (4 * pack <= unit_elements(problem) &&
+      rows >= detail::divide_up(kLarge, problem.columns / unit_elements(problem))) {
+    return true;
+  }
+  return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(rows, problem.columns, pack, false).at_once;
 }
 
 /// Rows that together are whole units.
