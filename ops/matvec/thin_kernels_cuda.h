@@ -183,6 +183,11 @@ template <class T>
 void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                      const ThinBias& bias);
 
+/// One vector and very few columns.
+template <class T>
+void launch_narrow_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                           compute_type<T>* table, const ThinBias& bias);
+
 /// One vector and short rows of the 16-bit types; the matrices begin at a multiple of 16 bytes.
 template <class T>
 void launch_packed_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,

@@ -11,6 +11,7 @@
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/few_row_plan.h>
+#include <sinter/ops/matvec/narrow_column_plan.h>
 #include <sinter/ops/matvec/row_product_plan.h>
 #include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
@@ -128,6 +129,16 @@ inline bool takes_folded_rows(const ThinProblem& problem) {
   if (problem.rows < fold * least_rows) return false;
   if (problem.batch > 1 && problem.rows % fold != 0) return false;
   return problem.batch * problem.rows >= kLeast * pack / problem.columns;
+}
+
+/// Whether sums run along very few columns that fill no units (NarrowColumnPlan), if the matrices begin at
+/// multiples of as many elements as rows and units have in common.
+inline bool takes_narrow_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeast = int64_t{1} << 16;  // units
+  const int pack = unit_elements(problem);
+  return problem.vectors == 1 && problem.transpose && problem.x_element == 1 && problem.columns >= 2 &&
+         problem.columns <= NarrowColumnPlan::most_columns(pack) && problem.columns % pack != 0 &&
+         problem.batch * problem.rows >= kLeast * pack / problem.columns;
 }
 
 /// The plan of a product that is folded: blocks of several batches of rows, whose ends are the more costly.
@@ -357,18 +368,24 @@ inline size_t thin_workspace(const ThinProblem& given) {
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;
-  if (is_folded_product(problem)) {
-    return static_cast<size_t>(many_term_plan_of(problem).parts * rows_of_fold(problem) * sums) * sum_bytes;
-  }
   const int widest = unit_elements(problem);
   int64_t most = 1;
+  if (takes_narrow_columns(problem)) {
+    most = plan_narrow_columns(problem.batch, problem.rows, static_cast<int>(problem.columns), widest).parts;
+  }
+  if (is_folded_product(problem)) {
+    most = std::max(most, many_term_plan_of(problem).parts * rows_of_fold(problem));
+    return static_cast<size_t>(most * sums) * sum_bytes;
+  }
   if (takes_long_rows(problem)) {
     most = plan_long_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
   if (may_take_unit_rows(problem)) {
     most = std::max(most, plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts);
   }
-  if (takes_folded_rows(problem)) most = folded_parts(problem, folded_plan_of(problem));
+  if (takes_folded_rows(problem)) {
+    most = std::max(most, folded_parts(problem, folded_plan_of(problem)));
+  }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose
