@@ -132,10 +132,11 @@ inline bool takes_folded_rows(const ThinProblem& problem) {
 /// Whether sums run along very few columns that fill no units (NarrowColumnPlan), if the matrices begin at
 /// multiples of as many elements as rows and units have in common.
 inline bool takes_narrow_columns(const ThinProblem& problem) {
-  constexpr int64_t kLeast = int64_t{1} << 16;  // units
+  constexpr int64_t kLeast = int64_t{1} << 16, kLeastOfMatrix = int64_t{1} << 10;  // units
   const int pack = unit_elements(problem);
   return problem.vectors == 1 && problem.transpose && problem.x_element == 1 && problem.columns >= 2 &&
          problem.columns <= NarrowColumnPlan::most_columns(pack) && problem.columns % pack != 0 &&
+         problem.rows >= kLeastOfMatrix * pack / problem.columns &&
          problem.batch * problem.rows >= kLeast * pack / problem.columns;
 }
 

@@ -80,6 +80,7 @@ TEST(NarrowColumnPlan, TakesVeryFewColumnsThatFillNoUnits) {
   EXPECT_FALSE(takes_narrow_columns(narrow(DType::kFloat32, 1048576, 9))) << "more columns";
   EXPECT_FALSE(takes_narrow_columns(narrow(DType::kFloat16, 9109050, 17)));
   EXPECT_FALSE(takes_narrow_columns(narrow(DType::kFloat16, 10000, 6))) << "a small matrix";
+  EXPECT_FALSE(takes_narrow_columns(narrow(DType::kFloat16, 100, 6, 9109050))) << "small matrices";
   EXPECT_FALSE(takes_narrow_columns(narrow(DType::kFloat16, 9109050, 1))) << "a row";
   ThinProblem other = narrow(DType::kBFloat16, 9109050, 6);
   other.transpose = false;
