@@ -243,13 +243,21 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
 }
 
 /// Whether folded rows of a large matrix of 16-bit elements are multiplied on tensor cores, with a vector for
-/// each row of a fold (many_term_product): rows enough for some rounds of a ManyTermPlan.
+/// each row of a fold (many_term_product): rows enough for some rounds of a ManyTermPlan, whose last wave of
+/// blocks leaves few processors idle.
 inline bool is_folded_product(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 23, kLeastOuts = 40, kLeastRounds = 4;
+  constexpr int64_t kWave = detail::kProcessors * ManyTermPlan::kBlocks, kFewWaves = 3;
   const int64_t fold = rows_of_fold(problem);
-  return is_half(problem.dtype) && takes_folded_rows(problem) && problem.columns * fold >= kLeastOuts &&
-         problem.rows >= kLeastRounds * ManyTermPlan::kRound * fold &&
-         problem.batch * problem.rows >= kLeastElements / problem.columns;
+  if (!is_half(problem.dtype) || !takes_folded_rows(problem) || problem.columns * fold < kLeastOuts ||
+      problem.rows < kLeastRounds * ManyTermPlan::kRound * fold ||
+      problem.batch * problem.rows < kLeastElements / problem.columns) {
+    return false;
+  }
+  const ManyTermPlan plan = plan_many_terms(problem.batch, problem.columns * fold,
+                                            detail::divide_up(problem.rows, fold), static_cast<int>(fold));
+  const int64_t blocks = problem.batch * plan.tiles * plan.parts, waves = detail::divide_up(blocks, kWave);
+  return waves == 1 || waves > kFewWaves || 4 * blocks >= 3 * waves * kWave;
 }
 
 /// Whether the columns of a large product's many terms go to tensor cores as they are (ManyTermPlan): in the
