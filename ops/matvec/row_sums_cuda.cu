@@ -4,8 +4,6 @@
 namespace sinter::ops {
 namespace {
 
-using cuda::load_as_compute;
-
 // ---- short rows
 
 /// Of a row of all matrices: its matrix, and where it and its vector begin.
@@ -75,22 +73,24 @@ struct RowSums {
 /// (in, vectors) matrix, so that vector v's element j is element j * vectors + v of the memory.
 template <int pack, int vectors, bool interleaved, class T>
 struct VectorPacks {
-  cuda::Pack<T, pack> packs[vectors];
+  using Loaded = LoadedPack<T, pack>;
+
+  Loaded packs[vectors];
 
   __device__ __forceinline__ void load(const T* x, int64_t i, int64_t x_vector, int used) {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
       const T* from =
           interleaved ? x + (i * vectors + v) * pack : x + (v < used ? v : used - 1) * x_vector + i * pack;
-      packs[v] = *reinterpret_cast<const cuda::Pack<T, pack>*>(from);
+      packs[v].load(Loaded::source(from));
     }
   }
   __device__ __forceinline__ compute_type<T> at(int v, int j) const {
     if constexpr (interleaved) {
       const int place = j * vectors + v;
-      return load_as_compute(packs[place / pack].values[place % pack]);
+      return packs[place / pack][place % pack];
     } else {
-      return load_as_compute(packs[v].values[j]);
+      return packs[v][j];
     }
   }
 };
@@ -236,13 +236,13 @@ void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* 
     }
     return interleaved ? launch.template run_vectors<1, true>() : launch.template run_vectors<1, false>();
   }
-  if (pack == widest) return launch.template run<widest>();
   if constexpr (sizeof(T) == 2) {
     if (takes_packed_rows(problem) && cuda::is_aligned(a, 16)) {
       return launch_packed_rows(stream, problem, a, x, y, bias);
     }
   }
   if (takes_unit_rows(problem, pack)) return launch_unit_rows(stream, problem, a, x, y, table, bias);
+  if (pack == widest) return launch.template run<widest>();
   if constexpr (widest > 4) {
     if (pack == 4) return launch.template run<4>();
   }

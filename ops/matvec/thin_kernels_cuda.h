@@ -22,7 +22,11 @@ inline constexpr unsigned kThinLanes = 0xFFFFFFFFu;  // all of a warp
 template <class T, int pack>
 struct LoadedPack {
   static constexpr size_t kBytes = sizeof(T) * pack;
-  using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  static constexpr bool kIsDouble = std::is_same_v<T, double>;
+  /// Of float64 as such: the compiler makes it from words by moves, which wait for each load.
+  using Wide = std::conditional_t<kIsDouble, double2, uint4>;
+  using Half = std::conditional_t<kIsDouble, double, uint2>;
+  using Word = std::conditional_t<kBytes == 16, Wide, std::conditional_t<kBytes == 8, Half, uint32_t>>;
   /// What lies in memory: as wide as a pack.
   using Source = std::conditional_t<kBytes == 2, T, Word>;
 
@@ -41,7 +45,11 @@ struct LoadedPack {
   }
   /// The same, past L1.
   __device__ __forceinline__ void load_past_l1(const Source* from) {
-    if constexpr (kBytes == 16) {
+    if constexpr (kBytes == 16 && kIsDouble) {
+      asm volatile("ld.global.nc.L1::no_allocate.v2.f64 {%0, %1}, [%2];"
+                   : "=d"(word.x), "=d"(word.y)
+                   : "l"(from));
+    } else if constexpr (kBytes == 16) {
       asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
                    : "l"(from));
@@ -57,8 +65,14 @@ struct LoadedPack {
       word = __ldg(from);
     }
   }
+  /// An instruction for each of a word's bfloat16: the compiler takes two for the upper one.
   __device__ __forceinline__ compute_type<T> operator[](int i) const {
-    return cuda::load_as_compute(reinterpret_cast<const T*>(&word)[i]);
+    if constexpr (std::is_same_v<T, bfloat16> && pack > 1) {
+      const uint32_t pair = reinterpret_cast<const uint32_t*>(&word)[i / 2];
+      return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
+    } else {
+      return cuda::load_as_compute(reinterpret_cast<const T*>(&word)[i]);
+    }
   }
 };
 
@@ -218,6 +232,11 @@ void launch_long_rows(const Stream& stream, const ThinProblem& problem, const T*
 template <class T>
 void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                      const ThinBias& bias);
+
+/// One vector and very few columns.
+template <class T>
+void launch_narrow_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                           compute_type<T>* table, const ThinBias& bias);
 
 /// One vector and short rows of the 16-bit types; the matrices begin at a multiple of 16 bytes.
 template <class T>

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include <sinter/core/base/dtype.h>
+#include <sinter/ops/matvec/few_row_plan.h>
+#include <sinter/ops/matvec/narrow_column_plan.h>
 #include <sinter/ops/matvec/row_product_plan.h>
 #include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_plan.h>
@@ -72,10 +74,15 @@ inline bool takes_packed_rows(const ThinProblem& problem) {
          columns % unit_elements(problem) != 0 && rows >= PackedRowPlan::kLeastBytes / 2 / columns;
 }
 
-/// The same product where the matrix is one column: sums along a row.
+/// The same product where the matrix is one column: sums along a row, or a long column, which is scaled, as a
+/// row.
 inline ThinProblem without_single_column(ThinProblem problem) {
-  if (problem.vectors == 1 && problem.transpose && problem.columns == 1 && problem.x_element == 1) {
+  if (problem.vectors != 1 || problem.columns != 1) return problem;
+  if (problem.transpose && problem.x_element == 1) {
     problem.transpose = false;
+    problem.columns = std::exchange(problem.rows, 1);
+  } else if (!problem.transpose && is_few_rows(problem.batch, 1, problem.rows, unit_elements(problem))) {
+    problem.transpose = true;
     problem.columns = std::exchange(problem.rows, 1);
   }
   return problem;
@@ -83,7 +90,8 @@ inline ThinProblem without_single_column(ThinProblem problem) {
 
 /// Whether sums along rows may be read in aligned units (UnitRowPlan), and whether they are where the
 /// operands allow accesses of `pack` elements: where these are narrower than units and so many that a row's
-/// are not taken at once, or single 16-bit elements.
+/// are not taken at once, or single 16-bit elements; of matrices of some size, where they have 4 bytes or
+/// fewer; and where rows are so long that to read the vector for each costs as much.
 inline bool may_take_unit_rows(const ThinProblem& problem) {
   constexpr int64_t kLeastRows = 8, kLeastUnits = 8;
   constexpr int64_t kLeast = int64_t{1} << 16;  // units
@@ -93,9 +101,12 @@ inline bool may_take_unit_rows(const ThinProblem& problem) {
          problem.batch * problem.rows >= detail::divide_up(kLeast, units);
 }
 inline bool takes_unit_rows(const ThinProblem& problem, int pack) {
-  if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
-  return (pack == 1 && is_half(problem.dtype)) ||
-         !plan_row_sums(problem.batch * problem.rows, problem.columns, pack, false).at_once;
+  constexpr int64_t kLarge = int64_t{1} << 18, kLongRow = int64_t{1} << 11;  // units
+  if (!may_take_unit_rows(problem)) return false;
+  const int64_t rows = problem.batch * problem.rows, units = problem.columns / unit_elements(problem);
+  if (pack >= unit_elements(problem)) return units >= kLongRow;
+  if (4 * pack <= unit_elements(problem) && rows >= detail::divide_up(kLarge, units)) return true;
+  return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(rows, problem.columns, pack, false).at_once;
 }
 
 /// Rows that together are whole units.
@@ -116,6 +127,17 @@ inline bool takes_folded_rows(const ThinProblem& problem) {
   if (problem.rows < fold * least_rows) return false;
   if (problem.batch > 1 && problem.rows % fold != 0) return false;
   return problem.batch * problem.rows >= kLeast * pack / problem.columns;
+}
+
+/// Whether sums run along very few columns that fill no units (NarrowColumnPlan), if the matrices begin at
+/// multiples of as many elements as rows and units have in common.
+inline bool takes_narrow_columns(const ThinProblem& problem) {
+  constexpr int64_t kLeast = int64_t{1} << 16, kLeastOfMatrix = int64_t{1} << 10;  // units
+  const int pack = unit_elements(problem);
+  return problem.vectors == 1 && problem.transpose && problem.x_element == 1 && problem.columns >= 2 &&
+         problem.columns <= NarrowColumnPlan::most_columns(pack) && problem.columns % pack != 0 &&
+         problem.rows >= kLeastOfMatrix * pack / problem.columns &&
+         problem.batch * problem.rows >= kLeast * pack / problem.columns;
 }
 
 /// The plan of a product that is folded: blocks of several batches of rows, whose ends are the more costly.
@@ -222,13 +244,21 @@ inline bool takes_few_term_columns(const ThinProblem& problem) {
 }
 
 /// Whether folded rows of a large matrix of 16-bit elements are multiplied on tensor cores, with a vector for
-/// each row of a fold (many_term_product): rows enough for some rounds of a ManyTermPlan.
+/// each row of a fold (many_term_product): rows enough for some rounds of a ManyTermPlan, whose last wave of
+/// blocks leaves few processors idle.
 inline bool is_folded_product(const ThinProblem& problem) {
   constexpr int64_t kLeastElements = int64_t{1} << 23, kLeastOuts = 40, kLeastRounds = 4;
+  constexpr int64_t kWave = detail::kProcessors * ManyTermPlan::kBlocks, kFewWaves = 3;
   const int64_t fold = rows_of_fold(problem);
-  return is_half(problem.dtype) && takes_folded_rows(problem) && problem.columns * fold >= kLeastOuts &&
-         problem.rows >= kLeastRounds * ManyTermPlan::kRound * fold &&
-         problem.batch * problem.rows >= kLeastElements / problem.columns;
+  if (!is_half(problem.dtype) || !takes_folded_rows(problem) || problem.columns * fold < kLeastOuts ||
+      problem.rows < kLeastRounds * ManyTermPlan::kRound * fold ||
+      problem.batch * problem.rows < kLeastElements / problem.columns) {
+    return false;
+  }
+  const ManyTermPlan plan = plan_many_terms(problem.batch, problem.columns * fold,
+                                            detail::divide_up(problem.rows, fold), static_cast<int>(fold));
+  const int64_t blocks = problem.batch * plan.tiles * plan.parts, waves = detail::divide_up(blocks, kWave);
+  return waves == 1 || waves > kFewWaves || 4 * blocks >= 3 * waves * kWave;
 }
 
 /// How many rows of the matrix count as one on tensor cores (ManyTermPlan): those of is_folded_product; with
@@ -355,18 +385,24 @@ inline size_t thin_workspace(const ThinProblem& given) {
     return parts == 1 ? 0 : static_cast<size_t>(parts * sums) * sum_bytes;
   }
   if (takes_few_rows(problem)) return 0;
-  if (is_folded_product(problem)) {
-    return static_cast<size_t>(many_term_plan_of(problem).parts * rows_of_fold(problem) * sums) * sum_bytes;
-  }
   const int widest = unit_elements(problem);
   int64_t most = 1;
+  if (takes_narrow_columns(problem)) {
+    most = plan_narrow_columns(problem.batch, problem.rows, static_cast<int>(problem.columns), widest).parts;
+  }
+  if (is_folded_product(problem)) {
+    most = std::max(most, many_term_plan_of(problem).parts * rows_of_fold(problem));
+    return static_cast<size_t>(most * sums) * sum_bytes;
+  }
   if (takes_long_rows(problem)) {
     most = plan_long_rows(problem.batch, problem.rows, problem.columns, widest).parts;
   }
   if (may_take_unit_rows(problem)) {
     most = std::max(most, plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts);
   }
-  if (takes_folded_rows(problem)) most = folded_parts(problem, folded_plan_of(problem));
+  if (takes_folded_rows(problem)) {
+    most = std::max(most, folded_parts(problem, folded_plan_of(problem)));
+  }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t all_rows = problem.batch * problem.rows;
     const int64_t parts = problem.transpose

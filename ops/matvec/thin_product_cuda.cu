@@ -13,6 +13,14 @@ bool begins_with_units(const ThinProblem& problem, const void* a) {
   return cuda::is_aligned(a, 16) && (problem.batch == 1 || problem.a_stride % unit_elements(problem) == 0);
 }
 
+/// Whether every matrix begins at a multiple of as many elements as its rows and units have in common: some
+/// row does with a unit, then.
+bool begins_with_common_part(const ThinProblem& problem, const void* a) {
+  const int64_t common = unit_elements(problem) / rows_of_fold(problem);
+  return cuda::is_aligned(a, static_cast<size_t>(common) * size_of(problem.dtype)) &&
+         (problem.batch == 1 || problem.a_stride % common == 0);
+}
+
 bool has_few_terms_in_place(const ThinProblem& problem, const void* a) {
   return takes_few_terms(problem) && (problem.transpose || begins_with_units(problem, a));
 }
@@ -95,6 +103,9 @@ void multiply_thin(const Stream& stream, const ThinProblem& given, const void* a
       return launch_long_rows<T>(stream, problem, matrix, vectors, out, table, bias);
     }
     if (takes_few_rows(problem)) return launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
+    if (takes_narrow_columns(problem) && begins_with_common_part(problem, a)) {
+      return launch_narrow_columns<T>(stream, problem, matrix, vectors, out, table, bias);
+    }
     if constexpr (sizeof(T) == 2) {
       if (is_folded_product(problem)) {
         return launch_many_term_columns<T>(stream, problem, matrix, vectors, out, table, bias);

@@ -58,12 +58,32 @@ inline int64_t spans_of_part(const UnitRowPlan& plan, int64_t turns) {
   return best;
 }
 
+/// Into how many blocks below each other a plan's parts are cut, of `batch` matrices with so many rows for
+/// each slot: they have as many as fill waves of the blocks that a GPU runs at once. Unit: a group's span.
+inline int64_t groups_of_rows(const UnitRowPlan& plan, int64_t batch, int64_t slot_rows) {
+  constexpr int64_t kMostWaves = 8;
+  constexpr double kStart = 1.5, kUneven = 0.05;  // of a block's time: not all processors are equally fast
+  const int64_t wave = kProcessors * (plan.units == 1 ? 3 : 2), side = batch * plan.parts;
+  int64_t best = 1;
+  double least = 0;
+  for (int64_t waves = 1; waves <= kMostWaves; ++waves) {
+    const int64_t wanted = std::clamp<int64_t>(waves * wave / side, 1, slot_rows);
+    const int64_t rows = divide_up(slot_rows, wanted), blocks = side * divide_up(slot_rows, rows);
+    const double taken = blocks <= kMostWaves * wave
+                             ? static_cast<double>(divide_up(blocks, wave))
+                             : static_cast<double>(blocks) / static_cast<double>(wave) + 0.5;
+    const double turns = static_cast<double>(rows * plan.part_spans) / plan.at_once();
+    const double cost = taken * (turns + kStart) + kUneven * turns;
+    if (waves == 1 || cost < least) least = cost, best = divide_up(slot_rows, rows);
+  }
+  return best;
+}
+
 }  // namespace detail
 
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
 /// sizes alone.
 inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kMostTurns = 16;  // of at_once() rows
   UnitRowPlan plan;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
   if (units <= 64) {
@@ -78,34 +98,10 @@ inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, 
   const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * plan.at_once());
   plan.part_spans = detail::spans_of_part(plan, batch * turns);
   plan.parts = detail::divide_up(plan.spans, plan.part_spans);
-  const int64_t block_turns =
-      std::clamp<int64_t>(batch * turns * plan.parts / (4 * detail::kThinBlocks), 1, kMostTurns);
-  // Of a small matrix, a block takes fewer rows than it could, so that no processor is idle.
-  const int64_t busy =
-      std::min(detail::divide_up(rows, slots), 2 * detail::kProcessors / (batch * plan.parts));
-  const int64_t groups = std::max(detail::divide_up(turns, block_turns), busy);
-  plan.group_rows = detail::divide_up(detail::divide_up(rows, groups), slots) * slots;
+  const int64_t slot_rows = detail::divide_up(rows, slots),
+                groups = detail::groups_of_rows(plan, batch, slot_rows);
+  plan.group_rows = detail::divide_up(slot_rows, groups) * slots;
   plan.groups = detail::divide_up(rows, plan.group_rows);
-  return plan;
-}
-
-/// Sums along columns of few rows: a thread has `packs` packs of neighbouring columns, `threads` packs apart,
-/// and walks down all rows, `at_once` in flight. Nothing is added across threads.
-struct FewRowPlan {
-  static constexpr int kThreads = 256;  ///< of a block
-  static constexpr int kLoads = 8;      ///< packs of a thread in flight
-
-  int packs = 1;      ///< 1 or 2
-  int64_t tiles = 1;  ///< blocks of a matrix
-
-  int at_once() const { return kLoads / packs; }
-};
-
-/// `rows` and `columns` of one matrix, at least 1, `pack` elements to 16 bytes.
-inline FewRowPlan plan_few_rows(int64_t rows, int64_t columns, int pack) {
-  FewRowPlan plan;
-  plan.packs = rows <= FewRowPlan::kLoads / 2 ? 2 : 1;
-  plan.tiles = detail::divide_up(columns, int64_t{FewRowPlan::kThreads} * plan.packs * pack);
   return plan;
 }
 
@@ -440,21 +436,6 @@ inline FewTermPlan plan_few_terms(int64_t batch, int64_t outs, int vectors, size
       static_cast<int>(std::clamp<int64_t>(batch * plan.groups / (kWarps * kEnoughBlocks), 1, kMostTurns));
   plan.blocks = detail::divide_up(plan.groups, kWarps * plan.turns);
   return plan;
-}
-
-/// Whether sums along the columns of `batch` matrices are worth threads that walk down whole columns: rows
-/// are few, and threads enough to keep memory busy. Rows of whole units have another good kernel, where
-/// threads would be a few waves that take long.
-inline bool is_few_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kWave = detail::kProcessors * 3, kManyWaves = 4, kShortRows = 32;
-  const bool whole = columns % pack == 0;
-  const int64_t most_rows = 128, least_loads = whole ? 1 << 18 : 1 << 17;
-  if (rows < 1 || rows > most_rows || columns < 1) return false;
-  const int64_t loads = std::min<int64_t>(rows, FewRowPlan::kLoads), packs = detail::divide_up(columns, pack);
-  if (packs < detail::divide_up(least_loads, loads * batch)) return false;
-  if (!whole || rows <= kShortRows) return true;
-  const int64_t blocks = detail::divide_up(packs, FewRowPlan::kThreads);
-  return blocks * batch <= kWave || blocks >= detail::divide_up(kManyWaves * kWave, batch);
 }
 
 }  // namespace sinter::ops

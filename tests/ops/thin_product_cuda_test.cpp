@@ -67,12 +67,28 @@ TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
 TEST_F(ThinProductCuda, RowsOfAnyLengthAndAlignment) {
   for (int i = 0; i < 160; ++i) {
     SampleMaker maker(static_cast<uint64_t>(12000 + i), kDTypes[i % 4]);
-    // Rows of one span of 16 and of 32 lanes, of two units to a lane, of several spans, and of parts.
+    // Rows of one span of 8 and of 16 lanes, of two units to a lane, of several spans, and of parts.
     const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
     const int64_t most[] = {16, 32, 64, 200, 3000}, units = maker.integer(8, most[i / 4 % 5]);
     const int64_t columns = units * pack + maker.integer(0, pack - 1);
     const int64_t rows = std::max<int64_t>(70000 / units, 8) + maker.integer(0, 70);
     const Shape shape = maker.chance(0.3) ? Shape{maker.integer(1, 3), rows, columns} : Shape{rows, columns};
+    check_matvec(maker, shape, false, maker.integer(0, 8));
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Several rows to a group of lanes, the next of which are loaded while it multiplies: every plan's lanes and
+/// units, blocks of whole turns and of some rows more.
+TEST_F(ThinProductCuda, ManyRowsOfAnyLengthAndAlignment) {
+  for (int i = 0; i < 48; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(12500 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t least[] = {8, 17, 25, 33, 49, 65}, most[] = {16, 24, 32, 48, 64, 400};
+    const int64_t units = maker.integer(least[i / 4 % 6], most[i / 4 % 6]);
+    const int64_t columns = units * pack + maker.integer(1, pack - 1);
+    const int64_t rows = 700000 / units + maker.integer(0, 300);
+    const Shape shape = maker.chance(0.3) ? Shape{3, rows / 3, columns} : Shape{rows, columns};
     check_matvec(maker, shape, false, maker.integer(0, 8));
     if (HasFatalFailure()) return;
   }
@@ -92,12 +108,32 @@ TEST_F(ThinProductCuda, ColumnsOfFoldedRows) {
   }
 }
 
+/// Very few columns: matrices that begin anywhere, of one part and of several, with rows that are in no fold.
+TEST_F(ThinProductCuda, VeryFewColumns) {
+  for (int i = 0; i < 168; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(15000 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t columns = i / 4 % 14 + 2, batch = i % 3 == 0 ? maker.integer(2, 20) : 1;
+    const int64_t rows = 70000 * pack * maker.integer(1, 8) / columns / batch + maker.integer(0, 99);
+    const Shape shape = batch > 1 ? Shape{batch, rows, columns} : Shape{rows, columns};
+    const int64_t offset = maker.chance(0.5) ? 0 : maker.integer(1, 9);
+    SCOPED_TRACE(fmt::format("{} {} offset {}", shape, maker.dtype(), offset));
+    const Shape x_shape = batch > 1 && maker.chance(0.5) ? Shape{batch, rows} : Shape{rows};
+    const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor(x_shape, -1, 1);
+    const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.integer(0, 3));
+    const Tensor y = matvec(a_gpu, x_gpu, true);
+    expect_close(y, matvec(as_double(a), as_double(x), true), rows);
+    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, true))) << "differs from run to run";
+    if (HasFatalFailure()) return;
+  }
+}
+
 /// Those of 16-bit elements that are multiplied on tensor cores: see many_term_product.
 TEST_F(ThinProductCuda, ColumnsOfManyFoldedRows) {
   for (int i = 0; i < 40; ++i) {
     SampleMaker maker(static_cast<uint64_t>(14700 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
     // Whole folded rows in a tile, and tiles that end within a row.
-    const int64_t most[] = {16, 40, 150, 1200}, columns = maker.integer(7, most[i / 2 % 4]);
+    const int64_t most[] = {24, 40, 150, 1200}, columns = maker.integer(17, most[i / 2 % 4]);
     const int64_t rows = (int64_t{1} << 23) / columns + maker.integer(1, 900);
     const bool batch = maker.chance(0.3);
     const Shape shape = batch ? Shape{2, (rows / 2 + 8) / 8 * 8, columns} : Shape{rows, columns};
@@ -139,6 +175,41 @@ TEST_F(ThinProductCuda, FewRowsOfAnyLengthAndAlignment) {
     const int64_t columns = units * pack + (whole ? 0 : maker.integer(1, pack - 1));
     const Shape shape = maker.chance(0.3) ? Shape{2, rows, columns} : Shape{rows, columns};
     check_matvec(maker, shape, true, maker.chance(0.5) ? 0 : maker.integer(1, 8));
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Up to 16 rows in small matrices too, whose neighbours are NaN: every number of packs to a thread and to a
+/// lane, rows that begin in every place of a unit, y that does in a batch.
+TEST_F(ThinProductCuda, ColumnsOfVeryFewRows) {
+  for (int i = 0; i < 240; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(13500 + i), kDTypes[i % 4]);
+    const int64_t pack = 16 / static_cast<int64_t>(size_of(maker.dtype()));
+    const int64_t rows = i / 4 % 16 + 1, most[] = {600, 3000, 20000, 200000};
+    const int64_t units = maker.integer(256, most[i / 64]) / (rows > 4 && i >= 192 ? 4 : 1);
+    const int64_t columns = units * pack + (maker.chance(0.2) ? 0 : maker.integer(0, pack - 1));
+    const Shape shape = maker.chance(0.4) ? Shape{maker.integer(2, 3), rows, columns} : Shape{rows, columns};
+    const int64_t offset = maker.chance(0.3) ? 0 : maker.integer(1, 8);
+    SCOPED_TRACE(fmt::format("{} {} offset {}", shape, maker.dtype(), offset));
+    const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({rows}, -1, 1);
+    const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.integer(0, 3));
+    const Tensor expected = matvec(as_double(a), as_double(x), true);
+    // What the pool gives to y next: sums that are not written stay NaN.
+    between_nans(Tensor::full({1}, 0.0, a.dtype()), expected.numel());
+    const Tensor y = matvec(a_gpu, x_gpu, true);
+    expect_close(y, expected, rows);
+    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, true))) << "differs from run to run";
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Matrices of one column: a product that scales each.
+TEST_F(ThinProductCuda, LongColumnsAreScaled) {
+  for (int i = 0; i < 40; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(13800 + i), kDTypes[i % 4]);
+    const int64_t rows = maker.integer(1, 1 << (10 + i / 4)), batch = maker.integer(1, 3);
+    const Shape shape = i / 4 < 8 && maker.chance(0.4) ? Shape{batch, rows, 1} : Shape{rows, 1};
+    check_matvec(maker, shape, false, maker.chance(0.5) ? 0 : maker.integer(1, 8));
     if (HasFatalFailure()) return;
   }
 }

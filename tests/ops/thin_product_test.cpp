@@ -252,6 +252,20 @@ TEST(ThinProblem, ASingleColumnIsARow) {
   EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2}).transpose);
 }
 
+TEST(ThinProblem, ALongColumnThatIsScaledIsARow) {
+  const ThinProblem column{.batch = 3, .rows = 1000000, .columns = 1, .a_stride = 1000000, .x_stride = 1};
+  const ThinProblem row = without_single_column(column);
+  EXPECT_TRUE(row.transpose);
+  EXPECT_EQ(row.rows, 1);
+  EXPECT_EQ(row.columns, 1000000);
+  EXPECT_EQ(row.x_stride, 1);
+  EXPECT_EQ(row.out(), column.out());
+  EXPECT_EQ(row.in(), column.in());
+  EXPECT_TRUE(takes_few_rows(row));
+  EXPECT_FALSE(without_single_column({.rows = 100, .columns = 1}).transpose) << "a short one";
+  EXPECT_FALSE(without_single_column({.rows = 1000000, .columns = 2}).transpose);
+}
+
 /// op(a) op(b) of one batch item by the definition of ThinProblem.
 std::vector<int64_t> multiply(const ThinMatmul& thin, const std::vector<int64_t>& a,
                               const std::vector<int64_t>& b, int64_t size) {

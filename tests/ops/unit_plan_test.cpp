@@ -239,31 +239,6 @@ TEST(PackedRowPlan, WarpsTakeEveryRowOnceFromWhatFits) {
   }
 }
 
-TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
-  Generator generator(4);
-  for (int i = 0; i < 2000; ++i) {
-    const int pack = 2 << integer(generator, 0, 2);
-    const int64_t rows = integer(generator, 1, 40), columns = extent(generator, 17);
-    SCOPED_TRACE(text(1, rows, columns, pack));
-    const FewRowPlan plan = plan_few_rows(rows, columns, pack);
-    ASSERT_EQ(plan.at_once() * plan.packs, FewRowPlan::kLoads);
-    std::vector<int> visits(static_cast<size_t>(columns));
-    for (int64_t tile = 0; tile < plan.tiles; ++tile) {
-      int64_t taken = 0;
-      for (int thread = 0; thread < FewRowPlan::kThreads; ++thread) {
-        for (int k = 0; k < plan.packs; ++k) {
-          const int64_t first = ((tile * plan.packs + k) * FewRowPlan::kThreads + thread) * pack;
-          for (int64_t column = first; column < std::min(first + pack, columns); ++column, ++taken) {
-            ++visits[static_cast<size_t>(column)];
-          }
-        }
-      }
-      ASSERT_GT(taken, 0) << "a block without columns";
-    }
-    ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
-  }
-}
-
 /// Where lane 4 g + t finds the rows of a group that it multiplies: see GroupLane.
 struct GroupPlace {
   int row_bytes, padding, log_step, lane;
@@ -428,20 +403,15 @@ TEST(UnitProduct, TakesLongRowsThatFillNoPacks) {
   EXPECT_TRUE(takes(DType::kFloat64, 816, 673, 1));
   EXPECT_TRUE(takes(DType::kFloat32, 9547, 2998, 2));
   EXPECT_FALSE(takes(DType::kFloat32, 9547, 3000, 4)) << "rows of whole units";
-  EXPECT_FALSE(takes(DType::kFloat32, 95470, 131, 1)) << "rows that are taken at once";
+  EXPECT_TRUE(takes(DType::kBFloat16, 5033, 32768, 8)) << "but very long ones";
+  EXPECT_TRUE(takes(DType::kFloat32, 95470, 131, 1)) << "loads of 4 bytes, of a large matrix";
+  EXPECT_TRUE(takes(DType::kBFloat16, 95470, 130, 2));
+  EXPECT_FALSE(takes(DType::kFloat32, 4770, 131, 1)) << "rows that are taken at once";
+  EXPECT_FALSE(takes(DType::kFloat32, 95470, 130, 2)) << "the same, by loads of 8 bytes";
+  EXPECT_FALSE(takes(DType::kFloat64, 95470, 131, 1));
   EXPECT_FALSE(takes(DType::kFloat16, 1142520, 63, 1)) << "short rows";
   EXPECT_FALSE(takes(DType::kFloat16, 7, 1000001, 1)) << "fewer rows than a block has groups";
   EXPECT_FALSE(takes(DType::kFloat32, 100, 999, 1)) << "a small matrix";
-}
-
-TEST(UnitProduct, WalksDownFewLongRows) {
-  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kFloat16, true, 7, 13016512)));
-  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kFloat32, true, 12, 207797)));
-  EXPECT_TRUE(takes_few_rows(vector_problem(DType::kBFloat16, true, 3, 1000, 4000)));
-  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, false, 7, 13016512))) << "sums along rows";
-  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 7, 13016))) << "too few threads";
-  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 700, 1301651))) << "many rows";
-  EXPECT_FALSE(takes_few_rows(vector_problem(DType::kFloat16, true, 0, 1301651))) << "empty sums";
 }
 
 TEST(UnitProduct, HasScratchForItsParts) {

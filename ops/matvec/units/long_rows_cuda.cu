@@ -86,21 +86,10 @@ struct LongRowLoads {
   __device__ __forceinline__ compute_type<T> multiply(const Group& group, int u, int r) const {
     Loaded factors = low[u];
     if constexpr (shifted) factors = ShiftedPack<T>{low[u], high[u], group.shifts[r]}.get();
-    compute_type<T> sum = element(left[u][r], 0) * element(factors, 0);
+    compute_type<T> sum = left[u][r][0] * factors[0];
 #pragma unroll
-    for (int j = 1; j < Group::kPack; ++j) sum += element(left[u][r], j) * element(factors, j);
+    for (int j = 1; j < Group::kPack; ++j) sum += left[u][r][j] * factors[j];
     return sum;
-  }
-
- private:
-  /// An instruction for each of a word's bfloat16: the compiler takes two for the upper one.
-  static __device__ __forceinline__ compute_type<T> element(const Loaded& from, int j) {
-    if constexpr (std::is_same_v<T, bfloat16>) {
-      const uint32_t word = reinterpret_cast<const uint32_t*>(&from.word)[j / 2];
-      return __uint_as_float(j % 2 == 0 ? word << 16 : word & 0xFFFF0000U);
-    } else {
-      return from[j];
-    }
   }
 };
 

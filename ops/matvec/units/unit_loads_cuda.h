@@ -22,7 +22,7 @@ struct ShiftedPack {
   __device__ __forceinline__ void load(const T* from, const T* end) {
     const auto address = reinterpret_cast<uintptr_t>(from), behind = reinterpret_cast<uintptr_t>(end);
     shift = static_cast<uint32_t>(address) & 15;
-    const auto* const unit = reinterpret_cast<const uint4*>(address - shift);
+    const auto* const unit = reinterpret_cast<const typename Loaded::Source*>(address - shift);
     if (address - shift + (shift == 0 ? 16 : 32) <= behind) {
       load_unit<once>(low, unit);
       if (shift != 0) load_unit<once>(high, unit + 1);
@@ -36,17 +36,25 @@ struct ShiftedPack {
 
   /// The elements, in place.
   __device__ __forceinline__ Loaded get() const {
+    if constexpr (sizeof(T) == 8) {
+      if (shift == 0) return low;
+      return {typename Loaded::Word{low.word.y, high.word.x}};
+    } else {
+      return get_words();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ Loaded get_words() const {
     uint32_t words[8] = {low.word.x,  low.word.y,  low.word.z,  low.word.w,
                          high.word.x, high.word.y, high.word.z, high.word.w};
     if ((shift & 8) != 0) {
 #pragma unroll
       for (int i = 0; i < 6; ++i) words[i] = words[i + 2];
     }
-    if constexpr (sizeof(T) <= 4) {
-      if ((shift & 4) != 0) {
+    if ((shift & 4) != 0) {
 #pragma unroll
-        for (int i = 0; i < 5; ++i) words[i] = words[i + 1];
-      }
+      for (int i = 0; i < 5; ++i) words[i] = words[i + 1];
     }
     if constexpr (sizeof(T) == 2) {
 #pragma unroll
@@ -55,9 +63,8 @@ struct ShiftedPack {
     return {uint4{words[0], words[1], words[2], words[3]}};
   }
 
- private:
   template <bool once>
-  static __device__ __forceinline__ void load_unit(Loaded& to, const uint4* from) {
+  static __device__ __forceinline__ void load_unit(Loaded& to, const typename Loaded::Source* from) {
     if constexpr (once) {
       to.load_once(from);
     } else {

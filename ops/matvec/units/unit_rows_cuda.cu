@@ -9,10 +9,9 @@ namespace {
 struct UnitRows {
   cuda::FastDivide by_parts, by_groups;
   int64_t rows, columns, group_rows;
-  int64_t part_units;  // of a row
+  int64_t spans, part_spans;  // of a row
   int64_t a_stride, x_stride;
   uint32_t last_part;
-  bool one_span;
 };
 
 /// Where a row's whole units begin and end, and the elements of its ends, which fill no units, that a lane
@@ -47,55 +46,105 @@ struct UnitRow {
   }
 };
 
-/// What a lane has of a span: unit `unit` and every lanes-th after it, below
-/// `behind`, of the rows that a group takes together.
+/// What a lane has in flight: of each of the rows that a group takes together, `units` units, `lanes` apart.
 template <int lanes, int units, class T>
-struct UnitSpan {
+struct UnitLoads {
   static constexpr int kAtOnce = UnitRowPlan::rows_at_once(units), kPack = cuda::kPackSize<T>;
+  static constexpr int32_t kSlots = UnitRowPlan::kThreads / lanes;
   using C = compute_type<T>;
   using Loaded = LoadedPack<T, kPack>;
-  using Rows = Loaded[kAtOnce][units];
-  using Factors = C[units][kPack];
+  using Source = typename Loaded::Source;
 
-  int64_t unit, behind;
+  /// Where they are: of the first row, the lane's first unit, and how many the lane's part of the row has
+  /// from there on, and the block's rows from there on.
+  struct Place {
+    const Source* from;
+    int64_t units_left;
+    int32_t rows_left;
 
-  __device__ __forceinline__ bool has(int k) const { return unit + k * lanes < behind; }
-  /// `first_units`: where the whole units of the first row begin.
-  __device__ __forceinline__ void load(const T* first_units, int64_t row_step, const bool (&used)[kAtOnce],
-                                       Rows& rows) const {
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-#pragma unroll
-      for (int k = 0; k < units; ++k) {
-        if (used[u] && has(k)) {
-          rows[u][k].load_once(Loaded::source(first_units + u * row_step) + unit + k * lanes);
-        }
-      }
+    __device__ __forceinline__ bool has(int u, int k) const {
+      return u * kSlots < rows_left && k * lanes < units_left;
     }
+  };
+
+  Loaded loaded[kAtOnce][units];
+  int64_t row_step;  // units from a row to the next
+
+  __device__ __forceinline__ void load(const Place& place, int u, int k) {
+    if (place.has(u, k)) loaded[u][k].load_once(place.from + u * row_step + k * lanes);
   }
-  /// The vector's elements, from that of the first whole unit on.
-  __device__ __forceinline__ void load_factors(const T* x, const T* end, Factors& factors) const {
+  /// The vector's elements for a place's units, as they lie: as float32 they would need more registers.
+  __device__ __forceinline__ void load_factors(const Place& place, const T* x, const T* end,
+                                               Loaded (&factors)[units]) const {
     ShiftedPack<T> shifted[units];
 #pragma unroll
     for (int k = 0; k < units; ++k) {
-      if (has(k)) shifted[k].template load<false>(x + (unit + k * lanes) * kPack, end);
+      if (k * lanes < place.units_left) shifted[k].template load<false>(x + k * lanes * kPack, end);
     }
+#pragma unroll
+    for (int k = 0; k < units; ++k) factors[k] = shifted[k].get();
+  }
+  /// Multiplies the units of a place; in place of each comes that of the next one. The branches keep the
+  /// compiler from multiplying all units before it loads any.
+  __device__ __forceinline__ void add(const Place& place, const Place& next, const Loaded (&factors)[units],
+                                      C (&sums)[kAtOnce]) {
 #pragma unroll
     for (int k = 0; k < units; ++k) {
-      const Loaded elements = shifted[k].get();
+      C with[kPack];
 #pragma unroll
-      for (int j = 0; j < kPack; ++j) factors[k][j] = elements[j];
+      for (int j = 0; j < kPack; ++j) with[j] = factors[k][j];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (place.has(u, k)) {
+#pragma unroll
+          for (int j = 0; j < kPack; ++j) sums[u] += loaded[u][k][j] * with[j];
+        }
+        load(next, u, k);
+      }
     }
   }
-  __device__ __forceinline__ void add(const Rows& rows, const Factors& factors, const bool (&used)[kAtOnce],
-                                      C (&sums)[kAtOnce]) const {
+};
+
+/// The ends of the rows that a group takes together, those of a lane.
+template <int lanes, int at_once, class T>
+struct UnitEnds {
+  static constexpr int kEnds = UnitRow<lanes, T>::kEnds;
+  static constexpr int32_t kSlots = UnitRowPlan::kThreads / lanes;
+  using C = compute_type<T>;
+  using Loaded = LoadedPack<T, 1>;
+
+  Loaded ends[at_once][kEnds];
+  C factors[kEnds];
+  const T* from;          // the first row's first end
+  int32_t behind[kEnds];  // from there to its others: a lane has several only of short rows
+  bool has[kEnds];
+
+  __device__ __forceinline__ UnitEnds(const UnitRow<lanes, T>& row, const T* first_row, const T* x)
+      : from(first_row + row.end_elements[0]) {
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
+    for (int e = 0; e < kEnds; ++e) {
+      behind[e] = static_cast<int32_t>(row.end_elements[e] - row.end_elements[0]);
+      has[e] = row.has_end[e];
+      factors[e] = has[e] ? cuda::load_as_compute(x[row.end_elements[e]]) : C{0};
+    }
+  }
+  /// Of the next rows, `row_step` elements apart, of which the block has `rows_left`.
+  __device__ __forceinline__ void load(int64_t row_step, int32_t rows_left) {
 #pragma unroll
-      for (int k = 0; k < units; ++k) {
-        if (!used[u] || !has(k)) continue;
+    for (int u = 0; u < at_once; ++u) {
 #pragma unroll
-        for (int j = 0; j < kPack; ++j) sums[u] += rows[u][k][j] * factors[k][j];
+      for (int e = 0; e < kEnds; ++e) {
+        if (u * kSlots < rows_left && has[e]) ends[u][e].load_once(Loaded::source(from + behind[e]));
+      }
+      from += row_step;
+    }
+  }
+  __device__ __forceinline__ void add(C (&sums)[at_once]) const {
+#pragma unroll
+    for (int u = 0; u < at_once; ++u) {
+#pragma unroll
+      for (int e = 0; e < kEnds; ++e) {
+        if (has[e]) sums[u] += ends[u][e][0] * factors[e];
       }
     }
   }
@@ -125,17 +174,18 @@ __device__ __forceinline__ C fold_rows(const C (&values)[count], uint32_t lane) 
   return sum;
 }
 
-/// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours.
+/// Block (matrix, rows, part) of a UnitRowPlan; parts are neighbours. What a group takes next is loaded while
+/// it multiplies: spans of the same rows, or the first span of its next rows.
 template <int lanes, int units, class T>
 __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
     unit_rows_kernel(const __grid_constant__ UnitRows shape, const __grid_constant__ ThinOutput output,
                      const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y,
                      compute_type<T>* __restrict__ table) {
   using C = compute_type<T>;
-  using Span = UnitSpan<lanes, units, T>;
+  using Loads = UnitLoads<lanes, units, T>;
   using Row = UnitRow<lanes, T>;
-  constexpr int at_once = Span::kAtOnce;
-  constexpr int32_t slots = UnitRowPlan::kThreads / lanes;
+  constexpr int at_once = Loads::kAtOnce, kPack = Loads::kPack;
+  constexpr int32_t slots = Loads::kSlots;
   cuda::let_next_begin();
   const uint32_t lane = threadIdx.x % lanes, slot = threadIdx.x / lanes;
   uint32_t part, group;
@@ -143,49 +193,46 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
   // The rows of a group of lanes lie `slots` apart: whole units.
   const int64_t begin = group * shape.group_rows;
   const auto rows = static_cast<int32_t>(min(shape.group_rows, shape.rows - begin));
-  const T* from = a + matrix * shape.a_stride + (begin + slot) * shape.columns;
+  const T* const from = a + matrix * shape.a_stride + (begin + slot) * shape.columns;
   const T *with = x + matrix * shape.x_stride, *const with_end = with + shape.columns;
   const Row row(from, shape, part, lane);
   const int64_t row_step = slots * shape.columns;
-  C end_factors[Row::kEnds] = {};
+  const int64_t first_unit = part * shape.part_spans * (lanes * units),
+                behind_unit = min(first_unit + shape.part_spans * (lanes * units), row.units);
+  const auto spans = static_cast<int32_t>(min(shape.part_spans, shape.spans - part * shape.part_spans));
+  typename Loads::Place first{.from = Loads::Loaded::source(from + row.front) + first_unit + lane,
+                              .units_left = static_cast<int32_t>(behind_unit - first_unit - lane),
+                              .rows_left = rows - static_cast<int32_t>(slot)};
+  Loads loads;
+  loads.row_step = row_step / kPack;
 #pragma unroll
-  for (int e = 0; e < Row::kEnds; ++e) {
-    if (row.has_end[e]) end_factors[e] = cuda::load_as_compute(with[row.end_elements[e]]);
+  for (int u = 0; u < at_once; ++u) {
+#pragma unroll
+    for (int k = 0; k < units; ++k) loads.load(first, u, k);
   }
-  with += row.front;
-  const int64_t first_unit = part * shape.part_units,
-                behind_units = min(first_unit + shape.part_units, row.units);
-  typename Span::Factors factors;
+  UnitEnds<lanes, at_once, T> ends(row, from, with);
+  ends.load(row_step, first.rows_left);
+  with += row.front + (first_unit + lane) * kPack;
+  typename Loads::Loaded factors[units];
 #pragma unroll 1
-  for (int32_t place = 0; place < rows; place += at_once * slots, from += at_once * row_step) {
-    const int32_t left = rows - place - static_cast<int32_t>(slot);
-    bool used[at_once];
+  for (int32_t place = 0; place < rows; place += at_once * slots) {
     C sums[at_once] = {};
-    LoadedPack<T, 1> ends[at_once][Row::kEnds];
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-      used[u] = u * slots < left;
-#pragma unroll
-      for (int e = 0; e < Row::kEnds; ++e) {
-        if (used[u] && row.has_end[e]) {
-          ends[u][e].load_once(LoadedPack<T, 1>::source(from + u * row_step + row.end_elements[e]));
-        }
-      }
-    }
+    typename Loads::Place here = first;
+    first.from += at_once * loads.row_step;
+    first.rows_left -= at_once * slots;
 #pragma unroll 1
-    for (Span span{first_unit + lane, behind_units}; span.has(0); span.unit += lanes * units) {
-      typename Span::Rows loaded;
-      span.load(from + row.front, row_step, used, loaded);
-      if (!shape.one_span || place == 0) span.load_factors(with, with_end, factors);
-      span.add(loaded, factors, used, sums);
+    for (int32_t span = 0; span < spans; ++span) {
+      constexpr int step = lanes * units;
+      const bool is_last = span + 1 == spans;
+      const typename Loads::Place next =
+          is_last ? first : typename Loads::Place{here.from + step, here.units_left - step, here.rows_left};
+      if (spans > 1 || place == 0)
+        loads.load_factors(here, with + int64_t{span} * (step * kPack), with_end, factors);
+      loads.add(here, next, factors, sums);
+      here = next;
     }
-#pragma unroll
-    for (int u = 0; u < at_once; ++u) {
-#pragma unroll
-      for (int e = 0; e < Row::kEnds; ++e) {
-        if (used[u] && row.has_end[e]) sums[u] += ends[u][e][0] * end_factors[e];
-      }
-    }
+    ends.add(sums);
+    ends.load(row_step, first.rows_left);
     constexpr int quarter = lanes / at_once;
     const C sum = fold_rows<lanes>(sums, lane);
     const auto written = static_cast<int32_t>(slot + lane / quarter * slots);
@@ -205,11 +252,11 @@ void launch_plan(const Stream& stream, const ThinProblem& problem, const UnitRow
                        .rows = problem.rows,
                        .columns = problem.columns,
                        .group_rows = plan.group_rows,
-                       .part_units = plan.part_spans * plan.span(),
+                       .spans = plan.spans,
+                       .part_spans = plan.part_spans,
                        .a_stride = problem.a_stride,
                        .x_stride = problem.x_stride,
-                       .last_part = static_cast<uint32_t>(plan.parts - 1),
-                       .one_span = plan.part_spans == 1};
+                       .last_part = static_cast<uint32_t>(plan.parts - 1)};
   const ThinOutput output(problem, plan.parts, bias);
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.groups * plan.parts)),
                                .block = dim3(UnitRowPlan::kThreads)};
