@@ -43,6 +43,7 @@ constexpr int64_t kSectorBytes = 32;  // of the memory
 constexpr int64_t kLanes = 8, kShiftedLanes = 16;
 constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152, kMostTurnedTileBytes = 40960;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
+constexpr int64_t kMostTileMemory = 81920;  // about, of a block
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
 // tile, cut at least such runs of the output at sectors.
 constexpr int64_t kLeastSectorTotal = 8 << 20, kLeastCutBytes = 512, kLeastCutColumns = 128;
@@ -327,7 +328,9 @@ class TilePlanner {
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
-    job_.row_step = static_cast<int>(row_step_near(std::max(pack_, fit)));
+    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = count_most_rows();
+    job_.row_step = static_cast<int>(
+        near <= most_rows ? near : round_up(even_step_below(job_.row_count, most_rows), pack_));
     job_.rows_loaded = job_.row_step + job_.cut_unit - static_cast<int>(aligned_output_ ? pack_ : 1);
     job_.out_row_tile = job_.row_step;
     join_several_axes();
@@ -357,11 +360,7 @@ class TilePlanner {
   int64_t choose_row_bytes() {
     const bool several = has_several_columns(job_.kind);
     if (job_.piece) return 256;
-    if (size_ == 1) {
-      if (job_.turned || !several || !aligned_output_) return 128;
-      set_tile_bytes(kShiftedTileBytes);  // places of rows are sought once for many columns
-      return 256;
-    }
+    if (size_ == 1) return 128;
     if (size_ == 2) {
       if (several) return aligned_output_ ? 128 : 192;
       return job_.kind == TileKind::kShiftedColumns && tile_bytes_ == kShiftedShortTileBytes ? 192 : 256;
@@ -382,6 +381,14 @@ class TilePlanner {
     int64_t strides = job_.columns.axes[0].stride | job_.output.phase;
     for (int i = 0; i < job_.outer.rank; ++i) strides |= job_.outer.axes[i].out_stride;
     return strides % (kSectorBytes / size_) != 0;
+  }
+
+  /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
+  /// more than these.
+  int64_t count_most_rows() const {
+    const int64_t table = job_.kind == TileKind::kSeveralAxes ? 13 : 0,
+                  turned = job_.turned ? job_.column_step : 0;
+    return kMostTileMemory / (job_.pitch + job_.skip / pack_ + table + turned) / pack_ * pack_;
   }
 
   /// About `fit` rows: as many packs as lanes take of a column at once. Where runs of the output are aligned,

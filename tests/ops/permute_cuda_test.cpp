@@ -247,7 +247,8 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfBytesThatAreTurned) {
                              {{36743, 1024}, {1, 0}, DType::kUInt8},
                              {{36743, 514}, {1, 0}, DType::kUInt8},
                              {{54, 3, 1, 19, 172, 3}, {4, 5, 3, 0, 1, 2}, DType::kUInt8},
-                             {{440, 26, 3, 709}, {3, 2, 1, 0}, DType::kUInt8}};
+                             {{440, 26, 3, 709}, {3, 2, 1, 0}, DType::kUInt8},
+                             {{184, 279, 14, 11}, {3, 1, 0, 2}, DType::kUInt8}};
   expect_same_as_cpu(cases);
 }
 

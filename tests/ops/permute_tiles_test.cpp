@@ -465,6 +465,40 @@ TEST(PermuteTilesTest, TurnTilesOfBytesInRandomCases) {
   EXPECT_GT(seen["turned joined several axes"], 5);
 }
 
+TEST(PermuteTilesTest, FitIntoSharedMemoryWhateverTheShape) {
+  const auto bytes = [](const std::vector<int64_t>& extents, const std::vector<int>& axes, int size) {
+    const PermutePlan plan = plan_permute(Shape(extents), axes);
+    if (plan.kind == PermutePlan::Kind::kCopy) return int64_t{0};
+    const TileJob job = plan_tiles(plan, size, 0, 0);
+    const std::optional<WovenJob> woven = choose_woven(plan, job, size, 0, 0);
+    return woven ? woven->shared_bytes() : TileMemory::bytes(job);
+  };
+  constexpr int64_t kMost = 96 << 10;
+  EXPECT_LE(bytes({184, 779, 14, 11}, {3, 1, 0, 2}, 1), kMost);  // few columns, in memory 32 bytes each
+  EXPECT_LE(bytes({496, 273, 39, 6, 15}, {1, 4, 2, 0, 3}, 1), kMost);
+  CaseMaker maker;
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(maker.below(static_cast<size_t>(bound)));
+  };
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<int64_t> extents(2 + maker.below(4));
+    int64_t count = 1;
+    for (int64_t& extent : extents) {
+      const int64_t bounds[] = {16, 300, 700, 5000};
+      extent = 1 + below(bounds[below(4)]);
+      if (count * extent > int64_t{1} << 32) extent = 1 + below(4);
+      count *= extent;
+    }
+    std::vector<int> axes(extents.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    for (size_t j = axes.size(); j > 1; --j) std::swap(axes[j - 1], axes[maker.below(j)]);
+    for (const int size : {1, 2, 4, 8}) {
+      ASSERT_LE(bytes(extents, axes, size), kMost)
+          << to_string(Shape(extents)) << " by " << fmt::format("{}", fmt::join(axes, ",")) << " of " << size;
+    }
+  }
+}
+
 TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
   const TileJob job = plan_of<uint16_t>({936, 37, 4096}, {2, 1, 0});
   EXPECT_EQ(job.kind, TileKind::kShiftedColumns);
