@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include <sinter/ops/permute/permute_tiles_cuda.h>
@@ -93,6 +94,37 @@ inline void spread_matrices(TileJob& job, int element_bytes, int rows, int colum
   } else if (job.place_step != 0) {
     job.place_step += skipped;
   }
+}
+
+/// Which of a block's threads turn which packs of rows and words of columns, and how the second image lies.
+inline void spread_turned(TileJob& job, int element_bytes, int log_block) {
+  const auto divide_up = [](int count, int by) { return (count + by - 1) / by; };
+  const auto rows = static_cast<int>(std::min<int64_t>(job.row_count, job.rows_loaded)),
+             packs = divide_up(rows, 1 << job.log_pack);
+  job.log_word = element_bytes == 1 ? 2 : 1;
+  const int words = divide_up(job.column_step, 1 << job.log_word);
+  // Eight packs of rows that lie 16 bytes apart in the banks fill these with four words each, four that lie
+  // 32 bytes apart with eight, and so on. A piece leaves no choice.
+  const int piece_apart = std::countr_zero(static_cast<unsigned>(job.pitch));
+  int fewest = INT32_MAX;
+  for (int log_words = 0; log_words <= log_block; ++log_words) {
+    for (int log_turn = 0; log_turn <= std::min(3, log_block - log_words); ++log_turn) {
+      if (job.piece && log_turn != std::clamp(3 - piece_apart, 0, log_block - log_words)) continue;
+      const int rounds = divide_up(packs, 1 << (log_block - log_words)) * divide_up(words, 1 << log_words);
+      const int meeting = 1 << std::max(0, 5 - log_turn - log_words);
+      const int cost = rounds * std::max(2, meeting);  // two may meet while others compute
+      if (cost > fewest) continue;
+      fewest = cost;
+      job.log_turn = log_turn;
+      job.log_words = log_words;
+    }
+  }
+  if (!job.piece) job.skip = ((128 >> job.log_turn) - (job.pitch << job.log_pack)) & 127;
+  job.turned_pitch = 16 * packs;
+  // Of the columns of 2^(3 - log_turn) neighbouring words, eight lanes store a pack each at once.
+  const int apart = 16 << job.log_turn;
+  job.turned_skip = (apart - (job.turned_pitch << job.log_word)) & (2 * apart - 1) & -apart & 127;
+  job.turned_bytes = job.turned_place(words << job.log_word) + 16;
 }
 
 }  // namespace sinter::ops::tiling

@@ -21,6 +21,8 @@ constexpr int kMostSharedBytes = 96 << 10;      // what a tile may need
 constexpr int kShiftedCarveout = 60;
 // Shorter rows whose units are narrower go through tiles, if there are enough of them for a tile.
 constexpr int64_t kLeastUnit = 4, kMostTileRowBytes = 160, kLeastMatrixBytes = 4096;
+// So do rows of wider units that are shorter than this: each read on its own would fetch sectors of others.
+constexpr int64_t kMostWordTileRowBytes = 64, kLeastRunBytes = 128;
 
 /// Blocks that a multiprocessor's registers are to suffice for: aligned tiles fill its memory, others leave a
 /// part of it to the cache.
@@ -42,6 +44,12 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
   load_tile<T, kKind>(job, tile, thread, in, memory);
   wait_for_copies();
   __syncthreads();
+  if constexpr (may_turn(kKind, sizeof(T))) {
+    if (job.turned) {
+      turn_tile<T, kKind>(job, tile, thread, memory);
+      __syncthreads();
+    }
+  }
   store_tile<T, kKind>(job, tile, thread, memory, out);
 }
 
@@ -181,10 +189,15 @@ void run_permute(const KernelContext& context) {
   const auto group_axis = static_cast<size_t>(plan.rank - 2),
              row_axis = static_cast<size_t>(plan.axes[group_axis]);
   const int64_t matrix_bytes = plan.extents[group_axis] * plan.extents[row_axis] * row_bytes;
-  const bool is_short = row_bytes < kMostTileRowBytes || address_of(y.data) % 16 != 0;
-  if (widest_unit({address_of(x.data), address_of(y.data), row_bytes}) < kLeastUnit &&
-      matrix_bytes >= kLeastMatrixBytes && is_short) {
-    return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
+  if (matrix_bytes >= kLeastMatrixBytes) {
+    const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), row_bytes});
+    const bool is_short = row_bytes < kMostTileRowBytes || address_of(y.data) % 16 != 0;
+    if (unit < kLeastUnit && is_short) return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
+    const int64_t run_bytes = plan.extents[row_axis] * row_bytes;  // of the output, in a tile
+    if (unit >= kLeastUnit && unit < 16 && row_bytes < kMostWordTileRowBytes && run_bytes >= kLeastRunBytes) {
+      plan.extents[static_cast<size_t>(plan.rank - 1)] = row_bytes / unit;
+      return dispatch_tiles(context.stream(), plan, unit, x.data, y.data);
+    }
   }
   copy_permuted_rows(context.stream(), plan, row_bytes, x.data, y.data);
 }

@@ -3,7 +3,7 @@
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/core/cuda/device/in_register.h>
-#include <sinter/ops/permute/permute_tiles_cuda.h>
+#include <sinter/ops/permute/permute_turn_cuda.h>
 
 namespace sinter::ops {
 namespace detail {
@@ -33,6 +33,30 @@ struct StoreLoop {
   int image_step;
 };
 
+/// The packs of a thread, column by column or pack by pack. What it reads next is always as far away.
+template <TileKind kKind, class T, class Read>
+SINTER_HOST_DEVICE inline void store_walk(const TileJob& job, const ColumnLane<kKind>& lane,
+                                          const StoreLoop& by_column, const StoreLoop& by_pack,
+                                          const std::byte* image, T* to, Read&& read) {
+  const bool one_column = job.column_step <= lane.column_step;
+  const StoreLoop outer = one_column ? by_column : by_pack, inner = one_column ? by_pack : by_column;
+  const int64_t inner_out = cuda::in_register(inner.out_step);
+  const int inner_image = cuda::in_register(inner.image_step), inner_count = cuda::in_register(inner.count);
+  SINTER_KEEP_LOOP
+  for (int i = outer.count; i > 0; --i) {
+    T* inner_to = to;
+    const std::byte* inner_from = image;
+    SINTER_KEEP_LOOP
+    for (int k = inner_count; k > 0; --k) {
+      store_pack<false>(inner_to, read(inner_from));
+      inner_to += inner_out;
+      inner_from += inner_image;
+    }
+    to += outer.out_step;
+    image += outer.image_step;
+  }
+}
+
 /// Every column of a tile as a run of the output, in packs of rows. Every aligned pack (of sectors: the pair)
 /// belongs to the tile in whose first row_step rows it begins.
 template <class T, TileKind kKind>
@@ -42,43 +66,41 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   const ColumnLane<kKind> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
   if (lane.column >= columns) return;
-  // The columns of a thread have the same alignment: what it reads next is always as far away.
+  // The columns of a thread have the same alignment.
   const int64_t start = tile.out + job.columns.locate<false>(tile.column + lane.column);
   const int shift = job.shift_of(start), first_row = lane.pack * n + shift;
   const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
+  StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
+                      job.columns.locate<false>(lane.column_step), lane.column_step * size};
+  StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
+                    lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
+  T* const to = out + start + first_row;
+  if constexpr (may_turn(kKind, sizeof(T))) {
+    if (job.turned) {
+      by_column.image_step = job.turned_place(lane.column_step);
+      by_pack.image_step = lane.pack_step * 16;
+      const TurnedRead at(job.turned_place(lane.column) + first_row * size);
+      if (job.whole_packs) {
+        return store_walk(job, lane, by_column, by_pack, memory.turned, to,
+                          [&](const std::byte* image) { return at.whole_pack<T>(image); });
+      }
+      return store_walk(job, lane, by_column, by_pack, memory.turned, to,
+                        [&](const std::byte* image) { return at.pack<T>(image); });
+    }
+  }
   // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
   // other order.
-  const bool turned = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
+  const bool swaps = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
   const int base = image_base<T>(job, tile);
   int places[size_t{n}];
   SINTER_UNROLL
   for (int j = 0; j < n; ++j) {
-    const int row = first_row + (turned ? j ^ (n / 2) : j);
+    const int row = first_row + (swaps ? j ^ (n / 2) : j);
     places[j] = cuda::in_register(job.place(row, base) + lane.column * size);
   }
-  const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
-                            job.columns.locate<false>(lane.column_step), lane.column_step * size};
-  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
-                          lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
-  const bool one_column = job.column_step <= lane.column_step;
-  const StoreLoop outer = one_column ? by_column : by_pack, inner = one_column ? by_pack : by_column;
-  const int64_t inner_out = cuda::in_register(inner.out_step);
-  const int inner_image = cuda::in_register(inner.image_step), inner_count = cuda::in_register(inner.count);
-  T* outer_to = out + start + first_row;
-  const std::byte* outer_image = memory.image;
-  SINTER_KEEP_LOOP
-  for (int i = outer.count; i > 0; --i) {
-    T* to = outer_to;
-    const std::byte* image = outer_image;
-    SINTER_KEEP_LOOP
-    for (int k = inner_count; k > 0; --k) {
-      store_pack<false>(to, collect<T>([&](int j) { return image_element<T>(image, places[j]); }, turned));
-      to += inner_out;
-      image += inner_image;
-    }
-    outer_to += outer.out_step;
-    outer_image += outer.image_step;
-  }
+  store_walk(job, lane, by_column, by_pack, memory.image, to, [&](const std::byte* image) {
+    return collect<T>([&](int j) { return image_element<T>(image, places[j]); }, swaps);
+  });
 }
 
 /// The same where rows or columns run over several axes, so that each has a place of its own.
@@ -98,6 +120,14 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       const int64_t start = memory.columns[column];
       const int shift = job.shift_of(start), row = pack * n + shift;
       if (row + n > tile.rows) continue;
+      if constexpr (may_turn(kKind, sizeof(T))) {
+        if (job.turned) {
+          const TurnedRead at(job.turned_place(column) + row * size);
+          store_pack<false>(out + start + row,
+                            job.whole_packs ? at.whole_pack<T>(memory.turned) : at.pack<T>(memory.turned));
+          continue;
+        }
+      }
       if (shift != known) {
         known = shift;
         // Of the rows of this pack and the next, between which the image skips.
@@ -160,6 +190,16 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       store_pack<false>(out + start + row, collect<T>([&](int j) { return read(row + j); }));
     }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
+    if constexpr (may_turn(kKind, sizeof(T))) {
+      const int next = kSeveral ? job.next_column : 1;
+      if (job.turned && (has_next || (joined && tile.row == 0 && column + 1 < columns))) {
+        const int here = tile.rows - rest;  // rows of this column
+        store_pack<false>(out + start + rest,
+                          turned_pack_of_two<T>(memory.turned, job.turned_place(column) + rest * size,
+                                                job.turned_place(column + next) - here * size, here * size));
+        continue;
+      }
+    }
     if (has_next || (joined && column + 1 < tile.columns)) {
       store_pack<false>(out + start + rest, collect<T>([&](int j) { return read(rest + j); }));
     } else {

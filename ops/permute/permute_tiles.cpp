@@ -33,12 +33,17 @@ constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
 // then read while what tiles share of them is in L2.
 constexpr int64_t kFewColumnTiles = 16, kGroupRowTiles = 64;
+// Tiles of bytes are turned if they have at least so many columns; so are few rows of at least so many.
+constexpr int64_t kLeastTurnedColumns = 16, kLeastTurnedRows = 64;
+// So many columns of bytes are cut, since tiles of all would hold short runs of the output.
+constexpr int64_t kLeastWideColumns = 128;
 constexpr int64_t kSectorBytes = 32;  // of the memory
 // Lanes that take packs of one column together: 128 bytes, more where neighbouring tiles share sectors. Tiles
 // hold whole multiples of that, but for those of small tensors and very large ones.
 constexpr int64_t kLanes = 8, kShiftedLanes = 16;
-constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
+constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152, kMostTurnedTileBytes = 40960;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
+constexpr int64_t kMostTileMemory = 81920;  // about, of a block
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
 // tile, cut at least such runs of the output at sectors.
 constexpr int64_t kLeastSectorTotal = 8 << 20, kLeastCutBytes = 512, kLeastCutColumns = 128;
@@ -71,6 +76,7 @@ class TilePlanner {
       take_sides();
     }
     choose_pitch();
+    if (job_.turned) spread_turned(job_, static_cast<int>(size_), log_threads(job_.kind));
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
@@ -80,8 +86,10 @@ class TilePlanner {
             ? std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)})
         : job_.skip == 0 ? whole_band
                          : std::min(whole_band, log2_ceil(run_packs));
-    job_.image_bytes = static_cast<int>(
-        round_up(job_.rows_loaded * job_.pitch + (job_.rows_loaded >> job_.log_pack) * job_.skip + 32, 16));
+    const int64_t rows = job_.turned ? round_up(job_.rows_loaded, pack_) : job_.rows_loaded;
+    job_.image_bytes =
+        static_cast<int>(round_up(rows * job_.pitch + (rows >> job_.log_pack) * job_.skip + 32, 16));
+    job_.turned_begin = round_up(TileMemory::first_bytes(job_), 16);
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
     const int64_t column_tiles = divide_up(job_.column_count, job_.column_step);
     const bool few = column_tiles > 1 && column_tiles <= kFewColumnTiles;
@@ -230,16 +238,18 @@ class TilePlanner {
     job_.place_step = static_cast<int>(most ? step * pack_ / period * pattern_bytes : 0);
   }
 
+  bool is_thin(int64_t count) const { return count * size_ < kMostThinBytes && count * size_ % 16 != 0; }
+
   /// Transposes that are not small.
   void take_sides() {
     Sides sides(plan_);
-    const auto is_thin = [&](int64_t count) {
-      return count * size_ < kMostThinBytes && count * size_ % 16 != 0;
-    };
-    bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+    // Long columns of bytes are turned.
+    const bool turns = size_ == 1 && sides.rows >= kLeastTurnedRows && sides.columns >= kLeastTurnedColumns;
+    bool few_rows = !turns && is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
                     sides.columns >= sides.rows;
     const bool all_meet = 16 * sides.columns % 128 == 0;  // lanes, which are packs of rows apart, in one bank
-    job_.piece = !few_rows && is_thin(sides.columns) && !all_meet &&
+    const bool is_wide = size_ == 1 && sides.columns >= kLeastWideColumns;
+    job_.piece = !few_rows && is_thin(sides.columns) && !all_meet && !is_wide &&
                  sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
     const int64_t least = std::min(tile_bytes_, kLeastSidesBytes) / size_;
     if ((few_rows || job_.piece) && !sides.reaches(least) && (sides.more_rows() || sides.more_columns())) {
@@ -300,7 +310,8 @@ class TilePlanner {
     } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
       set_tile_bytes(kShiftedShortTileBytes);
     }
-    if (cuts_sectors()) {
+    turn_tiles();
+    if (!job_.turned && cuts_sectors()) {
       job_.kind = TileKind::kShiftedColumns;
       job_.whole_packs = false;
       job_.cut_unit = static_cast<int>(kSectorBytes / size_);
@@ -309,27 +320,47 @@ class TilePlanner {
     const int64_t most = std::min(job_.column_count, choose_row_bytes() / size_), tile = tile_bytes_ / size_;
     const int64_t rows =
         std::min(round_up(job_.row_count, pack_), std::max(tile / most / pack_ * pack_, pack_));
-    const int64_t columns = job_.piece ? job_.column_count : even_step(job_.column_count, tile / rows);
-    job_.column_step = static_cast<int>(aligned_input_ ? round_up(columns, pack_) : columns);
+    const int64_t columns = job_.piece    ? job_.column_count
+                            : job_.turned ? even_step_below(job_.column_count, tile / rows)
+                                          : even_step(job_.column_count, tile / rows);
+    const bool whole_words = job_.turned && columns < job_.column_count;
+    job_.column_step = static_cast<int>(aligned_input_ || whole_words ? round_up(columns, pack_) : columns);
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
-    job_.row_step = static_cast<int>(row_step_near(std::max(pack_, fit)));
+    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = count_most_rows();
+    job_.row_step = static_cast<int>(
+        near <= most_rows ? near : round_up(even_step_below(job_.row_count, most_rows), pack_));
     job_.rows_loaded = job_.row_step + job_.cut_unit - static_cast<int>(aligned_output_ ? pack_ : 1);
     job_.out_row_tile = job_.row_step;
     join_several_axes();
     choose_lanes();
   }
 
+  /// Whether a block turns the tile before it stores it: where columns or rows have alignments or places of
+  /// their own, which threads would look for anew, and where lanes would meet in banks, since rows lie an
+  /// even number of bytes apart or columns are short. Runs of packs are stored as quickly without.
+  void turn_tiles() {
+    const bool is_simple = !has_several_columns(job_.kind);
+    const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
+    const bool is_even = (!aligned_output_ || job_.piece) && job_.rows.axes[0].stride % 2 == 0;
+    job_.turned = size_ == 1 && job_.row_count >= pack_ && job_.column_count >= kLeastTurnedColumns &&
+                  (!is_simple || is_short || is_even);
+    if (!job_.turned) return;
+    if (is_simple) job_.kind = TileKind::kShiftedColumns;
+    const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;
+    set_tile_bytes(is_odd ? kShiftedShortTileBytes : kTileBytes);
+    job_.word_rows = job_.input.phase % 4 == 0 && job_.rows.all_divide_by(4);
+    for (int i = 0; i < job_.outer.rank; ++i) {
+      job_.word_rows = job_.word_rows && job_.outer.axes[i].in_stride % 4 == 0;
+    }
+  }
+
   /// What a tile is to hold of a row of the input, and how large it is then; measured.
   int64_t choose_row_bytes() {
     const bool several = has_several_columns(job_.kind);
     if (job_.piece) return 256;
-    if (size_ == 1) {
-      if (!several || !aligned_output_) return 128;
-      set_tile_bytes(kShiftedTileBytes);  // places of rows are sought once for many columns
-      return 256;
-    }
+    if (size_ == 1) return 128;
     if (size_ == 2) {
       if (several) return aligned_output_ ? 128 : 192;
       return job_.kind == TileKind::kShiftedColumns && tile_bytes_ == kShiftedShortTileBytes ? 192 : 256;
@@ -352,17 +383,28 @@ class TilePlanner {
     return strides % (kSectorBytes / size_) != 0;
   }
 
+  /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
+  /// more than these.
+  int64_t count_most_rows() const {
+    const int64_t table = job_.kind == TileKind::kSeveralAxes ? 13 : 0,
+                  turned = job_.turned ? job_.column_step : 0;
+    return kMostTileMemory / (job_.pitch + job_.skip / pack_ + table + turned) / pack_ * pack_;
+  }
+
   /// About `fit` rows: as many packs as lanes take of a column at once. Where runs of the output are aligned,
   /// tiles of them end at lines, or at least at sectors: one that two tiles share is written in two parts,
   /// each of which costs a whole one.
   int64_t row_step_near(int64_t fit) const {
     const int64_t even = even_step(job_.row_count, fit);
     if (even >= job_.row_count) return round_up(job_.row_count, pack_);
-    const int64_t lanes = job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes,
+    const int64_t lanes = job_.kind == TileKind::kShiftedColumns && !job_.turned ? kShiftedLanes : kLanes,
                   unit = lanes * pack_;
-    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit;
+    // A block turns whole units, of which the last rows belong to the next tile.
+    const int64_t shared = job_.turned && !job_.whole_packs ? job_.cut_unit : 0;
+    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit - shared;
     const int64_t idle = round_up(job_.row_count, step) - job_.row_count;
-    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <= kMostLineTileBytes;
+    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <=
+                                             (job_.turned ? kMostTurnedTileBytes : kMostLineTileBytes);
     if (tile_bytes_ >= kLeastLineTileBytes && fits && 8 * idle <= job_.row_count) return step;
     return round_up(even, aligned_output_ ? kSectorBytes / size_ : pack_);
   }
@@ -435,8 +477,9 @@ class TilePlanner {
     job_.row_step = job_.rows_loaded = static_cast<int>(even_step_below(job_.row_count, most_rows));
     job_.out_row_tile = job_.row_step * length;
     job_.inner = divide_by(length);
-    const int64_t groups =
-        even_step_below(extent(group_axis), tile_bytes_ / (length * size_) / job_.row_step);
+    const int64_t all = extent(group_axis), most = tile_bytes_ / (length * size_) / job_.row_step;
+    // All of short rows that follow each other in the input share sectors.
+    const int64_t groups = size_ >= 4 && 2 * all <= 3 * most ? all : even_step_below(all, most);
     const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
     job_.column_count = extent(group_axis) * length;
     job_.column_step = static_cast<int>(groups * length);

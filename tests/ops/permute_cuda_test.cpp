@@ -232,6 +232,59 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
   expect_same_as_cpu(random_tensor(Shape{936, 5, 1600}, DType::kFloat16, generator), {2, 1, 0}, 8);
 }
 
+TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfBytesThatAreTurned) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{56, 149, 18, 18}, {0, 2, 3, 1}, DType::kUInt8},
+                             {{11, 188, 2048}, {0, 2, 1}, DType::kUInt8},
+                             {{709, 37, 8, 88}, {1, 3, 2, 0}, DType::kUInt8},
+                             {{4, 676, 197, 31}, {0, 3, 1, 2}, DType::kUInt8},
+                             {{4, 676, 197, 34}, {0, 3, 1, 2}, DType::kUInt8},
+                             {{113, 1, 321, 215}, {3, 2, 0, 1}, DType::kUInt8},
+                             {{68, 16, 83, 128}, {0, 2, 3, 1}, DType::kUInt8},
+                             {{19, 48, 10001}, {0, 2, 1}, DType::kUInt8},
+                             {{8, 20, 23, 24, 4, 64}, {0, 1, 2, 5, 4, 3}, DType::kUInt8},
+                             {{96, 4096, 100}, {0, 2, 1}, DType::kUInt8},
+                             {{36743, 1024}, {1, 0}, DType::kUInt8},
+                             {{36743, 514}, {1, 0}, DType::kUInt8},
+                             {{54, 3, 1, 19, 172, 3}, {4, 5, 3, 0, 1, 2}, DType::kUInt8},
+                             {{440, 26, 3, 709}, {3, 2, 1, 0}, DType::kUInt8},
+                             {{184, 279, 14, 11}, {3, 1, 0, 2}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInRandomTilesOfBytes) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  Generator generator(13);
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(generator.below(static_cast<uint64_t>(bound)));
+  };
+  for (int i = 0; i < std::min(random_cases(), 400); ++i) {
+    const int64_t unit = below(3) == 0 ? 16 : below(2) == 0 ? 4 : 1;
+    const int64_t rows = unit * (1 + below(700 / unit)), columns = unit * (1 + below(400 / unit));
+    const int64_t few = 2 + below(6);
+    const std::pair<Shape, std::vector<int64_t>> shapes[] = {
+        {{few, rows, columns}, {0, 2, 1}},
+        {{rows, few, columns}, {2, 1, 0}},
+        {{128 + rows / 3, 2, few, 16 + columns / 4}, {1, 3, 2, 0}},
+        {{20 + rows / 8, 2, few, columns}, {3, 2, 1, 0}}};
+    const auto& [shape, axes] = shapes[i % 4];
+    expect_same_as_cpu(random_tensor(shape, DType::kUInt8, generator), axes, below(2) * below(16));
+    if (HasFatalFailure()) FAIL() << "case " << i;
+  }
+}
+
+TEST(PermuteCudaTest, AgreesWithTheCpuInShortRowsOfWords) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const LargeCase cases[] = {{{51, 191, 37, 7, 5}, {3, 2, 0, 1, 4}, DType::kFloat32},
+                             {{301, 207, 15}, {1, 0, 2}, DType::kFloat32},
+                             {{100, 99, 20, 3}, {2, 1, 0, 3}, DType::kFloat32},
+                             {{100, 99, 20, 3}, {2, 1, 0, 3}, DType::kFloat64},
+                             {{301, 207, 7}, {1, 0, 2}, DType::kInt64},
+                             {{301, 207, 10}, {1, 0, 2}, DType::kFloat16},
+                             {{11, 120, 57, 20}, {0, 2, 1, 3}, DType::kUInt8}};
+  expect_same_as_cpu(cases);
+}
+
 std::vector<uint8_t> bytes_of(const Tensor& tensor, int64_t begin, int64_t count) {
   std::vector<uint8_t> bytes(static_cast<size_t>(count));
   copy_bytes(bytes.data(), Device{}, static_cast<std::byte*>(tensor.raw_data()) + begin, tensor.device(),
