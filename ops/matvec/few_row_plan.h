@@ -48,7 +48,7 @@ inline FewRowPlan plan_few_rows(int64_t batch, int64_t rows, int64_t columns, in
 /// The same of rows that begin anywhere: a warp has `packs` times 32 units of y side by side and copies the
 /// units of `rows` rows that hold them, two steps ahead, to a ring of its own. What lies in front of y's
 /// units and behind its last one but one is added by single lanes.
-struct ShiftedColumnPlan {
+struct ShiftedRowPlan {
   static constexpr int kMostThreads = 256;  ///< of a block
   static constexpr int kBlocks = 2;         ///< of a processor
   static constexpr int kLoads = 8;          ///< units of a lane in a stage
@@ -67,13 +67,13 @@ struct ShiftedColumnPlan {
 };
 
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to 16 bytes.
-inline ShiftedColumnPlan plan_shifted_columns(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kWarps = ShiftedColumnPlan::kMostThreads / 32,
-                    kAll = detail::kProcessors * ShiftedColumnPlan::kBlocks;
-  ShiftedColumnPlan plan;
+inline ShiftedRowPlan plan_shifted_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kWarps = ShiftedRowPlan::kMostThreads / 32,
+                    kAll = detail::kProcessors * ShiftedRowPlan::kBlocks;
+  ShiftedRowPlan plan;
   const int64_t packs = detail::divide_up(columns, pack);
-  plan.packs = detail::packs_of_columns(batch, rows, packs, ShiftedColumnPlan::kLoads, 32, kAll * kWarps);
-  const int64_t steps = detail::divide_up(rows, ShiftedColumnPlan::at_once(plan.packs));
+  plan.packs = detail::packs_of_columns(batch, rows, packs, ShiftedRowPlan::kLoads, 32, kAll * kWarps);
+  const int64_t steps = detail::divide_up(rows, ShiftedRowPlan::at_once(plan.packs));
   plan.rows = static_cast<int>(detail::divide_up(rows, steps));
   plan.tiles = detail::divide_up(packs, int64_t{32} * plan.packs);
   const int64_t items = batch * plan.tiles;

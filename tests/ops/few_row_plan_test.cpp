@@ -49,11 +49,11 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
   }
 }
 
-/// How often the warps of a ShiftedColumnPlan take each column of a matrix whose sums begin `front` elements
+/// How often the warps of a ShiftedRowPlan take each column of a matrix whose sums begin `front` elements
 /// in front of a unit, and the units that they read in front of and behind a row that begins `shift` elements
 /// behind one.
-std::vector<int> visits_of_shifted_columns(const ShiftedColumnPlan& plan, int64_t columns, int pack,
-                                           int64_t front, int64_t shift) {
+std::vector<int> visits_of_shifted_rows(const ShiftedRowPlan& plan, int64_t columns, int pack, int64_t front,
+                                        int64_t shift) {
   std::vector<int> visits(static_cast<size_t>(columns));
   const int64_t whole = std::max<int64_t>((columns - front) / pack - 1, 0) * pack;
   for (int64_t lane = 0; lane < 32; ++lane) {
@@ -74,23 +74,23 @@ std::vector<int> visits_of_shifted_columns(const ShiftedColumnPlan& plan, int64_
   return visits;
 }
 
-TEST(ShiftedColumnPlan, WarpsTakeEveryColumnOnceAndReadNothingBesideRows) {
+TEST(ShiftedRowPlan, WarpsTakeEveryColumnOnceAndReadNothingBesideRows) {
   Generator generator(14);
   for (int i = 0; i < 20000; ++i) {
     const int pack = 2 << integer(generator, 0, 2);
     const int64_t batch = integer(generator, 1, 300), rows = integer(generator, 1, 128),
                   columns = extent(generator, i % 10 == 0 ? 18 : 12);
     SCOPED_TRACE(text(batch, rows, columns, pack));
-    const ShiftedColumnPlan plan = plan_shifted_columns(batch, rows, columns, pack);
+    const ShiftedRowPlan plan = plan_shifted_rows(batch, rows, columns, pack);
     ASSERT_TRUE(plan.packs == 1 || plan.packs == 2 || plan.packs == 4);
-    ASSERT_TRUE(plan.rows >= 1 && plan.rows <= ShiftedColumnPlan::at_once(plan.packs));
+    ASSERT_TRUE(plan.rows >= 1 && plan.rows <= ShiftedRowPlan::at_once(plan.packs));
     ASSERT_LE(plan.shared_bytes(), 99 * 1024) << "more than every GPU has";
-    ASSERT_LE(plan.warps * 32, ShiftedColumnPlan::kMostThreads);
+    ASSERT_LE(plan.warps * 32, ShiftedRowPlan::kMostThreads);
     const int64_t items = batch * plan.tiles;
     ASSERT_LT((plan.blocks - 1) * plan.warps, items) << "an idle block";
     ASSERT_GE(plan.blocks, std::min<int64_t>(items, detail::kProcessors)) << "idle processors";
-    ASSERT_LE(plan.blocks, detail::kProcessors * ShiftedColumnPlan::kBlocks);
-    const std::vector<int> visits = visits_of_shifted_columns(
+    ASSERT_LE(plan.blocks, detail::kProcessors * ShiftedRowPlan::kBlocks);
+    const std::vector<int> visits = visits_of_shifted_rows(
         plan, columns, pack, integer(generator, 0, pack - 1), integer(generator, 0, pack - 1));
     ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
     if (HasNonfatalFailure()) return;

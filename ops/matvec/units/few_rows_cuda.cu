@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(FewRowPlan::kThreads, 3)
 
 // ---- rows that begin anywhere
 
-struct ShiftedColumns {
+struct ShiftedRows {
   cuda::FastDivide by_tiles;
   uint32_t items;         // tiles of all matrices
   int32_t rows, at_once;  // of a matrix, and those that are copied together
@@ -120,7 +120,7 @@ struct ShiftedTile {
 
   /// Of the columns behind the last tile, there are as many as a unit has, at least: what is read behind a
   /// tile lies in the row.
-  __device__ __forceinline__ ShiftedTile(const ShiftedColumns& shape, const ThinOutput& output, const T* a,
+  __device__ __forceinline__ ShiftedTile(const ShiftedRows& shape, const ThinOutput& output, const T* a,
                                          const T* y, uint32_t item) {
     uint32_t tile;
     matrix = shape.by_tiles.divide(item, tile);
@@ -137,7 +137,7 @@ struct ShiftedTile {
 
 /// The columns of a matrix that lie in front of its first tile and behind its last one, a lane each.
 template <int packs, class T>
-__device__ __forceinline__ void add_edges(const ShiftedColumns& shape, const ThinOutput& output,
+__device__ __forceinline__ void add_edges(const ShiftedRows& shape, const ThinOutput& output,
                                           const ShiftedTile<packs, T>& tile, const T* a, const T* x, T* y) {
   constexpr int kPack = cuda::kPackSize<T>, kAtOnce = 8;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
@@ -165,10 +165,10 @@ __device__ __forceinline__ void add_edges(const ShiftedColumns& shape, const Thi
 /// Copies of a warp's next rows, in the order in which it takes its tiles and walks down them.
 template <int packs, class T>
 struct ShiftedCopies {
-  using Plan = ShiftedColumnPlan;
+  using Plan = ShiftedRowPlan;
   static constexpr int kAtOnce = Plan::at_once(packs), kLine = 16 * Plan::line_units(packs);
 
-  const ShiftedColumns& shape;
+  const ShiftedRows& shape;
   uint64_t policy;
   int64_t row_bytes;
 
@@ -200,17 +200,16 @@ struct ShiftedCopies {
   }
 };
 
-/// Blocks of a ShiftedColumnPlan: a warp takes every so-manieth tile, its rows at_once together, and copies
+/// Blocks of a ShiftedRowPlan: a warp takes every so-manieth tile, its rows at_once together, and copies
 /// two steps ahead.
 template <int packs, class T>
-__global__ void __launch_bounds__(ShiftedColumnPlan::kMostThreads, ShiftedColumnPlan::kBlocks)
-    shifted_columns_kernel(const __grid_constant__ ShiftedColumns shape,
-                           const __grid_constant__ ThinOutput output, const T* __restrict__ a,
-                           const T* __restrict__ x, T* __restrict__ y) {
+__global__ void __launch_bounds__(ShiftedRowPlan::kMostThreads, ShiftedRowPlan::kBlocks)
+    shifted_rows_kernel(const __grid_constant__ ShiftedRows shape, const __grid_constant__ ThinOutput output,
+                        const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y) {
   using C = compute_type<T>;
   using Copies = ShiftedCopies<packs, T>;
-  constexpr int kPack = cuda::kPackSize<T>, kAtOnce = Copies::kAtOnce, kStages = ShiftedColumnPlan::kStages;
-  constexpr uint32_t kStageBytes = ShiftedColumnPlan::stage_bytes(packs);
+  constexpr int kPack = cuda::kPackSize<T>, kAtOnce = Copies::kAtOnce, kStages = ShiftedRowPlan::kStages;
+  constexpr uint32_t kStageBytes = ShiftedRowPlan::stage_bytes(packs);
   extern __shared__ __align__(16) char shifted_memory[];
   const uint32_t warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   char* const ring = shifted_memory + warp * kStages * kStageBytes;
@@ -299,19 +298,19 @@ void launch_few(const Stream& stream, const ThinProblem& problem, const FewRowPl
 }
 
 template <int packs, class T>
-void launch_shifted(const Stream& stream, const ThinProblem& problem, const ShiftedColumnPlan& plan,
-                    const T* a, const T* x, T* y, const ThinBias& bias) {
-  const auto kernel = shifted_columns_kernel<packs, T>;
+void launch_shifted(const Stream& stream, const ThinProblem& problem, const ShiftedRowPlan& plan, const T* a,
+                    const T* x, T* y, const ThinBias& bias) {
+  const auto kernel = shifted_rows_kernel<packs, T>;
   static cuda::MostSharedMemory memory;
   memory.allow(kernel, stream.device.index);
-  const ShiftedColumns shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
-                             .items = static_cast<uint32_t>(problem.batch * plan.tiles),
-                             .rows = static_cast<int32_t>(problem.rows),
-                             .at_once = plan.rows,
-                             .columns = problem.columns,
-                             .a_stride = problem.a_stride,
-                             .x_stride = problem.x_stride,
-                             .x_element = problem.x_element};
+  const ShiftedRows shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
+                          .items = static_cast<uint32_t>(problem.batch * plan.tiles),
+                          .rows = static_cast<int32_t>(problem.rows),
+                          .at_once = plan.rows,
+                          .columns = problem.columns,
+                          .a_stride = problem.a_stride,
+                          .x_stride = problem.x_stride,
+                          .x_element = problem.x_element};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(plan.blocks)),
                                .block = dim3(static_cast<unsigned>(32 * plan.warps)),
                                .shared_bytes = static_cast<size_t>(plan.shared_bytes())};
@@ -331,7 +330,7 @@ void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* 
     if (plan.packs == 2) return launch_few<2>(stream, problem, plan, a, x, y, bias);
     return launch_few<1>(stream, problem, plan, a, x, y, bias);
   }
-  const ShiftedColumnPlan plan = plan_shifted_columns(problem.batch, problem.rows, problem.columns, pack);
+  const ShiftedRowPlan plan = plan_shifted_rows(problem.batch, problem.rows, problem.columns, pack);
   if (plan.packs == 4) return launch_shifted<4>(stream, problem, plan, a, x, y, bias);
   if (plan.packs == 2) return launch_shifted<2>(stream, problem, plan, a, x, y, bias);
   launch_shifted<1>(stream, problem, plan, a, x, y, bias);
