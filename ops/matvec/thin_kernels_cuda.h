@@ -270,6 +270,11 @@ template <class T>
 void launch_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
                          float* table, const ThinBias& bias);
 
+/// Several vectors and sums along few long rows in the 16-bit types.
+template <class T>
+void launch_long_row_products(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y,
+                              float* table, const ThinBias& bias);
+
 /// Several vectors and sums along columns of some terms in float32.
 template <class T>
 void launch_float_columns(const Stream& stream, const ThinProblem& problem, const T* a, const T* x, T* y);

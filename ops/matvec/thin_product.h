@@ -11,6 +11,7 @@
 
 #include <sinter/core/base/dtype.h>
 #include <sinter/ops/matvec/few_row_plan.h>
+#include <sinter/ops/matvec/long_row_product_plan.h>
 #include <sinter/ops/matvec/narrow_column_plan.h>
 #include <sinter/ops/matvec/row_product_plan.h>
 #include <sinter/ops/matvec/staged_plan.h>
@@ -338,6 +339,24 @@ inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
                            problem.columns, problem.vectors);
 }
 
+/// Whether few long rows are multiplied with several vectors as they lie (LongRowProductPlan): in the 16-bit
+/// types. Of a matrix whose few columns are summed, the vectors are such rows, and the columns vectors that
+/// lie side by side.
+inline bool takes_long_row_products(const ThinProblem& problem) {
+  constexpr int64_t kLeastBytes = int64_t{1} << 21, kLongRow = 8192;
+  if (!is_half(problem.dtype) || problem.vectors < 2 || !is_staged(problem)) return false;
+  if (problem.transpose && problem.x_element != 1) return false;
+  const int64_t lines = problem.out() + problem.vectors, terms = problem.in();
+  return problem.out() <= LongRowProductPlan::kMostRows && terms * 2 >= kLongRow &&
+         problem.batch * lines >= kLeastBytes / 2 / terms;
+}
+inline LongRowProductPlan long_row_product_plan_of(const ThinProblem& problem) {
+  const int64_t rows = problem.transpose ? problem.vectors : problem.rows;
+  const auto vectors = static_cast<int>(problem.transpose ? problem.columns : problem.vectors);
+  return plan_long_row_products(problem.batch, rows, problem.in(), vectors,
+                                !problem.transpose && problem.x_element == 1);
+}
+
 /// Whether a staged product without a bias may skip shared tiles (FewTermPlan) in float32: so few terms that
 /// it mostly writes. Rows of more than half as many terms are multiplied on tensor cores with many vectors
 /// whose sums are neighbours in y.
@@ -375,6 +394,8 @@ inline size_t thin_workspace(const ThinProblem& given) {
       parts = many_term_plan_of(problem).parts * many_term_fold(problem);
     } else if (takes_row_products(problem)) {
       parts = row_product_plan_of(problem).parts;
+    } else if (takes_long_row_products(problem)) {
+      parts = long_row_product_plan_of(problem).parts;
     } else {
       parts = staged_plan_of(problem).parts;
     }

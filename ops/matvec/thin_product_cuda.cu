@@ -40,6 +40,8 @@ bool launch_halves(const Stream& stream, const ThinProblem& problem, const T* a,
     launch_many_term_columns<T>(stream, problem, a, x, y, table, bias);
   } else if (takes_row_products(problem)) {
     launch_row_products<T>(stream, problem, a, x, y, table, bias);
+  } else if (takes_long_row_products(problem)) {
+    launch_long_row_products<T>(stream, problem, a, x, y, table, bias);
   } else {
     return false;
   }
