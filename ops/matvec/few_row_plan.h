@@ -8,8 +8,9 @@
 
 namespace sinter::ops {
 
-/// Sums along columns of few rows that begin with units: a thread has `packs` packs of neighbouring columns,
-/// `threads` packs apart, and walks down all rows, `at_once` in flight. Nothing is added across threads.
+/// Sums along columns of few rows that begin with units, or anywhere in the 16-bit types: a thread has
+/// `packs` packs of neighbouring columns, `threads` packs apart, and walks down all rows, `at_once` in
+/// flight. Nothing is added across threads.
 struct FewRowPlan {
   static constexpr int kThreads = 256;  ///< of a block
   static constexpr int kLoads = 8;      ///< packs of a thread in flight

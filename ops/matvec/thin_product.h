@@ -92,7 +92,7 @@ inline ThinProblem without_single_column(ThinProblem problem) {
 /// Whether sums along rows may be read in aligned units (UnitRowPlan), and whether they are where the
 /// operands allow accesses of `pack` elements: where these are narrower than units and so many that a row's
 /// are not taken at once, or single 16-bit elements; of matrices of some size, where they have 4 bytes or
-/// fewer; and where rows are so long that to read the vector for each costs as much.
+/// fewer.
 inline bool may_take_unit_rows(const ThinProblem& problem) {
   constexpr int64_t kLeastRows = 8, kLeastUnits = 8;
   constexpr int64_t kLeast = int64_t{1} << 16;  // units
@@ -102,10 +102,9 @@ inline bool may_take_unit_rows(const ThinProblem& problem) {
          problem.batch * problem.rows >= detail::divide_up(kLeast, units);
 }
 inline bool takes_unit_rows(const ThinProblem& problem, int pack) {
-  constexpr int64_t kLarge = int64_t{1} << 18, kLongRow = int64_t{1} << 11;  // units
-  if (!may_take_unit_rows(problem)) return false;
+  constexpr int64_t kLarge = int64_t{1} << 18;  // units
+  if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
   const int64_t rows = problem.batch * problem.rows, units = problem.columns / unit_elements(problem);
-  if (pack >= unit_elements(problem)) return units >= kLongRow;
   if (4 * pack <= unit_elements(problem) && rows >= detail::divide_up(kLarge, units)) return true;
   return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(rows, problem.columns, pack, false).at_once;
 }

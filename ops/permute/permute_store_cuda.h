@@ -120,14 +120,6 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       const int64_t start = memory.columns[column];
       const int shift = job.shift_of(start), row = pack * n + shift;
       if (row + n > tile.rows) continue;
-      if constexpr (may_turn(kKind, sizeof(T))) {
-        if (job.turned) {
-          const TurnedRead at(job.turned_place(column) + row * size);
-          store_pack<false>(out + start + row,
-                            job.whole_packs ? at.whole_pack<T>(memory.turned) : at.pack<T>(memory.turned));
-          continue;
-        }
-      }
       if (shift != known) {
         known = shift;
         // Of the rows of this pack and the next, between which the image skips.
@@ -191,12 +183,11 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
     }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
     if constexpr (may_turn(kKind, sizeof(T))) {
-      const int next = kSeveral ? job.next_column : 1;
-      if (job.turned && (has_next || (joined && tile.row == 0 && column + 1 < columns))) {
+      if (job.turned && joined && tile.row == 0 && column + 1 < columns) {
         const int here = tile.rows - rest;  // rows of this column
         store_pack<false>(out + start + rest,
                           turned_pack_of_two<T>(memory.turned, job.turned_place(column) + rest * size,
-                                                job.turned_place(column + next) - here * size, here * size));
+                                                job.turned_place(column + 1) - here * size, here * size));
         continue;
       }
     }

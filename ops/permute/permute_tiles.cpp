@@ -337,17 +337,16 @@ class TilePlanner {
     choose_lanes();
   }
 
-  /// Whether a block turns the tile before it stores it: where columns or rows have alignments or places of
-  /// their own, which threads would look for anew, and where lanes would meet in banks, since rows lie an
-  /// even number of bytes apart or columns are short. Runs of packs are stored as quickly without.
+  /// Whether a block turns the tile before it stores it: where lanes would meet in banks, since rows lie an
+  /// even number of bytes apart or columns are short. Runs of packs are stored as quickly without, and rows
+  /// or columns over several axes more quickly.
   void turn_tiles() {
-    const bool is_simple = !has_several_columns(job_.kind);
     const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
     const bool is_even = (!aligned_output_ || job_.piece) && job_.rows.axes[0].stride % 2 == 0;
-    job_.turned = size_ == 1 && job_.row_count >= pack_ && job_.column_count >= kLeastTurnedColumns &&
-                  (!is_simple || is_short || is_even);
+    job_.turned = size_ == 1 && !has_several_columns(job_.kind) && job_.row_count >= pack_ &&
+                  job_.column_count >= kLeastTurnedColumns && (is_short || is_even);
     if (!job_.turned) return;
-    if (is_simple) job_.kind = TileKind::kShiftedColumns;
+    job_.kind = TileKind::kShiftedColumns;
     const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;
     set_tile_bytes(is_odd ? kShiftedShortTileBytes : kTileBytes);
     job_.word_rows = job_.input.phase % 4 == 0 && job_.rows.all_divide_by(4);
@@ -360,7 +359,11 @@ class TilePlanner {
   int64_t choose_row_bytes() {
     const bool several = has_several_columns(job_.kind);
     if (job_.piece) return 256;
-    if (size_ == 1) return 128;
+    if (size_ == 1) {
+      if (!several || !aligned_output_) return 128;
+      set_tile_bytes(kShiftedTileBytes);  // places of rows are sought once for many columns
+      return 256;
+    }
     if (size_ == 2) {
       if (several) return aligned_output_ ? 128 : 192;
       return job_.kind == TileKind::kShiftedColumns && tile_bytes_ == kShiftedShortTileBytes ? 192 : 256;

@@ -37,7 +37,7 @@ constexpr bool has_several_columns(TileKind kind) {
 
 /// Whether tiles of such elements may be turned in shared memory: see permute_turn_cuda.h.
 constexpr bool may_turn(TileKind kind, size_t element_bytes) {
-  return element_bytes == 1 && (kind == TileKind::kShiftedColumns || has_several_columns(kind));
+  return element_bytes == 1 && kind == TileKind::kShiftedColumns;
 }
 
 /// log2 of a block's threads.

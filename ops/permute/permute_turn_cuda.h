@@ -56,7 +56,7 @@ SINTER_HOST_DEVICE inline void turn_packs(const TileJob& job, const Tile& tile, 
                                           const TileMemory& memory) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T)), kBlock = 4 / size;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
-  const int base = kKind == TileKind::kSeveralAxes ? 0 : image_base<T>(job, tile);
+  const int base = image_base<T>(job, tile);
   const TurnLane lane(job, thread, 1 << log_threads(kKind));
   const int to_step = cuda::in_register(job.turned_place(lane.word_step * kBlock));
   SINTER_KEEP_LOOP
@@ -65,9 +65,7 @@ SINTER_HOST_DEVICE inline void turn_packs(const TileJob& job, const Tile& tile, 
     const int first = job.place(pack * n, base);
     SINTER_UNROLL
     for (int j = 0; j < n; ++j) {
-      const int row = smaller(pack * n + j, rows - 1);
-      const int place =
-          kKind == TileKind::kSeveralAxes ? memory.places[job.place_index(row)] : first + j * job.pitch;
+      const int place = first + j * job.pitch;  // behind the last row too, whose bytes no one stores
       places[j] = cuda::in_register((kWords ? place : place & ~3) + lane.word * 4);
       bits[j] = kWords ? 0 : cuda::in_register((place & 3) * 8);
     }

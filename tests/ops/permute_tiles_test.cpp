@@ -299,8 +299,7 @@ TEST(PermuteTilesTest, MoveSmallMatricesAndWideSides) {
   check<uint32_t>({{64, 71, 32, 8}, {1, 3, 0, 2}}, seen);
   check<uint16_t>({{1642, 11, 19, 27}, {1, 3, 0, 2}, 1, 3}, seen);
   check<uint8_t>({{14, 7, 3, 69, 298}, {3, 0, 4, 2, 1}, 3, 1}, seen);
-  EXPECT_EQ(seen["several axes"] + seen["joined several columns"] + seen["joined several axes"], 3);
-  EXPECT_EQ(seen["turned several axes"] + seen["turned joined several axes"], 1);
+  EXPECT_EQ(seen["several axes"] + seen["joined several columns"] + seen["joined several axes"], 4);
 }
 
 TEST(PermuteTilesTest, ManyRowTilesOfNarrowColumnsAndMatrices) {
@@ -331,8 +330,7 @@ TEST(PermuteTilesTest, MoveRunsOverSeveralAxesThatFollowEachOther) {
   check<uint8_t>({{147, 3, 40, 59, 7}, {4, 2, 1, 3, 0}, 3, 5}, seen);
   check<uint16_t>({{67, 2, 26, 31, 30}, {4, 2, 1, 3, 0}, 1, 3}, seen);
   check<uint32_t>({{33, 2, 300, 11, 9}, {4, 2, 1, 3, 0}, 0, 1}, seen);
-  EXPECT_EQ(seen["joined several columns"], 2);
-  EXPECT_EQ(seen["turned joined several columns"], 2);
+  EXPECT_EQ(seen["joined several columns"], 4);
 }
 
 TEST(PermuteTilesTest, WeaveWhereRowsAndColumnsStopAtEachOther) {
@@ -432,7 +430,7 @@ TEST(PermuteTilesTest, TurnTilesOfBytesAtAnyAlignment) {
   for (const auto& [kind, count] : seen) {
     if (kind.starts_with("turned ")) turned += count;
   }
-  EXPECT_GE(turned, 12 * 6);
+  EXPECT_EQ(turned, 8 * 6);
 }
 
 TEST(PermuteTilesTest, TurnTilesOfBytesInRandomCases) {
@@ -459,10 +457,9 @@ TEST(PermuteTilesTest, TurnTilesOfBytesInRandomCases) {
     }
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
-  for (const char* kind : {"shifted columns", "joined columns", "several columns", "several axes"}) {
-    EXPECT_GT(seen["turned " + std::string(kind)], 25) << kind;
+  for (const char* kind : {"turned shifted columns", "turned joined columns"}) {
+    EXPECT_GT(seen[kind], 25) << kind;
   }
-  EXPECT_GT(seen["turned joined several axes"], 5);
 }
 
 TEST(PermuteTilesTest, FitIntoSharedMemoryWhateverTheShape) {

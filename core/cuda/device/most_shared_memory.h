@@ -15,14 +15,17 @@ namespace sinter::cuda {
 /// that launches it. Threads may share it.
 class MostSharedMemory {
  public:
-  /// Lets `kernel`, the same in every call, have the most that `device` has. That much for every plan: a
-  /// thread must not take away what another is about to launch with.
+  /// Lets `kernel`, the same in every call, have the most that `device` has beside the kernel's own static
+  /// arrays. That much for every plan: a thread must not take away what another is about to launch with.
   template <class Kernel>
   void allow(Kernel* kernel, int device) {
     const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
     if ((allowed_.load(std::memory_order_acquire) & bit) != 0) return;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(device_traits(device).most_shared_bytes)),
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    check(cudaFuncSetAttribute(
+              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+              static_cast<int>(device_traits(device).most_shared_bytes - attributes.sharedSizeBytes)),
           "cudaFuncSetAttribute");
     allowed_.fetch_or(bit, std::memory_order_release);
   }

@@ -28,7 +28,7 @@ __device__ __forceinline__ void write_columns(const ThinOutput& output, int64_t 
   }
 }
 
-// ---- rows that begin with units
+// ---- a thread walks down its columns
 
 struct FewRows {
   cuda::FastDivide by_tiles;
@@ -36,33 +36,52 @@ struct FewRows {
   int64_t a_stride, x_stride, x_element;
 };
 
-/// Block (matrix and tile) of a FewRowPlan. Only a single row may end within a unit.
-template <int packs, class T>
-__global__ void __launch_bounds__(FewRowPlan::kThreads, 3)
+/// A pack of a row: where all rows begin at whole units, one of these, else `shifted` from two.
+template <bool shifted, class T>
+struct RowPack {
+  LoadedPack<T, cuda::kPackSize<T>> pack;
+
+  __device__ __forceinline__ void load(const T* from, const T*) { pack.load_once(pack.source(from)); }
+  __device__ __forceinline__ auto get() const { return pack; }
+};
+template <class T>
+struct RowPack<true, T> {
+  ShiftedPack<T> pack;
+
+  __device__ __forceinline__ void load(const T* from, const T* end) { pack.template load<true>(from, end); }
+  __device__ __forceinline__ auto get() const { return pack.get(); }
+};
+
+/// Block (matrix and tile) of a FewRowPlan. What a shifted pack holds behind its row is the next row: it gets
+/// into sums that are not written. Of rows that begin with units only a single one may end within a unit.
+template <bool shifted, int packs, class T>
+__global__ void __launch_bounds__(FewRowPlan::kThreads, shifted ? 2 : 3)
     few_rows_kernel(const __grid_constant__ FewRows shape, const __grid_constant__ ThinOutput output,
                     const T* __restrict__ a, const T* __restrict__ x, T* __restrict__ y) {
   using C = compute_type<T>;
-  using Loaded = LoadedPack<T, cuda::kPackSize<T>>;
   constexpr int pack = cuda::kPackSize<T>, at_once = FewRowPlan::kLoads / packs;
   constexpr int64_t step = FewRowPlan::kThreads * pack;
   uint32_t tile;
   const uint32_t matrix = shape.by_tiles.divide(blockIdx.x, tile);
   const int64_t column = tile * packs * step + int64_t{threadIdx.x} * pack;
   if (column >= shape.columns) return;
-  const T* from = a + matrix * shape.a_stride + column;
+  const T* from = a + matrix * shape.a_stride;
+  const T* const end = from + shape.rows * shape.columns;
+  from += column;
   const auto* with = LoadedPack<T, 1>::source(x + matrix * shape.x_stride);
+  const auto has = [&](int64_t row, int i) {
+    return row < shape.rows && column + i * step + (shifted ? 0 : pack - 1) < shape.columns;
+  };
   C sums[packs][pack] = {};
 #pragma unroll 1
   for (int64_t row = 0; row < shape.rows; row += at_once) {
-    Loaded left[at_once][packs];
+    RowPack<shifted, T> left[at_once][packs];
     LoadedPack<T, 1> factors[at_once];
 #pragma unroll
     for (int u = 0; u < at_once; ++u) {
 #pragma unroll
       for (int i = 0; i < packs; ++i) {
-        if (row + u < shape.rows && column + i * step + pack <= shape.columns) {
-          left[u][i].load_once(Loaded::source(from + u * shape.columns + i * step));
-        }
+        if (has(row + u, i)) left[u][i].load(from + u * shape.columns + i * step, end);
       }
     }
 #pragma unroll
@@ -73,9 +92,10 @@ __global__ void __launch_bounds__(FewRowPlan::kThreads, 3)
     for (int u = 0; u < at_once; ++u) {
 #pragma unroll
       for (int i = 0; i < packs; ++i) {
-        if (row + u >= shape.rows || column + i * step + pack > shape.columns) continue;
+        if (!has(row + u, i)) continue;
+        const auto elements = left[u][i].get();
 #pragma unroll
-        for (int j = 0; j < pack; ++j) sums[i][j] += left[u][i][j] * factors[u][0];
+        for (int j = 0; j < pack; ++j) sums[i][j] += elements[j] * factors[u][0];
       }
     }
     from += at_once * shape.columns;
@@ -84,7 +104,7 @@ __global__ void __launch_bounds__(FewRowPlan::kThreads, 3)
 #pragma unroll
   for (int i = 0; i < packs; ++i) {
     const int64_t first = column + i * step;
-    if (first + pack > shape.columns && first < shape.columns) {  // the end of a single row
+    if (!shifted && first + pack > shape.columns && first < shape.columns) {  // the end of a single row
       const C factor = cuda::load_as_compute(x[matrix * shape.x_stride]);
 #pragma unroll
       for (int j = 0; j < pack; ++j) {
@@ -97,7 +117,7 @@ __global__ void __launch_bounds__(FewRowPlan::kThreads, 3)
   }
 }
 
-// ---- rows that begin anywhere
+// ---- a warp has a ring of its own for rows that begin anywhere
 
 struct ShiftedRows {
   cuda::FastDivide by_tiles;
@@ -283,7 +303,7 @@ __global__ void __launch_bounds__(ShiftedRowPlan::kMostThreads, ShiftedRowPlan::
 
 // ---- host
 
-template <int packs, class T>
+template <bool shifted, int packs, class T>
 void launch_few(const Stream& stream, const ThinProblem& problem, const FewRowPlan& plan, const T* a,
                 const T* x, T* y, const ThinBias& bias) {
   const FewRows shape{.by_tiles = cuda::FastDivide(static_cast<uint32_t>(plan.tiles)),
@@ -294,7 +314,8 @@ void launch_few(const Stream& stream, const ThinProblem& problem, const FewRowPl
                       .x_element = problem.x_element};
   const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.tiles)),
                                .block = dim3(FewRowPlan::kThreads)};
-  cuda::launch(stream, grid, few_rows_kernel<packs, T>, shape, ThinOutput(problem, 1, bias), a, x, y);
+  cuda::launch(stream, grid, few_rows_kernel<shifted, packs, T>, shape, ThinOutput(problem, 1, bias), a, x,
+               y);
 }
 
 template <int packs, class T>
@@ -324,16 +345,20 @@ void launch_few_rows(const Stream& stream, const ThinProblem& problem, const T* 
                      const ThinBias& bias) {
   constexpr int pack = cuda::kPackSize<T>;
   const bool is_single = problem.rows == 1 && problem.batch == 1;
+  const FewRowPlan walk = plan_few_rows(problem.batch, problem.rows, problem.columns, pack);
   if (is_single ? cuda::is_aligned(a, 16) : pack_of<T>(problem.columns, a) == pack) {
-    const FewRowPlan plan = plan_few_rows(problem.batch, problem.rows, problem.columns, pack);
-    if (plan.packs == 4) return launch_few<4>(stream, problem, plan, a, x, y, bias);
-    if (plan.packs == 2) return launch_few<2>(stream, problem, plan, a, x, y, bias);
-    return launch_few<1>(stream, problem, plan, a, x, y, bias);
+    if (walk.packs == 4) return launch_few<false, 4>(stream, problem, walk, a, x, y, bias);
+    if (walk.packs == 2) return launch_few<false, 2>(stream, problem, walk, a, x, y, bias);
+    return launch_few<false, 1>(stream, problem, walk, a, x, y, bias);
   }
-  const ShiftedRowPlan plan = plan_shifted_rows(problem.batch, problem.rows, problem.columns, pack);
-  if (plan.packs == 4) return launch_shifted<4>(stream, problem, plan, a, x, y, bias);
-  if (plan.packs == 2) return launch_shifted<2>(stream, problem, plan, a, x, y, bias);
-  launch_shifted<1>(stream, problem, plan, a, x, y, bias);
+  const ShiftedRowPlan ring = plan_shifted_rows(problem.batch, problem.rows, problem.columns, pack);
+  if (ring.packs == 4) return launch_shifted<4>(stream, problem, ring, a, x, y, bias);
+  if constexpr (sizeof(T) == 2) {  // whose packs are shifted in registers while others are loaded: measured
+    if (walk.packs == 2) return launch_few<true, 2>(stream, problem, walk, a, x, y, bias);
+    if (walk.packs == 1) return launch_few<true, 1>(stream, problem, walk, a, x, y, bias);
+  }
+  if (ring.packs == 2) return launch_shifted<2>(stream, problem, ring, a, x, y, bias);
+  launch_shifted<1>(stream, problem, ring, a, x, y, bias);
 }
 
 template void launch_few_rows(const Stream&, const ThinProblem&, const float*, const float*, float*,

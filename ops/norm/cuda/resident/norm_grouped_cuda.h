@@ -159,10 +159,10 @@ class GroupedBlock {
 #pragma unroll
     for (int value = 0; value < kValues; ++value) {
       if (one) {
-        C sum = sums[value][0];
+        double sum = static_cast<double>(sums[value][0]);
 #pragma unroll
-        for (int i = 1; i < kPack; ++i) sum += sums[value][i];
-        scratch_[value * size + at] = sum;
+        for (int i = 1; i < kPack; ++i) sum += static_cast<double>(sums[value][i]);
+        scratch_[value * size + at] = static_cast<C>(sum);
       } else {
 #pragma unroll
         for (int i = 0; i < kPack; ++i) scratch_[(value * kPack + i) * size + at] = sums[value][i];
