@@ -342,7 +342,7 @@ inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
 /// types. Of a matrix whose few columns are summed, the vectors are such rows, and the columns vectors that
 /// lie side by side.
 inline bool takes_long_row_products(const ThinProblem& problem) {
-  constexpr int64_t kLeastBytes = int64_t{1} << 21, kLongRow = 8192;
+  constexpr int64_t kLeastBytes = int64_t{1} << 21, kLongRow = int64_t{1} << 14;
   if (!is_half(problem.dtype) || problem.vectors < 2 || !is_staged(problem)) return false;
   if (problem.transpose && problem.x_element != 1) return false;
   const int64_t lines = problem.out() + problem.vectors, terms = problem.in();

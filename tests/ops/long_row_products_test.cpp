@@ -60,7 +60,7 @@ TEST(LongRowProductPlan, FewTermsAreSpreadOverProcessors) {
     const Plan plan = plan_long_row_products(1, 13, terms, 10, true);
     EXPECT_EQ(plan.parts, detail::kProcessors) << terms;
     const int64_t most = detail::divide_up(plan.tiles, plan.parts) * plan.width;
-    EXPECT_LE(static_cast<double>(most * plan.parts), 1.1 * static_cast<double>(terms)) << terms;
+    EXPECT_LE(static_cast<double>(most * plan.parts), 1.25 * static_cast<double>(terms)) << terms;
   }
 }
 
@@ -163,8 +163,8 @@ TEST_F(LongRowProductsCuda, BadValuesStayInTheirSums) {
         x.data<float>()[columns] = nan;
         const bool is_left = extra % 2 == 0;
         const Tensor a = between_nans(cast(host, DType::kFloat16), extra % 3);
-        const Tensor right = between_nans(
-            cast(is_left ? permute(x, {1, 0}) : x, DType::kFloat16), extra % 5 == 1 ? 1 : 0);
+        const Tensor right =
+            between_nans(cast(is_left ? permute(x, {1, 0}) : x, DType::kFloat16), extra % 5 == 1 ? 1 : 0);
         const Tensor y = is_left ? matmul(a, right) : matmul(a, right, {.transpose_b = true});
         const std::vector<double> values = as_double(y).to_vector<double>();
         for (int64_t i = 0; i < rows * vectors; ++i) {
