@@ -65,14 +65,8 @@ struct LoadedPack {
       word = __ldg(from);
     }
   }
-  /// An instruction for each of a word's bfloat16: the compiler takes two for the upper one.
   __device__ __forceinline__ compute_type<T> operator[](int i) const {
-    if constexpr (std::is_same_v<T, bfloat16> && pack > 1) {
-      const uint32_t pair = reinterpret_cast<const uint32_t*>(&word)[i / 2];
-      return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
-    } else {
-      return cuda::load_as_compute(reinterpret_cast<const T*>(&word)[i]);
-    }
+    return cuda::load_as_compute(reinterpret_cast<const T*>(&word)[i]);
   }
 };
 

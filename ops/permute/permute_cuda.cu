@@ -192,9 +192,9 @@ void run_permute(const KernelContext& context) {
   if (matrix_bytes >= kLeastMatrixBytes) {
     const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), row_bytes});
     const bool is_short = row_bytes < kMostTileRowBytes || address_of(y.data) % 16 != 0;
-    if (unit < kLeastUnit && is_short) return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
     const int64_t run_bytes = plan.extents[row_axis] * row_bytes;  // of the output, in a tile
-    if (unit >= kLeastUnit && unit < 16 && row_bytes < kMostWordTileRowBytes && run_bytes >= kLeastRunBytes) {
+    const bool has_words = unit < 16 && row_bytes < kMostWordTileRowBytes && run_bytes >= kLeastRunBytes;
+    if (unit < kLeastUnit ? is_short : has_words) {
       plan.extents[static_cast<size_t>(plan.rank - 1)] = row_bytes / unit;
       return dispatch_tiles(context.stream(), plan, unit, x.data, y.data);
     }

@@ -73,13 +73,16 @@ struct UnitLoads {
   __device__ __forceinline__ void load(const Place& place, int u, int k) {
     if (place.has(u, k)) loaded[u][k].load_once(place.from + u * row_step + k * lanes);
   }
-  /// Sends for the vector's elements that go with a place's units.
+  /// The vector's elements for a place's units, as they lie: as float32 they would need more registers.
   __device__ __forceinline__ void load_factors(const Place& place, const T* x, const T* end,
-                                               ShiftedPack<T> (&factors)[units]) const {
+                                               Loaded (&factors)[units]) const {
+    ShiftedPack<T> shifted[units];
 #pragma unroll
     for (int k = 0; k < units; ++k) {
-      if (k * lanes < place.units_left) factors[k].template load<false>(x + k * lanes * kPack, end);
+      if (k * lanes < place.units_left) shifted[k].template load<false>(x + k * lanes * kPack, end);
     }
+#pragma unroll
+    for (int k = 0; k < units; ++k) factors[k] = shifted[k].get();
   }
   /// Multiplies the units of a place; in place of each comes that of the next one. The branches keep the
   /// compiler from multiplying all units before it loads any.
@@ -210,9 +213,7 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
   UnitEnds<lanes, at_once, T> ends(row, from, with);
   ends.load(row_step, first.rows_left);
   with += row.front + (first_unit + lane) * kPack;
-  ShiftedPack<T> sent[units];  // the vector's elements of the next span
-  loads.load_factors(first, with, with_end, sent);
-  typename Loads::Loaded factors[units];  // as they lie: as float32 they would need more registers
+  typename Loads::Loaded factors[units];
 #pragma unroll 1
   for (int32_t place = 0; place < rows; place += at_once * slots) {
     C sums[at_once] = {};
@@ -225,14 +226,8 @@ __global__ void __launch_bounds__(UnitRowPlan::kThreads, units == 1 ? 3 : 2)
       const bool is_last = span + 1 == spans;
       const typename Loads::Place next =
           is_last ? first : typename Loads::Place{here.from + step, here.units_left - step, here.rows_left};
-      if (spans > 1 || place == 0) {
-#pragma unroll
-        for (int k = 0; k < units; ++k) factors[k] = sent[k].get();
-      }
-      if (spans > 1) {
-        const int64_t next_span = is_last ? 0 : span + 1;
-        loads.load_factors(next, with + next_span * (step * kPack), with_end, sent);
-      }
+      if (spans > 1 || place == 0)
+        loads.load_factors(here, with + int64_t{span} * (step * kPack), with_end, factors);
       loads.add(here, next, factors, sums);
       here = next;
     }
