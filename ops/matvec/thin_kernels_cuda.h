@@ -10,7 +10,7 @@
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch_early.h>
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 #include <sinter/ops/matvec/thin_product_cuda.h>
 
 namespace sinter::ops {

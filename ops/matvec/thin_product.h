@@ -10,13 +10,13 @@
 #include <utility>
 
 #include <sinter/core/base/dtype.h>
-#include <sinter/ops/matvec/few_row_plan.h>
-#include <sinter/ops/matvec/long_row_product_plan.h>
-#include <sinter/ops/matvec/narrow_column_plan.h>
-#include <sinter/ops/matvec/row_product_plan.h>
-#include <sinter/ops/matvec/staged_plan.h>
-#include <sinter/ops/matvec/thin_plan.h>
-#include <sinter/ops/matvec/unit_plan.h>
+#include <sinter/ops/matvec/plan/few_row_plan.h>
+#include <sinter/ops/matvec/plan/long_row_product_plan.h>
+#include <sinter/ops/matvec/plan/narrow_column_plan.h>
+#include <sinter/ops/matvec/plan/row_product_plan.h>
+#include <sinter/ops/matvec/plan/staged_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 
 namespace sinter::ops {
 

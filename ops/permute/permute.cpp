@@ -2,7 +2,7 @@
 
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/permute/permute.h>
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 namespace sinter::ops {
 namespace {

@@ -9,7 +9,7 @@
 #include <sinter/ops/common/cpu/transpose_cpu.h>
 #include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/permute/permute.h>
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 namespace sinter::ops {
 namespace {

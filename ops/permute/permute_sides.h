@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 namespace sinter::ops::tiling {
 

@@ -9,7 +9,7 @@
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/ops/permute/permute_packs_cuda.h>
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 namespace sinter::ops {
 

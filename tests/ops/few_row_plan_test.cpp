@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/ops/matvec/few_row_plan.h>
+#include <sinter/ops/matvec/plan/few_row_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 #include "ops/random_extents.h"

@@ -10,7 +10,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/matmul/thin_matmul.h>
-#include <sinter/ops/matvec/long_row_product_plan.h>
+#include <sinter/ops/matvec/plan/long_row_product_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 #include <sinter/ops/permute/permute.h>
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/ops/matvec/narrow_column_plan.h>
+#include <sinter/ops/matvec/plan/narrow_column_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 #include "ops/random_extents.h"

@@ -5,7 +5,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/permute/permute.h>
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 #include "ops/ops_test_support.h"
 

@@ -12,7 +12,7 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/matvec/shifted_column_plan.h>
+#include <sinter/ops/matvec/plan/shifted_column_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 #include "ops/gpu_test_support.h"

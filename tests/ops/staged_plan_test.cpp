@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
-#include <sinter/ops/matvec/staged_plan.h>
+#include <sinter/ops/matvec/plan/staged_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
 
 #include "ops/random_extents.h"

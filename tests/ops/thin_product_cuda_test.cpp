@@ -63,7 +63,7 @@ TEST_F(ThinProductCuda, FewLongRowsAndColumns) {
   }
 }
 
-/// Products that are read in units of 16 bytes, wherever rows begin: see ops/matvec/unit_plan.h.
+/// Products that are read in units of 16 bytes, wherever rows begin: see ops/matvec/plan/unit_plan.h.
 TEST_F(ThinProductCuda, RowsOfAnyLengthAndAlignment) {
   for (int i = 0; i < 160; ++i) {
     SampleMaker maker(static_cast<uint64_t>(12000 + i), kDTypes[i % 4]);

@@ -9,7 +9,7 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/matmul/thin_matmul.h>
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 
 #include "ops/random_extents.h"
 

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/random.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/thin_product.h>
-#include <sinter/ops/matvec/unit_plan.h>
 
 #include "ops/random_extents.h"
 

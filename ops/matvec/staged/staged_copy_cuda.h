@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <sinter/ops/matvec/staged_plan.h>
+#include <sinter/ops/matvec/plan/staged_plan.h>
 
 namespace sinter::ops {
 

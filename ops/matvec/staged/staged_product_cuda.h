@@ -6,8 +6,8 @@
 
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
+#include <sinter/ops/matvec/plan/staged_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/staged_plan.h>
 #include <sinter/ops/matvec/thin_kernels_cuda.h>
 
 namespace sinter::ops {

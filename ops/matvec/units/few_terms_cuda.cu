@@ -1,6 +1,6 @@
 // Thin products in float32 with several vectors that sum up few terms: mostly, they write.
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
 namespace sinter::ops {

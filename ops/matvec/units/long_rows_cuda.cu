@@ -1,5 +1,5 @@
 // Thin products with one vector whose sums run along few long rows, wherever these begin.
-#include <sinter/ops/matvec/unit_plan.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
 namespace sinter::ops {

@@ -1,9 +1,9 @@
 // Thin products with several vectors whose sums run along short rows of 16-bit elements: rows are copied to
 // shared memory as they lie and multiplied on tensor cores from words there, wherever rows begin.
 #include <sinter/core/cuda/device/most_shared_memory.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 
 namespace sinter::ops {
 namespace {

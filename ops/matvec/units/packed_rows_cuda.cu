@@ -1,8 +1,8 @@
 // Thin products with one vector whose sums run along short rows of 16-bit elements that fill no packs of 16
 // bytes: loaded one by one they would cost more instructions than memory leaves time for.
 #include <sinter/core/cuda/device/most_shared_memory.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
 namespace sinter::ops {

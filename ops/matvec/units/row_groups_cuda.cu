@@ -4,10 +4,10 @@
 
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/split_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 
 namespace sinter::ops {
 namespace {

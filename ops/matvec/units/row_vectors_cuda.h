@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <sinter/ops/matvec/row_product_plan.h>
+#include <sinter/ops/matvec/plan/row_product_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 

@@ -1,6 +1,6 @@
 // Thin products with one vector whose sums run along rows that fill no packs of
 // 16 bytes.
-#include <sinter/ops/matvec/unit_plan.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 
 namespace sinter::ops {

@@ -5,7 +5,7 @@
 // y, and leave in whole units.
 #include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
-#include <sinter/ops/matvec/shifted_column_plan.h>
+#include <sinter/ops/matvec/plan/shifted_column_plan.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 

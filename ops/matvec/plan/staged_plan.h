@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 
 namespace sinter::ops {
 

@@ -5,9 +5,9 @@
 #include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/half_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 
 namespace sinter::ops {
 namespace {

@@ -6,8 +6,8 @@
 // rows 4 apart begin alike in their units of 16 bytes, however many columns there are, so that the words that
 // lanes read lie in different banks wherever rows begin.
 #include <sinter/core/cuda/device/most_shared_memory.h>
+#include <sinter/ops/matvec/columns/column_ring_cuda.h>
 #include <sinter/ops/matvec/staged/split_products_cuda.h>
-#include <sinter/ops/matvec/units/column_ring_cuda.h>
 
 namespace sinter::ops {
 namespace {

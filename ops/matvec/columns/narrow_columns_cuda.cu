@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <sinter/core/cuda/device/most_shared_memory.h>
-#include <sinter/ops/matvec/narrow_column_plan.h>
+#include <sinter/ops/matvec/plan/narrow_column_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/thin_kernels_cuda.h>
 

@@ -3,9 +3,9 @@
 // memory of its own in the units of 16 bytes that hold them, wherever rows begin.
 #include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 #include <sinter/ops/matvec/staged/split_products_cuda.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
-#include <sinter/ops/matvec/unit_plan.h>
 
 namespace sinter::ops {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 
 namespace sinter::ops {
 

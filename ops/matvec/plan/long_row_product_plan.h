@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 
 namespace sinter::ops {
 

@@ -1,6 +1,6 @@
 // Thin products with one vector whose sums run along the columns of few long rows.
 #include <sinter/core/cuda/device/most_shared_memory.h>
-#include <sinter/ops/matvec/few_row_plan.h>
+#include <sinter/ops/matvec/plan/few_row_plan.h>
 #include <sinter/ops/matvec/staged/staged_copy_cuda.h>
 #include <sinter/ops/matvec/units/unit_loads_cuda.h>
 

@@ -1,8 +1,8 @@
 // Thin products of the 16-bit types with several vectors that sum along few rows: what is loaded goes
 // straight to tensor cores, and no warp shares anything.
-#include <sinter/ops/matvec/shifted_column_plan.h>
-#include <sinter/ops/matvec/unit_plan.h>
-#include <sinter/ops/matvec/units/column_products_cuda.h>
+#include <sinter/ops/matvec/columns/column_products_cuda.h>
+#include <sinter/ops/matvec/plan/shifted_column_plan.h>
+#include <sinter/ops/matvec/plan/unit_plan.h>
 
 namespace sinter::ops {
 namespace {

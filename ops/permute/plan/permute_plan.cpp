@@ -1,4 +1,4 @@
-#include <sinter/ops/permute/permute_plan.h>
+#include <sinter/ops/permute/plan/permute_plan.h>
 
 namespace sinter::ops {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include <sinter/ops/matvec/thin_plan.h>
+#include <sinter/ops/matvec/plan/thin_plan.h>
 
 namespace sinter::ops {
 
