@@ -342,9 +342,10 @@ class TilePlanner {
   /// or columns over several axes more quickly.
   void turn_tiles() {
     const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
-    const bool is_even = (!aligned_output_ || job_.piece) && job_.rows.axes[0].stride % 2 == 0;
+    const bool is_even = job_.rows.axes[0].stride % 2 == 0;
     job_.turned = size_ == 1 && !has_several_columns(job_.kind) && job_.row_count >= pack_ &&
-                  job_.column_count >= kLeastTurnedColumns && (is_short || is_even);
+                  job_.column_count >= kLeastTurnedColumns &&
+                  (aligned_output_ ? job_.piece && is_even : is_short || is_even);
     if (!job_.turned) return;
     job_.kind = TileKind::kShiftedColumns;
     const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;

@@ -88,13 +88,11 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuByClusters) {
   };
   uint64_t seed = 1;
   for (const Clustered& one :
-       {Clustered{{{2846, 319}, Layout::kNCHW}, DType::kFloat32, Activation::kNone},
-        Clustered{{{156, 4, 4, 512}, Layout::kNHWC}, DType::kBFloat16, Activation::kRelu},
-        Clustered{{{54, 5, 5, 256}, Layout::kNHWC}, DType::kFloat32, Activation::kRelu},
-        Clustered{{{2242, 360}, Layout::kNCHW}, DType::kFloat16, Activation::kRelu},
-        Clustered{{{3, 7, 128, 128}, Layout::kNCHW}, DType::kFloat64, Activation::kPRelu},
+       {Clustered{{{3, 7, 128, 128}, Layout::kNCHW}, DType::kFloat64, Activation::kPRelu},
+        Clustered{{{2, 20, 96, 64}, Layout::kNCHW}, DType::kFloat64, Activation::kNone},
         Clustered{{{8, 191, 40, 41}, Layout::kNCHW}, DType::kFloat16, Activation::kRelu},
-        Clustered{{{479, 512, 3, 3}, Layout::kNCHW}, DType::kFloat16, Activation::kRelu},
+        Clustered{{{6, 30, 64, 48}, Layout::kNCHW}, DType::kBFloat16, Activation::kRelu},
+        Clustered{{{2, 40, 64, 64}, Layout::kNCHW}, DType::kFloat32, Activation::kNone},
         Clustered{{{3, 16, 37, 256}, Layout::kNCHW}, DType::kFloat32, Activation::kRelu}}) {
     SCOPED_TRACE(fmt::format("{} {}", one.c.shape, one.dtype));
     for (const bool adds : {false, true}) {
@@ -131,7 +129,7 @@ TEST_F(BatchNormOnCuda, LeavesNanInItsChannelByGroups) {
 }
 
 TEST_F(BatchNormOnCuda, MovesRunningStatisticsByGroups) {
-  for (const Case& c : {Case{{100, 67}, Layout::kNCHW}, Case{{60, 6, 6, 96}, Layout::kNHWC}}) {
+  for (const Case& c : {Case{{100, 67}, Layout::kNCHW}, Case{{9, 5, 5, 96}, Layout::kNHWC}}) {
     const int64_t channels = c.shape[axis_of(c)];
     const Tensor x = normal(c.shape, 0.3, 2.0);
     std::vector<Tensor> means, variances;
@@ -149,7 +147,7 @@ TEST_F(BatchNormOnCuda, MovesRunningStatisticsByGroups) {
 
 TEST_F(BatchNormOnCuda, GivesTheSameBitsInEveryRunByGroups) {
   uint64_t seed = 3;
-  for (const Case& c : {Case{{128, 717}, Layout::kNCHW}, Case{{54, 5, 5, 256}, Layout::kNHWC},
+  for (const Case& c : {Case{{128, 717}, Layout::kNCHW}, Case{{9, 5, 5, 96}, Layout::kNHWC},
                         Case{{3, 96, 24, 24}, Layout::kNCHW}}) {
     const ForcedKernel forward("batch_norm_act", "grouped"), gradient("batch_norm_act_grad", "grouped");
     const Call call = call_of(c, DType::kFloat16, Activation::kNone, true, true, ++seed);

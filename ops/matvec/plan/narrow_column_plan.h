@@ -39,10 +39,9 @@ struct NarrowColumnPlan {
 
 /// `rows` of each of `batch` matrices, at least 1.
 inline NarrowColumnPlan plan_narrow_columns(int64_t batch, int64_t rows, int columns, int pack) {
-  constexpr int64_t kLeastChunks = 4;  // of a warp, so that a table of sums is small
   const int64_t chunk_rows =
       int64_t{32} * NarrowColumnPlan::times(columns, pack) * NarrowColumnPlan::fold(columns, pack);
-  const int64_t block_rows = kLeastChunks * (NarrowColumnPlan::kThreads / 32) * chunk_rows;
+  const int64_t block_rows = NarrowColumnPlan::kThreads / 32 * chunk_rows;
   // Of 15 columns, shared memory holds one block of a processor.
   const int64_t blocks = detail::kProcessors * (NarrowColumnPlan::units(columns, pack) > 13 ? 1 : 2);
   return {.parts = std::clamp<int64_t>(blocks / batch, 1, std::max<int64_t>(rows / block_rows, 1))};

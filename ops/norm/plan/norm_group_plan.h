@@ -139,8 +139,9 @@ inline constexpr int64_t kLeastPacksOfThread = 2;   ///< or a block has fewer th
 inline constexpr int64_t kLeastPacksOfBlock = 512;  ///< or a group's blocks do not become more
 /// What a processor takes in, at most: bytes, for of larger tensors other kernels keep its memory busier;
 /// elements more than its share would be if all were busy, which take as long as those kernels' waiting; and
-/// elements, where they are accessed one by one.
-inline constexpr int64_t kMostGroupBytes = 96 << 10, kMostExcess = 12 << 10, kMostSingles = 24 << 10;
+/// elements, where they are accessed one by one. With more than a few, most processors have to be busy.
+inline constexpr int64_t kMostGroupBytes = 96 << 10, kMostExcess = 12 << 10, kMostSingles = 24 << 10,
+                         kFewElements = 8 << 10;
 
 inline int64_t over(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -194,15 +195,18 @@ inline void share_memory(NormGroupPlan& plan, const NormGroupRoom& room) {
                                                              room.element_bytes * room.tensors);
 }
 
-/// How many blocks share a group: as many as give processors clearly less to do, and threads still enough.
+/// How many blocks share a group: as many as give processors clearly less to do, and threads still enough. Of
+/// a group whose threads have fixed columns one: a few sectors of many rows for each of few blocks were
+/// slower than what other kernels do.
 inline int group_members(const NormGroupPlan& plan, const NormGroupRoom& room) {
+  if (plan.fixed) return 1;
   const int64_t packs = int64_t{plan.rows} * plan.columns;
   const auto load = [&](int members) {  // of a processor, in eighths of a group
     return blocks_of_processor(plan, room, members) * (NormGroupPlan::kMostCluster / members);
   };
   int best = 1;
   for (int members = 2; room.clusters && members <= NormGroupPlan::kMostCluster; members *= 2) {
-    if (packs < members * kLeastPacksOfBlock || (plan.fixed && plan.rows < members)) break;
+    if (packs < members * kLeastPacksOfBlock) break;
     if (load(members) * 6 <= load(best) * 5) best = members;
   }
   return best;
@@ -261,9 +265,9 @@ inline NormGroupPlan plan_groups(const ChannelView& view, const NormGroupRoom& r
   }
   if (!best.fits()) return {};
   const int64_t elements = of_processor(best, room), share = view.numel() * room.tensors / room.processors;
-  const bool slow = pack == 1
-                        ? elements > kMostSingles
-                        : elements * room.element_bytes > kMostGroupBytes || elements > share + kMostExcess;
+  const bool idle = elements > kFewElements && 5 * best.blocks() < 2 * room.processors;
+  const bool slow = idle || elements > share + kMostExcess ||
+                    (pack == 1 ? elements > kMostSingles : elements * room.element_bytes > kMostGroupBytes);
   return slow || best.shared_bytes > room.shared_bytes ? NormGroupPlan{} : best;
 }
 
