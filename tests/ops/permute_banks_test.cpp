@@ -8,13 +8,10 @@
 
 #include <sinter/ops/permute/permute_store_cuda.h>
 
+#include "ops/permute_tile_plan.h"
+
 namespace sinter::ops {
 namespace {
-
-template <class T>
-TileJob plan_of(const std::vector<int64_t>& extents, const std::vector<int>& axes) {
-  return plan_tiles(plan_permute(Shape(extents), axes), sizeof(T), 0, 0);
-}
 
 TEST(PermuteBanksTest, SmallMatricesLieInDifferentBanks) {
   const auto waves = [](int64_t rows, int64_t columns, auto zero) {
