@@ -236,13 +236,13 @@ void launch_row_sums(const Stream& stream, const ThinProblem& problem, const T* 
     }
     return interleaved ? launch.template run_vectors<1, true>() : launch.template run_vectors<1, false>();
   }
+  if (pack == widest) return launch.template run<widest>();
   if constexpr (sizeof(T) == 2) {
     if (takes_packed_rows(problem) && cuda::is_aligned(a, 16)) {
       return launch_packed_rows(stream, problem, a, x, y, bias);
     }
   }
   if (takes_unit_rows(problem, pack)) return launch_unit_rows(stream, problem, a, x, y, table, bias);
-  if (pack == widest) return launch.template run<widest>();
   if constexpr (widest > 4) {
     if (pack == 4) return launch.template run<4>();
   }

@@ -33,8 +33,8 @@ constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
 // then read while what tiles share of them is in L2.
 constexpr int64_t kFewColumnTiles = 16, kGroupRowTiles = 64;
-// Tiles of bytes are turned if they have at least so many columns; so are few rows of at least so many.
-constexpr int64_t kLeastTurnedColumns = 16, kLeastTurnedRows = 64;
+// Few rows of bytes are turned if there are at least so many, and so many columns.
+constexpr int64_t kLeastTurnedRows = 64, kLeastTurnedColumns = 16;
 // So many columns of bytes are cut, since tiles of all would hold short runs of the output.
 constexpr int64_t kLeastWideColumns = 128;
 constexpr int64_t kSectorBytes = 32;  // of the memory
@@ -43,7 +43,6 @@ constexpr int64_t kSectorBytes = 32;  // of the memory
 constexpr int64_t kLanes = 8, kShiftedLanes = 16;
 constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152, kMostTurnedTileBytes = 40960;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
-constexpr int64_t kMostTileMemory = 81920;  // about, of a block
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
 // tile, cut at least such runs of the output at sectors.
 constexpr int64_t kLeastSectorTotal = 8 << 20, kLeastCutBytes = 512, kLeastCutColumns = 128;
@@ -76,7 +75,7 @@ class TilePlanner {
       take_sides();
     }
     choose_pitch();
-    if (job_.turned) spread_turned(job_, static_cast<int>(size_), log_threads(job_.kind));
+    if (job_.turned) spread_turned(job_, log_threads(job_.kind));
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
@@ -328,7 +327,7 @@ class TilePlanner {
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
-    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = count_most_rows();
+    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = most_rows_in_memory(job_);
     job_.row_step = static_cast<int>(
         near <= most_rows ? near : round_up(even_step_below(job_.row_count, most_rows), pack_));
     job_.rows_loaded = job_.row_step + job_.cut_unit - static_cast<int>(aligned_output_ ? pack_ : 1);
@@ -337,15 +336,10 @@ class TilePlanner {
     choose_lanes();
   }
 
-  /// Whether a block turns the tile before it stores it: where lanes would meet in banks, since rows lie an
-  /// even number of bytes apart or columns are short. Runs of packs are stored as quickly without, and rows
-  /// or columns over several axes more quickly.
+  /// Tiles that are turned in shared memory.
   void turn_tiles() {
     const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
-    const bool is_even = job_.rows.axes[0].stride % 2 == 0;
-    job_.turned = size_ == 1 && !has_several_columns(job_.kind) && job_.row_count >= pack_ &&
-                  job_.column_count >= kLeastTurnedColumns &&
-                  (aligned_output_ ? job_.piece && is_even : is_short || is_even);
+    job_.turned = size_ == 1 && turns_tiles(job_, is_short, aligned_output_);
     if (!job_.turned) return;
     job_.kind = TileKind::kShiftedColumns;
     const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;
@@ -385,14 +379,6 @@ class TilePlanner {
     int64_t strides = job_.columns.axes[0].stride | job_.output.phase;
     for (int i = 0; i < job_.outer.rank; ++i) strides |= job_.outer.axes[i].out_stride;
     return strides % (kSectorBytes / size_) != 0;
-  }
-
-  /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
-  /// more than these.
-  int64_t count_most_rows() const {
-    const int64_t table = job_.kind == TileKind::kSeveralAxes ? 13 : 0,
-                  turned = job_.turned ? job_.column_step : 0;
-    return kMostTileMemory / (job_.pitch + job_.skip / pack_ + table + turned) / pack_ * pack_;
   }
 
   /// About `fit` rows: as many packs as lanes take of a column at once. Where runs of the output are aligned,

@@ -99,7 +99,7 @@ struct TileJob {
   // 2^log_words words of columns.
   bool turned = false;
   bool word_rows = false;  ///< rows begin at words of the first image
-  int turned_pitch = 0, turned_skip = 0, log_word = 0, log_turn = 0, log_words = 0;
+  int turned_pitch = 0, turned_skip = 0, log_turn = 0, log_words = 0;
   int64_t turned_begin = 0, turned_bytes = 0;
 
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
@@ -150,7 +150,7 @@ struct TileJob {
 
   /// Where the second image holds column `column`.
   SINTER_HOST_DEVICE int turned_place(int column) const {
-    return column * turned_pitch + (column >> log_word) * turned_skip;
+    return column * turned_pitch + (column >> 2) * turned_skip;  // a word has four columns
   }
 
   /// Where the image holds row `row`, if row 0 begins at byte `base`.

@@ -1,4 +1,4 @@
-// How a block turns a tile of short elements in shared memory. A load for every byte of the output would take
+// How a block turns a tile of bytes in shared memory. A load for every byte of the output would take
 // longer than memory does, so that blocks of 4 x 4 bytes change places in registers: words along rows of the
 // image become words along columns, of which packs are then read at any alignment. See permute_tiles_cuda.h.
 #pragma once
@@ -22,21 +22,15 @@ SINTER_HOST_DEVICE inline Pack<T> pack_of(const PackWords& words) {
   return pack;
 }
 
-/// Words of neighbouring rows become words of neighbouring columns.
-template <class T>
-SINTER_HOST_DEVICE inline void turn_block(const uint32_t* rows, uint32_t* columns) {
-  if constexpr (sizeof(T) == 1) {
-    const uint32_t left = pick_bytes(rows[0], rows[1], 0x5140), right = pick_bytes(rows[0], rows[1], 0x7362),
-                   next_left = pick_bytes(rows[2], rows[3], 0x5140),
-                   next_right = pick_bytes(rows[2], rows[3], 0x7362);
-    columns[0] = pick_bytes(left, next_left, 0x5410);
-    columns[1] = pick_bytes(left, next_left, 0x7632);
-    columns[2] = pick_bytes(right, next_right, 0x5410);
-    columns[3] = pick_bytes(right, next_right, 0x7632);
-  } else {
-    columns[0] = pick_bytes(rows[0], rows[1], 0x5410);
-    columns[1] = pick_bytes(rows[0], rows[1], 0x7632);
-  }
+/// Words of four neighbouring rows become words of four neighbouring columns.
+SINTER_HOST_DEVICE inline void turn_block(const uint32_t (&rows)[4], uint32_t (&columns)[4]) {
+  const uint32_t left = pick_bytes(rows[0], rows[1], 0x5140), right = pick_bytes(rows[0], rows[1], 0x7362),
+                 next_left = pick_bytes(rows[2], rows[3], 0x5140),
+                 next_right = pick_bytes(rows[2], rows[3], 0x7362);
+  columns[0] = pick_bytes(left, next_left, 0x5410);
+  columns[1] = pick_bytes(left, next_left, 0x7632);
+  columns[2] = pick_bytes(right, next_right, 0x5410);
+  columns[3] = pick_bytes(right, next_right, 0x7632);
 }
 
 /// What a thread turns of a tile: this pack of rows and word of columns, and those that many further on.
@@ -54,7 +48,8 @@ struct TurnLane {
 template <class T, TileKind kKind, bool kWords>
 SINTER_HOST_DEVICE inline void turn_packs(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory) {
-  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T)), kBlock = 4 / size;
+  static_assert(sizeof(T) == 1);
+  constexpr int n = Pack<T>::kSize, kBlock = 4;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
   const int base = image_base<T>(job, tile);
   const TurnLane lane(job, thread, 1 << log_threads(kKind));
@@ -85,7 +80,7 @@ SINTER_HOST_DEVICE inline void turn_packs(const TileJob& job, const Tile& tile, 
             in_rows[j] = shift_right(in_rows[j], image_element<uint32_t>(from, at + 4), bits[w * kBlock + j]);
           }
         }
-        turn_block<T>(in_rows, in_columns);
+        turn_block(in_rows, in_columns);
         SINTER_UNROLL
         for (int j = 0; j < kBlock; ++j) turned[j].at[w] = in_columns[j];
       }

@@ -138,9 +138,6 @@ inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
 /// saved. And the share of the GPU's places, in percent, that blocks must take then.
 inline constexpr int64_t kMostStreamedForTen = 24, kLeastBusyPercent = 95;
 
-/// Rounds of panels that are few, and members of a team that wait little for each other in any number.
-inline constexpr int64_t kFewRounds = 2, kSmallTeam = 4;
-
 /// Blocks of `threads`, and what they have.
 struct BlockRoom {
   int threads, blocks;
@@ -264,6 +261,7 @@ inline NormResidentPlan keep_places(const ChannelView& view, const NormRoom& roo
 inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   const bool whole_planes = view.inner % kMaskGroup == 0;
+  const int64_t most_rounds = whole_planes ? 2 : INT64_MAX;
   for (const int channels : {1, 2, 4, 8}) {
     const int64_t run = channels * view.inner;
     if (run % kMaskGroup != 0 || run * room.element_bytes < kLeastRunBytes) continue;
@@ -272,9 +270,8 @@ inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& roo
       const bool halves = blocks.threads == NormResidentPlan::kHalfThreads;
       if (halves && plan.columns * plan.lanes * 16 < blocks.threads * 15) continue;
       if (halves && !whole_planes && room.tensors == 1) continue;
-      share_out(plan, view, room, blocks, INT64_MAX);
-      const bool few_rounds = plan.panels <= kFewRounds * plan.teams;
-      if (plan.fits() && (few_rounds || (!whole_planes && plan.members <= kSmallTeam))) return plan;
+      share_out(plan, view, room, blocks, most_rounds);
+      if (plan.fits()) return plan;
     }
     return {};
   }
