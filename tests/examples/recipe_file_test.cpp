@@ -13,6 +13,7 @@
 
 #include <sinter/core/base/error.h>
 
+#include "common/project_folder.h"
 #include "common/temporary_folder.h"
 #include "train_insightface/options.h"
 #include "train_resnet/options.h"
@@ -172,7 +173,7 @@ TEST(RecipeFile, ValuesAreCheckedAsThoseOfTheCommandLine) {
 }
 
 TEST(RecipeFile, TheShippedOnesAreSound) {
-  const fs::path recipes = fs::path(SINTER_SOURCE_DIR) / "examples/recipes";
+  const fs::path recipes = sinter::test::project_folder() / "examples/recipes";
   const auto cifar = resnet_options({"--recipe", (recipes / "cifar10_resnet18.json").string()});
   EXPECT_EQ(cifar.model, "resnet18");
   EXPECT_EQ(cifar.lr, 0.4);

@@ -13,6 +13,8 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/ops/cast/cast.h>
 
+#include "common/project_folder.h"
+
 namespace sinter::testing {
 
 inline uint64_t reference_seed(const std::string& name) {
@@ -85,7 +87,7 @@ inline std::vector<double> reference_digest(const std::string& name, const Tenso
 class Reference {
  public:
   explicit Reference(const std::string& name)
-      : tensors_(nn::read_safetensors(std::string(SINTER_TEST_DATA) + "/reference/" + name + ".safetensors")
+      : tensors_(nn::read_safetensors((test::test_data() / "reference" / (name + ".safetensors")).string())
                      .tensors) {}
 
   const Tensor& operator[](const std::string& name) const {

@@ -188,8 +188,7 @@ std::string read_bytes(const std::string& path) {
 }
 
 TEST(PyTorchFile, IsReadByNameAndWrittenByteForByte) {
-  const std::string path =
-      std::string(SINTER_TEST_DATA) + "/reference/torchvision_resnet18_width4.safetensors";
+  const std::string path = (test::test_data() / "reference/torchvision_resnet18_width4.safetensors").string();
   const Safetensors file = read_safetensors(path);
   const ResNet model = resnet18({.classes = 10, .width = 4});
   model.load_state(file.tensors);

@@ -2,7 +2,6 @@
 // a capture, for the values that its inputs hold at each launch. SINTER_TEST_CASES changes the number of
 // cases.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -14,6 +13,7 @@
 #include <sinter/ops/common/samples/op_samples.h>
 
 #include "common/prepared_call.h"
+#include "common/test_cases.h"
 #include "ops/gpu_test_support.h"
 
 namespace sinter::ops {
@@ -23,11 +23,6 @@ using test::PreparedCall;
 using testing_gpu::on_gpu;
 
 using Bytes = std::vector<std::byte>;
-
-int cases_per_op() {
-  const char* text = std::getenv("SINTER_TEST_CASES");
-  return text != nullptr ? std::max(1, std::atoi(text) / 8) : 24;
-}
 
 Bytes bytes_of(const Tensor& tensor) {
   Bytes bytes(tensor.spec().bytes());
@@ -122,7 +117,7 @@ TEST_P(CapturedOp, LaunchesComputeWhatTheKernelDoes) {
   const OpSamples* const samples = SampleRegistry::builtin().find(GetParam());
   ASSERT_NE(samples, nullptr);
   const uint64_t seed = std::random_device{}();
-  for (int i = 0; i < cases_per_op(); ++i) {
+  for (int i = 0; i < test::share_of_cases(24); ++i) {
     const DType dtype = samples->dtypes[static_cast<size_t>(i) % samples->dtypes.size()];
     SampleMaker maker(seed + static_cast<uint64_t>(i), dtype);
     const OpSample sample = samples->make(maker);

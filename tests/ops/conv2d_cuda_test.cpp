@@ -18,6 +18,7 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
+#include "common/test_cases.h"
 #include "ops/gpu_test_support.h"
 
 namespace sinter::ops {
@@ -238,8 +239,7 @@ TEST_F(Conv2dCuda, OutputsThatLieInThePaddingAreNoFault) {
 TEST_F(Conv2dCuda, NeighboursOfThatProblemAreNoFault) {
   const char* text = std::getenv("SINTER_TEST_SEED");
   const uint64_t first = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261122;
-  const char* cases = std::getenv("SINTER_TEST_CASES");
-  const uint64_t count = cases != nullptr ? std::strtoull(cases, nullptr, 10) : 100;
+  const auto count = static_cast<uint64_t>(test::random_cases(100));
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SampleMaker maker(seed, DType::kFloat32);
     SparseCase c{{}, {}, {.layout = maker.pick({Layout::kNCHW, Layout::kNCHW, Layout::kNHWC})}};

@@ -16,12 +16,13 @@
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/copy/copy.h>
 
+#include "common/test_cases.h"
+
 namespace sinter::ops {
 namespace {
 
 int cases_per_op() {
-  const char* text = std::getenv("SINTER_TEST_CASES");
-  return text != nullptr ? std::max(1, std::atoi(text)) : 200;
+  return test::random_cases(200);
 }
 
 uint64_t base_seed() {

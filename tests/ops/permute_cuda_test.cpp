@@ -1,7 +1,6 @@
 // Permutations on a GPU against those on the CPU: sizes around tiles and packs, every element size, views
 // that are not aligned, and more than 2^31 elements. SINTER_TEST_CASES changes the number of random cases,
 // for tools under which kernels take long.
-#include <cstdlib>
 #include <numeric>
 #include <span>
 
@@ -13,12 +12,13 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/permute/permute.h>
 
+#include "common/test_cases.h"
+
 namespace sinter::ops {
 namespace {
 
 int random_cases() {
-  const char* text = std::getenv("SINTER_TEST_CASES");
-  return text != nullptr ? std::max(1, std::atoi(text)) : 1500;
+  return test::random_cases(1500);
 }
 
 /// Bytes that differ from element to element.

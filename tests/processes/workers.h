@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -57,8 +58,9 @@ class Workers {
 
   void start(const std::vector<std::string>& arguments, const Variables& variables) {
     const std::string output = (folder_ / ("error" + std::to_string(ids_.size()))).string();
-    const char* const other = std::getenv("SINTER_TEST_WORKER");  // where the build has been moved
-    const std::string program = other != nullptr ? other : SINTER_TEST_WORKER;
+    // Beside this program, wherever the build is.
+    const std::string program =
+        std::filesystem::read_symlink("/proc/self/exe").replace_filename("processes_worker").string();
     const pid_t id = fork();
     if (id == 0) {
       for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);

@@ -13,6 +13,7 @@
 #include <sinter/nn/data/dataset.h>
 
 #include "common/error_message.h"
+#include "common/project_folder.h"
 
 namespace sinter::nn::data::testing {
 
@@ -54,7 +55,7 @@ inline Bytes load(const std::filesystem::path& path) {
   return Bytes(std::istreambuf_iterator<char>(stream), {});
 }
 inline Bytes load_picture(const std::string& name) {
-  return load(std::filesystem::path(SINTER_TEST_DATA) / "images" / name);
+  return load(test::test_data() / "images" / name);
 }
 
 using test::message_of;

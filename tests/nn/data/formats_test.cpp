@@ -16,6 +16,7 @@
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 
+#include "common/project_folder.h"
 #include "nn/data/data_test_support.h"
 
 namespace sinter::nn::data {
@@ -302,7 +303,7 @@ TEST(ImageFolder, FindsEachOfManyClassesAtOnce) {
 }
 
 TEST(OpenDataset, KnowsTheShippedDigits) {
-  const DatasetPair digits = open_dataset(fs::path(SINTER_TEST_DATA) / "../../examples/data/digits");
+  const DatasetPair digits = open_dataset(test::project_folder() / "examples/data/digits");
   EXPECT_EQ(digits.kind, "idx");
   EXPECT_EQ(digits.train->size(), 1437);
   EXPECT_EQ(digits.test->size(), 360);

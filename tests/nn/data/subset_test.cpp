@@ -9,6 +9,7 @@
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/formats/load_image.h>
 
+#include "common/project_folder.h"
 #include "nn/data/data_test_support.h"
 
 namespace sinter::nn::data {
@@ -163,7 +164,7 @@ TEST(RandomSplit, RefusesOtherFractions) {
 }
 
 TEST(LoadImage, GivesABatchOfOne) {
-  const std::filesystem::path file = std::filesystem::path(SINTER_TEST_DATA) / "images" / "rgb.jpg";
+  const std::filesystem::path file = test::test_data() / "images" / "rgb.jpg";
   Image image;
   decode_jpeg(testing::load(file), "rgb", {}, {}, image);
   const Tensor x = load_image(file);
@@ -177,7 +178,7 @@ TEST(LoadImage, GivesABatchOfOne) {
 }
 
 TEST(LoadImage, GoesTheWayOfALoader) {
-  const std::filesystem::path file = std::filesystem::path(SINTER_TEST_DATA) / "images" / "rgb.jpg";
+  const std::filesystem::path file = test::test_data() / "images" / "rgb.jpg";
   const Transforms transforms{resize_center_crop(20, 16)};
   const Tensor x = load_image(file, {.transforms = transforms,
                                      .normalization = imagenet_normalization(),

@@ -12,6 +12,7 @@
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/passes/pipeline.h>
 
+#include "common/test_cases.h"
 #include "nn/job/job_test_support.h"
 #include "nn/job/random_network.h"
 
@@ -268,7 +269,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, RandomJob, ::testing::Values(DeviceType::kCpu,
 
 TEST_P(RandomJob, WithoutPassesHasTheBitsOfEagerCode) {
   int finite = 0;
-  const int count = random_cases(60);
+  const int count = test::random_cases(60);
   for_cases(count, {}, [&](const Case& c) {
     const Training training = any_training(c.seed);
     const Outcome eager = train_eagerly(c, training);
@@ -329,7 +330,7 @@ double tolerance_of_case(DType dtype) {
 
 TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
   std::map<std::string, int> rewrites;
-  const int count = random_cases(25);
+  const int count = test::random_cases(25);
   for_cases(count, {}, [&](const Case& c) {
     const Training training = plain_training();
     const State start = make_network(c).state();
@@ -382,7 +383,7 @@ TEST_P(RandomJob, MixedPrecisionStaysNear) {
   // Single networks may be badly conditioned; a pass that is wrong shows in most.
   std::vector<double> losses, distances;
   std::map<std::string, int> rewrites;
-  const int count = random_cases(25);
+  const int count = test::random_cases(25);
   for_cases(count, DType::kFloat32, [&](const Case& c) {
     const Training training = plain_training();
     const State start = make_network(c).state();
@@ -411,7 +412,7 @@ TEST_P(RandomJob, MixedPrecisionStaysNear) {
 
 TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
   std::map<std::string, int> rewrites;
-  const int count = random_cases(25);
+  const int count = test::random_cases(25);
   for_cases(count, {}, [&](const Case& c) {
     const std::vector<Tensor> batch = make_network(c).batch(c.seed);
     Outcome eager;

@@ -120,11 +120,6 @@ std::vector<Tensor> RandomNetwork::batch(uint64_t seed) const {
           maker.indices(Shape{images_[0]}, 0, classes_ - 1).to(device_)};
 }
 
-int random_cases(int by_default) {
-  const char* const text = std::getenv("SINTER_TEST_CASES");
-  return text != nullptr ? std::max(1, std::atoi(text)) : by_default;
-}
-
 uint64_t random_seed() {
   const char* const text = std::getenv("SINTER_TEST_SEED");
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;

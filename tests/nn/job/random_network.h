@@ -50,10 +50,8 @@ class RandomNetwork : public ModuleOf<std::vector<Tensor>(const Tensor&, const T
   std::string text_;
 };
 
-/// How many random networks a test makes, and the seed of the first: the environment variables
-/// SINTER_TEST_CASES and SINTER_TEST_SEED. Without the latter it is always the same: other seeds are for
-/// whoever looks for faults.
-int random_cases(int by_default);
+/// The seed of the first network: the environment variable SINTER_TEST_SEED. Without it that is always the
+/// same: other seeds are for whoever looks for faults.
 uint64_t random_seed();
 
 }  // namespace sinter::nn::testing

@@ -8,6 +8,7 @@
 #include <sinter/nn/data/records/verification_parts.h>
 #include <sinter/nn/data/records/verification_set.h>
 
+#include "common/project_folder.h"
 #include "nn/data/records/record_samples.h"
 
 namespace sinter::nn::data {
@@ -18,7 +19,7 @@ using namespace testing;
 using namespace std::string_literals;
 
 fs::path stored(const std::string& name) {
-  return fs::path(SINTER_TEST_DATA) / "verification" / name;
+  return test::test_data() / "verification" / name;
 }
 const std::vector<std::string> kStored = {
     "bytes_2.bin", "bytes_3.bin", "bytes_4.bin", "bytes_5.bin",       "array_2.bin",
@@ -200,8 +201,11 @@ TEST(Pickle, KeepsItsLimits) {
       {begin, "(NNNNNNNNl"}, {begin, "cnumpy\nndarray\n"},
       {list, "h\0h\0\x86"s}};
   for (const auto& [first, repeated] : attacks) {
-    std::string text = first;
-    while (text.size() < 24'000'000) text += repeated;
+    constexpr size_t kBytes = 24'000'000;
+    std::string more = repeated;
+    while (more.size() < kBytes) more += more;
+    more.resize(kBytes / repeated.size() * repeated.size());
+    const std::string text = first + more;
     const Bytes bytes = text_bytes(text);
     const int64_t before = peak_memory();
     const double start = processor_seconds();
