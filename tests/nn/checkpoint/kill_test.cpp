@@ -1,5 +1,7 @@
 // A process that saves checkpoints is killed at random moments: a valid one always exists.
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 
@@ -22,16 +24,30 @@ using sinter::testing::FailingFileSystem;
 using sinter::testing::make_checkpoint;
 using sinter::testing::TemporaryFolder;
 
-/// Saves checkpoint after checkpoint, each continuing the steps of the one before, until it is killed.
-[[noreturn]] void save_until_killed(const std::filesystem::path& root) {
+/// Saves checkpoint after checkpoint, each continuing the steps of the one before, until it is killed or has
+/// saved `most`.
+[[noreturn]] void save_until_killed(const std::filesystem::path& root, int64_t most) {
   try {
     FailingFileSystem files;  // never syncs: what is killed is the process, not the machine
     CheckpointFolder checkpoints(root, 1, files);
     int64_t step = load_checkpoint(*checkpoints.latest()).value<int64_t>("step");
-    for (;;) checkpoints.save(make_checkpoint(++step));
+    for (int64_t i = 0; i < most; ++i) checkpoints.save(make_checkpoint(++step));
+    _exit(0);
   } catch (...) {
     _exit(1);
   }
+}
+
+/// How long a process lives that saves a few checkpoints: under sanitizers, it takes long to begin.
+std::chrono::microseconds life_of_some_saves(const std::filesystem::path& root) {
+  constexpr int64_t kSaves = 4;
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t child = ::fork();
+  if (child == 0) save_until_killed(root, kSaves);
+  int status = 1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
 }
 
 TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
@@ -41,6 +57,8 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
   CheckpointFolder checkpoints(folder / "run", 1, files);
   checkpoints.save(make_checkpoint(1));
   Generator generator(5);
+  const auto life =
+      static_cast<uint64_t>(std::max<int64_t>(life_of_some_saves(checkpoints.root()).count(), 4000));
   int64_t step = 1;
   int leftovers = 0;
   // The kills must meet saves and removals in the middle, else this test shows nothing: a busy machine, on
@@ -49,8 +67,8 @@ TEST(CheckpointKill, AValidCheckpointAlwaysExists) {
   for (int kill = 0; kill < kKills || (!has_shown_something() && kill < 30 * kKills); ++kill) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) save_until_killed(checkpoints.root());
-    std::this_thread::sleep_for(std::chrono::microseconds(generator.below(4000)));
+    if (child == 0) save_until_killed(checkpoints.root(), INT64_MAX);
+    std::this_thread::sleep_for(std::chrono::microseconds(generator.below(life)));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
