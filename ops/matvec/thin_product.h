@@ -64,14 +64,20 @@ inline bool takes_long_rows(const ThinProblem& problem) {
          is_long_rows(problem.batch * problem.rows, problem.columns, unit_elements(problem));
 }
 
+/// Whether all matrices are multiplied with the same vectors.
+inline bool shares_vector(const ThinProblem& problem) {
+  return problem.batch == 1 || problem.x_stride == 0;
+}
+
 /// Whether short rows go through shared memory (PackedRowPlan), if the matrices begin at a multiple of 16
-/// bytes: those of matrices without gaps, which share a vector.
+/// bytes: those of matrices without gaps, which share a vector or have many rows each.
 inline bool takes_packed_rows(const ThinProblem& problem) {
+  constexpr int64_t kManyRows = int64_t{1} << 12, kMostRows = int64_t{1} << 31;
   const int64_t columns = problem.columns, rows = problem.batch * problem.rows;
   const bool gapless = problem.batch == 1 || problem.a_stride == problem.rows * columns;
-  const bool one_vector = problem.batch == 1 || problem.x_stride == 0;
+  const bool few_vectors = shares_vector(problem) || (problem.rows >= kManyRows && rows <= kMostRows);
   return problem.vectors == 1 && !problem.transpose && problem.x_element == 1 && is_half(problem.dtype) &&
-         gapless && one_vector && columns >= 2 && columns <= PackedRowPlan::kMostColumns &&
+         gapless && few_vectors && columns >= 2 && columns <= PackedRowPlan::kMostColumns &&
          columns % unit_elements(problem) != 0 && rows >= PackedRowPlan::kLeastBytes / 2 / columns;
 }
 

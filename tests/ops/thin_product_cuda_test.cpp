@@ -266,6 +266,10 @@ TEST_F(ThinProductCuda, ShortRowsOfHalvesThroughSharedMemory) {
     check_matvec(maker, {rows, columns}, false, 0);
     if (i % 4 == 0) check_matvec(maker, {rows, columns}, false, maker.integer(1, 8));
     if (i % 5 == 0) check_matvec(maker, {2, rows / 2 + 1, columns}, false, 0);
+    if (i % 3 == 0) {  // with vectors of their own, mostly
+      const int64_t matrices = maker.integer(2, 9);
+      check_staged(maker, {matrices, rows / matrices + 1, columns}, 1, true, false, 0);
+    }
     if (HasFatalFailure()) return;
   }
 }

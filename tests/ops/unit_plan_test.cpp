@@ -209,13 +209,14 @@ TEST(PackedRowPlan, WarpsTakeEveryRowOnceFromWhatFits) {
   Generator generator(9);
   for (int i = 0; i < kCases; ++i) {
     const int64_t rows = extent(generator, 30), columns = integer(generator, 2, PackedRowPlan::kMostColumns);
+    const bool batched = integer(generator, 0, 1) == 1;
     SCOPED_TRACE(text(1, rows, columns, 8));
-    const PackedRowPlan plan = plan_packed_rows(rows, columns);
-    const int shared = PackedRowPlan::shared_bytes(plan.pairs, columns);
+    const PackedRowPlan plan = plan_packed_rows(rows, columns, batched);
+    const int shared = PackedRowPlan::shared_bytes(plan.pairs, columns, batched);
     ASSERT_LE(shared, kMostSharedBytes);
     ASSERT_EQ(PackedRowPlan::group_bytes(plan.pairs, columns) % 16, 0)
         << "groups that begin inside of a unit";
-    ASSERT_EQ(PackedRowPlan::kFactorBytes % 16, 0);
+    ASSERT_EQ(PackedRowPlan::factor_bytes(batched) % 16, 0);
     ASSERT_GE(plan.groups * plan.group_rows(), rows);
     ASSERT_LT((plan.groups - 1) * plan.group_rows(), rows) << "a group without rows";
     ASSERT_GE(plan.blocks, 1);

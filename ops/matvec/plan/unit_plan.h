@@ -184,20 +184,25 @@ struct PackedRowPlan {
   static int group_bytes(int pairs, int64_t columns) {
     return pairs * kPairRows * 2 * static_cast<int>(columns);
   }
-  /// Of a block: the vector in float32, with one element more, and the groups of its warps.
-  static constexpr int kFactorBytes = (kMostColumns + 1) * 4;
-  static int shared_bytes(int pairs, int64_t columns) {
-    return kFactorBytes + kThreads / 32 * kStages * group_bytes(pairs, columns);
+  static constexpr int kFactorSlots = kMostColumns + 1;  ///< of a vector in float32, and one element more
+  /// Of a block: the vector, or `batched`, where each matrix has its own, two of each warp.
+  static constexpr int factor_bytes(bool batched) {
+    return kFactorSlots * 4 * (batched ? 2 * kThreads / 32 : 1);
+  }
+  /// Those and the groups of the block's warps.
+  static int shared_bytes(int pairs, int64_t columns, bool batched) {
+    return factor_bytes(batched) + kThreads / 32 * kStages * group_bytes(pairs, columns);
   }
 };
 
 /// `rows` of all matrices, at least 1, of 2 to kMostColumns `columns`.
-inline PackedRowPlan plan_packed_rows(int64_t rows, int64_t columns) {
+/// `batched`: each matrix has a vector of its own.
+inline PackedRowPlan plan_packed_rows(int64_t rows, int64_t columns, bool batched) {
   constexpr int64_t kWarps = PackedRowPlan::kThreads / 32, kGroupColumns = 16;  // 2 KB to a group
   constexpr int kSharedBytes = 228 * 1024, kBlockBytes = 1024;  // of a processor; what it keeps of each block
   PackedRowPlan plan{.pairs = static_cast<int>(std::max<int64_t>(kGroupColumns / columns, 1))};
   plan.groups = detail::divide_up(rows, plan.group_rows());
-  const int fit = kSharedBytes / (PackedRowPlan::shared_bytes(plan.pairs, columns) + kBlockBytes);
+  const int fit = kSharedBytes / (PackedRowPlan::shared_bytes(plan.pairs, columns, batched) + kBlockBytes);
   plan.blocks = std::min(detail::divide_up(plan.groups, kWarps),
                          detail::kProcessors * std::clamp(fit, 1, PackedRowPlan::kBlocks));
   return plan;
