@@ -344,16 +344,20 @@ inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
                            problem.columns, problem.vectors);
 }
 
-/// Whether few long rows are multiplied with several vectors as they lie (LongRowProductPlan): in the 16-bit
-/// types. Of a matrix whose few columns are summed, the vectors are such rows, and the columns vectors that
-/// lie side by side.
+/// Whether long rows are multiplied with several vectors as they lie (LongRowProductPlan): in the 16-bit
+/// types, few rows, or some more in groups, of which each reads the vectors again, if L2 holds these. Of a
+/// matrix whose few columns are summed, the vectors are such rows, and the columns vectors that lie side by
+/// side.
 inline bool takes_long_row_products(const ThinProblem& problem) {
   constexpr int64_t kLeastBytes = int64_t{1} << 21, kLongRow = int64_t{1} << 14;
+  constexpr int64_t kMostVectorBytes = int64_t{48} << 20;
   if (!is_half(problem.dtype) || problem.vectors < 2 || !is_staged(problem)) return false;
   if (problem.transpose && problem.x_element != 1) return false;
   const int64_t lines = problem.out() + problem.vectors, terms = problem.in();
-  return problem.out() <= LongRowProductPlan::kMostRows && terms * 2 >= kLongRow &&
-         problem.batch * lines >= kLeastBytes / 2 / terms;
+  const bool takes_groups = !problem.transpose && terms * problem.vectors * 2 <= kMostVectorBytes;
+  return problem.out() <=
+             (takes_groups ? LongRowProductPlan::kMostGroupedRows : LongRowProductPlan::kMostRows) &&
+         terms * 2 >= kLongRow && problem.batch * lines >= kLeastBytes / 2 / terms;
 }
 inline LongRowProductPlan long_row_product_plan_of(const ThinProblem& problem) {
   const int64_t rows = problem.transpose ? problem.vectors : problem.rows;

@@ -29,12 +29,18 @@ TEST(LongRowProductPlan, WarpsHaveEveryTermOnceAndTheirSharedMemory) {
   Generator generator(71);
   for (int i = 0; i < 4000; ++i) {
     const int64_t batch = generator.uniform() < 0.6 ? 1 : integer(generator, 2, 3000);
-    const int64_t rows = integer(generator, 1, Plan::kMostRows);
+    const int64_t matrix_rows =
+        integer(generator, 1, generator.uniform() < 0.5 ? Plan::kMostRows : Plan::kMostGroupedRows);
     const auto vectors = static_cast<int>(integer(generator, 1, Plan::kMostRows));
     const auto terms = static_cast<int64_t>(std::exp2(12 + 16 * generator.uniform()));
     const bool dense = generator.uniform() < 0.5;
-    SCOPED_TRACE(fmt::format("{} of {} sums of {} with {} {} vectors", batch, rows, terms, vectors, dense));
-    const Plan plan = plan_long_row_products(batch, rows, terms, vectors, dense);
+    SCOPED_TRACE(
+        fmt::format("{} of {} sums of {} with {} {} vectors", batch, matrix_rows, terms, vectors, dense));
+    const Plan plan = plan_long_row_products(batch, matrix_rows, terms, vectors, dense);
+    const int64_t rows = plan.group_rows, groups = batch * plan.groups;
+    ASSERT_LE(rows, Plan::kMostRows);
+    ASSERT_GE(plan.groups * rows, matrix_rows);
+    ASSERT_LT((plan.groups - 1) * rows, matrix_rows) << "a group without rows";
     ASSERT_EQ(plan.width % Plan::kStep, 0);
     ASSERT_EQ(plan.width & (plan.width - 1), 0);
     ASSERT_LE(plan.width, 8 * Plan::kStep) << "lines that no lane copies";
@@ -42,7 +48,7 @@ TEST(LongRowProductPlan, WarpsHaveEveryTermOnceAndTheirSharedMemory) {
     ASSERT_LT((plan.tiles - 1) * plan.width, terms) << "a tile without terms";
     ASSERT_GE(plan.parts, 1);
     ASSERT_LE(plan.parts, plan.tiles) << "a part without terms";
-    ASSERT_LE(batch * plan.parts, std::max<int64_t>(4 * detail::kProcessors, batch));
+    ASSERT_LE(groups * plan.parts, std::max<int64_t>(4 * detail::kProcessors, groups));
     ASSERT_GE(plan.warps, Plan::kSomeWarps);
     ASSERT_LE(plan.warps, Plan::kMostWarps);
     // Rows begin with any element of a line, lanes read a word behind the last, and sums take their stages.
@@ -94,7 +100,9 @@ TEST(LongRowProductPlan, FewLongRowsAreTakenInBothOrders) {
     }
   }
   EXPECT_FALSE(takes_long_row_products(*problem_of({3, 20000}, 3, true)));
-  EXPECT_FALSE(takes_long_row_products(*problem_of({17, 200001}, 3, true)));
+  EXPECT_TRUE(takes_long_row_products(*problem_of({127, 200001}, 3, true)));
+  EXPECT_FALSE(takes_long_row_products(*problem_of({128, 200001}, 3, true)));
+  EXPECT_FALSE(takes_long_row_products(*problem_of({17, 2000001}, 13, true))) << "vectors read from memory";
 }
 
 class LongRowProductsCuda : public GpuTest {};
@@ -114,6 +122,21 @@ TEST_F(LongRowProductsCuda, FewLongRowsAgreeWithTheCpu) {
       check_staged(maker, shape, vectors, is_left, !is_left, maker.chance(0.5) ? 0 : maker.integer(1, 9));
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+TEST_F(LongRowProductsCuda, GroupsOfLongRowsAgreeWithTheCpu) {
+  for (int i = 0; i < 48; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(74000 + i), i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+    const int64_t rows = maker.integer(Plan::kMostRows + 1, Plan::kMostGroupedRows),
+                  batch = maker.chance(0.25) ? maker.integer(2, 5) : 1;
+    int64_t columns = std::max<int64_t>((1 << 21) / rows / batch, 8192) + maker.integer(0, 4000);
+    if (maker.chance(0.2)) columns = columns / 8 * 8;
+    const Shape shape = batch > 1 ? Shape{batch, rows, columns} : Shape{rows, columns};
+    const bool is_left = i % 4 < 2;
+    check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left,
+                 maker.chance(0.5) ? 0 : maker.integer(1, 9));
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -139,7 +162,7 @@ TEST_F(LongRowProductsCuda, ManyMatricesAndABias) {
   check_staged(maker, {150, 3, 9001}, 5, true, false, 0);
   check_staged(maker, {40, 7, 12346}, 12, false, true, 1);
   check_staged(maker, {300, 2, 8200}, 2, false, true, 0);
-  for (const auto& [outs, vectors] : {std::pair<int64_t, int64_t>{5, 11}, {11, 5}, {16, 3}}) {
+  for (const auto& [outs, vectors] : {std::pair<int64_t, int64_t>{5, 11}, {11, 5}, {16, 3}, {41, 7}}) {
     const Tensor w = maker.tensor({outs, 200003}, -1, 1), x = maker.tensor({vectors, 200003}, -1, 1),
                  bias = maker.tensor({outs}, -20, 20);
     const Tensor y = linear(on_gpu(x), on_gpu(w), on_gpu(bias));
@@ -150,7 +173,7 @@ TEST_F(LongRowProductsCuda, ManyMatricesAndABias) {
 /// NaN at both ends of a row and of a vector, and an infinity: in sums of theirs alone.
 TEST_F(LongRowProductsCuda, BadValuesStayInTheirSums) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (const int64_t rows : {3, 6, 8, 9, 15}) {
+  for (const int64_t rows : {3, 6, 8, 9, 15, 21, 35}) {
     for (const int64_t vectors : {4, 7, 12}) {
       for (const int64_t extra : {1, 2, 7, 8, 36}) {
         const int64_t columns = (1 << 17) + extra;

@@ -1,6 +1,7 @@
-// Thin products of the 16-bit types with several vectors that sum along few long rows, wherever these begin.
-// A warp copies the lines of memory that hold a tile's terms, of all rows and vectors, to shared memory of
-// its own, tiles ahead, and keeps its sums in registers over all of its tiles.
+// Thin products of the 16-bit types with several vectors that sum along few long rows, or groups of them,
+// wherever these begin. A warp copies the lines of memory that hold a tile's terms, of its group's rows and
+// of all vectors, to shared memory of its own, tiles ahead, and keeps its sums in registers over all of its
+// tiles.
 //
 // Lane 4 g + t multiplies eight neighbouring terms of rows g and g + 8, from 8 t on of every 32, with the
 // same terms of vectors g and g + 8. Which terms an instruction calls neighbours does not matter as long as
@@ -18,10 +19,11 @@ namespace {
 using Plan = LongRowProductPlan;
 
 struct LongRowProducts {
-  cuda::FastDivide by_parts;
-  RowLines rows;                             // of the left operand
+  cuda::FastDivide by_parts, by_groups;
+  RowLines rows;                             // of the left operand: a group
   RowLines vectors;                          // of the right one, where they may lie side by side
   int64_t terms, row_stride, vector_stride;  // of a matrix, from one to the next
+  int32_t matrix_rows;
   uint32_t tiles;
   int32_t stage_bytes, vectors_at;  // of a tile; where its vectors begin
   bool swapped;                     // the left operand are the product's vectors
@@ -133,13 +135,15 @@ struct LongRowWarp {
   using VectorReader = std::conditional_t<dense, LineReader<units>, ApartReader>;
 
   const LongRowProducts& shape;
-  const T *rows, *vectors;  // of the matrix
+  RowLines lines;           // of the group
+  const T *rows, *vectors;  // of the group, of the matrix
   uint32_t shared;          // the warp's first stage
   uint64_t policy = leaves_first();
   float sums[2][vector_sets][4] = {};
 
-  __device__ __forceinline__ LongRowWarp(const LongRowProducts& of, const T* a, const T* x, uint32_t memory)
-      : shape(of), rows(a), vectors(x), shared(memory) {}
+  __device__ __forceinline__ LongRowWarp(const LongRowProducts& of, const RowLines& group, const T* a,
+                                         const T* x, uint32_t memory)
+      : shape(of), lines(group), rows(a), vectors(x), shared(memory) {}
 
   __device__ __forceinline__ uint32_t vector_memory() const {
     return shared + static_cast<uint32_t>(shape.vectors_at);
@@ -153,7 +157,7 @@ struct LongRowWarp {
     RowLineCopies<units> rows, vectors;
   };
   __device__ __forceinline__ Copies copies() const {
-    return {RowLineCopies<units>(shape.rows, rows, shared),
+    return {RowLineCopies<units>(lines, rows, shared),
             RowLineCopies<units>(shape.vectors, vectors, vector_memory())};
   }
   /// Begins to copy a tile, to the stage that begins `stage` bytes behind the first.
@@ -161,7 +165,7 @@ struct LongRowWarp {
     const int32_t width = shape.rows.width(), count = count_of(tile);
     const int64_t first = int64_t{tile} * width;
     const bool inside = first + width + 8 <= shape.terms;
-    own.rows.copy(shape.rows, first, count, inside, stage, policy);
+    own.rows.copy(lines, first, count, inside, stage, policy);
     if constexpr (dense) {
       own.vectors.copy(shape.vectors, first, count, inside, stage, policy);
     } else {
@@ -179,7 +183,7 @@ struct LongRowWarp {
   __device__ __forceinline__ Readers readers() const {
     Readers made;
 #pragma unroll
-    for (int i = 0; i < row_sets; ++i) made.rows[i].begin(shape.rows, rows, shared, group() + 8 * i);
+    for (int i = 0; i < row_sets; ++i) made.rows[i].begin(lines, rows, shared, group() + 8 * i);
 #pragma unroll
     for (int i = 0; i < vector_sets; ++i) {
       made.vectors[i].begin(shape.vectors, vectors, vector_memory(), group() + 8 * i);
@@ -278,18 +282,22 @@ __global__ void __launch_bounds__(32 * Plan::kMostWarps, 1)
   cuda::let_next_begin();
   const auto warps = static_cast<int32_t>(blockDim.x / 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   const int32_t warp_bytes = Plan::kStages * shape.stage_bytes;
-  uint32_t part;
-  const uint32_t matrix = shape.by_parts.divide(blockIdx.x, part), parts = shape.by_parts.divisor();
+  uint32_t part, group;
+  const uint32_t parts = shape.by_parts.divisor();
+  const uint32_t matrix = shape.by_groups.divide(shape.by_parts.divide(blockIdx.x, part), group);
+  const auto first_row = static_cast<int32_t>(group) * shape.rows.rows;
+  RowLines lines = shape.rows;
+  lines.rows = min(lines.rows, shape.matrix_rows - first_row);
   char* const memory = long_row_memory + warp * warp_bytes;
-  Warp own(shape, rows + matrix * shape.row_stride, vectors + matrix * shape.vector_stride,
-           static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
+  Warp own(shape, lines, rows + matrix * shape.row_stride + first_row * shape.terms,
+           vectors + matrix * shape.vector_stride, static_cast<uint32_t>(__cvta_generic_to_shared(memory)));
   own.run(part + static_cast<uint32_t>(warp) * parts, static_cast<uint32_t>(warps) * parts);
   own.put(reinterpret_cast<float*>(memory));
   __syncthreads();
 #pragma unroll 1
   for (auto i = static_cast<int32_t>(threadIdx.x); i < Warp::kSums; i += static_cast<int32_t>(blockDim.x)) {
     const int32_t row = i / Warp::kSlots, v = i % Warp::kSlots;
-    if (row >= shape.rows.rows || v >= shape.vectors.rows) continue;
+    if (row >= lines.rows || v >= shape.vectors.rows) continue;
     float sum = 0;
 #pragma unroll 1
     for (int32_t w = 0; w < warps; ++w) {
@@ -298,7 +306,7 @@ __global__ void __launch_bounds__(32 * Plan::kMostWarps, 1)
     if (shape.swapped) {
       output.write_part(part, matrix, v, row, shape.rows.rows, sum, y, table);
     } else {
-      output.write_part(part, matrix, row, v, shape.vectors.rows, sum, y, table);
+      output.write_part(part, matrix, first_row + row, v, shape.vectors.rows, sum, y, table);
     }
   }
 }
@@ -326,16 +334,19 @@ struct LongRowLaunch {
   template <int row_sets, int vector_sets, bool units, bool dense>
   void run(const Plan& plan) const {
     const bool swapped = problem.transpose;
-    const auto rows = static_cast<int32_t>(swapped ? problem.vectors : problem.rows),
+    const auto matrix_rows = static_cast<int32_t>(swapped ? problem.vectors : problem.rows),
+               rows = plan.group_rows,
                vectors = static_cast<int32_t>(swapped ? problem.columns : problem.vectors);
     const int32_t log_width = std::countr_zero(static_cast<unsigned>(plan.width));
     const int64_t terms = problem.in();
     const LongRowProducts shape{.by_parts = cuda::FastDivide(static_cast<uint32_t>(plan.parts)),
+                                .by_groups = cuda::FastDivide(static_cast<uint32_t>(plan.groups)),
                                 .rows = {.pitch = terms, .rows = rows, .log_width = log_width},
                                 .vectors = {.pitch = terms, .rows = vectors, .log_width = log_width},
                                 .terms = terms,
                                 .row_stride = swapped ? problem.x_stride : problem.a_stride,
                                 .vector_stride = swapped ? problem.a_stride : problem.x_stride,
+                                .matrix_rows = matrix_rows,
                                 .tiles = static_cast<uint32_t>(plan.tiles),
                                 .stage_bytes = plan.stage_bytes,
                                 .vectors_at = rows * Plan::line_bytes(plan.width),
@@ -348,9 +359,10 @@ struct LongRowLaunch {
     const int warp_bytes = Plan::kStages * plan.stage_bytes;
     const int warps = std::clamp(room / warp_bytes, 1, plan.warps);
     const ThinOutput output(problem, plan.parts, bias);
-    const cuda::LaunchShape grid{.grid = dim3(static_cast<unsigned>(problem.batch * plan.parts)),
-                                 .block = dim3(static_cast<unsigned>(32 * warps)),
-                                 .shared_bytes = static_cast<size_t>(warps * warp_bytes)};
+    const cuda::LaunchShape grid{
+        .grid = dim3(static_cast<unsigned>(problem.batch * plan.groups * plan.parts)),
+        .block = dim3(static_cast<unsigned>(32 * warps)),
+        .shared_bytes = static_cast<size_t>(warps * warp_bytes)};
     cuda::launch(stream, grid, kernel, shape, output, swapped ? x : a, swapped ? a : x, y, table);
     fold_thin_parts<T>(stream, problem, output, table, y);
   }
@@ -372,7 +384,7 @@ void launch_long_row_products(const Stream& stream, const ThinProblem& problem, 
                               float* table, const ThinBias& bias) {
   const Plan plan = long_row_product_plan_of(problem);
   const LongRowLaunch<T> launch{stream, problem, a, x, y, table, bias};
-  const int64_t rows = problem.transpose ? problem.vectors : problem.rows;
+  const int64_t rows = plan.group_rows;
   const int64_t vectors = problem.transpose ? problem.columns : problem.vectors;
   if (rows <= 8) {
     return vectors <= 8 ? launch.template run_sets<1, 1>(plan) : launch.template run_sets<1, 2>(plan);
