@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/matvec/plan/row_product_plan.h>
 
 #include "ops/gpu_test_support.h"
 #include "ops/thin_product_checks.h"
@@ -68,6 +69,43 @@ TEST_F(ThinGroupsCuda, RowsInStepsAgreeWithTheCpu) {
     const Shape shape = i % 4 == 2 ? Shape{2, rows / 2 + 1, columns} : Shape{rows, columns};
     check_staged(maker, shape, maker.integer(2, 16), is_left, !is_left, maker.integer(0, 9));
     if (HasFatalFailure()) return;
+  }
+}
+
+/// Large matrices whose rows begin anywhere in lines of memory: warps that have whole rows, and that share
+/// rows.
+TEST_F(ThinGroupsCuda, RowsByLinesAgreeWithTheCpu) {
+  constexpr int kDraws = 28;
+  int by_lines = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(27000 + i), kDTypes[i % 3]);
+    const auto size = static_cast<int64_t>(size_of(maker.dtype()));
+    const bool is_shared = i % 7 == 6;
+    const int64_t unit = int64_t{1} << maker.integer(0, size == 2 ? 3 : 2),
+                  length = is_shared ? maker.integer(3000, 1 << 18) : 512 / size + maker.integer(0, 110);
+    int64_t columns = (length + unit - 1) / unit * unit;
+    if (columns * size % RowProductPlan::kStepBytes == 0) columns += unit;
+    const int64_t least =
+        is_shared ? RowProductPlan::kLeastSharedLineBytes : 3 * RowProductPlan::kLeastLineBytes / 2;
+    const int64_t rows = least / size / columns + maker.integer(1, 70);
+    const auto vectors = static_cast<int>(maker.integer(2, 16));
+    const Shape shape = i % 4 == 2 ? Shape{2, rows / 2 + 1, columns} : Shape{rows, columns};
+    by_lines += plan_row_products(static_cast<int>(size), 1, rows, columns, vectors).by_lines ? 1 : 0;
+    const bool is_left = maker.chance(0.5);
+    check_staged(maker, shape, vectors, is_left, !is_left, maker.integer(0, 9));
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GE(by_lines, kDraws / 2);
+}
+
+TEST_F(ThinGroupsCuda, BadValuesStayInRowsByLines) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    for (const int64_t columns : {259, 268, 291}) {
+      // Whole units: compute-sanitizer 2025.3 takes a part of the last one for a whole one.
+      const int64_t rows = (int64_t{24} << 20) / columns / static_cast<int64_t>(size_of(dtype)) / 8 * 8;
+      expect_bad_values_stay_in_rows(dtype, rows, columns, columns % 2 == 0 ? 11 : 3);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

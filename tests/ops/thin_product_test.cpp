@@ -220,6 +220,11 @@ TEST(ThinPlan, LongRowsOfAClassAreTakenOnce) {
         plan_row_products(size, batch, outs, terms, static_cast<int>(integer(generator, 2, 16)));
     ASSERT_EQ(plan.classes * terms * size % plan.unit_bytes, 0)
         << "rows of a class begin at different places";
+    ASSERT_EQ(plan.block_warps % plan.row_warps, 0);
+    if (plan.by_lines) {
+      ASSERT_EQ(plan.unit_bytes, 16);
+      ASSERT_NE(terms * size % RowProductPlan::kStepBytes, 0) << "rows begin with lines";
+    }
     ASSERT_EQ(plan.tiles % plan.classes, 0);
     const int64_t places = plan.tiles / plan.classes * plan.tile_rows, rows = (outs - 1) / plan.classes + 1;
     ASSERT_GE(places, rows) << "of the first class";
