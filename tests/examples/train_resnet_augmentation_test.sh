@@ -25,7 +25,8 @@ for options in "--mixup 0.2" "--cutmix 1" "--random-erasing 0.5" "--color-jitter
 
   # Stopped in both epochs, gone on with without the options, by other numbers of workers.
   run "${words[@]}" --checkpoints "run$number" --max-steps 9 >/dev/null
-  run --checkpoints "run$number" --resume --max-steps 31 --workers 2 | grep -q 'resumed .* at step 9'
+  run --checkpoints "run$number" --resume --max-steps 31 --workers 2 >middle.log
+  grep -q 'resumed .* at step 9' middle.log || { echo "$options: the run did not go on from step 9"; exit 1; }
   run --checkpoints "run$number" --resume --workers 0 --save-weights resumed.safetensors >resumed.log
   cmp whole.safetensors resumed.safetensors || { echo "$options: the resumed run ended with other weights"; exit 1; }
   diff <(losses whole.log | tail -n 1) <(losses resumed.log | tail -n 1)

@@ -16,7 +16,8 @@ grep -q '"complete": true' whole.json && grep -q '"steps": 88,' whole.json && gr
   { echo "the report is wrong:"; cat whole.json; exit 1; }
 
 run --checkpoints stopped --max-steps 17 | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
-run --checkpoints stopped --resume --max-steps 61 --workers 2 | grep 'resumed .* at step 17' >/dev/null
+run --checkpoints stopped --resume --max-steps 61 --workers 2 >resumed.log
+grep -q 'resumed .* at step 17' resumed.log
 run --checkpoints stopped --resume --workers 0 --save-weights resumed.safetensors >resumed.log
 cmp whole.safetensors resumed.safetensors || { echo "the resumed run ended with other weights"; exit 1; }
 diff <(tail -n 1 whole.log) <(tail -n 1 resumed.log)
@@ -32,7 +33,8 @@ diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
 # In mixed precision too, a run that is stopped goes on bit for bit, the scale of the loss included.
 run --precision mixed-f16 --max-steps 9 --checkpoints mixed_whole | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
 run --precision mixed-f16 --max-steps 4 --checkpoints mixed >/dev/null
-run --precision mixed-f16 --max-steps 9 --checkpoints mixed --resume | grep 'resumed .* at step 4' >/dev/null
+run --precision mixed-f16 --max-steps 9 --checkpoints mixed --resume >resumed.log
+grep -q 'resumed .* at step 4' resumed.log
 for part in model optimizer scaler epoch_loss epoch_ranks; do
   cmp mixed_whole/checkpoint-00000001/$part.safetensors mixed/checkpoint-00000002/$part.safetensors ||
     { echo "the resumed run in mixed precision ended with another $part"; exit 1; }
@@ -50,8 +52,8 @@ done
 [ "$(grep -c '"name":"conv2d",.*"scope":"conv1"' trace.json)" = 3 ] || { echo "the trace is not of 3 steps"; exit 1; }
 run --max-steps 20 --eager --profile 3 >eager.log
 grep -q '^conv2d ' eager.log && ! grep -q 'part of the model' eager.log || { echo "the eager profile is wrong"; exit 1; }
-"$program" --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>&1 >/dev/null | grep -q 'did not reach: nothing was timed' ||
-  { echo "nobody was told that nothing was timed"; exit 1; }
+"$program" --epochs 1 --max-steps 10 --profile 3 --trace none.json 2>untimed.err >/dev/null
+grep -q 'did not reach: nothing was timed' untimed.err || { echo "nobody was told that nothing was timed"; exit 1; }
 [ ! -e none.json ] || { echo "a trace of nothing was written"; exit 1; }
 
 # Within a limit a step takes less memory, and learns the same.
@@ -76,5 +78,6 @@ expect_error "error: --data nowhere: there is no such folder" --data nowhere
 constant="--schedule constant --warmup 0 --lr 0.02"
 run $constant --save-weights long.safetensors >/dev/null
 run $constant --epochs 1 --checkpoints extended >/dev/null
-run --checkpoints extended --resume --save-weights extended.safetensors | grep 'resumed .* at step 44' >/dev/null
+run --checkpoints extended --resume --save-weights extended.safetensors >resumed.log
+grep -q 'resumed .* at step 44' resumed.log
 cmp long.safetensors extended.safetensors || { echo "the extended run ended with other weights"; exit 1; }
