@@ -327,16 +327,21 @@ inline bool takes_float_many_terms(const ThinProblem& problem) {
   return problem.rows > kFewTerms && problem.columns >= least_columns && problem.rows >= least_rows;
 }
 
+/// Whether rows that begin alike fill half of an instruction, or one where rows begin at every element of a
+/// unit of 8, so that each is read with a unit more.
+inline bool has_rows_alike(const ThinProblem& problem) {
+  constexpr int64_t kLeastRows = 8;
+  const int64_t classes = row_classes(problem.columns, static_cast<int>(size_of(problem.dtype)));
+  return problem.rows >= (classes == 8 ? 2 : 1) * kLeastRows * classes;
+}
+
 /// Whether the long rows of a large staged product are multiplied in steps (RowProductPlan): in float32 and
-/// the 16-bit types, where rows that begin alike fill half of an instruction, or one where rows begin at
-/// every element of a unit of 8, so that each is read with a unit more.
+/// the 16-bit types, where enough of them begin alike.
 inline bool takes_row_products(const ThinProblem& problem) {
-  constexpr int64_t kLeastBytes = int64_t{1} << 23, kLongRow = 512, kLeastRows = 8;
-  const auto size = static_cast<int>(size_of(problem.dtype));
+  constexpr int64_t kLeastBytes = int64_t{1} << 23, kLongRow = 512;
+  const auto size = static_cast<int64_t>(size_of(problem.dtype));
   if (size > 4 || problem.transpose || problem.vectors < 2 || !is_staged(problem)) return false;
-  const int64_t classes = row_classes(problem.columns, size),
-                least_rows = (classes == 8 ? 2 : 1) * kLeastRows;
-  return problem.columns * size >= kLongRow && problem.rows >= least_rows * classes &&
+  return problem.columns * size >= kLongRow && has_rows_alike(problem) &&
          problem.batch * problem.rows >= kLeastBytes / size / problem.columns;
 }
 inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
@@ -345,16 +350,17 @@ inline RowProductPlan row_product_plan_of(const ThinProblem& problem) {
 }
 
 /// Whether long rows are multiplied with several vectors as they lie (LongRowProductPlan): in the 16-bit
-/// types, few rows, or some more in groups, of which each reads the vectors again, if L2 holds these. Of a
-/// matrix whose few columns are summed, the vectors are such rows, and the columns vectors that lie side by
-/// side.
+/// types, few rows, or some more that begin differently in groups, of which each reads the vectors again, if
+/// L2 holds these. Of a matrix whose few columns are summed, the vectors are such rows, and the columns
+/// vectors that lie side by side.
 inline bool takes_long_row_products(const ThinProblem& problem) {
   constexpr int64_t kLeastBytes = int64_t{1} << 21, kLongRow = int64_t{1} << 14;
   constexpr int64_t kMostVectorBytes = int64_t{48} << 20;
   if (!is_half(problem.dtype) || problem.vectors < 2 || !is_staged(problem)) return false;
   if (problem.transpose && problem.x_element != 1) return false;
   const int64_t lines = problem.out() + problem.vectors, terms = problem.in();
-  const bool takes_groups = !problem.transpose && terms * problem.vectors * 2 <= kMostVectorBytes;
+  const bool takes_groups =
+      !problem.transpose && !has_rows_alike(problem) && terms * problem.vectors * 2 <= kMostVectorBytes;
   return problem.out() <=
              (takes_groups ? LongRowProductPlan::kMostGroupedRows : LongRowProductPlan::kMostRows) &&
          terms * 2 >= kLongRow && problem.batch * lines >= kLeastBytes / 2 / terms;

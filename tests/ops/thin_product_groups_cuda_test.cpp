@@ -102,8 +102,10 @@ TEST_F(ThinGroupsCuda, BadValuesStayInRowsByLines) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
     for (const int64_t columns : {259, 268, 291}) {
       // Whole units: compute-sanitizer 2025.3 takes a part of the last one for a whole one.
-      const int64_t rows = (int64_t{24} << 20) / columns / static_cast<int64_t>(size_of(dtype)) / 8 * 8;
-      expect_bad_values_stay_in_rows(dtype, rows, columns, columns % 2 == 0 ? 11 : 3);
+      const auto size = static_cast<int>(size_of(dtype));
+      const int64_t rows = (int64_t{24} << 20) / columns / size / 8 * 8, vectors = columns % 2 == 0 ? 11 : 3;
+      ASSERT_TRUE(plan_row_products(size, 1, rows, columns, static_cast<int>(vectors)).by_lines);
+      expect_bad_values_stay_in_rows(dtype, rows, columns, vectors);
       if (HasFatalFailure()) return;
     }
   }
