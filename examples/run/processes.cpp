@@ -1,11 +1,9 @@
 #include "run/processes.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -24,18 +22,6 @@ namespace sinter::examples {
 namespace {
 
 constexpr std::chrono::seconds kGrace{20};  // for the others, when one has failed
-
-volatile std::sig_atomic_t asked = 0;
-volatile std::sig_atomic_t insists = 0;  // the same signal came again
-volatile std::time_t since = 0;
-
-void note(int signal) {
-  // One that is sent to a whole group of processes may come twice (common/stop.cpp).
-  constexpr std::time_t kTwice = 2;
-  if (asked == signal && std::time(nullptr) - since > kTwice) insists = 1;
-  if (asked != signal) since = std::time(nullptr);
-  asked = signal;
-}
 
 /// A port that nobody listens on now.
 int free_port() {
@@ -61,7 +47,7 @@ int free_port() {
   set("LOCAL_RANK", std::to_string(rank));
   set("WORLD_SIZE", std::to_string(count));
   set("LOCAL_WORLD_SIZE", std::to_string(count));
-  set("SINTER_CHILD", "1");  // common/stop.cpp: its signals may come twice
+  set("SINTER_CHILD", "1");  // common/stop.cpp: a second Ctrl-C is its parent's
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(port));
   execv("/proc/self/exe", argv);
@@ -85,12 +71,10 @@ int wait_for_all(std::vector<Child>& children) {
   int code = 0, passed_on = 0;
   std::optional<Clock::time_point> until;
   for (size_t left = children.size(); left > 0;) {
-    if (asked != 0 && asked != passed_on) {
-      passed_on = asked;
-      send_all(children, passed_on);
-    }
-    if (insists != 0) {
-      code = 128 + asked;
+    if (stop_signal() != passed_on) send_all(children, passed_on = stop_signal());
+    if (take_save_request()) send_all(children, SIGUSR1);
+    if (interrupted_twice()) {
+      code = 128 + stop_signal();
       send_all(children, SIGKILL);
     }
     if (until && Clock::now() > *until) send_all(children, SIGKILL);
@@ -101,11 +85,12 @@ int wait_for_all(std::vector<Child>& children) {
       --left;
       const int own = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       if (own == 0) continue;
-      if (WIFSIGNALED(status) && insists == 0)
+      if (WIFSIGNALED(status) && !interrupted_twice())
         complain("error: rank {} was ended by signal {}", &child - children.data(), WTERMSIG(status));
       if (code == 0) code = own;
       // Who was asked to stop may take his time to save.
-      const bool in_order = WIFEXITED(status) && (own == 129 || own == 130 || own == 143);
+      const bool in_order = WIFEXITED(status) && std::find(kStopSignals.begin(), kStopSignals.end(),
+                                                           own - 128) != kStopSignals.end();
       if (!in_order && !until) until = Clock::now() + kGrace;
     }
     if (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -118,14 +103,16 @@ int wait_for_all(std::vector<Child>& children) {
 int run_processes(char** argv, int count) {
   const int port = free_port();
   const pid_t parent = getpid();
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, note);
-  if (std::signal(SIGHUP, note) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  catch_stop_signals(SecondInterrupt::kIsTold);
   std::vector<Child> children;
   for (int rank = 0; rank < count; ++rank) {
     std::fflush(nullptr);
     const pid_t id = fork();
     if (id == 0) {
-      for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+      for (const int signal : kStopSignals) {
+        if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
+      }
+      std::signal(SIGUSR1, SIG_IGN);  // there is nothing to save before the rank catches it
       become(rank, count, port, parent, argv);
     }
     if (id < 0) {
@@ -162,18 +149,17 @@ int threads_of_rank(int asked, const ProcessEnvironment& environment) {
   return std::max(static_cast<int>(std::thread::hardware_concurrency()) / environment.local_size, 1);
 }
 
-int agree_on_stop(const Communicator& ranks) {
-  constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGHUP};
-  const int own = stop_signal();
+Requests agree_on_requests(const Communicator& ranks) {
+  const Requests own = {.stop = stop_signal(), .save = take_save_request()};
   if (ranks.size() == 1) return own;
-  std::vector<int64_t> counts;
-  for (const int signal : kSignals) counts.push_back(own == signal ? 1 : 0);
+  std::vector<int64_t> counts = {own.save ? 1 : 0};
+  for (const int signal : kStopSignals) counts.push_back(own.stop == signal ? 1 : 0);
   const Tensor all = Tensor::from_values(counts, {static_cast<int64_t>(counts.size())});
   ranks.all_reduce_(all);
-  for (size_t i = 0; i < kSignals.size(); ++i) {
-    if (all.data<int64_t>()[i] > 0) return kSignals[i];
-  }
-  return 0;
+  const int64_t* const sums = all.data<int64_t>();
+  const auto stop = std::find_if(sums + 1, sums + counts.size(), [](int64_t sum) { return sum > 0; });
+  return {.stop = stop == sums + counts.size() ? 0 : kStopSignals[static_cast<size_t>(stop - sums - 1)],
+          .save = sums[0] > 0};
 }
 
 }  // namespace sinter::examples

@@ -185,13 +185,13 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
         ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
   }
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
+  examples::catch_stop_signals();
   Trainer trainer(options, device, data, pairs, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
   if (checkpoint) trainer.restore(*checkpoint);
   if (ranks.rank() == 0) check_room(options, trainer);
-  examples::catch_stop_signals();
   const bool complete = trainer.train();
   data.damaged->tell();
   return finish(options, trainer, complete);
@@ -288,6 +288,7 @@ int start(Options& options, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  examples::catch_save_signals();
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
