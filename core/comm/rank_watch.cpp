@@ -10,7 +10,6 @@ namespace {
 
 constexpr size_t kMostWaiting =
     size_t{2} * Channel::kMostBytes;          // data of one rank that nobody has asked for
-constexpr std::chrono::seconds kGap{3};       // between two looks: this process was stopped
 constexpr std::chrono::seconds kFarewell{2};  // to send what is queued, at the end
 
 Clock::duration seconds(double count) {
@@ -282,7 +281,7 @@ void RankWatch::run() {
         if (peer.channel.is_open()) take(peer);
       }
       const Deadline now = Clock::now();
-      if (now - std::max(looked, next) > kGap) {
+      if (now - std::max(looked, next) > seconds(options_.lost_after_seconds / 2)) {
         log::info(
             "[comm] this process was stopped for {:.1f} s; it gives the others the time that it has lost",
             std::chrono::duration<double>(now - std::max(looked, next)).count());

@@ -265,6 +265,12 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   return train(options, device, checkpoint, ranks);
 }
 
+/// What tells this run from others that may be given the same port: what must be the same on all ranks.
+std::string purpose_of(const Options& options) {
+  return fmt::format("train_insightface --batch {} --epochs {} --seed {}", options.batch, options.epochs,
+                     options.seed);
+}
+
 int start(Options& options, char** argv) {
   sinter::log::level();  // warns of a SINTER_LOG that is no level
   const sinter::ProcessEnvironment environment = sinter::read_process_environment();
@@ -273,7 +279,8 @@ int start(Options& options, char** argv) {
   if (examples::must_start(count, environment)) return examples::run_processes(argv, count.count);
   const sinter::Device device =
       examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  const std::shared_ptr<Communicator> ranks =
+      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
   try {
     be_one_of_many(options, *ranks);
     const int code = run(options, *ranks, device);

@@ -182,6 +182,12 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   return finish(options, trainer, is_complete, ranks);
 }
 
+/// What tells this run from others that may be given the same port: what must be the same on all ranks.
+std::string purpose_of(const Options& options) {
+  return fmt::format("train_resnet --model {} --optimizer {} --batch {} --epochs {} --seed {}", options.model,
+                     options.optimizer, options.batch.value_or(0), options.epochs.value_or(0), options.seed);
+}
+
 int start(Options& options, char** argv) {
   sinter::log::level();  // warns of a SINTER_LOG that is no level
   const ProcessEnvironment environment = sinter::read_process_environment();
@@ -191,7 +197,8 @@ int start(Options& options, char** argv) {
     return sinter::examples::run_processes(argv, count.count);
   const sinter::Device device =
       sinter::examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  const std::shared_ptr<Communicator> ranks =
+      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
   be_one_of_many(options, *ranks);
   try {
     const int code = run(options, *ranks, device);

@@ -26,6 +26,7 @@ constexpr uint64_t kGreetingSlot = 7;  // Gloo's own begin far above
 constexpr size_t kToken = 16;
 constexpr double kQuick = 0.8;  // of the time: what fails earlier was refused or disturbed
 constexpr int kMostAttempts = 2;
+constexpr int kMostNamed = 4;     // ranks that failed
 constexpr double kMargin = 10.0;  // seconds that ranks may differ by
 
 /// The sockets of this process that `takes` takes.
@@ -155,14 +156,17 @@ class Connector {
     const auto parts = ranks_.exchange(part, "connections", 2 * options_.connect_timeout + kMargin);
     failures_.clear();
     again_ = false;
+    int failed = 0;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const auto words = unpack(parts[static_cast<size_t>(rank)]);
       if (!words || words->size() != 2) continue;
+      again_ |= (*words)[1] == "quick";
+      if (++failed > kMostNamed) continue;
       failures_ += fmt::format("{}{} {}", failures_.empty() ? "[comm] the ranks cannot be connected: " : "; ",
                                describe(ranks_.members(), rank), printable((*words)[0]));
-      again_ |= (*words)[1] == "quick";
     }
-    return failures_.empty();
+    if (failed > kMostNamed) failures_ += fmt::format("; and {} more", failed - kMostNamed);
+    return failed == 0;
   }
 
   void make_pairs() {
@@ -223,8 +227,10 @@ class Connector {
   }
 
   void connect_pair(int rank, const std::vector<char>& bytes) {
-    const gloo::transport::tcp::Address address(bytes);
-    if (address.getSockaddr().ss_family != AF_INET && address.getSockaddr().ss_family != AF_INET6)
+    const sockaddr_storage place = gloo::transport::tcp::Address(bytes).getSockaddr();
+    const size_t length = place.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    const Address address{.place = place, .length = static_cast<socklen_t>(length)};
+    if (address.family() != AF_INET && address.family() != AF_INET6)
       throw_error<CommunicationError>("gets no address for Gloo from {}", describe(ranks_.members(), rank));
     try {
       transport_->getPair(rank)->connect(bytes);
@@ -232,7 +238,7 @@ class Connector {
       throw_error<CommunicationError>(
           "has no connection to {} at {} ({}; a firewall may be between them, to which "
           "SINTER_PORTS names ports)",
-          describe(ranks_.members(), rank), address.str(), words_of(error));
+          describe(ranks_.members(), rank), endpoint(address.text(), address.port()), words_of(error));
     }
   }
 
@@ -301,10 +307,11 @@ void shut_down(const Sockets& sockets) noexcept {
 // "[/src/gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:4321"
 std::string words_of(const std::exception& error) {
   const std::string text = error.what();
-  const size_t end = text.starts_with("[/") || text.starts_with("[gloo") || text.starts_with("[enforce")
-                         ? text.find("] ")
-                         : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  if (end == std::string::npos || text.substr(0, end).find(".") == std::string::npos ||
+      text.find("gloo") > end)
+    return text;
+  return text.substr(end + 2);
 }
 
 }  // namespace sinter::comm
