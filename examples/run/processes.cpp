@@ -26,6 +26,7 @@ namespace {
 
 // For the others, when one has failed: until they are asked, and until they are ended.
 constexpr std::chrono::seconds kFirstGrace{3}, kGrace{20};
+constexpr std::chrono::seconds kSameTime{1};
 
 std::atomic<bool> pauses{false};  // Ctrl-Z, which reaches no other process group
 
@@ -97,8 +98,8 @@ class Children {
     is_killing_ = is_killing_ || signal == SIGKILL;
   }
 
-  /// Waits for all, and gives the code of whichever is the cause: one that a signal has ended, as the others
-  /// then fail for want of it, or else the first that failed.
+  /// Waits for all, and gives the code of the first that failed; of one that a signal has ended, if others,
+  /// which fail for want of it, are seen to end at the same time.
   int wait() {
     int passed_on = 0;
     for (size_t left = all_.size(); left > 0;) {
@@ -141,8 +142,9 @@ class Children {
     // One that was asked by this process before it could note it ends by the signal itself, and nothing is
     // wrong.
     if (by_signal && signal != stop_signal()) complain("error: rank {} was ended by signal {}", rank, signal);
-    if (code_ == 0 || (by_signal && !is_certain_)) code_ = by_signal ? 128 + signal : WEXITSTATUS(status);
-    is_certain_ = is_certain_ || by_signal;
+    const bool is_cause = by_signal && !by_signal_ && failed_ && Clock::now() - *failed_ < kSameTime;
+    if (code_ == 0 || is_cause) code_ = by_signal ? 128 + signal : WEXITSTATUS(status);
+    by_signal_ = by_signal_ || by_signal;
     // Who was asked to stop may take his time to save.
     if (!failed_ && (by_signal || !is_request)) failed_ = Clock::now();
   }
@@ -169,7 +171,7 @@ class Children {
 
   std::vector<Child> all_;
   int code_ = 0;
-  bool is_certain_ = false;  // the code is of a signal
+  bool by_signal_ = false;
   bool is_hurried_ = false;  // all were asked to end
   bool is_killing_ = false;
   int killed_ = 0;
