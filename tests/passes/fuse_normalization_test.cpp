@@ -444,7 +444,7 @@ TEST(FuseNormalization, KeepsTheOrderOfChangesToRunningStatistics) {
 FusedNorm fuse_halving(const NormChain& chain);
 
 const Op& halving() {
-  static const Op& op = [&]() -> const Op& {
+  static const Op* const op = [] {
     const auto infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; };
     OpRegistry& registry = OpRegistry::instance();
     registry.add({.name = "test_halving",
@@ -458,9 +458,9 @@ const Op& halving() {
                   .outputs = {{"y"}},
                   .infer = infer,
                   .traits = {.role = Role::kRelu}});
-    return registry.get("test_halving");
+    return &registry.get("test_halving");
   }();
-  return op;
+  return *op;
 }
 
 FusedNorm fuse_halving(const NormChain& chain) {
