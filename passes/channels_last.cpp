@@ -101,9 +101,16 @@ class LayoutTurn {
   }
 
  private:
+  /// The permutation that gives a value, if what it permutes can be read in its place: not memory that is
+  /// changed later, of which it keeps a copy.
+  std::optional<Order> undoable(const GraphValue& value) const {
+    const auto inner = permutation_of(value.producer);
+    return inner && graph_.holds(*value.producer->input(0), nullptr) ? inner : std::nullopt;
+  }
+
   /// `use` with its axes in another order.
   GraphUse put(const GraphUse& use, const Order& order, GraphNode* before, const std::string& why) {
-    if (const auto inner = permutation_of(use.value->producer)) {
+    if (const auto inner = undoable(*use.value)) {
       const GraphUse& source = use.value->producer->inputs[0];
       const Order both = composed(*inner, order);
       const GraphUse from = {source.value, use.differentiable && source.differentiable};
@@ -138,7 +145,7 @@ class LayoutTurn {
   /// Whether the value is there in the turned order.
   bool comes_turned(const GraphValue& value) const {
     if (is_turned(value)) return true;
-    const auto inner = permutation_of(value.producer);
+    const auto inner = undoable(value);
     return inner && composed(*inner, to_) == kIdentity;
   }
   bool needs_restoring(const GraphUse& use) const {

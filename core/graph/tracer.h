@@ -23,8 +23,12 @@ namespace sinter {
 /// Rewrites use it too: replacements are written with the op functions that users call.
 class Tracer final : public CallTracer, public HostEffectRecorder {
  public:
-  /// New nodes stand before `before`, or at the end for nullptr.
-  explicit Tracer(Graph& graph, GraphNode* before = nullptr);
+  /// For code as users write it: new nodes stand at the end, and read of memory what it holds there, also
+  /// through views that were made before it was changed.
+  explicit Tracer(Graph& graph);
+  /// For rewrites: new nodes stand before `before`, or at the end for nullptr, and read the very values that
+  /// they are given (Graph::holds() says whether they can).
+  Tracer(Graph& graph, GraphNode* before);
   ~Tracer() override;
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -63,12 +67,13 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   void record(std::function<void()> effect) override { effects_.push_back(std::move(effect)); }
 
  private:
-  bool belongs(const Op& op, std::span<const Tensor> inputs) const;
+  bool belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const;
   void check_mutated(const Op& op, size_t i, const Tensor& input) const;
   void note_read(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes);
 
   Graph& graph_;
   GraphNode* before_;
+  bool reads_what_is_there_;
   std::string scope_;
   std::vector<std::function<void()>> effects_;
   // Read by calls that ran at once, views included; held, so that none of their addresses is used again.

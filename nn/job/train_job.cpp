@@ -195,6 +195,11 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     }
   }
   if (part.last) trace_update(tracer, learning_rate);
+  // Results that lie in memory, such as a parameter, are what it holds when the step is over.
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const GraphUse use = graph.outputs()[i];
+    graph.set_output(i, {&graph.current(*use.value, nullptr), use.differentiable});
+  }
   tracer.set_scope(outer);
 }
 
