@@ -86,6 +86,17 @@ TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithoutGloo) {
   expect_near(many, trained(GetParam(), "job", kWithoutGloo), 0.0);  // from run to run
 }
 
+// Sums that the model itself asks for are no gradients': they are made where they stand.
+TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithSumsInTheForwardPass) {
+  const nn::State one = trained(1, "sums.job");
+  const nn::State many = trained(GetParam(), "sums.job");
+  expect_near(one, many, 1e-5);
+  expect_near(many, trained(GetParam(), "sums.job"), 0.0);  // from run to run
+  expect_near(one, trained(GetParam(), "sums.eager"), 1e-5);
+  expect_near(one, trained(GetParam(), "sums.unbucketed"), 1e-5);
+  expect_near(trained(1, "sums.accumulate"), trained(GetParam(), "sums.accumulate"), 1e-5);
+}
+
 // The same with batch norms over all ranks.
 TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithNormsOverAllRanks) {
   const nn::State one = trained(1, "norms.job");
