@@ -192,6 +192,11 @@ void collectives(const Communicator& ranks) {
     ranks.broadcast_(x, root);
     expect(x.data<double>()[4] == 42.0 + root, "broadcast");
   }
+  const auto last = rank == n - 1;
+  expect(ranks.agree(last ? 4 : 1) == 0, "an agreement before the first");
+  expect(ranks.agree(0) == (n == 1 ? 0 : 5), "what was asked");
+  expect(ranks.agree(rank == 0 ? 2 : 0) == 0, "what nobody asked");
+  expect(ranks.agree(0) == 2, "what rank 0 asked");
   ranks.barrier();
   ranks.check_equal("the same", "texts");
   try {
