@@ -32,6 +32,15 @@ install_packages() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# set_build_folder <name>: build=SINTER_BUILD_DIR, or <name> in this tree; it must be one that can be written.
+set_build_folder() {
+  build=${SINTER_BUILD_DIR:-$root/$1}
+  if ! mkdir -p "$build" 2>/dev/null || ! [ -w "$build" ]; then
+    echo "expected a folder to build in but $build cannot be written; SINTER_BUILD_DIR=<folder> $0 builds elsewhere" >&2
+    exit 1
+  fi
+}
+
 # Options for CMake: the CUDA backend for this machine's GPU if there is one and the toolkit is here, else the CPU alone.
 # (A toolkit without a GPU is left aside: its build takes minutes and could not run.)
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then

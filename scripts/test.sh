@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds Sinter with its tests and runs them all. Ends with the counts.
-# SINTER_CMAKE_ARGS adds options for CMake; arguments go to ctest (scripts/test.sh -R conv2d).
+# SINTER_BUILD_DIR is where to build, in place of build-test here; SINTER_CMAKE_ARGS adds options for CMake; arguments go to ctest (scripts/test.sh -R conv2d).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+set_build_folder build-test
 install_packages "${build_packages[@]}" "${example_packages[@]}" "${test_packages[@]}"
-build=${SINTER_BUILD_DIR:-$root/build-test}
 say "building Sinter and its tests in ${build#"$root"/} (several minutes the first time)"
 configure "$build" -DSINTER_BUILD_TESTS=ON
 cmake --build "$build"
