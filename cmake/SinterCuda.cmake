@@ -53,7 +53,10 @@ if(sinter_cudnn_version VERSION_LESS SINTER_LEAST_CUDNN)
 endif()
 
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for")
+  set(CMAKE_CUDA_ARCHITECTURES "80;90")
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures to compile for")
+  endif()
 endif()
 enable_language(CUDA)
 # Of nvcc, -O is the level of the host's part alone, which launches kernels once per call.

@@ -1,4 +1,4 @@
-# The target `docs`: the API reference of the public headers and the pages of docs/, by Doxygen, in <build>/docs/html.
+# The target `sinter_docs` (`docs` for short, where Sinter is not a part of another project): the API reference of the public headers and the pages of docs/, by Doxygen, in <build>/docs/html.
 # A warning is an error: what a docstring says must hold together.
 find_package(Doxygen QUIET)
 if(NOT DOXYGEN_FOUND)
@@ -15,5 +15,8 @@ list(JOIN pages " " pages)
 set(SINTER_DOCS_INPUT "${inputs} ${pages}")
 configure_file(${PROJECT_SOURCE_DIR}/docs/Doxyfile.in ${PROJECT_BINARY_DIR}/Doxyfile @ONLY)
 file(MAKE_DIRECTORY ${SINTER_DOCS_OUTPUT})
-add_custom_target(docs COMMAND ${DOXYGEN_EXECUTABLE} ${PROJECT_BINARY_DIR}/Doxyfile
+add_custom_target(sinter_docs COMMAND ${DOXYGEN_EXECUTABLE} ${PROJECT_BINARY_DIR}/Doxyfile
                   COMMENT "The API reference: ${SINTER_DOCS_OUTPUT}/html/index.html" VERBATIM)
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(docs DEPENDS sinter_docs)
+endif()

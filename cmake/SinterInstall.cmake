@@ -1,6 +1,7 @@
 # Install, export and packages: a consumer writes find_package(sinter) and links sinter::sinter; `cpack` makes Debian
 # packages of a build that was configured with the preset "package".
 include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
 
 set(SINTER_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
 set(cuda_headers "")
@@ -12,6 +13,22 @@ install(TARGETS sinter EXPORT sinterTargets
         LIBRARY COMPONENT library NAMELINK_COMPONENT development
         ARCHIVE COMPONENT development
         FILE_SET HEADERS COMPONENT development ${cuda_headers})
+get_target_property(sinter_type sinter TYPE)
+set(SINTER_IS_STATIC OFF)
+if(sinter_type STREQUAL "STATIC_LIBRARY")
+  set(SINTER_IS_STATIC ON)
+endif()
+# Beside the toolkit's own; those that are not built in are empty.
+set(SINTER_CUDA_EXTRA_LIBRARIES "")
+if(SINTER_WITH_CUDA)
+  list(APPEND SINTER_CUDA_EXTRA_LIBRARIES ${SINTER_CUDNN_LIBRARY})
+endif()
+if(SINTER_WITH_NCCL)
+  list(APPEND SINTER_CUDA_EXTRA_LIBRARIES ${SINTER_NCCL_LIBRARY})
+endif()
+if(SINTER_WITH_NVJPEG)
+  list(APPEND SINTER_CUDA_EXTRA_LIBRARIES ${SINTER_NVJPEG_LIBRARY})
+endif()
 install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${SINTER_CMAKE_DIR} COMPONENT development)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sinterConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/sinterConfig.cmake INSTALL_DESTINATION ${SINTER_CMAKE_DIR})
@@ -22,6 +39,9 @@ install(FILES ${PROJECT_BINARY_DIR}/sinterConfig.cmake ${PROJECT_BINARY_DIR}/sin
 # ---- Debian packages -----------------------------------------------------------------------------------------
 # A package runs on other machines than the one that made it, and its files lie where /usr has them; other builds get no
 # configuration for cpack.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()
+endif()
 if(SINTER_NATIVE OR NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   file(REMOVE ${PROJECT_BINARY_DIR}/CPackConfig.cmake)
   return()
