@@ -31,12 +31,13 @@ bool has_empty(const OpSample& sample) {
   return std::ranges::any_of(sample.inputs, [](const Tensor& x) { return x.defined() && x.numel() == 0; });
 }
 
-/// The sample without rows in its first input, and in those that have as many.
-OpSample without_rows(OpSample sample) {
-  const auto first =
-      std::ranges::find_if(sample.inputs, [](const Tensor& x) { return x.defined() && x.rank() > 0; });
-  if (first == sample.inputs.end()) return sample;
-  const int64_t rows = first->shape()[0];
+/// The sample without rows in one of its inputs, and in those that have as many.
+OpSample without_rows(OpSample sample, uint64_t which) {
+  std::vector<Tensor> with_rows;
+  std::ranges::copy_if(sample.inputs, std::back_inserter(with_rows),
+                       [](const Tensor& x) { return x.defined() && x.rank() > 0; });
+  if (with_rows.empty()) return sample;
+  const int64_t rows = with_rows[which % with_rows.size()].shape()[0];
   for (Tensor& input : sample.inputs) {
     if (input.defined() && input.rank() > 0 && input.shape()[0] == rows)
       input = ops::copy(ops::slice(input, 0, 0, 0));
@@ -84,8 +85,7 @@ Outcome run_eagerly(const Op& op, const OpSample& sample, bool trains) {
     const Tensor loss = loss_of(outputs);
     if (loss.defined()) backward(loss);
   } catch (const InvalidArgument& error) {
-    outcome.error = error.what();
-    return outcome;
+    return {{}, error.what()};
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (leaves[i].defined() && op.definition.input_def(i).mutated) outcome.results.push_back(leaves[i]);
@@ -127,8 +127,7 @@ Outcome run_in_a_job(const Op& op, const OpSample& sample, bool trains,
     values.erase(values.begin(), values.begin() + (has_loss ? 1 : 0));
     outcome.results = std::move(values);
   } catch (const InvalidArgument& error) {
-    outcome.error = error.what();
-    return outcome;
+    return {{}, error.what()};
   }
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (leaves[i].defined() && op.definition.input_def(i).mutated) outcome.results.push_back(leaves[i]);
@@ -158,7 +157,7 @@ TEST_P(EmptyTensors, GiveInJobsWhatTheyGiveEagerly) {
   for (uint64_t seed = 1; seed <= kSeeds && called < kEnough; ++seed) {
     SampleMaker maker(seed, samples->dtypes.front());
     OpSample sample = samples->make(maker);
-    if (!has_empty(sample)) sample = without_rows(std::move(sample));
+    if (!has_empty(sample)) sample = without_rows(std::move(sample), seed);
     if (!has_empty(sample)) continue;
     ++called;
     for (const bool trains : {true, false}) {
@@ -176,7 +175,9 @@ TEST_P(EmptyTensors, GiveInJobsWhatTheyGiveEagerly) {
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(run, 0) << called << " calls";
+  // Nothing that they take can be empty.
+  const std::set<std::string> refuse{"add_to_mean_", "end_all_reduce", "full", "loss_scale", "random_key"};
+  EXPECT_EQ(run > 0, !refuse.contains(GetParam())) << called << " calls";
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, EmptyTensors, testing::ValuesIn(OpRegistry::instance().names()),
