@@ -8,7 +8,7 @@ Each block of ```sh is run, line by line, under bash. A comment before a block s
 
   <!-- not run: why -->            a block that cannot run everywhere; counted and named
   <!-- printed by: command -->     the block is what the command prints, in parts: each of its lines must come, in this
-                                   order. Numbers may differ, "..." and "…" stand for anything, a line of "..." for lines.
+                                   order. Numbers and line breaks may differ, "..." and "…" stand for anything.
 
 A block without a language needs one of them (```text is for what no program prints). A line that asks for more GPUs than the
 machine has is passed over, and named.
@@ -33,6 +33,7 @@ SHORTER = {
 WRAPPER = """#!{python}
 import os, sys
 arguments, shorter = sys.argv[1:], {shorter}
+arguments = [str(min(int(value), 2)) if name == "--epochs" else value for name, value in zip(["", *arguments], arguments)]
 if "--resume" not in arguments:
     for name, value in shorter.items():
         if not any(argument.split("=")[0] == name for argument in arguments):
@@ -115,25 +116,27 @@ def run(command, folder, environment):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+NUMBER = r"(?<![A-Za-z_])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?"
+
+
 def pattern_of(line):
-    """Numbers, and how they are spaced, may differ."""
-    text = "".join("\0" if part in ("...", "…") else "\1" if re.fullmatch(r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?", part) else part
-                   for part in re.split(r"(\.\.\.|…|(?<![A-Za-z_])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?)", line.strip()))
-    text = re.sub(r"\s+", " ", text)
-    return re.compile(re.escape(text).replace("\0", ".*").replace("\1", r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?").replace("\\ ", r"\s+"))
+    """What a line must look like; numbers may differ, and how far words are apart."""
+    parts = re.split(rf"(\.\.\.|…|\s+|{NUMBER})", line.strip())
+    return re.compile("".join(".*?" if part in ("...", "…") else r"\s+" if part.isspace() else
+                              r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?" if re.fullmatch(NUMBER, part) else re.escape(part)
+                              for part in parts))
 
 
 def compare(shown, printed):
     """The first line of what is shown that does not come, or nothing."""
-    rest = [line.strip() for line in printed.replace("\r", "\n").splitlines()]
+    rest = " ".join(printed.split())
     for line in shown:
         if line.strip() in ("", "...", "…"):
             continue
-        pattern = pattern_of(line)
-        found = next((i for i, candidate in enumerate(rest) if pattern.fullmatch(candidate)), None)
+        found = pattern_of(line).search(rest)
         if found is None:
             return line
-        rest = rest[found + 1:]
+        rest = rest[found.end():]
     return None
 
 
