@@ -14,8 +14,7 @@ A block without a language needs one of them (```text is for what no program pri
 machine has is passed over, and named.
 
 The pages' programs are found on PATH, `build` is the build folder, and the data sets that pages speak of (cifar10, photos,
-faces, ...) are made of some pictures. The programs are given as few epochs and as small batches as will do where the page
-gives none.
+faces, ...) are made of some pictures. The programs are given few epochs, small pictures and small batches.
 """
 
 import os
@@ -33,7 +32,8 @@ SHORTER = {
 WRAPPER = """#!{python}
 import os, sys
 arguments, shorter = sys.argv[1:], {shorter}
-arguments = [str(min(int(value), 2)) if name == "--epochs" else value for name, value in zip(["", *arguments], arguments)]
+most = {{"--epochs": 2, "--image-size": 64}}
+arguments = [str(min(int(value), most[name])) if name in most else value for name, value in zip(["", *arguments], arguments)]
 if "--resume" not in arguments:
     for name, value in shorter.items():
         if not any(argument.split("=")[0] == name for argument in arguments):
@@ -101,6 +101,9 @@ def prepare(project, build, folder):
         wrapper = programs / name
         wrapper.write_text(WRAPPER.format(python=sys.executable, shorter=SHORTER.get(name, {}), program=str(build / "examples" / name)))
         wrapper.chmod(0o755)
+    viewer = programs / "tensorboard"
+    viewer.write_text('#!/bin/sh\nls "$2"/events.out.tfevents.* >/dev/null\n')  # what it would show is there
+    viewer.chmod(0o755)
     (folder / "scripts").mkdir()
     (folder / "scripts/train.sh").symlink_to(programs / "train_resnet")
     (folder / "build").symlink_to(build)
