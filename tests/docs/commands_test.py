@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Runs the commands on a page of the documentation as they stand there, in a folder of its own, and compares what they
+print with what the page shows.
+
+usage: commands_test.py <project> <build folder> <folder to work in> <page>
+
+Each block of ```sh is run, line by line, under bash. A comment before a block says what else to do with it:
+
+  <!-- not run: why -->            a block that cannot run everywhere; counted and named
+  <!-- printed by: command -->     the block is what the command prints, in parts: each of its lines must come, in this
+                                   order. Numbers and line breaks may differ, "..." and "…" stand for anything.
+
+A block without a language needs one of them (```text is for what no program prints). A line that asks for more GPUs than the
+machine has is passed over, and named.
+
+The pages' programs are found on PATH, `build` is the build folder, and the data sets that pages speak of (cifar10, photos,
+faces, ...) are made of some pictures. The programs are given few epochs, small pictures and small batches.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# What the wrapper of a program adds, unless the page gives the option or says to go on with a run.
+SHORTER = {
+    "train_resnet": {"--epochs": "1", "--batch": "8"},
+    "train_insightface": {"--epochs": "1", "--batch": "4", "--backbone": "iresnet18", "--dims": "16", "--image-size": "32"},
+}
+WRAPPER = """#!{python}
+import os, sys
+arguments, shorter = sys.argv[1:], {shorter}
+most = {{"--epochs": 2, "--image-size": 64}}
+arguments = [str(min(int(value), most[name])) if name in most else value for name, value in zip(["", *arguments], arguments)]
+if "--resume" not in arguments:
+    for name, value in shorter.items():
+        if not any(argument.split("=")[0] == name for argument in arguments):
+            arguments += [name, value]
+os.execv({program!r}, [{program!r}, *arguments])
+"""
+
+
+class Block:
+    def __init__(self, language, line, directive):
+        self.language, self.line, self.directive, self.lines = language, line, directive, []
+
+
+def read_blocks(page):
+    blocks, block, directive = [], None, None
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            if block is None:
+                block = Block(line[3:].strip(), number, directive)
+            else:
+                blocks.append(block)
+                block, directive = None, None
+        elif block is not None:
+            block.lines.append(line)
+        elif match := re.fullmatch(r"<!-- (not run|printed by): (.*) -->", line):
+            directive = match.groups()
+        elif line:
+            directive = None
+    return blocks
+
+
+def write_pictures(folder, pictures, count):
+    folder.mkdir(parents=True)
+    for i in range(count):
+        shutil.copy(pictures[i % len(pictures)], folder / f"{i}.jpg")
+
+
+def make_data(project, folder):
+    """The data sets that pages speak of: two to four classes or people, some pictures each."""
+    images = project / "tests/data/images"
+    pictures = [images / name for name in ("rgb.jpg", "gray.jpg", "progressive.jpg")]
+    for name, classes, held_out in (("cifar10", 10, "test"), ("photos", 2, "val"), ("imagenet", 2, "val")):
+        for i in range(classes):
+            write_pictures(folder / name / "train" / f"class{i}", pictures, 4)
+            write_pictures(folder / name / held_out / f"class{i}", pictures, 2)
+    for i in range(4):
+        write_pictures(folder / "faces" / "train" / f"person{i}", pictures, 4)
+        write_pictures(folder / "faces" / "others" / f"stranger{i}", pictures, 3)
+
+
+def gpu_count():
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    except OSError:
+        return 0
+    return len(re.findall(r"^GPU ", listed, re.M))
+
+
+def prepare(project, build, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in ("train_resnet", "train_insightface", "sinter_pack", "speedrun"):
+        wrapper = programs / name
+        wrapper.write_text(WRAPPER.format(python=sys.executable, shorter=SHORTER.get(name, {}), program=str(build / "examples" / name)))
+        wrapper.chmod(0o755)
+    viewer = programs / "tensorboard"
+    viewer.write_text('#!/bin/sh\nls "$2"/events.out.tfevents.* >/dev/null\n')  # what it would show is there
+    viewer.chmod(0o755)
+    (folder / "scripts").mkdir()
+    (folder / "scripts/train.sh").symlink_to(programs / "train_resnet")
+    (folder / "build").symlink_to(build)
+    (folder / "examples").symlink_to(project / "examples")
+    make_data(project, folder)
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SINTER_CACHE_DIR": str(folder / "cache"), "NO_COLOR": "1"}
+
+
+def run(command, folder, environment):
+    """Exit code, and what the command printed on both streams."""
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+NUMBER = r"(?<![A-Za-z_])[-+]?\d[\d.,:]*(?:e[-+]?\d+)?"
+
+
+def pattern_of(line):
+    """What a line must look like; numbers may differ, and how far words are apart."""
+    parts = re.split(rf"(\.\.\.|…|\s+|{NUMBER})", line.strip())
+    return re.compile("".join(".*?" if part in ("...", "…") else r"\s+" if part.isspace() else
+                              r"[-+]?\d[\d.,:]*(?:e[-+]?\d+)?" if re.fullmatch(NUMBER, part) else re.escape(part)
+                              for part in parts))
+
+
+def compare(shown, printed):
+    """The first line of what is shown that does not come, or nothing."""
+    rest = " ".join(printed.split())
+    for line in shown:
+        if line.strip() in ("", "...", "…"):
+            continue
+        found = pattern_of(line).search(rest)
+        if found is None:
+            return line
+        rest = rest[found.end():]
+    return None
+
+
+def check_block(block, folder, environment):
+    """Errors, and what was not run."""
+    kind, text = block.directive or (None, "")
+    if kind == "not run":
+        return [], [text]
+    if kind == "printed by":
+        code, printed = run(text, folder, environment)
+        missing = compare(block.lines, printed)
+        return ([f"'{text}' does not print (exit code {code}): {missing}\nbut:\n{printed}"] if missing else []), []
+    if block.language == "":
+        return ["a block without a language needs 'not run:' or 'printed by:' before it, or is ```text"], []
+    passed_over = []
+    if block.language != "sh":
+        return [], []
+    for command in "\n".join(block.lines).replace("\\\n", " ").splitlines():
+        gpus = re.search(r"--gpus (\d+)", command)
+        if gpus and int(gpus.group(1)) > gpu_count():
+            passed_over.append(f"needs {gpus.group(1)} GPUs: {command.split('#')[0].strip()}")
+            continue
+        code, printed = run(command, folder, environment)
+        if code != 0:
+            return [f"exit code {code} of: {command}\n{printed}"], passed_over
+    return [], passed_over
+
+
+def main():
+    project, build, folder, page = (Path(argument).resolve() for argument in sys.argv[1:5])
+    environment = prepare(project, build, folder)
+    failed = 0
+    for block in read_blocks(page):
+        errors, passed_over = check_block(block, folder, environment)
+        for error in errors:
+            print(f"{page.name}:{block.line}: {error}")
+        for reason in passed_over:
+            print(f"{page.name}:{block.line}: not run: {reason}")
+        failed += bool(errors)
+    if not failed:
+        shutil.rmtree(folder)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
