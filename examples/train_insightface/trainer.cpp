@@ -127,7 +127,7 @@ bool Trainer::train_epochs() {
       save();
       return false;
     }
-    nn::check_equal(model_.backbone, ranks_);
+    nn::check_equal(model_, ranks_, apart());
     report_epoch();
     data_.damaged->tell();
     log_epoch();

@@ -91,6 +91,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                             .memory_limit = memory_limit(options)});
   } else {
     nn::begin_equal(model_, ranks);
+    if (ema_ != nullptr) nn::begin_equal(ema_->averages(), ranks);
   }
 }
 
@@ -155,6 +156,7 @@ bool Trainer::train_epochs() {
     if (test) {
       epoch_correct_ = rank_counts()[0];
       nn::check_equal(model_, ranks_);
+      if (ema_ != nullptr) nn::check_equal(ema_->averages(), ranks_);
       report_epoch(*test);
       log_epoch(*test);
       keep_best(*test);

@@ -81,6 +81,9 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
                  "[train_job] parameters that are apart cannot be clipped without a scaler: give one with "
                  "{{.scales = false}}");
     begin_equal(model, *options.communicator, options.apart);
+    begin_equal(without(optimizer.parameters(), model.parameters()), *options.communicator, options.apart);
+    begin_equal(options.ema != nullptr ? options.ema->averages(options.apart) : LabelledTensors(),
+                *options.communicator);
   }
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
@@ -214,8 +217,9 @@ Tensor TrainJob::over_ranks(const Tensor& gradient) const {
   return alone ? gradient : ops::bucketed_all_reduce(gradient, *options_.communicator);
 }
 
-// Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever.
-void TrainJob::check_ranks_agree(const Graph& graph) const {
+// Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever. What they
+// have agreed on once is not asked for again: a rank may make another graph for other inputs by itself.
+void TrainJob::check_ranks_agree(const Graph& graph) {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
@@ -230,7 +234,9 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
     for (size_t i = 0; node->definition().variadic && i < node->inputs.size(); ++i) add(*node->input(i));
     text += ";";
   }
+  if (agreed_.contains(text)) return;
   options_.communicator->check_equal(text, "the sums over ranks in the job");
+  agreed_.insert(text);
 }
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
@@ -410,6 +416,8 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
                  i);
     specs.push_back(inputs[i].spec());
   }
+  if (options_.communicator != nullptr && !specs.empty() && specs[0].shape.rank() > 0)
+    check_parts("train_job", specs[0].shape[0], *options_.communicator);
   Compiled& compiled = compiled_for(specs, learning_rate, inputs);
   optimizer_.set_learning_rate(learning_rate);
   if (options_.ema != nullptr) options_.ema->set_decay();

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -38,8 +39,10 @@ struct TrainJobOptions {
   Ema* ema = nullptr;
   /// The ranks that train together, each on an equal part of every batch. Gradients are summed over them, in
   /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their
-  /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the parameters
-  /// and buffers of rank 0 from the start (begin_equal). step() gives the mean of the losses of all. Not
+  /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the buffers of
+  /// rank 0 from the start, its parameters, those of the optimiser beside the model too, and its `ema`
+  /// (begin_equal). step() gives the mean of the losses of all, and throws InvalidArgument on all ranks, and
+  /// changes nothing, if the first axis of its first input is not equally long on all (check_parts). Not
   /// owned; null: alone.
   const Communicator* communicator = nullptr;
   /// Batch norms take the statistics of all ranks' parts of the batch together
@@ -173,7 +176,7 @@ class TrainJob {
   void trace_update(Tracer& tracer, double learning_rate) const;
   bool is_apart(const Parameter& parameter) const;
   Tensor over_ranks(const Tensor& gradient) const;
-  void check_ranks_agree(const Graph& graph) const;
+  void check_ranks_agree(const Graph& graph);
   void make_mixed() const;
   void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, ModuleSnapshot& snapshot) const;
 
@@ -188,7 +191,8 @@ class TrainJob {
   std::vector<bool> summed_;  // which of them the present series has
   int calls_of_series_ = 0;
   int64_t compilations_ = 0;
-  int thrown_out_ = 0;  // graphs, for want of room
+  int thrown_out_ = 0;            // graphs, for want of room
+  std::set<std::string> agreed_;  // sums over ranks that all have made
 };
 
 }  // namespace sinter::nn

@@ -1,6 +1,7 @@
 // Cross-entropy of every shape of logits, and with class weights, by way of ops::cross_entropy.
 #include <sinter/core/op/node.h>
 #include <sinter/nn/loss/loss.h>
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/gather/gather.h>
@@ -43,15 +44,11 @@ Rows rows_of(const Tensor& logits, const Tensor& target, Layout layout) {
   return {as_rows(logits), has_indices ? ops::reshape(target, {per_row.numel()}) : as_rows(target), per_row};
 }
 
-/// The weight of each row's target, 0 for ignored rows; (rows).
-Tensor target_weights(const Tensor& weight, const Tensor& target, int64_t ignore_index) {
+/// 0 for ignored rows, else 1; (rows), int64.
+Tensor kept_rows(const Tensor& target, int64_t ignore_index) {
   const Tensor ignored =
       ops::equal(target, ops::full({}, static_cast<double>(ignore_index), DType::kInt64, target.device()));
-  const Tensor kept = 1.0 - ops::cast(ignored, weight.dtype());
-  // Class 0 stands in for ignored rows, which weigh nothing.
-  const Tensor index =
-      target * (ops::full({}, 1.0, DType::kInt64, target.device()) - ops::cast(ignored, DType::kInt64));
-  return ops::gather(weight, 0, index) * kept;
+  return ops::full({}, 1.0, DType::kInt64, target.device()) - ops::cast(ignored, DType::kInt64);
 }
 
 /// The mean, the sum or the losses themselves of rows whose class terms are weighted. With smoothing e a
@@ -74,15 +71,15 @@ Tensor weighted_loss(const CrossEntropy& loss, const Rows& rows) {
     return loss.reduction == Reduction::kSum ? ops::sum(losses) : ops::mean(losses);
   }
   const ops::CrossEntropyOptions each{.ignore_index = loss.ignore_index, .reduction = Reduction::kNone};
-  const Tensor own = target_weights(weight, rows.target, loss.ignore_index);
-  Tensor losses = ops::cross_entropy(logits, rows.target, each) * own;
+  const Tensor kept = kept_rows(rows.target, loss.ignore_index), counted = ops::cast(kept, dtype);
+  // Class 0 stands in for ignored rows, which weigh nothing.
+  const Tensor own = ops::gather(weight, 0, rows.target * kept) * counted;
+  Tensor losses = ops::mul_no_nan(ops::cross_entropy(logits, rows.target, each), own);
   if (e > 0) {
     const Tensor all = ops::broadcast_to(weight, {count, classes});
     const Tensor spread = ops::cross_entropy(logits, all, {.reduction = Reduction::kNone});
-    const Tensor ignored = ops::equal(
-        rows.target, ops::full({}, static_cast<double>(loss.ignore_index), DType::kInt64, weight.device()));
-    const Tensor kept = 1.0 - ops::cast(ignored, dtype);
-    losses = losses * (1.0 - e) + spread * kept * (e / static_cast<double>(classes));
+    const Tensor smoothed = ops::mul_no_nan(spread, counted) * (e / static_cast<double>(classes));
+    losses = e < 1.0 ? losses * (1.0 - e) + smoothed : smoothed;
   }
   if (loss.reduction == Reduction::kNone) return losses;
   const Tensor total = ops::sum(losses);

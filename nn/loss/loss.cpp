@@ -2,6 +2,7 @@
 
 #include <sinter/nn/loss/loss.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -70,8 +71,10 @@ Tensor BceWithLogits::operator()(const Tensor& logits, const Tensor& target) con
                positive_weight);
   expect_one_shape("bce_with_logits", logits, target);
   const Tensor x = wide(logits), t = wide(target);
-  const Tensor negative = (1.0 - t) * ops::softplus(x);
-  const Tensor positive = t * ops::softplus(-x);
+  // A logit may be infinite where its target is sure.
+  const Tensor negative = ops::mul_no_nan(1.0 - t, ops::softplus(x));
+  if (positive_weight == 0.0) return reduced(negative, reduction);
+  const Tensor positive = ops::mul_no_nan(t, ops::softplus(-x));
   return reduced(negative + (positive_weight == 1.0 ? positive : positive * positive_weight), reduction);
 }
 
@@ -79,11 +82,12 @@ Tensor KlDivergence::operator()(const Tensor& log_probabilities, const Tensor& t
   expect_one_shape("kl_divergence", log_probabilities, target);
   const Tensor q = wide(log_probabilities), p = wide(target);
   const auto terms = [&] {
-    if (log_target) return ops::exp(p) * (p - q);
-    // The least normal number in place of smaller probabilities: 0 * log 0 would be NaN.
+    if (log_target) return ops::mul_no_nan(ops::exp(p), p - q);
+    // The least normal number in place of smaller probabilities: the derivative of log 0 would be infinite.
     const double least = p.dtype() == DType::kFloat64 ? std::numeric_limits<double>::min()
                                                       : double{std::numeric_limits<float>::min()};
-    return p * (ops::log(ops::clip(p, least, std::numeric_limits<double>::infinity())) - q);
+    const Tensor log_p = ops::log(ops::clip(p, least, std::numeric_limits<double>::infinity()));
+    return ops::mul_no_nan(p, log_p - q);
   }();
   if (reduction != Reduction::kMean) return reduced(terms, reduction);
   SINTER_CHECK(terms.rank() > 0, "[kl_divergence] expected at least one axis but got scalars");

@@ -44,6 +44,9 @@ Tensor MarginHead::cosine(const Tensor& embeddings) const {
 Tensor MarginHead::forward(const Tensor& embeddings, const Tensor& labels) const {
   if (options_.communicator != nullptr && options_.communicator->size() > 1) {
     const Communicator& ranks = *options_.communicator;
+    SINTER_CHECK(labels.numel() == embeddings.size(0) * ranks.size(),
+                 "[margin_head] expected labels of the rows of all {} ranks, {}, but got {}", ranks.size(),
+                 embeddings.size(0) * ranks.size(), labels.shape());
     const Tensor logits = options_.margin(cosine(ops::all_gather(embeddings, ranks)), labels);
     const Tensor losses = ops::shard_cross_entropy(logits, labels, ranks);
     if (options_.reduction == Reduction::kNone) return losses;

@@ -10,6 +10,7 @@
 #include <sinter/nn/data/sample_random.h>
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/loss/partial_fc.h>
+#include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/fill/fill.h>
@@ -214,12 +215,35 @@ std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimize
   return rows;
 }
 
+/// The labels of all ranks, each behind its number, which must be the same: in one exchange, unless there are
+/// more of them than ever before.
+std::vector<int64_t> PartialFc::gathered(std::span<const int64_t> labels) {
+  const size_t count = labels.size();
+  while (true) {
+    const size_t room = room_, stride = 1 + room;
+    std::vector<int64_t> part(stride, kNoPositive), rows, all;
+    part[0] = static_cast<int64_t>(count);
+    std::ranges::copy(labels.first(std::min(count, room)), part.begin() + 1);
+    const std::vector<int64_t> parts =
+        ranks_->all_gather(Tensor::from_values(part, {static_cast<int64_t>(stride)})).to_vector<int64_t>();
+    for (size_t at = 0; at < parts.size(); at += stride) rows.push_back(parts[at]);
+    check_parts("partial_fc", rows, *ranks_);
+    if (count > room) {
+      room_ = count;
+      continue;
+    }
+    for (size_t at = 0; at < parts.size(); at += stride) {
+      const auto first = parts.begin() + static_cast<std::ptrdiff_t>(at + 1);
+      all.insert(all.end(), first, first + static_cast<std::ptrdiff_t>(count));
+    }
+    return all;
+  }
+}
+
 /// The classes of all ranks' batches as this rank counts its own; kNoPositive: of another rank, or none.
-std::vector<int64_t> PartialFc::of_all_ranks(std::span<const int64_t> labels) const {
+std::vector<int64_t> PartialFc::of_all_ranks(std::span<const int64_t> labels) {
   std::vector<int64_t> all(labels.begin(), labels.end());
-  if (ranks_ != nullptr)
-    all =
-        ranks_->all_gather(Tensor::from_values(all, {static_cast<int64_t>(all.size())})).to_vector<int64_t>();
+  if (ranks_ != nullptr) all = gathered(labels);
   for (int64_t& label : all) {
     if (label == kNoPositive && ranks_ == nullptr) continue;
     SINTER_CHECK(label >= 0 && label < classes_, "[partial_fc] expected labels in [0, {}) but got {}",

@@ -80,7 +80,8 @@ class PartialFc {
   /// kNoPositive, of this rank's part of it. Gives the labels (N), or of all ranks (ranks * N), int64, as the
   /// head counts, on its device. Throws InvalidArgument, and
   /// changes nothing, for a label that is neither, for more different ones than the head has rows, or if the
-  /// step before was not ended.
+  /// step before was not ended; and on all ranks, naming two with their numbers, if not all have as many
+  /// labels.
   Tensor begin_step(std::span<const int64_t> labels, const Optimizer& optimizer);
   /// Puts the rows back, also of a step that the scaler skipped.
   void end_step(const Optimizer& optimizer);
@@ -103,7 +104,8 @@ class PartialFc {
   };
   std::vector<Rows> optimizer_rows(const Optimizer& optimizer, bool make_tables);
   void choose(std::span<const int64_t> labels);
-  std::vector<int64_t> of_all_ranks(std::span<const int64_t> labels) const;
+  std::vector<int64_t> of_all_ranks(std::span<const int64_t> labels);
+  std::vector<int64_t> gathered(std::span<const int64_t> labels);
   Tensor draw_centres(double deviation) const;
 
   const Communicator* ranks_;  // null: alone
@@ -117,6 +119,7 @@ class PartialFc {
   std::vector<int64_t> chosen_;
   std::vector<uint64_t> marks_;  // a bit for each class
   Tensor indices_;               // chosen_, on the device
+  size_t room_ = 0;              // for labels in an exchange between ranks, alike on all
 };
 
 }  // namespace sinter::nn

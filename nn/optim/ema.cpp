@@ -54,7 +54,11 @@ void Ema::update() {
                        .momentum = {}});
   }
   set_decay();
-  ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
+  if (options_.decay == 0.0) {  // whatever the averages hold
+    for (const ops::SgdSlot& slot : updates) ops::copy_(slot.parameter, slot.gradient);
+  } else {
+    ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
+  }
   host_effect([this] { ++updates_; });
 }
 
@@ -74,8 +78,18 @@ void Ema::set_decay() {
 
 std::vector<std::pair<std::string, Tensor>> Ema::tensors() {
   set_decay();
-  std::vector<std::pair<std::string, Tensor>> all{{"average.rate", rate_}};
-  for (const Slot& slot : slots_) all.emplace_back("average." + slot.parameter.name(), slot.average);
+  std::vector<std::pair<std::string, Tensor>> all = averages();
+  all.emplace_back("average.rate", rate_);
+  return all;
+}
+
+std::vector<std::pair<std::string, Tensor>> Ema::averages(const std::vector<Parameter>& apart) const {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (const Slot& slot : slots_) {
+    const auto is_it = [&](const Parameter& parameter) { return parameter.is_same(slot.parameter); };
+    if (std::ranges::none_of(apart, is_it))
+      all.emplace_back("average." + slot.parameter.name(), slot.average);
+  }
   return all;
 }
 
@@ -164,6 +178,14 @@ void Lookahead::update(double decay) {
   SINTER_CHECK(decay >= 0.0 && decay <= 1.0, "[lookahead] expected a decay in [0, 1] but got {}", decay);
   check();
   const NoGrad no_grad;
+  if (decay == 0.0 || decay == 1.0) {  // whatever the other one holds
+    for (const Slot& slot : slots_) {
+      const Tensor value = slot.variable.master().detach();
+      decay == 1.0 ? ops::copy_(value, slot.average) : ops::copy_(slot.average, value);
+      slot.variable.refresh_working();
+    }
+    return;
+  }
   if (rate_value_ != decay) ops::fill_(rate_, decay);
   rate_value_ = decay;
   // Two steps of gradient descent on half the squared distance, as in Ema::update: first the values go to

@@ -42,6 +42,9 @@ class Ema {
   /// Another number whenever load_state() has exchanged them.
   uint64_t revision() const { return revision_; }
   std::vector<std::pair<std::string, Tensor>> tensors();
+  /// The averages with their names, "average.<name>", but those of `apart`: parameters of which each rank has
+  /// a part of its own. What nn::begin_equal and nn::check_equal take.
+  std::vector<std::pair<std::string, Tensor>> averages(const std::vector<Parameter>& apart = {}) const;
   /// Updates so far.
   int64_t updates() const { return updates_; }
 
@@ -91,8 +94,8 @@ class Lookahead {
 
   /// average = decay * average + (1 - decay) * value, and then value = average, in two calls for all of the
   /// model and one for each working copy; does not wait for the device. A decay of 1 takes the model back to
-  /// the average. Throws InvalidArgument for a decay outside [0, 1], and if the model has changed its dtype
-  /// or device.
+  /// the average, even from infinity or NaN, one of 0 the average to the model. Throws InvalidArgument for a
+  /// decay outside [0, 1], and if the model has changed its dtype or device.
   void update(double decay);
   /// Begins again at the model's present values.
   void restart();

@@ -38,39 +38,81 @@ void reduce(const std::vector<Tensor>& leaves, const Communicator& ranks) {
   }
 }
 
-}  // namespace
-
-void begin_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
-  if (ranks.size() == 1) return;
-  std::vector<Variable> variables;
-  for (const Parameter& parameter : without(model.parameters(), apart)) variables.push_back(parameter);
-  for (const Buffer& buffer : model.buffers()) variables.push_back(buffer);
-  std::string text;
-  for (const Variable& variable : variables)
-    text += fmt::format("{} {} {};", variable.name(), variable.master().dtype(), variable.master().shape());
-  ranks.check_equal(text, "names or shapes of the model's parameters");
-  const NoGrad no_grad;
-  for (const Variable& variable : variables) {
-    ranks.broadcast_(variable.master());
-    variable.refresh_working();
-  }
+LabelledTensors masters(const std::vector<Parameter>& parameters) {
+  LabelledTensors tensors;
+  for (const Parameter& parameter : parameters) tensors.emplace_back(parameter.name(), parameter.master());
+  return tensors;
 }
 
-void check_equal(const ModuleBase& model, const Communicator& ranks) {
+}  // namespace
+
+void begin_equal(const LabelledTensors& tensors, const Communicator& ranks) {
   if (ranks.size() == 1) return;
-  const std::vector<Parameter> parameters = model.parameters();
+  std::string text;
+  for (const auto& [name, tensor] : tensors)
+    text += fmt::format("{} {} {};", name, tensor.dtype(), tensor.shape());
+  ranks.check_equal(text, "names or shapes of the parameters");
+  const NoGrad no_grad;
+  for (const auto& [name, tensor] : tensors) ranks.broadcast_(tensor);
+}
+
+void begin_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                 const std::vector<Parameter>& apart) {
+  const std::vector<Parameter> shared = without(parameters, apart);
+  begin_equal(masters(shared), ranks);
+  for (const Parameter& parameter : shared) parameter.refresh_working();
+}
+
+void begin_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
+  begin_equal(model.parameters(), ranks, apart);
+  LabelledTensors buffers;
+  for (const Buffer& buffer : model.buffers()) buffers.emplace_back(buffer.name(), buffer.master());
+  begin_equal(buffers, ranks);
+  for (const Buffer& buffer : model.buffers()) buffer.refresh_working();
+}
+
+void check_equal(const LabelledTensors& tensors, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
   std::vector<int64_t> own;
-  for (const Parameter& parameter : parameters) own.push_back(checksum(parameter.master()));
+  std::string names;
+  for (const auto& [name, tensor] : tensors) {
+    own.push_back(checksum(tensor));
+    names += name + ";";
+  }
+  ranks.check_equal(names, "names of the parameters");
+  if (own.empty()) return;
   const auto count = static_cast<int64_t>(own.size());
-  if (count == 0) return;
   const auto all = ranks.all_gather(Tensor::from_values(own, {count})).to_vector<int64_t>();
   for (size_t i = 0; i < all.size(); ++i) {
     const size_t which = i % own.size();
     if (all[i] == all[which]) continue;
     throw_error<CommunicationError>("[data_parallel] '{}' of {} differs from that of {}",
-                                    parameters[which].name(),
-                                    ranks.describe(static_cast<int>(i / own.size())), ranks.describe(0));
+                                    tensors[which].first, ranks.describe(static_cast<int>(i / own.size())),
+                                    ranks.describe(0));
   }
+}
+
+void check_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                 const std::vector<Parameter>& apart) {
+  check_equal(masters(without(parameters, apart)), ranks);
+}
+
+void check_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
+  check_equal(model.parameters(), ranks, apart);
+}
+
+void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks) {
+  for (size_t other = 1; other < rows.size(); ++other) {
+    SINTER_CHECK(rows[other] == rows[0],
+                 "[{}] expected equal parts of a batch on all ranks but {} has {} rows and {} has {}; leave "
+                 "out a last batch that is not full",
+                 tag, ranks.describe(0), rows[0], ranks.describe(static_cast<int>(other)), rows[other]);
+  }
+}
+
+void check_parts(const char* tag, int64_t rows, const Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  check_parts(tag, ranks.all_gather(Tensor::from_values<int64_t>({rows}, {1})).to_vector<int64_t>(), ranks);
 }
 
 Tensor share_of_loss(const Tensor& loss, const Communicator& ranks) {

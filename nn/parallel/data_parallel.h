@@ -5,7 +5,7 @@
 //
 // is all for a job. A loop of one's own calls the functions below:
 //
-//   nn::begin_equal(model, *ranks);
+//   nn::begin_equal(model, *ranks);      // and what is trained beside it, and averages
 //   ...
 //   backward(nn::share_of_loss(loss, *ranks));
 //   nn::reduce_gradients(sgd.parameters(), *ranks);
@@ -15,6 +15,9 @@
 // alike on all.
 #pragma once
 
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/comm/communicator.h>
@@ -27,13 +30,32 @@ namespace sinter::nn {
 void begin_equal(const ModuleBase& model, const Communicator& ranks,
                  const std::vector<Parameter>& apart = {});
 
-/// Throws CommunicationError, which names a rank and a parameter, unless all ranks' parameters are equal bit
-/// for bit. Buffers, such as running statistics of batch norms, are each rank's own.
-void check_equal(const ModuleBase& model, const Communicator& ranks);
+/// The same for parameters beside a model, such as those of a head or a loss: optimizer.parameters() are all
+/// that trains.
+void begin_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                 const std::vector<Parameter>& apart = {});
+/// The same for tensors, each with its name: Ema::averages(apart).
+using LabelledTensors = std::vector<std::pair<std::string, Tensor>>;
+void begin_equal(const LabelledTensors& tensors, const Communicator& ranks);
+
+/// Throws CommunicationError, which names a rank and a parameter, unless all ranks' parameters but those that
+/// are each rank's own are equal bit for bit. Buffers, such as running statistics of batch norms, are each
+/// rank's own.
+void check_equal(const ModuleBase& model, const Communicator& ranks,
+                 const std::vector<Parameter>& apart = {});
+void check_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                 const std::vector<Parameter>& apart = {});
+void check_equal(const LabelledTensors& tensors, const Communicator& ranks);
 
 /// loss / number of ranks: the sum of the ranks' gradients is then that of the mean over all of their
-/// batches, which are equally large.
+/// batches, which are equally large (check_parts).
 Tensor share_of_loss(const Tensor& loss, const Communicator& ranks);
+
+/// Throws InvalidArgument on all ranks, which names two of them with their numbers, unless all ranks have a
+/// part of a batch of the same size. `tag`: who asks. One exchange of a number through the host.
+void check_parts(const char* tag, int64_t rows, const Communicator& ranks);
+/// The same with the numbers of all ranks, which have been exchanged.
+void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks);
 
 /// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
 /// rank. Gradients are summed in buckets, from the last parameter to the first.

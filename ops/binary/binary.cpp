@@ -28,7 +28,7 @@ std::vector<TensorSpec> infer_compare(const InferContext& context) {
   return specs;
 }
 
-std::vector<TensorSpec> infer_extreme_grad(const InferContext& context) {
+std::vector<TensorSpec> infer_gradient_op(const InferContext& context) {
   context.expect_float(0);
   context.expect_same_dtype(2, 0);
   const std::vector<TensorSpec> specs = infer_common(context);
@@ -63,8 +63,9 @@ std::vector<Tensor> div_gradient(const GradientContext& context) {
           context.needs(1) ? neg(reduced(context, 1, mul(scaled, context.output(0)))) : Tensor()};
 }
 
+/// Of an op in which a and b may change places.
 template <Tensor (*kGrad)(const Tensor&, const Tensor&, const Tensor&)>
-std::vector<Tensor> extreme_gradient(const GradientContext& context) {
+std::vector<Tensor> symmetric_gradient(const GradientContext& context) {
   const Tensor a = context.input(0), b = context.input(1);
   return {context.needs(0) ? reduced(context, 0, kGrad(a, b, context.grad())) : Tensor(),
           context.needs(1) ? reduced(context, 1, kGrad(b, a, context.grad())) : Tensor()};
@@ -102,6 +103,11 @@ Tensor minimum(const Tensor& a, const Tensor& b) {
   return call_single(op, {a, b});
 }
 
+Tensor mul_no_nan(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("mul_no_nan");
+  return call_single(op, {a, b});
+}
+
 Tensor equal(const Tensor& a, const Tensor& b) {
   static const Op& op = builtin("equal");
   return call_single(op, {a, b});
@@ -127,6 +133,11 @@ Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
   return call_single(op, {a, b, dy});
 }
 
+Tensor mul_no_nan_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
+  static const Op& op = builtin("mul_no_nan_grad");
+  return call_single(op, {a, b, dy});
+}
+
 void register_binary(OpRegistry& registry);
 void register_binary(OpRegistry& registry) {
   const auto define = [&](const char* name, OpDef::Infer infer, OpDef::Gradient gradient,
@@ -147,14 +158,15 @@ void register_binary(OpRegistry& registry) {
   define("sub", infer_number, sub_gradient, {});
   define("mul", infer_number, mul_gradient, both);
   define("div", infer_float, div_gradient, {.inputs = reads_of({1}), .outputs = reads_of({0})});
-  define("maximum", infer_number, extreme_gradient<maximum_grad>, both);
-  define("minimum", infer_number, extreme_gradient<minimum_grad>, both);
+  define("mul_no_nan", infer_float, symmetric_gradient<mul_no_nan_grad>, both);
+  define("maximum", infer_number, symmetric_gradient<maximum_grad>, both);
+  define("minimum", infer_number, symmetric_gradient<minimum_grad>, both);
   for (const char* name : {"equal", "less", "greater"}) define(name, infer_compare, nullptr, {});
-  for (const char* name : {"maximum_grad", "minimum_grad"}) {
+  for (const char* name : {"maximum_grad", "minimum_grad", "mul_no_nan_grad"}) {
     registry.add({.name = name,
                   .inputs = {{"a"}, {"b"}, {"dy"}},
                   .outputs = {{"da"}},
-                  .infer = infer_extreme_grad,
+                  .infer = infer_gradient_op,
                   .traits = {.elementwise = true}});
   }
 }

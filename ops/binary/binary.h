@@ -15,6 +15,11 @@ Tensor mul(const Tensor& a, const Tensor& b);
 /// a / b, for floating-point dtypes only.
 Tensor div(const Tensor& a, const Tensor& b);
 
+/// a * b, for floating-point dtypes only, and 0 if a or b is 0, whatever the other one is: as a weight or a
+/// mask takes out a term that may be infinite or NaN. What was taken out so has no gradient, in neither of
+/// the two. TensorFlow's multiply_no_nan, for both factors.
+Tensor mul_no_nan(const Tensor& a, const Tensor& b);
+
 /// The larger and the smaller of two elements; NaN if either is NaN. Where both are equal, half of the
 /// gradient goes to each.
 Tensor maximum(const Tensor& a, const Tensor& b);
@@ -31,5 +36,10 @@ Tensor greater(const Tensor& a, const Tensor& b);
 /// gradient of b.
 Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
 Tensor minimum_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
+
+/// The gradient of mul_no_nan with respect to `a`, in the shape of dy, which is the broadcast shape:
+/// mul_no_nan(dy, b), but 0 where a is 0 and b is not finite. By symmetry mul_no_nan_grad(b, a, dy) is the
+/// gradient of b.
+Tensor mul_no_nan_grad(const Tensor& a, const Tensor& b, const Tensor& dy);
 
 }  // namespace sinter::ops

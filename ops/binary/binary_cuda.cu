@@ -48,7 +48,7 @@ void run_compare(const KernelContext& context) {
 }
 
 template <class F>
-void run_extreme_grad(const KernelContext& context) {
+void run_gradient(const KernelContext& context) {
   const TensorView &a = context.input(0), &b = context.input(1), &dy = context.input(2),
                    &da = context.output(0);
   dispatch_float(a.dtype, F::kName, [&]<class T> {
@@ -67,8 +67,8 @@ void register_binary_cuda(OpRegistry& registry) {
   for_each_functor<NumberFunctors>([&]<class F>(F) { add(F::kName, run_number<F>); });
   for_each_functor<FloatFunctors>([&]<class F>(F) { add(F::kName, run_float<F>); });
   for_each_functor<CompareFunctors>([&]<class F>(F) { add(F::kName, run_compare<F>); });
-  for_each_functor<ExtremeFunctors>(
-      [&]<class F>(F) { add(std::string(F::kName) + "_grad", run_extreme_grad<F>); });
+  for_each_functor<GradientFunctors>(
+      [&]<class F>(F) { add(std::string(F::kName) + "_grad", run_gradient<F>); });
 }
 
 }  // namespace sinter::ops

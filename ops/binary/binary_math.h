@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/ops/common/elementary_math.h>
 
 namespace sinter::ops {
 
@@ -81,6 +82,19 @@ struct Minimum {
   }
 };
 
+/// a * b, where a factor of 0 leaves out whatever the other one is.
+struct MulNoNan {
+  static constexpr const char* kName = "mul_no_nan";
+  template <class C>
+  SINTER_HOST_DEVICE C operator()(C a, C b) const {
+    return math::mul_no_nan(a, b);
+  }
+  template <class C>
+  SINTER_HOST_DEVICE static C derivative(C a, C b, C dy) {
+    return math::mul_no_nan_derivative(a, b, dy);
+  }
+};
+
 struct Equal {
   static constexpr const char* kName = "equal";
   template <class C>
@@ -112,8 +126,8 @@ void for_each_functor(Function&& function) {
 }
 
 using NumberFunctors = std::tuple<Add, Sub, Mul, Maximum, Minimum>;  // every dtype but bool
-using FloatFunctors = std::tuple<Div>;
-using CompareFunctors = std::tuple<Equal, Less, Greater>;  // every dtype, to bool
-using ExtremeFunctors = std::tuple<Maximum, Minimum>;      // those with a gradient op
+using FloatFunctors = std::tuple<Div, MulNoNan>;
+using CompareFunctors = std::tuple<Equal, Less, Greater>;         // every dtype, to bool
+using GradientFunctors = std::tuple<Maximum, Minimum, MulNoNan>;  // those with a gradient op
 
 }  // namespace sinter::ops

@@ -40,6 +40,7 @@ constexpr std::array kCases = {
     BinaryCase{"sub", [](double a, double b) { return a - b; }, Values::kAny},
     BinaryCase{"mul", [](double a, double b) { return a * b; }, Values::kAny},
     BinaryCase{"div", [](double a, double b) { return a / b; }, Values::kNoZeroDivisor},
+    BinaryCase{"mul_no_nan", [](double a, double b) { return a * b; }, Values::kAny},
     BinaryCase{"maximum", [](double a, double b) { return std::fmax(a, b); }, Values::kAny},
     BinaryCase{"minimum", [](double a, double b) { return std::fmin(a, b); }, Values::kAny},
     BinaryCase{"equal", [](double a, double b) { return a == b ? 1.0 : 0.0; }, Values::kFew},
@@ -80,7 +81,7 @@ std::vector<ReferenceTensor> binary_reference(const OpSample& sample) {
   return {y};
 }
 
-OpSample make_extreme_grad(SampleMaker& maker) {
+OpSample make_gradient(SampleMaker& maker) {
   const auto [a, b] = broadcastable_shapes(maker);
   return {{few_values(maker, a), few_values(maker, b), maker.tensor(broadcast_shapes(a, b, "samples"))}, {}};
 }
@@ -97,6 +98,13 @@ std::vector<ReferenceTensor> extreme_grad_reference(const OpSample& sample) {
   return {da};
 }
 
+std::vector<ReferenceTensor> mul_no_nan_grad_reference(const OpSample& sample) {
+  const ReferenceTensor b = reference_of(sample.inputs[1]);
+  ReferenceTensor da = reference_of(sample.inputs[2]);
+  for (int64_t i = 0; i < da.shape.numel(); ++i) da[i] *= b[broadcast_index(da.shape, b.shape, i)];
+  return {da};
+}
+
 }  // namespace
 
 void register_binary_samples(SampleRegistry& registry);
@@ -110,12 +118,17 @@ void register_binary_samples(SampleRegistry& registry) {
   }
   (std::make_index_sequence<kCases.size()>());
   registry.add({.op = "maximum_grad",
-                .make = make_extreme_grad,
+                .make = make_gradient,
                 .reference = extreme_grad_reference<1>,
                 .check_gradient = false});
   registry.add({.op = "minimum_grad",
-                .make = make_extreme_grad,
+                .make = make_gradient,
                 .reference = extreme_grad_reference<-1>,
+                .check_gradient = false});
+  // Beside infinities: tests/ops/zero_weight_test.cpp.
+  registry.add({.op = "mul_no_nan_grad",
+                .make = make_gradient,
+                .reference = mul_no_nan_grad_reference,
                 .check_gradient = false});
 }
 

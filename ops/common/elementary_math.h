@@ -1,6 +1,6 @@
-// exp, tanh, erf, log1p and division for elementwise loops. On the CPU the float versions are straight-line
-// code that the compiler vectorises, about as accurate as the standard library's; on a GPU, and for double,
-// they are the library's.
+// exp, tanh, erf, log1p, division, and products without NaN for elementwise loops. On the CPU the float
+// versions are straight-line code that the compiler vectorises, about as accurate as the standard library's;
+// on a GPU, and for double, they are the library's.
 #pragma once
 
 #include <bit>
@@ -141,6 +141,24 @@ SINTER_HOST_DEVICE inline float log1p_of_unit(float e) {
   p = p * s + 0.333331585f;
   const float twice = t + t;
   return twice * s * p + twice;
+}
+
+/// a * b, and 0 if a or b is 0, whatever the other one is: a weight, a mask or a probability of 0 takes its
+/// term out, also one that is infinite or NaN.
+template <class C>
+SINTER_HOST_DEVICE C mul_no_nan(C a, C b) {
+  const C product = a * b;
+  const C unless_a = a == C{0} ? C{0} : product;
+  return b == C{0} ? C{0} : unless_a;  // one selection after the other: nested ones are not vectorised
+}
+
+/// The derivative with respect to a, times dy. What was left out beside infinity or NaN has none, in neither
+/// factor.
+template <class C>
+SINTER_HOST_DEVICE C mul_no_nan_derivative(C a, C b, C dy) {
+  const C slope = mul_no_nan(dy, b);
+  const bool is_out = a == C{0} && b - b != C{0};
+  return is_out ? C{0} : slope;
 }
 
 }  // namespace sinter::ops::math

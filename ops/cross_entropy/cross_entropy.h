@@ -53,12 +53,14 @@ struct CrossEntropyGradAttributes {
 /// (N) under Reduction::kNone; float32 for 16-bit logits, else of the dtype of the logits.
 ///
 /// As in PyTorch: the mean is over the rows that are not ignored, and over all N rows for probabilities; the
-/// mean over no row (N = 0, or every target ignored) is NaN, the sum 0. Probabilities are not checked to be a
-/// distribution, and ignore_index must be negative with them. Differentiable in the logits and in target
-/// probabilities. Throws InvalidArgument for other shapes and dtypes, C = 0, or smoothing outside [0, 1]; on
-/// the CPU also for an index outside [0, C) that is not ignore_index; on a GPU the loss and the gradient of
-/// such a row are NaN. Label smoothing: C. Szegedy et al., "Rethinking the Inception architecture for
-/// computer vision", CVPR 2016.
+/// mean over no row (N = 0, or every target ignored) is NaN, the sum 0. A class with q_c = 0 has no part in
+/// the loss, and no gradient goes to its p_c, even where its logit is -infinity, of which PyTorch makes NaN;
+/// nor has a row that is ignored, or of whose loss the gradient is 0, whatever its logits are. Probabilities
+/// are not checked to be a distribution, and ignore_index must be negative with them. Differentiable in the
+/// logits and in target probabilities. Throws InvalidArgument for other shapes and dtypes, C = 0, or
+/// smoothing outside [0, 1]; on the CPU also for an index outside [0, C) that is not ignore_index; on a GPU
+/// the loss and the gradient of such a row are NaN. Label smoothing: C. Szegedy et al., "Rethinking the
+/// Inception architecture for computer vision", CVPR 2016.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 struct CrossEntropyGrad {

@@ -1,11 +1,13 @@
 // Cross-entropy on the CPU: one pass for the loss of each row, one for the gradient.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/cpu/row_math_cpu.h>
+#include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/lanes.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/cross_entropy/shard_cross_entropy.h>
@@ -66,7 +68,7 @@ struct Targets {
 };
 
 /// The loss of one row whose log-sum is `largest + log_rest`, from distances to `largest`: these do not
-/// cancel.
+/// cancel. A class that weighs nothing has no part in it, however far it is.
 template <class T>
 compute_type<T> row_loss(const Targets<T>& targets, int64_t row, const T* x, compute_type<T> largest,
                          compute_type<T> log_rest, compute_type<T> smoothing) {
@@ -78,11 +80,12 @@ compute_type<T> row_loss(const Targets<T>& targets, int64_t row, const T* x, com
     loss = distance(targets.indices[row]);
   } else {
     const T* p = targets.probabilities + row * classes;
-    loss = lane_sum<C>(classes, [=](int64_t c) { return static_cast<C>(p[c]) * distance(c); });
+    loss =
+        lane_sum<C>(classes, [=](int64_t c) { return math::mul_no_nan(static_cast<C>(p[c]), distance(c)); });
   }
-  if (smoothing == C{0}) return loss;  // also keeps 0 * infinity out
+  if (smoothing == C{0}) return loss;
   const C uniform = lane_sum<C>(classes, distance) / static_cast<C>(classes);
-  return (C{1} - smoothing) * loss + smoothing * uniform;
+  return math::mul_no_nan(C{1} - smoothing, loss) + smoothing * uniform;
 }
 
 size_t cross_entropy_workspace(const KernelQuery& query) {
@@ -123,6 +126,11 @@ void row_gradient(const Targets<T>& targets, int64_t row, const T* x, compute_ty
   constexpr int64_t kPiece = 256;
   alignas(64) C softmax[kPiece];
   const int64_t classes = targets.classes;
+  if (scale == C{0}) {  // a row that weighs nothing, even if it has a NaN
+    std::fill_n(dlogits, classes, T{});
+    if (dtarget != nullptr) std::fill_n(dtarget, classes, T{});
+    return;
+  }
   const C kept = C{1} - smoothing;
   const C uniform = smoothing / static_cast<C>(classes);
   const T* p = targets.probabilities != nullptr ? targets.probabilities + row * classes : nullptr;
@@ -133,7 +141,10 @@ void row_gradient(const Targets<T>& targets, int64_t row, const T* x, compute_ty
     const int64_t width = std::min(kPiece, classes - first);
     for (int64_t c = 0; c < width; ++c) softmax[c] = static_cast<C>(x[first + c]) - log_sum;
     if (dtarget != nullptr) {
-      for (int64_t c = 0; c < width; ++c) dtarget[first + c] = static_cast<T>(-scale * kept * softmax[c]);
+      for (int64_t c = 0; c < width; ++c) {
+        dtarget[first + c] = static_cast<T>(
+            math::mul_no_nan_derivative(static_cast<C>(p[first + c]), softmax[c], -scale * kept));
+      }
     }
     exp_in_place(softmax, width);
     if (p != nullptr) {
@@ -149,7 +160,8 @@ void row_gradient(const Targets<T>& targets, int64_t row, const T* x, compute_ty
   }
 }
 
-/// The losses of rows among the classes of one rank; of a row whose class is elsewhere, the log-sum alone.
+/// The log-sums of rows among the classes of one rank, and the logit of the row's class, or 0 if that is
+/// elsewhere. A shard that has nothing but -infinity adds nothing to the sums of all.
 void run_shard_sums(const KernelContext& context) {
   const TensorView& logits = context.input(0);
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
@@ -157,11 +169,11 @@ void run_shard_sums(const KernelContext& context) {
     using C = compute_type<T>;
     const Targets<T> targets(context.input(1), classes, kElsewhere);
     targets.check("shard_log_sums");
-    C *losses = context.output(0).as<C>(), *log_sums = context.output(1).as<C>();
+    C *own = context.output(0).as<C>(), *log_sums = context.output(1).as<C>();
     for_each_log_sum(logits.as<const T>(), rows, classes, [&](int64_t row, C largest, C log_rest) {
       const T* x = logits.as<const T>() + row * classes;
-      log_sums[row] = largest + log_rest;
-      losses[row] = targets.ignores(row) ? log_sums[row] : row_loss(targets, row, x, largest, log_rest, C{0});
+      log_sums[row] = largest == -std::numeric_limits<C>::infinity() ? largest : largest + log_rest;
+      own[row] = targets.ignores(row) ? C{0} : static_cast<C>(x[targets.indices[row]]);
     });
   });
 }
@@ -202,11 +214,8 @@ void run_cross_entropy_grad(const KernelContext& context) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t at = row * classes;
         T* dlogits = context.output(0).as<T>() + at;
-        if (targets.ignores(row)) {
-          std::fill_n(dlogits, classes, T{});
-          continue;
-        }
-        const C scale = dloss[attributes.reduction == Reduction::kNone ? row : 0] / divisor;
+        const C loss_scale = dloss[attributes.reduction == Reduction::kNone ? row : 0] / divisor;
+        const C scale = targets.ignores(row) ? C{0} : loss_scale;
         row_gradient(targets, row, logits.as<const T>() + at, log_sums[row], scale, smoothing, dlogits,
                      dtarget != nullptr ? dtarget + at : nullptr);
       }

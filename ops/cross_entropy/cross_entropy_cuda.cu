@@ -6,6 +6,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
+#include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/cross_entropy/shard_cross_entropy.h>
@@ -36,11 +37,28 @@ struct LossRows {
   const T* probabilities;
   int64_t rows, classes, ignore_index;
   C smoothing;
-  bool shard = false;  // rows with ignore_index are of a class elsewhere: their loss is the log-sum
+  /// Rows with ignore_index are of a class elsewhere, and instead of its loss a row gives its own logit, or
+  /// 0.
+  bool shard = false;
 };
 
+/// What a row of a shard gives. A shard that has nothing but -infinity adds nothing to the sums of all.
+template <class T>
+__device__ void store_shard_row(const LossRows<T>& in, int64_t row, const T* x, compute_type<T> largest,
+                                compute_type<T> log_rest, compute_type<T>* logits,
+                                compute_type<T>* log_sums) {
+  using C = compute_type<T>;
+  const int64_t target = in.indices[row];
+  C own = std::numeric_limits<C>::quiet_NaN();
+  if (target == in.ignore_index) own = 0;
+  if (target >= 0 && target < in.classes) own = cuda::load_as_compute(x[target]);
+  logits[row] = own;
+  log_sums[row] = largest == -std::numeric_limits<C>::infinity() ? largest : largest + log_rest;
+}
+
 /// sum_c of (probabilities, or 1) times (largest - x_c + log_rest), the distances that make up the loss:
-/// taken from the largest logit they do not cancel.
+/// taken from the largest logit they do not cancel. A class that weighs nothing has no part in it, however
+/// far it is.
 template <int kThreads, int pack, class T>
 __device__ compute_type<T> sum_distances(const T* x, const T* probabilities, int64_t classes,
                                          compute_type<T> largest, compute_type<T> log_rest) {
@@ -53,7 +71,7 @@ __device__ compute_type<T> sum_distances(const T* x, const T* probabilities, int
 #pragma unroll
     for (int j = 0; j < pack; ++j) {
       const C distance = largest - values[j] + log_rest;
-      sum += probabilities != nullptr ? weights[j] * distance : distance;
+      sum += probabilities != nullptr ? math::mul_no_nan(weights[j], distance) : distance;
     }
   }
   return RowReduce<kThreads>{}(sum, SumOf{});
@@ -76,6 +94,10 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
     }
     const LogSumExp<C> total = partial.reduced(RowReduce<kThreads>{});
     const C log_rest = std::log(total.sum);
+    if (in.shard) {
+      if (thread == 0) store_shard_row(in, row, x, total.largest, log_rest, losses, log_sums);
+      continue;
+    }
     // All threads of the row decide alike, so that they meet in the reductions.
     const int64_t target = in.indices != nullptr ? in.indices[row] : 0;
     C loss = 0;
@@ -89,13 +111,12 @@ __global__ void loss_kernel(LossRows<T> in, compute_type<T>* losses, compute_typ
           const T* p = in.probabilities + row * in.classes;
           loss = sum_distances<kThreads, pack>(x, p, in.classes, total.largest, log_rest);
         }
-        if (in.smoothing != C{0}) {  // also keeps 0 * infinity out
+        if (in.smoothing != C{0}) {
           const C sum = sum_distances<kThreads, pack, T>(x, nullptr, in.classes, total.largest, log_rest);
-          loss = (C{1} - in.smoothing) * loss + in.smoothing * (sum / static_cast<C>(in.classes));
+          loss =
+              math::mul_no_nan(C{1} - in.smoothing, loss) + in.smoothing * (sum / static_cast<C>(in.classes));
         }
       }
-    } else if (in.shard) {
-      loss = total.largest + log_rest;
     }
     if (thread == 0) {
       log_sums[row] = total.largest + log_rest;
@@ -119,6 +140,14 @@ struct ResidentLoss {
     largest = reduce(largest, MaxOf{});
     row.each([&](int, C value) { sum += std::exp(value - largest); }, values);
     const C log_rest = std::log(reduce(sum, SumOf{}));
+    if constexpr (!weighted) {
+      if (in.shard) {
+        if (row.leads()) {
+          store_shard_row(in, number, in.logits + first, largest, log_rest, losses, log_sums);
+        }
+        return;
+      }
+    }
     const int64_t target = weighted ? 0 : in.indices[number];
     C loss = 0;
     if (weighted || target != in.ignore_index) {
@@ -132,13 +161,11 @@ struct ResidentLoss {
           row.load(in.probabilities + first, C{0}, weights);
           C cross = 0;
           row.each(
-              [&](int column, C value, C weight) {
-                if (row.is_inside(column)) cross += weight * (largest - value + log_rest);
-              },
+              [&](int, C value, C weight) { cross += math::mul_no_nan(weight, largest - value + log_rest); },
               values, weights);
           loss = reduce(cross, SumOf{});
         }
-        if (in.smoothing != C{0}) {  // also keeps 0 * infinity out
+        if (in.smoothing != C{0}) {
           C distances = 0;
           row.each(
               [&](int column, C value) {
@@ -146,11 +173,9 @@ struct ResidentLoss {
               },
               values);
           const C mean = reduce(distances, SumOf{}) / static_cast<C>(in.classes);
-          loss = (C{1} - in.smoothing) * loss + in.smoothing * mean;
+          loss = math::mul_no_nan(C{1} - in.smoothing, loss) + in.smoothing * mean;
         }
       }
-    } else if (in.shard) {
-      loss = largest + log_rest;
     }
     if (row.leads()) {
       log_sums[number] = largest + log_rest;
@@ -164,7 +189,7 @@ struct ResidentLoss {
 };
 
 /// One row of the gradient: scale * (mass * softmax - q), with q the smoothed target distribution and mass
-/// its sum.
+/// its sum. A row that weighs nothing, whose scale is 0, has none, even if it has a NaN.
 template <int kThreads, int pack, class T>
 __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums, const compute_type<T>* dloss,
                                 bool loss_per_row, const int64_t* divisor, T* dlogits, T* dtarget) {
@@ -203,12 +228,15 @@ __global__ void gradient_kernel(LossRows<T> in, const compute_type<T>* log_sums,
       for (int j = 0; j < pack; ++j) {
         values[j] -= log_sum;
         const C share = p != nullptr ? kept * weights[j] : (c + j == target ? kept : C{0});
-        gradients[j] = ignored ? C{0} : scale * (mass * std::exp(values[j]) - (share + uniform));
+        const C gradient = scale * (mass * std::exp(values[j]) - (share + uniform));
+        gradients[j] = ignored || scale == C{0} ? C{0} : gradient;
       }
       store_pack(dlogits + first + c, gradients);
       if (dtarget != nullptr) {
 #pragma unroll
-        for (int j = 0; j < pack; ++j) values[j] *= -scale * kept;
+        for (int j = 0; j < pack; ++j) {
+          values[j] = math::mul_no_nan_derivative(weights[j], values[j], -scale * kept);
+        }
         store_pack(dtarget + first + c, values);
       }
     }
@@ -238,7 +266,8 @@ struct ResidentGradient {
       row.each(
           [&](int column, C& value) {
             const C share = column == at ? kept : C{0};
-            value = ignored ? C{0} : scale * (std::exp(value - log_sum) - (share + uniform));
+            const C gradient = scale * (std::exp(value - log_sum) - (share + uniform));
+            value = ignored || scale == C{0} ? C{0} : gradient;
           },
           values);
       row.store(dlogits + first, values);
@@ -251,8 +280,9 @@ struct ResidentGradient {
       row.each(
           [&](int, C& value, C& weight) {
             const C log_share = value - log_sum;
-            value = scale * (mass * std::exp(log_share) - (kept * weight + uniform));
-            weight = log_share * (-scale * kept);
+            const C gradient = scale * (mass * std::exp(log_share) - (kept * weight + uniform));
+            value = scale == C{0} ? C{0} : gradient;
+            weight = math::mul_no_nan_derivative(weight, log_share, -scale * kept);
           },
           values, weights);
       row.store(dlogits + first, values);

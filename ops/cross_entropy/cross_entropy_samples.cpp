@@ -178,13 +178,13 @@ OpSample make_shard_grad(SampleMaker& maker) {
 
 std::vector<ReferenceTensor> shard_sums_reference(const OpSample& sample) {
   const ReferenceTensor x = reference_of(sample.inputs[0]), rows = reference_of(sample.inputs[1]);
-  ReferenceTensor log_sum(Shape{x.shape[0]}), losses(Shape{x.shape[0]});
+  ReferenceTensor log_sum(Shape{x.shape[0]}), logits(Shape{x.shape[0]});
   log_sum.values = log_sums(x);
   for (int64_t row = 0; row < x.shape[0]; ++row) {
     const auto own = static_cast<int64_t>(rows[row]);
-    losses[row] = log_sum[row] - (own == kElsewhere ? 0.0 : x[row * x.shape[1] + own]);
+    logits[row] = own == kElsewhere ? 0.0 : x[row * x.shape[1] + own];
   }
-  return {losses, log_sum};
+  return {logits, log_sum};
 }
 
 std::vector<ReferenceTensor> shard_loss_reference(const OpSample& sample) {

@@ -73,8 +73,7 @@ Tensor shard_cross_entropy(const Tensor& logits, const Tensor& rows, const Commu
     const int64_t count = own[0].numel(), share = count / ranks;
     const Tensor all = all_gather(reshape(concat({own[0], own[1]}, 0), {1, 2 * count}), communicator);
     const Tensor log_sums = slice(all, 1, count, 2 * count);
-    // Where a row's class is, its logit; elsewhere the two are equal.
-    const Tensor logit = sum(log_sums - slice(all, 1, 0, count), {0});
+    const Tensor logit = sum(slice(all, 1, 0, count), {0});  // on all ranks but the class's own it is 0
     const Tensor largest = max(log_sums, {0}, true);
     log_sum = reshape(largest, {count}) + log(sum(exp(log_sums - largest), {0}));
     losses = slice(log_sum - logit, 0, rank * share, (rank + 1) * share);
@@ -85,7 +84,7 @@ Tensor shard_cross_entropy(const Tensor& logits, const Tensor& rows, const Commu
 void register_shard_cross_entropy(OpRegistry& registry) {
   registry.add({.name = "shard_log_sums",
                 .inputs = {{"logits"}, {"rows"}},
-                .outputs = {{"loss", false}, {"log_sum", false}},
+                .outputs = {{"logit", false}, {"log_sum", false}},
                 .infer = infer_sums,
                 .traits = {.precision = Precision::kFloat32}});
   registry.add({.name = "shard_cross_entropy",

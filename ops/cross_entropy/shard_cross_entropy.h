@@ -16,9 +16,9 @@ inline constexpr int64_t kElsewhere = -1;
 /// logits, whose gradient is that of the sum of all ranks' losses.
 ///
 /// All ranks make the call in the same order, and go back through it so. They exchange the logarithm of each
-/// row's sum of exponentials and its loss among their own classes, and on the way back the gradients of the
-/// losses: numbers per row, not per class. Throws InvalidArgument for other shapes and dtypes; on the CPU
-/// also for another class, of which the loss on a GPU is NaN.
+/// row's sum of exponentials among their own classes and the logit of its class, and on the way back the
+/// gradients of the losses: numbers per row, not per class. Throws InvalidArgument for other shapes and
+/// dtypes; on the CPU also for another class, of which the loss on a GPU is NaN.
 Tensor shard_cross_entropy(const Tensor& logits, const Tensor& rows, const Communicator& communicator);
 
 }  // namespace sinter::ops

@@ -14,7 +14,8 @@ struct DropoutAttributes {
   static constexpr auto fields() { return std::tuple(field("p", &DropoutAttributes::p)); }
 };
 
-/// Each element becomes 0 with probability p, independently, else x / (1 - p). Any shape, floating-point
+/// Each element becomes 0 with probability p, independently and even if it is infinite or NaN, else x / (1 -
+/// p). Any shape, floating-point
 /// dtypes; p in [0, 1), else InvalidArgument; p = 0 returns x itself and draws nothing. Takes x.numel()
 /// elements from `generator`. Source: N. Srivastava et al., "Dropout", JMLR 2014.
 Tensor dropout(const Tensor& x, double p, Generator& generator = default_generator());

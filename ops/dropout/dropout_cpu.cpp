@@ -33,8 +33,7 @@ void drop(const KernelContext& context) {
         for (int64_t word = 0; word < 4; ++word) words[4 * j + word] = drawn.words[word];
       }
       for (int64_t lane = 0; lane < lanes; ++lane) {
-        y[begin + lane] =
-            static_cast<T>(static_cast<C>(x[begin + lane]) * dropout_factor(words[lane], p, scale));
+        y[begin + lane] = static_cast<T>(dropped_out(static_cast<C>(x[begin + lane]), words[lane], p, scale));
       }
     }
   });

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
         T& value = values.values[i + word];
-        value = cuda::round_to<T>(cuda::load_as_compute(value) * dropout_factor(drawn.words[word], p, scale));
+        value = cuda::round_to<T>(dropped_out(cuda::load_as_compute(value), drawn.words[word], p, scale));
       }
     }
     if (wide && whole) {

@@ -8,10 +8,12 @@
 
 namespace sinter::ops {
 
-/// The factor of an element with random word `word`: 0 with probability p, else `scale` = 1 / (1 - p).
+/// An element with random word `word`: 0 with probability p, whatever it holds, else x * `scale`, 1 / (1 -
+/// p).
 template <class C>
-SINTER_HOST_DEVICE C dropout_factor(uint32_t word, float p, C scale) {
-  return uniform_from_word(word) >= p ? scale : C{0};
+SINTER_HOST_DEVICE C dropped_out(C x, uint32_t word, float p, C scale) {
+  const C scaled = x * scale;
+  return uniform_from_word(word) >= p ? scaled : C{0};
 }
 
 }  // namespace sinter::ops

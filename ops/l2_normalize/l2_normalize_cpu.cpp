@@ -46,10 +46,11 @@ void for_each_group(const AxisSplit& split, F body) {
       });
 }
 
-/// sums[j] = sum over i of term(i * stride + j); a single column is summed in lanes.
+/// sums[j] = sum over i of term(i * stride + j); a row (`is_row`) is summed in lanes. A single column is not,
+/// so that a short row's sum does not depend on whether it has neighbours.
 template <class C, class F>
-void sum_lines(int64_t extent, int64_t stride, int64_t width, C* sums, F term) {
-  if (stride == 1) {
+void sum_lines(bool is_row, int64_t extent, int64_t stride, int64_t width, C* sums, F term) {
+  if (is_row) {
     sums[0] = lane_sum<C>(extent, term);
     return;
   }
@@ -85,9 +86,9 @@ void run_l2_normalize(const KernelContext& context) {
     const T* x_all = context.input(0).as<const T>();
     T* y_all = context.output(0).as<T>();
     C* norms = context.output(1).as<C>();
-    const auto normalize = [=](const T* x, T* y, int64_t line, int64_t stride, int64_t width) {
+    const auto normalize = [=](bool is_row, const T* x, T* y, int64_t line, int64_t stride, int64_t width) {
       C norm[kColumns], scale[kColumns];
-      sum_lines(split.extent, stride, width, norm, [=](int64_t i) {
+      sum_lines(is_row, split.extent, stride, width, norm, [=](int64_t i) {
         const C value = static_cast<C>(x[i]);
         return value * value;
       });
@@ -105,12 +106,12 @@ void run_l2_normalize(const KernelContext& context) {
         alignas(64) T turned[kShortRow * kColumns];
         const int64_t at = row * split.extent;
         transpose_block(x_all + at, split.extent, turned, rows, rows, split.extent);
-        normalize(turned, turned, row, rows, rows);
+        normalize(false, turned, turned, row, rows, rows);
         transpose_block(turned, rows, y_all + at, split.extent, split.extent, rows);
       });
     }
     for_each_piece(split, [=](int64_t at, int64_t line, int64_t width) {
-      normalize(x_all + at, y_all + at, line, split.inner, width);
+      normalize(split.inner == 1, x_all + at, y_all + at, line, split.inner, width);
     });
   });
 }
@@ -129,7 +130,7 @@ void run_l2_normalize_grad(const KernelContext& context) {
       const T* dy = dy_all + at;
       T* dx = dx_all + at;
       C along[kColumns], scale[kColumns];
-      sum_lines(split.extent, split.inner, width, along,
+      sum_lines(split.inner == 1, split.extent, split.inner, width, along,
                 [=](int64_t i) { return static_cast<C>(y[i]) * static_cast<C>(dy[i]); });
       for (int64_t j = 0; j < width; ++j) {
         const bool clamped = norms[line + j] < epsilon;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
+#include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/norm/activation.h>
 
 namespace sinter::ops {
@@ -34,9 +35,9 @@ SINTER_HOST_DEVICE inline Moments moments_about(double pilot, double count, doub
   return {count, pilot + deviations / count, centred < 0.0 ? 0.0 : centred};
 }
 
-/// Where a running statistic moves when `value` comes.
+/// Where a running statistic moves when `value` comes. A momentum of 0 or 1 leaves one of them out.
 SINTER_HOST_DEVICE inline double moved_running(double running, double value, double momentum) {
-  return (1.0 - momentum) * running + momentum * value;
+  return math::mul_no_nan(1.0 - momentum, running) + math::mul_no_nan(momentum, value);
 }
 
 /// y = (x - mean) * scale + shift.

@@ -112,6 +112,18 @@ TEST_P(ProcessesTest, NormsOverPartsOfDifferentSizesAreThoseOfTheWhole) {
   expect_all_well(workers.wait(60));
 }
 
+TEST_P(ProcessesTest, TrainsWhatIsBesideTheModelAndItsAverageAsOneProcess) {
+  const nn::State one = trained(1, "beside.job");
+  expect_near(one, trained(GetParam(), "beside.job"), 1e-5);
+  expect_near(one, trained(GetParam(), "beside.eager"), 1e-5);
+}
+
+TEST_P(ProcessesTest, PartsOfDifferentSizesAreRefusedOnAllRanks) {
+  Workers workers;
+  workers.start_all(GetParam(), {"parts"}, free_port());
+  expect_all_well(workers.wait(60));
+}
+
 // Promise 6: centres that are divided among the ranks train as those of one process.
 TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
   for (const char* kind : {"faces.arc", "faces.cos", "faces.all"}) {

@@ -30,6 +30,7 @@
 #include <sinter/ops/unary/unary.h>
 
 #include "processes/worker_faults.h"
+#include "processes/worker_parts.h"
 
 using namespace sinter;
 
@@ -423,6 +424,8 @@ int run(const std::string& what, const std::string& file) {
   if (what.starts_with("faces.")) train_faces(*ranks, what.substr(6), file);
   if (what.starts_with("reload.")) reload_faces(*ranks, what.substr(7), file);
   if (what == "norms.parts") unequal_norms(*ranks);
+  if (what.starts_with("beside.")) testing::train_beside(*ranks, what.substr(7), file);
+  if (what == "parts") testing::unequal_parts(*ranks);
   if (what == "timeout" && ranks->rank() == 0) ranks->barrier();
   if (what == "timeout") std::this_thread::sleep_for(std::chrono::seconds(8));
   ranks->leave();

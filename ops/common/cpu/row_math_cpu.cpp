@@ -6,6 +6,7 @@
 #include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/row_math_cpu.h>
 #include <sinter/ops/common/cpu/transpose_cpu.h>
+#include <sinter/ops/common/elementary_math.h>
 #include <sinter/ops/common/lanes.h>
 
 namespace sinter::ops {
@@ -33,10 +34,10 @@ void for_each_piece(const T* x, int64_t count, compute_type<T> shift, F body) {
 
 }  // namespace
 
+// Not Eigen's: its vectors never give 0, and its scalars, for what is left beside them, round otherwise.
 template <class C>
 void exp_in_place(C* values, int64_t count) {
-  Eigen::Map<Eigen::Array<C, Eigen::Dynamic, 1>> mapped(values, count);
-  mapped = mapped.exp();
+  for (int64_t i = 0; i < count; ++i) values[i] = math::exp(values[i]);
 }
 
 template <class T>

@@ -38,7 +38,7 @@ void column_sum_exp(const T* x, int64_t extent, int64_t stride, int64_t width, c
 template <class T>
 void rows_sum_exp(const T* x, int64_t rows, int64_t extent, compute_type<T>* largest, compute_type<T>* sum);
 
-/// values_i = exp(values_i).
+/// values_i = exp(values_i): exactly 0 for -infinity, and the same for a value wherever it stands.
 template <class C>
 void exp_in_place(C* values, int64_t count);
 

@@ -1,0 +1,160 @@
+#include "processes/worker_parts.h"
+
+#include <sinter/autograd/backward.h>
+#include <sinter/core/runtime/random.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/loss/partial_fc.h>
+#include <sinter/nn/nn.h>
+#include <sinter/ops/activation/activation.h>
+
+namespace sinter::testing {
+namespace {
+
+constexpr int kSteps = 10;
+constexpr int64_t kRows = 24, kFeatures = 6, kClasses = 4;
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw Error("unexpected: " + what);
+}
+
+struct Backbone : nn::Module {
+  nn::Linear first = child("first", nn::Linear(kFeatures, 8));
+  Tensor forward(const Tensor& x) const override { return ops::relu(first(x)); }
+};
+
+struct Batch {
+  Tensor x, labels;
+};
+
+/// `rows` of a step's batch from row `first` on.
+Batch batch_of(int step, int64_t first, int64_t rows) {
+  Generator generator(static_cast<uint64_t>(100 + step));
+  std::vector<float> x;
+  std::vector<int64_t> labels;
+  for (int64_t row = 0; row < first + rows; ++row) {
+    const auto label = static_cast<int64_t>(generator.below(kClasses));
+    if (row >= first) labels.push_back(label);
+    for (int64_t i = 0; i < kFeatures; ++i) {
+      const auto value = static_cast<float>(generator.normal() + (i == label ? 2.0 : 0.0));
+      if (row >= first) x.push_back(value);
+    }
+  }
+  return {Tensor::from_values(x, {rows, kFeatures}), Tensor::from_values(labels, {rows})};
+}
+
+template <class F>
+std::string message_of(F function) {
+  try {
+    function();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_both_named(const std::string& text, const std::string& tag, int64_t rows, int64_t fewer) {
+  for (const std::string& part : {"[" + tag + "] expected equal parts", std::string("rank 0 ("),
+                                  fmt::format(" has {} rows", rows), fmt::format(" has {};", fewer)}) {
+    expect(text.find(part) != std::string::npos, text);
+  }
+}
+
+void unequal_job(const Communicator& ranks) {
+  Backbone model;
+  nn::Sgd sgd(model.parameters());
+  nn::TrainJob job(model, nn::MseLoss{}, sgd, {.communicator = &ranks});
+  const auto step = [&](int64_t rows) {
+    return job.step(Tensor::full({rows, kFeatures}, 1.0), Tensor::full({rows, 8}, 1.0), 0.1).item();
+  };
+  const double first = step(4);
+  const std::vector<float> weight = model.first.weight.tensor().to_vector<float>();
+  const bool is_last = ranks.rank() == ranks.size() - 1;
+  expect_both_named(message_of([&] { step(is_last ? 3 : 4); }), "train_job", 4, 3);
+  expect(model.first.weight.tensor().to_vector<float>() == weight, "a step that was refused has trained");
+  expect(step(4) < first, "no step after one that was refused");
+  expect(step(3) < first, "no step of other parts that are equal");
+  nn::check_equal(model, ranks);
+}
+
+void unequal_labels(const Communicator& ranks) {
+  nn::PartialFc centres(5, 400, {.sample_rate = 0.5, .least_classes = 16, .communicator = &ranks});
+  nn::Sgd sgd(centres.head().parameters());
+  const bool is_last = ranks.rank() == ranks.size() - 1;
+  const auto begin = [&](int64_t rows) {
+    const std::vector<int64_t> labels(static_cast<size_t>(rows), ranks.rank());
+    return centres.begin_step(labels, sgd);
+  };
+  // More than ever before, fewer, and more again; refused ones in between.
+  for (const int64_t rows : {4, 2, 4, 5}) {
+    expect_both_named(message_of([&] { begin(is_last ? rows - 1 : rows); }), "partial_fc", rows, rows - 1);
+    const std::vector<int64_t> all = begin(rows).to_vector<int64_t>();
+    expect(static_cast<int64_t>(all.size()) == rows * ranks.size(), "the number of labels");
+    for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
+      const int64_t place = all[static_cast<size_t>(i)], label = i / rows;
+      const int64_t own = label - centres.first_class();
+      const bool is_own = own >= 0 && own < centres.own_classes();
+      expect(is_own == (place >= 0) && (!is_own || centres.chosen()[static_cast<size_t>(place)] == own),
+             "a label");
+    }
+    centres.end_step(sgd);
+  }
+}
+
+}  // namespace
+
+void train_beside(const Communicator& ranks, const std::string& way, const std::string& file) {
+  manual_seed(static_cast<uint64_t>(7 + ranks.rank()));
+  Backbone model;
+  nn::Linear head(8, kClasses);
+  std::vector<nn::Parameter> all = model.parameters();
+  for (const nn::Parameter& parameter : head.parameters()) all.push_back(parameter);
+  nn::Sgd sgd(all, {.momentum = 0.9});
+  nn::Ema ema(model, {.decay = 0.8});
+  const auto loss_of = [&](const Tensor& x, const Tensor& labels) {
+    return nn::CrossEntropy{}(head(model(x)), labels);
+  };
+  std::optional<nn::TrainJob> job;
+  if (way == "job") {
+    const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{loss_of(in[0], in[1])}; };
+    job.emplace(model, step, sgd, nn::TrainJobOptions{.ema = &ema, .communicator = &ranks});
+  } else {
+    nn::begin_equal(sgd.parameters(), ranks);
+    nn::begin_equal(ema.averages(), ranks);
+  }
+  const int64_t rows = kRows / ranks.size();
+  for (int step = 0; step < kSteps; ++step) {
+    const Batch batch = batch_of(step, ranks.rank() * rows, rows);
+    if (job) {
+      job->step(batch.x, batch.labels, 0.1);
+      continue;
+    }
+    sgd.zero_grad();
+    backward(nn::share_of_loss(loss_of(batch.x, batch.labels), ranks));
+    nn::reduce_gradients(sgd.parameters(), ranks);
+    sgd.step(0.1);
+    ema.update();
+  }
+  nn::check_equal(sgd.parameters(), ranks);
+  nn::check_equal(ema.averages(), ranks);
+  nn::State state = ema.averaged();
+  for (const nn::Parameter& parameter : sgd.parameters())
+    state["now." + std::to_string(state.size())] = parameter.tensor().detach();
+  if (ranks.rank() == 0) nn::write_safetensors(file, state);
+  if (ranks.size() == 1) return;
+  if (ranks.rank() == 1) head.bias.tensor().data<float>()[1] += 1;
+  std::string text;
+  try {
+    nn::check_equal(sgd.parameters(), ranks);
+  } catch (const CommunicationError& error) {
+    text = error.what();
+  }
+  expect(text.find("'bias' of rank 1") != std::string::npos, "a head that differs passes: " + text);
+  nn::check_equal(sgd.parameters(), ranks, {head.bias});
+}
+
+void unequal_parts(const Communicator& ranks) {
+  unequal_job(ranks);
+  unequal_labels(ranks);
+}
+
+}  // namespace sinter::testing
