@@ -148,8 +148,8 @@ Recipe:
   --kind NAME             Which; one of one, two (default one)
 
 System:
-  -h, --help              Print this and exit
   --steps INT             Stop after so many; 0: never (default 0)
+  -h, --help              Print this and exit
 
 Exit code: 0.
 )");
