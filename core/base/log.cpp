@@ -24,7 +24,10 @@ Sink& current_sink() {
 spdlog::logger& standard_error() {
   // A logger of our own, outside spdlog's registry: a program that uses spdlog itself is not disturbed.
   static spdlog::logger logger = [] {
-    spdlog::logger made("sinter", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    const char* no_color = std::getenv("NO_COLOR");  // https://no-color.org
+    const bool is_plain = no_color != nullptr && *no_color != '\0';
+    spdlog::logger made("sinter", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+                                      is_plain ? spdlog::color_mode::never : spdlog::color_mode::automatic));
     made.set_level(spdlog::level::trace);
     made.set_pattern("%H:%M:%S.%e %n %^%l%$ %v");
     return made;

@@ -41,13 +41,13 @@ const std::vector<double> kJitterLimits = {100, 100, 100, 0.5};
 const std::vector<int64_t> kRandAugmentLimits = {16, 30};
 
 template <class T>
-CLI::Validator list(const std::vector<T>& limits, const std::string& expected) {
+CLI::Validator list(const std::vector<T>& limits, const char* value, const std::string& expected) {
   return CLI::Validator(
       [&limits, expected](const std::string& text) {
         return parse_list(text, limits) ? std::string()
                                         : fmt::format("expected {} but got '{}'", expected, text);
       },
-      expected);
+      value);
 }
 
 }  // namespace
@@ -75,14 +75,14 @@ void add_augmentation_options(CLI::App& app, AugmentationOptions& options) {
   app.add_option_function<std::string>("--color-jitter", set_jitter,
                                        "Largest changes of brightness, contrast, saturation and hue, as in "
                                        "0.4,0.4,0.4,0.1; 0,0,0,0: none")
-      ->check(list(kJitterLimits, "B,C,S,H: three amounts from 0 to 100 and a hue up to 0.5"));
+      ->check(list(kJitterLimits, "B,C,S,H", "B,C,S,H: three amounts from 0 to 100 and a hue up to 0.5"));
   const auto set_rand_augment = [&options](const std::string& text) {
     options.rand_augment = *parse_list(text, kRandAugmentLimits);
     if (options.rand_augment.front() == 0) options.rand_augment.clear();
   };
   app.add_option_function<std::string>("--randaugment", set_rand_augment,
                                        "Random steps of an image and their magnitude, as in 2,9; 0,0: none")
-      ->check(list(kRandAugmentLimits, "N,M: up to 16 steps and a magnitude up to 30"));
+      ->check(list(kRandAugmentLimits, "N,M", "N,M: up to 16 steps and a magnitude up to 30"));
 }
 
 Recipe augmentation_recipe(const AugmentationOptions& options) {

@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "common/console.h"
+#include "common/text.h"
 
 namespace sinter::examples {
 namespace {
 
-constexpr auto kPlainInterval = std::chrono::seconds(1);
+constexpr auto kPlainInterval = std::chrono::seconds(5);
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr size_t kDetails = 5;  // percent, loss, learning rate, speed, ETA
 constexpr size_t kLoss = 1;
@@ -23,14 +20,6 @@ constexpr size_t kLearningRate = 2;
 constexpr size_t kShortestBar = 8;
 constexpr size_t kLongestBar = 40;
 constexpr const char* kClearLine = "\r\x1b[K";
-
-int columns_of(std::FILE* stream) {
-  const int fd = fileno(stream);
-  const char* terminal = std::getenv("TERM");
-  if (isatty(fd) == 0 || terminal == nullptr || std::strcmp(terminal, "dumb") == 0) return 0;
-  winsize size{};
-  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 std::string bar(double fraction, size_t length) {
   const auto full = static_cast<size_t>(fraction * static_cast<double>(length));
@@ -49,7 +38,7 @@ ProgressBar::Output ProgressBar::to(std::FILE* stream) {
     std::fwrite(text.data(), 1, text.size(), stream);  // one call, one write: nothing flickers
     std::fflush(stream);
   };
-  output.width = [stream] { return columns_of(stream); };
+  output.width = [stream] { return terminal_columns(stream); };
   return output;
 }
 
@@ -69,7 +58,11 @@ ProgressBar::~ProgressBar() {
 
 bool ProgressBar::due() const {
   if (output_.width() > 0) return !shown_ || output_.now() - last_shown_ >= kRedrawInterval;
-  return (last_step_ + 1) * 10 / total_ > tenths_ && output_.now() - last_shown_ >= kPlainInterval;
+  return plain_due(last_step_ + 1);
+}
+
+bool ProgressBar::plain_due(int64_t step) const {
+  return step < total_ && step * 10 / total_ > tenths_ && output_.now() - last_shown_ >= kPlainInterval;
 }
 
 void ProgressBar::update(const Progress& progress) {
@@ -78,9 +71,8 @@ void ProgressBar::update(const Progress& progress) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const int columns = output_.width();
   if (columns <= 0) {
-    const int64_t tenths = progress.step * 10 / total_;
-    if (tenths <= tenths_ || now - last_shown_ < kPlainInterval) return;
-    tenths_ = tenths;
+    if (!plain_due(progress.step)) return;
+    tenths_ = progress.step * 10 / total_;
     last_shown_ = now;
     output_.write(title_ + details(progress, kDetails, seconds) + '\n');
     return;

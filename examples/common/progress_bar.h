@@ -21,7 +21,7 @@ struct Progress {
 /// On a terminal: "epoch 3/30 [=====>    ]  52%  loss 1.2345  lr 0.1000  1234 img/s  ETA 0:12", at most ten
 /// times a second, cut to the terminal's width as it is at that moment: the bar shrinks first, then the
 /// details go from the right. Elsewhere (a file, a pipe): such a line without the bar at every tenth of the
-/// way, but at most one a second.
+/// way, but at most one in five seconds, and none at the end, which the caller's own line tells.
 class ProgressBar {
  public:
   using Clock = std::chrono::steady_clock;
@@ -49,6 +49,7 @@ class ProgressBar {
   bool due() const;
 
  private:
+  bool plain_due(int64_t step) const;
   std::string details(const Progress& progress, size_t parts, double seconds) const;
   std::string line(const Progress& progress, size_t columns, double seconds) const;
 

@@ -1,11 +1,15 @@
 #include "recipe/recipe_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/base/error.h>
@@ -16,13 +20,37 @@
 namespace sinter::examples {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::uintmax_t kLargestFile = 1 << 20;  // bytes
 
+/// The recipes lie at the same place beside the program where it is built and where it is installed.
+fs::path shipped_recipes() {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  return (program.parent_path() / SINTER_RECIPES).lexically_normal();
+}
+
+/// The file itself, or one of that name among the recipes that ship with Sinter.
+std::string find_recipe(const std::string& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
+  const fs::path folder = shipped_recipes();
+  if (!path.empty() && fs::path(path).filename() == path && fs::is_regular_file(folder / path, ignored))
+    return folder / path;
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (entry->path().extension() == ".json") names.push_back(entry->path().filename());
+  }
+  std::ranges::sort(names);
+  throw IoError(
+      fmt::format("--recipe {}: there is no such file{}", path,
+                  names.empty() ? "" : fmt::format("; {} has {}", folder.string(), fmt::join(names, ", "))));
+}
+
 std::string read_text(const std::string& path) {
   std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  const std::uintmax_t bytes = fs::file_size(path, error);
   if (error) throw IoError(fmt::format("--recipe {}: {}", path, error.message()));
   if (bytes > kLargestFile)
     throw IoError(fmt::format("--recipe {}: expected a small JSON file but it has {} bytes", path, bytes));
@@ -76,10 +104,11 @@ void add_recipe_file_options(CLI::App& app, std::string& recipe, std::string& wr
   app.add_option(
          "--recipe", recipe,
          "JSON file with options of the group Recipe, as {\"optimizer\": \"sgd\", \"lr\": 0.4}; what the "
-         "command line says goes before")
-      ->check(name());
+         "command line says goes before. A name alone is also looked for among the recipes that ship with "
+         "Sinter")
+      ->check(file());
   app.add_option("--write-recipe", write_recipe, "Write the run's recipe, defaults included, to such a file")
-      ->check(name());
+      ->check(file());
 }
 
 Recipe read_recipe_file(const std::string& path, const CLI::App& app) {
@@ -111,10 +140,11 @@ void write_recipe_file(const std::string& path, const Recipe& recipe) {
   write_text(path, object.dump(2) + "\n");
 }
 
-std::optional<int> take_recipe(const CLI::App& app, const std::string& path, std::set<std::string>& given,
+std::optional<int> take_recipe(const CLI::App& app, std::string& path, std::set<std::string>& given,
                                const std::function<std::set<std::string>(const Recipe&)>& adopt) {
   if (path.empty()) return std::nullopt;
   try {
+    path = find_recipe(path);
     const Recipe recipe = read_recipe_file(path, app);
     try {
       given.merge(adopt(recipe));

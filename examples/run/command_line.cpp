@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <numeric>
 #include <sstream>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <sinter/core/base/error.h>
 
@@ -16,44 +20,69 @@
 namespace sinter::examples {
 namespace {
 
-/// How many letters have to be inserted, removed or exchanged to make one word of the other (Levenshtein).
+/// How many letters have to be inserted, removed, exchanged or swapped with their neighbour to make one word
+/// of the other (Damerau and Levenshtein, each letter touched once).
 size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before, last, row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
+    before = std::exchange(last, row);
+    row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t exchanged = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, exchanged}));
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row.back();
 }
 
-}  // namespace
-
-std::string nearest_option(const CLI::App& app, const std::string& word) {
+/// The word that was perhaps meant; empty if none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const bool begins = word.size() >= 3 && known.starts_with(word);
-      const size_t distance = begins ? 1 : edit_distance(word, known);
-      if (distance >= best_distance) continue;
-      best = known;
-      best_distance = distance;
-    }
+  for (const std::string& other : known) {
+    const bool begins = word.size() >= 3 && other.starts_with(word);
+    const size_t distance = begins ? 1 : edit_distance(word, other);
+    if (distance >= best_distance) continue;
+    best = other;
+    best_distance = distance;
   }
   return best;
 }
 
+}  // namespace
+
+std::string nearest_option(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return nearest(word, known);
+}
+
 namespace {
+
+/// The option that a folder or a file without one was perhaps meant for; empty if it is neither.
+std::string option_for(const CLI::App& app, const std::string& word) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::exists(word, ignored) && word.find('/') == std::string::npos) return {};
+  const std::string ending = fs::path(word).extension();
+  const std::string option = ending == ".json"          ? "--recipe"
+                             : ending == ".safetensors" ? "--load-weights"
+                                                        : "--data";
+  return app.get_option_no_throw(option) != nullptr ? option : "";
+}
 
 /// What is wrong with words that no option takes, with the option that was perhaps meant.
 std::string describe_unknown(const CLI::App& app, const std::vector<std::string>& words) {
   const auto dashed =
       std::find_if(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("-"); });
-  if (dashed == words.end()) return fmt::format("'{}' belongs to no option", words.front());
+  if (dashed == words.end()) {
+    const std::string option = option_for(app, words.front());
+    return fmt::format("'{}' belongs to no option{}", words.front(),
+                       option.empty() ? "" : fmt::format("; did you mean {} {}?", option, words.front()));
+  }
   const std::string word = dashed->substr(0, dashed->find('='));
   const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
   const std::string best = nearest_option(app, bare);
@@ -61,34 +90,84 @@ std::string describe_unknown(const CLI::App& app, const std::vector<std::string>
                      best.empty() ? "" : fmt::format("; did you mean --{}?", best));
 }
 
+/// The number that all of the text is, in decimal digits; none if it is not one.
+template <class T>
+std::optional<T> decimal(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// CLI11 by itself reads 010 as 8 and 0x10 as 16: it gets numbers without such beginnings. What is none is
+/// left to the option's check.
+void read_decimal_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();  // "INT:INT", the second word being its check's
+    const bool is_whole = type.starts_with("INT") || type.starts_with("UINT");
+    if (!is_whole && !type.starts_with("FLOAT")) continue;
+    if (type.find(':') == std::string::npos)
+      throw std::logic_error(option->get_name() + " is a number without whole() or number()");
+    option->transform([is_whole](const std::string& text) {
+      const auto count = decimal<uint64_t>(text);
+      if (is_whole) return count ? fmt::format("{}", *count) : text;
+      const auto value = decimal<double>(text);
+      return value ? fmt::format("{}", *value) : text;
+    });
+  }
+}
+
+/// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
+CLI::Validator named(const char* kind) {
+  return CLI::Validator(
+      [](std::string& text) -> std::string { return text.empty() ? "expected a name but got nothing" : ""; },
+      kind);
+}
+
 }  // namespace
 
 CLI::Validator number(double low, double high) {
   return CLI::Validator(
       [low, high](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+        const auto value = decimal<double>(text);
+        if (value && *value >= low && *value <= high) return {};
         return fmt::format("expected a number from {} to {} but got '{}'", low, high, text);
       },
-      fmt::format("{}..{}", low, high));
+      "NUMBER");
 }
 
 CLI::Validator whole(uint64_t low, uint64_t high) {
   return CLI::Validator(
       [low, high](std::string& text) -> std::string {
-        uint64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high)
-          return {};
+        const auto value = decimal<uint64_t>(text);
+        if (value && *value >= low && *value <= high) return {};
         return fmt::format("expected a whole number from {} to {} but got '{}'", low, high, text);
       },
-      fmt::format("{}..{}", low, high));
+      "INT");
 }
 
-CLI::Validator name() {
+CLI::Validator one_of(const std::vector<std::string>& names) {
   return CLI::Validator(
-      [](std::string& text) -> std::string { return text.empty() ? "expected a name but got nothing" : ""; },
-      "");
+      [names](std::string& text) -> std::string {
+        if (std::ranges::find(names, text) != names.end()) return {};
+        const std::string best = nearest(text, names);
+        return fmt::format("expected one of {} but got '{}'{}", fmt::join(names, ", "), text,
+                           best.empty() ? "" : fmt::format("; did you mean '{}'?", best));
+      },
+      fmt::format("{{{}}}", fmt::join(names, ",")));
+}
+
+CLI::Validator file() {
+  return named("FILE");
+}
+
+CLI::Validator folder() {
+  return named("FOLDER");
+}
+
+CLI::Validator path() {
+  return named("PATH");
 }
 
 int refuse(const std::string& program, const std::string& mistake) {
@@ -97,6 +176,7 @@ int refuse(const std::string& program, const std::string& mistake) {
 }
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::string>& given) {
+  read_decimal_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -114,12 +194,14 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::str
     return refuse(app.get_name(), mistake);
   }
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) given.insert("--" + option->get_lnames().front());
+    if (option->count() > 0 && !option->get_lnames().empty())
+      given.insert("--" + option->get_lnames().front());
   }
   return std::nullopt;
 }
 
 void apply(CLI::App& app, const std::vector<std::string>& words) {
+  read_decimal_numbers(app);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {

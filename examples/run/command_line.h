@@ -14,18 +14,22 @@ class Validator;
 
 namespace sinter::examples {
 
-/// A finite number from `low` to `high`; CLI11's own Range lets NaN pass.
+/// A finite number from `low` to `high`, in decimal digits; CLI11's own Range lets NaN pass.
 CLI::Validator number(double low, double high);
-/// A whole number from `low` to `high`.
+/// A whole number from `low` to `high`, in decimal digits: 010 is ten, and 0x10 none.
 CLI::Validator whole(uint64_t low, uint64_t high);
-/// An empty name is a variable of the shell that was not set: nothing would be saved where it was meant to.
-CLI::Validator name();
+/// One of these words.
+CLI::Validator one_of(const std::vector<std::string>& names);
+/// The name of a file, of a folder, or of either; it may not be empty.
+CLI::Validator file();
+CLI::Validator folder();
+CLI::Validator path();
 
 constexpr uint64_t kMany = 1'000'000'000'000'000;  ///< steps and the like
 
 /// Reads the command line. For --help, --version and mistakes it prints what there is to say, an option that
 /// was perhaps meant included, and gives the exit code: 0, or 2 for a mistake. `given` gets the options that
-/// stood there, as "--lr".
+/// stood there, as "--lr". An option that is a number has to have number() or whole(): else logic_error.
 std::optional<int> parse(CLI::App& app, int argc, char** argv, std::set<std::string>& given);
 
 /// Reads words such as "--lr=0.1". Throws InvalidArgument for a word that the command line would not take.

@@ -1,18 +1,20 @@
 #include "options.h"
 
 #include <charconv>
-#include <sstream>
+#include <cstdint>
+#include <set>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
-#include "common/console.h"
+#include "run/command_line.h"
+#include "run/help.h"
 
 namespace sinter_pack {
 namespace {
 
-using sinter::examples::complain;
-using sinter::examples::say;
+namespace examples = sinter::examples;
 
 /// "112" or "112x96", width first, with 1 to 65,500 pixels a side.
 bool parse_size(std::string_view text, Options& options) {
@@ -36,36 +38,43 @@ bool is_file_name(const std::string& name) {
 void add_options(CLI::App& app, Options& options, std::string& size) {
   app.add_option("images", options.images,
                  "Folder with the images, <class>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
-      ->required();
+      ->required()
+      ->check(examples::folder());
   app.add_option("output", options.output, "Folder for the records; it is made if it is not there")
-      ->required();
+      ->required()
+      ->check(examples::folder());
+  app.option_defaults()->group("Files");
   app.add_option("--name", options.name,
                  "Name of the files. Another than train takes its classes from the classes.txt in the output "
                  "folder, so that val agrees with train")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("NAME");
   app.add_option("--size", size,
                  "Cut every image to this shape around its centre, resize it to so many pixels and encode it "
-                 "anew: 112, or width x height as 112x96. Default: files are packed as they are");
+                 "anew: 112, or width x height as 112x96. Default: files are packed as they are")
+      ->type_name("SIZE");
   app.add_option("--quality", options.quality, "Quality of the JPEGs that --size makes")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100));
-  app.add_option("--threads", options.threads, "Threads that read and encode; 0: one per processor")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+      ->check(examples::whole(1, 100));
   app.add_option("--shuffle", options.shuffle,
                  "Pack in an order drawn from this seed, for readers that go from front to back; the loader "
-                 "shuffles by itself");
+                 "shuffles by itself")
+      ->check(examples::whole(0, UINT64_MAX));
   app.add_flag("--force", options.force, "Replace records that are there");
+  app.option_defaults()->group(examples::kSystemGroup);
+  app.add_option("--threads", options.threads, "Threads that read and encode; 0: one per processor")
+      ->capture_default_str()
+      ->check(examples::whole(0, 1024));
   app.set_version_flag("--version", "sinter_pack of Sinter " SINTER_VERSION, "Print the version and exit");
-  app.footer(
-      "Exit code: 0 all is packed; 1 an error; 2 a mistake on the command line; 130 (Ctrl-C), 143 (SIGTERM), "
-      "129 (SIGHUP):\nstopped. The files appear when all of them are complete; until then the old ones "
-      "stay.");
-}
-
-int refuse(const std::string& mistake) {
-  complain("error: {}\nsinter_pack --help tells all options", mistake);
-  return 2;
+  examples::set_help(
+      app,
+      {.first = {"--size", "--name"},
+       .examples = {"sinter_pack faces packed", "sinter_pack faces packed --size 112",
+                    "sinter_pack photos/train packed --size 256",
+                    "sinter_pack photos/val packed --size 256 --name val"},
+       .notes = "Exit code: 0 all is packed; 1 an error; 2 a mistake on the command line; 143 (SIGTERM), 130 "
+                "(Ctrl-C), 129 (SIGHUP), 140 (SIGUSR2), 152 (SIGXCPU): stopped. The files appear when all "
+                "of them are complete; until then the old ones stay."});
 }
 
 }  // namespace
@@ -76,19 +85,14 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       "sinter_pack");
   std::string size;
   add_options(app, options, size);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return refuse(error.what());
-    std::ostringstream text;
-    app.exit(error, text, text);
-    say(std::string_view(text.str()));
-    return sinter::examples::output_failure().empty() ? 0 : 1;
-  }
+  std::set<std::string> given;
+  if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
   if (!size.empty() && !parse_size(size, options))
-    return refuse(fmt::format("--size: expected 112 or 112x96, up to 65500, but got '{}'", size));
+    return examples::refuse("sinter_pack",
+                            fmt::format("--size: expected 112 or 112x96, up to 65500, but got '{}'", size));
   if (!is_file_name(options.name))
-    return refuse(fmt::format("--name: expected a file's name but got '{}'", options.name));
+    return examples::refuse("sinter_pack",
+                            fmt::format("--name: expected a file's name but got '{}'", options.name));
   return std::nullopt;
 }
 

@@ -1,10 +1,13 @@
 #include "speedrun/options.h"
 
 #include <set>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "run/command_line.h"
+#include "run/help.h"
 
 namespace speedrun {
 
@@ -16,19 +19,20 @@ std::optional<sinter::DType> Options::precision_on(sinter::Device chosen) const 
 }
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
-  const std::set<std::string> parts = {"whitening", "freezing", "identity", "smoothing", "nesterov",
-                                       "bias-rate", "mirror",   "crops",    "lookahead", "views"};
+  const std::vector<std::string> parts = {"whitening", "freezing", "identity", "smoothing", "nesterov",
+                                          "bias-rate", "mirror",   "crops",    "lookahead", "views"};
   CLI::App app("Trains a small network on CIFAR-10 as fast as it can (docs/speedrun.md)", "speedrun");
+  app.option_defaults()->group("Run");
   app.add_option("--data,folder", options.data,
                  "Folder of train/<class>/*.jpg and test/<class>/*.jpg, or of CIFAR's binary files")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->check(CLI::Validator(CLI::ExistingDirectory).description("FOLDER"));
   app.add_option("--runs", options.runs, "Runs, each of a network of its own")
       ->capture_default_str()
       ->check(examples::whole(1, 10'000));
   app.add_flag("--whole", options.whole, "Count from the start of the process");
   app.add_option("--without", options.without, "Leave out this part of the recipe; may be repeated")
-      ->check(CLI::IsMember(parts));
+      ->check(examples::one_of(parts));
   app.add_option("--epochs", options.epochs, "Passes over the pictures")
       ->capture_default_str()
       ->check(examples::number(1e-3, 1e4));
@@ -41,12 +45,20 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_option("--seed", options.seed, "Decides the first run; the second has the next seed, and so on")
       ->capture_default_str()
       ->check(examples::whole(0, examples::kMany));
+  app.option_defaults()->group(examples::kSystemGroup);
   app.add_option("--device", options.device, "cpu, cuda or cuda:<number>; auto: a GPU if there is one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("NAME");
   app.add_option(
          "--precision", options.precision,
          "Arithmetic: float32, or 16 bits with float32 weights beside them (mixed-f16 on a GPU, else f32)")
-      ->check(CLI::IsMember({"f32", "mixed-f16", "mixed-bf16"}));
+      ->check(examples::one_of({"f32", "mixed-f16", "mixed-bf16"}));
+  app.set_version_flag("--version", "speedrun of Sinter " SINTER_VERSION, "Print the version and exit");
+  examples::set_help(
+      app, {.first = {"--data", "--runs", "--epochs", "--batch"},
+            .examples = {"speedrun cifar10", "speedrun cifar10 --runs 10", "speedrun cifar10 --whole",
+                         "speedrun cifar10 --without lookahead --without crops"},
+            .notes = "Exit code: 0 it has run; 1 an error; 2 a mistake on the command line."});
   std::set<std::string> given;
   if (const auto exit_code = examples::parse(app, argc, argv, given)) return exit_code;
   if (options.device != "auto") {

@@ -29,11 +29,13 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 #include "data.h"
 #include "embedder.h"
 #include "model.h"
 #include "options.h"
 #include "recipe/recipe_file.h"
+#include "run/left_files.h"
 #include "run/model_files.h"
 #include "run/output_files.h"
 #include "run/processes.h"
@@ -135,11 +137,13 @@ void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
 
 void describe_run(const Options& options, const TrainingData& data, const std::vector<FacePairs>& pairs,
                   sinter::Device device) {
-  say("{} ({}): {} images of {} identities\n{}\n{}", data.name, data.kind, data.faces->size(),
-      data.faces->num_classes(), sinter::backend_of(device).describe(device.index), describe(options));
+  std::string text = fmt::format("{} ({}): {} images of {} identities\n{}\n{}", data.name, data.kind,
+                                 data.faces->size(), data.faces->num_classes(),
+                                 sinter::backend_of(device).describe(device.index), describe(options));
   for (const FacePairs& faces : pairs)
-    say("  {:<8} {}: {} pairs of {} images\n", "verify", faces.name, faces.pairs.size(),
-        faces.images->size());
+    text += fmt::format("  {:<8} {}: {} pairs of {} images\n", "verify", faces.name, faces.pairs.size(),
+                        faces.images->size());
+  say("{}", examples::wrap(text, examples::text_columns(stdout), 11));
 }
 
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
@@ -157,8 +161,13 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   if (examples::RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  say("\n{}", examples::list_left({.checkpoints = options.checkpoints,
+                                   .save_weights = options.save_weights,
+                                   .report = options.report,
+                                   .table = {},
+                                   .log_folder = options.log_folder()}));
   if (complete && trainer.best().accuracy >= 0) {
-    say("\nbest verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
+    say("best verification accuracy: {:.2f} % at step {}\n", 100 * trainer.best().accuracy,
         trainer.best().step);
   } else if (!complete) {
     say("stopped{}\n",
@@ -257,7 +266,7 @@ int evaluate(Options& options, sinter::Device device, const std::optional<Loaded
   for (const FacePairs& faces : open_all_pairs(options.verify)) {
     std::optional<VerifiedSet> result = verify(faces, backbone, options, device);
     if (!result) return 128 + stop_signal();
-    say("{}\n", to_string(*result));
+    say("{}\n", examples::wrap(to_string(*result), examples::text_columns(stdout), 2));
     results.push_back(std::move(*result));
   }
   if (!options.report.empty())

@@ -13,14 +13,18 @@
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "run/help.h"
 
 namespace train_insightface {
 namespace {
 
 namespace examples = sinter::examples;
+using examples::file;
+using examples::folder;
 using examples::kMany;
-using examples::name;
 using examples::number;
+using examples::one_of;
+using examples::path;
 using examples::whole;
 using sinter::nn::CombinedMargin;
 
@@ -54,7 +58,7 @@ CLI::Validator margin_text() {
             "but got '{}'",
             text);
       },
-      "");
+      "MARGIN");
 }
 
 void add_data_options(CLI::App& app, Options& options) {
@@ -62,7 +66,7 @@ void add_data_options(CLI::App& app, Options& options) {
          "--data", options.data,
          "Faces to train on: a folder with train.rec, train.idx and property, a .rec file, or a folder "
          "of people, <person>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
-      ->check(name());
+      ->check(path());
   app.add_option("--synthetic", options.synthetic,
                  "Train on so many made-up identities of ten images each, in place of --data")
       ->check(whole(2, 100'000'000));
@@ -74,7 +78,7 @@ void add_data_options(CLI::App& app, Options& options) {
          "--verify", options.verify,
          "Pairs of faces to test with: lfw.bin and its like, a list of pairs, a folder with pairs.txt, or "
          "a folder of people, none of whom should be trained on. May be given several times")
-      ->check(name())
+      ->check(path())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--verify-every", options.verify_every,
                  "Steps between tests with these pairs; 0: at the end of each epoch")
@@ -85,7 +89,7 @@ void add_data_options(CLI::App& app, Options& options) {
 void add_model_options(CLI::App& app, Options& options) {
   app.add_option("--backbone", options.backbone, "Network")
       ->capture_default_str()
-      ->check(CLI::IsMember({"iresnet18", "iresnet34", "iresnet50", "iresnet100", "iresnet200"}));
+      ->check(one_of({"iresnet18", "iresnet34", "iresnet50", "iresnet100", "iresnet200"}));
   app.add_option("--dims", options.dims, "Dimensions of an embedding")
       ->capture_default_str()
       ->check(whole(1, 65536));
@@ -95,7 +99,7 @@ void add_model_options(CLI::App& app, Options& options) {
   app.add_option("--init", options.init,
                  "How convolutions start: normal with deviation 0.1, or as PyTorch's do by themselves")
       ->capture_default_str()
-      ->check(CLI::IsMember({"insightface", "pytorch"}));
+      ->check(one_of({"insightface", "pytorch"}));
   app.add_flag("--train-features-weight", options.train_features_weight,
                "Train the weight of the last norm too, which InsightFace keeps at 1");
   const auto set_layout = [&options](const std::string& layout) {
@@ -103,12 +107,12 @@ void add_model_options(CLI::App& app, Options& options) {
   };
   app.add_option_function<std::string>("--layout", set_layout,
                                        "Order of the axes inside the network (nhwc on a GPU, else nchw)")
-      ->check(CLI::IsMember({"nchw", "nhwc"}));
+      ->check(one_of({"nchw", "nhwc"}));
   app.add_option(
          "--precision", options.precision,
          "Arithmetic: float32, float32 with products in TF32, or 16 bits with float32 weights beside them "
          "(mixed-f16 on a GPU, else f32)")
-      ->check(CLI::IsMember({"f32", "tf32", "mixed-f16", "mixed-bf16"}));
+      ->check(one_of({"f32", "tf32", "mixed-f16", "mixed-bf16"}));
 }
 
 void add_loss_options(CLI::App& app, Options& options) {
@@ -126,7 +130,7 @@ void add_loss_options(CLI::App& app, Options& options) {
          "Gradient of the margin: straight-through (as InsightFace: that of the cosine without the margin) "
          "or exact")
       ->capture_default_str()
-      ->check(CLI::IsMember({"straight-through", "exact"}));
+      ->check(one_of({"straight-through", "exact"}));
   app.add_option(
          "--interclass-filter", options.interclass_filter,
          "Leave out identities whose centre is nearer than this cosine, for labels with errors; 0: none")
@@ -153,7 +157,7 @@ void add_recipe_options(CLI::App& app, Options& options) {
          "Learning rate, step by step: polynomial (of power 2, behind a straight warm-up), one-cycle (two "
          "cosines, as torch's OneCycleLR), or constant")
       ->capture_default_str()
-      ->check(CLI::IsMember({"polynomial", "one-cycle", "constant"}));
+      ->check(one_of({"polynomial", "one-cycle", "constant"}));
   app.add_option("--warmup", options.warmup,
                  "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)")
       ->check(number(0, 1));
@@ -173,7 +177,7 @@ void add_recipe_options(CLI::App& app, Options& options) {
       ->check(number(0, 1e9));
   app.add_option("--clip-of", options.clip_of, "Whose gradients count for --clip: the backbone's, or all")
       ->capture_default_str()
-      ->check(CLI::IsMember({"backbone", "all"}));
+      ->check(one_of({"backbone", "all"}));
   app.add_flag("--sync-batch-norm", options.sync_batch_norm,
                "Batch norms see the batch of all processes together, else each that of its own part");
   app.add_option("--seed", options.seed, "Seed of everything random")
@@ -183,7 +187,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
 
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("NAME");
   app.add_option(
          "--gpus", options.gpus,
          "Train on so many GPUs of this machine, a process on each; --batch is that of all together, and "
@@ -229,10 +234,10 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--embed", options.embed,
                  "Only turn the images of a folder, and of those in it, into embeddings; needs weights as "
                  "--evaluate does, and --output")
-      ->check(name());
+      ->check(folder());
   app.add_option("--output", options.output,
                  "File for the embeddings: lines of path and numbers if it ends in .csv, else safetensors")
-      ->check(name())
+      ->check(file())
       ->needs("--embed");
 }
 
@@ -240,7 +245,7 @@ void add_file_options(CLI::App& app, Options& options) {
   app.add_option("--checkpoints", options.checkpoints,
                  "Folder for checkpoints, of which the last three are kept, and for best.safetensors, the "
                  "backbone that did best with the pairs of --verify")
-      ->check(name());
+      ->check(folder());
   app.add_option("--checkpoint-every", options.checkpoint_every, "Steps between checkpoints; 0: each epoch")
       ->capture_default_str()
       ->check(whole(0, kMany))
@@ -253,17 +258,17 @@ void add_file_options(CLI::App& app, Options& options) {
       ->needs("--resume");
   app.add_option("--load-weights", options.load_weights,
                  "Start from a backbone in a safetensors file with InsightFace's names")
-      ->check(name());
+      ->check(file());
   app.add_option("--save-weights", options.save_weights,
                  "Write the final backbone to such a file; what was reached, if the run is stopped")
-      ->check(name());
+      ->check(file());
   app.add_option("--report", options.report,
                  "Write what came out to a JSON file: accuracies, seconds, samples per second, memory")
-      ->check(name());
+      ->check(file());
   app.add_option("--log-dir", options.log_dir,
                  "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
                  "curves.svg, options and result as run.json and report.json (that of --checkpoints)")
-      ->check(name());
+      ->check(folder());
   app.add_option(
          "--log-every", options.log_every,
          "Steps between training losses in that log; 0: twenty times an epoch, but at least every 50 steps")
@@ -279,17 +284,20 @@ void add_options(CLI::App& app, Options& options) {
   add_model_options(app, options);
   add_loss_options(app, options);
   add_recipe_options(app, options);
-  app.option_defaults()->group("Options");
-  add_run_options(app, options);
+  app.option_defaults()->group("Files");
   examples::add_recipe_file_options(app, options.recipe, options.write_recipe);
   add_file_options(app, options);
+  app.option_defaults()->group(examples::kSystemGroup);
+  add_run_options(app, options);
   app.set_version_flag("--version", "train_insightface of Sinter " SINTER_VERSION,
                        "Print the version and exit");
-  app.footer(
-      "Exit code: 0 the run is complete, or stopped by --max-steps; 1 an error; 2 a mistake on the command "
-      "line;\n130 (Ctrl-C), 143 (SIGTERM), 129 (SIGHUP): stopped after the present step, and everything that "
-      "was "
-      "asked for is\nsaved; --resume goes on.");
+  examples::set_help(
+      app, {.first = {"--data", "--verify", "--backbone", "--epochs", "--batch", "--lr"},
+            .examples = {"train_insightface --data faces --verify faces/lfw.bin --checkpoints run1",
+                         "train_insightface --checkpoints run1 --resume",
+                         "train_insightface --evaluate --load-weights w.safetensors --verify lfw.bin",
+                         "train_insightface --embed photos --output p.csv --load-weights w.safetensors"},
+            .notes = examples::kExitCodes});
 }
 
 /// Mistakes in how options go together; empty if there is none.
@@ -458,6 +466,7 @@ std::string describe(const Options& options) {
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
   };
   std::string text;
+  if (!options.recipe.empty()) text += fmt::format("  {:<8} {}\n", "recipe", options.recipe);
   for (const auto& [row, value] : rows) text += fmt::format("  {:<8} {}\n", row, value);
   return text;
 }

@@ -15,6 +15,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 #include "run/model_files.h"
 #include "run/processes.h"
 
@@ -297,7 +298,8 @@ bool Trainer::verify_all() {
   double accuracy = 0.0;
   examples::Scalars values;
   for (const VerifiedSet& set : verified_) {
-    say("step {}  {}\n", step_, to_string(set));
+    say("{}\n",
+        examples::wrap(fmt::format("step {}  {}", step_, to_string(set)), examples::text_columns(stdout), 2));
     accuracy += set.folds.accuracy / static_cast<double>(verified_.size());
     values.insert(values.end(), {{"verify/" + set.name + "/accuracy", set.folds.accuracy},
                                  {"verify/" + set.name + "/deviation", set.folds.deviation},

@@ -8,6 +8,7 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
+#include "common/text.h"
 #include "recipe/recipe_file.h"
 #include "run/output_files.h"
 #include "trainer.h"
@@ -104,10 +105,13 @@ void Trainer::tell_steps(int64_t step, Scalars values) {
     const double elapsed = std::chrono::duration<double>(now - started_).count();
     const double hours = elapsed / 3600.0 * static_cast<double>(total_steps() - step_) /
                          static_cast<double>(std::max<int64_t>(total_.steps, 1));
-    examples::say("step {}/{}  epoch {}/{}  loss {:.4f}  lr {:.4g}  {:.0f} samples/s{}  {:.2f} hours left\n",
-                  step, total_steps(), epoch_ + 1, options_.epochs, value("train/loss"),
-                  value("train/learning_rate"), value("train/images_per_second"),
-                  scaler_.options().scales ? fmt::format("  scale {}", scaler_.scale()) : "", hours);
+    const std::string line = fmt::format("step {}/{}  epoch {}/{}  loss {:.4f}", step, total_steps(),
+                                         epoch_ + 1, options_.epochs, value("train/loss"));
+    std::vector<std::string> details = {fmt::format("{:.0f} samples/s", value("train/images_per_second")),
+                                        fmt::format("{:.2f} hours left", hours),
+                                        fmt::format("lr {:.4g}", value("train/learning_rate"))};
+    if (scaler_.options().scales) details.push_back(fmt::format("scale {}", scaler_.scale()));
+    examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
   }
   if (run_folder_ != nullptr) run_folder_->add(step, std::move(values));
 }
@@ -119,15 +123,16 @@ void Trainer::report_epoch() const {
   const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
   const double hours = elapsed / 3600.0 * static_cast<double>(total_steps() - step_) /
                        static_cast<double>(std::max<int64_t>(total_.steps, 1));
-  std::string line = fmt::format(
-      "epoch {:>3}/{}  step {}  loss {:.4f}  lr {:.4g}  {:.0f} samples/s ({:.0f} % idle)  peak {:.2f} GB  "
-      "{:.2f} hours "
-      "left",
-      epoch_ + 1, options_.epochs, step_, stats_.loss.read().mean, schedule_(std::max<int64_t>(step_ - 1, 0)),
-      rate(stats_.images, stats_.seconds), 100.0 * idle, static_cast<double>(peak) / 1e9, hours);
-  if (scaler_.options().scales) line += fmt::format("  scale {}", scaler_.scale());
-  if (skipped > 0) line += fmt::format("  {} steps skipped", skipped);
-  examples::say("{}\n", line);
+  const std::string line = fmt::format("epoch {:>3}/{}  step {}  loss {:.4f}", epoch_ + 1, options_.epochs,
+                                       step_, stats_.loss.read().mean);
+  std::vector<std::string> details = {fmt::format("{:.0f} samples/s", rate(stats_.images, stats_.seconds)),
+                                      fmt::format("{:.2f} hours left", hours)};
+  if (skipped > 0) details.push_back(fmt::format("{} steps skipped", skipped));
+  details.push_back(fmt::format("lr {:.4g}", schedule_(std::max<int64_t>(step_ - 1, 0))));
+  if (scaler_.options().scales) details.push_back(fmt::format("scale {}", scaler_.scale()));
+  details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
+  details.push_back(fmt::format("peak {:.2f} GB", static_cast<double>(peak) / 1e9));
+  examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
 }
 
 void Trainer::log_epoch() const {

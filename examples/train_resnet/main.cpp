@@ -30,10 +30,12 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "common/text.h"
 #include "options.h"
 #include "outputs.h"
 #include "recipe.h"
 #include "recipe/recipe_file.h"
+#include "run/left_files.h"
 #include "run/processes.h"
 #include "run/program.h"
 #include "start.h"
@@ -56,7 +58,19 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
   std::string text = fmt::format("{} ({}): {} training and {} test images in {} classes", data.name,
                                  data.kind, data.train->size(), data.test->size(), data.train->num_classes());
   if (options.image_size == 0) text += fmt::format(", {}x{}x{}", image.height, image.width, image.channels);
-  say("{}\n{}\n{}", text, sinter::backend_of(device).describe(device.index), describe(options));
+  text += fmt::format("\n{}\n{}", sinter::backend_of(device).describe(device.index), describe(options));
+  say("{}", sinter::examples::wrap(text, sinter::examples::text_columns(stdout), 11));
+}
+
+sinter::examples::LeftFiles left_files(const Options& options) {
+  sinter::examples::LeftFiles files;
+  files.save_weights = options.save_weights;
+  files.report = options.report;
+  if (options.evaluate) return files;
+  files.checkpoints = options.checkpoints;
+  files.table = options.log;
+  files.log_folder = options.log_folder();
+  return files;
 }
 
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
@@ -82,9 +96,12 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
     ending.attempt([&] { folder->finish(report); });
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  if (result) say("\n{}", result->confusion.to_string(sinter::examples::text_columns(stdout)));
+  if (ranks.rank() == 0)
+    say("\n{}{}", options.evaluate ? "" : trainer.best_so_far(),
+        sinter::examples::list_left(left_files(options)));
   if (result) {
-    say("\n{}\ntest accuracy: {:.1f} %\n", result->confusion.to_string(),
-        100.0 * result->confusion.accuracy());
+    say("test accuracy: {:.1f} %\n", 100.0 * result->confusion.accuracy());
   } else if (!complete || trainer.stopped_by() != 0) {
     say("stopped{}\n", options.evaluate              ? ""
                        : options.checkpoints.empty() ? "; without --checkpoints it cannot go on"

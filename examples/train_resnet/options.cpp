@@ -13,14 +13,17 @@
 #include "recipe.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
+#include "run/help.h"
 
 namespace train_resnet {
 namespace {
 
 namespace examples = sinter::examples;
+using examples::file;
+using examples::folder;
 using examples::kMany;
-using examples::name;
 using examples::number;
+using examples::one_of;
 using examples::whole;
 
 void add_model_options(CLI::App& app, Options& options) {
@@ -29,7 +32,7 @@ void add_model_options(CLI::App& app, Options& options) {
                  "val*.tar, or "
                  "train/<class>/*.jpg and test/<class>/*.jpg; <class>/*.jpg or *.tar with --split. "
                  "Default: the handwritten digits that ship with Sinter")
-      ->check(name());
+      ->check(folder());
   app.add_option(
          "--split", options.split,
          "Test with this share of each class, drawn by --seed, as the folder has no test images; 0: it has")
@@ -37,19 +40,19 @@ void add_model_options(CLI::App& app, Options& options) {
       ->check(number(0, 0.9));
   app.add_option("--model", options.model, "Network")
       ->capture_default_str()
-      ->check(CLI::IsMember({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18",
-                             "resnet34", "resnet50", "resnet101", "resnet152"}));
+      ->check(one_of({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18", "resnet34",
+                      "resnet50", "resnet101", "resnet152"}));
   const auto set_layout = [&options](const std::string& layout) {
     options.layout = layout == "nhwc" ? sinter::Layout::kNHWC : sinter::Layout::kNCHW;
   };
   app.add_option_function<std::string>("--layout", set_layout,
                                        "Order of the axes inside the network (nhwc on a GPU, else nchw)")
-      ->check(CLI::IsMember({"nchw", "nhwc"}));
+      ->check(one_of({"nchw", "nhwc"}));
   app.add_option(
          "--precision", options.precision,
          "Arithmetic: float32, float32 with products in TF32, or 16 bits with float32 weights beside them "
          "(mixed-f16 on a GPU, else f32)")
-      ->check(CLI::IsMember({"f32", "tf32", "mixed-f16", "mixed-bf16"}));
+      ->check(one_of({"f32", "tf32", "mixed-f16", "mixed-bf16"}));
   app.add_option("--image-size", options.image_size,
                  "Train on random resized crops of this size and test on centre crops, as photographs need; "
                  "0: images "
@@ -61,14 +64,14 @@ void add_model_options(CLI::App& app, Options& options) {
 void add_optimizer_options(CLI::App& app, Options& options) {
   app.add_option("--optimizer", options.optimizer, "What changes the weights")
       ->capture_default_str()
-      ->check(CLI::IsMember({"sgd", "adamw", "lars", "lamb"}));
+      ->check(one_of({"sgd", "adamw", "lars", "lamb"}));
   app.add_option("--lr", options.lr,
                  "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw: 0.003 and 0.002; lars: 8; "
                  "lamb: 0.01 and 0.008)")
       ->check(number(1e-9, 1e3));
   app.add_option("--schedule", options.schedule, "Learning rate over the run")
       ->capture_default_str()
-      ->check(CLI::IsMember({"one-cycle", "cosine", "step", "polynomial", "constant"}));
+      ->check(one_of({"one-cycle", "cosine", "step", "polynomial", "constant"}));
   app.add_option("--warmup", options.warmup, "Share of the run in which the learning rate rises")
       ->capture_default_str()
       ->check(number(0, 1));
@@ -105,7 +108,7 @@ void add_optimizer_options(CLI::App& app, Options& options) {
 }
 
 void add_recipe_options(CLI::App& app, Options& options) {
-  app.add_option("--epochs", options.epochs, "Passes over the training data (30)")
+  app.add_option("--epochs", options.epochs, "Passes over the training data (default 30)")
       ->check(whole(1, 1'000'000));
   app.add_option("--batch", options.batch,
                  "Images per step (32 for small sets, else 512 on a GPU and 128 on a CPU)")
@@ -125,7 +128,7 @@ void add_recipe_options(CLI::App& app, Options& options) {
   app.add_option("--crop-mode", options.crop_mode,
                  "What a shift brings in from beyond the border: black, or the image mirrored there "
                  "(reflect for colour images, else zero)")
-      ->check(CLI::IsMember({"zero", "reflect"}));
+      ->check(one_of({"zero", "reflect"}));
   const auto set_flip = [&options](int64_t count) { options.flip = count > 0; };
   app.add_flag_function("--flip,!--no-flip", set_flip,
                         "Mirror half of the training images (on for colour images)")
@@ -137,7 +140,8 @@ void add_recipe_options(CLI::App& app, Options& options) {
 
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("NAME");
   app.add_option(
          "--gpus", options.gpus,
          "Train on so many GPUs of this machine, a process on each; --batch is that of all together. mpirun, "
@@ -163,7 +167,7 @@ void add_run_options(CLI::App& app, Options& options) {
          "Who decodes JPEGs for --image-size: the workers (cpu), the engines of the GPU (gpu) with the "
          "workers for files that these do not take, or the engines where there are some (auto)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "gpu"}));
+      ->check(one_of({"auto", "cpu", "gpu"}));
   app.add_option(
          "--read-timeout", options.read_timeout,
          "Seconds that a worker may take for one image; then the run ends with an error, as where a drive "
@@ -190,7 +194,7 @@ void add_run_options(CLI::App& app, Options& options) {
                  "GiB that results inside a job's step may take; norms and activations are computed again to "
                  "keep to it. Weights, inputs and scratch come on top; 0: no limit")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e6).description(""));
+      ->check(number(0, 1e6));
   app.add_flag("--evaluate", options.evaluate,
                "Test only, without training: --load-weights, or a checkpoint by --checkpoints and --resume");
 }
@@ -199,7 +203,7 @@ void add_file_options(CLI::App& app, Options& options) {
   app.add_option(
          "--checkpoints", options.checkpoints,
          "Folder in which checkpoints are kept: a new one, or that of the run which --resume goes on with")
-      ->check(name());
+      ->check(folder());
   app.add_option("--checkpoint-every", options.checkpoint_every, "Steps between checkpoints; 0: each epoch")
       ->capture_default_str()
       ->check(whole(0, kMany))
@@ -212,21 +216,21 @@ void add_file_options(CLI::App& app, Options& options) {
       ->needs("--resume");
   app.add_option("--load-weights", options.load_weights,
                  "Start from a safetensors file with torchvision's names")
-      ->check(name());
+      ->check(file());
   app.add_option("--save-weights", options.save_weights,
                  "Write the final weights to a safetensors file; those reached, if the run is stopped")
-      ->check(name());
+      ->check(file());
   app.add_option("--report", options.report,
                  "Write what came out to a JSON file: accuracy, seconds, images per second, memory")
-      ->check(name());
+      ->check(file());
   app.add_option("--trace", options.trace,
                  "Write every call of the steps of --profile to a JSON file for ui.perfetto.dev")
-      ->check(name());
-  app.add_option("--log", options.log, "Add a line per epoch to a CSV file")->check(name());
+      ->check(file());
+  app.add_option("--log", options.log, "Add a line per epoch to a CSV file")->check(file());
   app.add_option("--log-dir", options.log_dir,
                  "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
                  "curves.svg, options and result as run.json and report.json (that of --checkpoints)")
-      ->check(name());
+      ->check(folder());
   app.add_option(
          "--log-every", options.log_every,
          "Steps between training losses in that log; 0: twenty times an epoch, but at least every 50 steps")
@@ -242,17 +246,19 @@ void add_options(CLI::App& app, Options& options) {
   add_recipe_options(app, options);
   examples::add_augmentation_options(app, options.augmentation);
   add_optimizer_options(app, options);
-  app.option_defaults()->group("Options");
-  add_run_options(app, options);
+  app.option_defaults()->group("Files");
   examples::add_recipe_file_options(app, options.recipe, options.write_recipe);
   add_file_options(app, options);
+  app.option_defaults()->group(examples::kSystemGroup);
+  add_run_options(app, options);
   app.set_version_flag("--version", "train_resnet of Sinter " SINTER_VERSION, "Print the version and exit");
-  app.footer(
-      "Exit code: 0 the run is complete, or stopped by --max-steps; 1 an error; 2 a mistake on the command "
-      "line;\n"
-      "130 (Ctrl-C), 143 (SIGTERM), 129 (SIGHUP): stopped after the present step, and everything that was "
-      "asked "
-      "for is\nsaved; --resume goes on.");
+  examples::set_help(
+      app, {.first = {"--data", "--model", "--epochs", "--batch", "--lr"},
+            .examples = {"train_resnet --data photos --split 0.1 --image-size 224 --model resnet18",
+                         "train_resnet --data cifar10 --recipe cifar10_resnet18.json --checkpoints run1",
+                         "train_resnet --checkpoints run1 --resume",
+                         "train_resnet --checkpoints run1 --resume --evaluate"},
+            .notes = examples::kExitCodes});
 }
 
 /// Mistakes in how options go together; empty if there is none.
@@ -405,6 +411,7 @@ std::string describe(const Options& options) {
       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)},
   };
   std::string text;
+  if (!options.recipe.empty()) text += fmt::format("  {:<8} {}\n", "recipe", options.recipe);
   for (const auto& [row, value] : rows) text += fmt::format("  {:<8} {}\n", row, value);
   return text;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/open_dataset.h>
@@ -46,6 +47,32 @@ void check_one_size(const Dataset& dataset) {
   }
 }
 
+/// Opens the data. A folder that could be divided, but has no images to test with, is refused with the option
+/// that divides it.
+nn::data::DatasetPair open_folder(const Options& options, const std::string& folder) {
+  const auto open = [&](double fraction) {
+    return nn::data::open_dataset(folder, {}, nn::data::kIdxMaxValues,
+                                  {.fraction = fraction, .seed = options.seed});
+  };
+  try {
+    return open(options.split);
+  } catch (const IoError&) {
+    if (options.split > 0) throw;
+    std::vector<std::string> names;
+    try {
+      names = open(0.1).train->class_names();
+    } catch (const Error&) {  // it is something else
+    }
+    if (names.size() < 2) throw;
+    const size_t count = names.size();
+    names.resize(std::min<size_t>(count, 3));
+    throw IoError(
+        fmt::format("--data {}: it has {} classes ({}{}), but no train/ and test/; --split 0.1 tests "
+                    "with a tenth of each",
+                    folder, count, fmt::join(names, ", "), count > names.size() ? ", ..." : ""));
+  }
+}
+
 nn::data::DecodeOn decode_on(const Options& options) {
   if (options.decode == "cpu" || options.image_size == 0) return nn::data::DecodeOn::kCpu;
   return options.decode == "gpu" ? nn::data::DecodeOn::kGpu : nn::data::DecodeOn::kAuto;
@@ -60,8 +87,7 @@ Data open_data(const Options& options) {
   if (!fs::exists(folder, ignored)) throw IoError(fmt::format("--data {}: there is no such folder", folder));
   if (!fs::is_directory(folder, ignored))
     throw IoError(fmt::format("--data {} is a file; give the folder that holds the data", folder));
-  auto [train, test, kind] = nn::data::open_dataset(folder, {}, nn::data::kIdxMaxValues,
-                                                    {.fraction = options.split, .seed = options.seed});
+  auto [train, test, kind] = open_folder(options, folder);
   if (test == nullptr) {
     throw IoError(fmt::format(
         "--data {} has no images to test with, only train.rec; sinter_pack --name val packs some beside it",

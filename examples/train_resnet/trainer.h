@@ -85,6 +85,8 @@ class Trainer {
 
   /// What this process has trained, and `test` if the run is complete, as JSON.
   std::string report(const TestResult* test) const;
+  /// The best test of the run and its epoch, as a line; empty if none was made.
+  std::string best_so_far() const;
   /// The folder in which the run tells of itself; null if it has none, or has not begun to.
   RunFolder* run_folder() { return run_folder_.get(); }
 
@@ -183,6 +185,7 @@ class Trainer {
   struct {
     double accuracy = -1.0;  // below 0: no epoch has been tested
     int64_t step = 0;
+    int64_t epoch = 0;  // 0: a checkpoint of an earlier version did not know
   } best_;
   EpochStats stats_;
   StepTimer timer_;

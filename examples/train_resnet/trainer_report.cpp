@@ -1,6 +1,7 @@
 // What a run tells of itself: a line per epoch, the CSV log and the JSON report.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
+#include "common/progress_bar.h"
+#include "common/text.h"
 #include "run/output_files.h"
 #include "trainer.h"
 
@@ -27,6 +30,25 @@ std::string format_bytes(size_t bytes) {
   return count < 1e9 ? fmt::format("{:.0f} MB", count / 1e6) : fmt::format("{:.2f} GB", count / 1e9);
 }
 
+std::vector<std::string> class_names(const nn::data::Dataset& data) {
+  std::vector<std::string> names = data.class_names();
+  for (int64_t i = static_cast<int64_t>(names.size()); i < data.num_classes(); ++i)
+    names.push_back(std::to_string(i));
+  return names;
+}
+
+/// The counts as JSON: a row for each true class, in one line.
+std::string rows_of(const nn::ConfusionMatrix& confusion) {
+  std::string text = "[";
+  for (int64_t target = 0; target < confusion.classes(); ++target) {
+    text += target > 0 ? ",\n    [" : "\n    [";
+    for (int64_t taken = 0; taken < confusion.classes(); ++taken)
+      text += fmt::format("{}{}", taken > 0 ? ", " : "", confusion.count(target, taken));
+    text += "]";
+  }
+  return text + "\n  ]";
+}
+
 double rate(int64_t images, double seconds) {
   return static_cast<double>(images) / std::max(seconds, 1e-9);
 }
@@ -39,21 +61,24 @@ void Trainer::report_epoch(const TestResult& test) const {
   const double img_s = rate(stats_.images, stats_.seconds);
   const double compute_img_s = rate(stats_.images, stats_.compute_seconds);
   const double idle = std::clamp(1.0 - stats_.compute_seconds / std::max(stats_.seconds, 1e-9), 0.0, 1.0);
-  const auto left = static_cast<int64_t>(stats_.seconds * static_cast<double>(*options_.epochs - epoch_ - 1));
+  const double left = stats_.seconds * static_cast<double>(*options_.epochs - epoch_ - 1);
   const size_t peak = backend_of(device_).memory_pool(device_.index).stats().peak_live_bytes;
   const int64_t skipped = scaler_.skipped() - stats_.skipped_before;
 
-  std::string line =
+  const std::string line =
       fmt::format("epoch {:>3}/{}  loss {:.4f}  train {:6.2f} %  test {:6.2f} %", epoch_ + 1,
                   *options_.epochs, loss, 100.0 * train_accuracy, 100.0 * test.confusion.accuracy());
-  if (test.top5) line += fmt::format(" (top-5 {:.2f} %)", 100.0 * *test.top5);
-  const std::string each =
-      ranks_.size() > 1 ? fmt::format("{} processes, {:.0f} each; ", ranks_.size(), img_s / ranks_.size())
-                        : "";
-  line += fmt::format("  {:.0f} img/s ({}computing {:.0f}, {:.0f} % idle)  peak {}  {}:{:02} left", img_s,
-                      each, compute_img_s, 100.0 * idle, format_bytes(peak), left / 60, left % 60);
-  if (skipped > 0) line += fmt::format("  {} steps skipped, loss scale {}", skipped, scaler_.scale());
-  examples::say("{}\n", line);
+  std::vector<std::string> details = {fmt::format("{:.0f} img/s", img_s),
+                                      examples::format_duration(left) + " left"};
+  if (skipped > 0)
+    details.push_back(fmt::format("{} steps skipped, loss scale {}", skipped, scaler_.scale()));
+  if (test.top5) details.push_back(fmt::format("top-5 {:.2f} %", 100.0 * *test.top5));
+  details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
+  details.push_back(fmt::format("peak {}", format_bytes(peak)));
+  details.push_back(fmt::format("computing {:.0f} img/s", compute_img_s));
+  if (ranks_.size() > 1)
+    details.push_back(fmt::format("{} processes, {:.0f} each", ranks_.size(), img_s / ranks_.size()));
+  examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
 
   if (options_.log.empty()) return;
   const std::string row =
@@ -95,17 +120,31 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"accuracy", nullptr},
                                    {"top5", nullptr},
                                    {"best_accuracy", nullptr},
-                                   {"best_step", nullptr}};
+                                   {"best_step", nullptr},
+                                   {"best_epoch", nullptr},
+                                   {"classes", class_names(test_loader_.dataset())},
+                                   {"confusion", nullptr}};
   if (best_.accuracy >= 0) {
     report["best_accuracy"] = best_.accuracy;
     report["best_step"] = best_.step;
+    if (best_.epoch > 0) report["best_epoch"] = best_.epoch;
   }
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
   if (total_.images > 0) report["img_s_per_process"] = rate(total_.images / ranks_.size(), total_.seconds);
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
-  return report.dump(2) + "\n";
+  std::string text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  constexpr std::string_view kNone = "\"confusion\": null";
+  if (test != nullptr)
+    text.replace(text.rfind(kNone), kNone.size(), "\"confusion\": " + rows_of(test->confusion));
+  return text;
+}
+
+std::string Trainer::best_so_far() const {
+  if (best_.accuracy < 0) return {};
+  return fmt::format("{:<12} {:.2f} % after {} {}\n", "best test", 100.0 * best_.accuracy,
+                     best_.epoch > 0 ? "epoch" : "step", best_.epoch > 0 ? best_.epoch : best_.step);
 }
 
 }  // namespace train_resnet

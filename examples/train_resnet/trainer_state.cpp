@@ -44,6 +44,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"trained_steps", trained_},
                  {"best_accuracy", best_.accuracy},
                  {"best_step", best_.step},
+                 {"best_epoch", best_.epoch},
                  {"accumulate", options_.accumulate},
                  {"loader_epoch", loader.epoch},
                  {"loader_batch", loader.batch},
@@ -102,9 +103,9 @@ void Trainer::write_checkpoint(const Tensor& counts) {
 }
 
 void Trainer::keep_best(const TestResult& test) {
-  if (checkpoints_ == nullptr || test.confusion.accuracy() <= best_.accuracy) return;
-  best_ = {test.confusion.accuracy(), trained_};
-  if (ranks_.rank() != 0) return;
+  if (test.confusion.accuracy() <= best_.accuracy) return;
+  best_ = {test.confusion.accuracy(), trained_, epoch_ + 1};
+  if (checkpoints_ == nullptr) return;  // or another rank writes it
   try {
     std::map<std::string, std::string> metadata = nn::to_safetensors_metadata(metadata_);
     metadata["step"] = fmt::format("{}", best_.step);
@@ -194,7 +195,8 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   if (*options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
   if (data.values.contains("best_accuracy"))
-    best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
+    best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step"),
+             data.values.contains("best_epoch") ? data.value<int64_t>("best_epoch") : 0};
   restore_weights(checkpoint);
   const bool same_optimizer = restore_optimizer(data);
   // The scale of the loss belongs to one precision.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include <fmt/core.h>
@@ -88,6 +89,26 @@ std::pair<double, double> range_of(const Chart& chart, Get&& get) {
   return {low, high};
 }
 
+/// Where the axis may end: the largest value, unless leaving out a tenth of the values at most makes the
+/// range of the others a tenth of the whole or less.
+double top_of(const Chart& chart, double low, double high) {
+  constexpr double kFlattened = 10;  // so many times higher than it has to be
+  constexpr size_t kFewest = 3;      // values that an axis is made for
+  std::vector<double> values;
+  for (const Curve& curve : chart.curves) {
+    for (const auto& point : curve.points) {
+      if (is_drawn(point)) values.push_back(point.second);
+    }
+  }
+  std::ranges::sort(values, std::greater<>());
+  const size_t most = std::max(values.size() / 10, chart.curves.size());
+  for (size_t left_out = 1; left_out <= most && left_out + kFewest <= values.size(); ++left_out) {
+    const double range = values[left_out] - low;
+    if (range > 0 && range * kFlattened <= high - low) return values[left_out];
+  }
+  return high;
+}
+
 /// "0.25", "25 %" or "1e+06", with as many digits as the distance of marks asks for.
 std::string mark_text(double value, double step, bool percent) {
   const double scale = percent ? 100 : 1;
@@ -105,20 +126,24 @@ class ChartDrawer {
     const auto [low, high] = range_of(chart, [](const auto& point) { return point.second; });
     x_ = make_axis(left, right, 10, false);
     x_.step = std::max(x_.step, 1.0);  // epochs and steps are whole
-    y_ = make_axis(low, high, 5, true);
+    y_ = make_axis(low, top_of(chart, low, high), 5, true);
   }
 
   std::string draw() const {
     std::string text =
         fmt::format("<text class=\"title\" x=\"{}\" y=\"20\">{}</text>\n", kLeft, escape(chart_.title));
     text += axes();
+    text += "<g clip-path=\"url(#plot)\">\n";
     for (size_t i = 0; i < chart_.curves.size(); ++i) text += curve(chart_.curves[i], i % kColours);
-    return text + legend();
+    return text + "</g>\n" + beyond() + legend();
   }
 
  private:
   double x_of(double x) const { return kLeft + (x - x_.low) / (x_.high - x_.low) * kPlotWidth; }
-  double y_of(double y) const { return kTop + (y_.high - y) / (y_.high - y_.low) * kPlotHeight; }
+  /// Not so far above the plot that a viewer could not count it.
+  double y_of(double y) const {
+    return std::max(kTop + (y_.high - y) / (y_.high - y_.low) * kPlotHeight, -100 * kPlotHeight);
+  }
 
   std::string axes() const {
     std::string text;
@@ -164,6 +189,19 @@ class ChartDrawer {
     return path.empty() ? "" : fmt::format("<path class=\"curve c{}\" d=\"{}\"/>\n{}", colour, path, dots);
   }
 
+  /// The highest of the points above the plot, if there are any: an arrow where it is, and its value.
+  std::string beyond() const {
+    std::pair<double, double> highest = {0, y_.high};
+    for (const Curve& curve : chart_.curves) {
+      for (const auto& point : curve.points) {
+        if (is_drawn(point) && point.second > highest.second * (1 + 1e-9)) highest = point;
+      }
+    }
+    if (highest.second <= y_.high) return {};
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">&#9650; {:.4g}</text>\n", x_of(highest.first) + 4,
+                       kTop + 12, chart_.percent ? 100 * highest.second : highest.second);
+  }
+
   /// From the right to the left above the plot, so that it never hides a curve.
   std::string legend() const {
     std::string text;
@@ -190,6 +228,10 @@ std::string draw_charts(std::span<const Chart> charts) {
   std::string text = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n{2}",
       kWidth, height, kStyle);
+  // Curves stay within the plot, and the halves of dots on its edge are seen.
+  text +=
+      fmt::format("<clipPath id=\"plot\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n",
+                  kLeft - 4, kTop - 4, kPlotWidth + 8, kPlotHeight + 8);
   for (size_t i = 0; i < charts.size(); ++i) {
     text += fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", kHeight * static_cast<double>(i),
                         ChartDrawer(charts[i]).draw());

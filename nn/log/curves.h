@@ -24,7 +24,8 @@ struct Chart {
 };
 
 /// The charts, one below the other, with axes, grid and legend, as the text of an SVG file. Points that are
-/// not finite are left out, and their curve is broken there.
+/// not finite are left out, and their curve is broken there. A few that lie far above all others, as the
+/// first losses of a run may, would flatten these: the axis ends below them, and a mark tells the highest.
 std::string draw_charts(std::span<const Chart> charts);
 
 /// Puts that text in place of a file in one step, so that whoever looks sees a whole picture. Throws IoError.

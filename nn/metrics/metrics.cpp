@@ -16,6 +16,7 @@ namespace sinter::nn {
 namespace {
 
 constexpr int64_t kMostInTable = 20;
+constexpr const char* kCorner = "true \\ predicted";
 constexpr size_t kMostPending = 256;  // batches whose classes wait on a device
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -53,6 +54,26 @@ DeviceMean::Totals totals_of(const Tensor& tensor) {
           .weight = weight,
           .values = static_cast<int64_t>(totals[ops::kValues]),
           .first_not_finite = static_cast<int64_t>(totals[ops::kFirstNotFinite])};
+}
+
+bool begins_letter(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // of UTF-8
+}
+
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_letter));
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width - std::min(width, width_of(text)), ' ');
+}
+
+/// At most `width` letters; what is cut off is told by two dots.
+std::string shortened(const std::string& text, size_t width) {
+  if (width_of(text) <= width) return text;
+  size_t letters = 0, end = 0;
+  while (end < text.size() && (letters += begins_letter(text[end]) ? 1U : 0U) <= width - 2) ++end;
+  return text.substr(0, end) + "..";
 }
 
 }  // namespace
@@ -236,24 +257,27 @@ std::string ConfusionMatrix::percent(int64_t target) const {
   return row_total(target) > 0 ? fmt::format("{:.2f} %", 100.0 * accuracy(target)) : "-";
 }
 
-std::string ConfusionMatrix::to_string() const {
-  return classes_ <= kMostInTable ? to_table() : to_list();
+std::string ConfusionMatrix::to_string(size_t columns) const {
+  if (classes_ > kMostInTable) return to_list(columns);
+  for (const size_t least : {size_t{5}, size_t{1}}) {
+    const std::string table = to_table(least);
+    if (width_of(table.substr(0, table.find('\n'))) <= columns) return table;
+  }
+  return to_numbered_table(columns).value_or(to_list(columns));
 }
 
-std::string ConfusionMatrix::to_table() const {
-  constexpr const char* kCorner = "true \\ predicted";
-  size_t first_width = std::string(kCorner).size();
-  size_t width = 5;
+std::string ConfusionMatrix::to_table(size_t width) const {
+  size_t first_width = width_of(kCorner);
   for (int64_t i = 0; i < classes_; ++i) {
-    first_width = std::max(first_width, name(i).size());
-    width = std::max(width, name(i).size());
+    first_width = std::max(first_width, width_of(name(i)));
+    width = std::max(width, width_of(name(i)));
   }
   for (const int64_t value : counts()) width = std::max(width, std::to_string(value).size());
-  std::string text = fmt::format("{:<{}}", kCorner, first_width);
-  for (int64_t i = 0; i < classes_; ++i) text += fmt::format("  {:>{}}", name(i), width);
+  std::string text = padded(kCorner, first_width);
+  for (int64_t i = 0; i < classes_; ++i) text += std::string(2 + width - width_of(name(i)), ' ') + name(i);
   text += "  accuracy\n";
   for (int64_t row = 0; row < classes_; ++row) {
-    text += fmt::format("{:<{}}", name(row), first_width);
+    text += padded(name(row), first_width);
     for (int64_t column = 0; column < classes_; ++column)
       text += fmt::format("  {:>{}}", count(row, column), width);
     text += fmt::format("  {:>8}\n", percent(row));
@@ -261,20 +285,46 @@ std::string ConfusionMatrix::to_table() const {
   return text;
 }
 
-std::string ConfusionMatrix::to_list() const {
+std::optional<std::string> ConfusionMatrix::to_numbered_table(size_t columns) const {
+  size_t width = 2;
+  for (const int64_t value : counts()) width = std::max(width, std::to_string(value).size());
+  const size_t of_counts = static_cast<size_t>(classes_) * (1 + width) + 10;  // and of the accuracy
+  if (of_counts + width_of(kCorner) > columns) return std::nullopt;
+  const auto row_name = [&](int64_t i) {
+    return shortened(fmt::format("{:>2} {}", i + 1, name(i)), columns - of_counts);
+  };
+  size_t first_width = width_of(kCorner);
+  for (int64_t i = 0; i < classes_; ++i) first_width = std::max(first_width, width_of(row_name(i)));
+  std::string text = padded(kCorner, first_width);
+  for (int64_t i = 0; i < classes_; ++i) text += fmt::format(" {:>{}}", i + 1, width);
+  text += "  accuracy\n";
+  for (int64_t row = 0; row < classes_; ++row) {
+    text += padded(row_name(row), first_width);
+    for (int64_t column = 0; column < classes_; ++column)
+      text += fmt::format(" {:>{}}", count(row, column), width);
+    text += fmt::format("  {:>8}\n", percent(row));
+  }
+  return text;
+}
+
+std::string ConfusionMatrix::to_list(size_t columns) const {
+  // Two names stand beside 9 + 8 digits and the number of the confused ones.
+  const size_t room = std::max<size_t>(columns, 60), longest = (room - 34) / 2;
+  const auto short_name = [&](int64_t i) { return shortened(name(i), longest); };
   size_t width = 5;
-  for (int64_t i = 0; i < classes_; ++i) width = std::max(width, name(i).size());
+  for (int64_t i = 0; i < classes_; ++i) width = std::max(width, width_of(short_name(i)));
   std::string text =
-      fmt::format("{:<{}}  {:>9}  {:>8}  most often taken for\n", "class", width, "samples", "accuracy");
+      fmt::format("{}  {:>9}  {:>8}  most often taken for\n", padded("class", width), "samples", "accuracy");
   for (int64_t row = 0; row < classes_; ++row) {
     int64_t other = -1;
     for (int64_t column = 0; column < classes_; ++column) {
       if (column == row || count(row, column) == 0) continue;
       if (other < 0 || count(row, column) > count(row, other)) other = column;
     }
-    const std::string confused = other < 0 ? "-" : fmt::format("{} ({})", name(other), count(row, other));
-    text +=
-        fmt::format("{:<{}}  {:>9}  {:>8}  {}\n", name(row), width, row_total(row), percent(row), confused);
+    const std::string confused =
+        other < 0 ? "-" : fmt::format("{} ({})", short_name(other), count(row, other));
+    text += fmt::format("{}  {:>9}  {:>8}  {}\n", padded(short_name(row), width), row_total(row),
+                        percent(row), confused);
   }
   return text;
 }

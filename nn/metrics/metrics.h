@@ -1,6 +1,7 @@
 // Metrics: how good predictions are, counted over a whole data set.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,9 +123,10 @@ class ConfusionMatrix {
   /// The mean of the classes' accuracies over those that occurred; NaN if none did.
   double balanced_accuracy() const;
 
-  /// A table for people: one row per class with its counts and its accuracy. At most 20 classes show their
-  /// counts; of more, the rows give the number of samples and the class they are most often confused with.
-  std::string to_string() const;
+  /// A table for people: one row per class with its counts and its accuracy. Where names would make it wider
+  /// than `columns`, classes are numbered. Of more than 20 classes, or where that is too wide too, the rows
+  /// give the number of samples and the class they are most often confused with; long names are cut there.
+  std::string to_string(size_t columns = 80) const;
 
  private:
   void count_pairs(const Tensor& predicted, const Tensor& target) const;
@@ -133,8 +135,9 @@ class ConfusionMatrix {
   int64_t row_total(int64_t target) const;
   std::string name(int64_t index) const;
   std::string percent(int64_t target) const;
-  std::string to_table() const;
-  std::string to_list() const;
+  std::string to_table(size_t width) const;
+  std::optional<std::string> to_numbered_table(size_t columns) const;
+  std::string to_list(size_t columns) const;
 
   int64_t classes_;
   std::vector<std::string> names_;

@@ -19,15 +19,16 @@ train_resnet() { command=("$resnet" --threads 1 --epochs 1000); }
 train_insightface() { command=("$insightface" --threads 1 --epochs 1000 $faces); }
 of_two_ranks() { command=("$resnet" --threads 1 --epochs 1000 --batch 24 --workers 0 --processes 2); }
 begin() {
+  rm -f out err  # what an earlier one said is not this one's
   "${before[@]}" "${command[@]}" --checkpoints stopped --resume --save-weights stopped.safetensors >out 2>err &
   child=$!
 }
-before=()
+before=(env --default-signal=HUP)  # which nohup around this test would have it ignore
 # Waits until it trains, and then for up to 800 ms more.
 trains() {
   local i
   for ((i = 0; i < 6000; ++i)); do
-    ! grep -q '^  weights' out || break
+    ! grep -qs '^  weights' out || break
     kill -0 $child 2>/dev/null || fail "it ended by itself"
     sleep 0.01
   done
@@ -60,12 +61,12 @@ warned_of_a_run_limit() {
 timeout_around_it() {
   before=(timeout --preserve-status "$((1 + RANDOM % 2)).$((RANDOM % 10))")
   begin
-  before=()
+  before=(env --default-signal=HUP)
   local code=0
   wait $child || code=$?
   # Where the machine is slow it may end before it trains, and then at once.
   [ $code = 143 ] || fail "exit code $code in place of 143"
-  ! grep -q '^  weights' out || says '^stopped; go on with --resume$'
+  ! grep -qs '^  weights' out || says '^stopped; go on with --resume$'
 }
 
 sigusr1_saves_and_goes_on() {
@@ -76,7 +77,7 @@ sigusr1_saves_and_goes_on() {
     kill -USR1 $child || fail "it did not survive SIGUSR1"
   done
   for ((i = 0; i < 6000; ++i)); do
-    ! grep -qE '^step [0-9]+ is saved, as SIGUSR1 asks$' out || break
+    ! grep -qsE '^step [0-9]+ is saved, as SIGUSR1 asks$' out || break
     kill -0 $child 2>/dev/null || fail "it ended with SIGUSR1"
     sleep 0.01
   done
@@ -134,7 +135,7 @@ sigusr1_never_ends_a_run() {
   kill -USR1 $child
   local i
   for ((i = 0; i < 3000; ++i)); do
-    ! grep -q 'SIGUSR1 asks for a checkpoint, but there is no --checkpoints' err || break
+    ! grep -qs 'SIGUSR1 asks for a checkpoint, but there is no --checkpoints' err || break
     sleep 0.01
   done
   kill -TERM $child

@@ -39,12 +39,17 @@ small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epoc
 recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small"
 
 a_run_tells_what_it_reached() {
-  run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
+  COLUMNS=200 run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
   says '^made-up faces \(synthetic\): 120 images of 12 identities$'
   says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+\)  XNorm [0-9.]+  all 66 pairs, balanced: [0-9.]+ % at '
   says '^step 10  people'
   says '^step 12  people'
-  says '^epoch   1/1  step 12  loss [0-9.]+  lr [0-9.e-]+  [0-9]+ samples/s \(.*\)  peak [0-9.]+ GB  0.00 hours left$'
+  says '^epoch   1/1  step 12  loss [0-9.]+  [0-9]+ samples/s  0.00 hours left  lr [0-9.e-]+  [0-9]+ % idle  peak [0-9.]+ GB$'
+  says '^best weights whole/best.safetensors$'
+  says '^checkpoint   whole/checkpoint-00000001$'
+  says '^last weights whole.safetensors$'
+  says '^curves       whole/curves.svg$'
+  says '^TensorBoard  tensorboard --logdir whole$'
   says '^best verification accuracy: [0-9.]+ % at step (5|10|12)$'
   local key
   for key in '"complete": true' '"steps": 12' '"identities_a_step": 10' '"xnorm":' '"balanced_accuracy":'; do

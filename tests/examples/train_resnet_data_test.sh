@@ -30,7 +30,8 @@ for i in $(seq 10 21); do picture "b $i" >photos/bee/$i.pgm; done
 small="--epochs 2 --batch 8"
 
 a_folder_is_split_by_its_seed() {
-  run 1 --data photos $small && complains "expected IDX files"
+  run 1 --data photos $small
+  complains "--data photos: it has 2 classes (ant, bee), but no train/ and test/; --split 0.1 tests with a tenth of each"
   run 0 --data photos --split 0.25 $small --save-weights first.safetensors
   says "photos (image folder): 24 training and 8 test images in 2 classes"
   run 0 --data photos --split 0.25 $small --save-weights again.safetensors

@@ -42,7 +42,7 @@ end() { code=0; wait $main || code=$?; }
 rank() { pgrep -P $main | sed -n "$(($1 + 1))p"; }  # in the order in which they were started
 
 one_voice_and_one_set_of_files() {
-  run 0 "$program" --threads 1 --processes 2 --epochs 2 --batch 24 --checkpoints "voice-of-$$" --report voice.json --save-weights voice.safetensors
+  COLUMNS=200 run 0 "$program" --threads 1 --processes 2 --epochs 2 --batch 24 --checkpoints "voice-of-$$" --report voice.json --save-weights voice.safetensors
   says "^  ranks    2 \(.*\), 12 images of each batch on each$"
   says "2 processes, [0-9]+ each"
   [ "$(grep -c "test accuracy" out)" = 1 ] || fail "not one voice"

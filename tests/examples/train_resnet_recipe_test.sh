@@ -28,6 +28,16 @@ cmp whole.json first/recipe.json || fail "the run's folder has another recipe"
 run --recipe whole.json --save-weights again.safetensors >/dev/null
 cmp first.safetensors again.safetensors || fail "the recipe of a run gave another run"
 
+# One that ships with Sinter is found by its name, and where it was found is said; what is there goes before.
+run --recipe cifar10_resnet18.json --model resnet20 --epochs 1 --batch 32 --max-steps 1 >shipped.log || fail "no recipe of that name"
+grep -q '^  recipe   .*/sinter/recipes/cifar10_resnet18.json$' shipped.log || fail "nobody said where the recipe was"
+grep -q 'label smoothing 0.1$' shipped.log || fail "the recipe that ships was not taken"
+echo '{"model": "resnet20", "label-smoothing": 0.3}' >cifar10_resnet18.json
+run --recipe cifar10_resnet18.json --max-steps 1 >here.log && grep -q 'label smoothing 0.3$' here.log || fail "not the one of this folder"
+run --recipe nowhere.json >/dev/null && fail "a recipe from nowhere"
+grep -q -- '--recipe nowhere.json: there is no such file; .*/sinter/recipes has .*cifar10_resnet18.json' errors.log || fail "the message: $(cat errors.log)"
+run --recipe ./nowhere.json >/dev/null && fail "a recipe from nowhere"
+
 # It is compared on resume.
 run --recipe recipe.json --checkpoints first --resume --seed 5 >resumed.log || fail "the same recipe was refused"
 echo '{"optimizer": "lars", "lr": 3}' >other.json

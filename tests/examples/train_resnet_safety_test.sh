@@ -30,6 +30,15 @@ mistakes_are_told_apart_and_exit_2() {
   run 2 --epoch 3 && complains "did you mean --epochs?"
   run 2 --xyzzy && complains "there is no option --xyzzy" && ! grep -q "did you mean" err || fail "a far-fetched guess"
   run 2 digits && complains "'digits' belongs to no option"
+  ! grep -q "did you mean" err || fail "a far-fetched guess"
+  mkdir -p pngs && touch some.json
+  run 2 pngs && complains "'pngs' belongs to no option; did you mean --data pngs?"
+  run 2 --epochs 3 data/pngs && complains "'data/pngs' belongs to no option; did you mean --data data/pngs?"
+  run 2 some.json && complains "did you mean --recipe some.json?"
+  run 2 --modle resnet20 && complains "there is no option --modle; did you mean --model?"
+  run 2 --model resnet81 && complains "but got 'resnet81'; did you mean 'resnet18'?"
+  run 2 --epochs 0x10 && complains "--epochs: expected a whole number from 1 to 1000000 but got '0x10'"
+  run 2 --memory-limit nan
   run 2 --lr nan && complains "--lr: expected a number from 1e-09 to 1000 but got 'nan'"
   local option
   for option in --warmup --momentum --weight-decay --label-smoothing --clip --beta1; do
@@ -165,6 +174,31 @@ stopped_by() {  # SIGNAL CODE FOLDER
   run 0 --evaluate --load-weights "$3.safetensors"
 }
 
+# The end of a run says what it left, and report.json who was taken for whom.
+the_end_tells_what_is_left() {
+  run 0 --epochs 010 --max-steps 90 --checkpoints told --save-weights told.safetensors --report told.json --log told.csv
+  says "10 epochs, batch 32"
+  local line
+  for line in 'best test    [0-9.]* % after epoch [12]' 'best weights told/best.safetensors' 'last weights told.safetensors' \
+    'checkpoint   told/checkpoint-00000003' 'report       told.json' 'log          told.csv' 'report       told/report.json' \
+    'curves       told/curves.svg' 'TensorBoard  tensorboard --logdir told'; do
+    grep -qx -- "$line" out || fail "the end lacks: $line"
+  done
+  [ "$(tail -n 1 out)" = "stopped; go on with --resume" ] || fail "the last line is another"
+  run 0 --checkpoints told --resume --evaluate --report tested.json
+  ! grep -q "TensorBoard\|^checkpoint" out || fail "a test left nothing"
+  grep -q '"classes": \[' tested.json || fail "no classes"
+  # 360 digits, of which those on the diagonal are the accuracy.
+  sed -n '/"confusion"/,$p' tested.json | grep -o '\[[0-9].*\]' | tr -d '[]' | awk -F, -v accuracy="$(sed -n 's/^ *"accuracy": \([0-9.]*\).*/\1/p' tested.json)" '
+    { for (i = 1; i <= NF; ++i) all += $i; right += $NR; if (NF != 10) exit 2 }
+    END { difference = right / 360 - accuracy; exit !(NR == 10 && all == 360 && difference * difference < 1e-12) }' || fail "the matrix is wrong"
+  # A run without a folder knows its best, too.
+  run 0 --epochs 1
+  says "best test  "
+  awk 'length > 80 { exit 1 }' out || fail "a line of more than 80 columns: $(awk 'length > 80' out)"
+  ! grep -q "100%" err || fail "a bar that is full"
+}
+
 a_stopped_run_has_saved_everything() {
   stopped_by INT 130 interrupted
   stopped_by TERM 143 terminated
@@ -278,7 +312,7 @@ adamw_trains() {
 }
 
 for test in mistakes_are_told_apart_and_exit_2 a_used_folder_is_not_begun_anew_in evaluating_needs_weights outputs_are_probed_before_training \
-  a_run_goes_on_with_its_own_recipe checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
+  a_run_goes_on_with_its_own_recipe the_end_tells_what_is_left checkpoints_of_earlier_versions_go_on a_stopped_run_has_saved_everything \
   a_damaged_checkpoint_is_passed_over removing_old_checkpoints_takes_nothing_else one_process_trains_in_a_folder \
   output_that_does_not_arrive_is_an_error a_disk_without_room_does_not_end_the_run messages_say_what_to_do adamw_trains; do
   [ -z "${3:-}" ] || [ "$3" = "$test" ] || continue

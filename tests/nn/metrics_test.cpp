@@ -177,6 +177,53 @@ TEST(ConfusionMatrixTest, CountsLogitsAndClasses) {
             "bird                  0      0      0         -\n");
 }
 
+/// The columns of its widest line.
+size_t widest(const std::string& text) {
+  size_t most = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    most = std::max(most, end - begin);
+    begin = end + 1;
+  }
+  return most;
+}
+
+TEST(ConfusionMatrixTest, TablesFitTheColumnsThatThereAre) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 12; ++i) names.push_back("a rather long name of class " + std::to_string(i));
+  ConfusionMatrix matrix(12, names);
+  const int64_t count = 250;
+  std::vector<int64_t> predictions(static_cast<size_t>(count), 11), targets(static_cast<size_t>(count), 3);
+  matrix.add(Tensor::from_values(predictions, {count}), Tensor::from_values(targets, {count}));
+  const std::string numbered = matrix.to_string(80);
+  EXPECT_LE(widest(numbered), 80u) << numbered;
+  EXPECT_NE(
+      numbered.find("true \\ predicted         1   2   3   4   5   6   7   8   9  10  11  12  accuracy\n"),
+      std::string::npos)
+      << numbered;
+  EXPECT_NE(
+      numbered.find(" 4 a rather long nam..   0   0   0   0   0   0   0   0   0   0   0 250    0.00 %\n"),
+      std::string::npos)
+      << numbered;
+  // All names as they are where there is room, and a list where there is none even for numbers.
+  const std::string wide = matrix.to_string(500);
+  EXPECT_NE(wide.find("  a rather long name of class 11  accuracy\n"), std::string::npos) << wide;
+  const std::string list = matrix.to_string(60);
+  EXPECT_LE(widest(list), 60u) << list;
+  EXPECT_NE(list.find("most often taken for\n"), std::string::npos) << list;
+  // Short names need no numbers.
+  const std::string digits = ConfusionMatrix(10).to_string(80);
+  EXPECT_LE(widest(digits), 80u);
+  EXPECT_EQ(digits.find("true \\ predicted  0  1  2"), 0u) << digits;
+}
+
+TEST(ConfusionMatrixTest, NamesAreMeasuredInLetters) {
+  ConfusionMatrix matrix(2, {"\xc3\xa4\xc3\xb6\xc3\xbc", "cat"});
+  const std::string text = matrix.to_string();
+  EXPECT_NE(text.find("true \\ predicted    \xc3\xa4\xc3\xb6\xc3\xbc    cat  accuracy\n"), std::string::npos)
+      << text;
+}
+
 TEST(ConfusionMatrixTest, ManyClassesAreListed) {
   ConfusionMatrix matrix(21);
   matrix.add(Tensor::from_values<int64_t>({4, 4, 5, 0}, {4}),

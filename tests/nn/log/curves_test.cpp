@@ -42,6 +42,40 @@ TEST(Curves, PointsLieWhereTheAxesSay) {
   EXPECT_TRUE(has(svg, "20 %</text>"));
 }
 
+/// The y of the n-th point of the first curve.
+double y_of_point(const std::string& svg, int n) {
+  size_t at = svg.find("d=\"M") + 3;
+  for (int i = 0; i < n; ++i) at = svg.find('L', at + 1);
+  return std::stod(svg.substr(svg.find(' ', at) + 1));
+}
+
+TEST(Curves, OneEarlyLossDoesNotFlattenTheOthers) {
+  Chart chart{.title = "Loss", .x_label = "epoch", .curves = {{"train", {{1, 148.0}}}, {"test", {{1, 3.0}}}}};
+  for (int epoch = 2; epoch <= 30; ++epoch) {
+    chart.curves[0].points.emplace_back(epoch, 2.0 - 0.05 * epoch);
+    chart.curves[1].points.emplace_back(epoch, 2.2 - 0.05 * epoch);
+  }
+  const std::string svg = draw_charts({&chart, 1});
+  // The plot is 228 pixels high: what is left of the curve takes more than half of it, and nothing is drawn
+  // above.
+  EXPECT_GT(y_of_point(svg, 29) - y_of_point(svg, 1), 100.0) << svg;
+  EXPECT_LT(y_of_point(svg, 0), 44.0);
+  EXPECT_TRUE(has(svg, "<g clip-path=\"url(#plot)\">") && has(svg, "<clipPath id=\"plot\">"));
+  EXPECT_TRUE(has(svg, "&#9650; 148</text>"));
+}
+
+TEST(Curves, WhatFallsSteadilyIsShownWhole) {
+  Chart chart{.title = "Loss", .x_label = "epoch", .curves = {{"train", {}}}};
+  for (int epoch = 1; epoch <= 30; ++epoch)
+    chart.curves[0].points.emplace_back(epoch, 2.3 * std::exp(-0.25 * epoch));
+  const std::string svg = draw_charts({&chart, 1});
+  EXPECT_GE(y_of_point(svg, 0), 44.0);
+  EXPECT_FALSE(has(svg, "&#9650;"));
+  // Nor are two or three values told from outliers.
+  const Chart few{.title = "", .x_label = "", .curves = {{"a", {{1, 148.0}, {2, 2.0}, {3, 1.0}}}}};
+  EXPECT_FALSE(has(draw_charts({&few, 1}), "&#9650;"));
+}
+
 TEST(Curves, AFileIsReplacedAsAWhole) {
   const sinter::testing::TemporaryFolder folder;
   const Chart chart{.title = "Loss", .x_label = "epoch", .curves = {{"train", {{1, 0.0}, {2, 1.0}}}}};

@@ -1,0 +1,27 @@
+// Text for people, as wide as what shows it.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sinter::examples {
+
+/// Columns of a terminal that can redraw its lines; 0 for files, pipes and dumb terminals.
+int terminal_columns(std::FILE* stream);
+
+/// Columns for text on a stream: those of its terminal, elsewhere COLUMNS, or 80; at least 40.
+size_t text_columns(std::FILE* stream);
+
+/// Columns that a text takes: letters of UTF-8, each one column wide.
+size_t width_of(std::string_view text);
+
+/// The text in lines of at most `columns`, broken at blanks; what was broken off begins with `indent` blanks.
+/// A longer word stays whole.
+std::string wrap(std::string_view text, size_t columns, size_t indent);
+
+/// `line`, and of `details`, the most important first, as many as fit behind it, each after two blanks.
+std::string fit(std::string line, const std::vector<std::string>& details, size_t columns);
+
+}  // namespace sinter::examples
