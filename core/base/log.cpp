@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/text/printable.h>
 
 namespace sinter::log {
 namespace {
@@ -76,7 +77,7 @@ void set_sink(std::function<void(Level, std::string_view)> sink) {
 
 void write(Level level, std::string_view message) {
   if (level < current_level() || level == Level::kOff) return;
-  emit(level, message);
+  emit(level, printable(message));
 }
 
 }  // namespace sinter::log

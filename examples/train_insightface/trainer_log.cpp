@@ -179,7 +179,7 @@ std::string Trainer::report(bool complete) const {
     report["best_accuracy"] = best_.accuracy;
     report["best_step"] = best_.step;
   }
-  return report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return examples::to_json_text(report);
 }
 
 }  // namespace train_insightface

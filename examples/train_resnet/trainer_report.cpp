@@ -105,7 +105,7 @@ std::string Trainer::report(const TestResult* test) const {
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
-  return report.dump(2) + "\n";
+  return examples::to_json_text(report);
 }
 
 }  // namespace train_resnet
