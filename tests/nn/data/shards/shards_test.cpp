@@ -41,13 +41,6 @@ std::string shard_error(const Bytes& archive) {
   return message_of<IoError>([&] { index_shard(archive.size(), reader_of(archive), "file"); });
 }
 
-std::string pax_record(std::string_view key, std::string_view value) {
-  const std::string rest = fmt::format(" {}={}\n", key, value);
-  size_t length = rest.size() + 1;
-  while (std::to_string(length).size() + rest.size() != length) ++length;
-  return std::to_string(length) + rest;
-}
-
 using Members = std::map<std::string, std::string>;
 
 TEST(Tar, ReadsEveryFormatsNamesAndSizes) {
