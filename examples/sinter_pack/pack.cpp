@@ -13,7 +13,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/encode_jpeg.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/records/record_writer.h>
 #include <sinter/nn/data/sample_random.h>

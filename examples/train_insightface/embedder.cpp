@@ -13,7 +13,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/ops/cast/cast.h>
 
 #include "common/stop.h"

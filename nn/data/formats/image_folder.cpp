@@ -13,7 +13,7 @@
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/folder_cache.h>
 #include <sinter/nn/data/formats/image_folder.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 
 namespace sinter::nn::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/records/mapped_file.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/records/record_table.h>

@@ -5,7 +5,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/file_system.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/shards/shard_dataset.h>
 #include <sinter/nn/data/shards/shard_index.h>
 

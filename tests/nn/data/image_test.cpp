@@ -8,7 +8,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/exif.h>
 #include <sinter/nn/data/image/jpeg.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/resize.h>
 
 #include "nn/data/data_test_support.h"
@@ -119,6 +119,28 @@ TEST(Jpeg, RefusesEveryTruncation) {
   half.resize(half.size() - 100);
   EXPECT_EQ(message_of<IoError>([&] { decode(half); }),
             "[jpeg] picture: damaged or no JPEG: Premature end of JPEG file");
+}
+
+TEST(Jpeg, OddMetadataIsNoDamageButWhatIsLeftOfAScanIs) {
+  const auto position = [](const Bytes& bytes, std::initializer_list<uint8_t> marker) {
+    return std::search(bytes.begin(), bytes.end(), marker.begin(), marker.end());
+  };
+  const Bytes whole = load_picture("rgb.jpg");
+  const std::vector<uint8_t> pixels = decode(whole).pixels;
+  Bytes version = whole;
+  *(position(version, {'J', 'F', 'I', 'F', 0}) + 5) = 9;
+  EXPECT_EQ(decode(version).pixels, pixels);
+  Bytes between = whole;
+  between.insert(position(between, {0xFF, 0xDB}), {1, 2, 3});  // before the tables
+  EXPECT_EQ(decode(between).pixels, pixels);
+  Bytes spectral = whole;
+  const auto scan = position(spectral, {0xFF, 0xDA});
+  *(scan + scan[3]) = 5;  // the last coefficient of the scan, of 0 to 63
+  EXPECT_EQ(decode(spectral).pixels, pixels);
+  Bytes behind = whole;
+  behind.insert(behind.end() - 2, {1, 2, 3});  // between the pixels and the end
+  EXPECT_EQ(message_of<IoError>([&] { decode(behind); }),
+            "[jpeg] picture: damaged or no JPEG: Corrupt JPEG data: 3 extraneous bytes before marker 0xd9");
 }
 
 TEST(Jpeg, SurvivesFlippedBits) {
