@@ -3,6 +3,7 @@
 #include <mutex>
 #include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <dirent.h>
@@ -95,13 +96,18 @@ bool is_unknown_call(int64_t result) {
   return std::find(std::begin(codes), std::end(codes), -result) != std::end(codes);
 }
 
-/// Says what a file system cannot do, once for every folder.
+/// Says, once, what the file system of a folder cannot do.
 void pass_over(const char* action, const std::filesystem::path& folder, int64_t result, const char* effect) {
   static std::mutex mutex;
-  static std::set<std::pair<std::filesystem::path, std::string>> said;
-  const std::lock_guard lock(mutex);
-  if (!said.emplace(folder, action).second) return;
-  log::warning("[file] {}: this file system cannot {}: {}; {}", folder.string(), action,
+  static std::set<std::tuple<dev_t, std::string, int64_t>> said;
+  struct stat info {};
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  if (::stat(path.c_str(), &info) != 0) info.st_dev = 0;
+  {
+    const std::lock_guard lock(mutex);
+    if (!said.emplace(info.st_dev, action, result).second) return;
+  }
+  log::warning("[file] {}: this file system cannot {}: {}; {}", path.string(), action,
                std::generic_category().message(static_cast<int>(-result)), effect);
 }
 
@@ -125,9 +131,12 @@ std::filesystem::path replaceable(std::filesystem::path path) {
 }
 
 /// The hidden file beside `path` that AtomicOutputFile writes. Its name is fixed, so that one left by a
-/// killed process is overwritten and renamed by the next.
+/// killed process is overwritten and renamed by the next; a link that somebody has put there is not followed.
 std::filesystem::path temporary_path(const std::filesystem::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + ".saving");
+  std::filesystem::path temporary = path.parent_path() / ("." + path.filename().string() + ".saving");
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(temporary, ignored)) std::filesystem::remove(temporary, ignored);
+  return temporary;
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ class AtomicOutputFile {
 };
 
 /// Puts the entries of a folder on the disk, after a rename in it. Many network drives and user-space file
-/// systems cannot: that is passed over, and the log says so once a folder. Throws IoError if it fails.
+/// systems cannot: that is passed over, and the log says so once a file system. Throws IoError if it fails.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = FileSystem::native());
 
 /// The same for a file: takes the result of FileSystem::sync().

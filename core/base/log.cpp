@@ -33,7 +33,8 @@ spdlog::logger& standard_error() {
   return logger;
 }
 
-void emit(Level level, std::string_view message) {
+void emit(Level level, std::string_view text) {
+  const std::string message = printable(text);
   {
     const std::lock_guard lock(current_sink().mutex);
     if (current_sink().function) return current_sink().function(level, message);
@@ -77,7 +78,7 @@ void set_sink(std::function<void(Level, std::string_view)> sink) {
 
 void write(Level level, std::string_view message) {
   if (level < current_level() || level == Level::kOff) return;
-  emit(level, printable(message));
+  emit(level, message);
 }
 
 }  // namespace sinter::log

@@ -10,7 +10,10 @@ nlohmann::ordered_json parse_json(std::string_view text,
                                   const nlohmann::ordered_json::parser_callback_t& watch) {
   using Json = nlohmann::ordered_json;
   const auto limited = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMostJsonLevels) throw_error<IoError>("nested deeper than {} levels", kMostJsonLevels);
+    const bool opens =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth >= kMostJsonLevels)
+      throw_error<IoError>("nested deeper than {} levels", kMostJsonLevels);
     return watch == nullptr || watch(depth, event, value);
   };
   try {

@@ -253,6 +253,7 @@ int write_embeddings(Options& options, sinter::Device device,
                      const std::optional<LoadedCheckpoint>& checkpoint) {
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", options.embed, paths);
+  check_embeddings_file(options.output, paths);
   const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
   const std::optional<Embeddings> embeddings = embed(backbone, options, device, images);

@@ -7,8 +7,9 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/exif.h>
-#include <sinter/nn/data/image/jpeg.h>
 #include <sinter/nn/data/image/files/image_file.h>
+#include <sinter/nn/data/image/jpeg.h>
+#include <sinter/nn/data/image/netpbm.h>
 #include <sinter/nn/data/image/resize.h>
 
 #include "nn/data/data_test_support.h"
@@ -122,7 +123,7 @@ TEST(Jpeg, RefusesEveryTruncation) {
 }
 
 TEST(Jpeg, OddMetadataIsNoDamageButWhatIsLeftOfAScanIs) {
-  const auto position = [](const Bytes& bytes, std::initializer_list<uint8_t> marker) {
+  const auto position = [](Bytes& bytes, std::initializer_list<uint8_t> marker) {
     return std::search(bytes.begin(), bytes.end(), marker.begin(), marker.end());
   };
   const Bytes whole = load_picture("rgb.jpg");
@@ -138,9 +139,8 @@ TEST(Jpeg, OddMetadataIsNoDamageButWhatIsLeftOfAScanIs) {
   *(scan + scan[3]) = 5;  // the last coefficient of the scan, of 0 to 63
   EXPECT_EQ(decode(spectral).pixels, pixels);
   Bytes behind = whole;
-  behind.insert(behind.end() - 2, {1, 2, 3});  // between the pixels and the end
-  EXPECT_EQ(message_of<IoError>([&] { decode(behind); }),
-            "[jpeg] picture: damaged or no JPEG: Corrupt JPEG data: 3 extraneous bytes before marker 0xd9");
+  behind.insert(behind.end() - 2, 40, 1);  // between the pixels and the end
+  EXPECT_TRUE(message_of<IoError>([&] { decode(behind); }).ends_with("extraneous bytes before marker 0xd9"));
 }
 
 TEST(Jpeg, SurvivesFlippedBits) {
@@ -170,12 +170,12 @@ TEST(Jpeg, KeepsItsLimits) {
 }
 
 TEST(Jpeg, RefusesOtherFiles) {
-  EXPECT_EQ(
-      message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
-      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
-  EXPECT_EQ(
-      message_of<IoError>([] { decode({}); }),
-      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
+            "[image] picture: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are "
+            "of none");
+  EXPECT_EQ(message_of<IoError>([] { decode({}); }),
+            "[image] picture: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are "
+            "of none");
 }
 
 Bytes exif(std::string_view tiff) {

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/files/image_file.h>
@@ -9,14 +12,28 @@
 
 namespace sinter::nn::data {
 
+std::string ascii_lower(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return lower;
+}
+
+std::string describe_counts(const std::map<std::string, uint64_t>& counts) {
+  constexpr size_t kMostKinds = 5;
+  std::vector<std::pair<uint64_t, std::string_view>> kinds;
+  for (const auto& [kind, count] : counts) kinds.emplace_back(count, kind);
+  std::ranges::stable_sort(kinds, std::ranges::greater(), [](const auto& kind) { return kind.first; });
+  std::string text;
+  for (size_t i = 0; i < std::min(kinds.size(), kMostKinds); ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", kinds[i].first, kinds[i].second);
+  return text + (kinds.size() > kMostKinds ? ", ..." : "");
+}
+
 std::string ending_of(std::string_view name) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot == 0) return {};
-  std::string ending(name.substr(dot + 1));
-  // Not by std::tolower, which depends on the locale.
-  std::ranges::transform(ending, ending.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return ending;
+  return ascii_lower(name.substr(dot + 1));
 }
 
 bool is_image_ending(std::string_view ending) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,12 @@ namespace sinter::nn::data {
 
 /// The endings of names by which folders and archives are searched for images, for messages.
 inline constexpr const char* kImageEndings = ".jpg, .jpeg, .png, .webp, .pgm or .ppm";
+
+/// Text with A to Z in lower case and all else as it is, whatever the locale.
+std::string ascii_lower(std::string_view text);
+
+/// Counts by kind in one line, the largest first: "9 .gif, 7 .bmp, ..." with at most five.
+std::string describe_counts(const std::map<std::string, uint64_t>& counts);
 
 /// What stands behind the last dot of a name, in lower case; empty if there is none, or nothing before it.
 std::string ending_of(std::string_view name);
