@@ -7,7 +7,8 @@ usage: .ci/check_includes.py [--list] [ROOT]
 A folder with sources is a room. The floors are core, ops, autograd, passes, nn from the bottom to the top; an include
 may lead to the same floor or to a lower one. Between rooms no path of includes may lead back to where it began. A room
 holds at most ROOM files. --list prints every room with what it includes. A source begins with a comment that says its
-purpose, unless a header of its name, or of its op's (`<op>.h` of `<op>_cpu.cpp`), stands beside it and says it.
+purpose, unless a header of its name, or of its op's (`<op>.h` of `<op>_cpu.cpp`), stands beside it and says it. JSON
+is parsed in core/json alone, which bounds its depth.
 """
 
 import re
@@ -56,6 +57,16 @@ def without_purpose(root):
             if not path.read_text().startswith("//") and not any(header.exists() for header in headers):
                 found.append(path.relative_to(root))
     return found
+
+
+def own_parsers(root):
+    """The lines, in the library and the examples, that parse JSON past core/json/json.h."""
+    for folder in FLOORS + ["examples"]:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SOURCES and path.parent != root / "core/json":
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    if re.search(r"[jJ]son::(parse|sax_parse|accept)\(", line):
+                        yield f"{path.relative_to(root)}:{number}"
 
 
 def cycles(edges):
@@ -117,6 +128,9 @@ def main(arguments):
     for file in without_purpose(root):
         wrong += 1
         print(f"purpose: {file} begins without a comment that says what it is for")
+    for place in own_parsers(root):
+        wrong += 1
+        print(f"json: {place} parses JSON by itself; parse_json() of core/json/json.h bounds its depth")
     print(f"{len(sizes)} rooms, {sum(sizes.values())} files, {wrong} findings")
     return 1 if wrong else 0
 

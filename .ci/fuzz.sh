@@ -10,9 +10,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Where a target's first byte chooses options.
 with_options() { printf '\003' && cat "$1"; }
-mkdir -p "$work"/corpus/{jpeg,png,netpbm,shard,pickle,checkpoint}
+mkdir -p "$work"/corpus/{jpeg,png,webp,netpbm,shard,pickle,checkpoint}
 for image in tests/data/images/*.jpg; do with_options "$image" >"$work/corpus/jpeg/${image##*/}"; done
-for image in tests/fuzz/seeds/png/*.png; do with_options "$image" >"$work/corpus/png/${image##*/}"; done
+for format in png webp; do
+  for image in tests/fuzz/seeds/$format/*; do with_options "$image" >"$work/corpus/$format/${image##*/}"; done
+done
 for image in tests/data/images/*.p[gp]m; do { printf '\003' && tail -c +3 "$image"; } >"$work/corpus/netpbm/${image##*/}"; done
 cp tests/data/verification/*.bin "$work/corpus/pickle"
 mkdir -p "$work/shard"
@@ -23,7 +25,7 @@ for ending in pgm cls; do cp "$work/shard/0.$ending" "$work/shard/$long.$ending"
 for format in gnu pax; do tar --format=$format -b 1 -C "$work/shard" -cf "$work/corpus/shard/long-$format" "$long.cls" "$long.pgm"; done
 for kept in tests/fuzz/seeds/*/; do
   kept=$(basename "$kept")
-  [ "$kept" = png ] || { mkdir -p "$work/corpus/$kept" && cp tests/fuzz/seeds/"$kept"/* "$work/corpus/$kept"; }
+  [ "$kept" = png ] || [ "$kept" = webp ] || { mkdir -p "$work/corpus/$kept" && cp tests/fuzz/seeds/"$kept"/* "$work/corpus/$kept"; }
 done
 
 # fuzz <program>: an input that crashes, takes ten seconds or 512 MB fails and is kept in <work>/found.

@@ -13,6 +13,7 @@ set(SINTER_PUBLIC_HEADERS
   core/base/layout.h
   core/base/log.h
   core/base/shape.h
+  core/text/printable.h
   core/comm/communication_error.h
   core/comm/communicator.h
   core/comm/process_environment.h
@@ -78,6 +79,8 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/formats/load_image.h
   nn/data/formats/open_dataset.h
   nn/data/image/encode_jpeg.h
+  nn/data/image/files/image_file.h
+  nn/data/image/files/webp.h
   nn/data/image/image.h
   nn/data/image/jpeg.h
   nn/data/image/netpbm.h

@@ -68,6 +68,7 @@ build_packages=(
   "nlohmann-json3-dev headers of checkpoints"
   "libjpeg-dev reading images"
   "libpng-dev reading images"
+  "libwebp-dev reading images"
   "zlib1g-dev reading gzip files"
   "libgloo-dev several processes"
 )

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
+#include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <dirent.h>
@@ -10,6 +13,7 @@
 #include <zlib.h>
 
 #include <sinter/core/base/file_system.h>
+#include <sinter/core/base/log.h>
 
 namespace sinter {
 namespace {
@@ -86,6 +90,29 @@ class NativeFileSystem final : public FileSystem {
   }
 };
 
+/// Whether a file system says that it does not know the call, rather than that the call has failed.
+bool is_unknown_call(int64_t result) {
+  const int codes[] = {EINVAL, ENOTSUP, EOPNOTSUPP, ENOSYS, ENOTTY};
+  return std::find(std::begin(codes), std::end(codes), -result) != std::end(codes);
+}
+
+/// Says, once, what the file system of a folder cannot do.
+void pass_over(const char* action, const std::filesystem::path& folder, int64_t result, const char* effect) {
+  static std::mutex mutex;
+  static std::set<std::tuple<dev_t, std::string, int64_t>> said;
+  struct stat info {};
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  if (::stat(path.c_str(), &info) != 0) info.st_dev = 0;
+  {
+    const std::lock_guard lock(mutex);
+    if (!said.emplace(info.st_dev, action, result).second) return;
+  }
+  log::warning("[file] {}: this file system cannot {}: {}; {}", path.string(), action,
+               std::generic_category().message(static_cast<int>(-result)), effect);
+}
+
+constexpr const char* kUnsynced = "a loss of power may take what was written last";
+
 constexpr int kMaxLinks = 40;  // as the kernel
 
 /// Where a new file for `path` goes: what links lead to, there or not. A device or a pipe is refused, as the
@@ -104,9 +131,12 @@ std::filesystem::path replaceable(std::filesystem::path path) {
 }
 
 /// The hidden file beside `path` that AtomicOutputFile writes. Its name is fixed, so that one left by a
-/// killed process is overwritten and renamed by the next.
+/// killed process is overwritten and renamed by the next; a link that somebody has put there is not followed.
 std::filesystem::path temporary_path(const std::filesystem::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + ".saving");
+  std::filesystem::path temporary = path.parent_path() / ("." + path.filename().string() + ".saving");
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(temporary, ignored)) std::filesystem::remove(temporary, ignored);
+  return temporary;
 }
 
 }  // namespace
@@ -179,7 +209,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void OutputFile::sync_and_close() {
-  check_file_call(files_.sync(file_), "sync", path_);
+  check_sync(files_.sync(file_), path_);
   const int result = files_.close(std::exchange(file_, -1));
   if (result < 0) files_.remove(path_);
   check_file_call(result, "close", path_);
@@ -197,19 +227,41 @@ AtomicOutputFile::~AtomicOutputFile() {
 
 void AtomicOutputFile::commit() {
   output_.sync_and_close();
-  check_file_call(files_.rename(temporary_, path_), "rename the finished file to its name", path_);
+  int renamed = files_.rename(temporary_, path_);
+  if (renamed == -EEXIST) {
+    pass_over("rename onto a file that exists", path_.parent_path(), renamed,
+              "the old file is removed first, and if the process ends just then neither is there");
+    if (files_.remove(path_) >= 0) renamed = files_.rename(temporary_, path_);
+  }
+  check_file_call(renamed, "rename the finished file to its name", path_);
   pending_ = false;
-  sync_folder(path_.parent_path(), files_);
+  try {
+    sync_folder(path_.parent_path(), files_);
+  } catch (const IoError& error) {
+    log::warning("{}; {} is complete, but {}", error.what(), path_.string(), kUnsynced);
+  }
 }
 
 void sync_folder(const std::filesystem::path& folder, FileSystem& files) {
   const std::filesystem::path path = folder.empty() ? "." : folder;
-  const int file =
-      static_cast<int>(check_file_call(files.open(path, FileSystem::Mode::kFolder), "open", path));
+  const int file = files.open(path, FileSystem::Mode::kFolder);
+  // A folder in which one may write, but which one may not list, cannot be opened either.
+  if (is_unknown_call(file) || file == -EACCES || file == -EPERM)
+    return pass_over("open a folder to sync it", path, file, kUnsynced);
+  check_file_call(file, "open", path);
   const int sync_result = files.sync(file);
   const int close_result = files.close(file);
-  check_file_call(sync_result, "sync", path);
+  if (is_unknown_call(sync_result) || sync_result == -EBADF || sync_result == -EISDIR) {
+    pass_over("sync a folder", path, sync_result, kUnsynced);
+  } else {
+    check_file_call(sync_result, "sync", path);
+  }
   check_file_call(close_result, "close", path);
+}
+
+void check_sync(int result, const std::filesystem::path& file) {
+  if (is_unknown_call(result)) return pass_over("sync a file", file.parent_path(), result, kUnsynced);
+  check_file_call(result, "sync", file);
 }
 
 void remove_folder(const std::filesystem::path& folder, FileSystem& files) {

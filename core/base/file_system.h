@@ -101,6 +101,10 @@ class OutputFile {
 /// A file that appears under `path` only when it is complete: until commit() the bytes go to a hidden file
 /// beside it, which commit() puts on the disk and renames. A file that was there before stays whole until
 /// then. One writer at a time.
+///
+/// Once the file has its name, nothing fails any more: what goes wrong as the folder is synced is a warning
+/// in the log. Some network drives will not rename onto a file that exists; there it is removed first, which
+/// the log says, once.
 class AtomicOutputFile {
  public:
   explicit AtomicOutputFile(std::filesystem::path path, FileSystem& files = FileSystem::native());
@@ -119,8 +123,12 @@ class AtomicOutputFile {
   bool pending_ = true;
 };
 
-/// Puts the entries of a folder on the disk, after a rename in it; throws IoError.
+/// Puts the entries of a folder on the disk, after a rename in it. Many network drives and user-space file
+/// systems cannot: that is passed over, and the log says so once a file system. Throws IoError if it fails.
 void sync_folder(const std::filesystem::path& folder, FileSystem& files = FileSystem::native());
+
+/// The same for a file: takes the result of FileSystem::sync().
+void check_sync(int result, const std::filesystem::path& file);
 
 /// Removes a folder and what is in it; folders inside are an IoError, as Sinter makes none. Throws IoError.
 void remove_folder(const std::filesystem::path& folder, FileSystem& files = FileSystem::native());

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/text/printable.h>
 
 namespace sinter::log {
 namespace {
@@ -35,7 +36,8 @@ spdlog::logger& standard_error() {
   return logger;
 }
 
-void emit(Level level, std::string_view message) {
+void emit(Level level, std::string_view text) {
+  const std::string message = printable(text);
   {
     const std::lock_guard lock(current_sink().mutex);
     if (current_sink().function) return current_sink().function(level, message);

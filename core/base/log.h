@@ -18,7 +18,7 @@ Level level();
 /// Sends messages to `sink` in place of standard error; an empty function restores it. Thread-safe.
 void set_sink(std::function<void(Level, std::string_view)> sink);
 
-/// Writes one finished line.
+/// Writes one finished line, with what is not printable() escaped.
 void write(Level level, std::string_view message);
 
 template <class... Args>

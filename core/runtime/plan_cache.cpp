@@ -7,16 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/json/json.h>
 #include <sinter/core/runtime/plan_cache.h>
 
 namespace sinter {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 constexpr uint64_t kLargestFile = uint64_t{64}
@@ -93,7 +93,7 @@ PlanCache::Plans PlanCache::read() const {
     if (input.size() > kLargestFile) throw_error<IoError>("{} bytes are too many", input.size());
     std::string text(input.size(), '\0');
     input.read(0, std::as_writable_bytes(std::span(text)));
-    const Json json = Json::parse(text);
+    const Json json = parse_json(text);
     if (json.at("format").get<int>() != kFormat) throw_error<IoError>("the format is not {}", kFormat);
     if (json.at("scope").get<std::string>() != scope_) throw_error<IoError>("it is not for {}", scope_);
     Plans plans;

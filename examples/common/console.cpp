@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <system_error>
 
+#include <sinter/core/text/printable.h>
+
 namespace sinter::examples {
 namespace {
 
@@ -36,11 +38,12 @@ void set_complaint_prefix(const std::string& prefix) {
 void say(std::string_view text) {
   if (quiet) return;
   errno = 0;
-  note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+  const std::string shown = printable(text);
+  note_failure(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
 }
 
 void complain(std::string_view line) {
-  const std::string text = complaint_prefix + std::string(line) + '\n';
+  const std::string text = complaint_prefix + printable(line) + '\n';
   std::fflush(stdout);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }

@@ -1,4 +1,5 @@
-// What a program says on its standard output and standard error, without ever failing for it.
+// What a program says on its standard output and standard error, without ever failing for it. All of it is
+// printable(): names of files, and messages with them, cannot drive a terminal.
 #pragma once
 
 #include <string>

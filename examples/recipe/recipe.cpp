@@ -1,11 +1,14 @@
 #include "recipe/recipe.h"
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <string_view>
 
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/text/printable.h>
 
 #include "common/console.h"
 
@@ -13,6 +16,9 @@ namespace sinter::examples {
 namespace {
 
 constexpr std::string_view kPrefix = "recipe.";
+// Behind the name of a value whose paths went through escape_name(). Those without it are of Sinter 0.1's
+// first checkpoints, or need none.
+constexpr const char* kEscaped = "_escaped";
 
 int64_t to_number(const std::string& text) {
   int64_t number = 0;
@@ -37,6 +43,32 @@ Recipe read_recipe(const nn::CheckpointData& data) {
     if (key.starts_with(kPrefix)) recipe["--" + key.substr(kPrefix.size())] = data.value<std::string>(key);
   }
   return recipe;
+}
+
+void write_paths(const std::string& name, const std::vector<std::string>& paths, nn::CheckpointData& data) {
+  std::string plain, escaped;
+  for (const std::string& path : paths) {
+    const std::string absolute = std::filesystem::absolute(path).string();
+    plain += (plain.empty() ? "" : "\n") + absolute;
+    escaped += (escaped.empty() ? "" : "\n") + escape_name(absolute);
+  }
+  const bool is_plain = valid_utf8_prefix(plain) == plain.size() &&
+                        std::ranges::count(plain, '\n') == std::ranges::count(escaped, '\n');
+  if (!paths.empty()) data.values[name + (is_plain ? "" : kEscaped)] = is_plain ? plain : escaped;
+}
+
+std::vector<std::string> read_paths(const std::string& name, const nn::CheckpointData& data) {
+  const bool is_escaped = data.values.contains(name + kEscaped);
+  std::vector<std::string> paths;
+  if (!is_escaped && !data.values.contains(name)) return paths;
+  const auto text = data.value<std::string>(name + (is_escaped ? kEscaped : ""));
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    paths.push_back(is_escaped ? unescape_name(line) : line);
+    begin = end + 1;
+  }
+  return paths;
 }
 
 std::vector<Change> changes(const Recipe& before, const Recipe& now, bool whole) {

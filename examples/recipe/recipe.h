@@ -20,6 +20,11 @@ std::string value_or(const Recipe& recipe, const std::string& option, const std:
 void write_recipe(const Recipe& recipe, nn::CheckpointData& data);
 Recipe read_recipe(const nn::CheckpointData& data);
 
+/// Keeps paths among a checkpoint's values, absolute, so that --resume finds the data from anywhere; and gets
+/// them back byte for byte, whatever a file system takes for a name. None if there are none.
+void write_paths(const std::string& name, const std::vector<std::string>& paths, nn::CheckpointData& data);
+std::vector<std::string> read_paths(const std::string& name, const nn::CheckpointData& data);
+
 /// An option that a run would go on with, and its value before; "none" where one side does not use it.
 struct Change {
   std::string option, before, now;

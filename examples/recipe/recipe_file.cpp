@@ -9,10 +9,14 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+<<<<<<< HEAD
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+=======
+>>>>>>> files
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/json/json.h>
 
 #include "run/command_line.h"
 #include "run/output_files.h"
@@ -73,11 +77,9 @@ ordered_json parse_flat(const std::string& path, const std::string& text) {
   };
   ordered_json object;
   try {
-    object = ordered_json::parse(text, watch);
-  } catch (const ordered_json::exception& error) {
-    const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 2, ..."
-    throw IoError(
-        fmt::format("--recipe {}: {}", path, what.substr(std::min(what.find("] ") + 2, what.size()))));
+    object = parse_json(text, watch);
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("--recipe {}: {}", path, error.what()));
   }
   if (!object.is_object())
     throw IoError(fmt::format("--recipe {}: expected an object, as {{\"lr\": 0.1}}", path));
@@ -96,6 +98,16 @@ std::string text_of(const std::string& path, const std::string& key, const order
                                       value.is_structured() ? value.type_name() : value.dump()));
   }
   return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// A value of the command line as JSON: true, false and numbers as such, all else as text.
+ordered_json plain_value(const std::string& value) {
+  try {
+    ordered_json parsed = parse_json(value);
+    if (parsed.is_boolean() || parsed.is_number()) return parsed;
+  } catch (const IoError&) {  // a word
+  }
+  return value;
 }
 
 }  // namespace
@@ -133,9 +145,7 @@ Recipe read_recipe_file(const std::string& path, const CLI::App& app) {
 void write_recipe_file(const std::string& path, const Recipe& recipe) {
   ordered_json object = ordered_json::object();
   for (const auto& [option, value] : recipe) {
-    const ordered_json parsed = ordered_json::parse(value, nullptr, false);
-    const bool is_plain = parsed.is_boolean() || parsed.is_number();
-    object[option.substr(2)] = is_plain ? parsed : ordered_json(value);
+    object[option.substr(2)] = plain_value(value);
   }
   write_text(path, object.dump(2) + "\n");
 }

@@ -9,12 +9,16 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/file_system.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
+
+#include "common/console.h"
 
 namespace sinter::examples {
 
@@ -30,9 +34,12 @@ fs::path folder_of(const fs::path& path) {
 
 FolderLock::FolderLock(const char* option, const fs::path& folder) {
   file_ = ::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (file_ < 0) return;
-  // Some network file systems have no locks; there, training goes on without.
-  if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  if (file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+  if (file_ < 0 || errno != EWOULDBLOCK) {  // some network drives have no locks
+    complain("warning: {} {}: cannot be locked: {}; another process that trains there would not be noticed",
+             option, folder.string(), std::generic_category().message(errno));
+    return;
+  }
   ::close(std::exchange(file_, -1));
   throw Error(fmt::format("{} {}: another process is training there", option, folder.string()));
 }
@@ -64,7 +71,8 @@ void check_checkpoints(const fs::path& root, bool resume) {
 void check_room(const char* option, const fs::path& path, const fs::path& folder, uint64_t bytes) {
   std::error_code unknown;
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, unknown);
-  if (path.empty() || unknown || space.available >= bytes) return;
+  // Drives that do not know their size say 0.
+  if (path.empty() || unknown || space.capacity == 0 || space.available >= bytes) return;
   throw Error(fmt::format("{} {}: the disk has {:.1f} MB left, but {:.1f} MB are needed", option,
                           path.string(), static_cast<double>(space.available) / 1e6,
                           static_cast<double>(bytes) / 1e6));
@@ -89,6 +97,25 @@ void check_file(const char* option, const fs::path& path) {
   } catch (const IoError& error) {
     throw Error(fmt::format("{} {} cannot be written: {}", option, path.string(), error.what()));
   }
+}
+
+namespace {
+
+void escape_texts(nlohmann::ordered_json& json) {
+  if (json.is_structured()) {
+    for (nlohmann::ordered_json& member : json) escape_texts(member);
+  } else if (json.is_string()) {
+    auto& text = json.get_ref<std::string&>();
+    if (valid_utf8_prefix(text) != text.size()) text = escape_name(text);
+  }
+}
+
+}  // namespace
+
+std::string to_json_text(const nlohmann::ordered_json& json) {
+  nlohmann::ordered_json escaped = json;
+  escape_texts(escaped);
+  return escaped.dump(2) + "\n";
 }
 
 void write_text(const fs::path& path, const std::string& text) {

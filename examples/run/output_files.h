@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace sinter::examples {
 
 /// Keeps other processes from training in the same folder while it lives; throws Error that names the option
@@ -33,6 +35,10 @@ void check_room(const char* option, const std::filesystem::path& path, const std
 /// Throws Error that names the option unless a file beside `path` can be made and filled, and `path` be
 /// replaced by it.
 void check_file(const char* option, const std::filesystem::path& path);
+
+/// JSON as text, in lines; of texts in it that are no UTF-8, as names of files may be, each is
+/// escape_name()d.
+std::string to_json_text(const nlohmann::ordered_json& json);
 
 /// Puts a text in place of a file, in one step.
 void write_text(const std::filesystem::path& path, const std::string& text);

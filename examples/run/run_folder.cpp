@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/json/json.h>
 #include <sinter/nn/log/curves.h>
 #include <sinter/nn/log/scalars.h>
 
@@ -43,8 +44,14 @@ ordered_json read_description(const fs::path& folder) {
   std::error_code ignored;
   if (fs::file_size(path, ignored) > kLargestDescription || ignored) return ordered_json::object();
   std::ifstream file(path);
-  ordered_json description = ordered_json::parse(file, nullptr, false);
-  return description.is_object() ? description : ordered_json::object();
+  try {
+    ordered_json description = parse_json(std::string{std::istreambuf_iterator<char>(file), {}});
+    if (description.is_object()) return description;
+    complain("warning: {} is not what a run has written; it is replaced", path.string());
+  } catch (const IoError& error) {
+    complain("warning: {} is not what a run has written ({}); it is replaced", path.string(), error.what());
+  }
+  return ordered_json::object();
 }
 
 /// A text of run.json; empty if there is none.
@@ -63,11 +70,6 @@ ordered_json starts_before(const fs::path& folder) {
 bool is_same_place(const fs::path& a, const fs::path& b) {
   std::error_code ignored;
   return fs::weakly_canonical(fs::absolute(a), ignored) == fs::weakly_canonical(fs::absolute(b), ignored);
-}
-
-/// JSON text; file names that are no UTF-8 get a replacement character.
-std::string to_text(const ordered_json& json) {
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 auto find_value(const std::vector<std::pair<std::string, double>>& values, const char* tag) {
@@ -160,7 +162,7 @@ void RunFolder::write_description(const RunPlan& plan, int64_t step) const {
   ordered_json starts = step > 0 ? starts_before(folder_) : ordered_json::array();
   starts.push_back({{"time", time_now()}, {"step", step}, {"command", plan.words}});
   description["starts"] = std::move(starts);
-  write_text(folder_ / kDescriptionName, to_text(description));
+  write_text(folder_ / kDescriptionName, to_json_text(description));
 }
 
 void RunFolder::keep(int64_t step, const Scalars& values) {

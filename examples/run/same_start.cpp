@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
+
+#include <sinter/core/json/json.h>
 
 namespace sinter::examples {
 namespace {
@@ -46,9 +47,9 @@ void check_same_start(const Communicator& ranks, const std::vector<Fact>& facts)
   for (const Fact& fact : facts) own[fact.what] = {fact.value, fact.source};
   const std::vector<std::string> texts =
       gather(ranks, own.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-  const ordered_json first = ordered_json::parse(texts[0]);
+  const ordered_json first = parse_json(texts[0]);
   for (int rank = 1; rank < ranks.size(); ++rank) {
-    const ordered_json other = ordered_json::parse(texts[static_cast<size_t>(rank)]);
+    const ordered_json other = parse_json(texts[static_cast<size_t>(rank)]);
     ordered_json all = first;
     all.update(other);
     for (const auto& [what, fact] : all.items()) {

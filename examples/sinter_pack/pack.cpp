@@ -13,7 +13,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/encode_jpeg.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/records/record_writer.h>
 #include <sinter/nn/data/sample_random.h>
@@ -107,18 +107,6 @@ std::vector<std::string> read_lines(const fs::path& path) {
   return lines;
 }
 
-/// Entries of the class folders that are no images, as far as their names tell.
-int64_t count_others(const data::ImageFolderFiles& all, const fs::path& root) {
-  int64_t entries = 0;
-  for (const std::string& name : all.class_names) {
-    std::error_code ignored;  // a class may have no folder here
-    for (fs::directory_iterator entry(root / name, ignored), end; entry != end; entry.increment(ignored)) {
-      if (!entry->path().filename().string().starts_with('.')) ++entries;
-    }
-  }
-  return entries - static_cast<int64_t>(all.files.size());
-}
-
 void check_output(const Options& options) {
   std::vector<std::string> names = {options.name + ".rec", options.name + ".idx"};
   if (options.name == "train") names.insert(names.end(), {"property", "classes.txt"});
@@ -178,8 +166,8 @@ int pack(const Options& options) {
   check_output(options);
   const data::ImageFolderFiles all = data::list_image_folder(
       options.images, training ? std::vector<std::string>{} : read_lines(output / "classes.txt"));
-  if (const int64_t others = count_others(all, options.images); others > 0)
-    say("{} files in the folders of classes are no .jpg, .jpeg, .png, .pgm or .ppm: not packed\n", others);
+  if (training) data::RecordWriter::check_names(all.class_names);
+  if (const std::string others = all.describe_left_out(); !others.empty()) say("{}\n", others);
 
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   data::RecordWriter writer(output, options.name);

@@ -1,21 +1,23 @@
 #include "embedder.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <span>
 
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/ops/cast/cast.h>
 
+#include "common/console.h"
 #include "common/stop.h"
 #include "data.h"
 #include "run/output_files.h"
@@ -61,13 +63,6 @@ class ImageTree final : public nn::data::Dataset {
   std::vector<std::string> paths_;
   std::vector<std::string> class_names_{"face"};
 };
-
-bool is_image_name(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::ranges::transform(ending, ending.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png" || ending == ".pgm" || ending == ".ppm";
-}
 
 /// Adds what the network gives to `sums`, and the lengths of it to `norms`. False if it was to stop.
 bool add_outputs(const nn::IResNet& backbone, nn::data::DataLoader& loader, std::vector<float>& sums,
@@ -132,40 +127,72 @@ std::shared_ptr<const nn::data::Dataset> open_image_tree(const char* option, con
   std::error_code error;
   if (!fs::is_directory(folder, error))
     throw Error(fmt::format("{} {} is no folder", option, folder.string()));
+  std::map<std::string, uint64_t> left_out;
+  uint64_t others = 0;
   for (fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink, error),
        end;
        !error && at != end; at.increment(error)) {
-    if (at->path().filename().string().starts_with(".")) {
+    std::error_code unknown;
+    const std::string name = at->path().filename().string(), ending = nn::data::ending_of(name);
+    if (name.starts_with(".")) {
       at.disable_recursion_pending();
-    } else if (is_image_name(at->path()) && at->is_regular_file()) {
+    } else if (at->is_directory(unknown)) {
+      continue;
+    } else if (nn::data::is_image_ending(ending) && at->is_regular_file(unknown)) {
       paths.push_back(at->path().lexically_relative(folder).string());
+    } else {
+      ++left_out[ending.empty() ? "without an ending" : '.' + ending];
+      ++others;
     }
   }
   if (error) throw Error(fmt::format("{} {}: cannot be read: {}", option, folder.string(), error.message()));
-  if (paths.empty())
-    throw Error(
-        fmt::format("{} {} has no images (*.jpg, *.jpeg, *.png, *.pgm, *.ppm)", option, folder.string()));
+  const std::string told = fmt::format("{} of {} files are left out: {}", others, others + paths.size(),
+                                       nn::data::describe_counts(left_out));
+  if (paths.empty()) {
+    throw Error(fmt::format("{} {} has no images ({}){}{}", option, folder.string(), nn::data::kImageEndings,
+                            others > 0 ? "; " : "", others > 0 ? told : ""));
+  }
+  if (others > 0) examples::complain("warning: {} {}: {}", option, folder.string(), told);
   std::ranges::sort(paths);
   return std::make_shared<ImageTree>(folder, paths);
+}
+
+namespace {
+
+/// The paths as metadata of safetensors: one a line, whatever is in their names.
+std::map<std::string, std::string> metadata_of(const std::vector<std::string>& paths) {
+  std::string list;
+  for (const std::string& path : paths) list += escape_name(path) + '\n';
+  return {{"paths", list}};
+}
+
+}  // namespace
+
+void check_embeddings_file(const fs::path& file, const std::vector<std::string>& paths) {
+  if (file.extension() == ".csv") return;
+  try {
+    nn::serialize_safetensors({}, metadata_of(paths), [](std::span<const std::byte>) {});
+  } catch (const InvalidArgument& failure) {
+    throw Error(
+        fmt::format("--output {}: {} paths do not fit into a .safetensors file ({}); a .csv file takes them",
+                    file.string(), paths.size(), failure.what()));
+  }
 }
 
 void write_embeddings(const fs::path& file, const Embeddings& embeddings,
                       const std::vector<std::string>& paths) {
   if (file.extension() != ".csv") {
-    std::string list;
-    for (const std::string& path : paths) list += path + '\n';
-    const size_t valid = list.size();
     nn::write_safetensors(
         file, {{"embeddings", Tensor::from_values(embeddings.values, {embeddings.count(), embeddings.dims})}},
-        {{"paths", list.substr(0, valid)}});
+        metadata_of(paths));
     return;
   }
   std::string text;
   for (int64_t i = 0; i < embeddings.count(); ++i) {
-    const std::string& path = paths[static_cast<size_t>(i)];
+    const std::string path = escape_name(paths[static_cast<size_t>(i)]);
     std::string quoted;
     for (const char c : path) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-    text += path.find_first_of(",\"\n") == std::string::npos ? path : '"' + quoted + '"';
+    text += path.find_first_of(",\"") == std::string::npos ? path : '"' + quoted + '"';
     for (int64_t d = 0; d < embeddings.dims; ++d) text += fmt::format(",{:.9g}", embeddings.row(i)[d]);
     text += '\n';
   }

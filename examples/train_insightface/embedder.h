@@ -34,14 +34,17 @@ std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Optio
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);
 
-/// The images of a folder and of those in it, sorted by their paths below it, which `paths` gets. Throws
-/// Error that names the option if there is none.
+/// The images of a folder and of those in it, sorted by their paths below it, which `paths` gets. Says how
+/// many other files there are. Throws Error that names the option if there is no image.
 std::shared_ptr<const sinter::nn::data::Dataset> open_image_tree(const char* option,
                                                                  const std::filesystem::path& folder,
                                                                  std::vector<std::string>& paths);
 
+/// Throws Error unless such a file can hold these paths: to be known before the work.
+void check_embeddings_file(const std::filesystem::path& file, const std::vector<std::string>& paths);
+
 /// Writes lines of path and numbers if `file` ends in .csv, else safetensors: "embeddings", and the paths,
-/// one a line, as metadata "paths".
+/// one a line, as metadata "paths". Paths go through escape_name(), so that any name is one line of UTF-8.
 void write_embeddings(const std::filesystem::path& file, const Embeddings& embeddings,
                       const std::vector<std::string>& paths);
 

@@ -85,19 +85,6 @@ void check_room(const Options& options, const Trainer& trainer) {
                          copies * (backbone + centres));
 }
 
-/// The paths of a checkpoint's value, one a line.
-std::vector<std::string> paths_of(const LoadedCheckpoint& checkpoint, const char* name) {
-  std::vector<std::string> paths;
-  if (!checkpoint.data.values.contains(name)) return paths;
-  const std::string text = checkpoint.data.value<std::string>(name);
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    paths.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return paths;
-}
-
 /// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
 std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (!options.resume) return std::nullopt;
@@ -106,13 +93,10 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
     adopt(examples::read_recipe(checkpoint->data), options);
     if (!options.is_given("--data") && !options.is_given("--synthetic")) {
       options.synthetic = checkpoint->data.value<int64_t>("synthetic");
-      if (const auto paths = paths_of(*checkpoint, "data"); !paths.empty()) options.data = paths.front();
-      if (options.trains() && options.data.empty() && options.synthetic == 0)
-        throw Error(
-            "--resume: the name of the run's data is not UTF-8, which checkpoints cannot hold; --data "
-            "<path>");
+      if (const auto paths = examples::read_paths("data", checkpoint->data); !paths.empty())
+        options.data = paths.front();
     }
-    if (!options.is_given("--verify")) options.verify = paths_of(*checkpoint, "verify");
+    if (!options.is_given("--verify")) options.verify = examples::read_paths("verify", checkpoint->data);
     return checkpoint;
   }
   if (!options.trains() && options.load_weights.empty())
@@ -270,7 +254,7 @@ int evaluate(Options& options, sinter::Device device, const std::optional<Loaded
     results.push_back(std::move(*result));
   }
   if (!options.report.empty())
-    examples::write_text(options.report, nlohmann::ordered_json{{"verify", to_json(results)}}.dump(2) + "\n");
+    examples::write_text(options.report, examples::to_json_text({{"verify", to_json(results)}}));
   return 0;
 }
 
@@ -278,6 +262,7 @@ int write_embeddings(Options& options, sinter::Device device,
                      const std::optional<LoadedCheckpoint>& checkpoint) {
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", options.embed, paths);
+  check_embeddings_file(options.output, paths);
   const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
   const std::optional<Embeddings> embeddings = embed(backbone, options, device, images);

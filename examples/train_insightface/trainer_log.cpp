@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
+#include <sinter/core/json/json.h>
 #include <sinter/core/runtime/backend.h>
 
 #include "common/console.h"
@@ -65,7 +65,7 @@ void Trainer::open_log() {
                                     {"workers", *options_.workers},
                                     {"load_weights", options_.load_weights},
                                     {"checkpoints", examples::absolute_path(options_.checkpoints)},
-                                    {"model_metadata", ordered_json::parse(nn::to_json(metadata_))},
+                                    {"model_metadata", parse_json(nn::to_json(metadata_))},
                                     {"recipe", recipe}};
   std::vector<examples::ChartPlan> charts = {{"Loss", {{"train", "train/loss"}}}};
   if (!pairs_.empty()) charts.push_back(std::move(accuracy));
@@ -184,7 +184,7 @@ std::string Trainer::report(bool complete) const {
     report["best_accuracy"] = best_.accuracy;
     report["best_step"] = best_.step;
   }
-  return report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return examples::to_json_text(report);
 }
 
 }  // namespace train_insightface

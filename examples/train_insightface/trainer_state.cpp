@@ -5,7 +5,6 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 
 #include "common/console.h"
 #include "run/model_files.h"
@@ -21,14 +20,6 @@ namespace {
 
 constexpr const char* kBestName = "best.safetensors";
 constexpr const char* kMomentum = "momentum.head.weight";  // that of the centres, or of a step's rows of them
-
-/// Paths as a checkpoint holds them, one a line, so that --resume finds the data from anywhere.
-std::string absolute_paths(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const std::string& path : paths)
-    text += (text.empty() ? "" : "\n") + std::filesystem::absolute(path).string();
-  return text;
-}
 
 }  // namespace
 
@@ -68,13 +59,8 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch_wait_seconds", stats_.wait_seconds}};
   examples::write_recipe(recipe_of(options_), data);
   examples::write_metadata(metadata_, data);
-  // Values are UTF-8; paths that are not have to be given again.
-  const auto keep_paths = [&](const char* name, const std::vector<std::string>& paths) {
-    const std::string text = absolute_paths(paths);
-    if (nn::valid_utf8_prefix(text) == text.size()) data.values[name] = text;
-  };
-  if (!options_.data.empty()) keep_paths("data", {options_.data});
-  if (!options_.verify.empty()) keep_paths("verify", options_.verify);
+  if (!options_.data.empty()) examples::write_paths("data", {options_.data}, data);
+  examples::write_paths("verify", options_.verify, data);
   return data;
 }
 

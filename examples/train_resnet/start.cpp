@@ -31,12 +31,8 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
   if (checkpoint) {
     if (!options.is_given("--data")) {
-      if (checkpoint->data.values.contains("data_has_no_utf8_name"))
-        throw Error(
-            "--resume: the name of the run's data is not UTF-8, which checkpoints cannot hold; --data "
-            "<folder>");
-      if (checkpoint->data.values.contains("data"))
-        options.data = checkpoint->data.value<std::string>("data");
+      if (const auto paths = sinter::examples::read_paths("data", checkpoint->data); !paths.empty())
+        options.data = paths.front();
     }
     return checkpoint;
   }

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
+#include <sinter/core/json/json.h>
 #include <sinter/core/runtime/backend.h>
 
 #include "recipe.h"
@@ -72,7 +72,7 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"load_weights", options_.load_weights},
           {"checkpoints", examples::absolute_path(options_.checkpoints)},
           {"test_fingerprint", test_fingerprint_},
-          {"model_metadata", nlohmann::ordered_json::parse(nn::to_json(metadata_))},
+          {"model_metadata", parse_json(nn::to_json(metadata_))},
           {"recipe", recipe}};
 }
 

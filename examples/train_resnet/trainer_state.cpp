@@ -6,7 +6,6 @@
 
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 
 #include "common/console.h"
 #include "recipe.h"
@@ -60,15 +59,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch_wait_seconds", stats_.wait_seconds}};
   write_recipe(recipe_of(options_), data);
   examples::write_metadata(metadata_, data);
-  if (!options_.data.empty()) {
-    // Values are UTF-8; a folder whose name is not has to be named again.
-    const std::string folder = std::filesystem::absolute(options_.data).string();
-    if (nn::valid_utf8_prefix(folder) == folder.size()) {
-      data.values["data"] = folder;
-    } else {
-      data.values["data_has_no_utf8_name"] = true;
-    }
-  }
+  if (!options_.data.empty()) examples::write_paths("data", {options_.data}, data);
   return data;
 }
 

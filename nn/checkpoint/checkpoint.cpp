@@ -104,6 +104,10 @@ void make_folders(const std::filesystem::path& folder, FileSystem& files) {
     result = files.make_folder(folder);
   }
   if (result == -EEXIST) return;
+  // Above a folder that is there, a drive may refuse before it looks for the name.
+  std::vector<std::string> ignored;
+  const bool is_refused = result == -EACCES || result == -EPERM || result == -EROFS;
+  if (is_refused && files.list(folder, ignored) >= 0) return;
   check_file_call(result, "make the folder", folder);
   sync_folder(parent, files);
 }
@@ -202,8 +206,13 @@ std::filesystem::path CheckpointFolder::save(const CheckpointData& data) {
     }
     throw;
   }
-  sync_folder(root_, files_);
-  remove_old();
+  try {
+    sync_folder(root_, files_);
+    remove_old();
+  } catch (const IoError& error) {
+    log::warning("{}; {} is complete, and old checkpoints stay, as a loss of power may take it", error.what(),
+                 folder.string());
+  }
   return folder;
 }
 

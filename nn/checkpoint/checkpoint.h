@@ -62,8 +62,9 @@ class CheckpointFolder {
 
   /// Saves a new checkpoint, then removes those beyond `keep_last` and leftovers of saves that were killed.
   /// Returns its folder. Throws IoError if the new checkpoint cannot be written: what was saved before is
-  /// then whole, and either nothing is left of the new one or it is complete. A part's name may have letters,
-  /// digits, '_' and '-', else InvalidArgument.
+  /// then whole, and nothing is left of the new one. Once it has its name, a failure to sync the root is a
+  /// warning, and old ones stay this time. A part's name may have letters, digits, '_' and '-', else
+  /// InvalidArgument.
   ///
   /// Removing never fails a save, and takes away nothing but what a save has written: an old checkpoint that
   /// holds anything else, or whose files cannot be removed, stays, and the log warns of it once.

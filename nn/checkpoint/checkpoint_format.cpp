@@ -5,10 +5,10 @@
 #include <unordered_set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include <sinter/core/json/json.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/checkpoint_format.h>
-#include <sinter/nn/checkpoint/counting_iterator.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
@@ -212,8 +212,7 @@ std::map<std::string, CheckpointValue> parse_values(std::string_view text, const
   }
   uint64_t consumed = 0;
   ValueEvents events(path, consumed);
-  nlohmann::json::sax_parse(CountingIterator(text.data(), &consumed),
-                            CountingIterator(text.data() + text.size()), &events);
+  read_json_events(text, events, consumed);
   return std::move(events.values);
 }
 

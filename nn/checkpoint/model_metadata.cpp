@@ -3,11 +3,10 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include <sinter/core/base/error.h>
+#include <sinter/core/json/json.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
 namespace {
@@ -17,7 +16,6 @@ using nlohmann::ordered_json;
 constexpr int64_t kVersion = 1;
 constexpr const char* kVersionKey = "model_metadata_version";
 constexpr size_t kMostNames = 3;  // in a message
-constexpr int kMostDepth = 8;
 
 /// Calls `member(key, value)` for every member but the version: what is written and read is this list.
 template <class Metadata, class Member>
@@ -51,15 +49,13 @@ std::string dump(const ordered_json& json) {
   }
 }
 
-/// Null for what is no JSON, or nested deeper than any metadata is.
+/// Null for what is no JSON, or nested too deeply.
 ordered_json parse(std::string_view text) {
-  bool deep = false;
-  const auto watch = [&deep](int depth, ordered_json::parse_event_t, ordered_json&) {
-    deep = deep || depth > kMostDepth;
-    return !deep;
-  };
-  ordered_json json = ordered_json::parse(text, watch, false);
-  return deep || json.is_discarded() ? ordered_json() : json;
+  try {
+    return parse_json(text);
+  } catch (const IoError&) {
+    return {};
+  }
 }
 
 ModelMetadata from_object(const ordered_json& object, const std::string& path) {

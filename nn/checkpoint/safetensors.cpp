@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <sinter/core/base/checked.h>
-#include <sinter/nn/checkpoint/counting_iterator.h>
+#include <sinter/core/json/json.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
@@ -338,8 +338,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_
   }
   uint64_t consumed = 0;
   HeaderEvents events(path, consumed);
-  nlohmann::json::sax_parse(CountingIterator(text.data(), &consumed),
-                            CountingIterator(text.data() + text.size()), &events);
+  read_json_events(text, events, consumed);
   SafetensorsHeader header;
   header.metadata = std::move(events.metadata);
   header.entries.reserve(events.entries.size());
@@ -371,25 +370,6 @@ std::string format_safetensors_header(const SafetensorsHeader& header) {
   text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
-}
-
-size_t valid_utf8_prefix(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0}; };
-  size_t i = 0;
-  while (i < text.size()) {
-    const uint8_t lead = byte(i);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (lead == 0 || (lead >= 0x80 && lead < 0xC2) || lead > 0xF4) return i;
-    // The second byte's range excludes overlong forms, surrogates and code points beyond U+10FFFF.
-    const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (length > 1 && (byte(i + 1) < low || byte(i + 1) > high)) return i;
-    for (size_t k = 2; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    }
-    i += length;
-  }
-  return i;
 }
 
 std::string quote_name(std::string_view name) {

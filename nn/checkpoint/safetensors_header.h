@@ -48,10 +48,6 @@ void check_safetensors_header_length(uint64_t header_bytes, uint64_t file_bytes,
 /// InvalidArgument for more entries or metadata than are read.
 std::string format_safetensors_header(const SafetensorsHeader& header);
 
-/// The offset of the first byte that starts no valid UTF-8 character or is zero; text.size() if there is
-/// none.
-size_t valid_utf8_prefix(std::string_view text);
-
 /// A name for a message: in quotes, without control or non-ASCII characters, and of bounded length.
 std::string quote_name(std::string_view name);
 

@@ -2,7 +2,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <sinter/core/base/error.h>
@@ -278,33 +282,57 @@ TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, d
 
 namespace {
 
-/// Calls `keep(i, sample)` for every sample of a data set, on the worker threads. `keep` may take the sample.
-/// The first error ends it.
+/// Calls `keep(i, sample)` for every sample of a data set, on threads of its own: what read() does is its
+/// author's, and may end a thread. `keep` may take the sample. The first error ends it.
 void read_all(const Dataset& dataset, const std::function<void(int64_t, Sample&)>& keep) {
   constexpr int64_t kGrain = 64;
   std::atomic<bool> failed = false;
   std::atomic<int64_t> next = 0;
-  // Samples are drawn from a counter, since images differ in cost; each range of parallel_for is one worker.
-  const int64_t workers = std::min<int64_t>(num_threads(), (dataset.size() + kGrain - 1) / kGrain);
-  parallel_for(workers, 1, [&](int64_t, int64_t) {
+  std::mutex mutex;
+  std::exception_ptr error;
+  // Samples are drawn from a counter, since images differ in cost.
+  const auto read_range = [&](int64_t begin, Sample& sample, int64_t& at) {
+    const int64_t end = std::min(begin + kGrain, dataset.size());
+    for (at = begin; at < end && !failed; ++at) {
+      dataset.read(at, sample, {});
+      SINTER_CHECK(sample.image.is_whole(),
+                   "[dataset] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
+                   sample.image.height, sample.image.width, sample.image.channels, at,
+                   sample.image.pixels.size());
+      keep(at, sample);
+    }
+  };
+  const auto work = [&] {
+    const SerialGuard serial;  // the pool's threads are for those who compute
+    int64_t at = 0;
     try {
       Sample sample;
-      for (int64_t begin; !failed && (begin = next.fetch_add(kGrain)) < dataset.size();) {
-        const int64_t end = std::min(begin + kGrain, dataset.size());
-        for (int64_t i = begin; i < end && !failed; ++i) {
-          dataset.read(i, sample, {});
-          SINTER_CHECK(sample.image.is_whole(),
-                       "[dataset] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
-                       sample.image.height, sample.image.width, sample.image.channels, i,
-                       sample.image.pixels.size());
-          keep(i, sample);
+      for (int64_t begin; !failed && (begin = next.fetch_add(kGrain)) < dataset.size();)
+        read_range(begin, sample, at);
+    } catch (...) {
+      const std::exception_ptr reason = std::current_exception();
+      const bool is_ended = reason == nullptr;  // pthread_exit and its like unwind without an exception
+      failed = true;
+      {
+        const std::lock_guard lock(mutex);
+        if (!error) {
+          error = is_ended ? std::make_exception_ptr(Error(
+                                 fmt::format("[dataset] a thread was ended while it read sample {}", at)))
+                           : reason;
         }
       }
-    } catch (...) {
-      failed = true;
-      throw;
+      if (is_ended) throw;
     }
-  });
+  };
+  std::vector<std::thread> threads;
+  try {
+    const int64_t count = std::min<int64_t>(num_threads(), (dataset.size() + kGrain - 1) / kGrain);
+    for (int64_t i = 0; i < count; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // fewer do it too
+    if (threads.empty()) work();
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
 }
 
 [[noreturn]] void fail_for_size(const Dataset& dataset, uint64_t max_bytes) {

@@ -195,7 +195,7 @@ struct TrainTestSplit {
 TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, double fraction,
                                 uint64_t seed = 0);
 
-/// Reads all of a data set into memory, decoded, on the CPU's worker threads (see parallel_for), so that
+/// Reads all of a data set into memory, decoded, on as many threads as parallel_for() has, so that
 /// every later epoch costs no decoding. Classes and fingerprint stay. The first damaged sample's error is
 /// rethrown. Throws OutOfMemory once the images need more than `max_bytes`; the whole data set is never
 /// needed to find that out.

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/log/curves.h>
 
 namespace sinter::nn {
@@ -33,7 +34,7 @@ svg { background: #0d1117; } text { fill: #e6edf3; } .grid { stroke: #30363d; } 
 
 std::string escape(const std::string& text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '&') {
       escaped += "&amp;";
     } else if (c == '<') {

@@ -1,4 +1,3 @@
-#include <cerrno>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -54,8 +53,7 @@ void LogFile::write() {
 }
 
 void LogFile::sync() {
-  const int result = files_.sync(file_);
-  if (result != -EINVAL) check_file_call(result, "sync", path_);  // devices and pipes have no disk
+  check_sync(files_.sync(file_), path_);
 }
 
 }  // namespace sinter::nn

@@ -6,9 +6,9 @@
 #include <set>
 #include <span>
 
-#include <nlohmann/json.hpp>
-
 #include <sinter/core/base/error.h>
+#include <sinter/core/json/json.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors_header.h>
 #include <sinter/nn/log/scalars.h>
 
@@ -26,7 +26,7 @@ const char* text_of(double value) {
   return nullptr;
 }
 
-std::optional<double> value_of(const nlohmann::json& json) {
+std::optional<double> value_of(const nlohmann::ordered_json& json) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (json.is_number()) return json.get<double>();
   if (json == "NaN") return std::numeric_limits<double>::quiet_NaN();
@@ -35,7 +35,7 @@ std::optional<double> value_of(const nlohmann::json& json) {
   return std::nullopt;
 }
 
-std::optional<int64_t> step_of(const nlohmann::json& json) {
+std::optional<int64_t> step_of(const nlohmann::ordered_json& json) {
   if (!json.is_number_unsigned()) return std::nullopt;  // which integers >= 0 are
   const auto step = json.get<uint64_t>();
   if (step > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
@@ -105,7 +105,12 @@ ScalarRecord parse_json_line(std::string_view line, const std::string& place) {
   const auto refuse = [&](const std::string& expected) {
     throw_error<IoError>("[scalars] {}: expected {}", place, expected);
   };
-  const nlohmann::ordered_json json = nlohmann::ordered_json::parse(line, nullptr, false);
+  nlohmann::ordered_json json;
+  try {
+    json = parse_json(line);
+  } catch (const IoError&) {
+    refuse("a JSON object");
+  }
   if (!json.is_object()) refuse("a JSON object");
   const std::optional<int64_t> step = json.contains("step") ? step_of(json["step"]) : std::nullopt;
   if (!step) refuse("a \"step\" that is a whole number >= 0");

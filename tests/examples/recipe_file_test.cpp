@@ -10,11 +10,14 @@
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sinter/core/base/error.h>
 
 #include "common/project_folder.h"
 #include "common/temporary_folder.h"
+#include "recipe/recipe.h"
+#include "run/output_files.h"
 #include "train_insightface/options.h"
 #include "train_resnet/options.h"
 #include "train_resnet/recipe.h"
@@ -98,6 +101,26 @@ TEST(RecipeFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read_recipe_file(path, line.app), recipe);
 }
 
+TEST(PathsOfACheckpoint, ComeBackByteForByte) {
+  using sinter::examples::read_paths;
+  using sinter::examples::write_paths;
+  for (const std::vector<std::string>& paths : std::vector<std::vector<std::string>>{
+           {"/a/b", "/c d\\e"}, {"/caf\xe9", "/plain"}, {"/a\nb", "/c\\n"}, {"/\x1b[2J"}, {}}) {
+    sinter::nn::CheckpointData data;
+    write_paths("verify", paths, data);
+    EXPECT_EQ(read_paths("verify", data), paths);
+    EXPECT_TRUE(read_paths("data", data).empty());
+  }
+  sinter::nn::CheckpointData first;  // as first versions wrote it
+  first.values["data"] = std::string("/a\\nb\n/c");
+  EXPECT_EQ(read_paths("data", first), (std::vector<std::string>{"/a\\nb", "/c"}));
+}
+
+TEST(JsonText, EscapesNamesThatAreNoUtf8) {
+  EXPECT_EQ(sinter::examples::to_json_text({{"a", {"caf\xe9", "x\\y", 3}}}),
+            "{\n  \"a\": [\n    \"caf\\\\xe9\",\n    \"x\\\\y\",\n    3\n  ]\n}\n");
+}
+
 TEST(RecipeFile, MistakesAreToldWithFileAndKey) {
   const TemporaryFolder folder;
   const Line line;
@@ -121,7 +144,9 @@ TEST(RecipeFile, MistakesAreToldWithFileAndKey) {
       {R"({"lr": 1} x)", "parse error at line 1"},
       {"", "parse error at line 1"},
       {"{\"lr\": \"\xff\"}", "parse error at line 1"},
-      {std::string(200'000, '['), "parse error at line 1"},
+      {std::string(200'000, '['), "nested deeper than 32 levels"},
+      {"{\"lr\": " + std::string(80'000, '[') + std::string(80'000, ']') + "}",
+       "nested deeper than 32 levels"},
       {std::string(2'000'000, ' '), "expected a small JSON file but it has 2000000 bytes"},
   };
   for (const auto& [text, expected] : mistakes) {

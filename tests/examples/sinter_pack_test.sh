@@ -40,7 +40,7 @@ packs_and_resizes() {
 says_what_it_leaves_out() {
   mkdir -p others/ant
   cp "$images/rgb.jpg" others/ant/a.jpg && cp "$images/gray.jpg" others/ant/b.jpg && echo >others/ant/c.gif
-  run 0 "$pack" others other && says "1 files in the folders of classes are no" && says "2 images"
+  run 0 "$pack" others other && says "1 of 3 files are left out: 1 .gif" && says "2 images"
 }
 
 refuses() {

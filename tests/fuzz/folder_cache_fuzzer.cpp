@@ -23,7 +23,8 @@ void try_list(const std::vector<uint8_t>& bytes) {
   }
   for (const auto& [name, listed] : classes) {
     for (const std::string& image : listed.images) {
-      if (image.empty() || image.front() == '.' || image.find('/') != std::string::npos) std::abort();
+      const std::string parts = '/' + image + '/';
+      if (parts.find("//") != std::string::npos || parts.find("/.") != std::string::npos) std::abort();
     }
   }
   if (format_folder_cache(classes) != bytes) std::abort();
@@ -34,7 +35,7 @@ void try_list(const std::vector<uint8_t>& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes(data, data + size);
   try_list(bytes);
-  constexpr std::string_view kMagic = "sinter image folder 1\n";
+  constexpr std::string_view kMagic = "sinter image folder 2\n";
   bytes.insert(bytes.begin(), kMagic.begin(), kMagic.end());
   const uint32_t crc = sinter::extend_crc32(0, std::as_bytes(std::span(bytes)));
   for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<uint8_t>(crc >> (8 * i)));

@@ -8,7 +8,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/baseline_jpeg.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sinter::nn::data;

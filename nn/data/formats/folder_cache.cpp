@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/file_system.h>
@@ -19,9 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file: this text, the number of classes; per class its name, stamp, number of images and their names;
-// CRC-32 of all before it. Numbers are little-endian; a name is its length in 16 bits and its bytes.
-constexpr std::string_view kMagic = "sinter image folder 1\n";
+// The file: this text, the number of classes; per class its name, its stamp, the number of images and their
+// paths, the number of folders in it and the path and stamp of each, the number of other endings and each
+// with how many files have it; CRC-32 of all before it. Numbers are little-endian; a text is its length in 16
+// bits and its bytes.
+constexpr std::string_view kMagic = "sinter image folder 2\n";
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
 constexpr uint64_t kChecksumBytes = 4;
 
@@ -35,11 +38,16 @@ class Writer {
     number(value.size(), 2);
     text(value);
   }
+  void stamp(const FolderStamp& value) {
+    for (const int64_t part : value.values) number(static_cast<uint64_t>(part), 8);
+  }
   std::vector<uint8_t> bytes;
 };
 
 class Reader {
  public:
+  static constexpr const char* kNoName = "a name is none, or out of order";
+
   Reader(std::span<const uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
 
   [[noreturn]] void fail(const char* what) const {
@@ -63,14 +71,32 @@ class Reader {
     if (value > (bytes_.size() - at_) / least) fail("a number is larger than the file allows");
     return value;
   }
-  /// A name of an entry, behind `before` in the order of bytes: no path, and none that a listing passes over.
+  /// The name of an entry that a listing would give: not hidden, and no path.
   std::string name(const std::string& before) {
+    std::string value = path(before);
+    if (value.find('/') != std::string::npos) fail(kNoName);
+    return value;
+  }
+  /// A path below a folder, of such names.
+  std::string path(const std::string& before) {
+    std::string value = text(before);
+    const std::string parts = '/' + value + '/';
+    if (value.find('\0') != std::string::npos || parts.find("//") != std::string::npos ||
+        parts.find("/.") != std::string::npos)
+      fail(kNoName);
+    return value;
+  }
+  /// A text behind `before` in the order of bytes.
+  std::string text(const std::optional<std::string>& before) {
     const std::span<const uint8_t> piece = take(number(2));
     std::string value(piece.begin(), piece.end());
-    if (value.empty() || value.front() == '.' || value.find('/') != std::string::npos ||
-        value.find('\0') != std::string::npos || value <= before)
-      fail("a name is none, or out of order");
+    if (before && value <= *before) fail(kNoName);
     return value;
+  }
+  FolderStamp stamp() {
+    FolderStamp stamp;
+    for (int64_t& value : stamp.values) value = static_cast<int64_t>(number(8));
+    return stamp;
   }
   bool at_end() const { return at_ == bytes_.size(); }
 
@@ -82,6 +108,28 @@ class Reader {
 
 uint32_t checksum(std::span<const uint8_t> bytes) {
   return extend_crc32(0, std::as_bytes(bytes));
+}
+
+/// Throws IoError if another user may have put there what lies at `path`: a symbolic link, which may lead
+/// anywhere, or a file that another owns or may write. False if nothing is there.
+bool check_own_file(const fs::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return false;
+  const char* what = nullptr;
+  if (!S_ISREG(info.st_mode)) {
+    what = S_ISLNK(info.st_mode) ? "it is a symbolic link" : "it is no file";
+  } else if (info.st_uid != ::geteuid()) {
+    what = "another user owns it";
+  } else if ((info.st_mode & S_IWOTH) != 0) {
+    what = "everybody may write it";
+  }
+  if (what != nullptr) throw_error<IoError>("[folder_cache] {}: it is not believed: {}", path.string(), what);
+  return true;
+}
+
+std::optional<std::vector<uint8_t>> read_own_file(const fs::path& path, uint64_t max_bytes) {
+  if (!check_own_file(path)) return std::nullopt;
+  return read_file(path, max_bytes);
 }
 
 int64_t nanoseconds(const timespec& time) {
@@ -115,16 +163,26 @@ std::vector<uint8_t> format_folder_cache(const ListedClasses& classes) {
   writer.number(classes.size(), 8);
   for (const auto& [name, listed] : classes) {
     writer.name(name);
-    for (const int64_t value : listed.stamp.values) writer.number(static_cast<uint64_t>(value), 8);
+    writer.stamp(listed.stamp);
     writer.number(listed.images.size(), 8);
     for (const std::string& image : listed.images) writer.name(image);
+    writer.number(listed.folders.size(), 8);
+    for (const auto& [path, stamp] : listed.folders) {
+      writer.name(path);
+      writer.stamp(stamp);
+    }
+    writer.number(listed.left_out.size(), 8);
+    for (const auto& [ending, count] : listed.left_out) {
+      writer.name(ending);
+      writer.number(count, 8);
+    }
   }
   writer.number(checksum(writer.bytes), kChecksumBytes);
   return std::move(writer.bytes);
 }
 
 ListedClasses parse_folder_cache(std::span<const uint8_t> bytes, const std::string& name) {
-  constexpr uint64_t kLeastClass = 2 + 1 + 32 + 8, kLeastName = 2 + 1;
+  constexpr uint64_t kLeastClass = 2 + 1 + 32 + 8 + 8 + 8, kLeastName = 2 + 1;
   Reader whole(bytes, name);
   if (bytes.size() < kMagic.size() + 8 + kChecksumBytes) whole.fail("the file is cut short");
   const std::span<const uint8_t> body = bytes.first(bytes.size() - kChecksumBytes);
@@ -139,13 +197,23 @@ ListedClasses parse_folder_cache(std::span<const uint8_t> bytes, const std::stri
   for (uint64_t left = reader.count(kLeastClass); left > 0; --left) {
     before = reader.name(before);
     ListedClass& listed = classes[before];
-    for (int64_t& value : listed.stamp.values) value = static_cast<int64_t>(reader.number(8));
+    listed.stamp = reader.stamp();
     const uint64_t images = reader.count(kLeastName);
     listed.images.reserve(images);
     std::string image;
     for (uint64_t i = 0; i < images; ++i) {
-      image = reader.name(image);
+      image = reader.path(image);
       listed.images.push_back(image);
+    }
+    std::string folder;
+    for (uint64_t i = reader.count(kLeastName + 32); i > 0; --i) {
+      folder = reader.path(folder);
+      listed.folders[folder] = reader.stamp();
+    }
+    std::optional<std::string> ending;  // one of them is empty
+    for (uint64_t i = reader.count(2 + 8); i > 0; --i) {
+      ending = reader.text(ending);
+      listed.left_out[*ending] = reader.number(8);
     }
   }
   if (!reader.at_end()) reader.fail("expected the end");
@@ -162,10 +230,10 @@ FolderCache::FolderCache(const fs::path& root) {
 }
 
 ListedClasses FolderCache::load() const {
-  std::error_code ignored;
-  if (place_.empty() || !fs::is_regular_file(place_, ignored)) return {};
+  if (place_.empty()) return {};
   try {
-    return parse_folder_cache(read_file(place_, kMostBytes), place_.string());
+    const std::optional<std::vector<uint8_t>> bytes = read_own_file(place_, kMostBytes);
+    return bytes ? parse_folder_cache(*bytes, place_.string()) : ListedClasses{};
   } catch (const Error& error) {
     log::warning("{}; the folder is listed again", error.what());
     return {};
@@ -178,11 +246,12 @@ void FolderCache::store(const ListedClasses& classes) const {
   try {
     std::error_code ignored;
     fs::create_directories(place_.parent_path(), ignored);
+    check_own_file(place_);  // a link would be followed
     AtomicOutputFile file(place_);
     file.write(std::as_bytes(std::span(bytes)));
     file.commit();
   } catch (const Error& error) {
-    log::debug("the list of an image folder is not kept: {}", error.what());
+    log::debug("[folder_cache] the list of an image folder is not kept: {}", error.what());
   }
 }
 

@@ -26,17 +26,20 @@ struct FolderStamp {
   bool is_settled(int64_t now) const;
 };
 
-/// The images of one class folder, sorted.
+/// What one class folder and the folders in it hold.
 struct ListedClass {
   FolderStamp stamp;
-  std::vector<std::string> images;
+  std::vector<std::string> images;                  ///< paths below the folder, sorted
+  std::map<std::string, FolderStamp> folders = {};  ///< those in it, by their paths below it
+  std::map<std::string, uint64_t> left_out =
+      {};  ///< how many files are no images, by ending_of() their names
 };
 
 /// By the class folder's name.
 using ListedClasses = std::map<std::string, ListedClass>;
 
 /// The bytes of a cache file, and back. Throws IoError with `name` and the byte unless the bytes are exactly
-/// such a file, with its checksum right and every name one that a folder can hold.
+/// such a file, with its checksum right and every path one that a folder can hold.
 std::vector<uint8_t> format_folder_cache(const ListedClasses& classes);
 ListedClasses parse_folder_cache(std::span<const uint8_t> bytes, const std::string& name);
 
@@ -46,7 +49,8 @@ class FolderCache {
  public:
   explicit FolderCache(const std::filesystem::path& root);
 
-  /// What was stored; empty if there is nothing, or if it is damaged, which the log says.
+  /// What was stored; empty if there is nothing, or, which the log says, if it is damaged, a symbolic link,
+  /// or a file that another user owns or may write.
   ListedClasses load() const;
   /// Failures are logged; the next start then lists the folder again.
   void store(const ListedClasses& classes) const;

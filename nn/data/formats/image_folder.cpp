@@ -1,19 +1,23 @@
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
+#include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/folder_cache.h>
 #include <sinter/nn/data/formats/image_folder.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -21,16 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
-
-bool has_image_extension(const std::string& name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string::npos) return false;
-  std::string extension = name.substr(dot + 1);
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == "jpg" || extension == "jpeg" || extension == "png" || extension == "pgm" ||
-         extension == "ppm";
-}
 
 // The sorted names in a folder of what `keep` accepts, without those that start with a dot.
 template <class Keep>
@@ -47,14 +41,20 @@ std::vector<std::string> list_names(const fs::path& folder, Keep keep) {
   return names;
 }
 
-std::vector<std::string> list_class_folders(const fs::path& root) {
+/// Adds files that are left out. Few of them are images, and then `where` says why.
+using LeftOut = std::map<std::string, uint64_t>;
+void add_left_out(const std::string& ending, const char* where, uint64_t count, LeftOut& left_out) {
+  left_out[(ending.empty() ? "without an ending" : '.' + ending) + where] += count;
+}
+
+std::vector<std::string> list_class_folders(const fs::path& root, LeftOut& left_out) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
     throw_error<IoError>("[image_folder] {}: expected a folder of class folders but {}", root.string(),
                          fs::exists(root, error) ? "it is a file" : "it does not exist");
   }
   std::vector<std::string> folders =
-      list_names(root, [](const fs::directory_entry& entry, const std::string&) {
+      list_names(root, [&](const fs::directory_entry& entry, const std::string& name) {
         std::error_code reason;
         if (entry.is_directory(reason)) return true;
         // What is there and cannot be looked at may be a class: without it the others' labels would differ.
@@ -64,6 +64,7 @@ std::vector<std::string> list_class_folders(const fs::path& root) {
           throw_error<IoError>("[image_folder] {}: cannot tell whether it is a folder of a class: {}",
                                entry.path().string(), reason.message());
         }
+        add_left_out(ending_of(name), " beside the folders of classes", 1, left_out);
         return false;
       });
   if (folders.empty()) {
@@ -76,11 +77,56 @@ std::vector<std::string> list_class_folders(const fs::path& root) {
 // Folders of fewer images are listed in no time, and keep nothing on the disk.
 constexpr size_t kLeastCached = 10'000;
 
+// Adds what a folder holds, which lies at `below` under its class folder, or is that if `below` is empty.
+// `above` are the folders that lead there: a link back to one of them brings nothing new.
+void list_below(const fs::path& folder, const std::string& below, std::vector<FolderStamp>& above,
+                ListedClass& listed) {
+  const FolderStamp stamp = FolderStamp::of(folder).value_or(FolderStamp{});
+  const auto is_same = [&](const FolderStamp& other) {
+    return other.values[0] == stamp.values[0] && other.values[1] == stamp.values[1];  // device and inode
+  };
+  if (std::ranges::any_of(above, is_same)) return;
+  (below.empty() ? listed.stamp : listed.folders[below]) = stamp;
+  above.push_back(stamp);
+  const std::string prefix = below.empty() ? "" : below + '/';
+  std::vector<std::string> inside;
+  list_names(folder, [&](const fs::directory_entry& entry, const std::string& name) {
+    std::error_code unknown;
+    const std::string ending = ending_of(name);
+    if (entry.is_directory(unknown)) {
+      inside.push_back(name);
+    } else if (is_image_ending(ending)) {
+      listed.images.push_back(prefix + name);
+    } else {
+      ++listed.left_out[ending];
+    }
+    return false;
+  });
+  for (const std::string& name : inside) list_below(folder / name, prefix + name, above, listed);
+  above.pop_back();
+}
+
 ListedClass list_class(const fs::path& folder) {
-  const std::optional<FolderStamp> stamp = FolderStamp::of(folder);
-  std::vector<std::string> images = list_names(
-      folder, [](const fs::directory_entry&, const std::string& file) { return has_image_extension(file); });
-  return {stamp.value_or(FolderStamp{}), std::move(images)};
+  ListedClass listed;
+  std::vector<FolderStamp> above;
+  list_below(folder, "", above, listed);
+  std::sort(listed.images.begin(), listed.images.end());
+  return listed;
+}
+
+// Whether nothing was made, renamed or removed in a class folder, or in the folders in it, since it was
+// listed.
+bool is_unchanged(const fs::path& folder, const ListedClass& listed) {
+  return FolderStamp::of(folder) == listed.stamp &&
+         std::ranges::all_of(listed.folders, [&](const auto& inside) {
+           return FolderStamp::of(folder / inside.first) == inside.second;
+         });
+}
+
+bool is_settled(const ListedClass& listed, int64_t now) {
+  return listed.stamp.is_settled(now) && std::ranges::all_of(listed.folders, [&](const auto& inside) {
+           return inside.second.is_settled(now);
+         });
 }
 
 int64_t nanoseconds_now() {
@@ -98,7 +144,7 @@ bool list_classes(const fs::path& root, const std::vector<std::string>& folders,
   parallel_for(static_cast<int64_t>(folders.size()), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const auto found = known.find(folders[i]);
-      if (found != known.end() && FolderStamp::of(root / folders[i]) == found->second.stamp) {
+      if (found != known.end() && is_unchanged(root / folders[i], found->second)) {
         *places[i] = std::move(found->second);
       } else {
         *places[i] = list_class(root / folders[i]);
@@ -115,13 +161,13 @@ void store_settled(const FolderCache& cache, const ListedClasses& listed, int64_
   if (images < kLeastCached) return;
   ListedClasses settled;
   for (const auto& [name, folder] : listed) {
-    if (folder.stamp.is_settled(now)) settled.emplace(name, folder);
+    if (is_settled(folder, now)) settled.emplace(name, folder);
   }
   if (!settled.empty()) cache.store(settled);
 }
 
 void add_class(const fs::path& root, const std::string& name,
-               const std::unordered_map<std::string_view, size_t>& labels, std::vector<std::string> images,
+               const std::unordered_map<std::string_view, size_t>& labels, ListedClass listed,
                ImageFolderFiles& all) {
   const auto found = labels.find(name);
   if (found == labels.end()) {
@@ -129,12 +175,32 @@ void add_class(const fs::path& root, const std::string& name,
                          root.string(), all.class_names.size(), name);
   }
   const size_t label = found->second;
-  if (images.empty()) {
-    throw_error<IoError>(
-        "[image_folder] {}: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none",
-        (root / name).string());
+  for (const auto& [ending, count] : listed.left_out) add_left_out(ending, "", count, all.left_out);
+  if (listed.images.empty()) {
+    ImageFolderFiles only;
+    for (const auto& [ending, count] : listed.left_out) add_left_out(ending, "", count, only.left_out);
+    const std::string others = only.describe_left_out();
+    throw_error<IoError>("[image_folder] {}: expected images ({}) but there are none{}{}",
+                         (root / name).string(), kImageEndings, others.empty() ? "" : "; ", others);
   }
-  for (std::string& image : images) all.files.push_back({label, std::move(image)});
+  for (std::string& image : listed.images) all.files.push_back({label, std::move(image)});
+}
+
+// Says which classes, of those that another folder has, are not here.
+void tell_missing_classes(const fs::path& root, const std::vector<std::string>& folders,
+                          const std::vector<std::string>& class_names) {
+  constexpr size_t kMostNamed = 5;
+  const std::set<std::string_view> present(folders.begin(), folders.end());
+  std::vector<std::string_view> missing;
+  for (const std::string& name : class_names) {
+    if (!present.contains(name)) missing.push_back(name);
+  }
+  if (missing.empty()) return;
+  const size_t named = std::min(missing.size(), kMostNamed);
+  log::warning("[image_folder] {}: {} of {} classes have no folder: {}{}", root.string(), missing.size(),
+               class_names.size(),
+               fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+               missing.size() > named ? ", ..." : "");
 }
 
 class ImageFolder final : public Dataset {
@@ -144,6 +210,8 @@ class ImageFolder final : public Dataset {
     SINTER_CHECK(decode_.channels == 1 || decode_.channels == 3,
                  "[image_folder] expected 1 or 3 channels but got {}", decode_.channels);
     all_ = list_image_folder(root, options.class_names);
+    if (const std::string others = all_.describe_left_out(); !others.empty())
+      log::warning("[image_folder] {}: {}", root.string(), others);
   }
 
   int64_t size() const override { return static_cast<int64_t>(all_.files.size()); }
@@ -223,16 +291,25 @@ class ImageFolder final : public Dataset {
 
 }  // namespace
 
+std::string ImageFolderFiles::describe_left_out() const {
+  uint64_t sum = 0;
+  for (const auto& [kind, count] : left_out) sum += count;
+  if (sum == 0) return {};
+  return fmt::format("{} of {} files are left out: {}", sum, sum + files.size(), describe_counts(left_out));
+}
+
 ImageFolderFiles list_image_folder(const fs::path& root, const std::vector<std::string>& class_names) {
-  const std::vector<std::string> folders = list_class_folders(root);
-  ImageFolderFiles all{.class_names = class_names.empty() ? folders : class_names, .files = {}};
+  ImageFolderFiles all;
+  const std::vector<std::string> folders = list_class_folders(root, all.left_out);
+  all.class_names = class_names.empty() ? folders : class_names;
+  tell_missing_classes(root, folders, all.class_names);
   std::unordered_map<std::string_view, size_t> labels;
   for (size_t i = 0; i < all.class_names.size(); ++i) labels.emplace(all.class_names[i], i);
   const FolderCache cache(root);
   const int64_t now = nanoseconds_now();
   ListedClasses listed;
   if (!list_classes(root, folders, cache.load(), listed)) store_settled(cache, listed, now);
-  for (const std::string& name : folders) add_class(root, name, labels, std::move(listed[name].images), all);
+  for (const std::string& name : folders) add_class(root, name, labels, std::move(listed[name]), all);
   return all;
 }
 

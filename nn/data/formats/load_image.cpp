@@ -2,7 +2,7 @@
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/load_image.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 
 namespace sinter::nn::data {
 namespace {

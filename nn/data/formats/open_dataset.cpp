@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
 #include <sinter/nn/data/formats/cifar.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/idx.h>
@@ -99,12 +100,20 @@ DatasetPair open_record_pair(const fs::path& folder, const DecodeOptions& decode
   return {train, test, "records"};
 }
 
+// Of two that may be meant, one is taken, and the log says so.
+void tell_choice(const fs::path& folder, const char* taken, const char* left) {
+  log::warning("[dataset] {}: has both {} and {}; {} is used to test on, {} is left out", folder.string(),
+               taken, left, taken, left);
+}
+
 DatasetPair open_folder_pair(const fs::path& folder, const DecodeOptions& decode) {
   ImageFolderOptions options;
   options.decode = decode;
   const auto train = open_image_folder(folder / "train", options);
   options.class_names = train->class_names();
-  const auto test = open_image_folder(folder / (is_folder(folder / "test") ? "test" : "val"), options);
+  const bool has_test = is_folder(folder / "test");
+  if (has_test && is_folder(folder / "val")) tell_choice(folder, "test", "val");
+  const auto test = open_image_folder(folder / (has_test ? "test" : "val"), options);
   return {train, test, "image folder"};
 }
 
@@ -133,6 +142,8 @@ DatasetPair open_shard_pair(const fs::path& folder, const DecodeOptions& decode)
   options.decode = decode;
   const auto train = open_shards(find_shards(folder, "train"), options);
   options.class_names = train->class_names();
+  if (!find_shards(folder, "test").empty() && !find_shards(folder, "val").empty())
+    tell_choice(folder, "test*.tar", "val*.tar");
   return {train, open_shards(find_test_shards(folder), options), "shards"};
 }
 

@@ -28,13 +28,18 @@ struct TiffReader {
   }
 };
 
+bool has_signature(std::span<const uint8_t> bytes) {
+  return bytes.size() >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), bytes.begin());
+}
+
 }  // namespace
 
 int exif_orientation(std::span<const uint8_t> payload) {
-  if (payload.size() < kSignature.size() ||
-      !std::equal(kSignature.begin(), kSignature.end(), payload.begin()))
-    return 1;
-  TiffReader tiff{payload.subspan(kSignature.size())};
+  return has_signature(payload) ? tiff_orientation(payload) : 1;
+}
+
+int tiff_orientation(std::span<const uint8_t> bytes) {
+  TiffReader tiff{has_signature(bytes) ? bytes.subspan(kSignature.size()) : bytes};
   if (tiff.bytes.size() < 2 || tiff.bytes[0] != tiff.bytes[1]) return 1;
   if (tiff.bytes[0] != 'I' && tiff.bytes[0] != 'M') return 1;
   tiff.big_endian = tiff.bytes[0] == 'M';

@@ -12,4 +12,8 @@ namespace sinter::nn::data {
 /// directories of 12-byte entries.
 int exif_orientation(std::span<const uint8_t> payload);
 
+/// The same of what PNG's eXIf and WebP's EXIF chunks hold, which begins with the TIFF header; some writers
+/// put the prefix of a JPEG's marker before it.
+int tiff_orientation(std::span<const uint8_t> bytes);
+
 }  // namespace sinter::nn::data

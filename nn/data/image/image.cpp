@@ -110,4 +110,17 @@ void convert_channels(Image& image, int64_t channels) {
   image.reshape(image.height, image.width, 1);
 }
 
+void lay_over_white(Image& image) {
+  const int64_t channels = image.channels - 1;
+  const size_t count = image.pixels.size() / static_cast<size_t>(image.channels);
+  const uint8_t* from = image.pixels.data();
+  uint8_t* to = image.pixels.data();
+  for (size_t i = 0; i < count; ++i, from += channels + 1, to += channels) {
+    const int alpha = from[channels];
+    for (int64_t c = 0; c < channels; ++c)
+      to[c] = static_cast<uint8_t>((from[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+  }
+  image.reshape(image.height, image.width, channels);
+}
+
 }  // namespace sinter::nn::data

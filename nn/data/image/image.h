@@ -66,4 +66,7 @@ void orient(Image& image, int orientation);
 /// 0.114 B (ITU-R BT.601, as JPEG does). Throws InvalidArgument for other numbers of channels.
 void convert_channels(Image& image, int64_t channels);
 
+/// Takes the alpha, the last of two or four channels, out: lays the image over white.
+void lay_over_white(Image& image);
+
 }  // namespace sinter::nn::data

@@ -28,6 +28,7 @@ struct Decoder {
   std::jmp_buf jump{};
   char message[JMSG_LENGTH_MAX] = {};
   bool out_of_memory = false;
+  bool in_header = true;  // before the first scan
   int max_scans = 0;
   // What is wanted of the output.
   JDIMENSION first_row = 0, end_row = 0, first_column = 0, columns = 0;
@@ -48,8 +49,17 @@ struct Decoder {
   std::longjmp(decoder.jump, 1);
 }
 
+// Whether a warning says nothing of the pixels, as they can be meant in one way only.
+bool is_of_metadata(const Decoder& decoder, int code) {
+  const bool is_odd_header = code == JWRN_ADOBE_XFORM || code == JWRN_BOGUS_ICC || code == JWRN_JFIF_MAJOR ||
+                             code == JWRN_NOT_SEQUENTIAL;
+  // Between markers something may be left over; behind a scan it means that not all of that was understood.
+  return is_odd_header || (code == JWRN_EXTRANEOUS_DATA && decoder.in_header);
+}
+
 void on_message(j_common_ptr common, int level) {
-  if (level < 0) on_error(common);  // a warning; levels from 0 are traces
+  if (level >= 0 || is_of_metadata(Decoder::of(common), common->err->msg_code)) return;  // no warning
+  on_error(common);
 }
 
 void on_output(j_common_ptr) {}
@@ -75,6 +85,7 @@ bool read_header(Decoder& decoder, const uint8_t* bytes, unsigned long size) {
   jpeg_save_markers(&decoder.info, JPEG_APP0 + 1, kExifMarkerLength);
   jpeg_mem_src(&decoder.info, bytes, size);
   jpeg_read_header(&decoder.info, TRUE);
+  decoder.in_header = false;
   return true;
 }
 

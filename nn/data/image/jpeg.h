@@ -23,8 +23,10 @@ bool is_jpeg(std::span<const uint8_t> bytes);
 /// `reduction`, asked with the upright image's size, may choose to decode at 1/2, 1/4 or 1/8 of it (rounded
 /// up) straight from the DCT coefficients. A window is used of files in one scan that are stored upright: its
 /// pixels are the same as without. `name` is the file's, for messages. Throws IoError if the file is
-/// damaged, which includes whatever libjpeg only warns of (half a file decodes "successfully", in gray), or
-/// beyond the limits; InvalidArgument for wrong options.
+/// damaged, which includes whatever libjpeg only warns of the pixels (half a file decodes "successfully", in
+/// gray), or beyond the limits; InvalidArgument for wrong options. What libjpeg finds odd in metadata is no
+/// damage: a version of JFIF or an Adobe transform that it does not know, bytes left over between the markers
+/// before the first scan, a scan's spectral selection in a sequential file.
 void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
                  const ReductionChooser& reduction, Image& image);
 

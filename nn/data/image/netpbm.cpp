@@ -2,7 +2,6 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/netpbm.h>
-#include <sinter/nn/data/image/png.h>
 
 namespace sinter::nn::data {
 namespace {
@@ -92,15 +91,6 @@ void decode_netpbm(std::span<const uint8_t> bytes, const std::string& name, cons
     return maximum == 255 ? value : static_cast<uint8_t>((value * 255 + maximum / 2) / maximum);
   });
   convert_channels(image, options.channels);
-}
-
-void decode_image(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                  const ReductionChooser& reduction, Image& image) {
-  if (is_jpeg(bytes)) return decode_jpeg(bytes, name, options, reduction, image);
-  if (is_png(bytes)) return decode_png(bytes, name, options, image);
-  if (is_netpbm(bytes)) return decode_netpbm(bytes, name, options, image);
-  throw_error<IoError>(
-      "[image] {}: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none", name);
 }
 
 }  // namespace sinter::nn::data

@@ -20,9 +20,4 @@ bool is_netpbm(std::span<const uint8_t> bytes);
 void decode_netpbm(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
                    Image& image);
 
-/// Decodes a JPEG, PNG, PGM or PPM, told apart by content, as decode_jpeg, decode_png and decode_netpbm do.
-/// Throws IoError for others.
-void decode_image(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                  const ReductionChooser& reduction, Image& image);
-
 }  // namespace sinter::nn::data

@@ -4,11 +4,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <png.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/file_system.h>
 #include <sinter/nn/data/image/exif.h>
 #include <sinter/nn/data/image/png.h>
 
@@ -16,13 +20,110 @@ namespace sinter::nn::data {
 namespace {
 
 constexpr std::array<uint8_t, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-// Chunks that say nothing of the pixels as they are stored. Sound files hold odd ones, colour profiles above
-// all, of which libpng would warn.
-constexpr const char kPassedOver[] =
-    "bKGD\0cHRM\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0zTXt";
-constexpr int kPassedOverCount = sizeof kPassedOver / 5;
+constexpr size_t kHeadBytes = 8, kChecksumBytes = 4;  // of a chunk, before and behind what it holds
 constexpr png_uint_32 kMostExtent = 1 << 20;
 constexpr png_alloc_size_t kMostChunkBytes = 1 << 23;
+
+uint32_t load_be32(const uint8_t* from) {
+  return uint32_t{from[0]} << 24 | uint32_t{from[1]} << 16 | uint32_t{from[2]} << 8 | uint32_t{from[3]};
+}
+void append_be32(uint32_t value, std::vector<uint8_t>& bytes) {
+  for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(value >> shift));
+}
+uint32_t checksum(std::span<const uint8_t> bytes) {
+  return extend_crc32(0, std::as_bytes(bytes));
+}
+
+// A chunk of a file: its length, four letters, what it holds, a checksum of letters and contents.
+struct Chunk {
+  std::span<const uint8_t> whole;
+
+  std::string_view type() const { return {reinterpret_cast<const char*>(&whole[4]), 4}; }
+  std::span<const uint8_t> payload() const {
+    return whole.subspan(kHeadBytes, whole.size() - kHeadBytes - kChecksumBytes);
+  }
+  bool is_critical() const { return type().front() >= 'A' && type().front() <= 'Z'; }
+  bool is_sound() const {
+    return checksum(whole.subspan(4, whole.size() - 8)) == load_be32(&whole[whole.size() - kChecksumBytes]);
+  }
+};
+
+// The chunk that `rest` begins with; none if it is no whole one.
+std::optional<Chunk> first_chunk(std::span<const uint8_t> rest) {
+  if (rest.size() < kHeadBytes + kChecksumBytes) return std::nullopt;
+  const size_t length = load_be32(rest.data());
+  if (length > rest.size() - kHeadBytes - kChecksumBytes) return std::nullopt;
+  const Chunk chunk{rest.first(kHeadBytes + length + kChecksumBytes)};
+  const bool has_letters = std::ranges::all_of(
+      chunk.type(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
+  return has_letters ? std::optional(chunk) : std::nullopt;
+}
+
+// What a file has for libpng: the chunks that its pixels depend on and no other, so that none of the others
+// makes it refuse a file, whatever they hold. In order, but tRNS comes last before the pixels, cut to what it
+// can mean.
+class Essence {
+ public:
+  Essence(std::span<const uint8_t> file, const std::string& name) : name_(name) {
+    stream.reserve(file.size());
+    append(file.first(kSignature.size()));
+    std::span<const uint8_t> rest = file.subspan(kSignature.size());
+    while (const std::optional<Chunk> chunk = first_chunk(rest)) {
+      rest = rest.subspan(chunk->whole.size());
+      take(*chunk);
+      if (chunk->type() == "IEND") return;
+    }
+    append(rest);  // damage, for libpng to find
+  }
+
+  std::vector<uint8_t> stream;
+  int orientation = 1;
+
+ private:
+  void append(std::span<const uint8_t> bytes) { stream.insert(stream.end(), bytes.begin(), bytes.end()); }
+
+  void take(const Chunk& chunk) {
+    const std::string_view type = chunk.type();
+    if (type == "IHDR" && chunk.payload().size() > 9) colour_type_ = chunk.payload()[9];
+    if (type == "IDAT" && !std::exchange(has_pixels_, true)) append_transparency();
+    const bool has_palette = colour_type_ == PNG_COLOR_TYPE_PALETTE;
+    if (type == "PLTE") colours_ = chunk.payload().size() / 3;
+    if (type == "PLTE" && !has_palette) return;  // a suggestion, to those who lack colours
+    if (chunk.is_critical()) append(chunk.whole);
+    if (type == "tRNS") take_transparency(chunk);
+    // A file has one eXIf chunk: of several none is believed.
+    if (type == "eXIf" && chunk.is_sound())
+      orientation = std::exchange(has_exif_, true) ? 1 : tiff_orientation(chunk.payload());
+  }
+
+  // It is of the pixels, so that its damage is theirs.
+  void take_transparency(const Chunk& chunk) {
+    if (has_pixels_ || (colour_type_ & PNG_COLOR_MASK_ALPHA) != 0) return;  // it means nothing there
+    if (!chunk.is_sound()) throw_error<IoError>("[png] {}: damaged: the checksum of tRNS is wrong", name_);
+    transparency_ = chunk.payload();
+  }
+
+  // An alpha for each of the first colours, or one colour, in 16 bits a value, that is transparent.
+  void append_transparency() {
+    if (transparency_.empty()) return;
+    const size_t most = colour_type_ == PNG_COLOR_TYPE_PALETTE ? colours_
+                        : colour_type_ == PNG_COLOR_TYPE_GRAY  ? 2
+                                                               : 6;
+    transparency_ = transparency_.first(std::min(most, transparency_.size()));
+    append_be32(static_cast<uint32_t>(transparency_.size()), stream);
+    const size_t type_at = stream.size();
+    constexpr uint8_t kType[] = {'t', 'R', 'N', 'S'};
+    append(kType);
+    append(transparency_);
+    append_be32(checksum(std::span(stream).subspan(type_at)), stream);
+  }
+
+  const std::string& name_;
+  int colour_type_ = 0;
+  size_t colours_ = 0;
+  bool has_pixels_ = false, has_exif_ = false;
+  std::span<const uint8_t> transparency_;
+};
 
 // As in jpeg.cpp: libpng's errors jump to the functions below that call setjmp, which hold nothing that must
 // be destroyed and no local that changes after it; all state lives here.
@@ -32,8 +133,7 @@ struct Decoder {
   std::jmp_buf jump{};
   char message[256] = {};
   bool out_of_memory = false;
-  const uint8_t* bytes = nullptr;
-  size_t size = 0;
+  std::vector<uint8_t> stream;  // what libpng gets to see
   size_t at = 0;
   int passes = 1;
 
@@ -49,6 +149,14 @@ struct Decoder {
   std::longjmp(decoder.jump, 1);
 }
 
+// Of the chunks that libpng gets to see, a warning means that pixels are damaged; but not what is left over
+// when all of them are there.
+void on_warning(png_structp png, png_const_charp message) {
+  const bool is_surplus = std::strstr(message, "Extra compressed data") != nullptr ||
+                          std::strstr(message, "Too much image data") != nullptr;
+  if (!is_surplus) on_error(png, message);
+}
+
 png_voidp take_memory(png_structp png, png_alloc_size_t bytes) {
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) static_cast<Decoder*>(png_get_mem_ptr(png))->out_of_memory = true;
@@ -60,15 +168,15 @@ void give_memory(png_structp, png_voidp memory) {
 
 void on_read(png_structp png, png_bytep to, size_t count) {
   auto& decoder = *static_cast<Decoder*>(png_get_io_ptr(png));
-  if (decoder.size - decoder.at < count) png_error(png, "the file is cut short");
-  std::memcpy(to, decoder.bytes + decoder.at, count);
+  if (decoder.stream.size() - decoder.at < count) png_error(png, "the file is cut short");
+  std::memcpy(to, &decoder.stream[decoder.at], count);
   decoder.at += count;
 }
 
 // Reads up to the pixels. False: see `message`.
 bool read_header(Decoder& decoder) {
   if (setjmp(decoder.jump) != 0) return false;
-  decoder.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &decoder, on_error, on_error, &decoder,
+  decoder.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &decoder, on_error, on_warning, &decoder,
                                          take_memory, give_memory);
   if (decoder.png == nullptr) {
     decoder.out_of_memory = true;
@@ -82,8 +190,6 @@ bool read_header(Decoder& decoder) {
   png_set_read_fn(decoder.png, &decoder, on_read);
   png_set_user_limits(decoder.png, kMostExtent, kMostExtent);
   png_set_chunk_malloc_max(decoder.png, kMostChunkBytes);
-  png_set_keep_unknown_chunks(decoder.png, PNG_HANDLE_CHUNK_NEVER,
-                              reinterpret_cast<png_const_bytep>(kPassedOver), kPassedOverCount);
   png_read_info(decoder.png, decoder.info);
   return true;
 }
@@ -111,7 +217,7 @@ bool read_rows(Decoder& decoder, uint8_t* pixels, size_t stride) {
 
 [[noreturn]] void fail(const Decoder& decoder, const std::string& name) {
   if (decoder.out_of_memory) throw_error<OutOfMemory>("[png] {}: no memory to decode", name);
-  throw_error<IoError>("[png] {}: damaged or no PNG, up to byte {}: {}", name, decoder.at, decoder.message);
+  throw_error<IoError>("[png] {}: damaged or no PNG: {}", name, decoder.message);
 }
 
 void check_size(const Decoder& decoder, const std::string& name, const DecodeOptions& options) {
@@ -125,33 +231,10 @@ void check_size(const Decoder& decoder, const std::string& name, const DecodeOpt
   // of deflate stands for 258 * 4.
   constexpr int64_t kMostPacked = 1032;
   const auto packed = static_cast<int64_t>(png_get_rowbytes(decoder.png, decoder.info)) * height;
-  if (packed / kMostPacked > static_cast<int64_t>(decoder.size)) {
+  if (packed / kMostPacked > static_cast<int64_t>(decoder.stream.size())) {
     throw_error<IoError>("[png] {}: expected the pixels of {} x {} but the file has only {} bytes", name,
-                         height, width, decoder.size);
+                         height, width, decoder.stream.size());
   }
-}
-
-// Takes the alpha, the last channel, out: the image over white.
-void lay_over_white(Image& image) {
-  const int64_t channels = image.channels - 1;
-  const size_t count = image.pixels.size() / static_cast<size_t>(image.channels);
-  const uint8_t* from = image.pixels.data();
-  uint8_t* to = image.pixels.data();
-  for (size_t i = 0; i < count; ++i, from += channels + 1, to += channels) {
-    const int alpha = from[channels];
-    for (int64_t c = 0; c < channels; ++c)
-      to[c] = static_cast<uint8_t>((from[c] * alpha + 255 * (255 - alpha) + 127) / 255);
-  }
-  image.reshape(image.height, image.width, channels);
-}
-
-int stored_orientation(const Decoder& decoder) {
-  png_uint_32 size = 0;
-  png_bytep tiff = nullptr;
-  if (png_get_eXIf_1(decoder.png, decoder.info, &size, &tiff) == 0 || tiff == nullptr) return 1;
-  std::vector<uint8_t> payload = {'E', 'x', 'i', 'f', 0, 0};
-  payload.insert(payload.end(), tiff, tiff + size);
-  return exif_orientation(payload);
 }
 
 }  // namespace
@@ -167,8 +250,8 @@ void decode_png(std::span<const uint8_t> bytes, const std::string& name, const D
   SINTER_CHECK(options.max_pixels > 0, "[png] expected a limit > 0 but got {} pixels", options.max_pixels);
   if (!is_png(bytes)) throw_error<IoError>("[png] {}: expected a file that starts with 0x89 PNG", name);
   Decoder decoder;
-  decoder.bytes = bytes.data();
-  decoder.size = bytes.size();
+  Essence essence(bytes, name);
+  decoder.stream = std::move(essence.stream);
   if (!read_header(decoder)) fail(decoder, name);
   check_size(decoder, name, options);
   if (!set_output(decoder)) fail(decoder, name);
@@ -181,7 +264,7 @@ void decode_png(std::span<const uint8_t> bytes, const std::string& name, const D
   if (!read_rows(decoder, image.pixels.data(), stride)) fail(decoder, name);
   if (image.channels % 2 == 0) lay_over_white(image);
   convert_channels(image, options.channels);
-  if (options.apply_orientation) orient(image, stored_orientation(decoder));
+  if (options.apply_orientation) orient(image, essence.orientation);
 }
 
 }  // namespace sinter::nn::data

@@ -33,7 +33,8 @@ MappedFile::MappedFile(const std::filesystem::path& path)
   try {
     size_ = size_of(file_, path_);
     if (size_ == 0) return;  // there is no empty mapping
-    void* const data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file_, 0);
+    // Private, as some network drives and user-space file systems know no shared mappings.
+    void* const data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file_, 0);
     if (data == MAP_FAILED) fail_system(path_, "map", errno);
     data_ = static_cast<const uint8_t*>(data);
   } catch (...) {

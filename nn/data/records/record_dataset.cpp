@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/records/mapped_file.h>
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/records/record_table.h>
@@ -90,6 +90,8 @@ class RecordDataset final : public Dataset {
 
   std::vector<std::string> read_classes(const fs::path& folder) const {
     const fs::path property_path = folder / "property";
+    std::error_code ignored;
+    if (!fs::exists(property_path, ignored)) fail_without_property(property_path);
     const MappedFile property(property_path);
     const int64_t classes = parse_record_property(property.bytes(), property_path.string()).classes;
     // A few bytes must not ask for gigabytes of names; a face data set has many images of each person.
@@ -98,13 +100,45 @@ class RecordDataset final : public Dataset {
       throw_error<IoError>("[records] {}: expected at most {} classes for {} images but got {}",
                            property_path.string(), most, size(), classes);
     }
-    std::error_code ignored;
     const fs::path names = folder / "classes.txt";
     if (fs::is_regular_file(names, ignored)) return read_names(names, static_cast<size_t>(classes));
     std::vector<std::string> numbers;
     numbers.reserve(static_cast<size_t>(classes));
     for (int64_t i = 0; i < classes; ++i) numbers.push_back(std::to_string(i));
     return numbers;
+  }
+
+  // A record file does not say how many classes it has. Says what its labels suggest, and what to write.
+  [[noreturn]] void fail_without_property(const fs::path& path) const {
+    constexpr size_t kMostLabels = 200'000;  // each is a page of the file to be read
+    const size_t count = std::min(table_.size(), kMostLabels);
+    float largest = 0;
+    std::vector<uint8_t> joined;
+    for (size_t i = 0; i < count; ++i)
+      largest = std::max(largest, table_.read(i * table_.size() / count, file_.bytes(), joined).label);
+    const auto classes =
+        std::max<size_t>(table_.identities(), static_cast<size_t>(std::min(largest, 1e8f)) + 1);
+    const auto [height, width] = size_of_first();
+    const std::string seen =
+        table_.identities() > 0
+            ? fmt::format("it lists {} of them", table_.identities())
+            : fmt::format("the labels of {} of its {} images go up to {}", count, table_.size(), largest);
+    throw_error<IoError>(
+        "[records] {}: there is no such file; it says how many classes (identities) {} has: {}. If these are "
+        "all, "
+        "make the file with the one line \"{},{},{}\" (classes, height, width of the images)",
+        path.string(), file_.path().string(), seen, classes, height, width);
+  }
+
+  std::pair<int64_t, int64_t> size_of_first() const {
+    try {
+      Sample first;
+      std::vector<uint8_t> joined;
+      decode_image(table_.read(0, file_.bytes(), joined).image, "", decode_, {}, first.image);
+      return {first.image.height, first.image.width};
+    } catch (const IoError&) {
+      return {0, 0};  // which stands for sizes that differ
+    }
   }
 
   static std::vector<std::string> read_names(const fs::path& path, size_t count) {
@@ -141,6 +175,14 @@ std::shared_ptr<const Dataset> open_records(const fs::path& rec, const RecordDat
   if (file.extension() != ".rec") file += ".rec";
   fs::path index = file;
   index.replace_extension(".idx");
+  std::error_code ignored;
+  if (fs::exists(file, ignored) && !fs::exists(index, ignored)) {
+    throw_error<IoError>(
+        "[records] {}: there is no such file; it says where the records of {} begin. sinter_pack writes "
+        "both, and "
+        "MXNet's tools/rec2idx.py makes it of the .rec",
+        index.string(), file.string());
+  }
   return std::make_shared<RecordDataset>(file, index, options);
 }
 

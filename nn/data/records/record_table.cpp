@@ -191,6 +191,7 @@ void RecordTable::drop_identities(std::span<const uint8_t> file, const std::stri
     throw_error<IoError>("[records] {}: expected images up to key {}, as record 0 says, but this {}",
                          place(more ? end : end - 1).text(), end - 1, more ? "is one too" : "is none");
   }
+  identities_ = images_.size() - end;
   images_.erase(images_.begin() + static_cast<std::ptrdiff_t>(end), images_.end());
   images_.erase(images_.begin());
 }

@@ -46,6 +46,8 @@ class RecordTable {
               const std::string& index_name);
 
   size_t size() const { return images_.size(); }
+  /// How many identities the file lists behind its images; 0 if it does not list them.
+  size_t identities() const { return identities_; }
   RecordPlace place(size_t image) const { return {file_name_, images_[image].key, images_[image].offset}; }
   /// Image `image` < size(), in `file` or in `joined`; its bytes are there, but not looked at. Throws IoError
   /// if its record is damaged or holds no image.
@@ -58,6 +60,7 @@ class RecordTable {
 
   std::string file_name_;
   std::vector<RecordEntry> images_;
+  size_t identities_ = 0;
 };
 
 }  // namespace sinter::nn::data

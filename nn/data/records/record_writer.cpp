@@ -1,4 +1,5 @@
 #include <sinter/core/base/error.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/data/records/record_io.h>
 #include <sinter/nn/data/records/record_writer.h>
 
@@ -31,13 +32,17 @@ void RecordWriter::add(int64_t label, std::span<const uint8_t> image) {
   lines_.clear();
 }
 
-void RecordWriter::commit(const std::vector<std::string>& class_names, int64_t height, int64_t width) {
-  std::string names;
+void RecordWriter::check_names(const std::vector<std::string>& class_names) {
   for (const std::string& name : class_names) {
     SINTER_CHECK(name.find_first_of("\r\n") == std::string::npos,
-                 "[records] expected class names of one line but got \"{}\"", name);
-    names += name + '\n';
+                 "[records] expected class names of one line but got \"{}\"", escape_name(name));
   }
+}
+
+void RecordWriter::commit(const std::vector<std::string>& class_names, int64_t height, int64_t width) {
+  check_names(class_names);
+  std::string names;
+  for (const std::string& name : class_names) names += name + '\n';
   write_text(index_, lines_);
   records_.commit();
   index_.commit();

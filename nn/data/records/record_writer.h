@@ -23,6 +23,10 @@ class RecordWriter {
   void add(int64_t label, std::span<const uint8_t> image);
   int64_t size() const { return size_; }
 
+  /// Throws InvalidArgument, as commit() does, for a name that cannot be a line of classes.txt: to be known
+  /// before the work.
+  static void check_names(const std::vector<std::string>& class_names);
+
   /// Puts the records on the disk. `class_names` not empty: classes.txt and property too, the latter with the
   /// size of the images, or 0, 0 where they differ. Throws InvalidArgument for a name that holds a line's
   /// end.

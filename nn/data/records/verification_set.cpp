@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/records/mapped_file.h>
 #include <sinter/nn/data/records/verification_parts.h>
 #include <sinter/nn/data/records/verification_set.h>

@@ -1,11 +1,13 @@
 #include <algorithm>
+#include <map>
 #include <system_error>
 #include <utility>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/file_system.h>
+#include <sinter/core/base/log.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/shards/shard_dataset.h>
 #include <sinter/nn/data/shards/shard_index.h>
 
@@ -100,6 +102,7 @@ class ShardDataset final : public Dataset {
 
   void read_indices() {
     std::vector<std::vector<ShardSample>> indices(shards_.size());
+    std::vector<std::map<std::string, uint64_t>> passed_over(shards_.size());
     parallel_for(static_cast<int64_t>(shards_.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         Shard& shard = shards_[static_cast<size_t>(i)];
@@ -108,13 +111,22 @@ class ShardDataset final : public Dataset {
         const TarReadAt read_at = [&](uint64_t offset, std::span<uint8_t> bytes) {
           file.read(offset, std::as_writable_bytes(bytes));
         };
-        indices[static_cast<size_t>(i)] = index_shard(shard.size, read_at, shard.path.string());
+        indices[static_cast<size_t>(i)] =
+            index_shard(shard.size, read_at, shard.path.string(), &passed_over[static_cast<size_t>(i)]);
       }
     });
     for (size_t i = 0; i < indices.size(); ++i) {
       for (const ShardSample& sample : indices[i]) samples_.push_back({sample, static_cast<uint32_t>(i)});
       indices[i] = {};
     }
+    std::map<std::string, uint64_t> all;
+    for (const auto& of_shard : passed_over) {
+      for (const auto& [ending, count] : of_shard)
+        all[ending.empty() ? "without an ending" : '.' + ending] += count;
+    }
+    if (!all.empty())
+      log::warning("[shards] {}: members that are neither images nor labels are passed over: {}",
+                   shards_.front().path.parent_path().string(), describe_counts(all));
   }
 
   std::vector<std::string> find_class_names(const fs::path& path) const {

@@ -20,12 +20,13 @@ struct ShardDatasetOptions {
 };
 
 /// Opens the shards: their samples, in order, are one data set with random access. Consecutive members of one
-/// name are a sample, its image .jpg, .jpeg, .png, .ppm or .pgm, its label .cls, a number; other endings are
-/// passed over. Opening reads the header of every member, on the CPU's worker threads; what is kept is 24
-/// bytes a sample. Names are labels for messages, never paths; links and devices are refused. Throws IoError
-/// with shard, member and byte for a damaged archive, a sample without image or label, a label that is no
-/// class, and if there is no sample at all. A sample's image is read and looked at when it is asked for; a
-/// shard that is no longer as it was is then an IoError. No file stays open.
+/// name are a sample, its image .jpg, .jpeg, .png, .webp, .ppm or .pgm, its label .cls, a number; other
+/// endings are passed over, which the log says in one line. Opening reads the header of every member, on the
+/// CPU's worker threads; what is kept is 24 bytes a sample. Names are labels for messages, never paths; links
+/// and devices are refused. Throws IoError with shard, member and byte for a damaged archive, a sample
+/// without image or label, a label that is no class, and if there is no sample at all. A sample's image is
+/// read and looked at when it is asked for; a shard that is no longer as it was is then an IoError. No file
+/// stays open.
 std::shared_ptr<const Dataset> open_shards(const std::vector<std::filesystem::path>& shards,
                                            const ShardDatasetOptions& options = {});
 

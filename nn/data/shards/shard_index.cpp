@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/shards/shard_index.h>
 
 namespace sinter::nn::data {
@@ -28,13 +28,6 @@ NameParts split_name(std::string_view name) {
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 // For messages, as a name may hold anything.
 std::string shown(std::string_view name) {
   std::string text;
@@ -49,9 +42,12 @@ class ShardIndexer {
   void add(const TarMember& member) {
     const auto [key, ending] = split_name(member.name);
     if (key.empty() || key.ends_with('/')) return;  // the name starts with a dot
-    const std::string kind = lower(ending);
-    const bool is_image = kind == "jpg" || kind == "jpeg" || kind == "png" || kind == "ppm" || kind == "pgm";
-    if (!is_image && kind != "cls") return;
+    const std::string kind = ascii_lower(ending);
+    const bool is_image = is_image_ending(kind);
+    if (!is_image && kind != "cls") {
+      ++passed_over[kind];
+      return;
+    }
     if (key != key_) finish_sample();
     key_ = key;
     last_ = member;
@@ -69,7 +65,7 @@ class ShardIndexer {
 
   void finish_sample() {
     if (!image_ && !label_) return;
-    if (!image_) fail(last_, "the sample has no image (.jpg, .jpeg, .png, .ppm or .pgm)");
+    if (!image_) fail(last_, fmt::format("the sample has no image ({})", kImageEndings));
     if (!label_) fail(last_, "the sample has no label (.cls)");
     image_->label = *label_;
     samples.push_back(*image_);
@@ -78,6 +74,7 @@ class ShardIndexer {
   }
 
   std::vector<ShardSample> samples;
+  std::map<std::string, uint64_t> passed_over;
 
  private:
   [[noreturn]] void fail(const TarMember& member, const std::string& what) const {
@@ -90,7 +87,7 @@ class ShardIndexer {
     const auto size = static_cast<size_t>(std::min(member.size, kMostLabelBytes));
     read_at_(member.offset, std::span(bytes).first(size));
     std::string_view text(reinterpret_cast<const char*>(bytes.data()), size);
-    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+    text = text.substr(0, text.find_last_not_of(" \t\r\n\f\v") + 1);
     uint32_t label = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
     if (member.size > kMostLabelBytes || error != std::errc{} || end != text.data() + text.size() ||
@@ -109,10 +106,12 @@ class ShardIndexer {
 
 }  // namespace
 
-std::vector<ShardSample> index_shard(uint64_t size, const TarReadAt& read_at, const std::string& name) {
+std::vector<ShardSample> index_shard(uint64_t size, const TarReadAt& read_at, const std::string& name,
+                                     std::map<std::string, uint64_t>* passed_over) {
   ShardIndexer indexer(read_at, name);
   read_tar(size, read_at, name, [&](const TarMember& member) { indexer.add(member); });
   indexer.finish_sample();
+  if (passed_over != nullptr) *passed_over = std::move(indexer.passed_over);
   return std::move(indexer.samples);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,13 @@ struct ShardSample {
 };
 
 /// The samples of a shard. Consecutive members with one name up to the first dot behind the last slash are a
-/// sample; of their endings, in any case, one of .jpg, .jpeg, .png, .ppm and .pgm is the image and .cls the
-/// label, a whole number in digits. Other endings are passed over, and so are names that start with a dot.
-/// Throws IoError with shard, member and byte for damage as read_tar does, a sample without an image or a
-/// label or with two, and for one that is empty or larger than 256 MiB.
-std::vector<ShardSample> index_shard(uint64_t size, const TarReadAt& read_at, const std::string& name);
+/// sample; of their endings, in any case, one of .jpg, .jpeg, .png, .webp, .ppm and .pgm is the image and
+/// .cls the label, a whole number in digits. Other endings are passed over, and counted in `passed_over`; so
+/// are names that start with a dot, uncounted. Throws IoError with shard, member and byte for damage as
+/// read_tar does, a sample without an image or a label or with two, and for one that is empty or larger than
+/// 256 MiB.
+std::vector<ShardSample> index_shard(uint64_t size, const TarReadAt& read_at, const std::string& name,
+                                     std::map<std::string, uint64_t>* passed_over = nullptr);
 
 /// The files that a pattern names, in order: `{000..099}` counts, with leading zeros if the first number has
 /// them, `{a,b}` lists, and `*`, `?` and `[...]` match names in folders, sorted. A file whose name is the

@@ -112,6 +112,7 @@ class TarReader {
   // What an 'L' or 'x' header says of the member behind it.
   struct Said {
     std::optional<std::string> name;
+    bool name_is_of_pax = false;  // which then counts before a GNU long name
     std::optional<uint64_t> size;
   };
 
@@ -129,9 +130,10 @@ class TarReader {
     std::optional<uint64_t> stored = number(block_, kSize);
     if (!stored) fail("the size is no number");
     if (said_.size && type != 'L' && type != 'x' && type != 'g') stored = said_.size;
+    // No bytes follow a folder, whatever its header says: some writers put there what it takes on a disk.
+    const uint64_t size = type == '5' ? 0 : *stored;
     const uint64_t left = size_ - at_;
-    if (*stored > left) fail("expected {} bytes but the archive has {} more", *stored, left);
-    const uint64_t size = *stored;
+    if (size > left) fail("expected {} bytes but the archive has {} more", size, left);
     switch (type) {
       case 'L':
       case 'x':
@@ -165,7 +167,7 @@ class TarReader {
     read_at_(at_, bytes);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (type == 'L') {
-      set_name(text.substr(0, text.find('\0')));
+      if (!said_.name_is_of_pax) set_name(text.substr(0, text.find('\0')));
     } else {
       take_records(text, type == 'g');
     }
@@ -198,7 +200,10 @@ class TarReader {
     if (key.starts_with("GNU.sparse.")) fail("sparse files are not read");
     if (key != "path" && key != "size") return;
     if (global) fail("expected no {} for all members", key);
-    if (key == "path") return set_name(value);
+    if (key == "path") {
+      said_.name_is_of_pax = true;
+      return set_name(value);
+    }
     uint64_t size = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
     if (error != std::errc{} || end != value.data() + value.size())

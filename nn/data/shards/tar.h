@@ -22,11 +22,12 @@ struct TarMember {
 };
 
 /// Reads the headers of an archive of `size` bytes and calls `visit` for every regular file, in order. Knows
-/// the old format, ustar, GNU (long names, sizes in base 256) and pax (path and size). Folders and what pax
-/// says besides are passed over. Throws IoError with `name`, the member and the byte for a wrong checksum, a
-/// number that is none, a member that reaches beyond the archive, an end that is missing or followed by
-/// something else; and for links, devices, sparse files and all other types. Source: POSIX.1-2017, pax,
-/// "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format".
+/// the old format, ustar, GNU (long names, sizes in base 256) and pax (path and size). Folders, behind whose
+/// headers no bytes follow whatever size they state, and what pax says besides are passed over. Throws
+/// IoError with `name`, the member and the byte for a wrong checksum, a number that is none, a member that
+/// reaches beyond the archive, an end that is missing or followed by something else; and for links, devices,
+/// sparse files and all other types. Source: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual,
+/// "Basic Tar Format".
 void read_tar(uint64_t size, const TarReadAt& read_at, const std::string& name,
               const std::function<void(const TarMember&)>& visit);
 

@@ -91,6 +91,7 @@ TEST_F(PlanCacheTest, IgnoresAndReplacesFilesThatCannotBeUsed) {
       "",
       "{\"format\": 1, \"sco",
       "[1, 2]",
+      "{\"format\": 1, \"plans\": " + std::string(80'000, '[') + std::string(80'000, ']') + "}",
       R"({"format": 2, "scope": ")" + scope + R"(", "plans": {}})",
       R"({"format": 1, "scope": "some other GPU", "plans": {"conv a": {"plan": "engine 3:", "us": 1}}})",
       R"({"format": 1, "scope": ")" + scope + R"(", "plans": {"conv a": {"plan": 3, "us": 1}}})",

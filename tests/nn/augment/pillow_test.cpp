@@ -8,6 +8,7 @@
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/nn/augment/rand_augment_steps.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/netpbm.h>
 
 #include "nn/data/data_test_support.h"

@@ -8,9 +8,11 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/file_system.h>
+#include <sinter/core/base/log.h>
 #include <sinter/nn/data/formats/folder_cache.h>
 #include <sinter/nn/data/formats/image_folder.h>
 
@@ -28,12 +30,17 @@ using testing::TemporaryFolder;
 ListedClasses sample_classes() {
   return {{"ant", {{{1, 2, 3, 4}}, {"a.jpg", "b.jpg"}}},
           {"bee", {{{5, -6, 7, 8}}, {}}},
-          {"cat", {{{}}, {"ü.png"}}}};
+          {"cat",
+           {{{}},
+            {"deep/er/ü.png", "ü.png"},
+            {{"deep", {{9, 8, 7, 6}}}, {"deep/er", {{1, 1, 1, 1}}}},
+            {{"", 3}, {"gif", 40}}}}};
 }
 
 bool same(const ListedClasses& a, const ListedClasses& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && x.second.stamp == y.second.stamp && x.second.images == y.second.images;
+    return x.first == y.first && x.second.stamp == y.second.stamp && x.second.images == y.second.images &&
+           x.second.folders == y.second.folders && x.second.left_out == y.second.left_out;
   });
 }
 
@@ -68,9 +75,11 @@ TEST(FolderCache, RefusesWhatAListingWouldNotGive) {
   const auto error = [](const ListedClasses& classes) {
     return message_of<IoError>([&] { parse_folder_cache(format_folder_cache(classes), "file"); });
   };
-  for (const std::string& name : std::vector<std::string>{".hidden", "a/b", "..", std::string("a\0b", 3)}) {
+  for (const std::string& name : std::vector<std::string>{".hidden", "a/../b", "..", "a/", "/a", "a//b",
+                                                          "a/.b", std::string("a\0b", 3)}) {
     EXPECT_NE(error({{"ant", {{}, {name}}}}).find("a name is none, or out of order"), std::string::npos)
         << name;
+    EXPECT_NE(error({{"ant", {{}, {}, {{name, {}}}}}}).find("a name is none"), std::string::npos) << name;
     EXPECT_NE(error({{name, {{}, {"a.jpg"}}}}).find("a name is none, or out of order"), std::string::npos);
   }
   EXPECT_NE(error({{"ant", {{}, {"b.jpg", "a.jpg"}}}}).find("out of order"), std::string::npos);
@@ -160,6 +169,13 @@ TEST(FolderCache, GivesWhatListingGivesAfterEveryChange) {
     std::ofstream(root / "ant/only.jpg") << "x";
     fs::last_write_time(root / "ant", time);
   });
+  expect_change("an image in a folder in a class", [&] {
+    fs::create_directories(root / "ant/deep/er");
+    std::ofstream(root / "ant/deep/er/1.jpg") << "x";
+  });
+  settle();
+  names_of(root);
+  expect_change("another image there", [&] { std::ofstream(root / "ant/deep/er/2.jpg") << "x"; });
   expect_change("a new class", [&] { fs::rename(root / ".ant", root / "cow"); });
   settle();
   names_of(root);
@@ -176,6 +192,41 @@ TEST(FolderCache, GivesWhatListingGivesAfterEveryChange) {
   fs::resize_file(index, 1000);
   expect_change("a damaged list", [] {});
   EXPECT_EQ(parse_folder_cache(load(index), "file").size(), 3u) << "a damaged list is replaced";
+}
+
+TEST(FolderCache, NeitherBelievesNorFollowsWhatOthersMayHavePutThere) {
+  const TemporaryFolder folder, caches;
+  const Environment environment("SINTER_CACHE_DIR", caches.path());
+  const fs::path root = folder.path();
+  make_folder(root);
+  settle();
+  const std::vector<std::string> first = names_of(root);
+  const fs::path index = only_file(caches.path());
+  ListedClasses made_up = parse_folder_cache(load(index), "file");
+  made_up["bee"].images = {"made_up.jpg"};
+  const Bytes lie = format_folder_cache(made_up);
+  const fs::path other = caches.path() / "other";
+  std::ofstream(other, std::ios::binary)
+      .write(reinterpret_cast<const char*>(lie.data()), static_cast<std::streamsize>(lie.size()));
+  std::vector<std::string> warnings;
+  log::set_sink([&](log::Level, std::string_view text) { warnings.emplace_back(text); });
+  fs::remove(index);
+  fs::create_symlink(other, index);
+  EXPECT_EQ(names_of(root), first);
+  EXPECT_EQ(load(other), lie) << "written through the link";
+  EXPECT_EQ(warnings, std::vector<std::string>{
+                          "[folder_cache] " + index.string() +
+                          ": it is not believed: it is a symbolic link; the folder is listed again"});
+  fs::remove(index);
+  fs::rename(other, index);
+  fs::permissions(index, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_EQ(names_of(root), first);
+  if (::geteuid() == 0 && ::chown(index.c_str(), 65534, 65534) == 0) {
+    fs::permissions(index, fs::perms::others_write, fs::perm_options::remove);
+    EXPECT_EQ(names_of(root), first);
+    EXPECT_NE(warnings.back().find("another user owns it"), std::string::npos);
+  }
+  log::set_sink({});
 }
 
 // Programs that take every entry of a folder for a class must find the same ones after us.

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/base/log.h>
 #include <sinter/nn/data/formats/cifar.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/idx.h>
@@ -234,6 +235,55 @@ TEST(ImageFolder, ReadsClassesInOrder) {
   EXPECT_EQ(more->num_classes(), 3);
 }
 
+/// What the log warns of while `action` runs.
+template <class Action>
+std::vector<std::string> warnings_of(Action&& action) {
+  std::vector<std::string> warnings;
+  log::set_sink([&](log::Level, std::string_view text) { warnings.emplace_back(text); });
+  action();
+  log::set_sink({});
+  return warnings;
+}
+
+// As torchvision's ImageFolder does.
+TEST(ImageFolder, TakesTheImagesOfFoldersInClassFolders) {
+  const TemporaryFolder folder;
+  const Bytes picture = load_picture("half.ppm");
+  for (const char* name :
+       {"ant/b.ppm", "ant/a/2.ppm", "ant/a/1.PPM", "ant/a/deep/x.ppm", "bee/1.ppm", "far/y.ppm"})
+    folder.write(name, picture);
+  folder.write("ant/.hidden/x.ppm", {1});
+  fs::create_directory_symlink(folder.path() / "far", folder.path() / "ant/linked");
+  fs::create_directory_symlink(folder.path() / "ant", folder.path() / "ant/a/loop");  // brings nothing new
+  const ImageFolderFiles all = list_image_folder(folder.path());
+  std::vector<std::string> names;
+  for (const auto& file : all.files) names.push_back(all.class_names[file.label] + ": " + file.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"ant: a/1.PPM", "ant: a/2.ppm", "ant: a/deep/x.ppm",
+                                             "ant: b.ppm", "ant: linked/y.ppm", "bee: 1.ppm", "far: y.ppm"}));
+  EXPECT_EQ(open_image_folder(folder.path())->get(2).image.height,
+            open_image_folder(folder.path())->get(3).image.height);
+}
+
+TEST(ImageFolder, SaysInOneLineWhatItLeavesOut) {
+  const TemporaryFolder folder;
+  const Bytes picture = load_picture("half.ppm");
+  for (const char* name : {"ant/1.ppm", "ant/sub/2.ppm", "bee/1.ppm"}) folder.write(name, picture);
+  EXPECT_EQ(warnings_of([&] { open_image_folder(folder.path()); }), std::vector<std::string>{});
+  for (const char* name :
+       {"ant/1.bmp", "ant/sub/2.BMP", "bee/1.gif", "bee/README", "loose.ppm", "bee/.hidden"})
+    folder.write(name, {1});
+  EXPECT_EQ(
+      warnings_of([&] { open_image_folder(folder.path()); }),
+      (std::vector<std::string>{"[image_folder] " + folder.path().string() +
+                                ": 5 of 8 files are left out: 2 .bmp, 1 .gif, 1 .ppm beside the folders of "
+                                "classes, 1 without an ending"}));
+  EXPECT_EQ(warnings_of([&] {
+              list_image_folder(folder.path(), {"ant", "bee", "cat", "dog"});
+            }),
+            (std::vector<std::string>{"[image_folder] " + folder.path().string() +
+                                      ": 2 of 4 classes have no folder: cat, dog"}));
+}
+
 TEST(ImageFolder, NamesWhatIsWrong) {
   const TemporaryFolder folder;
   const std::string root = folder.path().string();
@@ -248,16 +298,18 @@ TEST(ImageFolder, NamesWhatIsWrong) {
   EXPECT_EQ(error(root + "/file"),
             "[image_folder] " + root + "/file: expected a folder of class folders but it is a file");
   folder.write("cat/readme.md", {1});
-  EXPECT_EQ(error(root),
-            "[image_folder] " + root +
-                "/cat: expected images (*.jpg, *.jpeg, *.png, *.pgm or *.ppm) but there are none");
+  EXPECT_EQ(
+      error(root),
+      "[image_folder] " + root +
+          "/cat: expected images (.jpg, .jpeg, .png, .webp, .pgm or .ppm) but there are none; 1 of 1 files "
+          "are left out: 1 .md");
   folder.write("cat/1.jpg", {'G', 'I', 'F'});
   EXPECT_EQ(error(root, {.class_names = {"dog"}}),
             "[image_folder] " + root + ": expected only folders of the 1 known classes but got \"cat\"");
-  EXPECT_EQ(
-      message_of<IoError>([&] { open_image_folder(root)->get(0); }),
-      "[image] " + root +
-          "/cat/1.jpg: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(message_of<IoError>([&] { open_image_folder(root)->get(0); }),
+            "[image] " + root +
+                "/cat/1.jpg: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are "
+                "of none");
 }
 
 TEST(ImageFolder, TellsOfClassesThatCannotBeLookedAt) {

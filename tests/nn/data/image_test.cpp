@@ -7,6 +7,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/image/exif.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/jpeg.h>
 #include <sinter/nn/data/image/netpbm.h>
 #include <sinter/nn/data/image/resize.h>
@@ -121,6 +122,27 @@ TEST(Jpeg, RefusesEveryTruncation) {
             "[jpeg] picture: damaged or no JPEG: Premature end of JPEG file");
 }
 
+TEST(Jpeg, OddMetadataIsNoDamageButWhatIsLeftOfAScanIs) {
+  const auto position = [](Bytes& bytes, std::initializer_list<uint8_t> marker) {
+    return std::search(bytes.begin(), bytes.end(), marker.begin(), marker.end());
+  };
+  const Bytes whole = load_picture("rgb.jpg");
+  const std::vector<uint8_t> pixels = decode(whole).pixels;
+  Bytes version = whole;
+  *(position(version, {'J', 'F', 'I', 'F', 0}) + 5) = 9;
+  EXPECT_EQ(decode(version).pixels, pixels);
+  Bytes between = whole;
+  between.insert(position(between, {0xFF, 0xDB}), {1, 2, 3});  // before the tables
+  EXPECT_EQ(decode(between).pixels, pixels);
+  Bytes spectral = whole;
+  const auto scan = position(spectral, {0xFF, 0xDA});
+  *(scan + scan[3]) = 5;  // the last coefficient of the scan, of 0 to 63
+  EXPECT_EQ(decode(spectral).pixels, pixels);
+  Bytes behind = whole;
+  behind.insert(behind.end() - 2, 40, 1);  // between the pixels and the end
+  EXPECT_TRUE(message_of<IoError>([&] { decode(behind); }).ends_with("extraneous bytes before marker 0xd9"));
+}
+
 TEST(Jpeg, SurvivesFlippedBits) {
   std::mt19937 random(7);
   for (const char* name : {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "orientation_5.jpg"}) {
@@ -148,12 +170,12 @@ TEST(Jpeg, KeepsItsLimits) {
 }
 
 TEST(Jpeg, RefusesOtherFiles) {
-  EXPECT_EQ(
-      message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
-      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
-  EXPECT_EQ(
-      message_of<IoError>([] { decode({}); }),
-      "[image] picture: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(message_of<IoError>([] { decode(text("\x89PNG\r\n")); }),
+            "[image] picture: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are "
+            "of none");
+  EXPECT_EQ(message_of<IoError>([] { decode({}); }),
+            "[image] picture: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are "
+            "of none");
 }
 
 Bytes exif(std::string_view tiff) {

@@ -17,6 +17,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/data_loader.h>
 
 #include "nn/data/data_test_support.h"
@@ -130,6 +131,39 @@ TEST(LoaderFaults, AThreadThatEndsItselfIsAnError) {
   int batches = 0;  // and the loader goes on from there
   while (loader.next()) ++batches;
   EXPECT_GE(batches, 1);
+}
+
+TEST(LoaderFaults, WithoutWorkersItIsTheCallersThreadThatEndsAndTheLoaderGoesOn) {
+  std::atomic<bool> ends = true, came_back = false;
+  const auto dataset = std::make_shared<HostileDataset>([&](int64_t i, Sample&) {
+    if (i == 4 && ends) pthread_exit(nullptr);
+  });
+  DataLoader loader(dataset, {.batch_size = 4});
+  std::thread([&] {
+    while (loader.next()) {
+    }
+    came_back = true;
+  }).join();
+  EXPECT_FALSE(came_back);
+  ends = false;
+  int batches = 0;  // from the one that could not be read on
+  while (loader.next()) ++batches;
+  EXPECT_EQ(batches, (dataset->size() + 3) / 4 - 1);
+}
+
+TEST(LoaderFaults, AThreadThatEndsItselfIsAnErrorOfPreloading) {
+  const auto dataset = std::make_shared<HostileDataset>([](int64_t i, Sample&) {
+    if (i == 4) pthread_exit(nullptr);
+  });
+  const int threads = num_threads();
+  for (const int count : {1, 3}) {
+    set_num_threads(count);
+    EXPECT_EQ(message_of<Error>([&] { preload(*dataset); }),
+              "[dataset] a thread was ended while it read sample 4");
+    EXPECT_EQ(message_of<Error>([&] { to_tensors(*dataset); }),
+              "[dataset] a thread was ended while it read sample 4");
+  }
+  set_num_threads(threads);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && \

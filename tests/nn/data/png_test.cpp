@@ -7,7 +7,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/formats/image_folder.h>
-#include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/png.h>
 
 #include "nn/data/png_samples.h"
@@ -91,6 +91,74 @@ TEST(Png, PassesOverProfilesAndTexts) {
   EXPECT_EQ(decode(make_png(sample)).pixels, plain.pixels);
 }
 
+TEST(Png, MetadataNeverJudgesPixels) {
+  const PngSample plain = random_png(3, 4, 2, 8, false);
+  const std::vector<uint8_t> pixels = decode(make_png(plain)).pixels;
+  const Bytes upright = {'I', 'I', '*', 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  const std::pair<const char*, std::vector<std::pair<std::string, Bytes>>> cases[] = {
+      {"an empty eXIf", {{"eXIf", {}}}},
+      {"one that is no TIFF", {{"eXIf", {'g', 'a', 'r', 'b', 'a', 'g', 'e'}}}},
+      {"one without an order of bytes", {{"eXIf", {0, 0, 17, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0}}}},
+      {"two", {{"eXIf", upright}, {"eXIf", upright}}},
+      {"profiles twice, and a wrong gamma",
+       {{"iCCP", {'x', 0, 0, 1}}, {"iCCP", {'x', 0, 0, 1}}, {"gAMA", {}}}},
+      {"a palette that is a suggestion, and too long", {{"PLTE", Bytes(3 * 300)}}},
+      {"a transparent colour that is too long", {{"tRNS", {0, 9, 0, 9, 0, 9, 1, 2}}}},
+      {"chunks that nobody knows",
+       {{"abCd", {1, 2}}, {"abCd", {}}, {"tIME", {1}}, {"hIST", {1}}, {"bKGD", {}}}}};
+  for (const auto& [name, chunks] : cases) {
+    PngSample sample = plain;
+    sample.chunks = chunks;
+    EXPECT_EQ(decode(make_png(sample)).pixels, pixels) << name;
+    Bytes damaged = make_png(sample);  // by a wrong checksum of the first of them
+    if (chunks.front().first == "tRNS") continue;
+    damaged[33 + 8 + chunks.front().second.size()] ^= 1;
+    EXPECT_EQ(decode(damaged).pixels, pixels) << name;
+  }
+}
+
+TEST(Png, AnAlphaForMoreColoursThanThereAreIsCut) {
+  PngSample sample = random_png(5, 9, 3, 4, false, 2);
+  sample.chunks = {{"PLTE", {10, 20, 30, 40, 50, 60}}, {"tRNS", {0, 255}}};
+  const std::vector<uint8_t> expected = decode(make_png(sample)).pixels;
+  sample.chunks[1].second = Bytes(300, 255);
+  sample.chunks[1].second[0] = 0;
+  EXPECT_EQ(decode(make_png(sample)).pixels, expected);
+  std::swap(sample.chunks[0], sample.chunks[1]);  // and in the wrong order
+  EXPECT_EQ(decode(make_png(sample)).pixels, expected);
+  Bytes png = make_png(sample);
+  png[33 + 8] ^= 1;  // it is of the pixels: its damage is theirs
+  EXPECT_EQ(error_of(png), "[png] picture: damaged: the checksum of tRNS is wrong");
+  sample = random_png(3, 4, 2, 8, false);
+  sample.chunks = {{"tRNS", {0, 9, 0}}};
+  EXPECT_EQ(error_of(make_png(sample)), "[png] picture: damaged or no PNG: tRNS: invalid");
+}
+
+TEST(Png, WhatIsLeftOverBehindThePixelsIsNoDamage) {
+  const PngSample sample = random_png(6, 5, 2, 8, false);
+  const std::vector<uint8_t> pixels = decode(make_png(sample)).pixels;
+  const auto with_data = [&](const Bytes& stream) {
+    Bytes png = make_png(sample);
+    png.resize(33);  // up to the end of the header
+    append_chunk(png, "IDAT", stream);
+    append_chunk(png, "IEND", {});
+    return png;
+  };
+  Bytes raw, more;
+  append_rows(sample, {0, 0, 1, 1}, raw);
+  Bytes surplus = stored_stream(raw);
+  surplus.insert(surplus.end(), {1, 2, 3});
+  EXPECT_EQ(decode(with_data(surplus)).pixels, pixels);
+  more = raw;
+  more.resize(raw.size() + 100);  // six more rows in the stream
+  EXPECT_EQ(decode(with_data(stored_stream(more))).pixels, pixels);
+  Bytes wrong = stored_stream(raw);
+  wrong[20] ^= 1;  // which zlib's own checksum finds
+  EXPECT_NE(error_of(with_data(wrong)), "no error");
+  raw.resize(raw.size() - 1);
+  EXPECT_TRUE(error_of(with_data(stored_stream(raw))).starts_with("[png] picture: damaged or no PNG"));
+}
+
 TEST(Png, TurnsUprightAsExifSays) {
   PngSample sample = random_png(3, 4, 2, 8, false);
   const Image plain = decode(make_png(sample));
@@ -102,6 +170,12 @@ TEST(Png, TurnsUprightAsExifSays) {
   EXPECT_EQ(image.height, 4);
   EXPECT_EQ(image.pixels, turned.pixels);
   EXPECT_EQ(decode(make_png(sample), {.apply_orientation = false}).pixels, plain.pixels);
+  Bytes& exif = sample.chunks.front().second;  // some writers put the prefix of a JPEG's segment before it
+  const Bytes prefix = {'E', 'x', 'i', 'f', 0, 0};
+  exif.insert(exif.begin(), prefix.begin(), prefix.end());
+  EXPECT_EQ(decode(make_png(sample)).pixels, turned.pixels);
+  sample.chunks.push_back(sample.chunks.front());  // two: neither is believed
+  EXPECT_EQ(decode(make_png(sample)).pixels, plain.pixels);
 }
 
 TEST(Png, ConvertsBetweenGrayAndColour) {
@@ -164,7 +238,7 @@ TEST(Png, IsAnImageOfAFolder) {
   EXPECT_EQ(images->get(0).image.pixels, decode(make_png(sample)).pixels);
   EXPECT_EQ(message_of<IoError>([&] { images->get(1); }),
             "[image] " + (folder.path() / "bee/b.png").string() +
-                ": expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+                ": expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are of none");
 }
 
 }  // namespace

@@ -115,6 +115,8 @@ TEST(Scalars, AnotherKindOfFileIsAnErrorWithThePlaceAndStaysAsItWas) {
       {std::string(10, '\0'), "a JSON object"},
       {"{\"a\":\"\xff\"}", "a JSON object"},
       {std::string(100'000, '['), "a JSON object"},
+      {"{\"step\":1,\"time\":1,\"a\":" + std::string(80'000, '[') + std::string(80'000, ']') + "}",
+       "a JSON object"},
       {"{}", "a \"step\" that is a whole number >= 0"},
       {"{\"step\":-1,\"time\":1}", "a \"step\" that is a whole number >= 0"},
       {"{\"step\":1.5,\"time\":1}", "a \"step\" that is a whole number >= 0"},

@@ -121,7 +121,11 @@ TEST(HostileRecords, PropertiesAreChecked) {
   face_files(3).write(folder);
   const auto open = [&] { return message_of<IoError>([&] { open_records(folder.path() / "train"); }); };
   const std::string path = (folder.path() / "property").string();
-  EXPECT_EQ(open(), "[file] " + path + ": cannot open: No such file or directory");
+  EXPECT_EQ(open(),
+            "[records] " + path + ": there is no such file; it says how many classes (identities) " +
+                (folder.path() / "train.rec").string() +
+                " has: it lists 2 of them. If these are all, make the file with the one line \"2,24,40\" "
+                "(classes, height, width of the images)");
   folder.write("property", text_bytes("16777216,1,1"));
   EXPECT_EQ(open(), "[records] " + path + ": expected at most 4194304 classes for 3 images but got 16777216");
   folder.write("property", text_bytes("2,1,1"));

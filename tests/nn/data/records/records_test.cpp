@@ -154,7 +154,7 @@ TEST(Records, WriterLeavesNothingUnlessCommitted) {
     EXPECT_EQ(message_of([&] { writer.add(-1, {}); }),
               "[records] expected a class from 0 to 16777215 but got -1");
     EXPECT_EQ(message_of([&] { writer.commit({"a\nb"}, 1, 1); }),
-              "[records] expected class names of one line but got \"a\nb\"");
+              "[records] expected class names of one line but got \"a\\nb\"");
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }

@@ -254,9 +254,10 @@ TEST(VerificationSet, NamesADamagedImage) {
   const fs::path file = folder.write("x.bin", text_bytes("\x80\2](U\1xU\1xe](\x88"
                                                          "e\x86."));
   const VerificationSet set = load_verification_set(file);
-  EXPECT_EQ(message_of<IoError>([&] { set.images->get(1); }),
-            "[image] " + file.string() +
-                ": image 1: expected a JPEG, PNG, PGM (P5) or PPM (P6) file but its first bytes are of none");
+  EXPECT_EQ(
+      message_of<IoError>([&] { set.images->get(1); }),
+      "[image] " + file.string() +
+          ": image 1: expected a JPEG, PNG, WebP, PGM (P5) or PPM (P6) file but its first bytes are of none");
   fs::resize_file(file, 3);
   EXPECT_EQ(message_of<IoError>([&] { set.images->get(1); }),
             "[file] " + file.string() + ": expected 17 bytes, as when it was opened, but it has 3 now");

@@ -45,6 +45,14 @@ inline void append_end(Bytes& archive) {
   archive.resize(archive.size() + 2 * kTarBlock);
 }
 
+/// A record of a pax header; its length counts itself.
+inline std::string pax_record(std::string_view key, std::string_view value) {
+  const std::string rest = fmt::format(" {}={}\n", key, value);
+  size_t length = rest.size() + 1;
+  while (std::to_string(length).size() + rest.size() != length) ++length;
+  return std::to_string(length) + rest;
+}
+
 /// A gray image of one row.
 inline std::string small_picture(std::string_view values) {
   return fmt::format("P5 {} 1 255\n{}", values.size(), values);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <iterator>
 
-namespace sinter::nn {
+namespace sinter {
 
 /// Iterates over characters and adds each step to a counter that all copies share.
 class CountingIterator {
@@ -36,4 +36,4 @@ class CountingIterator {
   uint64_t* count_;
 };
 
-}  // namespace sinter::nn
+}  // namespace sinter
