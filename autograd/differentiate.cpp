@@ -51,9 +51,9 @@ class GraphNodeContext final : public GradientContext {
     for (const GraphValue* alias : tracer_.graph().memories()) {
       if (alias->tensor.storage() != memory.tensor.storage()) continue;
       for (const GraphNode* user : alias->users) {
-        if (!user->definition().mutates() || !tracer_.graph().precedes(node_, *user)) continue;
+        if (!user->mutates() || !tracer_.graph().precedes(node_, *user)) continue;
         for (size_t k = 0; k < user->inputs.size(); ++k) {
-          SINTER_CHECK(user->input(k) != alias || !user->definition().input_def(k).mutated,
+          SINTER_CHECK(user->input(k) != alias || !user->mutates(k),
                        "[backward] {} {} of '{}' was changed in place after the forward call, by '{}', but "
                        "its gradient "
                        "reads it",

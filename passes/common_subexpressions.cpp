@@ -25,7 +25,7 @@ class Merger {
   size_t run() {
     size_t merged = 0;
     for (GraphNode* const node : graph_.nodes()) {
-      if (node->definition().mutates()) {
+      if (node->mutates()) {
         change(*node);
       } else if (GraphNode* const twin = find_twin(*node)) {
         for (size_t i = 0; i < node->outputs.size(); ++i) {
@@ -46,7 +46,7 @@ class Merger {
 
   void change(const GraphNode& node) {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.input(i) != nullptr && node.definition().input_def(i).mutated) {
+      if (node.mutates(i)) {
         ++versions_[node.input(i)->root().tensor.storage().get()];
       }
     }

@@ -12,10 +12,9 @@ const Storage* memory_of(const GraphNode& node, size_t i) {
 }
 
 bool changes_what_touches(const GraphNode& changing, const GraphNode& other) {
-  if (!changing.definition().mutates()) return false;
+  if (!changing.mutates()) return false;
   for (size_t i = 0; i < changing.inputs.size(); ++i) {
-    const Storage* const changed =
-        changing.definition().input_def(i).mutated ? memory_of(changing, i) : nullptr;
+    const Storage* const changed = changing.mutates(i) ? memory_of(changing, i) : nullptr;
     for (size_t k = 0; changed != nullptr && k < other.inputs.size(); ++k) {
       if (memory_of(other, k) == changed) return true;
     }

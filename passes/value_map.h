@@ -17,7 +17,7 @@ class ConvertedValues {
   explicit ConvertedValues(Graph& graph) : graph_(graph) {
     for (const GraphNode* node : graph.nodes()) {
       for (size_t i = 0; i < node->inputs.size(); ++i) {
-        if (node->input(i) == nullptr || !node->definition().input_def(i).mutated) continue;
+        if (!node->mutates(i)) continue;
         changing_.insert(node->input(i)->root().tensor.storage().get());
       }
     }

@@ -52,8 +52,7 @@ std::set<const Storage*> changed_storages(const Graph& graph) {
   std::set<const Storage*> changed;
   for (const GraphNode* node : graph.nodes()) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->input(i) != nullptr && node->definition().input_def(i).mutated)
-        changed.insert(node->input(i)->root().tensor.storage().get());
+      if (node->mutates(i)) changed.insert(node->input(i)->root().tensor.storage().get());
     }
   }
   return changed;

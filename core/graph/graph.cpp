@@ -4,6 +4,13 @@
 
 namespace sinter {
 
+bool GraphNode::mutates() const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (mutates(i)) return true;
+  }
+  return false;
+}
+
 GraphValue& GraphValue::root() {
   GraphValue* value = this;
   while (value->base != nullptr) value = value->base;
@@ -186,7 +193,7 @@ size_t Graph::erase_dead() {
     --place;
     GraphNode& node = **place;
     const bool used = std::ranges::any_of(node.outputs, [](const GraphValue* v) { return v->is_used(); });
-    if (used || node.definition().mutates()) continue;
+    if (used || node.mutates()) continue;
     const auto behind = std::next(place);
     erase(node);
     place = behind;
@@ -248,7 +255,7 @@ void Graph::verify() const {
       SINTER_ASSERT(value->kind != GraphValue::Kind::kResult ||
                         (results_.contains(value) && value->producer->order < node->order),
                     "[graph] input {} of {} is used before it is computed", i, name);
-      SINTER_ASSERT(!node->definition().input_def(i).mutated || value->root().kind == GraphValue::Kind::kLeaf,
+      SINTER_ASSERT(!node->mutates(i) || value->root().kind == GraphValue::Kind::kLeaf,
                     "[graph] {} changes {}, which is no leaf", name, value->description());
     }
     const std::vector<TensorSpec> specs = infer(*node);

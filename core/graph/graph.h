@@ -2,7 +2,7 @@
 //
 // A graph is in single-assignment form: every value is an input of the job, memory that outlives it (a leaf
 // or a constant), or an output of one node. Nodes stand in the order in which they run. That order means
-// something: a node that changes a leaf in place (InputDef::mutated) keeps its place among those that read
+// something: a node that changes a leaf in place (GraphNode::mutates) keeps its place among those that read
 // the leaf.
 #pragma once
 
@@ -78,6 +78,9 @@ struct GraphNode {
   /// The value of input i; null if it is not there.
   GraphValue* input(size_t i) const { return i < inputs.size() ? inputs[i].value : nullptr; }
   bool is_view() const { return outputs.size() == 1 && outputs[0]->base != nullptr; }
+  /// Whether the call writes to input i, or to any input.
+  bool mutates(size_t i) const { return input(i) != nullptr && definition().mutates(i, attributes); }
+  bool mutates() const;
 
  private:
   friend class Graph;

@@ -40,14 +40,14 @@ GraphUse Tracer::use_of(const Tensor& tensor) {
   return {&graph_.memory(tensor, kind), tensor.requires_grad()};
 }
 
-bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs) const {
+bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const {
   bool any = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& input = inputs[i];
     if (!input.defined()) continue;
     any = true;
     if (input.is_traced() || input.requires_grad() || graph_.is_leaf(input) ||
-        op.definition.input_def(i).mutated) {
+        op.definition.mutates(i, attributes)) {
       return true;
     }
   }
@@ -71,7 +71,7 @@ void Tracer::check_mutated(const Op& op, size_t i, const Tensor& input) const {
 void Tracer::check_changed_are_held() const {
   for (const GraphNode* node : graph_.nodes()) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->input(i) == nullptr || !node->definition().input_def(i).mutated) continue;
+      if (!node->mutates(i)) continue;
       const std::shared_ptr<Storage>& storage = node->input(i)->root().tensor.storage();
       // The graph holds one handle of each tensor over the storage.
       long others = storage.use_count();
@@ -123,7 +123,7 @@ void Tracer::note_read(const Op& op, std::span<const Tensor> inputs, const Attri
 
 std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Tensor> inputs,
                                                 const Attributes& attributes, std::span<const TensorSpec>) {
-  if (!belongs(op, inputs)) {
+  if (!belongs(op, inputs, attributes)) {
     note_read(op, inputs, attributes);
     return std::nullopt;
   }
@@ -131,7 +131,7 @@ std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Te
   std::vector<GraphUse> uses;
   bool differentiable = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && def.input_def(i).mutated) {
+    if (inputs[i].defined() && def.mutates(i, attributes)) {
       check_mutated(op, i, inputs[i]);
       if (!inputs[i].is_traced()) graph_.memory(inputs[i], GraphValue::Kind::kLeaf);
     }

@@ -94,7 +94,7 @@ bool is_collective(const GraphNode& node) {
 std::optional<GradientReads> reads_to_recompute(const GraphNode& node) {
   if (const RecomputeRule* const rule = find_recompute_rule(node.op->name())) return rule->reads;
   const OpDef& op = node.definition();
-  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !op.mutates() &&
+  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !node.mutates() &&
                              !node.inputs.empty() && op.traits.role != Role::kRandomKey &&
                              !is_collective(node);
   return is_repeatable ? std::optional(GradientReads{.inputs = kReadsAll}) : std::nullopt;
@@ -105,10 +105,9 @@ bool is_changed_between(const Timeline& time, const GraphValue& value, int first
   const Storage* const storage = value.root().tensor.storage().get();
   for (int step = first; step < last; ++step) {
     const GraphNode& node = *time.nodes[static_cast<size_t>(step)];
-    for (size_t i = 0; node.definition().mutates() && i < node.inputs.size(); ++i) {
+    for (size_t i = 0; node.mutates() && i < node.inputs.size(); ++i) {
       const GraphValue* const input = node.input(i);
-      if (input != nullptr && node.definition().input_def(i).mutated && input->root().is_memory() &&
-          input->root().tensor.storage().get() == storage)
+      if (node.mutates(i) && input->root().is_memory() && input->root().tensor.storage().get() == storage)
         return true;
     }
   }
