@@ -1,5 +1,5 @@
-# Finds what several processes work together with: Gloo on CPUs, NCCL on GPUs. Both are optional: without Gloo a job is
-# one process, without NCCL several processes work on CPUs only.
+# Finds what several processes work together with: Gloo on CPUs, NCCL on GPUs. Both are optional: without Gloo sums on
+# CPUs go through rank 0, which is slow, and without NCCL several processes work on CPUs only.
 set(SINTER_GLOO "AUTO" CACHE STRING "Several processes on CPUs, through Gloo: ON, OFF, or AUTO (where it is found)")
 set_property(CACHE SINTER_GLOO PROPERTY STRINGS AUTO ON OFF)
 set(SINTER_NCCL "AUTO" CACHE STRING "Several GPUs, through NCCL: ON, OFF, or AUTO (where it is found)")
@@ -10,6 +10,20 @@ if(NOT SINTER_GLOO STREQUAL "OFF")
   find_package(Gloo QUIET)
   if(Gloo_FOUND)
     set(SINTER_WITH_GLOO ON)
+    # Gloo has had one version for years. What its processes say to each other shows in the headers of its connections.
+    get_target_property(gloo_include gloo INTERFACE_INCLUDE_DIRECTORIES)
+    find_path(SINTER_GLOO_INCLUDE gloo/config.h HINTS ${gloo_include})
+    file(GLOB gloo_headers ${SINTER_GLOO_INCLUDE}/gloo/transport/tcp/*.h)
+    set(gloo_digests "")
+    foreach(header IN LISTS gloo_headers)
+      file(SHA256 ${header} gloo_digest)
+      string(APPEND gloo_digests ${gloo_digest})
+    endforeach()
+    string(SHA256 gloo_digest "${gloo_digests}")
+    string(SUBSTRING ${gloo_digest} 0 8 gloo_digest)
+    file(STRINGS ${SINTER_GLOO_INCLUDE}/gloo/config.h gloo_version REGEX "define GLOO_VERSION_(MAJOR|MINOR|PATCH)")
+    string(REGEX REPLACE "[^0-9]+([0-9]+)[^0-9]+([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2.\\3" gloo_version "${gloo_version}")
+    set(SINTER_GLOO_VERSION "${gloo_version} (${gloo_digest})")
   elseif(SINTER_GLOO STREQUAL "ON")
     message(FATAL_ERROR "SINTER_GLOO is ON but Gloo was not found. On Debian or Ubuntu: apt-get install libgloo-dev")
   endif()
@@ -17,7 +31,7 @@ endif()
 
 set(SINTER_WITH_NCCL OFF)
 set(SINTER_LEAST_NCCL 2.19)
-if(NOT SINTER_NCCL STREQUAL "OFF" AND SINTER_WITH_CUDA AND SINTER_WITH_GLOO)
+if(NOT SINTER_NCCL STREQUAL "OFF" AND SINTER_WITH_CUDA)
   find_path(SINTER_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include)
   find_library(SINTER_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} /usr/local/cuda/lib64 /usr/local/cuda/lib)
   set(sinter_nccl_version 0)
@@ -30,6 +44,6 @@ if(NOT SINTER_NCCL STREQUAL "OFF" AND SINTER_WITH_CUDA AND SINTER_WITH_GLOO)
   endif()
 endif()
 if(SINTER_NCCL STREQUAL "ON" AND NOT SINTER_WITH_NCCL)
-  message(FATAL_ERROR "SINTER_NCCL is ON, which needs the CUDA backend, Gloo, and NCCL ${SINTER_LEAST_NCCL} or later; set "
+  message(FATAL_ERROR "SINTER_NCCL is ON, which needs the CUDA backend and NCCL ${SINTER_LEAST_NCCL} or later; set "
                       "SINTER_NCCL_INCLUDE and SINTER_NCCL_LIBRARY if it lies elsewhere")
 endif()

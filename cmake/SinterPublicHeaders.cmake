@@ -67,6 +67,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/augment/rand_augment.h
   nn/augment/random_erasing.h
   nn/checkpoint/checkpoint.h
+  nn/checkpoint/model_metadata.h
   nn/checkpoint/safetensors.h
   nn/data/augmentation.h
   nn/data/data_loader.h

@@ -11,6 +11,7 @@
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
+#include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/formats/load_image.h>

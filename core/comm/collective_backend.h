@@ -1,4 +1,5 @@
-// The library under a communicator: Gloo for tensors on the CPU, NCCL for those on a GPU. Internal.
+// What is under a communicator: for tensors on the CPU Gloo, or the connections to rank 0, and NCCL for those
+// on a GPU. Internal.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 #include <string>
 
 #include <sinter/core/comm/communicator.h>
-#include <sinter/core/comm/rendezvous.h>
+#include <sinter/core/comm/rank_watch.h>
 
 namespace sinter::comm {
 
@@ -53,12 +54,17 @@ class CollectiveBackend {
   virtual void note_work() {}
 };
 
-/// Each is called by all ranks at the same place of their meeting.
-std::unique_ptr<CollectiveBackend> make_gloo_backend(Meeting& meeting, const CommunicatorOptions& options);
-std::unique_ptr<CollectiveBackend> make_nccl_backend(Meeting& meeting, const CommunicatorOptions& options);
+/// Each is called by all ranks at the same place behind their meeting.
+std::unique_ptr<CollectiveBackend> make_star_backend(RankWatch& ranks, const CommunicatorOptions& options);
+std::unique_ptr<CollectiveBackend> make_gloo_backend(RankWatch& ranks, const ProcessEnvironment& environment,
+                                                     const CommunicatorOptions& options);
+std::unique_ptr<CollectiveBackend> make_nccl_backend(RankWatch& ranks, const CommunicatorOptions& options);
+
+/// The version of Gloo, in words that differ where two cannot work together; empty in a build without.
+std::string gloo_version();
 
 using MakeBackend =
-    std::function<std::unique_ptr<CollectiveBackend>(Meeting& meeting, const CommunicatorOptions& options)>;
+    std::function<std::unique_ptr<CollectiveBackend>(RankWatch& ranks, const CommunicatorOptions& options)>;
 /// What makes the backend of GPUs: make_nccl_backend, unless a test puts another there.
 MakeBackend& gpu_backend_maker();
 

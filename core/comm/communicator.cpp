@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -29,6 +30,12 @@ void check_dtype(const Tensor& x, const char* name) {
                "[comm] {}: expected a float dtype, int32 or int64 but got {}", name, x.dtype());
 }
 
+/// An error's words for the other ranks.
+std::string reason_of(const std::string& error) {
+  constexpr std::string_view kPrefix = "[comm] ";  // of what the communicator has thrown itself
+  return "it failed: " + error.substr(error.starts_with(kPrefix) ? kPrefix.size() : 0);
+}
+
 }  // namespace
 
 comm::MakeBackend& comm::gpu_backend_maker() {
@@ -50,25 +57,38 @@ Communicator::Communicator(const ProcessEnvironment& environment, const Communic
   SINTER_CHECK(options.join_timeout > 0 && options.timeout > 0 && options.lost_after > 0,
                "[comm] expected timeouts > 0 but got {}, {} and {} s", options.join_timeout, options.timeout,
                options.lost_after);
-  if (size() > 1) {
-    comm::Meeting meeting = comm::meet(environment_, options.join_timeout);
-    cpu_ = comm::make_gloo_backend(meeting, options);
-    if (options.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(meeting, options);
-    // Who is done first must not go while others still connect to it.
-    comm::exchange(meeting, {}, "who is ready", options.join_timeout);
-    watch_ = std::make_unique<comm::RankWatch>(
-        std::move(meeting), comm::WatchOptions{.lost_after_seconds = options.lost_after,
-                                               .on_lost = [this](const std::string& text) { abort(text); }});
-    if (gpu_ != nullptr) {
-      device_watch_ = std::make_unique<comm::DeviceWatch>(
-          *gpu_,
-          comm::DeviceWatchOptions{.timeout_seconds = options.timeout,
-                                   .on_error = [this](const CommunicationError& error) { give_up(error); }});
-    }
-  }
+  SINTER_CHECK(options.connect_timeout > 0, "[comm] expected a connect_timeout > 0 but got {} s",
+               options.connect_timeout);
+  if (size() > 1) connect();
   const std::lock_guard lock(known().mutex);
   id_ = known().next++;
   known().by_id[id_] = this;
+}
+
+void Communicator::connect() {
+  const char* const wanted = std::getenv("SINTER_GLOO");
+  const bool has_gloo = !comm::gloo_version().empty() && (wanted == nullptr || std::string(wanted) != "off");
+  watch_ = std::make_unique<comm::RankWatch>(
+      comm::meet(environment_, {.timeout_seconds = options_.join_timeout,
+                                .library = has_gloo ? comm::gloo_version() : "no Gloo",
+                                .purpose = options_.purpose}),
+      comm::WatchOptions{.lost_after_seconds = options_.lost_after});
+  try {
+    cpu_ = has_gloo ? comm::make_gloo_backend(*watch_, environment_, options_)
+                    : comm::make_star_backend(*watch_, options_);
+    if (options_.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(*watch_, options_);
+    // Who is done first must not go while others still connect to it.
+    watch_->exchange({}, "who is ready", options_.join_timeout);
+  } catch (const std::exception& error) {
+    watch_->fail(reason_of(error.what()));
+    throw;
+  }
+  watch_->on_lost([this](const std::string& text) { abort(text); });
+  if (gpu_ == nullptr) return;
+  device_watch_ = std::make_unique<comm::DeviceWatch>(
+      *gpu_,
+      comm::DeviceWatchOptions{.timeout_seconds = options_.timeout,
+                               .on_error = [this](const CommunicationError& error) { give_up(error); }});
 }
 
 Communicator::~Communicator() {
@@ -250,8 +270,7 @@ void Communicator::note_work(const char* what) const {
 void Communicator::fail(const std::string& reason) {
   if (watch_ == nullptr) return;
   gone_ = true;
-  constexpr std::string_view kPrefix = "[comm] ";  // of what this class has thrown itself
-  watch_->fail("it failed: " + reason.substr(reason.starts_with(kPrefix) ? kPrefix.size() : 0));
+  watch_->fail(reason_of(reason));
   abort("[comm] this rank has failed");
 }
 

@@ -20,10 +20,14 @@ namespace sinter {
 struct CommunicatorOptions {
   /// The GPU that this rank computes on, whose tensors then go through NCCL; a CPU: none.
   Device device = {};
-  double join_timeout = 120.0;  ///< seconds in which all ranks must have come
+  double join_timeout = 120.0;    ///< seconds in which all ranks must have come
+  double connect_timeout = 30.0;  ///< seconds in which two of them must then be connected
   /// Seconds that one operation may wait for other ranks; on a GPU, that an operation or a step may take.
   double timeout = 600.0;
   double lost_after = 10.0;  ///< seconds of silence after which a rank counts as lost
+  /// What the job is for, as its options: a rank that was started for something else is turned away, and
+  /// does not disturb the others.
+  std::string purpose = {};
 };
 
 namespace comm {
@@ -33,7 +37,8 @@ class RankWatch;
 }  // namespace comm
 
 /// The processes of a job. All of them call the same operations, on tensors of the same specs, in the same
-/// order. Operations on CPU tensors (Gloo) return when they are done; those on a GPU (NCCL) are queued on its
+/// order. Operations on CPU tensors (Gloo; without it, or with SINTER_GLOO=off in the environment, everything
+/// goes through rank 0) return when they are done; those on a GPU (NCCL) are queued on its
 /// current stream as ops are.
 ///
 ///   const auto ranks = Communicator::join();  // as torchrun, mpirun or srun say; alone without them
@@ -49,8 +54,8 @@ class RankWatch;
 class Communicator {
  public:
   /// Meets the other ranks. Throws InvalidArgument for an environment that contradicts itself,
-  /// CommunicationError where they do not come, and Unsupported if this build has no Gloo, or no NCCL for a
-  /// GPU, and there are several.
+  /// CommunicationError where they do not come or cannot be connected, and Unsupported if this build has no
+  /// NCCL for a GPU, and there are several.
   static std::shared_ptr<Communicator> join(const CommunicatorOptions& options = {});
   static std::shared_ptr<Communicator> join(const ProcessEnvironment& environment,
                                             const CommunicatorOptions& options = {});
@@ -115,6 +120,7 @@ class Communicator {
 
  private:
   explicit Communicator(const ProcessEnvironment& environment, const CommunicatorOptions& options);
+  void connect();
   comm::CollectiveBackend& backend_for(Device device) const;
   template <class Operation>
   void run(const char* name, const Operation& operation) const;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include <sinter/core/comm/collective_backend.h>
-#include <sinter/core/comm/socket.h>
+#include <sinter/core/comm/link/socket.h>
 
 namespace sinter::comm {
 

@@ -5,7 +5,7 @@
 
 namespace sinter::comm {
 
-std::unique_ptr<CollectiveBackend> make_nccl_backend(Meeting&, const CommunicatorOptions& options) {
+std::unique_ptr<CollectiveBackend> make_nccl_backend(RankWatch&, const CommunicatorOptions& options) {
   throw_error<Unsupported>(
       "[comm] this build was made without NCCL, so that no other process can be reached from {}; build it "
       "where nccl.h and libnccl are",

@@ -24,11 +24,14 @@ class Variables {
   std::optional<int> number(const std::string& name, int least, int most) const {
     const std::optional<std::string> given = text(name);
     if (!given) return std::nullopt;
+    return parse(name, *given, least, most);
+  }
+  static int parse(const std::string& name, const std::string& given, int least, int most) {
     int value = 0;
-    const char* const end = given->data() + given->size();
-    const auto [stop, error] = std::from_chars(given->data(), end, value);
+    const char* const end = given.data() + given.size();
+    const auto [stop, error] = std::from_chars(given.data(), end, value);
     SINTER_CHECK(error == std::errc() && stop == end && value >= least && value <= most,
-                 "[comm] expected a number from {} to {} in {} but got '{}'", least, most, name, *given);
+                 "[comm] expected a number from {} to {} in {} but got '{}'", least, most, name, given);
     return value;
   }
   int needed(const std::string& name, int least, int most, const std::string& beside) const {
@@ -120,6 +123,19 @@ void find_address(const Variables& variables, ProcessEnvironment& found) {
   SINTER_CHECK(found.ports > 0, "[comm] there is no port behind MASTER_PORT={}; set SINTER_PORT", *given);
 }
 
+/// How the processes find each other beyond that.
+void find_links(const Variables& variables, ProcessEnvironment& found) {
+  found.key = variables.text("SINTER_JOB_KEY").value_or("");
+  found.interface = variables.text("SINTER_INTERFACE").value_or("");
+  const std::optional<std::string> ports = variables.text("SINTER_PORTS");
+  if (!ports) return;
+  const size_t dash = ports->find('-');
+  SINTER_CHECK(dash != std::string::npos,
+               "[comm] expected two ports in SINTER_PORTS, as 29500-29600, but got '{}'", *ports);
+  found.first_port = Variables::parse("SINTER_PORTS", ports->substr(0, dash), 1, 65535);
+  found.last_port = Variables::parse("SINTER_PORTS", ports->substr(dash + 1), found.first_port, 65535);
+}
+
 }  // namespace
 
 std::string first_host(const std::string& list) {
@@ -152,7 +168,10 @@ ProcessEnvironment read_process_environment(const EnvironmentLookup& lookup) {
   std::optional<ProcessEnvironment> found = named ? named : by_mpi;
   if (!found) found = from_slurm(variables);
   if (!found) return {};
-  if (found->size > 1) find_address(variables, *found);
+  if (found->size > 1) {
+    find_address(variables, *found);
+    find_links(variables, *found);
+  }
   return *found;
 }
 

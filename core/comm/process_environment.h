@@ -20,6 +20,13 @@ struct ProcessEnvironment {
   int ports = 1;
   /// Tells the processes of this job from those of others that listen on the same machine.
   std::string job = {};
+  /// Who does not know it is turned away (SINTER_JOB_KEY); empty: everybody knows it.
+  std::string key = {};
+  std::string interface =
+      {};  ///< network interface by which others reach this process; empty: as rank 0 is reached
+  /// Ports at which ranks listen for each other (SINTER_PORTS), for firewalls; 0: any.
+  int first_port = 0;
+  int last_port = 0;
 
   bool operator==(const ProcessEnvironment&) const = default;
 };
@@ -30,7 +37,8 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 /// Reads the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), which anything
 /// else that starts processes may set too, of Open MPI (OMPI_COMM_WORLD_...) or of Slurm's srun (SLURM_...),
 /// in this order; without any of them this is the one process of a job. SINTER_ADDRESS and SINTER_PORT go
-/// before MASTER_ADDR and MASTER_PORT. Throws InvalidArgument, with the variables, where some are missing,
+/// before MASTER_ADDR and MASTER_PORT; SINTER_JOB_KEY, SINTER_INTERFACE and SINTER_PORTS ("29500-29600") are
+/// read beside them. Throws InvalidArgument, with the variables, where some are missing,
 /// are no numbers, or contradict each other.
 ProcessEnvironment read_process_environment(const EnvironmentLookup& lookup);
 /// The same from this process's own environment.

@@ -2,11 +2,15 @@
 #include <unistd.h>
 
 #include <sinter/core/base/log.h>
-#include <sinter/core/comm/communication_error.h>
+#include <sinter/core/comm/collective_backend.h>
 #include <sinter/core/comm/rank_watch.h>
 
 namespace sinter::comm {
 namespace {
+
+constexpr size_t kMostWaiting =
+    size_t{2} * Channel::kMostBytes;          // data of one rank that nobody has asked for
+constexpr std::chrono::seconds kFarewell{2};  // to send what is queued, at the end
 
 Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
@@ -15,7 +19,10 @@ Clock::duration seconds(double count) {
 }  // namespace
 
 RankWatch::RankWatch(Meeting meeting, WatchOptions options)
-    : rank_(meeting.rank), members_(std::move(meeting.members)), options_(std::move(options)) {
+    : rank_(meeting.rank),
+      members_(std::move(meeting.members)),
+      address_(meeting.address),
+      options_(options) {
   for (size_t i = 0; i < meeting.channels.size(); ++i) {
     if (!meeting.channels[i].is_open()) continue;
     peers_.push_back({.rank = rank_ == 0 ? static_cast<int>(i) : 0,
@@ -30,6 +37,75 @@ RankWatch::RankWatch(Meeting meeting, WatchOptions options)
 RankWatch::~RankWatch() {
   leave();
   for (const int file : wake_) ::close(file);
+}
+
+RankWatch::Peer& RankWatch::peer_of(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank) return peer;
+  }
+  throw_error<Error>("[comm] rank {} has no connection to rank {}", rank_, rank);
+}
+
+void RankWatch::on_lost(std::function<void(const std::string& text)> call) {
+  const std::lock_guard calling(calling_);
+  on_lost_ = std::move(call);
+  const std::optional<std::string> lost = failure();
+  told_ = lost.has_value() && on_lost_ != nullptr;
+  if (told_) on_lost_(*lost);
+}
+
+void RankWatch::send(int rank, const std::string& data) {
+  const std::lock_guard lock(mutex_);
+  Channel& channel = peer_of(rank).channel;
+  if (!channel.is_open()) return;  // whoever waits for an answer learns why
+  channel.send({MessageKind::kPart, data});
+  if (channel.has_unsent()) wake();
+}
+
+std::string RankWatch::receive(int rank, Deadline deadline, const std::function<bool()>& ends) {
+  std::unique_lock lock(mutex_);
+  Peer& peer = peer_of(rank);
+  const auto is_over = [&] {
+    return !peer.inbox.empty() || failure_ || last_words_ || peer.gone || (ends && ends());
+  };
+  const bool in_time = changed_.wait_until(lock, deadline, is_over);
+  if (failure_) throw CommunicationError(*failure_);
+  if (!in_time) throw LateError(fmt::format("nothing came from {}", describe(members_, rank)));
+  if (peer.inbox.empty())
+    throw CommunicationError(last_words_ || !peer.gone ? "this rank has ended"
+                                                       : describe(members_, rank) + " has left");
+  std::string data = std::move(peer.inbox.front());
+  peer.inbox.pop_front();
+  peer.inbox_bytes -= data.size();
+  return data;
+}
+
+std::vector<std::string> RankWatch::exchange(const std::string& part, const char* what,
+                                             double timeout_seconds) {
+  const Deadline deadline = after(timeout_seconds);
+  int from = 0;
+  try {
+    if (rank_ != 0) {
+      send(0, part);
+      // Rank 0 says who is late, a little later.
+      const auto parts = unpack(receive(0, deadline + seconds(5)));
+      if (parts && parts->size() == members_.size()) return *parts;
+      throw CommunicationError(fmt::format("[comm] {} has answered with something else in the exchange of {}",
+                                           describe(members_, 0), what));
+    }
+    std::vector<std::string> parts = {part};
+    for (from = 1; from < size(); ++from) parts.push_back(receive(from, deadline));
+    const std::string all = pack(parts);
+    for (int to = 1; to < size(); ++to) send(to, all);
+    return parts;
+  } catch (const LateError&) {
+    const std::string text =
+        fmt::format("[comm] {} is lost: it took no part in the exchange of {} within {} s",
+                    describe(members_, from), what, timeout_seconds);
+    const std::lock_guard lock(mutex_);
+    set_failure(text);
+    throw CommunicationError(*failure_);
+  }
 }
 
 void RankWatch::wake() const {
@@ -93,6 +169,7 @@ void RankWatch::set_failure(const std::string& text) {
     if (rank_ == 0 && peer.channel.is_open() && !peer.gone) peer.channel.send({MessageKind::kLost, text});
   }
   changed_.notify_all();
+  wake();
 }
 
 void RankWatch::lose(const Peer& peer, const std::string& why) {
@@ -103,26 +180,36 @@ void RankWatch::lose(const Peer& peer, const std::string& why) {
 
 void RankWatch::take(Peer& peer) {
   peer.channel.flush();
-  peer.channel.receive();
-  while (const std::optional<Message> message = peer.channel.take()) {
-    peer.heard = Clock::now();
+  if (peer.channel.receive()) peer.heard = Clock::now();  // also of a message that takes long
+  while (std::optional<Message> message = peer.channel.take()) {
     if (message->kind == MessageKind::kBye) {
       peer.gone = true;
+      changed_.notify_all();
     } else if (message->kind == MessageKind::kLost) {
       // From rank 0: its verdict, or its own failure.
-      rank_ != 0 && message->text.starts_with("[comm]") ? set_failure(message->text)
-                                                        : lose(peer, message->text);
+      const std::string text = printable(message->text);
+      rank_ != 0 && text.starts_with("[comm]") ? set_failure(text) : lose(peer, text);
       peer.gone = peer.gone || rank_ == 0;
+    } else if (message->kind == MessageKind::kPart) {
+      peer.inbox_bytes += message->text.size();
+      peer.inbox.push_back(std::move(message->text));
+      changed_.notify_all();
+      if (peer.inbox_bytes <= kMostWaiting) continue;
+      lose(peer, "it sends data that nobody has asked for");
+      peer.channel.close();
+      peer.gone = true;
     } else if (message->kind == MessageKind::kBeat) {
       const auto words = unpack(message->text);
       if (!words || words->size() != 3) continue;
-      const int rank = std::atoi((*words)[0].c_str());
-      const int64_t count = std::atoll((*words)[1].c_str());
+      const auto rank = to_number((*words)[0], 0, size() - 1);
+      const auto count = to_number((*words)[1], 0, INT64_MAX);
+      if (!rank || !count) continue;
+      const std::string operation = printable((*words)[2]);
       if (rank_ == 0) {
-        peer.count = count;
-        peer.operation = (*words)[2];
-      } else if (rank >= 0 && rank < static_cast<int>(members_.size())) {
-        behind_ = {rank, count, (*words)[2]};
+        peer.count = *count;
+        peer.operation = operation;
+      } else {
+        behind_ = {static_cast<int>(*rank), *count, operation};
       }
     }
   }
@@ -156,10 +243,24 @@ void RankWatch::beat(Deadline now) {
   }
 }
 
+void RankWatch::tell_last_words() {
+  const Deadline until = Clock::now() + kFarewell;
+  for (Peer& peer : peers_) {
+    Channel& channel = peer.channel;
+    if (channel.is_open()) channel.send(*last_words_);
+    while (channel.is_open() && channel.has_unsent() && Clock::now() < until) {
+      wait_for({channel.file()}, {true}, until);
+      channel.flush();
+      channel.receive();
+      while (channel.take()) continue;
+    }
+  }
+}
+
 void RankWatch::run() {
-  Deadline next = Clock::now();
-  bool told = false;
-  while (true) {
+  Deadline next = Clock::now(), looked = next;
+  bool ends = false;
+  while (!ends) {
     std::vector<int> files = {wake_[0]};
     std::vector<bool> writes = {false};
     std::optional<std::string> lost;
@@ -180,22 +281,25 @@ void RankWatch::run() {
         if (peer.channel.is_open()) take(peer);
       }
       const Deadline now = Clock::now();
+      if (now - std::max(looked, next) > seconds(options_.lost_after_seconds / 2)) {
+        log::info(
+            "[comm] this process was stopped for {:.1f} s; it gives the others the time that it has lost",
+            std::chrono::duration<double>(now - std::max(looked, next)).count());
+        for (Peer& peer : peers_) peer.heard = now;
+      }
+      looked = now;
       if (now >= next && !last_words_) {
         beat(now);
         next = now + seconds(options_.beat_seconds);
       }
-      if (last_words_) {
-        for (Peer& peer : peers_) {
-          if (peer.channel.is_open()) peer.channel.send(*last_words_);
-        }
-        return;
-      }
-      if (failure_ && !told) {
-        lost = failure_;
-        told = true;
-      }
+      ends = last_words_.has_value();
+      if (ends) tell_last_words();
+      lost = failure_;
     }
-    if (lost && options_.on_lost) options_.on_lost(*lost);
+    const std::lock_guard calling(calling_);
+    if (!lost || told_ || ends || on_lost_ == nullptr) continue;
+    told_ = true;
+    on_lost_(*lost);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -16,14 +17,15 @@ namespace sinter::comm {
 struct WatchOptions {
   double beat_seconds = 1.0;
   double lost_after_seconds = 10.0;  ///< of silence
-  /// Called once, by the watch's thread, when a rank is lost: what waits for it must be woken.
-  std::function<void(const std::string& text)> on_lost = {};
 };
 
 /// A thread in each process that says "alive" to rank 0, and on rank 0 to all. A connection that ends without
 /// a farewell, silence, or a rank's own word that it failed make rank 0 tell all others which one it is; if
 /// it is rank 0, each notices by itself. The threads of a process that computes, waits or saves go on, so
-/// that none of these is taken for a death.
+/// that none of these is taken for a death; a process that was stopped itself notices that its own time has
+/// gaps, and does not blame others for them.
+///
+/// Beside this, rank 0 and each of the others can send each other data over the same connections.
 class RankWatch {
  public:
   RankWatch(Meeting meeting, WatchOptions options);
@@ -32,7 +34,28 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Member>& members() const { return members_; }
+  /// Where this rank is on the way to rank 0, as Meeting::address.
+  const Address& address() const { return address_; }
+
+  /// Called once, by the watch's thread, when a rank is lost: what waits for it must be woken. Takes the
+  /// place of the one before, which does not run any more when this returns; called at once if a rank is lost
+  /// already.
+  void on_lost(std::function<void(const std::string& text)> call);
+
+  /// Sends to rank 0, or from there to another rank. Does not wait.
+  void send(int rank, const std::string& data);
+  /// The next data from there. Throws CommunicationError if a rank is lost, this one ends, `ends` says so
+  /// when it is woken, or the time is over (LateError).
+  std::string receive(int rank, Deadline deadline, const std::function<bool()>& ends = {});
+  /// Lets receive() look at `ends`.
+  void wake_receivers() const { changed_.notify_all(); }
+  /// Gives every rank the parts of all, by rank. All call it, in the same order. Throws CommunicationError,
+  /// which names `what` and the rank, if one does not in time; the watch then tells all others.
+  std::vector<std::string> exchange(const std::string& part, const char* what, double timeout_seconds);
+
   /// Notes that this rank begins an operation, "all_reduce".
   void begin(const char* operation);
   /// "all_reduce, operation 17".
@@ -58,9 +81,13 @@ class RankWatch {
     bool gone = false;  // has said farewell
     int64_t count = 0;
     std::string operation = {};
+    std::deque<std::string> inbox = {};
+    size_t inbox_bytes = 0;
   };
 
+  Peer& peer_of(int rank);
   void run();
+  void tell_last_words();
   void beat(Deadline now);
   void take(Peer& peer);
   void lose(const Peer& peer, const std::string& why);
@@ -70,6 +97,7 @@ class RankWatch {
 
   const int rank_;
   const std::vector<Member> members_;
+  const Address address_;
   const WatchOptions options_;
   int wake_[2] = {-1, -1};
 
@@ -85,6 +113,9 @@ class RankWatch {
     int64_t count = 0;
     std::string operation;
   } behind_;
+  std::mutex calling_;  // guards what follows; taken before mutex_
+  std::function<void(const std::string& text)> on_lost_;
+  bool told_ = false;
   std::mutex joining_;
   std::thread thread_;
 };

@@ -1,28 +1,21 @@
-#include <cstring>
+#include <algorithm>
 #include <thread>
 
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include <sinter/core/base/log.h>
 #include <sinter/core/comm/communication_error.h>
+#include <sinter/core/comm/hello.h>
+#include <sinter/core/comm/link/hmac.h>
 #include <sinter/core/comm/rendezvous.h>
 
 namespace sinter::comm {
 namespace {
 
-constexpr std::chrono::seconds kGreeting{5};  // from a connection to the words that a rank begins with
+constexpr std::chrono::seconds kGreeting{5};  // from a connection to the end of a rank's first words
 constexpr uint32_t kMostGreeting = 4096;
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-Deadline after(double seconds) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e6)));
-}
+constexpr size_t kNonce = 16;
+constexpr size_t kMostStrangers = 64;  // at a time, beside the ranks
+constexpr int kMostComplaints = 8;
+constexpr const char* kOtherKey = "it does not know the job's key (SINTER_JOB_KEY)";
 
 /// The numbers in a list, in words: "1, 2 and 5 more".
 std::string listing(const std::vector<int>& ranks) {
@@ -36,11 +29,14 @@ std::string listing(const std::vector<int>& ranks) {
 /// Rank 0's side.
 class Host {
  public:
-  Host(const ProcessEnvironment& environment, double timeout)
-      : environment_(environment), timeout_(timeout), deadline_(after(timeout)) {
+  Host(const ProcessEnvironment& environment, const MeetingOptions& options)
+      : environment_(environment),
+        options_(options),
+        own_(own_hello(environment, options.library, options.purpose)),
+        deadline_(after(options.timeout_seconds)) {
     meeting_.channels.resize(static_cast<size_t>(environment.size));
     meeting_.members.resize(static_cast<size_t>(environment.size));
-    meeting_.members[0] = {host_name(), getpid()};
+    meeting_.members[0] = {own_.host, own_.process};
     listen();
   }
 
@@ -55,6 +51,7 @@ class Host {
       text.push_back(std::to_string(member.process));
     }
     tell_all({MessageKind::kWelcome, pack(text)});
+    find_address();
     return std::move(meeting_);
   }
 
@@ -62,33 +59,39 @@ class Host {
   struct Guest {
     Channel channel;
     Deadline until;
+    std::string hello = {};  // its words, once it was asked
+    std::string nonce = {};
   };
 
   void listen() {
-    for (int i = 0; i < environment_.ports && !listener_.is_open(); ++i) {
-      if (std::optional<Socket> socket = listen_on(environment_.port + i)) listener_ = std::move(*socket);
+    std::string reason;
+    for (int i = 0; i < environment_.ports && listeners_.empty(); ++i) {
+      listeners_ = listen_at(
+          listening_places(environment_.address, environment_.port + i, environment_.interface), reason);
     }
-    if (listener_.is_open()) return;
+    if (!listeners_.empty()) return;
+    const int first = environment_.port, last = first + environment_.ports - 1;
     throw_error<CommunicationError>(
-        "[comm] rank 0 cannot listen: {} of {} in use; set MASTER_PORT to one that is free",
-        environment_.ports == 1
-            ? fmt::format("port {}", environment_.port)
-            : fmt::format("ports {} to {}", environment_.port, environment_.port + environment_.ports - 1),
-        environment_.ports == 1 ? host_name() + " is" : host_name() + " are");
+        "[comm] rank 0 cannot listen: {} of {}: {}; set MASTER_PORT to one that is free",
+        first == last ? fmt::format("port {}", first) : fmt::format("ports {} to {}", first, last), own_.host,
+        reason);
   }
 
   void step() {
-    std::vector<int> files = {listener_.file()};
+    std::vector<int> files;
+    for (const Socket& listener : listeners_) files.push_back(listener.file());
     for (const Guest& guest : guests_) files.push_back(guest.channel.file());
     for (const Channel& channel : meeting_.channels) {
       if (channel.is_open()) files.push_back(channel.file());
     }
     wait_for(files, {}, std::min(deadline_, Clock::now() + std::chrono::milliseconds(200)));
-    while (true) {
-      const int file = accept(listener_.file(), nullptr, nullptr);
-      if (file < 0) break;
-      guests_.push_back({Channel(Socket(file)), Clock::now() + kGreeting});
-      guests_.back().channel.set_limit(kMostGreeting);
+    for (const Socket& listener : listeners_) {
+      while (std::optional<Socket> socket = accept_from(listener)) {
+        guests_.push_back({Channel(std::move(*socket)), Clock::now() + kGreeting});
+        guests_.back().channel.set_limit(kMostGreeting);
+        if (guests_.size() > kMostStrangers + static_cast<size_t>(environment_.size))
+          guests_.erase(guests_.begin());
+      }
     }
     for (Guest& guest : guests_) greet(guest);
     std::erase_if(guests_,
@@ -106,35 +109,57 @@ class Host {
   void greet(Guest& guest) {
     guest.channel.receive();
     const std::optional<Message> message = guest.channel.take();
-    if (!message) return;
-    const auto words = message->kind == MessageKind::kHello ? unpack(message->text) : std::nullopt;
-    if (!words || words->size() != 5) return guest.channel.close();
-    const auto& [job, size, rank, host, process] =
-        std::tie((*words)[0], (*words)[1], (*words)[2], (*words)[3], (*words)[4]);
-    if (job != environment_.job) {
-      guest.channel.send({MessageKind::kRefuse, "another job"});
-      return guest.channel.close();
+    if (message && guest.hello.empty()) return ask(guest, *message);
+    if (message) return judge(guest, *message);
+    if (!guest.channel.is_open() && !guest.hello.empty())
+      complain(fmt::format(
+          "[comm] {} went when it was asked for the job's key; is its SINTER_JOB_KEY another one?",
+          describe(*read_hello(guest.hello))));
+  }
+
+  void ask(Guest& guest, const Message& message) {
+    const std::optional<Hello> hello =
+        message.kind == MessageKind::kHello ? read_hello(message.text) : std::nullopt;
+    if (!hello) return guest.channel.close();
+    if (hello->job != own_.job) return turn_away(guest, MessageKind::kRefuse, "another job listens there");
+    if (hello->version.empty()) return turn_away(guest, MessageKind::kFatal, mistake_in(*hello, own_));
+    guest.hello = message.text;
+    guest.nonce = random_bytes(kNonce);
+    guest.channel.send({MessageKind::kChallenge, pack({guest.nonce, proof(environment_.key, Side::kRankZero,
+                                                                          guest.hello, guest.nonce)})});
+  }
+
+  void judge(Guest& guest, const Message& message) {
+    const Hello hello = *read_hello(guest.hello);
+    const std::string expected = proof(environment_.key, Side::kOther, guest.hello, guest.nonce);
+    if (message.kind != MessageKind::kProof || !same_digest(message.text, expected)) {
+      complain(fmt::format("[comm] {} was turned away: {}", describe(hello), kOtherKey));
+      return turn_away(guest, MessageKind::kRefuse, kOtherKey);
     }
-    const int number = std::atoi(rank.c_str());
-    const std::string who = fmt::format("rank {} ({}, process {})", rank, host, process);
-    if (size != std::to_string(environment_.size)) {
-      fail(fmt::format("[comm] {} says that there are {} ranks, rank 0 that there are {}", who, size,
-                       environment_.size),
-           &guest.channel);
+    std::string mistake = mistake_in(hello, own_);
+    if (mistake.empty() && meeting_.members[static_cast<size_t>(hello.rank)].process != 0) {
+      mistake = fmt::format("[comm] {} came though there is already {}", describe(hello),
+                            describe(meeting_.members, hello.rank));
     }
-    if (number < 1 || number >= environment_.size ||
-        meeting_.members[static_cast<size_t>(number)].process != 0) {
-      const bool is_known = number >= 0 && number < environment_.size;
-      fail(fmt::format("[comm] {} came{}", who,
-                       is_known ? " though there is already " + describe(meeting_.members, number)
-                                : fmt::format(", which a job of {} does not have", environment_.size)),
-           &guest.channel);
+    if (!mistake.empty()) {
+      complain(mistake + "; it was turned away");
+      turned_away_ = "; one was turned away: " + mistake.substr(sizeof "[comm]");
+      return turn_away(guest, MessageKind::kFatal, mistake);
     }
-    guest.channel.send({MessageKind::kBeat, {}});
+    guest.channel.send({MessageKind::kTaken, {}});
     guest.channel.set_limit(Channel::kMostBytes);
-    meeting_.members[static_cast<size_t>(number)] = {host, std::max(std::atoi(process.c_str()), 1)};
-    meeting_.channels[static_cast<size_t>(number)] = std::move(guest.channel);
+    meeting_.members[static_cast<size_t>(hello.rank)] = {hello.host, hello.process};
+    meeting_.channels[static_cast<size_t>(hello.rank)] = std::move(guest.channel);
     ++come_;
+  }
+
+  static void turn_away(Guest& guest, MessageKind kind, const std::string& why) {
+    guest.channel.send({kind, why});
+    guest.channel.close();
+  }
+
+  void complain(const std::string& text) {
+    if (complaints_++ < kMostComplaints) log::warning("{}", text);
   }
 
   std::string missing() const {
@@ -142,8 +167,16 @@ class Host {
     for (int rank = 1; rank < environment_.size; ++rank) {
       if (meeting_.members[static_cast<size_t>(rank)].process == 0) ranks.push_back(rank);
     }
-    return fmt::format("[comm] of {} ranks these did not come within {} s: {}", environment_.size, timeout_,
-                       listing(ranks));
+    return fmt::format("[comm] of {} ranks these did not come within {} s: {}{}", environment_.size,
+                       options_.timeout_seconds, listing(ranks), turned_away_);
+  }
+
+  void find_address() {
+    for (const Channel& channel : meeting_.channels) {
+      const std::optional<Address> near = channel.is_open() ? near_end(channel.file()) : std::nullopt;
+      if (near && (meeting_.address.length == 0 || !near->is_loopback())) meeting_.address = *near;
+      if (near && !near->is_loopback()) return;
+    }
   }
 
   void tell_all(const Message& message) {
@@ -152,19 +185,21 @@ class Host {
     }
   }
 
-  [[noreturn]] void fail(const std::string& text, Channel* other = nullptr) {
+  [[noreturn]] void fail(const std::string& text) {
     tell_all({MessageKind::kFatal, text});
-    if (other != nullptr) other->send({MessageKind::kFatal, text});
     throw CommunicationError(text);
   }
 
   const ProcessEnvironment& environment_;
-  double timeout_;
-  Deadline deadline_;
-  Socket listener_;
+  const MeetingOptions& options_;
+  const Hello own_;
+  const Deadline deadline_;
+  std::vector<Socket> listeners_;
   std::vector<Guest> guests_;
   Meeting meeting_;
   int come_ = 1;
+  int complaints_ = 0;
+  std::string turned_away_;
 };
 
 /// The next message, or nothing: the time is over, or the connection has ended.
@@ -178,52 +213,101 @@ std::optional<Message> next_message(Channel& channel, Deadline deadline) {
   }
 }
 
-/// A channel to rank 0 that has taken this rank in; nothing if there is none, and why.
-std::optional<Channel> find_host(const ProcessEnvironment& environment, Deadline deadline,
-                                 std::string& reason) {
-  const Message hello{MessageKind::kHello,
-                      pack({environment.job, std::to_string(environment.size),
-                            std::to_string(environment.rank), host_name(), std::to_string(getpid())})};
-  for (int i = 0; i < environment.ports; ++i) {
-    const Deadline until = std::min(deadline, Clock::now() + kGreeting);
-    std::optional<Socket> socket = connect_to(environment.address, environment.port + i, until, reason);
-    if (!socket) continue;
-    Channel channel(std::move(*socket));
-    channel.send(hello);
-    const std::optional<Message> answer = next_message(channel, until);
-    if (answer && answer->kind == MessageKind::kBeat) return channel;
-    if (answer && answer->kind == MessageKind::kFatal) throw CommunicationError(answer->text);
-    reason = answer && answer->kind == MessageKind::kRefuse ? "another job listens there"
-                                                            : "what listens there is no rank 0 of this job";
-  }
-  return std::nullopt;
-}
+/// The side of another rank.
+class Visitor {
+ public:
+  Visitor(const ProcessEnvironment& environment, const MeetingOptions& options)
+      : environment_(environment),
+        options_(options),
+        own_(own_hello(environment, options.library, options.purpose)),
+        place_(endpoint(environment.address, environment.port)),
+        deadline_(after(options.timeout_seconds)) {}
 
-Meeting join(const ProcessEnvironment& environment, double timeout) {
-  const Deadline deadline = after(timeout);
-  std::string reason = "no answer";
-  std::optional<Channel> channel;
-  while (!(channel = find_host(environment, deadline, reason))) {
-    if (Clock::now() >= deadline) {
-      throw_error<CommunicationError>("[comm] rank {} did not reach rank 0 at {}:{} within {} s: {}",
-                                      environment.rank, environment.address, environment.port, timeout,
-                                      reason);
+  Meeting meet() {
+    std::optional<Channel> channel;
+    while (!(channel = find_host())) {
+      if (Clock::now() >= deadline_) {
+        throw_error<CommunicationError>("[comm] rank {} did not reach rank 0 at {} within {} s: {}",
+                                        own_.rank, place_, options_.timeout_seconds, reasons());
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    // Rank 0 tells who is missing when its time is over, a little later than this one's.
+    const std::optional<Message> answer = next_message(*channel, deadline_ + kGreeting);
+    if (answer && answer->kind == MessageKind::kFatal) throw CommunicationError(printable(answer->text));
+    const auto words = answer && answer->kind == MessageKind::kWelcome ? unpack(answer->text) : std::nullopt;
+    if (!words || words->size() != 2 * static_cast<size_t>(own_.size)) {
+      throw_error<CommunicationError>("[comm] rank 0 at {} {} before all {} ranks had come", place_,
+                                      channel->is_open() ? "did not answer any more" : "went away",
+                                      own_.size);
+    }
+    Meeting meeting{.rank = own_.rank, .members = {}, .channels = {}};
+    for (size_t i = 0; i < words->size(); i += 2) {
+      const auto process = to_number((*words)[i + 1], 1, 1 << 30);
+      meeting.members.push_back({printable((*words)[i]), static_cast<int>(process.value_or(0))});
+    }
+    meeting.address = near_end(channel->file()).value_or(Address());
+    meeting.channels.push_back(std::move(*channel));
+    return meeting;
   }
-  // Rank 0 tells who is missing when its time is over, a little later than this one's.
-  const std::optional<Message> answer = next_message(*channel, deadline + kGreeting);
-  if (answer && answer->kind == MessageKind::kFatal) throw CommunicationError(answer->text);
-  const auto words = answer && answer->kind == MessageKind::kWelcome ? unpack(answer->text) : std::nullopt;
-  if (!words || words->size() != 2 * static_cast<size_t>(environment.size))
-    throw_error<CommunicationError>("[comm] rank 0 at {}:{} went away before all {} ranks had come",
-                                    environment.address, environment.port, environment.size);
-  Meeting meeting{.rank = environment.rank, .members = {}, .channels = {}};
-  for (size_t i = 0; i < words->size(); i += 2)
-    meeting.members.push_back({(*words)[i], std::atoi((*words)[i + 1].c_str())});
-  meeting.channels.push_back(std::move(*channel));
-  return meeting;
-}
+
+ private:
+  /// A channel to rank 0 that has taken this rank in.
+  std::optional<Channel> find_host() {
+    for (int i = 0; i < environment_.ports; ++i) {
+      const Deadline until = std::min(deadline_, Clock::now() + kGreeting);
+      std::string reason;
+      std::optional<Socket> socket = connect_to(environment_.address, environment_.port + i, until, reason);
+      if (socket) {
+        Channel channel(std::move(*socket));
+        if (introduce(channel, until, reason)) return channel;
+      }
+      if (std::find(reasons_.begin(), reasons_.end(), reason) == reasons_.end()) reasons_.push_back(reason);
+    }
+    return std::nullopt;
+  }
+
+  bool introduce(Channel& channel, Deadline until, std::string& reason) {
+    const std::string hello = write_hello(own_, random_bytes(kNonce));
+    channel.send({MessageKind::kHello, hello});
+    std::optional<Message> answer = next_message(channel, until);
+    const auto words =
+        answer && answer->kind == MessageKind::kChallenge ? unpack(answer->text) : std::nullopt;
+    bool is_of_job = false;
+    if (words && words->size() == 2) {
+      is_of_job = same_digest((*words)[1], proof(environment_.key, Side::kRankZero, hello, (*words)[0]));
+      if (is_of_job) {
+        channel.send({MessageKind::kProof, proof(environment_.key, Side::kOther, hello, (*words)[0])});
+        answer = next_message(channel, until);
+      } else {
+        answer = Message{MessageKind::kRefuse, std::string("another job listens there: ") + kOtherKey};
+      }
+    }
+    if (is_of_job && answer && answer->kind == MessageKind::kTaken) return true;
+    const bool is_fatal = answer && answer->kind == MessageKind::kFatal;
+    // What is not of this job has a say only where no other port is left.
+    if (is_fatal && (is_of_job || environment_.ports == 1)) throw CommunicationError(printable(answer->text));
+    const bool is_refused = is_fatal || (answer && answer->kind == MessageKind::kRefuse);
+    reason = is_refused ? printable(answer->text) : "what listens there is no rank 0 of this job";
+    if (is_refused && environment_.ports == 1)
+      throw_error<CommunicationError>("[comm] rank {} was turned away at {}: {}", own_.rank, place_, reason);
+    return false;
+  }
+
+  /// In the order in which they came first.
+  std::string reasons() const {
+    std::string text;
+    for (const std::string& reason : reasons_) text += (text.empty() ? "" : "; then: ") + reason;
+    return text;
+  }
+
+  const ProcessEnvironment& environment_;
+  const MeetingOptions& options_;
+  const Hello own_;
+  const std::string place_;
+  const Deadline deadline_;
+  std::vector<std::string> reasons_;
+};
 
 }  // namespace
 
@@ -232,49 +316,8 @@ std::string describe(const std::vector<Member>& members, int rank) {
   return fmt::format("rank {} ({}, process {})", rank, member.host, member.process);
 }
 
-Meeting meet(const ProcessEnvironment& environment, double timeout_seconds) {
-  return environment.rank == 0 ? Host(environment, timeout_seconds).meet()
-                               : join(environment, timeout_seconds);
-}
-
-std::vector<std::string> exchange(Meeting& meeting, const std::string& part, const char* what,
-                                  double timeout_seconds) {
-  const Deadline deadline = after(timeout_seconds);
-  if (meeting.rank != 0) {
-    Channel& channel = meeting.channels.front();
-    channel.send({MessageKind::kPart, part});
-    const std::optional<Message> answer = next_message(channel, deadline + kGreeting);
-    if (answer && answer->kind == MessageKind::kFatal) throw CommunicationError(answer->text);
-    const auto parts = answer && answer->kind == MessageKind::kAll ? unpack(answer->text) : std::nullopt;
-    if (!parts || parts->size() != meeting.members.size())
-      throw_error<CommunicationError>("[comm] {} did not answer in the exchange of {}",
-                                      describe(meeting.members, 0), what);
-    return *parts;
-  }
-  std::vector<std::string> parts(meeting.members.size());
-  parts[0] = part;
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    const std::optional<Message> message = next_message(meeting.channels[rank], deadline);
-    if (!message || message->kind != MessageKind::kPart) {
-      const std::string text = fmt::format("[comm] {} is lost in the exchange of {}",
-                                           describe(meeting.members, static_cast<int>(rank)), what);
-      for (Channel& channel : meeting.channels) {
-        if (channel.is_open()) channel.send({MessageKind::kFatal, text});
-      }
-      throw CommunicationError(text);
-    }
-    parts[rank] = message->text;
-  }
-  const Message all{MessageKind::kAll, pack(parts)};
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    Channel& channel = meeting.channels[rank];
-    channel.send(all);
-    while (channel.is_open() && channel.has_unsent() && Clock::now() < deadline) {
-      wait_for({channel.file()}, {true}, deadline);
-      channel.flush();
-    }
-  }
-  return parts;
+Meeting meet(const ProcessEnvironment& environment, const MeetingOptions& options) {
+  return environment.rank == 0 ? Host(environment, options).meet() : Visitor(environment, options).meet();
 }
 
 }  // namespace sinter::comm

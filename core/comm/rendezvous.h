@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <sinter/core/comm/link/socket.h>
 #include <sinter/core/comm/process_environment.h>
-#include <sinter/core/comm/socket.h>
 
 namespace sinter::comm {
 
@@ -22,17 +22,21 @@ struct Meeting {
   int rank = 0;
   std::vector<Member> members;    // by rank
   std::vector<Channel> channels;  // on rank 0 by rank, its own closed; elsewhere one, to rank 0
+  /// Where this rank is on the way to rank 0; rank 0 is where ranks of other machines reach it, if there are.
+  Address address = {};
 };
 
-/// Returns when all have come. A connection that says nothing, or nothing that a rank of this job would say,
-/// is dropped and disturbs nobody. Throws CommunicationError, on all ranks that have come, if one does not
-/// come in time (the message names it), goes away, comes twice or is of a job of another size; and where the
-/// port is in use or rank 0 cannot be reached.
-Meeting meet(const ProcessEnvironment& environment, double timeout_seconds);
+struct MeetingOptions {
+  double timeout_seconds = 120.0;
+  std::string library = {};  ///< what sums on CPUs: ranks that have another are turned away
+  std::string purpose = {};  ///< what the job is for: as CommunicatorOptions::purpose
+};
 
-/// Gives every rank the parts of all, by rank. All call it, in the same order. Throws CommunicationError,
-/// which names `what` and the rank, if one does not in time.
-std::vector<std::string> exchange(Meeting& meeting, const std::string& part, const char* what,
-                                  double timeout_seconds);
+/// Returns when all have come. Whoever says nothing, says nothing that a rank of this job would say, or does
+/// not know its key is dropped and disturbs nobody. So is a rank that comes twice, or that is of another
+/// version or job size: it throws CommunicationError with the reason, and the log of rank 0 has it. Throws
+/// CommunicationError, on all ranks that have come, if one does not come in time (the message names it) or
+/// goes away; and where the port is in use or rank 0 cannot be reached.
+Meeting meet(const ProcessEnvironment& environment, const MeetingOptions& options);
 
 }  // namespace sinter::comm

@@ -15,7 +15,8 @@ struct ProcessCount {
 };
 
 /// Starts this program `count` times with the same command line, as ranks that meet on this machine, and
-/// waits for all. Signals that ask it to stop go on to them. If one fails, the others, which learn of it,
+/// waits for all. Signals that ask it to stop or to save go on to them, once; Ctrl-C a second time ends them
+/// at once. If one fails, the others, which learn of it,
 /// have 20 s to end. None is left behind, not even if this process is killed. Gives the exit code of
 /// whichever failed first, 128 + signal where a signal ended it; 0 if none did.
 int run_processes(char** argv, int count);
@@ -33,8 +34,14 @@ Device device_of_rank(const std::string& asked, int gpus, int processes,
 /// machine shared with the others of the run there, 0 for all.
 int threads_of_rank(int asked, const ProcessEnvironment& environment);
 
-/// The signal that stops the run on all ranks: if any of them was asked to stop, the strongest request; 0: go
-/// on. All ranks call it at the same place.
-int agree_on_stop(const Communicator& ranks);
+/// What was asked of a run from outside.
+struct Requests {
+  int stop = 0;       ///< the signal that stops it, the strongest where several came; 0: go on
+  bool save = false;  ///< save a checkpoint, and go on
+};
+
+/// What was asked of any rank, the same on all. All ranks call it at the same place. A request to save is
+/// told once.
+Requests agree_on_requests(const Communicator& ranks);
 
 }  // namespace sinter::examples

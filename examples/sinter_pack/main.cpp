@@ -18,6 +18,8 @@
 
 int main(int argc, char** argv) {
   using sinter::examples::complain;
+  sinter::examples::catch_save_signals();  // there is nothing to save halfway; a job's warning is no reason
+                                           // to end
   sinter::examples::set_up_console();
   sinter_pack::Options options;
   int code = 1;

@@ -84,6 +84,7 @@ class Resized final : public Dataset {
 
   int64_t size() const override { return faces_->size(); }
   const std::vector<std::string>& class_names() const override { return faces_->class_names(); }
+  uint64_t fingerprint() const override { return faces_->fingerprint(); }
 
   void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
     // A photograph may be decoded at an eighth of its size, as long as it does not have to grow again.

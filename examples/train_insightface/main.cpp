@@ -185,13 +185,13 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
         ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
   }
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
+  examples::catch_stop_signals();
   Trainer trainer(options, device, data, pairs, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
   if (checkpoint) trainer.restore(*checkpoint);
   if (ranks.rank() == 0) check_room(options, trainer);
-  examples::catch_stop_signals();
   const bool complete = trainer.train();
   data.damaged->tell();
   return finish(options, trainer, complete);
@@ -265,6 +265,12 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   return train(options, device, checkpoint, ranks);
 }
 
+/// What tells this run from others that may be given the same port: what must be the same on all ranks.
+std::string purpose_of(const Options& options) {
+  return fmt::format("train_insightface --batch {} --epochs {} --seed {}", options.batch, options.epochs,
+                     options.seed);
+}
+
 int start(Options& options, char** argv) {
   sinter::log::level();  // warns of a SINTER_LOG that is no level
   const sinter::ProcessEnvironment environment = sinter::read_process_environment();
@@ -273,7 +279,8 @@ int start(Options& options, char** argv) {
   if (examples::must_start(count, environment)) return examples::run_processes(argv, count.count);
   const sinter::Device device =
       examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  const std::shared_ptr<Communicator> ranks =
+      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
   try {
     be_one_of_many(options, *ranks);
     const int code = run(options, *ranks, device);
@@ -288,6 +295,7 @@ int start(Options& options, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  examples::catch_save_signals();
   return examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;

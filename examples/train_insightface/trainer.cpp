@@ -83,6 +83,12 @@ bool Trainer::should_stop() const {
   return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
+void Trainer::take_requests() {
+  const examples::Requests requests = examples::agree_on_requests(ranks_);
+  stopped_by_ = requests.stop;
+  save_asked_ = save_asked_ || requests.save;
+}
+
 void Trainer::prepare() {
   const auto start = Clock::now();
   const int64_t rows = std::min(options_.batch, data_.faces->size()), n = rows / ranks_.size();
@@ -109,7 +115,7 @@ bool Trainer::train() {
 }
 
 bool Trainer::train_epochs() {
-  stopped_by_ = examples::agree_on_stop(ranks_);
+  take_requests();
   while (epoch_ < options_.epochs) {
     // A run may have been stopped while it verified what the epoch had reached.
     bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
@@ -161,7 +167,7 @@ bool Trainer::run_epoch() {
     ++total_.steps;
     stats_.images += batch->size() * ranks_.size();
     total_.images += batch->size() * ranks_.size();
-    stopped_by_ = examples::agree_on_stop(ranks_);
+    take_requests();
     if (bar_->due()) shown_loss = checked_loss();
     take_time();
     log_step(learning_rate);
@@ -171,7 +177,8 @@ bool Trainer::run_epoch() {
                   .loss = shown_loss,
                   .learning_rate = learning_rate});
     if ((stopped = should_stop())) break;
-    const bool saves = options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0;
+    const bool saves =
+        save_asked_ || (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
     if (!saves && !verification_due()) continue;
     bar_->finish();
     take_compute_time();
@@ -279,7 +286,7 @@ std::optional<std::vector<VerifiedSet>> Trainer::verify_here() const {
 bool Trainer::verify_all() {
   share_statistics();
   std::optional<std::vector<VerifiedSet>> here = verify_here();
-  stopped_by_ = examples::agree_on_stop(ranks_);
+  take_requests();
   if (!here || (ranks_.size() > 1 && stopped_by_ != 0)) return false;
   std::vector<VerifiedSet> results = std::move(*here);
   verified_step_ = trained_;

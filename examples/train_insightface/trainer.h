@@ -120,6 +120,8 @@ class Trainer {
   sinter::nn::CheckpointData checkpoint() const;
   void restore_centres(const sinter::nn::CheckpointData& data);
   void save();
+  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
+  void take_requests();
   /// Gives false if the place does not fit, which only --change-recipe allows.
   bool restore_place(const sinter::nn::CheckpointData& data);
 
@@ -138,6 +140,7 @@ class Trainer {
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved
   std::string save_failure_;
   int stopped_by_ = 0;
+  bool save_asked_ = false;                       // by SIGUSR1, and not done yet
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run

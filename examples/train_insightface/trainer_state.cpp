@@ -77,6 +77,9 @@ nn::CheckpointData Trainer::checkpoint() const {
 
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
+  const bool asked = std::exchange(save_asked_, false);
+  if (asked && options_.checkpoints.empty() && ranks_.rank() == 0)
+    complain("warning: SIGUSR1 asks for a checkpoint, but there is no --checkpoints; training goes on");
   if (options_.checkpoints.empty() || saved_ == present) return;
   if (run_folder_ != nullptr) run_folder_->flush();
   try {
@@ -93,7 +96,9 @@ void Trainer::save() {
   }
   const Tensor failed = Tensor::full({1}, save_failure_.empty() ? 0.0 : 1.0, DType::kInt64);
   ranks_.broadcast_(failed);
-  if (failed.item() == 0.0) saved_ = present;
+  if (failed.item() != 0.0) return;
+  saved_ = present;
+  if (asked) say("step {} is saved, as SIGUSR1 asks\n", step_);
 }
 
 void Trainer::save_best() {

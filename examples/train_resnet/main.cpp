@@ -168,6 +168,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   if (!options.write_recipe.empty() && ranks.rank() == 0)
     sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
+  catch_stop_signals();
   Trainer trainer(options, device, data, ranks);
   if (options.image_size > 0) say("  {:<8} {}\n", "decoding", trainer.decoder());
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
@@ -177,9 +178,14 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   if (options.ema > 0) ++copies;
   if (ranks.rank() == 0)
     Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
-  catch_stop_signals();
   const bool is_complete = options.evaluate || trainer.train();
   return finish(options, trainer, is_complete, ranks);
+}
+
+/// What tells this run from others that may be given the same port: what must be the same on all ranks.
+std::string purpose_of(const Options& options) {
+  return fmt::format("train_resnet --model {} --optimizer {} --batch {} --epochs {} --seed {}", options.model,
+                     options.optimizer, options.batch.value_or(0), options.epochs.value_or(0), options.seed);
 }
 
 int start(Options& options, char** argv) {
@@ -191,7 +197,8 @@ int start(Options& options, char** argv) {
     return sinter::examples::run_processes(argv, count.count);
   const sinter::Device device =
       sinter::examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(environment, {.device = device});
+  const std::shared_ptr<Communicator> ranks =
+      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
   be_one_of_many(options, *ranks);
   try {
     const int code = run(options, *ranks, device);
@@ -206,6 +213,7 @@ int start(Options& options, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  sinter::examples::catch_save_signals();
   return sinter::examples::run_program([&] {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;

@@ -94,6 +94,12 @@ bool Trainer::should_stop() const {
   return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
+void Trainer::take_requests() {
+  const examples::Requests requests = examples::agree_on_requests(ranks_);
+  stopped_by_ = requests.stop;
+  save_asked_ = save_asked_ || requests.save;
+}
+
 void Trainer::choose_algorithms(const Shape& images) const {
   const Generator generator = default_generator();  // the copy's weights are not part of the run
   const nn::ResNet copy = make_model(options_, train_loader_.dataset());
@@ -136,7 +142,7 @@ bool Trainer::train() {
 }
 
 bool Trainer::train_epochs() {
-  stopped_by_ = examples::agree_on_stop(ranks_);
+  take_requests();
   while (epoch_ < *options_.epochs) {
     // A run may have been stopped while it tested what the epoch had reached.
     const bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
@@ -200,7 +206,7 @@ bool Trainer::run_epoch() {
                 .learning_rate = learning_rate});
     if (!ends_step) continue;
     if (should_stop()) break;
-    if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) {
+    if (save_asked_ || (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0)) {
       bar.finish();
       take_compute_time();
       take_time();
@@ -265,7 +271,7 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
   ++step_;
   ++trained_;
   ++total_.steps;
-  stopped_by_ = examples::agree_on_stop(ranks_);
+  take_requests();
 }
 
 std::string Trainer::where_it_went_wrong() try {
@@ -332,7 +338,7 @@ std::optional<TestResult> Trainer::evaluate() {
              static_cast<double>(batch->size()));
     if (stop_signal() != 0) break;
   }
-  stopped_by_ = examples::agree_on_stop(ranks_);
+  take_requests();
   if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
   std::vector<int64_t> correct = ranks.read();

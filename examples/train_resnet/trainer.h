@@ -139,6 +139,8 @@ class Trainer {
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::CheckpointData& data);
   void save();
+  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
+  void take_requests();
   /// `counts`: of the epoch, over all ranks.
   void write_checkpoint(const sinter::Tensor& counts);
   /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.
@@ -167,6 +169,7 @@ class Trainer {
   std::string save_failure_;
   std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
   int stopped_by_ = 0;
+  bool save_asked_ = false;  // by SIGUSR1, and not done yet
   int64_t epoch_ = 0;
   int64_t step_ = 0;     // of the whole run
   int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew

@@ -1,5 +1,6 @@
 // How a run is saved, and gone on with.
 #include <filesystem>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -65,6 +66,9 @@ nn::CheckpointData Trainer::checkpoint() const {
 
 void Trainer::save() {
   const std::pair present = {epoch_, step_};
+  const bool asked = std::exchange(save_asked_, false);
+  if (asked && options_.checkpoints.empty() && ranks_.rank() == 0)
+    complain("warning: SIGUSR1 asks for a checkpoint, but there is no --checkpoints; training goes on");
   if (options_.checkpoints.empty() || saved_ == present) return;
   // All ranks count together; one writes.
   const Tensor counts = stats_.ranks.state().at("counts").to(Device::cpu());
@@ -72,7 +76,9 @@ void Trainer::save() {
   if (checkpoints_ != nullptr) write_checkpoint(counts);
   const Tensor failed = Tensor::full({1}, save_failure_.empty() ? 0.0 : 1.0, DType::kInt64);
   ranks_.broadcast_(failed);
-  if (failed.item() == 0.0) saved_ = present;
+  if (failed.item() != 0.0) return;
+  saved_ = present;
+  if (asked) say("step {} is saved, as SIGUSR1 asks\n", step_);
 }
 
 void Trainer::write_checkpoint(const Tensor& counts) {

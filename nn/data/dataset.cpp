@@ -17,8 +17,8 @@ namespace {
 // Decoded images of any sizes.
 class CachedDataset final : public Dataset {
  public:
-  CachedDataset(std::vector<Sample> samples, std::vector<std::string> class_names)
-      : samples_(std::move(samples)), class_names_(std::move(class_names)) {}
+  CachedDataset(std::vector<Sample> samples, const Dataset& of)
+      : samples_(std::move(samples)), class_names_(of.class_names()), fingerprint_(of.fingerprint()) {}
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
   void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
@@ -29,13 +29,46 @@ class CachedDataset final : public Dataset {
     return SampleView{image.height, image.width, image.channels, image.pixels.data(), label};
   }
   const std::vector<std::string>& class_names() const override { return class_names_; }
+  uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
   std::vector<Sample> samples_;
   std::vector<std::string> class_names_;
+  uint64_t fingerprint_;
 };
 
 }  // namespace
+
+// Each word goes through the finaliser of MurmurHash3 (A. Appleby), which spreads every bit over all.
+void Fingerprint::add(uint64_t number) {
+  uint64_t x = (state_ + 0x9e3779b97f4a7c15U) ^ number;
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdU;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53U;
+  state_ = x ^ (x >> 33);
+}
+
+void Fingerprint::add(std::span<const uint8_t> bytes) {
+  add(uint64_t{bytes.size()});
+  while (!bytes.empty()) {
+    const auto word = bytes.first(std::min<size_t>(bytes.size(), 8));
+    uint64_t number = 0;
+    for (size_t i = 0; i < word.size(); ++i) number |= uint64_t{word[i]} << (8 * i);
+    add(number);
+    bytes = bytes.subspan(word.size());
+  }
+}
+
+void Fingerprint::add(std::string_view text) {
+  add(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+uint64_t Dataset::fingerprint() const {
+  Fingerprint print;
+  print.add(static_cast<uint64_t>(size()));
+  for (const std::string& name : class_names()) print.add(name);
+  for (const int64_t label : labels()) print.add(static_cast<uint64_t>(label));
+  return print.value();
+}
 
 std::optional<SampleView> Dataset::view(int64_t index) const {
   checked_index(index);
@@ -79,6 +112,15 @@ std::optional<SampleView> MemoryDataset::view(int64_t index) const {
                     content_.labels[i]};
 }
 
+uint64_t MemoryDataset::fingerprint() const {
+  Fingerprint print;
+  print.add(Dataset::fingerprint());
+  for (const int64_t side : {content_.height, content_.width, content_.channels})
+    print.add(static_cast<uint64_t>(side));
+  print.add(content_.pixels);
+  return print.value();
+}
+
 void MemoryDataset::read(int64_t index, Sample& sample, const ReductionChooser&) const {
   const size_t i = checked_index(index);
   sample.image.reshape(content_.height, content_.width, content_.channels);
@@ -115,6 +157,13 @@ std::vector<int64_t> Subset::labels() const {
   if (all.empty()) return labels;
   for (const int64_t index : indices_) labels.push_back(all[static_cast<size_t>(index)]);
   return labels;
+}
+
+uint64_t Subset::fingerprint() const {
+  Fingerprint print;
+  print.add(dataset_->fingerprint());
+  for (const int64_t index : indices_) print.add(static_cast<uint64_t>(index));
+  return print.value();
 }
 
 SoundSamples::SoundSamples(std::shared_ptr<const Dataset> dataset, int64_t max_damaged)
@@ -273,7 +322,7 @@ std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_byte
     if ((bytes += sample.image.pixels.size()) > max_bytes) fail_for_size(dataset, max_bytes);
     samples[static_cast<size_t>(i)] = std::exchange(sample, {});
   });
-  return std::make_shared<CachedDataset>(std::move(samples), dataset.class_names());
+  return std::make_shared<CachedDataset>(std::move(samples), dataset);
 }
 
 DatasetTensors to_tensors(const Dataset& dataset, uint64_t max_bytes) {

@@ -5,7 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -37,6 +39,19 @@ struct SampleView {
   int64_t label = 0;
 };
 
+/// Hashes what tells one data set from another into 64 bits, the same on every machine. Not against forgers.
+class Fingerprint {
+ public:
+  void add(uint64_t number);
+  /// Bytes, with their number: "ab" and "c" are not "a" and "bc".
+  void add(std::span<const uint8_t> bytes);
+  void add(std::string_view text);
+  uint64_t value() const { return state_; }
+
+ private:
+  uint64_t state_ = 0;
+};
+
 /// Random access to labelled images. All members may be called from several threads at once.
 class Dataset {
  public:
@@ -57,6 +72,11 @@ class Dataset {
   virtual const std::vector<std::string>& class_names() const = 0;
   /// The labels of all samples, where they are known without reading any; else none at all.
   virtual std::vector<int64_t> labels() const { return {}; }
+  /// Tells whether this is the data of another run or machine: equal for the same samples in the same order,
+  /// wherever they lie and whenever they were copied, and another for any that this library's data sets can
+  /// tell apart without decoding: by the names of classes and files, labels, sizes, places in an archive.
+  /// Cheap: of very many files, only some are looked at. By default of size, class_names() and labels().
+  virtual uint64_t fingerprint() const;
 
   int64_t num_classes() const { return static_cast<int64_t>(class_names().size()); }
   /// Sample `index` at full size, as a fresh value.
@@ -90,6 +110,8 @@ class MemoryDataset final : public Dataset {
   std::optional<SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::vector<int64_t> labels() const override { return content_.labels; }
+  /// Of the pixels too, which are in memory anyway.
+  uint64_t fingerprint() const override;
   const Content& content() const { return content_; }
 
  private:
@@ -108,6 +130,7 @@ class Subset final : public Dataset {
   bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
   std::vector<int64_t> labels() const override;
+  uint64_t fingerprint() const override;
 
   /// Where the samples are in the data set beneath.
   const std::vector<int64_t>& indices() const { return indices_; }
@@ -132,6 +155,7 @@ class SoundSamples final : public Dataset {
   bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
+  uint64_t fingerprint() const override { return dataset_->fingerprint(); }
 
   /// The damaged samples that were met so far.
   struct Damage {
@@ -171,8 +195,9 @@ TrainTestSplit stratified_split(const std::shared_ptr<const Dataset>& dataset, d
                                 uint64_t seed = 0);
 
 /// Reads all of a data set into memory, decoded, on the CPU's worker threads (see parallel_for), so that
-/// every later epoch costs no decoding. The first damaged sample's error is rethrown. Throws OutOfMemory once
-/// the images need more than `max_bytes`; the whole data set is never needed to find that out.
+/// every later epoch costs no decoding. Classes and fingerprint stay. The first damaged sample's error is
+/// rethrown. Throws OutOfMemory once the images need more than `max_bytes`; the whole data set is never
+/// needed to find that out.
 std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_bytes = uint64_t{8} << 30);
 
 /// A whole data set on the CPU, to be moved to a device that has room for it and where batches are then taken

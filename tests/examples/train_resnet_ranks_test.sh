@@ -116,6 +116,58 @@ a_dead_rank_ends_the_run_and_is_named() {
   done
 }
 
+# Before its handlers stand, and before the ranks have met.
+a_rank_that_is_ended_early_is_named_soon() {
+  local signal victim start code
+  for signal in TERM KILL; do
+    for victim in 0 1; do
+      "$program" --threads 1 --processes 2 --epochs 200 --batch 24 >out 2>err &
+      main=$!
+      for _ in $(seq 200); do
+        [ -z "$(rank $victim)" ] || break
+        sleep 0.01
+      done
+      start=$SECONDS
+      kill -$signal "$(rank $victim)"
+      end
+      [ "$code" = $([ $signal = TERM ] && echo 143 || echo 137) ] || fail "exit code $code of SIG$signal to rank $victim"
+      [ $((SECONDS - start)) -le 8 ] || fail "took $((SECONDS - start)) s"
+      [ $signal = TERM ] || complains "error: rank $victim was ended by signal 9"
+      [ "$(grep -c "was ended by signal" err)" -le 1 ] || fail "names others that only the parent has ended"
+      none_left
+    done
+  done
+}
+
+# As where a parent ignores the end of its children, which programs inherit.
+children_are_waited_for_where_their_ends_are_ignored() {
+  run 0 env --ignore-signal=CHLD "$program" --threads 1 --processes 2 --epochs 1 --batch 96
+}
+
+# A terminal that stops who writes from the background (stty tostop): ranks are process groups of their own.
+ranks_write_to_a_terminal_that_stops_the_background() {
+  if ! command -v script >/dev/null; then
+    echo "script is not here: the terminal's part is left out"
+    return
+  fi
+  run 0 script -qec "stty tostop; '$program' --threads 1 --processes 2 --epochs 1 --batch 96" /dev/null
+  says "test accuracy"
+}
+
+# Ctrl-Z reaches the parent alone; suspended for longer than a silence may last, all go on.
+a_run_that_is_suspended_goes_on() {
+  begin 2 "suspended-of-$$"
+  kill -TSTP $main
+  sleep "${SUSPENDED_SECONDS:-3}"
+  grep -q "^State:.*T" "/proc/$(rank 1)/status" || fail "its ranks go on"
+  kill -CONT $main
+  sleep 1
+  kill -TERM $main
+  end
+  [ "$code" = 143 ] || fail "exit code $code"
+  ! grep -E "warning|error" err || fail "complaints"
+}
+
 a_parent_that_is_killed_leaves_nobody() {
   begin 2 "orphan-of-$$"
   kill -KILL $main
@@ -159,10 +211,10 @@ under_mpirun() {
 
 # As srun sets them.
 under_srun() {
-  local rank pids=()
+  local rank pids=() port=$((20000 + $$ % 10000))
   for rank in 0 1; do
     env SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_LOCALID=$rank SLURM_STEP_ID=0 SLURM_JOB_ID=$$ \
-      SLURM_JOB_NODELIST=localhost "$program" --threads 1 --epochs 1 --batch 24 >out$rank 2>err$rank &
+      SLURM_JOB_NODELIST=localhost SINTER_PORT=$port "$program" --threads 1 --epochs 1 --batch 24 >out$rank 2>err$rank &
     pids+=($!)
   done
   wait "${pids[0]}" && wait "${pids[1]}" || fail "a rank failed: $(cat err0 err1)"
@@ -175,6 +227,10 @@ norms_see_the_whole_batch
 checkpoints_know_no_number_of_processes
 sigterm_saves_once_and_ends_with_143
 a_dead_rank_ends_the_run_and_is_named
+a_rank_that_is_ended_early_is_named_soon
+children_are_waited_for_where_their_ends_are_ignored
+ranks_write_to_a_terminal_that_stops_the_background
+a_run_that_is_suspended_goes_on
 a_parent_that_is_killed_leaves_nobody
 mistakes_are_told
 mixing_goes_on_and_the_tested_weights_are_saved

@@ -45,6 +45,37 @@ TEST_P(FaultTest, IsNamedOnAllOthers) {
   }
 }
 
+// The same where all goes through rank 0.
+TEST(ProcessesFault, IsNamedOnAllOthersWithoutGloo) {
+  for (const char* kind : {"kill", "stop", "exception", "midway"}) {
+    Workers workers;
+    workers.start_all(3, {std::string("fault.") + kind}, free_port(), {{"SINTER_GLOO", "off"}});
+    const std::string process = "process " + std::to_string(workers.id(2)) + ") is lost";
+    const std::vector<Ended>& ended = workers.wait(20, 2);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ended[rank].code, 3) << kind << ": " << ended[rank].error;
+      EXPECT_NE(ended[rank].error.find(process), std::string::npos) << ended[rank].error;
+      EXPECT_NE(ended[rank].error.find("here in all_reduce, operation"), std::string::npos)
+          << ended[rank].error;
+    }
+  }
+}
+
+// As by Ctrl-Z or a scheduler that suspends jobs: nobody can tell the others' silence from its own.
+TEST(ProcessesFault, ThereIsNoneWhereAllAreStoppedAndGoOn) {
+  Workers workers;
+  workers.start_all(2, {"fault.none"}, free_port());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  for (const size_t rank : {size_t{0}, size_t{1}}) kill(workers.id(rank), SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(6));  // lost_after is 4
+  for (const size_t rank : {size_t{0}, size_t{1}}) kill(workers.id(rank), SIGCONT);
+  const std::vector<Ended>& ended = workers.wait(2.0);
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ended[rank].code, -1) << ended[rank].error;
+  kill(workers.id(1), SIGKILL);  // and it is a job still
+  EXPECT_EQ(workers.wait(10)[0].code, 3);
+  EXPECT_NE(workers.wait(0)[0].error.find("is lost: its connection ended"), std::string::npos);
+}
+
 TEST(ProcessesFault, OfRankZeroIsNamedToo) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     Workers workers;
@@ -144,6 +175,19 @@ TEST_P(FakeGpuFault, ABrokenNetworkEndsAllThatLive) {
   const Fault fault(GetParam(), "fake.network");
   fault.expect_others_say({" has failed: the network has broken"});
   EXPECT_EQ(fault.victim().code, 3) << fault.victim().error;
+}
+
+// A rank that goes while all connect is named at once, not when the time to join is over.
+TEST_P(FakeGpuFault, ARankThatIsKilledWhileAllConnectIsNamedAtOnce) {
+  const Fault fault(GetParam(), "fake.connect_kill");
+  fault.expect_others_say({fault.name(), fault.process() + " is lost: its connection ended"});
+  for (int rank = 0; rank < GetParam() - 1; ++rank) EXPECT_LT(fault.rank(rank).seconds, 5.0);
+}
+
+TEST_P(FakeGpuFault, ARankThatFailsWhileAllConnectSaysWhy) {
+  const Fault fault(GetParam(), "fake.connect_throw");
+  fault.expect_others_say({fault.name(), fault.process() + " is lost: it failed: the driver is too old"});
+  for (int rank = 0; rank < GetParam() - 1; ++rank) EXPECT_LT(fault.rank(rank).seconds, 5.0);
 }
 
 // The library notices first, but does not know who it is.

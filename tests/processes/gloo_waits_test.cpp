@@ -11,7 +11,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
-#include <sinter/core/comm/gloo/gloo_waits.h>
+#include <sinter/core/comm/host/gloo_waits.h>
 
 namespace sinter::comm {
 namespace {

@@ -361,7 +361,9 @@ int run(const std::string& what, const std::string& file) {
     testing::run_fault(what, file);
     return 0;
   }
-  CommunicatorOptions options{.join_timeout = 15.0, .timeout = 60.0, .lost_after = 4.0};
+  CommunicatorOptions options{
+      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .lost_after = 4.0};
+  if (const char* const purpose = std::getenv("WORKER_PURPOSE")) options.purpose = purpose;
   if (what == "late") options.join_timeout = 2.0;
   if (what == "timeout") options.timeout = 2.0;
   const auto ranks = Communicator::join(options);

@@ -155,15 +155,20 @@ void gpu_fault(const Scene& scene, Device device) {
 void run_fault(const std::string& what, const std::string& file) {
   const std::string kind = what.substr(what.find('.') + 1);
   const bool is_fake = what.starts_with("fake."), is_gpu = what.starts_with("gpu.");
-  CommunicatorOptions options{.join_timeout = 15.0, .timeout = 60.0, .lost_after = 4.0};
+  CommunicatorOptions options{
+      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .lost_after = 4.0};
   FakeGpu* fake = nullptr;
   if (is_fake) {
     options.device = Device::cuda(0);
     if (kind == "sleeps") options.timeout = 3.0;
     if (kind == "well") options.timeout = 1.0;
-    comm::gpu_backend_maker() = [&](comm::Meeting& meeting, const CommunicatorOptions&) {
-      const auto size = static_cast<int>(meeting.members.size());
-      auto made = std::make_unique<FakeGpu>(meeting.rank, size, file + ".counts");
+    comm::gpu_backend_maker() = [&](comm::RankWatch& ranks, const CommunicatorOptions&) {
+      if (kind.starts_with("connect") && ranks.rank() == ranks.size() - 1) {
+        std::ofstream(file) << "now\n";
+        if (kind == "connect_kill") raise(SIGKILL);
+        throw Error("the driver is too old");
+      }
+      auto made = std::make_unique<FakeGpu>(ranks.rank(), ranks.size(), file + ".counts");
       fake = made.get();
       return made;
     };
@@ -172,9 +177,9 @@ void run_fault(const std::string& what, const std::string& file) {
     options.device = Device::cuda(read_process_environment().rank);
     options.join_timeout = 100.0;
     if (kind.starts_with("sleeps") || kind == "well") options.timeout = 5.0;
-    comm::gpu_backend_maker() = [](comm::Meeting& meeting, const CommunicatorOptions& given) {
+    comm::gpu_backend_maker() = [](comm::RankWatch& ranks, const CommunicatorOptions& given) {
       const std::set<int> before = connections();
-      auto made = comm::make_nccl_backend(meeting, given);
+      auto made = comm::make_nccl_backend(ranks, given);
       for (const int socket : connections()) {
         if (!before.contains(socket)) nccl_connections.insert(socket);
       }

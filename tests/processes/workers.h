@@ -27,6 +27,15 @@ namespace sinter::testing {
 using Clock = std::chrono::steady_clock;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+/// Whether this build sums on CPUs with Gloo.
+constexpr bool has_gloo() {
+#ifdef SINTER_WITH_GLOO
+  return true;
+#else
+  return false;
+#endif
+}
+
 inline int free_port() {
   const int file = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in place{};

@@ -58,25 +58,25 @@ cudaStream_t native(const Stream& stream) {
 
 class NcclBackend final : public CollectiveBackend {
  public:
-  NcclBackend(Meeting& meeting, const CommunicatorOptions& options)
-      : device_(options.device), timeout_(options.timeout), size_(static_cast<int>(meeting.members.size())) {
+  NcclBackend(RankWatch& ranks, const CommunicatorOptions& options)
+      : device_(options.device), timeout_(options.timeout), size_(ranks.size()) {
     // Multicast objects of NVLink are shared with everybody on the machine: only who asks for them gets them.
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     backend_of(device_).make_current(device_.index);
     ncclUniqueId id{};
     std::string part;
-    if (meeting.rank == 0) {
+    if (ranks.rank() == 0) {
       check(ncclGetUniqueId(&id), "ncclGetUniqueId");
       part.assign(id.internal, sizeof id.internal);
     }
-    part = exchange(meeting, part, "NCCL's id", options.join_timeout).front();
+    part = ranks.exchange(part, "NCCL's id", options.join_timeout).front();
     if (part.size() != sizeof id.internal) throw CommunicationError("rank 0 gave no id for NCCL");
     std::memcpy(id.internal, part.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    check(ncclCommInitRankConfig(&comm_, size_, id, meeting.rank, &config), "ncclCommInitRankConfig");
+    check(ncclCommInitRankConfig(&comm_, size_, id, ranks.rank(), &config), "ncclCommInitRankConfig");
     try {
-      finish("ncclCommInitRankConfig", options.join_timeout);
+      finish("ncclCommInitRankConfig", options.join_timeout, &ranks);
       stream_ = backend_of(device_).create_stream(device_.index);
     } catch (...) {
       ncclCommAbort(comm_);  // NCCL's thread still waits for the other ranks, and writes to comm_ at its end
@@ -121,7 +121,11 @@ class NcclBackend final : public CollectiveBackend {
 
   // Each part is summed from where it lies to its place; NCCL makes one launch of the group.
   void begin_all_reduce(const Communicator::Bucket& bucket, const Stream& stream) override {
-    Events& events = events_[bucket.sums];
+    Events& events = begun_[bucket.sums];
+    if (!events.begun && !spare_pairs_.empty()) {
+      events = std::move(spare_pairs_.back());
+      spare_pairs_.pop_back();
+    }
     make(events.begun);
     make(events.ended);
     SINTER_CUDA_CHECK_ON(device_.index, cudaEventRecord(events.begun.get(), native(stream)));
@@ -143,9 +147,12 @@ class NcclBackend final : public CollectiveBackend {
   }
 
   void end_all_reduce(const void* sums, const Stream& stream) override {
-    const auto found = events_.find(sums);
-    SINTER_ASSERT(found != events_.end(), "[comm] a sum ends that was not begun");
+    const auto found = begun_.find(sums);
+    SINTER_ASSERT(found != begun_.end(), "[comm] a sum ends that was not begun");
+    // The stream has the event's place from here on; the event itself may serve another sum.
     SINTER_CUDA_CHECK_ON(device_.index, cudaStreamWaitEvent(native(stream), found->second.ended.get(), 0));
+    spare_pairs_.push_back(std::move(found->second));
+    begun_.erase(found);
   }
 
   // ncclCommAbort frees what runs at once, but returns only when no captured graph has calls of the
@@ -246,8 +253,9 @@ class NcclBackend final : public CollectiveBackend {
     note_work_on(stream);
   }
 
-  /// Waits until NCCL has taken the calls before; not for the device.
-  void finish(const char* name, double timeout) {
+  /// Waits until NCCL has taken the calls before; not for the device. Until the ranks are connected nobody
+  /// aborts a wait for one that is lost: `ranks` says so.
+  void finish(const char* name, double timeout, const RankWatch* ranks = nullptr) {
     const auto start = std::chrono::steady_clock::now();
     while (true) {
       {
@@ -258,6 +266,7 @@ class NcclBackend final : public CollectiveBackend {
         check(state, name);
         if (state == ncclSuccess) return;
       }
+      if (const auto lost = ranks != nullptr ? ranks->failure() : std::nullopt) throw CommunicationError(*lost);
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
       if (waited.count() > timeout) throw_error<LateError>("{}: no answer within {} s", name, timeout);
       std::this_thread::sleep_for(kPoll);
@@ -291,7 +300,8 @@ class NcclBackend final : public CollectiveBackend {
   const double timeout_;
   const int size_;
   Stream stream_;
-  std::map<const void*, Events> events_;  // by the sums that they are of
+  std::map<const void*, Events> begun_;  // by the sums that they are of, which have not ended
+  std::vector<Events> spare_pairs_;
   std::mutex work_mutex_;                 // guards what follows
   std::deque<NcclEvent> work_;            // that has not ended
   std::vector<NcclEvent> spare_events_;
@@ -305,8 +315,8 @@ class NcclBackend final : public CollectiveBackend {
 
 }  // namespace
 
-std::unique_ptr<CollectiveBackend> make_nccl_backend(Meeting& meeting, const CommunicatorOptions& options) {
-  return std::make_unique<NcclBackend>(meeting, options);
+std::unique_ptr<CollectiveBackend> make_nccl_backend(RankWatch& ranks, const CommunicatorOptions& options) {
+  return std::make_unique<NcclBackend>(ranks, options);
 }
 
 }  // namespace sinter::comm

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string_view>
 #include <system_error>
@@ -30,6 +31,23 @@ class RecordDataset final : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(table_.size()); }
   const std::vector<std::string>& class_names() const override { return class_names_; }
 
+  // Images lie at other bytes if one of them has another size; labels are looked at here and there.
+  uint64_t fingerprint() const override {
+    constexpr size_t kMostLabels = 1 << 12;
+    file_.check_whole();
+    Fingerprint print;
+    print.add(uint64_t{file_.bytes().size()});
+    for (const std::string& name : class_names_) print.add(name);
+    for (size_t i = 0; i < table_.size(); ++i) {
+      print.add(table_.place(i).key);
+      print.add(table_.place(i).offset);
+    }
+    std::vector<uint8_t> joined;
+    const size_t count = std::min(table_.size(), kMostLabels);
+    for (size_t i = 0; i < count; ++i) print.add(label_bits(i * table_.size() / count, joined));
+    return print.value();
+  }
+
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
     const size_t i = checked_index(index);
     file_.check_whole();
@@ -52,6 +70,15 @@ class RecordDataset final : public Dataset {
   }
 
  private:
+  // Of a damaged record, which is an error when it is read, a number that no label has.
+  uint64_t label_bits(size_t image, std::vector<uint8_t>& joined) const {
+    try {
+      return std::bit_cast<uint32_t>(table_.read(image, file_.bytes(), joined).label);
+    } catch (const IoError&) {
+      return UINT64_MAX;
+    }
+  }
+
   int64_t label_of(const ImageRecord& record, const std::string& name) const {
     const float label = record.label;
     if (!(label >= 0 && label < static_cast<float>(num_classes()) && label == std::floor(label))) {

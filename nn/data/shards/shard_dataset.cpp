@@ -43,6 +43,21 @@ class ShardDataset final : public Dataset {
     return labels;
   }
 
+  uint64_t fingerprint() const override {
+    Fingerprint print;
+    for (const std::string& name : class_names_) print.add(name);
+    for (const Shard& shard : shards_) {
+      print.add(shard.path.filename().string());
+      print.add(shard.size);
+    }
+    for (const auto& [sample, shard] : samples_) {
+      for (const uint64_t number :
+           {uint64_t{shard}, sample.header, uint64_t{sample.size}, uint64_t{sample.label}})
+        print.add(number);
+    }
+    return print.value();
+  }
+
   void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
     const auto& [stored, shard] = samples_[checked_index(index)];
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader

@@ -110,6 +110,19 @@ TEST(ProcessEnvironment, KnowsListsOfHosts) {
     EXPECT_THROW(first_host(damaged), InvalidArgument) << damaged;
 }
 
+TEST(ProcessEnvironment, ReadsHowProcessesFindEachOther) {
+  const ProcessEnvironment found = read(
+      with(kTorchrun,
+           {{"SINTER_JOB_KEY", "secret"}, {"SINTER_INTERFACE", "eth1"}, {"SINTER_PORTS", "29500-29600"}}));
+  EXPECT_EQ(found.key, "secret");
+  EXPECT_EQ(found.interface, "eth1");
+  EXPECT_EQ(found.first_port, 29500);
+  EXPECT_EQ(found.last_port, 29600);
+  EXPECT_EQ(read(kTorchrun).first_port, 0);
+  for (const char* ports : {"29500", "29500-", "-29600", "29600-29500", "0-5", "1-70000", "a-b"})
+    expect_mistake(with(kTorchrun, {{"SINTER_PORTS", ports}}), "in SINTER_PORTS");
+}
+
 TEST(ProcessEnvironment, RefusesWhatCannotBe) {
   expect_mistake(without(kTorchrun, "WORLD_SIZE"), "RANK is set but WORLD_SIZE is not");
   expect_mistake(without(kTorchrun, "RANK"), "WORLD_SIZE is set but RANK is not");

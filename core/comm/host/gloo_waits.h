@@ -131,6 +131,16 @@ class WakeableMesh final : public gloo::rendezvous::Context {
  public:
   using Context::Context;
 
+  void adopt(std::shared_ptr<gloo::transport::Device> device,
+             std::shared_ptr<gloo::transport::Context> transport) {
+    device_ = std::move(device);
+    transportContext_ = std::move(transport);
+  }
+  /// How long waits may take from now on.
+  void set_time(std::chrono::milliseconds time) {
+    setTimeout(time);
+    transportContext_->setTimeout(time);
+  }
   void wake_with(const std::shared_ptr<GlooWaits>& waits) { wrap<WakeableContext>(waits); }
 
  private:
