@@ -141,17 +141,18 @@ void JobRandom::end_failed_run(const Program& program) {
   const ProgramProgress progress = program.progress();
   std::set<const GraphNode*> reached(progress.done.begin(), progress.done.end());
   reached.insert(progress.next);
+  const auto is_of_base = [this](const GraphNode& node) {
+    const GraphValue* const base = node.traits().role == Role::kRandomKey ? node.input(0) : nullptr;
+    return base != nullptr && base->is_memory() && base->tensor.storage() == base_.storage();
+  };
   // The traced code drew each key right before the call that reads it. Keys themselves may be computed ahead.
   uint64_t drawn = blocks_;
   for (const GraphNode* node : program.graph().nodes()) {
-    if (node->traits().role != Role::kRandomKey || node->input(0) == nullptr ||
-        node->input(0)->root().tensor.storage() != base_.storage())
-      continue;
-    const auto& readers = node->outputs[0]->users;
-    if (std::ranges::any_of(readers, [&](const GraphNode* reader) { return reached.contains(reader); }))
-      continue;
-    if (const uint64_t* const offset = node->attributes.find<uint64_t>("offset"))
-      drawn = std::min(drawn, *offset);
+    if (!is_of_base(*node)) continue;
+    const bool is_read = std::ranges::any_of(
+        node->outputs[0]->users, [&](const GraphNode* reader) { return reached.contains(reader); });
+    const uint64_t* const offset = node->attributes.find<uint64_t>("offset");
+    if (!is_read && offset != nullptr) drawn = std::min(drawn, *offset);
   }
   default_generator() = Generator(RandomKey{run_start_.seed, run_start_.offset + drawn});
 }
