@@ -46,21 +46,11 @@ class GraphNodeContext final : public GradientContext {
   }
 
   void check_unchanged(const GraphValue& value, const char* kind, size_t i) const {
-    const GraphValue& memory = value.root();
-    if (memory.kind != GraphValue::Kind::kLeaf) return;
-    for (const GraphValue* alias : tracer_.graph().memories()) {
-      if (alias->tensor.storage() != memory.tensor.storage()) continue;
-      for (const GraphNode* user : alias->users) {
-        if (!user->mutates() || !tracer_.graph().precedes(node_, *user)) continue;
-        for (size_t k = 0; k < user->inputs.size(); ++k) {
-          SINTER_CHECK(user->input(k) != alias || !user->mutates(k),
-                       "[backward] {} {} of '{}' was changed in place after the forward call, by '{}', but "
-                       "its gradient "
-                       "reads it",
-                       kind, i, node_.op->name(), user->op->name());
-        }
-      }
-    }
+    const GraphNode* const change = tracer_.graph().change_of(value);
+    SINTER_CHECK(change == nullptr,
+                 "[backward] {} {} of '{}' was changed in place after the forward call, by '{}', but its "
+                 "gradient reads it",
+                 kind, i, node_.op->name(), change->op->name());
   }
 
   const Tracer& tracer_;
@@ -81,10 +71,11 @@ class Differentiation {
       walk_.arrive(order_.at(value.producer), value.producer, value.producer->outputs.size(), value.output,
                    std::move(grad));
     } else if (value.kind == GraphValue::Kind::kLeaf) {
+      GraphValue& leaf = tracer_.graph().memory(value.tensor, GraphValue::Kind::kLeaf);  // of any version
       // The first is added to what the leaf has had before.
-      const auto before = sums_.find(&value);
+      const auto before = sums_.find(&leaf);
       Tensor& sum =
-          leaves_.try_emplace(&value, before != sums_.end() ? before->second : Tensor()).first->second;
+          leaves_.try_emplace(&leaf, before != sums_.end() ? before->second : Tensor()).first->second;
       sum = sum.defined() ? ops::add(sum, grad) : std::move(grad);
     }
   }

@@ -101,9 +101,16 @@ class LayoutTurn {
   }
 
  private:
+  /// The permutation that gives a value, if what it permutes can be read in its place: not memory that is
+  /// changed later, of which it keeps a copy.
+  std::optional<Order> undoable(const GraphValue& value) const {
+    const auto inner = permutation_of(value.producer);
+    return inner && graph_.holds(*value.producer->input(0), nullptr) ? inner : std::nullopt;
+  }
+
   /// `use` with its axes in another order.
   GraphUse put(const GraphUse& use, const Order& order, GraphNode* before, const std::string& why) {
-    if (const auto inner = permutation_of(use.value->producer)) {
+    if (const auto inner = undoable(*use.value)) {
       const GraphUse& source = use.value->producer->inputs[0];
       const Order both = composed(*inner, order);
       const GraphUse from = {source.value, use.differentiable && source.differentiable};
@@ -138,7 +145,7 @@ class LayoutTurn {
   /// Whether the value is there in the turned order.
   bool comes_turned(const GraphValue& value) const {
     if (is_turned(value)) return true;
-    const auto inner = permutation_of(value.producer);
+    const auto inner = undoable(value);
     return inner && composed(*inner, to_) == kIdentity;
   }
   bool needs_restoring(const GraphUse& use) const {
@@ -192,7 +199,7 @@ class LayoutTurn {
     if (layout == nullptr || *layout == layout_) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.input(i) == nullptr || !is_in(node, rule.images | rule.filters, i)) continue;
-      if (node.input(i)->spec.shape.rank() != 4 || node.mutates(i)) return false;
+      if (node.input(i)->spec.shape.rank() != 4 || node.changes(i)) return false;
     }
     restore_others(node, rule.images | rule.filters);
     graph_.set_attributes(node, node.attributes.with("layout", layout_));
@@ -223,7 +230,7 @@ class LayoutTurn {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.input(i) == nullptr) continue;
       const int rank = node.input(i)->spec.shape.rank();
-      if (rank > 4 || (by_axes && rank != 4) || node.mutates(i)) return false;
+      if (rank > 4 || (by_axes && rank != 4) || node.changes(i)) return false;
       any = any || comes_turned(*node.input(i));
     }
     if (!any || by_axes) return any;

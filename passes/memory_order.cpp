@@ -5,18 +5,12 @@
 namespace sinter::passes {
 namespace {
 
-/// The memory behind input i that outlives the job; null for what the job computes or is given.
-const Storage* memory_of(const GraphNode& node, size_t i) {
-  const GraphValue* const value = node.input(i);
-  return value != nullptr && value->root().is_memory() ? value->root().tensor.storage().get() : nullptr;
-}
-
 bool changes_what_touches(const GraphNode& changing, const GraphNode& other) {
-  if (!changing.mutates()) return false;
+  if (!changing.changes_any()) return false;
   for (size_t i = 0; i < changing.inputs.size(); ++i) {
-    const Storage* const changed = changing.mutates(i) ? memory_of(changing, i) : nullptr;
+    const Storage* const changed = changing.changes(i) ? changing.input(i)->storage() : nullptr;
     for (size_t k = 0; changed != nullptr && k < other.inputs.size(); ++k) {
-      if (memory_of(other, k) == changed) return true;
+      if (other.input(k) != nullptr && other.input(k)->storage() == changed) return true;
     }
   }
   return false;
@@ -35,6 +29,14 @@ const GraphNode* obstacle(const Graph& graph, const GraphNode& node, const Graph
   const GraphNode* const end = forward ? graph.next(last) : &node;
   for (const GraphNode* each = graph.next(forward ? node : last); each != end; each = graph.next(*each)) {
     if (std::ranges::find(apart, each) == apart.end() && share_changed_memory(node, *each)) return each;
+  }
+  return nullptr;
+}
+
+const GraphValue* changed_later(const Graph& graph, const GraphNode& node) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const GraphValue* const value = node.input(i);
+    if (value != nullptr && !node.changes(i) && !graph.holds(*value, nullptr)) return value;
   }
   return nullptr;
 }

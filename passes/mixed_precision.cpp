@@ -61,21 +61,26 @@ class MixedPrecision {
     return found != traced_.end() ? found->second : value.spec.dtype;
   }
 
-  /// The use behind a cast that lost nothing, or nullptr.
-  static const GraphUse* source_of(const GraphValue& value) {
+  /// The use behind a cast that lost nothing, or nullptr; nor of memory that is changed later, of which the
+  /// cast keeps a copy.
+  const GraphUse* source_of(const GraphValue& value) const {
     const GraphNode* const node = value.producer;
     if (node == nullptr || node->traits().role != Role::kCast) return nullptr;
+    if (!graph_.holds(*node->input(0), nullptr)) return nullptr;
     return widens(node->input(0)->spec.dtype, value.spec.dtype) ? &node->inputs[0] : nullptr;
   }
-  /// A node that gives its one input's elements in another shape or order.
-  static const GraphNode* mover_of(const GraphValue& value) {
+  /// A node that gives its one input's elements in another shape or order, and can do so anywhere behind.
+  const GraphNode* mover_of(const GraphValue& value) const {
     const GraphNode* const node = value.producer;
     if (node == nullptr || node->inputs.size() != 1 || node->outputs.size() != 1) return nullptr;
+    if (!graph_.holds(*node->input(0), nullptr)) return nullptr;
     const bool moves = node->definition().view != nullptr || node->traits().role == Role::kPermutation;
     return moves && node->traits().precision == Precision::kFollow ? node : nullptr;
   }
   Tensor working_copy(const GraphValue& value) const {
     if (value.kind != GraphValue::Kind::kLeaf || !context_.working_copy) return {};
+    // What the forward pass changes has a working copy that is behind.
+    if (value.version != 0 || !graph_.holds(value, nullptr)) return {};
     return context_.working_copy(value.tensor, reduced_);
   }
   /// Whether the value's numbers are there in the 16-bit type.
@@ -118,7 +123,7 @@ class MixedPrecision {
   }
 
   static bool takes_float(const GraphNode& node, size_t i) {
-    return node.input(i) != nullptr && is_float(node.input(i)->spec.dtype) && !node.mutates(i);
+    return node.input(i) != nullptr && is_float(node.input(i)->spec.dtype) && !node.changes(i);
   }
 
   /// Whether the node computes in the 16-bit type.

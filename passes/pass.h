@@ -38,6 +38,7 @@ struct PassContext {
 };
 
 /// A rewrite keeps what the graph computes: values, gradients, what is changed in place and in which order.
+/// Before it moves, shares or drops a read it asks Graph::holds() (passes/memory_order.h).
 struct Pass {
   const char* name;     ///< for switches, dumps and reports: "fuse_normalization"
   const char* summary;  ///< one line

@@ -5,7 +5,6 @@
 //
 // Where the reader's definition says so (OpTraits::summed_input) and nobody else reads the sum. Of a chain of
 // sums the last one goes. 16-bit sums are no longer rounded on the way.
-#include <sinter/passes/memory_order.h>
 #include <sinter/passes/passes.h>
 
 namespace sinter::passes {
@@ -33,7 +32,8 @@ GraphNode* sum_to_take(const Graph& graph, const GraphNode& node, PassContext& c
   if (rule.can != nullptr && !rule.can(node.attributes)) return missed("it takes one gradient only");
   if (sum.input(0)->spec != value->spec || sum.input(1)->spec != value->spec)
     return missed("the sum of its gradients broadcasts");
-  if (obstacle(graph, sum, node) != nullptr) return missed("a summand changes before it is read");
+  if (!graph.holds(*sum.input(0), &node) || !graph.holds(*sum.input(1), &node))
+    return missed("a summand changes before it is read");
   return &sum;
 }
 

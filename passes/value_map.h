@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <tuple>
 
 #include <sinter/core/graph/tracer.h>
@@ -14,18 +13,11 @@ namespace sinter::passes {
 template <class Kind>
 class ConvertedValues {
  public:
-  explicit ConvertedValues(Graph& graph) : graph_(graph) {
-    for (const GraphNode* node : graph.nodes()) {
-      for (size_t i = 0; i < node->inputs.size(); ++i) {
-        if (!node->mutates(i)) continue;
-        changing_.insert(node->input(i)->root().tensor.storage().get());
-      }
-    }
-  }
+  explicit ConvertedValues(Graph& graph) : graph_(graph) {}
 
-  /// What `make(traced tensor)` gives for `use`. It is computed before `before`, or at the end for nullptr,
-  /// unless it is there: whoever asks next must stand behind. Memory that nodes change is converted anew for
-  /// everybody, since it may have changed.
+  /// What `make(traced tensor)` gives for `use`, which holds there. It is computed before `before`, or at the
+  /// end for nullptr, unless it is there: whoever asks next must stand behind. Each version of memory is a
+  /// value of its own, so none is given for another.
   template <class Make>
   GraphUse get(const GraphUse& use, const Kind& kind, GraphNode* before, const std::string& scope,
                Make make) {
@@ -34,17 +26,12 @@ class ConvertedValues {
     Tracer tracer(graph_, before);
     tracer.set_scope(scope);
     const GraphUse made = tracer.use_of(make(tracer.tensor(use)));
-    if (!is_changing(*use.value)) made_.emplace(key, made.value);
+    made_.emplace(key, made.value);
     return {made.value, use.differentiable};
   }
 
  private:
-  bool is_changing(const GraphValue& value) const {
-    return value.root().is_memory() && changing_.contains(value.root().tensor.storage().get());
-  }
-
   Graph& graph_;
-  std::set<const Storage*> changing_;
   std::map<std::tuple<GraphValue*, Kind, bool>, GraphValue*> made_;
 };
 

@@ -42,7 +42,7 @@ std::map<const GraphValue*, std::string> leaf_names(const Graph& graph) {
   std::map<const GraphValue*, std::string> names;
   int unnamed = 0;
   for (const GraphValue* leaf : graph.memories()) {
-    if (leaf->kind == GraphValue::Kind::kLeaf)
+    if (leaf->kind == GraphValue::Kind::kLeaf && leaf->version == 0)
       names[leaf] = leaf->name.empty() ? fmt::format("leaf #{}", unnamed++) : leaf->name;
   }
   return names;
@@ -52,7 +52,7 @@ std::set<const Storage*> changed_storages(const Graph& graph) {
   std::set<const Storage*> changed;
   for (const GraphNode* node : graph.nodes()) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->mutates(i)) changed.insert(node->input(i)->root().tensor.storage().get());
+      if (node->changes(i)) changed.insert(node->input(i)->storage());
     }
   }
   return changed;

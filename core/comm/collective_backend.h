@@ -55,7 +55,7 @@ class CollectiveBackend {
 };
 
 /// Each is called by all ranks at the same place behind their meeting.
-std::unique_ptr<CollectiveBackend> make_star_backend(RankWatch& ranks, const CommunicatorOptions& options);
+std::unique_ptr<CollectiveBackend> make_star_backend(RankWatch& ranks);
 std::unique_ptr<CollectiveBackend> make_gloo_backend(RankWatch& ranks, const ProcessEnvironment& environment,
                                                      const CommunicatorOptions& options);
 std::unique_ptr<CollectiveBackend> make_nccl_backend(RankWatch& ranks, const CommunicatorOptions& options);

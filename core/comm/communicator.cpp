@@ -75,7 +75,7 @@ void Communicator::connect() {
       comm::WatchOptions{.lost_after_seconds = options_.lost_after});
   try {
     cpu_ = has_gloo ? comm::make_gloo_backend(*watch_, environment_, options_)
-                    : comm::make_star_backend(*watch_, options_);
+                    : comm::make_star_backend(*watch_);
     if (options_.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(*watch_, options_);
     // Who is done first must not go while others still connect to it.
     watch_->exchange({}, "who is ready", options_.join_timeout);
@@ -84,11 +84,15 @@ void Communicator::connect() {
     throw;
   }
   watch_->on_lost([this](const std::string& text) { abort(text); });
-  if (gpu_ == nullptr) return;
-  device_watch_ = std::make_unique<comm::DeviceWatch>(
-      *gpu_,
-      comm::DeviceWatchOptions{.timeout_seconds = options_.timeout,
-                               .on_error = [this](const CommunicationError& error) { give_up(error); }});
+  const auto watch_over = [this](comm::CollectiveBackend& backend, const char* who) {
+    return std::make_unique<comm::DeviceWatch>(
+        backend,
+        comm::DeviceWatchOptions{.timeout_seconds = options_.timeout,
+                                 .who = who,
+                                 .on_error = [this](const CommunicationError& error) { give_up(error); }});
+  };
+  host_watch_ = watch_over(*cpu_, "it");
+  if (gpu_ != nullptr) device_watch_ = watch_over(*gpu_, "its GPU");
 }
 
 Communicator::~Communicator() {
@@ -101,6 +105,7 @@ Communicator::~Communicator() {
   gone_ = true;
   if (failed) watch_->fail("it failed with an error");
   watch_->leave();
+  host_watch_.reset();
   device_watch_.reset();
   // In order: the backend ends what is queued, for which the others still wait.
   if (failed) abort("[comm] this rank has left");
@@ -231,6 +236,13 @@ void Communicator::barrier() const {
   run("barrier", [&] { cpu_->barrier(); });
 }
 
+uint64_t Communicator::agree(uint64_t bits) const {
+  if (watch_ == nullptr) return bits;
+  uint64_t all = 0;
+  run("agreement", [&] { all = watch_->agree(bits, options_.timeout); });
+  return all;
+}
+
 void Communicator::check_equal(const std::string& text, const char* what) const {
   if (watch_ == nullptr) return;
   const auto hash = static_cast<int64_t>(std::hash<std::string>()(text));
@@ -293,6 +305,7 @@ void Communicator::leave() {
   barrier();
   gone_ = true;
   watch_->leave();
+  host_watch_.reset();
   device_watch_.reset();
 }
 

@@ -81,6 +81,9 @@ class Communicator {
   void broadcast_(const Tensor& x, int root = 0) const;
   /// Returns when all ranks have called it.
   void barrier() const;
+  /// Bits that any rank has set, the same on all: those of the call before, and none at the first, so that
+  /// nobody waits for them; alone, those of this call.
+  uint64_t agree(uint64_t bits) const;
   /// Throws CommunicationError, naming the first rank that differs, unless all ranks gave the same text.
   void check_equal(const std::string& text, const char* what) const;
 
@@ -135,6 +138,7 @@ class Communicator {
   std::atomic<bool> gone_ = false;          // has left or failed
   std::unique_ptr<comm::RankWatch> watch_;  // null: alone
   std::unique_ptr<comm::CollectiveBackend> cpu_, gpu_;
+  std::unique_ptr<comm::DeviceWatch> host_watch_;    // null: alone
   std::unique_ptr<comm::DeviceWatch> device_watch_;  // null: no GPU
   mutable std::mutex mutex_;
   mutable std::string aborted_;

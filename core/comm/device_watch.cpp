@@ -1,6 +1,11 @@
 #include <sinter/core/comm/device_watch.h>
 
 namespace sinter::comm {
+namespace {
+
+constexpr std::chrono::seconds kStopped{1};  // later than it wakes on a busy machine
+
+}  // namespace
 
 DeviceWatch::DeviceWatch(CollectiveBackend& backend, DeviceWatchOptions options)
     : backend_(backend), options_(std::move(options)), thread_([this] { run(); }) {}
@@ -17,8 +22,11 @@ DeviceWatch::~DeviceWatch() {
 void DeviceWatch::run() {
   const std::chrono::duration<double> poll(options_.poll_seconds);
   std::unique_lock lock(mutex_);
+  Deadline looked = Clock::now();
   while (!changed_.wait_for(lock, poll, [this] { return ends_; })) {
     lock.unlock();
+    const auto gap = Clock::now() - looked - std::chrono::duration_cast<Clock::duration>(poll);
+    if (gap > kStopped) moved_ += gap;
     try {
       look();
     } catch (const CommunicationError& error) {
@@ -27,6 +35,7 @@ void DeviceWatch::run() {
     } catch (const std::exception&) {
       return;  // of the device: whoever computes there meets it
     }
+    looked = Clock::now();
     lock.lock();
   }
 }
@@ -39,7 +48,7 @@ void DeviceWatch::look() {
   ended_work_ = progress.ended;
   const std::chrono::duration<double> waited = now - moved_;
   if (waited.count() > options_.timeout_seconds) {
-    throw_error<LateError>("its GPU has waited longer than {} s, of {} pieces of work {} have ended",
+    throw_error<LateError>("{} has waited longer than {} s, of {} pieces of work {} have ended", options_.who,
                            options_.timeout_seconds, progress.queued, progress.ended);
   }
 }

@@ -14,11 +14,13 @@ namespace sinter::comm {
 struct DeviceWatchOptions {
   double timeout_seconds = 600.0;  ///< in which the next piece of work must have ended
   double poll_seconds = 0.2;
+  const char* who = "its GPU";  ///< waits, in the error's words
   /// Called at most once, by the watch's thread: what waits for the work must be woken.
   std::function<void(const CommunicationError& error)> on_error = {};
 };
 
-/// A thread that asks a backend for errors of its work and for progress. The thread that computes waits for
+/// A thread that asks a backend for errors of its work and for progress. Time in which this process was
+/// stopped does not count. The thread that computes waits for
 /// the device and cannot ask; that which says "alive" must wait for nobody, as calls of a driver may.
 class DeviceWatch {
  public:

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,7 +12,8 @@ namespace sinter::comm {
 namespace {
 
 constexpr size_t kMostWaiting =
-    size_t{2} * Channel::kMostBytes;          // data of one rank that nobody has asked for
+    size_t{2} * Channel::kMostBytes;  // data of one rank that nobody has asked for
+constexpr size_t kMostAsked = 1000;
 constexpr std::chrono::seconds kFarewell{2};  // to send what is queued, at the end
 
 Clock::duration seconds(double count) {
@@ -78,6 +82,47 @@ std::string RankWatch::receive(int rank, Deadline deadline, const std::function<
   peer.inbox.pop_front();
   peer.inbox_bytes -= data.size();
   return data;
+}
+
+uint64_t RankWatch::agree(uint64_t bits, double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  if (rank_ == 0) {
+    asked_.push_back(bits);
+    join_bits();
+  } else if (Channel& channel = peers_.front().channel; channel.is_open()) {
+    channel.send({MessageKind::kBits, std::to_string(bits)});
+  }
+  wake();
+  if (!std::exchange(has_asked_, true)) return 0;
+  const bool in_time = changed_.wait_until(lock, after(timeout_seconds),
+                                           [&] { return !agreed_.empty() || failure_ || last_words_; });
+  if (failure_) throw CommunicationError(*failure_);
+  if (!in_time) throw LateError(fmt::format("no agreement within {} s", timeout_seconds));
+  if (agreed_.empty()) throw CommunicationError("this rank has ended");
+  const uint64_t all = agreed_.front();
+  agreed_.pop_front();
+  return all;
+}
+
+// Rank 0's thread does so as soon as all have asked: the answer is there before the next call.
+void RankWatch::join_bits() {
+  const auto have_all = [&] {
+    return !asked_.empty() &&
+           std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.asked.empty(); });
+  };
+  while (have_all()) {
+    uint64_t all = asked_.front();
+    asked_.pop_front();
+    for (Peer& peer : peers_) {
+      all |= peer.asked.front();
+      peer.asked.pop_front();
+    }
+    agreed_.push_back(all);
+    for (Peer& peer : peers_) {
+      if (peer.channel.is_open()) peer.channel.send({MessageKind::kBits, std::to_string(all)});
+    }
+  }
+  changed_.notify_all();
 }
 
 std::vector<std::string> RankWatch::exchange(const std::string& part, const char* what,
@@ -198,6 +243,11 @@ void RankWatch::take(Peer& peer) {
       lose(peer, "it sends data that nobody has asked for");
       peer.channel.close();
       peer.gone = true;
+    } else if (message->kind == MessageKind::kBits) {
+      const auto bits = to_number(message->text, 0, INT64_MAX);
+      if (!bits || peer.asked.size() >= kMostAsked) continue;
+      (rank_ == 0 ? peer.asked : agreed_).push_back(static_cast<uint64_t>(*bits));
+      rank_ == 0 ? join_bits() : changed_.notify_all();
     } else if (message->kind == MessageKind::kBeat) {
       const auto words = unpack(message->text);
       if (!words || words->size() != 3) continue;

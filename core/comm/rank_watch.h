@@ -52,6 +52,9 @@ class RankWatch {
   std::string receive(int rank, Deadline deadline, const std::function<bool()>& ends = {});
   /// Lets receive() look at `ends`.
   void wake_receivers() const { changed_.notify_all(); }
+  /// The bits that any rank gave to the call before; 0 at the first call. Throws CommunicationError as
+  /// receive().
+  uint64_t agree(uint64_t bits, double timeout_seconds);
   /// Gives every rank the parts of all, by rank. All call it, in the same order. Throws CommunicationError,
   /// which names `what` and the rank, if one does not in time; the watch then tells all others.
   std::vector<std::string> exchange(const std::string& part, const char* what, double timeout_seconds);
@@ -83,11 +86,13 @@ class RankWatch {
     std::string operation = {};
     std::deque<std::string> inbox = {};
     size_t inbox_bytes = 0;
+    std::deque<uint64_t> asked = {};  // by it, and not joined with those of others yet
   };
 
   Peer& peer_of(int rank);
   void run();
   void tell_last_words();
+  void join_bits();
   void beat(Deadline now);
   void take(Peer& peer);
   void lose(const Peer& peer, const std::string& why);
@@ -106,6 +111,8 @@ class RankWatch {
   std::vector<Peer> peers_;
   std::optional<std::string> failure_;
   std::optional<Message> last_words_;
+  std::deque<uint64_t> asked_, agreed_;  // the first on rank 0 only
+  bool has_asked_ = false;
   int64_t count_ = 0;
   std::string operation_ = "the start";
   struct {

@@ -102,7 +102,7 @@ void Program::find_preparation() {
   const std::vector<GraphNode*> nodes = graph_->nodes();
   for (const GraphNode* node : nodes) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->mutates(i)) mutated.insert(node->input(i)->root().tensor.storage().get());
+      if (node->changes(i)) mutated.insert(node->input(i)->storage());
     }
   }
   // Unchanging, and worth room that is its own for as long as the program lives.
@@ -113,7 +113,7 @@ void Program::find_preparation() {
                             : root.kind == GraphValue::Kind::kResult && preparation_.contains(root.producer);
   };
   for (const GraphNode* node : nodes) {
-    if (node->mutates() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
+    if (node->changes_any() || !std::ranges::all_of(node->inputs, is_unchanging)) continue;
     const auto is_small = [](const GraphValue* value) { return value->spec.bytes() <= kSmallConstant; };
     // In training, what does not depend on the inputs is mostly made of numbers: not worth much room.
     if ((node->inputs.empty() || !mutated.empty()) && !std::ranges::all_of(node->outputs, is_small)) continue;
@@ -178,7 +178,7 @@ void Program::make_calls() {
         place.readers.push_back(
             {calls.back().get(), i, static_cast<size_t>(address_of(*value) - place.data)});
       }
-      if (node->mutates(i) && mutated.insert(root.tensor.storage().get()).second) {
+      if (node->changes(i) && mutated.insert(root.tensor.storage().get()).second) {
         mutated_.push_back(root.tensor.storage());
       }
     }
@@ -234,7 +234,9 @@ void Program::bind_inputs(std::span<const Tensor> inputs) {
     const Tensor& input = inputs[place.index];
     SINTER_CHECK(input.defined() && input.spec() == value->spec, "[job] expected input '{}' of {} but got {}",
                  value->name, value->spec, input.defined() ? sinter::to_string(input.spec()) : "none");
-    const bool in_place = device_.is_cpu() && is_aligned(input);
+    // An input stays what it is when the run begins, also where it lies in memory that the run changes.
+    const bool changes = std::ranges::find(mutated_, input.storage()) != mutated_.end();
+    const bool in_place = device_.is_cpu() && is_aligned(input) && !changes;
     if (!in_place) {
       if (!place.own.defined()) place.own = Tensor::empty(value->spec);
       copy_bytes(place.own.raw_data(), device_, input.raw_data(), device_, value->spec.bytes());

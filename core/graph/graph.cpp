@@ -4,13 +4,6 @@
 
 namespace sinter {
 
-bool GraphNode::mutates() const {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (mutates(i)) return true;
-  }
-  return false;
-}
-
 GraphValue& GraphValue::root() {
   GraphValue* value = this;
   while (value->base != nullptr) value = value->base;
@@ -61,35 +54,6 @@ GraphValue& Graph::add_input(const TensorSpec& spec, std::string name) {
   return value;
 }
 
-GraphValue& Graph::memory(const Tensor& tensor, GraphValue::Kind kind, std::string_view name) {
-  const Storage* const storage = tensor.storage().get();
-  const auto [first, last] = by_storage_.equal_range(storage);
-  const bool shares_leaf = std::any_of(
-      first, last, [](const auto& entry) { return entry.second->kind == GraphValue::Kind::kLeaf; });
-  // All views of one storage change together.
-  if (kind == GraphValue::Kind::kLeaf || shares_leaf) {
-    for (auto entry = first; entry != last; ++entry) entry->second->kind = GraphValue::Kind::kLeaf;
-    kind = GraphValue::Kind::kLeaf;
-  }
-  for (auto entry = first; entry != last; ++entry) {
-    GraphValue& value = *entry->second;
-    if (value.tensor.offset_bytes() != tensor.offset_bytes() || value.spec != tensor.spec()) continue;
-    if (value.name.empty()) value.name = name;
-    return value;
-  }
-  GraphValue& value = add_value(kind, tensor.spec(), std::string(name));
-  value.tensor = tensor;
-  memories_.push_back(&value);
-  by_storage_.emplace(storage, &value);
-  return value;
-}
-
-bool Graph::is_leaf(const Tensor& tensor) const {
-  const auto [first, last] = by_storage_.equal_range(tensor.storage().get());
-  return std::any_of(first, last,
-                     [](const auto& entry) { return entry.second->kind == GraphValue::Kind::kLeaf; });
-}
-
 std::vector<TensorSpec> Graph::infer(const GraphNode& node) const {
   std::vector<const TensorSpec*> specs;
   for (const GraphUse& use : node.inputs) specs.push_back(use.value != nullptr ? &use.value->spec : nullptr);
@@ -127,6 +91,7 @@ GraphNode& Graph::insert(GraphNode* before, const Op& op, std::vector<GraphUse> 
     node.outputs.push_back(&value);
   }
   set_view(node);
+  note_changes(node);
   return node;
 }
 
@@ -135,14 +100,18 @@ void Graph::drop_user(GraphValue* value, GraphNode& node) {
 }
 
 void Graph::set_input(GraphNode& node, size_t i, GraphUse use) {
+  forget_changes(node);
   drop_user(node.inputs[i].value, node);
   node.inputs[i] = use;
   if (use.value != nullptr) use.value->users.push_back(&node);
   if (i == 0) set_view(node);
+  note_changes(node);
 }
 
 void Graph::set_attributes(GraphNode& node, const Attributes& attributes) {
+  forget_changes(node);
   node.attributes = attributes;
+  note_changes(node);
 }
 
 bool Graph::infer_again(GraphNode& node) {
@@ -177,6 +146,7 @@ void Graph::erase(GraphNode& node) {
   for (const GraphValue* value : node.outputs) {
     SINTER_ASSERT(!value->is_used(), "[graph] {} cannot go while it is used", value->description());
   }
+  forget_changes(node);
   for (const GraphUse& use : node.inputs) drop_user(use.value, node);
   for (GraphValue* value : node.outputs) {
     value->graph = nullptr;
@@ -193,7 +163,7 @@ size_t Graph::erase_dead() {
     --place;
     GraphNode& node = **place;
     const bool used = std::ranges::any_of(node.outputs, [](const GraphValue* v) { return v->is_used(); });
-    if (used || node.mutates()) continue;
+    if (used || node.changes_any()) continue;
     const auto behind = std::next(place);
     erase(node);
     place = behind;
@@ -255,7 +225,7 @@ void Graph::verify() const {
       SINTER_ASSERT(value->kind != GraphValue::Kind::kResult ||
                         (results_.contains(value) && value->producer->order < node->order),
                     "[graph] input {} of {} is used before it is computed", i, name);
-      SINTER_ASSERT(!node->mutates(i) || value->root().kind == GraphValue::Kind::kLeaf,
+      SINTER_ASSERT(!node->changes(i) || value->root().kind == GraphValue::Kind::kLeaf,
                     "[graph] {} changes {}, which is no leaf", name, value->description());
     }
     const std::vector<TensorSpec> specs = infer(*node);
@@ -266,6 +236,7 @@ void Graph::verify() const {
                     node->outputs[i]->spec, specs[i]);
     }
   }
+  verify_versions();
   const auto check_users = [&](const GraphValue& value) {
     std::map<const GraphNode*, int> listed;
     for (const GraphNode* node : value.users) ++listed[node];
@@ -285,6 +256,14 @@ std::unique_ptr<Graph> Graph::clone(const std::function<Tensor(const Tensor&)>& 
   std::map<const GraphValue*, GraphValue*> twins{{nullptr, nullptr}};
   for (const GraphValue* value : inputs_) twins[value] = &copy->add_input(value->spec, value->name);
   for (const GraphValue* value : memories_) {
+    if (value->version > 0) {  // a version of one that came before
+      const auto first = std::ranges::find_if(memories_, [&](const GraphValue* other) {
+        return other->version == 0 && other->tensor.storage() == value->tensor.storage() &&
+               other->tensor.offset_bytes() == value->tensor.offset_bytes() && other->spec == value->spec;
+      });
+      twins[value] = &copy->version_of(*twins.at(*first), value->version);
+      continue;
+    }
     const Tensor tensor = memory_of != nullptr ? memory_of(value->tensor) : value->tensor;
     twins[value] = &copy->memory(tensor, value->kind, value->name);
   }

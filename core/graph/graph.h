@@ -1,9 +1,12 @@
 // Graph: the ops of a job in program order, and the values between them.
 //
 // A graph is in single-assignment form: every value is an input of the job, memory that outlives it (a leaf
-// or a constant), or an output of one node. Nodes stand in the order in which they run. That order means
-// something: a node that changes a leaf in place (GraphNode::mutates) keeps its place among those that read
-// the leaf.
+// or a constant), or an output of one node. Nodes stand in the order in which they run.
+//
+// A leaf may be changed in place, so what it holds has versions, each of them a value of its own: `mean` is
+// what it holds when a run begins, `mean@1` what the first call that changes it leaves there. Whoever reads
+// mean reads it before that call, and whoever reads mean@1 behind it; so says verify(). A rewrite may move,
+// share or drop a read only to where the memory still holds that version, which it asks of holds().
 #pragma once
 
 #include <cstddef>
@@ -38,6 +41,7 @@ struct GraphValue final : TracedValue, std::enable_shared_from_this<GraphValue> 
   const Graph* graph = nullptr;   ///< null: it is gone, or the value was taken out
   std::string name;               ///< of inputs, leaves and constants
   Tensor tensor;                  ///< of leaves and constants: the memory itself
+  int version = 0;                ///< of leaves: how many calls of a run have changed the memory before
   GraphNode* producer = nullptr;  ///< of results
   size_t output = 0;              ///< which of the producer's outputs
   /// Results of views share the memory of another value, beginning at a byte of it.
@@ -51,6 +55,8 @@ struct GraphValue final : TracedValue, std::enable_shared_from_this<GraphValue> 
   /// The value whose memory this one lies in: itself, but for views.
   GraphValue& root();
   const GraphValue& root() const { return const_cast<GraphValue*>(this)->root(); }
+  /// The memory that outlives the job and that it lies in; null for what the job computes or is given.
+  const Storage* storage() const;
   std::string description() const override;
 };
 
@@ -78,9 +84,11 @@ struct GraphNode {
   /// The value of input i; null if it is not there.
   GraphValue* input(size_t i) const { return i < inputs.size() ? inputs[i].value : nullptr; }
   bool is_view() const { return outputs.size() == 1 && outputs[0]->base != nullptr; }
-  /// Whether the call writes to input i, or to any input.
-  bool mutates(size_t i) const { return input(i) != nullptr && definition().mutates(i, attributes); }
-  bool mutates() const;
+  /// Whether the call changes input i in place.
+  bool changes(size_t i) const;
+  bool changes_any() const;
+  /// Whether several processes take part in the call, in the same order: it has a field `communicator`.
+  bool is_collective() const { return attributes.find<uint64_t>("communicator") != nullptr; }
 
  private:
   friend class Graph;
@@ -96,9 +104,19 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   GraphValue& add_input(const TensorSpec& spec, std::string name);
-  /// The value that stands for a tensor's memory; the same for the same memory and spec. A leaf stays a leaf,
-  /// and a constant that is asked for as a leaf becomes one.
+  /// The value that stands for what a tensor's memory holds when a run begins; the same for the same memory
+  /// and spec. A leaf stays a leaf, and a constant that is asked for as a leaf becomes one.
   GraphValue& memory(const Tensor& tensor, GraphValue::Kind kind, std::string_view name = {});
+  /// The one question of whoever moves, shares or drops a read of memory: whether, where a call before
+  /// `before` would run (nullptr: behind all), the memory that `value` lies in holds the version that `value`
+  /// is of. Always true for what lies in no leaf, and in none that a call changes. A value that holds at the
+  /// end does so wherever it is there.
+  bool holds(const GraphValue& value, const GraphNode* before) const;
+  /// The call that changes that memory next; nullptr if the value holds at the end.
+  const GraphNode* change_of(const GraphValue& value) const;
+  /// What code that runs there finds in the memory of `value`: itself if it holds(), else the version that
+  /// does, or a view of that like this one, for which nodes are inserted.
+  GraphValue& current(GraphValue& value, GraphNode* before);
   /// Whether some leaf lies in the storage of `tensor`.
   bool is_leaf(const Tensor& tensor) const;
 
@@ -123,7 +141,8 @@ class Graph {
   void set_output(size_t i, GraphUse use);
   const std::vector<GraphUse>& outputs() const { return outputs_; }
   const std::vector<GraphValue*>& inputs() const { return inputs_; }
-  /// Leaves and constants that some node uses, or that were declared, in the order in which they came.
+  /// Leaves, each version of them, and constants that some node uses, or that were declared, in the order in
+  /// which they came.
   const std::vector<GraphValue*>& memories() const { return memories_; }
   /// All nodes in program order. A copy: the graph may be edited while it is walked.
   std::vector<GraphNode*> nodes() const;
@@ -133,8 +152,9 @@ class Graph {
   GraphNode* next(const GraphNode& node) const;
   bool precedes(const GraphNode& a, const GraphNode& b) const;
 
-  /// Throws InternalError, naming the node, unless every value is computed before it is used, the specs are
-  /// what inference gives, users are listed rightly, and what is changed in place is a leaf.
+  /// Throws InternalError, naming the node, unless every value is computed before it is used, memory holds
+  /// the version that is read, the specs are what inference gives, users are listed rightly, and what is
+  /// changed in place is a leaf.
   void verify() const;
   /// A graph of its own on the same leaves and constants, or on what `memory_of` gives for their tensors:
   /// others of their specs, which must share memory as those do.
@@ -151,6 +171,12 @@ class Graph {
   std::vector<TensorSpec> infer(const GraphNode& node) const;
   void set_view(GraphNode& node);
   void drop_user(GraphValue* value, GraphNode& node);
+  void note_changes(GraphNode& node);
+  void forget_changes(const GraphNode& node);
+  int version_at(const Storage* storage, const GraphNode* before) const;
+  GraphValue& add_memory(GraphValue::Kind kind, const Tensor& tensor, std::string name, int version);
+  GraphValue& version_of(const GraphValue& leaf, int version);
+  void verify_versions() const;
   void number() const;
 
   std::list<std::unique_ptr<GraphNode>> nodes_;
@@ -159,6 +185,7 @@ class Graph {
   std::vector<GraphValue*> inputs_;
   std::vector<GraphValue*> memories_;
   std::multimap<const Storage*, GraphValue*> by_storage_;
+  std::map<const Storage*, std::vector<GraphNode*>> changes_;  // the calls that change it, in any order
   std::vector<GraphUse> outputs_;
   mutable bool numbered_ = true;
 };

@@ -31,8 +31,7 @@ HostEffectRecorder* host_effect_recorder();
 /// Runs `effect` now, or hands it to the thread's recorder, for the call that has just changed `changed` in
 /// place: a repeated pass that fails before this call leaves the effect out, as this code would. Modules
 /// change counters in this way and in no other, so that whoever replays a forward pass can do so too:
-/// `host_effect(running_mean.tensor(), [count = num_batches_tracked.tensor()] { ++*count.data<int64_t>();
-/// });`
+/// `host_effect(running_mean.tensor(), [count = batches.tensor()] { ++*count.data<int64_t>(); });`
 template <class Effect>
 void host_effect(const Tensor& changed, Effect&& effect) {
   if (HostEffectRecorder* const recorder = host_effect_recorder()) [[unlikely]] {

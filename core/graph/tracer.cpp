@@ -6,9 +6,14 @@
 
 namespace sinter {
 
+Tracer::Tracer(Graph& graph) : Tracer(graph, nullptr) {
+  reads_what_is_there_ = true;
+}
+
 Tracer::Tracer(Graph& graph, GraphNode* before)
     : graph_(graph),
       before_(before),
+      reads_what_is_there_(false),
       previous_(set_call_tracer(this)),
       previous_recorder_(set_host_effect_recorder(this)) {}
 
@@ -28,7 +33,7 @@ GraphUse Tracer::use_of(const Tensor& tensor) {
     auto& value = static_cast<GraphValue&>(*TraceAccess::value(tensor));
     SINTER_CHECK(value.graph == &graph_, "[trace] {}, {}, came into another trace", value.description(),
                  tensor.spec());
-    return {&value, tensor.requires_grad()};
+    return {reads_what_is_there_ ? &graph_.current(value, before_) : &value, tensor.requires_grad()};
   }
   SINTER_CHECK(
       tensor.is_leaf(),
@@ -37,7 +42,7 @@ GraphUse Tracer::use_of(const Tensor& tensor) {
       tensor.spec());
   const auto kind = tensor.requires_grad() || graph_.is_leaf(tensor) ? GraphValue::Kind::kLeaf
                                                                      : GraphValue::Kind::kConstant;
-  return {&graph_.memory(tensor, kind), tensor.requires_grad()};
+  return {&graph_.current(graph_.memory(tensor, kind), before_), tensor.requires_grad()};
 }
 
 bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const {
@@ -71,7 +76,7 @@ void Tracer::check_mutated(const Op& op, size_t i, const Tensor& input) const {
 void Tracer::check_changed_are_held() const {
   for (const GraphNode* node : graph_.nodes()) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (!node->mutates(i)) continue;
+      if (!node->changes(i)) continue;
       const std::shared_ptr<Storage>& storage = node->input(i)->root().tensor.storage();
       // The graph holds one handle of each tensor over the storage.
       long others = storage.use_count();

@@ -23,8 +23,12 @@ namespace sinter {
 /// Rewrites use it too: replacements are written with the op functions that users call.
 class Tracer final : public CallTracer, public HostEffectRecorder {
  public:
-  /// New nodes stand before `before`, or at the end for nullptr.
-  explicit Tracer(Graph& graph, GraphNode* before = nullptr);
+  /// For code as users write it: new nodes stand at the end, and read of memory what it holds there, also
+  /// through views that were made before it was changed.
+  explicit Tracer(Graph& graph);
+  /// For rewrites: new nodes stand before `before`, or at the end for nullptr, and read the very values that
+  /// they are given (Graph::holds() says whether they can).
+  Tracer(Graph& graph, GraphNode* before);
   ~Tracer() override;
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -69,6 +73,7 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
 
   Graph& graph_;
   GraphNode* before_;
+  bool reads_what_is_there_;
   std::string scope_;
   std::vector<HostEffect> effects_;
   // Read by calls that ran at once, views included; held, so that none of their addresses is used again.

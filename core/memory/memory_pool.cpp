@@ -114,7 +114,7 @@ struct MemoryPool::Impl {
   MemoryPoolOptions options;
   mutable std::mutex mutex;
   PoolStats counters;     // but for what the store counts
-  size_t high_water = 0;  // the most live bytes ever: a peak that is never reset
+  size_t high_water = 0;  // the most live bytes since the last trim(), whatever becomes of the peaks
   uint64_t fail_in = 0;   // how many allocations from now the next failure on order is; 0: none
   std::vector<StreamId> barred;
   BlockStore store;
@@ -175,6 +175,7 @@ void MemoryPool::admit_stream(StreamId stream) noexcept {
 void MemoryPool::trim() {
   const std::lock_guard lock(impl_->mutex);
   impl_->give_back(std::numeric_limits<size_t>::max());
+  impl_->high_water = impl_->counters.live_bytes;
 }
 
 void MemoryPool::set_byte_limit(std::optional<size_t> limit) {

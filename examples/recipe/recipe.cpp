@@ -20,12 +20,12 @@ int64_t to_number(const std::string& text) {
   return number;
 }
 
-const std::string& at_or(const Recipe& recipe, const std::string& option, const std::string& other) {
+}  // namespace
+
+std::string value_or(const Recipe& recipe, const std::string& option, const std::string& other) {
   const auto found = recipe.find(option);
   return found == recipe.end() ? other : found->second;
 }
-
-}  // namespace
 
 void write_recipe(const Recipe& recipe, nn::CheckpointData& data) {
   for (const auto& [option, value] : recipe) data.values[std::string(kPrefix) + option.substr(2)] = value;
@@ -40,13 +40,12 @@ Recipe read_recipe(const nn::CheckpointData& data) {
 }
 
 std::vector<Change> changes(const Recipe& before, const Recipe& now, bool whole) {
-  static const std::string kNone = "none";
   Recipe all = now;
   all.insert(before.begin(), before.end());
   std::vector<Change> found;
   for (const auto& [option, value] : all) {
     if (!whole && !before.contains(option)) continue;
-    const std::string &old_value = at_or(before, option, kNone), &new_value = at_or(now, option, kNone);
+    const std::string old_value = value_or(before, option, "none"), new_value = value_or(now, option, "none");
     if (old_value == new_value) continue;
     if (option == "--epochs" && to_number(new_value) > to_number(old_value)) continue;
     found.push_back({option, old_value, new_value});

@@ -13,6 +13,9 @@ namespace sinter::examples {
 /// Values by option, in the words of the command line: {"--lr", "0.1"}.
 using Recipe = std::map<std::string, std::string>;
 
+/// The value of `option`, or `other` where the recipe does not have it.
+std::string value_or(const Recipe& recipe, const std::string& option, const std::string& other);
+
 /// Puts a recipe among a checkpoint's values, and gets it back.
 void write_recipe(const Recipe& recipe, nn::CheckpointData& data);
 Recipe read_recipe(const nn::CheckpointData& data);

@@ -97,6 +97,10 @@ void write_text(const fs::path& path, const std::string& text) {
   file.commit();
 }
 
+std::string absolute_path(const fs::path& path) {
+  return path.empty() ? "" : fs::absolute(path).string();
+}
+
 void append_line(const fs::path& path, const std::string& header, const std::string& line) {
   std::error_code missing;
   const bool is_new = fs::file_size(path, missing) == 0 || missing;

@@ -37,6 +37,9 @@ void check_file(const char* option, const std::filesystem::path& path);
 /// Puts a text in place of a file, in one step.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
+/// The path from the root, so that it means the same from anywhere; none stays none.
+std::string absolute_path(const std::filesystem::path& path);
+
 /// Adds a line to a file; a new one starts with the line `header`. Throws IoError.
 void append_line(const std::filesystem::path& path, const std::string& header, const std::string& line);
 

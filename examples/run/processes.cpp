@@ -233,16 +233,15 @@ int threads_of_rank(int asked, const ProcessEnvironment& environment) {
 }
 
 Requests agree_on_requests(const Communicator& ranks) {
-  const Requests own = {.stop = stop_signal(), .save = take_save_request()};
-  if (ranks.size() == 1) return own;
-  std::vector<int64_t> counts = {own.save ? 1 : 0};
-  for (const int signal : kStopSignals) counts.push_back(own.stop == signal ? 1 : 0);
-  const Tensor all = Tensor::from_values(counts, {static_cast<int64_t>(counts.size())});
-  ranks.all_reduce_(all);
-  const int64_t* const sums = all.data<int64_t>();
-  const auto stop = std::find_if(sums + 1, sums + counts.size(), [](int64_t sum) { return sum > 0; });
-  return {.stop = stop == sums + counts.size() ? 0 : kStopSignals[static_cast<size_t>(stop - sums - 1)],
-          .save = sums[0] > 0};
+  uint64_t bits = take_save_request() ? 1 : 0;
+  for (size_t i = 0; i < kStopSignals.size(); ++i)
+    bits |= uint64_t{stop_signal() == kStopSignals[i]} << (i + 1);
+  bits = ranks.agree(bits);
+  Requests all{.stop = 0, .save = (bits & 1) != 0};
+  for (size_t i = kStopSignals.size(); i-- > 0;) {
+    if ((bits >> (i + 1) & 1) != 0) all.stop = kStopSignals[i];
+  }
+  return all;
 }
 
 }  // namespace sinter::examples

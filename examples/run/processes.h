@@ -41,7 +41,7 @@ struct Requests {
 };
 
 /// What was asked of any rank, the same on all. All ranks call it at the same place. A request to save is
-/// told once.
+/// told once. Of several ranks nobody waits: what was asked before a call is told by the next one.
 Requests agree_on_requests(const Communicator& ranks);
 
 }  // namespace sinter::examples

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <random>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -23,7 +24,8 @@ using nn::ScalarRecord;
 
 namespace {
 
-constexpr std::uintmax_t kLargestDescription = 1 << 20;  // bytes
+constexpr std::uintmax_t kLargestDescription = 1 << 28;  // bytes: names of a million identities
+constexpr const char* kDescriptionName = "run.json";
 
 /// "2025-01-31T12:00:00Z"
 std::string time_now() {
@@ -35,15 +37,32 @@ std::string time_now() {
   return text;
 }
 
-/// When the run of this folder was begun and gone on with before, as run.json has it.
-ordered_json starts_before(const fs::path& path) {
+/// run.json; an empty object if there is none, or it is damaged.
+ordered_json read_description(const fs::path& folder) {
+  const fs::path path = folder / kDescriptionName;
   std::error_code ignored;
-  if (fs::file_size(path, ignored) > kLargestDescription || ignored) return ordered_json::array();
+  if (fs::file_size(path, ignored) > kLargestDescription || ignored) return ordered_json::object();
   std::ifstream file(path);
-  const ordered_json before = ordered_json::parse(file, nullptr, false);
-  if (!before.is_object() || !before.contains("starts") || !before["starts"].is_array())
-    return ordered_json::array();
+  ordered_json description = ordered_json::parse(file, nullptr, false);
+  return description.is_object() ? description : ordered_json::object();
+}
+
+/// A text of run.json; empty if there is none.
+std::string text_of(const ordered_json& description, const char* key) {
+  const auto found = description.find(key);
+  return found != description.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// When the run of this folder was begun and gone on with before.
+ordered_json starts_before(const fs::path& folder) {
+  const ordered_json before = read_description(folder);
+  if (!before.contains("starts") || !before["starts"].is_array()) return ordered_json::array();
   return before["starts"];
+}
+
+bool is_same_place(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::weakly_canonical(fs::absolute(a), ignored) == fs::weakly_canonical(fs::absolute(b), ignored);
 }
 
 /// JSON text; file names that are no UTF-8 get a replacement character.
@@ -67,6 +86,29 @@ std::vector<ScalarRecord> step_records(const fs::path& path, int64_t step) {
 
 }  // namespace
 
+std::string new_run() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string RunFolder::check_run(const char* option, const fs::path& folder, const std::string& run,
+                                 const fs::path& checkpoints) {
+  const ordered_json description = read_description(folder);
+  const std::string logged = text_of(description, "run"), place = text_of(description, "checkpoints");
+  const bool are_named = !run.empty() && !logged.empty();
+  const bool is_own =
+      are_named ? run == logged : is_same_place(place.empty() ? folder : fs::path(place), checkpoints);
+  const bool is_of_old_version = run.empty() && logged.empty();  // without names; its paths may be relative
+  if (RunLog::is_in(folder) && !is_own && !is_of_old_version) {
+    throw Error(fmt::format(
+        "{} {} holds the log of run {} (checkpoints in {}), but {} is of {}; name another folder", option,
+        folder.string(), logged.empty() ? "that has no name" : logged, place.empty() ? "no folder" : place,
+        checkpoints.string(), run.empty() ? "another" : "run " + run));
+  }
+  if (!run.empty()) return run;
+  return is_own && !logged.empty() ? logged : new_run();
+}
+
 void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
   const auto refuse = [&](const std::string& reason) {
     throw Error(fmt::format("{} {} {}", option, folder.string(), reason));
@@ -75,7 +117,7 @@ void RunFolder::check(const char* option, const fs::path& folder, bool resume) {
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) refuse("is no folder");
   fs::create_directories(folder, error);
   if (error) refuse(fmt::format("cannot be written: {}", error.message()));
-  for (const char* name : {RunLog::kJsonName, "run.json", "recipe.json", "curves.svg", "report.json"})
+  for (const char* name : {RunLog::kJsonName, kDescriptionName, "recipe.json", "curves.svg", "report.json"})
     check_file(option, folder / name);
   try {
     if (!resume && RunLog::is_in(folder)) {
@@ -103,6 +145,8 @@ RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
       --*resume_at;
     }
   }
+  if (place && place->steps > 0 && !fs::exists(scalars) && fs::exists(folder_ / kDescriptionName))
+    complain("warning: {} is gone; what was logged up to step {} is lost", scalars.string(), place->steps);
   log_ = std::make_unique<RunLog>(folder_, nn::RunLogOptions{.resume_at = resume_at});
   if (place) {
     for (const ScalarRecord& record : nn::read_scalars(scalars)) keep(record.step, record.values);
@@ -112,12 +156,11 @@ RunFolder::RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place)
 }
 
 void RunFolder::write_description(const RunPlan& plan, int64_t step) const {
-  const fs::path path = folder_ / "run.json";
   ordered_json description = plan.description;
-  ordered_json starts = step > 0 ? starts_before(path) : ordered_json::array();
+  ordered_json starts = step > 0 ? starts_before(folder_) : ordered_json::array();
   starts.push_back({{"time", time_now()}, {"step", step}, {"command", plan.words}});
   description["starts"] = std::move(starts);
-  write_text(path, to_text(description));
+  write_text(folder_ / kDescriptionName, to_text(description));
 }
 
 void RunFolder::keep(int64_t step, const Scalars& values) {

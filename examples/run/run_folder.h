@@ -18,6 +18,9 @@ namespace sinter::examples {
 /// Names and values of a record.
 using Scalars = std::vector<std::pair<std::string, double>>;
 
+/// A name for a run that no other has: 16 random hexadecimal digits. It stands in run.json and checkpoints.
+std::string new_run();
+
 /// A chart of curves.svg: for each curve a name and the tag of its values.
 struct ChartPlan {
   std::string title;
@@ -48,6 +51,13 @@ class RunFolder {
   /// Throws Error that names the option unless everything can be written to the folder, and it holds no other
   /// run's log.
   static void check(const char* option, const std::filesystem::path& folder, bool resume);
+
+  /// Throws Error that names the option and both runs if the folder has the log of another run than `run`,
+  /// whose checkpoints are in `checkpoints`. Of a run without a name yet, as it has no checkpoint or one of
+  /// an earlier version, a log is its own if that names the same folder of checkpoints. Gives the run's name,
+  /// a new one if need be.
+  static std::string check_run(const char* option, const std::filesystem::path& folder,
+                               const std::string& run, const std::filesystem::path& checkpoints);
 
   /// Begins the log, or goes on with it at a place. Throws IoError.
   RunFolder(const RunPlan& plan, const std::optional<LogPlace>& place);

@@ -34,9 +34,12 @@
 #include "model.h"
 #include "options.h"
 #include "recipe/recipe_file.h"
+#include "run/model_files.h"
 #include "run/output_files.h"
 #include "run/processes.h"
 #include "run/program.h"
+#include "run/run_folder.h"
+#include "run/same_start.h"
 #include "trainer.h"
 #include "verifier.h"
 
@@ -102,6 +105,10 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
     if (!options.is_given("--data") && !options.is_given("--synthetic")) {
       options.synthetic = checkpoint->data.value<int64_t>("synthetic");
       if (const auto paths = paths_of(*checkpoint, "data"); !paths.empty()) options.data = paths.front();
+      if (options.trains() && options.data.empty() && options.synthetic == 0)
+        throw Error(
+            "--resume: the name of the run's data is not UTF-8, which checkpoints cannot hold; --data "
+            "<path>");
     }
     if (!options.is_given("--verify")) options.verify = paths_of(*checkpoint, "verify");
     return checkpoint;
@@ -140,7 +147,8 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   examples::Ending ending;
   if (!options.save_weights.empty()) {
     ending.attempt([&] {
-      sinter::nn::write_safetensors(options.save_weights, trainer.backbone().state());
+      sinter::nn::write_safetensors(options.save_weights, trainer.backbone().state(),
+                                    sinter::nn::to_safetensors_metadata(trainer.metadata()));
       say("weights written to {}\n", options.save_weights);
     });
   }
@@ -160,37 +168,67 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   return !complete && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
-/// Refuses ranks that did not read the same checkpoint, or have other options.
-void check_same_start(const std::optional<LoadedCheckpoint>& checkpoint, const Options& options,
-                      const Communicator& ranks) {
-  const std::string place =
-      checkpoint ? fmt::format("step {}", checkpoint->data.value<int64_t>("step")) : std::string("none");
-  ranks.check_equal(place, "the newest checkpoint (--checkpoints must be one folder for all)");
-  std::string recipe;
-  for (const auto& [option, value] : recipe_of(options)) recipe += option + "=" + value + " ";
-  ranks.check_equal(recipe, "the options");
+/// Gives the run its name, the checkpoint's or a new one. Throws Error if the folder of its log has another
+/// run's.
+void identify_run(const std::optional<LoadedCheckpoint>& checkpoint, const Communicator& ranks,
+                  Options& options) {
+  if (checkpoint && checkpoint->data.values.contains("run"))
+    options.run = checkpoint->data.value<std::string>("run");
+  if (options.resume && !options.log_folder().empty() && ranks.rank() == 0) {
+    options.run = examples::RunFolder::check_run(options.log_option(), options.log_folder(), options.run,
+                                                 options.checkpoints);
+  }
+  if (options.run.empty()) options.run = examples::new_run();
+}
+
+/// Throws Error, which says what differs, on all ranks unless they all start alike.
+void check_same_start(const Communicator& ranks, const std::optional<LoadedCheckpoint>& checkpoint,
+                      const Options& options, const TrainingData& data, const std::vector<FacePairs>& pairs) {
+  if (ranks.size() == 1) return;
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  std::vector<examples::Fact> facts = {
+      {"the newest checkpoint (--checkpoints must be one folder for all)",
+       checkpoint ? text(checkpoint->data.value<int64_t>("step")) : "none", options.checkpoints},
+      {"the kind of data", data.kind, data.name},
+      {"the number of images", text(data.faces->size()), data.name},
+      {"the number of identities", text(data.faces->num_classes()), data.name},
+      {"the images (their fingerprint)", examples::fingerprint_text(*data.faces), data.name},
+      {"whether there are --checkpoints", text(!options.checkpoints.empty())},
+      {"--eager", text(!options.job)},
+      {"--max-steps", text(options.max_steps)},
+      {"--checkpoint-every", text(options.checkpoint_every)},
+      {"--load-weights", text(!options.load_weights.empty())}};
+  for (const FacePairs& faces : pairs) facts.push_back({"--verify " + faces.name, text(faces.pairs.size())});
+  for (const auto& [option, value] : recipe_of(options)) facts.push_back({option, value});
+  examples::check_same_start(ranks, facts);
 }
 
 int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint,
           const Communicator& ranks) {
+  identify_run(checkpoint, ranks, options);
   std::optional<sinter::nn::State> start;
-  if (!options.load_weights.empty()) start = read_weights(options.load_weights, options);
+  if (!checkpoint && !options.load_weights.empty()) start = read_weights(options.load_weights, options);
   const TrainingData data = open_training_data(options);
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
-  check_same_start(checkpoint, options, ranks);
+  check_same_start(ranks, checkpoint, options, data, pairs);
   describe_run(options, data, pairs, device);
   if (ranks.size() > 1) {
     say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
         ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
   }
+  const sinter::nn::ModelMetadata metadata = describe_model(options, *data.faces);
+  bool same_data = true;
+  if (const auto before = checkpoint ? examples::read_metadata(*checkpoint) : std::nullopt)
+    same_data =
+        examples::check_same_data(checkpoint->folder.string(), *before, metadata, options.change_recipe);
   if (!options.write_recipe.empty()) examples::write_recipe_file(options.write_recipe, recipe_of(options));
   examples::catch_stop_signals();
-  Trainer trainer(options, device, data, pairs, start, ranks);
+  Trainer trainer(options, device, data, pairs, metadata, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
       static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
-  if (checkpoint) trainer.restore(*checkpoint);
+  if (checkpoint) trainer.restore(*checkpoint, same_data);
   if (ranks.rank() == 0) check_room(options, trainer);
   const bool complete = trainer.train();
   data.damaged->tell();
@@ -203,7 +241,8 @@ sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
   sinter::nn::State state =
       checkpoint ? checkpoint->data.part("backbone") : read_weights(options.load_weights, options);
   const sinter::nn::IResNet backbone = make_backbone(options);
-  backbone.load_state(state);
+  examples::load_weights(checkpoint ? checkpoint->folder.string() : "--load-weights " + options.load_weights,
+                         state, backbone);
   sinter::settings::set_allow_tf32(*options.precision == "tf32");
   backbone.to(device);
   if (is_half(compute_dtype(options))) backbone.to_mixed(compute_dtype(options));
@@ -245,7 +284,6 @@ void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   if (!options.trains())
     throw Error(fmt::format("--evaluate and --embed are of one process, but {} were started", ranks.size()));
-  examples::set_complaint_prefix(fmt::format("[rank {}] ", ranks.rank()));
   options.threads = examples::threads_of_rank(options.threads, ranks.environment());
   if (ranks.rank() == 0) return;
   examples::be_quiet();
@@ -277,10 +315,11 @@ int start(Options& options, char** argv) {
   const examples::ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
                                         std::max(options.gpus, options.processes)};
   if (examples::must_start(count, environment)) return examples::run_processes(argv, count.count);
+  if (environment.size > 1) examples::set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
   const sinter::Device device =
       examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks =
-      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
+  const std::shared_ptr<Communicator> ranks = Communicator::join(
+      environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose_of(options)});
   try {
     be_one_of_many(options, *ranks);
     const int code = run(options, *ranks, device);

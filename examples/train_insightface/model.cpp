@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
-#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/core/base/error.h>
+#include <sinter/nn/data/normalize.h>
+
+#include "run/model_files.h"
 
 namespace train_insightface {
 
@@ -33,16 +36,27 @@ nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
   return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .rising = *options.warmup};
 }
 
-/// How many blocks each of the four stages has, by the names of a state.
-std::array<size_t, 4> count_blocks(const nn::State& state) {
-  std::array<std::set<std::string>, 4> blocks;
-  for (const auto& [name, value] : state) {
-    if (!name.starts_with("layer") || name.size() < 8 || name[5] < '1' || name[5] > '4') continue;
-    blocks[static_cast<size_t>(name[5] - '1')].insert(name.substr(7, name.find('.', 7) - 7));
-  }
-  std::array<size_t, 4> counts{};
-  for (size_t i = 0; i < counts.size(); ++i) counts[i] = blocks[i].size();
-  return counts;
+/// The name of the backbone that a state is of, by its blocks; empty for none.
+std::string recognise_backbone(const nn::State& state) {
+  const std::vector<size_t> blocks = examples::count_blocks(state);
+  const auto found = std::ranges::find(kBackbones, blocks, [](const Backbone& backbone) {
+    return std::vector<size_t>(backbone.blocks.begin(), backbone.blocks.end());
+  });
+  return found == std::end(kBackbones) ? "" : found->name;
+}
+
+/// Makes --dims and --image-size those of the weights, as far as shapes say, wherever the command line says
+/// nothing.
+void adopt_shapes(const nn::State& state, Options& options) {
+  const auto fc = state.find("fc.weight");
+  if (fc == state.end() || fc->second.rank() != 2) return;
+  if (!options.is_given("--dims")) options.dims = fc->second.size(0);
+  // 512 maps of a sixteenth of the image's side.
+  const auto side =
+      static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(fc->second.size(1)) / 512.0)));
+  if (!options.is_given("--image-size") && side * side * 512 == fc->second.size(1) &&
+      (options.image_size + 15) / 16 != side)
+    options.image_size = side * 16;
 }
 
 }  // namespace
@@ -103,24 +117,33 @@ void set_momentum(const Options& options, int64_t steps, int64_t step, nn::Sgd& 
     optimizer.set_momentum(one_cycle(options, steps).momentum(step));
 }
 
+nn::ModelMetadata describe_model(const Options& options, const nn::data::Dataset& faces) {
+  nn::ModelMetadata metadata = examples::describe_data(faces);
+  metadata.task = "image-feature-extraction";
+  metadata.model = options.backbone;
+  metadata.options = {{"dimensions", fmt::format("{}", options.dims)},
+                      {"image_size", fmt::format("{}", options.image_size)},
+                      {"in_channels", "3"}};
+  metadata.height = metadata.width = options.image_size;
+  metadata.channels = 3;
+  metadata.resize = "exact";
+  const nn::data::Normalization normalization = nn::data::symmetric_normalization();
+  metadata.mean.assign(3, normalization.mean.front());
+  metadata.std.assign(3, normalization.std.front());
+  return metadata;
+}
+
 nn::State read_weights(const std::filesystem::path& path, Options& options) {
-  nn::State state = nn::read_safetensors(path).tensors;
-  const bool is_parallel =
-      std::ranges::all_of(state, [](const auto& entry) { return entry.first.starts_with("module."); });
-  if (is_parallel && !state.empty()) state = nn::without_prefix("module.", state);
-  const auto counts = count_blocks(state);
-  const auto found = std::ranges::find(kBackbones, counts, &Backbone::blocks);
-  if (found != std::end(kBackbones) && !options.is_given("--backbone")) options.backbone = found->name;
-  const auto fc = state.find("fc.weight");
-  if (fc == state.end() || fc->second.rank() != 2) return state;
-  if (!options.is_given("--dims")) options.dims = fc->second.size(0);
-  // 512 maps of a sixteenth of the image's side.
-  const auto side =
-      static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(fc->second.size(1)) / 512.0)));
-  if (!options.is_given("--image-size") && side * side * 512 == fc->second.size(1) &&
-      (options.image_size + 15) / 16 != side)
-    options.image_size = side * 16;
-  return state;
+  const examples::WeightsFile weights = examples::read_weights(path.string());
+  const std::string backbone = recognise_backbone(weights.state);
+  if (!backbone.empty() && !options.is_given("--backbone")) options.backbone = backbone;
+  if (!backbone.empty() && options.backbone != backbone) {
+    throw Error(fmt::format("{}: these are weights of an {}, --backbone says {}", weights.source, backbone,
+                            options.backbone));
+  }
+  if (weights.metadata && !options.is_given("--image-size")) options.image_size = weights.metadata->height;
+  adopt_shapes(weights.state, options);
+  return weights.state;
 }
 
 }  // namespace train_insightface

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include <sinter/core/comm/communicator.h>
+#include <sinter/nn/checkpoint/model_metadata.h>
+#include <sinter/nn/data/dataset.h>
 #include <sinter/nn/loss/partial_fc.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/optim/sgd.h>
@@ -42,8 +44,12 @@ sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
 /// Sets the momentum of a step, if the options move it.
 void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::Sgd& optimizer);
 
+/// What the backbone's weights are, and how a picture gets to them.
+sinter::nn::ModelMetadata describe_model(const Options& options, const sinter::nn::data::Dataset& faces);
+
 /// Reads a backbone's weights. Wherever the command line does not say which backbone it is, how many
-/// dimensions an embedding has, and how large images are, the file does.
+/// dimensions an embedding has, and how large images are, the file does. Throws Error if they are of another
+/// backbone than --backbone.
 sinter::nn::State read_weights(const std::filesystem::path& path, Options& options);
 
 }  // namespace train_insightface

@@ -190,6 +190,12 @@ void add_run_options(CLI::App& app, Options& options) {
          "each has its part of the identities. mpirun, srun and torchrun start as many processes themselves")
       ->check(whole(1, 1024));
   app.add_option("--processes", options.processes, "The same on the CPU")->check(whole(1, 1024));
+  app.add_option(
+         "--rank-timeout", options.rank_timeout,
+         "Seconds that one operation may wait for the other processes of the run; then it ends with an "
+         "error that names who is behind")
+      ->capture_default_str()
+      ->check(number(0.001, 1e9));
   app.add_option("--threads", options.threads,
                  "Threads that compute; 0: one per processor, shared with other processes of the run")
       ->capture_default_str()

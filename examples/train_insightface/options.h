@@ -58,8 +58,9 @@ struct Options {
   bool sync_batch_norm = false;  // norms take the statistics of all processes together
 
   std::string device = "auto";
-  int processes = 1;  // that this program starts itself on this machine
-  int gpus = 0;       // the same, each on a GPU of its own
+  int processes = 1;          // that this program starts itself on this machine
+  int gpus = 0;               // the same, each on a GPU of its own
+  double rank_timeout = 600;  // seconds that an operation may wait for other processes
   int threads = 0;
   std::optional<int> workers;
   double read_timeout = 0;
@@ -79,6 +80,7 @@ struct Options {
   std::string log_dir;
   int64_t log_every = 0;  // steps; 0: twenty times an epoch, but at least every 50
 
+  std::string run;                 // which run checkpoints and log are of: see new_run()
   std::set<std::string> given;     // the options that stood on the command line, as "--lr"
   std::vector<std::string> words;  // the command line behind the program's name
 

@@ -15,6 +15,7 @@
 
 #include "common/console.h"
 #include "common/stop.h"
+#include "run/model_files.h"
 #include "run/processes.h"
 
 namespace train_insightface {
@@ -39,12 +40,13 @@ nn::PartialFc centres_on(const Options& options, Device device, int64_t classes,
 }  // namespace
 
 Trainer::Trainer(const Options& options, Device device, const TrainingData& data,
-                 std::vector<FacePairs> pairs, const std::optional<nn::State>& start,
-                 const Communicator& ranks)
+                 std::vector<FacePairs> pairs, const nn::ModelMetadata& metadata,
+                 const std::optional<nn::State>& start, const Communicator& ranks)
     : options_(options),
       ranks_(ranks),
       device_(device),
       data_(data),
+      metadata_(metadata),
       pairs_(std::move(pairs)),
       train_loader_(data.faces, train_loader_options(options, device, *data.faces, ranks)),
       centres_(centres_on(options, device, data.faces->num_classes(), ranks)),
@@ -54,7 +56,7 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
       schedule_(make_schedule(options, total_steps())),
       timer_(device) {
   settings::set_allow_tf32(*options.precision == "tf32");
-  if (start) model_.backbone.load_state(*start);
+  if (start) examples::load_weights("--load-weights " + options.load_weights, *start, model_.backbone);
   model_.to(device_);
   if (is_half(compute_dtype(options))) model_.to_mixed(compute_dtype(options));
   if (!options.checkpoints.empty() && ranks.rank() == 0)

@@ -37,13 +37,13 @@ class Trainer {
   /// Without `start`, the backbone begins with fresh weights.
   /// Of several ranks, each has the backbone and its part of the centres.
   Trainer(const Options& options, sinter::Device device, const TrainingData& data,
-          std::vector<FacePairs> pairs, const std::optional<sinter::nn::State>& start,
-          const sinter::Communicator& ranks);
+          std::vector<FacePairs> pairs, const sinter::nn::ModelMetadata& metadata,
+          const std::optional<sinter::nn::State>& start, const sinter::Communicator& ranks);
 
   /// Goes on from a checkpoint, whose options the run has but for --epochs, unless --change-recipe is given:
-  /// an epoch of other batches is then begun anew, and the output says so. Throws Error if the checkpoint is
-  /// of another run.
-  void restore(const sinter::nn::LoadedCheckpoint& checkpoint);
+  /// an epoch of other batches, or unless the data are the same, is then begun anew, and the output says so.
+  /// Throws Error if the checkpoint is of another run.
+  void restore(const sinter::nn::LoadedCheckpoint& checkpoint, bool same_data);
 
   /// Trains to the end, to --max-steps, or until stop_signal() is set; then saves a checkpoint. Prints a
   /// progress bar, a line now and then and after each epoch, and one for each set of pairs that is verified.
@@ -56,6 +56,7 @@ class Trainer {
   int stopped_by() const { return stopped_by_; }
   const std::string& save_failure() const { return save_failure_; }
   const sinter::nn::IResNet& backbone() const { return model_.backbone; }
+  const sinter::nn::ModelMetadata& metadata() const { return metadata_; }
   const sinter::nn::PartialFc& centres() const { return centres_; }
   int64_t epochs_left() const { return options_.epochs - epoch_; }
   const std::vector<VerifiedSet>& verified() const { return verified_; }
@@ -123,12 +124,13 @@ class Trainer {
   /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
   void take_requests();
   /// Gives false if the place does not fit, which only --change-recipe allows.
-  bool restore_place(const sinter::nn::CheckpointData& data);
+  bool restore_place(const sinter::nn::CheckpointData& data, bool same_data);
 
   Options options_;
   const sinter::Communicator& ranks_;
   sinter::Device device_;
   TrainingData data_;
+  sinter::nn::ModelMetadata metadata_;
   std::vector<FacePairs> pairs_;
   sinter::nn::data::DataLoader train_loader_;
   sinter::nn::PartialFc centres_;

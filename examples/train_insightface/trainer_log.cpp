@@ -9,6 +9,7 @@
 
 #include "common/console.h"
 #include "recipe/recipe_file.h"
+#include "run/output_files.h"
 #include "trainer.h"
 
 namespace train_insightface {
@@ -44,7 +45,8 @@ void Trainer::open_log() {
     sets.push_back({{"name", faces.name}, {"pairs", faces.pairs.size()}});
     accuracy.curves.emplace_back(faces.name, "verify/" + faces.name + "/accuracy");
   }
-  const ordered_json description = {{"program", "train_insightface of Sinter " SINTER_VERSION},
+  const ordered_json description = {{"run", options_.run},
+                                    {"program", "train_insightface of Sinter " SINTER_VERSION},
                                     {"data", data_.name},
                                     {"data_kind", data_.kind},
                                     {"train_images", data_.faces->size()},
@@ -61,7 +63,8 @@ void Trainer::open_log() {
                                     {"steps_are", options_.job ? "a job" : "eager"},
                                     {"workers", *options_.workers},
                                     {"load_weights", options_.load_weights},
-                                    {"checkpoints", options_.checkpoints},
+                                    {"checkpoints", examples::absolute_path(options_.checkpoints)},
+                                    {"model_metadata", ordered_json::parse(nn::to_json(metadata_))},
                                     {"recipe", recipe}};
   std::vector<examples::ChartPlan> charts = {{"Loss", {{"train", "train/loss"}}}};
   if (!pairs_.empty()) charts.push_back(std::move(accuracy));

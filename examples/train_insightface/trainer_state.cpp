@@ -8,6 +8,7 @@
 #include <sinter/nn/checkpoint/safetensors_header.h>
 
 #include "common/console.h"
+#include "run/model_files.h"
 #include "trainer.h"
 
 namespace train_insightface {
@@ -44,7 +45,8 @@ nn::CheckpointData Trainer::checkpoint() const {
   }
   data.tensors["scaler"] = scaler_.state();
   data.tensors["epoch_loss"] = stats_.loss.state();
-  data.values = {{"classes", centres_.classes()},
+  data.values = {{"run", options_.run},
+                 {"classes", centres_.classes()},
                  {"synthetic", options_.synthetic},
                  {"epoch", epoch_},
                  {"step", step_},
@@ -65,6 +67,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch_compute_seconds", stats_.compute_seconds},
                  {"epoch_wait_seconds", stats_.wait_seconds}};
   examples::write_recipe(recipe_of(options_), data);
+  examples::write_metadata(metadata_, data);
   // Values are UTF-8; paths that are not have to be given again.
   const auto keep_paths = [&](const char* name, const std::vector<std::string>& paths) {
     const std::string text = absolute_paths(paths);
@@ -104,15 +107,16 @@ void Trainer::save() {
 void Trainer::save_best() {
   if (checkpoints_ == nullptr) return;  // another rank writes it
   try {
-    nn::write_safetensors(
-        checkpoints_->root() / kBestName, model_.backbone.state(),
-        {{"step", fmt::format("{}", best_.step)}, {"accuracy", fmt::format("{}", best_.accuracy)}});
+    std::map<std::string, std::string> metadata = nn::to_safetensors_metadata(metadata_);
+    metadata["step"] = fmt::format("{}", best_.step);
+    metadata["accuracy"] = fmt::format("{}", best_.accuracy);
+    nn::write_safetensors(checkpoints_->root() / kBestName, model_.backbone.state(), metadata);
   } catch (const Error& error) {
     complain("warning: {} is not saved: {}", kBestName, error.what());
   }
 }
 
-bool Trainer::restore_place(const nn::CheckpointData& data) {
+bool Trainer::restore_place(const nn::CheckpointData& data, bool same_data) {
   const nn::data::DataLoaderState saved = {.epoch = data.value<int64_t>("loader_epoch"),
                                            .batch = data.value<int64_t>("loader_batch"),
                                            .seed = data.value<uint64_t>("loader_seed"),
@@ -122,8 +126,8 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
   own.epoch = saved.epoch;
   own.batch = saved.batch;
   stats_ = {};
-  if (own != saved) {
-    if (!options_.change_recipe) {
+  if (own != saved || !same_data) {
+    if (own != saved && !options_.change_recipe) {
       throw InvalidArgument(fmt::format(
           "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
           "{} with "
@@ -174,7 +178,7 @@ void Trainer::restore_centres(const nn::CheckpointData& data) {
   optimizer_.load_state(optimizer);
 }
 
-void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
+void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   if (data.value<int64_t>("classes") != centres_.classes()) {
     throw Error(fmt::format("{} is of {} identities, and the data has {}", checkpoint.folder.string(),
@@ -187,12 +191,12 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
   best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
   if (options_.epochs < epoch_)
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", options_.epochs, epoch_));
-  model_.backbone.load_state(data.part("backbone"));
+  examples::load_weights(checkpoint.folder.string(), data.part("backbone"), model_.backbone);
   restore_centres(data);
   // The scale of the loss belongs to one precision.
   const Recipe before = examples::read_recipe(data);
   if (before.at("--precision") == *options_.precision) scaler_.load_state(data.part("scaler"));
-  const bool same_place = restore_place(data);
+  const bool same_place = restore_place(data, same_data);
 
   // What is on the disk already need not push an older checkpoint out.
   if (checkpoint.damaged.empty() && same_place && before == recipe_of(options_)) saved_ = {epoch_, step_};

@@ -36,6 +36,7 @@
 #include "recipe/recipe_file.h"
 #include "run/processes.h"
 #include "run/program.h"
+#include "start.h"
 #include "trainer.h"
 
 namespace {
@@ -49,36 +50,6 @@ using sinter::examples::choose_device;
 using sinter::examples::Ending;
 using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
-using sinter::nn::LoadedCheckpoint;
-
-/// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
-std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
-  if (!options.resume) return std::nullopt;
-  auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
-  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
-  if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
-  if (checkpoint) {
-    if (!options.is_given("--data") && checkpoint->data.values.contains("data"))
-      options.data = checkpoint->data.value<std::string>("data");
-    return checkpoint;
-  }
-  if (options.evaluate && options.load_weights.empty())
-    throw Error(fmt::format("--evaluate: there is no checkpoint in {}", options.checkpoints));
-  if (!options.evaluate) say("no checkpoint yet in {}\n", options.checkpoints);
-  return std::nullopt;
-}
-
-/// Refuses a run that would go on with another recipe without being told to.
-void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
-  const Recipe before = read_recipe(checkpoint.data), now = recipe_of(options);
-  if (before.at("--model") != options.model) {
-    throw Error(fmt::format("{} is of a {}; it cannot go on as a {}", checkpoint.folder.string(),
-                            before.at("--model"), options.model));
-  }
-  if (options.evaluate) return;
-  sinter::examples::check_changes(changes(before, now, has_recipe(checkpoint.data)), options.change_recipe,
-                                  options.checkpoints);
-}
 
 void describe_run(const Options& options, const Data& data, sinter::Device device) {
   const auto image = data.train->get(0).image;
@@ -93,7 +64,8 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
   Ending ending;
   if (!options.save_weights.empty()) {
     ending.attempt([&] {
-      sinter::nn::write_safetensors(options.save_weights, trainer.tested_weights());
+      sinter::nn::write_safetensors(options.save_weights, trainer.tested_weights(),
+                                    sinter::nn::to_safetensors_metadata(trainer.metadata()));
       say("weights written to {}\n", options.save_weights);
     });
   }
@@ -126,7 +98,6 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
 /// Of several ranks the first speaks and writes.
 void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.size() == 1) return;
-  sinter::examples::set_complaint_prefix(fmt::format("[rank {}] ", ranks.rank()));
   options.threads = sinter::examples::threads_of_rank(options.threads, ranks.environment());
   if (ranks.rank() == 0) return;
   sinter::examples::be_quiet();
@@ -138,41 +109,36 @@ void be_one_of_many(Options& options, const Communicator& ranks) {
   options.profile = 0;
 }
 
-/// Refuses ranks that did not read the same checkpoint.
-void check_same_start(const std::optional<LoadedCheckpoint>& checkpoint, const Options& options,
-                      const Communicator& ranks) {
-  const std::string place =
-      checkpoint ? fmt::format("step {}", checkpoint->data.value<int64_t>("step")) : std::string("none");
-  ranks.check_equal(place, "the newest checkpoint (--checkpoints must be one folder for all)");
-  std::string recipe;
-  for (const auto& [option, value] : recipe_of(options)) recipe += option + "=" + value + " ";
-  ranks.check_equal(recipe, "the options");
-}
-
 int run(Options options, const Communicator& ranks, sinter::Device device) {
+  check_place(options);
   std::optional<Outputs> outputs;
   if (ranks.rank() == 0) outputs.emplace(options);
-  const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
+  const Start start = find_start(options);
+  identify_run(start, ranks, options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
   complete(options, *data.train, device);
-  if (checkpoint) check_recipe(options, *checkpoint);
-  check_same_start(checkpoint, options, ranks);
+  if (start.checkpoint) check_recipe(options, *start.checkpoint);
+  check_same_start(ranks, start, options, data);
   describe_run(options, data, device);
   data.damaged->tell();
   if (ranks.size() > 1) {
     say("  {:<8} {} ({}), {} images of each batch on each\n", "ranks", ranks.size(),
         ranks.environment().launcher, *options.batch / ranks.size());
   }
+  const Meaning meaning = agree_on_meaning(options, start, data, ranks);
   if (!options.write_recipe.empty() && ranks.rank() == 0)
     sinter::examples::write_recipe_file(options.write_recipe, recipe_of(options));
 
   catch_stop_signals();
-  Trainer trainer(options, device, data, ranks);
+  Trainer trainer(options, device, data, meaning.metadata, start.weights, ranks);
   if (options.image_size > 0) say("  {:<8} {}\n", "decoding", trainer.decoder());
   say("  {:<8} {:.2f} million\n\n", "weights", static_cast<double>(trainer.model().parameter_count()) / 1e6);
-  if (checkpoint) options.evaluate ? trainer.restore_model(*checkpoint) : trainer.restore(*checkpoint);
+  if (start.checkpoint) {
+    options.evaluate ? trainer.restore_model(*start.checkpoint)
+                     : trainer.restore(*start.checkpoint, meaning.same_data);
+  }
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
   uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
   if (options.ema > 0) ++copies;
@@ -195,10 +161,12 @@ int start(Options& options, char** argv) {
                                                 std::max(options.gpus, options.processes)};
   if (sinter::examples::must_start(count, environment))
     return sinter::examples::run_processes(argv, count.count);
+  if (environment.size > 1)
+    sinter::examples::set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
   const sinter::Device device =
       sinter::examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks =
-      Communicator::join(environment, {.device = device, .purpose = purpose_of(options)});
+  const std::shared_ptr<Communicator> ranks = Communicator::join(
+      environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose_of(options)});
   be_one_of_many(options, *ranks);
   try {
     const int code = run(options, *ranks, device);

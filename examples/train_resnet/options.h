@@ -49,9 +49,10 @@ struct Options {
 
   std::string device = "auto";  // auto: a GPU if there is one
   uint64_t seed = 0;
-  int processes = 1;  // that this program starts itself on this machine
-  int gpus = 0;       // the same, each on a GPU of its own
-  int threads = 0;    // 0: all processors
+  int processes = 1;          // that this program starts itself on this machine
+  int gpus = 0;               // the same, each on a GPU of its own
+  double rank_timeout = 600;  // seconds that an operation may wait for other processes
+  int threads = 0;            // 0: all processors
   std::optional<int> workers;
   std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
   double read_timeout = 0;      // seconds for one image; 0: no limit
@@ -75,6 +76,7 @@ struct Options {
   std::string log_dir;                     // folder; empty: that of checkpoints, if there is one
   int64_t log_every = 0;                   // steps; 0: twenty times an epoch, but at least every 50
 
+  std::string run;                 // which run checkpoints and log are of: see new_run()
   std::set<std::string> given;     // the options that stood on the command line, as "--lr"
   std::vector<std::string> words;  // the command line behind the program's name
 

@@ -12,11 +12,6 @@ namespace {
 constexpr std::array kOfOptimizer = {"--lr",    "--weight-decay", "--momentum",         "--nesterov",
                                      "--beta1", "--beta2",        "--trust-coefficient"};
 
-const std::string& at_or(const Recipe& recipe, const std::string& option, const std::string& other) {
-  const auto found = recipe.find(option);
-  return found == recipe.end() ? other : found->second;
-}
-
 }  // namespace
 
 Recipe recipe_of(const Options& options) {
@@ -68,7 +63,7 @@ Recipe read_recipe(const sinter::nn::CheckpointData& data) {
 }
 
 std::set<std::string> adopt(const Recipe& recipe, Options& options) {
-  const std::string& optimizer = at_or(recipe, "--optimizer", options.optimizer);
+  const std::string optimizer = sinter::examples::value_or(recipe, "--optimizer", options.optimizer);
   const bool other_optimizer = options.is_given("--optimizer") && options.optimizer != optimizer;
   std::vector<std::string> words;
   std::set<std::string> taken;

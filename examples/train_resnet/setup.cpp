@@ -160,11 +160,15 @@ std::shared_ptr<const Dataset> test_part(const std::shared_ptr<const Dataset>& t
   return std::make_shared<nn::data::Subset>(test, std::move(indices));
 }
 
+int64_t test_resize(int64_t image_size) {
+  return image_size * 256 / 224;
+}
+
 nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
                                                 const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
-    transforms.push_back(nn::data::resize_center_crop(options.image_size * 256 / 224, options.image_size));
+    transforms.push_back(nn::data::resize_center_crop(test_resize(options.image_size), options.image_size));
   }
   return {.batch_size = 250,
           .workers = *options.workers,
@@ -175,27 +179,6 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
           .transforms = transforms,
           .decode = decode_on(options),
           .read_timeout = options.read_timeout};
-}
-
-nn::ResNet make_model(const Options& options, const Dataset& train) {
-  const nn::data::Image image = train.get(0).image;
-  const int64_t size = options.image_size > 0 ? options.image_size : image.height;
-  const nn::CifarResNetOptions cifar{
-      .classes = train.num_classes(), .in_channels = image.channels, .layout = *options.layout};
-  const nn::ResNetOptions imagenet{.classes = train.num_classes(),
-                                   .in_channels = image.channels,
-                                   .layout = *options.layout,
-                                   .small_stem = size <= 64};
-  if (options.model == "resnet20") return nn::resnet20(cifar);
-  if (options.model == "resnet32") return nn::resnet32(cifar);
-  if (options.model == "resnet44") return nn::resnet44(cifar);
-  if (options.model == "resnet56") return nn::resnet56(cifar);
-  if (options.model == "resnet110") return nn::resnet110(cifar);
-  if (options.model == "resnet18") return nn::resnet18(imagenet);
-  if (options.model == "resnet34") return nn::resnet34(imagenet);
-  if (options.model == "resnet50") return nn::resnet50(imagenet);
-  if (options.model == "resnet101") return nn::resnet101(imagenet);
-  return nn::resnet152(imagenet);
 }
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {

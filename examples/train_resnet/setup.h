@@ -34,11 +34,11 @@ sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options,
 /// What this rank tests on: its part of the images, or all if there are fewer images than ranks.
 std::shared_ptr<const sinter::nn::data::Dataset> test_part(
     const std::shared_ptr<const sinter::nn::data::Dataset>& test, const sinter::Communicator& ranks);
+/// To how many pixels the shorter side of a test image is resized before its middle is cut out.
+int64_t test_resize(int64_t image_size);
 sinter::nn::data::DataLoaderOptions test_loader_options(const Options& options, sinter::Device device,
                                                         const sinter::nn::data::Normalization& normalization);
 
-/// A model with fresh weights, on the CPU.
-sinter::nn::ResNet make_model(const Options& options, const sinter::nn::data::Dataset& train);
 std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options,
                                                       const sinter::nn::ResNet& model);
 /// The learning rate over `steps` steps.

@@ -44,13 +44,16 @@ std::optional<size_t> memory_limit(const Options& options) {
 
 }  // namespace
 
-Trainer::Trainer(const Options& options, Device device, const Data& data, const Communicator& ranks)
+Trainer::Trainer(const Options& options, Device device, const Data& data, const nn::ModelMetadata& metadata,
+                 const std::optional<examples::WeightsFile>& weights, const Communicator& ranks)
     : options_(options),
       ranks_(ranks),
       device_(device),
-      normalization_(measure_normalization(*data.train)),
-      train_loader_(data.train, train_loader_options(options, device, *data.train, normalization_, ranks)),
-      test_loader_(test_part(data.test, ranks), test_loader_options(options, device, normalization_)),
+      metadata_(metadata),
+      train_loader_(data.train,
+                    train_loader_options(options, device, *data.train, {metadata.mean, metadata.std}, ranks)),
+      test_loader_(test_part(data.test, ranks),
+                   test_loader_options(options, device, {metadata.mean, metadata.std})),
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
       scaler_(nn::GradScaler::options_for(compute_dtype(options))),
@@ -59,6 +62,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
       test_images_(data.test->size()),
       data_name_(data.name),
       data_kind_(data.kind),
+      test_fingerprint_(examples::fingerprint_text(*data.test)),
       damaged_(data.damaged) {
   if (steps_per_epoch() == 0) {
     throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
@@ -70,7 +74,7 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
   if (!options.checkpoints.empty() && ranks.rank() == 0)
     checkpoints_ = std::make_unique<nn::CheckpointFolder>(options.checkpoints);
   // Before ranks take the weights of rank 0.
-  if (!options.load_weights.empty()) model_.load_state(nn::read_safetensors(options.load_weights).tensors);
+  if (weights) examples::load_weights(weights->source, weights->state, model_);
   if (options.ema > 0) {
     ema_ = std::make_unique<nn::Ema>(model_, nn::EmaOptions{.decay = options.ema, .warm_up = true});
     averaged_.emplace(nn::clone(model_));

@@ -19,6 +19,7 @@
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/nn/schedule/schedule.h>
 
+#include "model.h"
 #include "options.h"
 #include "run/run_folder.h"
 #include "run/step_log.h"
@@ -43,12 +44,16 @@ struct TestResult {
 class Trainer {
  public:
   /// Of one rank; all of them do the same calls. Rank 0 alone writes files.
-  Trainer(const Options& options, sinter::Device device, const Data& data, const sinter::Communicator& ranks);
+  /// `metadata` are the weights', which begin as those of `weights`, or fresh.
+  Trainer(const Options& options, sinter::Device device, const Data& data,
+          const sinter::nn::ModelMetadata& metadata,
+          const std::optional<sinter::examples::WeightsFile>& weights, const sinter::Communicator& ranks);
 
   /// Goes on from a checkpoint, whose options the run has but for --epochs, unless --change-recipe is given:
   /// what then does not fit, such as another optimiser's state or the place in an epoch of other batches,
-  /// starts afresh, and the output says so. Throws Error if the checkpoint is of another run.
-  void restore(const sinter::nn::LoadedCheckpoint& checkpoint);
+  /// starts afresh, and the output says so; so does the epoch unless the data are the same. Throws Error if
+  /// the checkpoint is of another run.
+  void restore(const sinter::nn::LoadedCheckpoint& checkpoint, bool same_data);
   /// Takes nothing but the model from a checkpoint.
   void restore_model(const sinter::nn::LoadedCheckpoint& checkpoint);
 
@@ -73,6 +78,7 @@ class Trainer {
   std::optional<TestResult> evaluate();
 
   const sinter::nn::ResNet& model() const { return model_; }
+  const sinter::nn::ModelMetadata& metadata() const { return metadata_; }
   /// The weights that evaluate() tests: the averages, if there are any.
   sinter::nn::State tested_weights() const { return ema_ != nullptr ? ema_->averaged() : model_.state(); }
   int64_t epochs_left() const { return *options_.epochs - epoch_; }
@@ -137,7 +143,7 @@ class Trainer {
   sinter::nn::CheckpointData checkpoint() const;
   /// All ranks call it; one writes.
   /// Model and averages of a checkpoint.
-  void restore_weights(const sinter::nn::CheckpointData& data);
+  void restore_weights(const sinter::nn::LoadedCheckpoint& checkpoint);
   void save();
   /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
   void take_requests();
@@ -145,7 +151,7 @@ class Trainer {
   void write_checkpoint(const sinter::Tensor& counts);
   /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.
   bool restore_optimizer(const sinter::nn::CheckpointData& data);
-  bool restore_place(const sinter::nn::CheckpointData& data);
+  bool restore_place(const sinter::nn::CheckpointData& data, bool same_data);
   bool should_stop() const;
 
   /// The epoch's counts over all ranks.
@@ -156,7 +162,7 @@ class Trainer {
   Options options_;
   const sinter::Communicator& ranks_;
   sinter::Device device_;
-  sinter::nn::data::Normalization normalization_;
+  sinter::nn::ModelMetadata metadata_;
   sinter::nn::data::DataLoader train_loader_, test_loader_;
   sinter::nn::ResNet model_;
   std::unique_ptr<sinter::nn::Optimizer> optimizer_;
@@ -182,7 +188,7 @@ class Trainer {
   StepTimer timer_;
   int64_t test_images_;        // of all ranks
   int64_t epoch_correct_ = 0;  // of the epoch's training images, over all ranks
-  std::string data_name_, data_kind_;
+  std::string data_name_, data_kind_, test_fingerprint_;
   std::shared_ptr<sinter::examples::DamagedImages> damaged_;
   std::unique_ptr<RunFolder> run_folder_;  // null: without a log
   std::optional<StepLog> step_log_;        // of the present epoch

@@ -8,6 +8,7 @@
 
 #include "recipe.h"
 #include "recipe/recipe_file.h"
+#include "run/output_files.h"
 #include "trainer.h"
 
 namespace train_resnet {
@@ -51,7 +52,8 @@ nlohmann::ordered_json Trainer::describe_run() const {
   nlohmann::ordered_json recipe = nlohmann::ordered_json::object();
   for (const auto& [option, value] : recipe_of(options_)) recipe[option.substr(2)] = value;
   const nn::data::Dataset& train = train_loader_.dataset();
-  return {{"program", "train_resnet of Sinter " SINTER_VERSION},
+  return {{"run", options_.run},
+          {"program", "train_resnet of Sinter " SINTER_VERSION},
           {"data", data_name_},
           {"data_kind", data_kind_},
           {"train_images", train.size()},
@@ -68,7 +70,9 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"workers", *options_.workers},
           {"decoder", train_loader_.decoder()},
           {"load_weights", options_.load_weights},
-          {"checkpoints", options_.checkpoints},
+          {"checkpoints", examples::absolute_path(options_.checkpoints)},
+          {"test_fingerprint", test_fingerprint_},
+          {"model_metadata", nlohmann::ordered_json::parse(nn::to_json(metadata_))},
           {"recipe", recipe}};
 }
 

@@ -34,7 +34,9 @@ nn::CheckpointData Trainer::checkpoint() const {
   if (ema_ != nullptr) data.tensors["average"] = ema_->state();
   data.tensors["epoch_loss"] = stats_.loss.state();
   data.tensors["epoch_ranks"] = stats_.ranks.state();
-  data.values = {{"model", options_.model},
+  data.values = {{"run", options_.run},
+                 {"test_fingerprint", test_fingerprint_},
+                 {"model", options_.model},
                  {"precision", *options_.precision},
                  {"epochs", *options_.epochs},
                  {"epoch", epoch_},
@@ -56,10 +58,15 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch_compute_seconds", stats_.compute_seconds},
                  {"epoch_wait_seconds", stats_.wait_seconds}};
   write_recipe(recipe_of(options_), data);
+  examples::write_metadata(metadata_, data);
   if (!options_.data.empty()) {
     // Values are UTF-8; a folder whose name is not has to be named again.
     const std::string folder = std::filesystem::absolute(options_.data).string();
-    if (nn::valid_utf8_prefix(folder) == folder.size()) data.values["data"] = folder;
+    if (nn::valid_utf8_prefix(folder) == folder.size()) {
+      data.values["data"] = folder;
+    } else {
+      data.values["data_has_no_utf8_name"] = true;
+    }
   }
   return data;
 }
@@ -99,16 +106,18 @@ void Trainer::keep_best(const TestResult& test) {
   best_ = {test.confusion.accuracy(), trained_};
   if (ranks_.rank() != 0) return;
   try {
-    nn::write_safetensors(
-        checkpoints_->root() / kBestName, tested_weights(),
-        {{"step", fmt::format("{}", best_.step)}, {"accuracy", fmt::format("{}", best_.accuracy)}});
+    std::map<std::string, std::string> metadata = nn::to_safetensors_metadata(metadata_);
+    metadata["step"] = fmt::format("{}", best_.step);
+    metadata["accuracy"] = fmt::format("{}", best_.accuracy);
+    nn::write_safetensors(checkpoints_->root() / kBestName, tested_weights(), metadata);
   } catch (const Error& error) {
     complain("warning: {} is not saved: {}", kBestName, error.what());
   }
 }
 
-void Trainer::restore_weights(const nn::CheckpointData& data) {
-  model_.load_state(data.part("model"));
+void Trainer::restore_weights(const nn::LoadedCheckpoint& checkpoint) {
+  const nn::CheckpointData& data = checkpoint.data;
+  examples::load_weights(checkpoint.folder.string(), data.part("model"), model_);
   if (ema_ == nullptr) return;
   // Averages that --change-recipe has brought begin with the weights of the checkpoint.
   ema_->load_state(data.tensors.contains("average") ? data.part("average")
@@ -116,7 +125,7 @@ void Trainer::restore_weights(const nn::CheckpointData& data) {
 }
 
 void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {
-  restore_weights(checkpoint.data);
+  restore_weights(checkpoint);
   say("model of {} at step {}\n", checkpoint.folder.string(), checkpoint.data.value<int64_t>("step"));
 }
 
@@ -134,7 +143,7 @@ bool Trainer::restore_optimizer(const nn::CheckpointData& data) {
   }
 }
 
-bool Trainer::restore_place(const nn::CheckpointData& data) {
+bool Trainer::restore_place(const nn::CheckpointData& data, bool same_data) {
   const nn::data::DataLoaderState saved = {.epoch = data.value<int64_t>("loader_epoch"),
                                            .batch = data.value<int64_t>("loader_batch"),
                                            .seed = data.value<uint64_t>("loader_seed"),
@@ -147,7 +156,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
   // Checkpoints of earlier versions do not have it.
   const int64_t accumulate =
       data.values.contains("accumulate") ? data.value<int64_t>("accumulate") : options_.accumulate;
-  if (own != saved || accumulate != options_.accumulate) {
+  if (own != saved || accumulate != options_.accumulate || !same_data) {
     if (own != saved && !options_.change_recipe) {
       throw InvalidArgument(fmt::format(
           "the checkpoint is of {} images in batches of {} with seed {}, but this run has {} in batches of "
@@ -176,7 +185,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data) {
   return true;
 }
 
-void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
+void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   const nn::CheckpointData& data = checkpoint.data;
   epoch_ = data.value<int64_t>("epoch");
   step_ = data.value<int64_t>("step");
@@ -186,12 +195,12 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
     throw InvalidArgument(fmt::format("--epochs {}: the run has done {} already", *options_.epochs, epoch_));
   if (data.values.contains("best_accuracy"))
     best_ = {data.value<double>("best_accuracy"), data.value<int64_t>("best_step")};
-  restore_weights(data);
+  restore_weights(checkpoint);
   const bool same_optimizer = restore_optimizer(data);
   // The scale of the loss belongs to one precision.
   const bool same_precision = data.value<std::string>("precision") == *options_.precision;
   if (same_precision) scaler_.load_state(data.part("scaler"));
-  const bool same_place = restore_place(data);
+  const bool same_place = restore_place(data, same_data);
   if (same_precision && same_place) stats_.skipped_before = data.value<int64_t>("epoch_skipped_before");
 
   // What is on the disk already need not push an older checkpoint out.
@@ -203,6 +212,9 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint) {
     say("  {} is damaged and was passed over\n", damaged.filename().string());
   if (!has_recipe(data)) say("  the checkpoint does not hold its recipe; that of the command line is used\n");
   if (!same_optimizer) say("  the optimiser starts afresh, as its state is another's\n");
+  const bool same_test = !data.values.contains("test_fingerprint") ||
+                         data.value<std::string>("test_fingerprint") == test_fingerprint_;
+  if (!same_test) say("  the test images are others than before, and so the accuracies\n");
   if (!same_place) say("  epoch {} is begun anew, as its batches are others\n", epoch_ + 1);
   if (!options_.load_weights.empty()) say("  --load-weights is passed over: the checkpoint has weights\n");
   const auto before = data.value<int64_t>("epochs");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -81,6 +82,9 @@ ModelMetadata from_object(const ordered_json& object, const std::string& path) {
       fail(key);
     }
   });
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(metadata.mean, is_finite)) fail("mean");
+  if (!std::ranges::all_of(metadata.std, is_finite)) fail("std");
   return metadata;
 }
 
@@ -161,21 +165,22 @@ std::optional<ModelMetadata> find_model_metadata(const std::map<std::string, std
 
 std::string describe_class_changes(const std::vector<std::string>& before,
                                    const std::vector<std::string>& now) {
-  const bool are_named = are_comparable(before, now);
-  if (before.size() != now.size()) {
-    std::string text = fmt::format("there were {} classes, there are {} now", before.size(), now.size());
-    if (!are_named) return text;
-    const std::vector<std::string> gone = lacking(before, now), come = lacking(now, before);
-    if (!gone.empty()) text += "; gone: " + join(gone);
-    if (!come.empty()) text += "; new: " + join(come);
-    return text;
+  std::vector<std::string> gone, come, changes;
+  if (are_comparable(before, now)) {
+    gone = lacking(before, now);
+    come = lacking(now, before);
+    for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
+      if (before[i] != now[i])
+        changes.push_back(fmt::format("class {} was {}, is {} now", i, quoted(before[i]), quoted(now[i])));
+    }
   }
-  std::vector<std::string> changes;
-  for (size_t i = 0; are_named && i < now.size(); ++i) {
-    if (before[i] == now[i]) continue;
-    changes.push_back(fmt::format("class {} was {}, is {} now", i, quoted(before[i]), quoted(now[i])));
-  }
-  return join(changes);
+  std::string text = join(changes);
+  if (before.size() != now.size())
+    text = fmt::format("there were {} classes, there are {} now", before.size(), now.size());
+  if (before.size() == now.size() && gone.size() == changes.size()) return text;  // which names all
+  if (!gone.empty()) text += "; gone: " + join(gone);
+  if (!come.empty()) text += "; new: " + join(come);
+  return text;
 }
 
 std::string to_utf8(std::string_view text) {

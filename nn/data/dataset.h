@@ -74,8 +74,9 @@ class Dataset {
   virtual std::vector<int64_t> labels() const { return {}; }
   /// Tells whether this is the data of another run or machine: equal for the same samples in the same order,
   /// wherever they lie and whenever they were copied, and another for any that this library's data sets can
-  /// tell apart without decoding: by the names of classes and files, labels, sizes, places in an archive.
-  /// Cheap: of very many files, only some are looked at. By default of size, class_names() and labels().
+  /// tell apart without decoding: by the names of classes and files, labels, sizes, places in an archive,
+  /// some files' contents. Cheap: of very many files, only some are looked at. By default of size,
+  /// class_names() and labels().
   virtual uint64_t fingerprint() const;
 
   int64_t num_classes() const { return static_cast<int64_t>(class_names().size()); }

@@ -161,7 +161,7 @@ void run_effects_of_failed_run(std::span<const HostEffect> effects, const Progra
   std::map<const Storage*, int64_t> changes;  // that the run has made
   for (const GraphNode* node : program.progress().done) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (node->mutates(i)) ++changes[node->input(i)->root().tensor.storage().get()];
+      if (node->changes(i)) ++changes[node->input(i)->storage()];
     }
   }
   for (const HostEffect& effect : effects) {

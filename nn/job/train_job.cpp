@@ -175,7 +175,8 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
       "[train_job] the loss depends on none of the optimiser's parameters: a step would train nothing");
   const NoGrad no_grad;
   if (options_.communicator != nullptr && options_.communicator->size() > 1) {
-    const Tensor mean = ops::all_reduce(share_of_loss(loss, *options_.communicator), *options_.communicator);
+    const Communicator& ranks = *options_.communicator;
+    const Tensor mean = ops::bucketed_all_reduce(share_of_loss(loss, ranks), ranks);
     graph.set_output(0, tracer.use_of(mean));
   }
   tracer.set_scope("(update)");
@@ -198,6 +199,11 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
     }
   }
   if (part.last) trace_update(tracer, learning_rate);
+  // Results that lie in memory, such as a parameter, are what it holds when the step is over.
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const GraphUse use = graph.outputs()[i];
+    graph.set_output(i, {&graph.current(*use.value, nullptr), use.differentiable});
+  }
   tracer.set_scope(outer);
 }
 
@@ -208,7 +214,7 @@ bool TrainJob::is_apart(const Parameter& parameter) const {
 
 Tensor TrainJob::over_ranks(const Tensor& gradient) const {
   const bool alone = options_.communicator == nullptr || options_.communicator->size() == 1;
-  return alone ? gradient : ops::all_reduce(gradient, *options_.communicator);
+  return alone ? gradient : ops::bucketed_all_reduce(gradient, *options_.communicator);
 }
 
 // Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever.
@@ -216,13 +222,15 @@ void TrainJob::check_ranks_agree(const Graph& graph) const {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
-    const std::string& name = node->op->name();
-    // Without devices: each rank has a GPU of its own.
-    const auto add = [&](const TensorSpec& spec) { text += fmt::format("{} {},", spec.dtype, spec.shape); };
-    if (name == "rank_statistics" || name == "all_gather" || name == "reduce_scatter")
-      add(node->outputs[0]->spec);
-    if (name != "begin_all_reduce" && name != "all_reduce") continue;
-    for (const GraphUse& use : node->inputs) add(use.value->spec);
+    // A norm's map only hands the communicator to its gradient.
+    if (!node->is_collective() || node->traits().role == Role::kNormalization) continue;
+    // Without devices: each rank has a GPU of its own. Not of all inputs: batches may differ in size.
+    const auto add = [&](const GraphValue& value) {
+      text += fmt::format(" {} {}", value.spec.dtype, value.spec.shape);
+    };
+    text += node->op->name();
+    for (const GraphValue* output : node->outputs) add(*output);
+    for (size_t i = 0; node->definition().variadic && i < node->inputs.size(); ++i) add(*node->input(i));
     text += ";";
   }
   options_.communicator->check_equal(text, "the sums over ranks in the job");

@@ -1,7 +1,11 @@
 #include <cerrno>
 #include <span>
+#include <system_error>
 #include <utility>
 
+#include <sys/stat.h>
+
+#include <sinter/core/base/log.h>
 #include <sinter/nn/log/log_file.h>
 
 namespace sinter::nn {
@@ -23,7 +27,20 @@ void LogFile::add(std::string_view record) {
   waiting_ += record;
 }
 
+void LogFile::make_again_if_gone() {
+  struct stat of {};
+  std::error_code unknown;
+  // A network drive keeps an open file under another name when it is removed.
+  const bool is_gone = (::fstat(file_, &of) == 0 && of.st_nlink == 0) ||
+                       (!std::filesystem::exists(path_, unknown) && !unknown);
+  if (!is_gone) return;
+  const auto again = check_file_call(files_.open(path_, FileSystem::Mode::kAppend), "open", path_);
+  files_.close(std::exchange(file_, static_cast<int>(again)));
+  log::warning("[file] {} was removed, and is made again; what was logged before is lost", path_.string());
+}
+
 void LogFile::write() {
+  if (!waiting_.empty()) make_again_if_gone();
   size_t done = 0;
   int64_t count = 1;
   while (done < waiting_.size() && count > 0) {

@@ -24,7 +24,8 @@ class LogFile {
 
   /// Lets a record wait for the next write().
   void add(std::string_view record);
-  /// Writes what waits. Throws IoError; what is not written then waits on.
+  /// Writes what waits. A file that was removed or replaced meanwhile is made again, and the log warns.
+  /// Throws IoError; what is not written then waits on.
   void write();
   /// Returns when what was written is on the disk. Throws IoError.
   void sync();
@@ -35,6 +36,8 @@ class LogFile {
   static constexpr size_t kMostWaiting = 16 << 20;  ///< bytes
 
  private:
+  void make_again_if_gone();
+
   std::filesystem::path path_;
   FileSystem& files_;
   int file_;

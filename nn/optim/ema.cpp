@@ -105,7 +105,7 @@ State Ema::averaged() const {
 void Ema::load_state(const State& state) {
   const auto count = state.find("updates");
   SINTER_CHECK(count != state.end() && count->second.defined() &&
-                   count->second.spec() == TensorSpec({}, DType::kInt64, {}),
+                   (count->second.spec() == TensorSpec{{}, DType::kInt64, {}}),
                "[ema] expected an int64 scalar 'updates' in the state");
   SINTER_CHECK(state.size() == slots_.size() + 1, "[ema] expected a state of {} averages but got {}",
                slots_.size(), state.size() - 1);

@@ -51,6 +51,12 @@ Tensor all_reduce(const Tensor& x, const Communicator& communicator) {
   return call_single(op, {x}, AllReduceAttributes{communicator.id()});
 }
 
+Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator) {
+  static const Op& op = builtin("all_reduce");
+  const NoGrad no_grad;
+  return call_single(op, {x}, AllReduceAttributes{communicator.id(), /*bucketed=*/true});
+}
+
 Tensor begin_all_reduce(std::span<const Tensor> tensors, const Communicator& communicator) {
   static const Op& op = builtin("begin_all_reduce");
   SINTER_CHECK(!tensors.empty(), "[begin_all_reduce] expected at least one tensor but got none");

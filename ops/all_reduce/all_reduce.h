@@ -14,15 +14,20 @@ namespace sinter::ops {
 
 struct AllReduceAttributes {
   uint64_t communicator = 0;  ///< Communicator::id(); 0: this process alone
+  bool bucketed = false;      ///< of all_reduce: a job may take it together with others
   bool operator==(const AllReduceAttributes&) const = default;
   static constexpr auto fields() {
-    return std::tuple(field("communicator", &AllReduceAttributes::communicator));
+    return std::tuple(field("communicator", &AllReduceAttributes::communicator),
+                      field("bucketed", &AllReduceAttributes::bucketed));
   }
 };
 
 /// The sum of x over all ranks, which all call it in the same order. Not differentiable. Float dtypes; 16-bit
 /// sums are rounded at every addition. The communicator must outlive whatever runs the call.
 Tensor all_reduce(const Tensor& x, const Communicator& communicator);
+/// The same for what nobody reads before the update, such as gradients: a job may take such sums together,
+/// beside what it computes meanwhile (passes/ranks/gradient_buckets.cpp).
+Tensor bucketed_all_reduce(const Tensor& x, const Communicator& communicator);
 
 /// Elements between the beginnings of tensors that share a bucket: their vectors stay aligned.
 constexpr int64_t kBucketAlignment = 64;

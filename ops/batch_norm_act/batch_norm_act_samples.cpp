@@ -244,8 +244,8 @@ double batch_norm_act_terms(const OpSample& sample, size_t output) {
 
 // ---- gradient; again in the order of the op's inputs
 
-constexpr size_t kDy = 1, kDy2 = 2, kMask = 3, kWeight = 4, kMean = 6, kInvStd = 7, kGradAlpha = 8,
-                 kGradAddend = 9, kGradAddendWeight = 10, kAddendMean = 12, kAddendInvStd = 13;
+constexpr size_t kDy = 1, kDy2 = 2, kMask = 3, kWeight = 4, kMean = 6, kGradAlpha = 8, kGradAddend = 9,
+                 kGradAddendWeight = 10, kAddendMean = 12;
 
 OpSample make_batch_norm_act_grad(SampleMaker& maker) {
   const int64_t channels = some_channels(maker);

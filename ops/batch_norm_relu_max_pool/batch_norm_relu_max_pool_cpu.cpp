@@ -7,6 +7,7 @@
 
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool_call.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/channel_loops_cpu.h>
 #include <sinter/ops/norm/norm_math.h>
 #include <sinter/ops/norm/norm_statistics_cpu.h>
@@ -115,7 +116,7 @@ class NormalizedRows {
     C* to = slot(row);
     const C *mean = normalizers.mean, *scale = normalizers.scale, *shift = normalizers.shift;
     for (int64_t column = 0; column < columns; ++column, from += depth, to += depth) {
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t c = 0; c < depth; ++c)
         to[c] = Normalize<C>{mean[c], scale[c], shift[c]}(static_cast<C>(from[c]));
     }

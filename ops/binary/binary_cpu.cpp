@@ -16,15 +16,15 @@ void compute_block(const void* x_block, const void* y_block, void* z_block, int6
   R* z = static_cast<R*>(z_block);
   const F function;
   if constexpr (kStepX && kStepY) {
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t i = 0; i < count; ++i) z[i] = function(x[i], y[i]);
   } else if constexpr (kStepX) {
     const C b = *y;
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t i = 0; i < count; ++i) z[i] = function(x[i], b);
   } else {
     const C a = *x;
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t i = 0; i < count; ++i) z[i] = function(a, y[i]);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/norm/norm_cpu.h>
 #include <sinter/ops/norm/norm_math.h>
 #include <sinter/ops/norm/norm_signs_cpu.h>
@@ -156,7 +157,7 @@ template <class T, Way way, bool two_dys>
 void store_slopes(const Slopes<T, way, two_dys>& slopes, T* to, int64_t count) {
   static_assert(way != Way::kPRelu);
   parallel_for(count, 16384, [=](int64_t begin, int64_t end) {
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(slopes(i, compute_type<T>{0}));
   });
 }

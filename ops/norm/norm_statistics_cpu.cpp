@@ -1,6 +1,7 @@
 // The statistics of a batch on the CPU: mean and deviation per channel, in blocks that stay in the cache.
 #include <cmath>
 
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/norm/norm_math.h>
 #include <sinter/ops/norm/norm_statistics_cpu.h>
 
@@ -64,7 +65,7 @@ void row_moments(const ChannelLoop& loop, const T* x, double* means, double* squ
         return std::array<C, 2>{deviation, deviation * deviation};
       });
       const double new_share = count / (before + count), product = before * new_share;
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t lane = 0; lane < lanes; ++lane) {  // Moments::merge with the divisions taken out
         const double deviation = double{sums[lane]} / count;
         const double centred = double{sums[width + lane]} - deviation * double{sums[lane]};

@@ -12,7 +12,7 @@ void register_normalize_act_samples(SampleRegistry& registry);
 namespace {
 
 // In the order of the op's inputs.
-constexpr size_t kWeight = 1, kMean = 3, kAlpha = 5, kAddend = 6, kAddendWeight = 7, kInputs = 11;
+constexpr size_t kWeight = 1, kAlpha = 5, kAddend = 6, kAddendWeight = 7, kInputs = 11;
 
 /// Random values in the dtype that goes with images of the maker's dtype.
 Tensor vector_of(SampleMaker& maker, int64_t count, double low, double high) {

@@ -63,7 +63,7 @@ void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Inde
 template <class Index, class C>
 [[gnu::always_inline]] inline void add_equal(const Index* places, Index place, const C* slopes, int64_t count,
                                              C* sums) {
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = 0; i < count; ++i) {
     const C slope = slopes[i];
     sums[i] += places[i] == place ? slope : C{0};

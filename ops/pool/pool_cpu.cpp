@@ -124,7 +124,7 @@ void global_avg_pool_nhwc(int64_t batch, int64_t pixels, int64_t channels, const
     double totals[kBlock] = {};
     const auto add = [&](auto* sums, int64_t row, int64_t elements) {
       const C* values = load_block(image + row * width + begin, elements, loaded.values);
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t i = 0; i < elements; ++i) sums[i] += values[i];
     };
     for (int64_t first = 0; first < rows; first += together) {
@@ -187,7 +187,7 @@ void global_avg_pool_grad(const KernelContext& context) {
       // Few channels, or some beside whole vectors, take longer than copies of pixels that are made.
       const int64_t made = channels % 16 == 0 ? last - begin : 1;
       for (int64_t pixel = 0; pixel < made; ++pixel) {
-#pragma GCC ivdep
+        SINTER_IVDEP
         for (int64_t c = 0; c < channels; ++c)
           to[pixel * channels + c] = static_cast<T>(static_cast<C>(slopes[c]) * share);
       }

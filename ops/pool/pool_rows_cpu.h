@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/images/slots_cpu.h>
 #include <sinter/ops/pool/pool_geometry.h>
 
@@ -98,7 +99,7 @@ struct PoolBest {
   void take(const C* x, int32_t place, int64_t count) const {
     C* const best = values;
     int32_t* const best_places = places;
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t i = 0; i < count; ++i) {
       const bool takes = pool_takes(x[i], best[i]);
       best[i] = takes ? x[i] : best[i];

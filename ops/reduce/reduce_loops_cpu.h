@@ -12,7 +12,7 @@ namespace sinter::ops {
 /// lanes[i] = combine(lanes[i], x[i]); x may lie behind the lanes.
 template <class Reducer, class V, class A>
 void combine_lanes(A* lanes, const V* x, int64_t count) {
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = 0; i < count; ++i) lanes[i] = Reducer::combine(lanes[i], static_cast<A>(x[i]));
 }
 
@@ -30,7 +30,7 @@ void combine_rows(A* lanes, const T* x, int64_t stride, int64_t rows, int64_t co
     int64_t row = 0;
     for (; row + 4 <= rows; row += 4) {
       const auto *a = load(row, 0), *b = load(row + 1, 1), *c = load(row + 2, 2), *d = load(row + 3, 3);
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t i = 0; i < n; ++i) {
         A value = Reducer::combine(target[i], static_cast<A>(a[i]));
         value = Reducer::combine(value, static_cast<A>(b[i]));

@@ -6,6 +6,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/multi_tensor_cpu.h>
 #include <sinter/ops/trust_ratio/trust_sums.h>
 
@@ -26,7 +27,7 @@ TrustSums sum_terms(int64_t begin, int64_t end, Terms terms) {
   };
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
   }
   for (int64_t lane = 0; i < end; ++i, ++lane) add(i, lane);

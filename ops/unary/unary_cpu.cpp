@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include <sinter/ops/common/cpu/block_cpu.h>
 #include <sinter/ops/common/cpu/elementwise_op_cpu.h>
 #include <sinter/ops/unary/unary_math.h>
 
@@ -16,7 +17,7 @@ void map_angles(const float* x, int64_t count, Store store) {
     int all = 1;
     for (int64_t i = begin; i < end; ++i) all &= holds(x[i]);
     if (all != 0) {
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t i = begin; i < end; ++i) store(i, bounded(x[i]));
     } else {
       for (int64_t i = begin; i < end; ++i) store(i, holds(x[i]) ? bounded(x[i]) : exact(x[i]));

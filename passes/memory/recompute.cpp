@@ -34,13 +34,15 @@ constexpr size_t kSmallShare = 64;
 
 /// When nodes run, and how many bytes are in use.
 struct Timeline {
+  const Graph& graph;
   std::vector<GraphNode*> nodes;
   std::map<const GraphNode*, int> steps;
   GraphLifetimes lifetimes;
   size_t peak = 0;
   int fullest = 0;  // the first step with so many bytes
 
-  explicit Timeline(const Graph& graph) : nodes(graph.nodes()), lifetimes(graph_lifetimes(graph, true)) {
+  explicit Timeline(const Graph& given)
+      : graph(given), nodes(given.nodes()), lifetimes(graph_lifetimes(given, true)) {
     for (size_t i = 0; i < nodes.size(); ++i) steps[nodes[i]] = static_cast<int>(i);
     std::vector<int64_t> changes(nodes.size() + 2, 0);
     for (const auto& [value, buffer] : lifetimes.buffers) {
@@ -85,43 +87,22 @@ struct Candidate {
   }
 };
 
-/// Whether several processes take part in a call: they all make it so many times.
-bool is_collective(const GraphNode& node) {
-  return node.attributes.find<uint64_t>("communicator") != nullptr;
-}
-
 /// Which inputs and outputs of a call are needed to compute its first output again; nothing: it cannot be.
 std::optional<GradientReads> reads_to_recompute(const GraphNode& node) {
   if (const RecomputeRule* const rule = find_recompute_rule(node.op->name())) return rule->reads;
   const OpDef& op = node.definition();
-  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !node.mutates() &&
+  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !node.changes_any() &&
                              !node.inputs.empty() && op.traits.role != Role::kRandomKey &&
-                             !is_collective(node);
+                             !node.is_collective();  // ranks all make it so many times
   return is_repeatable ? std::optional(GradientReads{.inputs = kReadsAll}) : std::nullopt;
 }
 
-/// Whether a node between two others changes memory that `value` lies in.
-bool is_changed_between(const Timeline& time, const GraphValue& value, int first, int last) {
-  const Storage* const storage = value.root().tensor.storage().get();
-  for (int step = first; step < last; ++step) {
-    const GraphNode& node = *time.nodes[static_cast<size_t>(step)];
-    for (size_t i = 0; node.mutates() && i < node.inputs.size(); ++i) {
-      const GraphValue* const input = node.input(i);
-      if (node.mutates(i) && input->root().is_memory() && input->root().tensor.storage().get() == storage)
-        return true;
-    }
-  }
-  return false;
-}
-
-/// Whether `value` still is what it was when `node` read or gave it, where `before` runs, at no cost.
-bool is_there(const Timeline& time, const GraphValue& value, const GraphNode& node, const GraphNode& before,
-              size_t result_bytes) {
-  const int then = time.steps.at(&node), now = time.steps.at(&before);
+/// Whether `value` can be read where `before` runs, at no cost.
+bool is_there(const Timeline& time, const GraphValue& value, const GraphNode& before, size_t result_bytes) {
   const GraphValue& root = value.root();
-  if (root.is_memory()) return !is_changed_between(time, root, then, now);
+  if (root.is_memory()) return time.graph.holds(value, &before);
   if (root.kind == GraphValue::Kind::kInput) return true;
-  return time.last_use(root) >= now || root.spec.bytes() * kSmallShare <= result_bytes;
+  return time.last_use(root) >= time.steps.at(&before) || root.spec.bytes() * kSmallShare <= result_bytes;
 }
 
 /// The bytes that are moved to compute the first output of `node` again where `before` runs; nothing: what it
@@ -134,7 +115,7 @@ std::optional<size_t> cost(const Timeline& time, const GraphNode& node, const Gr
   const auto add = [&](const GraphValue* value) {
     if (value == nullptr) return true;
     moved += value->spec.bytes();
-    return is_there(time, *value, node, before, result);
+    return is_there(time, *value, before, result);
   };
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (is_in(node, reads->inputs, i) && !add(node.input(i))) return std::nullopt;

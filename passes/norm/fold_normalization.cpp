@@ -25,7 +25,7 @@ namespace {
 enum NormInput : size_t { kX, kWeight, kBias, kMean, kVariance };
 
 /// Why the normalisation cannot be folded; empty if it can.
-std::string reason_against(const GraphNode& norm) {
+std::string reason_against(const Graph& graph, const GraphNode& norm) {
   const bool* const training = norm.attributes.find<bool>("training");
   if (training == nullptr || norm.attributes.find<double>("epsilon") == nullptr)
     return "it has other attributes";
@@ -41,6 +41,10 @@ std::string reason_against(const GraphNode& norm) {
   if (x.users.size() + static_cast<size_t>(x.output_uses) != 1) return "the convolution has other users";
   for (size_t i = 1; i < norm.outputs.size(); ++i) {
     if (norm.outputs[i]->is_used()) return "its statistics are used";
+  }
+  for (const GraphUse& use : x.producer->inputs) {
+    if (use.value != nullptr && !graph.holds(*use.value, &norm))
+      return fmt::format("{} changes behind the convolution", use.value->description());
   }
   return {};
 }
@@ -77,7 +81,7 @@ void fold_normalization(Graph& graph, PassContext& context) {
   for (GraphNode* const node : graph.nodes()) {
     if (node->traits().role != Role::kNormalization) continue;
     const std::string text = fmt::format("{} in {}", node->op->name(), node->scope);
-    if (const std::string reason = reason_against(*node); !reason.empty()) {
+    if (const std::string reason = reason_against(graph, *node); !reason.empty()) {
       context.missed(text + ": " + reason);
     } else {
       fold(graph, *node);

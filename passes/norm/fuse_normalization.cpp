@@ -205,6 +205,13 @@ class Fusion {
         return fmt::format("{} and {} change or read the same memory, in this order", name_of(*member),
                            name_of(*other));
     }
+    for (const GraphNode* member : members) {
+      const GraphValue* const changed =
+          is_differentiated(candidate) ? changed_later(graph_, *member) : nullptr;
+      if (changed != nullptr)
+        return fmt::format("{} changes behind {}, where a gradient may read it", changed->description(),
+                           name_of(*member));
+    }
     if (candidate.addend_norm != nullptr && share_changed_memory(*candidate.norm, *candidate.addend_norm))
       return "both normalisations change the same memory";
     return {};
@@ -245,6 +252,10 @@ class Fusion {
             }));
   }
 
+  bool is_differentiated(const Candidate& candidate) const {
+    return gets_gradient(*candidate.last().outputs[0]);
+  }
+
   /// Makes one call of the chain, or says why not.
   std::string try_one(const Candidate& candidate) {
     GraphNode& place = last_needed(candidate);
@@ -253,7 +264,7 @@ class Fusion {
     Tracer tracer(graph_, graph_.next(place));
     tracer.set_scope(candidate.norm->scope);
     std::optional<NoGrad> no_grad;  // what only gradients need is not kept
-    if (!gets_gradient(result)) no_grad.emplace();
+    if (!is_differentiated(candidate)) no_grad.emplace();
     FusedNorm fused = candidate.norm->traits().fuse_norm(chain_of(tracer, candidate));
     if (!fused.y.defined()) return fused.reason;
     SINTER_ASSERT(fused.y.spec() == result.spec, "[fuse] {} gave {}, expected {}", candidate.text(),

@@ -13,6 +13,7 @@
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/op/norm_chain.h>
+#include <sinter/passes/memory_order.h>
 #include <sinter/passes/passes.h>
 #include <sinter/passes/value_map.h>
 
@@ -81,10 +82,13 @@ bool gets_gradient(const Graph& graph, const PassContext& context, const GraphVa
 std::string fuse(Graph& graph, const PassContext& context, const Pair& pair) {
   if (std::string reason = needed_elsewhere(pair); !reason.empty()) return reason;
   GraphValue& result = *pair.second->outputs[0];
+  const bool is_differentiated = gets_gradient(graph, context, result);
+  if (const GraphValue* const changed = is_differentiated ? changed_later(graph, *pair.first) : nullptr)
+    return changed->description() + " changes behind it, where a gradient may read it";
   Tracer tracer(graph, graph.next(*pair.first));
   tracer.set_scope(pair.first->scope);
   std::optional<NoGrad> no_grad;  // what only gradients need is not kept
-  if (!gets_gradient(graph, context, result)) no_grad.emplace();
+  if (!is_differentiated) no_grad.emplace();
   const bool flows = pair.second->inputs[0].differentiable;
   const FusedNorm fused =
       pair.rule->fuse(found(tracer, *pair.first, flows, 0), found(tracer, *pair.second, true, 1));

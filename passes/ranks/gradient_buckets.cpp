@@ -29,13 +29,28 @@ constexpr size_t kBucketBytes = 16u << 20;
 
 using Bucket = std::vector<GraphNode*>;
 
+/// Whether the call sums a gradient, which may be done together with others. Sums that the model asks for are
+/// none: it reads them at once.
+bool sums_gradient(const GraphNode& node) {
+  const bool* const bucketed = node.attributes.find<bool>("bucketed");
+  return bucketed != nullptr && *bucketed && node.inputs.size() == 1;
+}
+
+/// Whether what a call sums is there where the first sum stood; in memory, from the beginning of the run on.
+bool is_there(const Graph& graph, const GraphNode& sum, const GraphNode& first) {
+  const GraphValue& value = *sum.input(0);
+  if (value.root().is_memory()) return value.root().version == 0 && graph.holds(value, &first);
+  return value.producer == nullptr || graph.precedes(*value.producer, first);
+}
+
 /// The calls that sum one gradient over ranks, from the last parameter's to the first's. That is about the
 /// order in which gradients are there, and the same on all ranks, whose graphs may differ in what each has
 /// measured.
 std::vector<GraphNode*> sums_from_the_last(const Graph& graph) {
   std::vector<GraphNode*> sums;
   for (GraphNode* const node : graph.nodes()) {
-    if (node->op->name() == "all_reduce") sums.push_back(node);
+    if (sums_gradient(*node) && is_there(graph, *node, sums.empty() ? *node : *sums.front()))
+      sums.push_back(node);
   }
   std::ranges::reverse(sums);
   return sums;
@@ -119,10 +134,7 @@ const GraphNode* make_bucket(Graph& graph, const Bucket& bucket, GraphNode& firs
 void bucket_gradients(Graph& graph, PassContext& context) {
   const std::vector<GraphNode*> sums = sums_from_the_last(graph);
   if (sums.size() < 2) return;
-  GraphNode* first = sums.front();
-  for (GraphNode* const sum : sums) {
-    if (graph.precedes(*sum, *first)) first = sum;
-  }
+  GraphNode* const first = sums.back();
   const GraphNode* begun = nullptr;
   for (const Bucket& bucket : fill_buckets(sums)) {
     begun = make_bucket(graph, bucket, *first, begun);

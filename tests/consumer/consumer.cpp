@@ -111,7 +111,7 @@ bool takes_part_in_jobs(const Op& op) {
   }
   bool follows = false;
   for (const GraphNode* node : job.program().graph().nodes()) {
-    if (node->op == &op) follows = node->outputs[0]->spec == TensorSpec({8, 6, 6, 8}, DType::kBFloat16, {});
+    if (node->op == &op) follows = node->outputs[0]->spec == TensorSpec{{8, 6, 6, 8}, DType::kBFloat16, {}};
   }
   const bool passed = follows && worst < 0.02;
   std::printf("%s in a job: %s, losses off by %.1e: %s\n", op.name().c_str(),

@@ -39,7 +39,7 @@ small="--backbone iresnet18 --dims 8 --image-size 16 --batch 12 --lr 0.02 --log-
 several_train_as_one() {
   run 0 --synthetic 13 $small --epochs 1 --log-dir one --max-steps 4
   run 0 --synthetic 13 $small --epochs 1 --log-dir two --max-steps 4 --processes 2 --verify people --verify-every 2 \
-    --report two.json --save-weights two.safetensors
+    --report two.json --save-weights two.safetensors --rank-timeout 300
   says '^  ranks    2 \(.*\), 6 images of each batch and about 6 identities on each$'
   [ "$(grep -c '^step 2  people' out)" = 1 ] || fail "not one voice"
   ! grep -E "warning|error|rank 1" err || fail "complaints"

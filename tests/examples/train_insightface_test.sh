@@ -23,6 +23,9 @@ complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
 # What a folder logged, without what depends on the clock and on memory.
 numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 
+# The tensors of a file of weights, without its header, which says what they were trained on.
+tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
+
 # Three people with four grey images each, all different.
 for person in ann bob eve; do
   mkdir -p people/$person
@@ -129,7 +132,7 @@ records_and_folders_train_alike() {
   says '^people \(folder of people\): 12 images of 3 identities$'
   run 0 --data packed $small --batch 4 --save-weights records.safetensors
   says '^packed \(records\): 12 images of 3 identities$'
-  cmp folder.safetensors records.safetensors || fail "other weights"
+  cmp <(tensors folder.safetensors) <(tensors records.safetensors) || fail "other weights"
   run 0 --data packed/train.rec $small --batch 4 --max-steps 1
 }
 
@@ -141,7 +144,28 @@ damaged_images_are_counted() {
   grep -q '"damaged_images": 1' damaged.json || fail "not in the report"
   cp -r people mended && cp people/bob/3.pgm mended/bob/2.pgm
   run 0 --data mended $small --batch 4 --save-weights mended.safetensors
-  cmp damaged.safetensors mended.safetensors || fail "another image stands in"
+  cmp <(tensors damaged.safetensors) <(tensors mended.safetensors) || fail "another image stands in"
+}
+
+identities_are_compared_by_name() {
+  cp -r people crowd
+  run 0 --data crowd $small --batch 4 --checkpoints named --max-steps 1
+  grep -qF '\"classes\":[\"ann\",\"bob\",\"eve\"]' named/checkpoint-00000001/state.json || fail "the checkpoint lacks the identities"
+  tr -d ' \n' <named/run.json | grep -qF '"classes":["ann","bob","eve"]' || fail "run.json lacks the identities"
+  head -c 2000 whole/best.safetensors >head
+  for key in '"task":"image-feature-extraction"' '"model":"iresnet18"' '"resize":"exact"' '"mean":"[0.5,0.5,0.5]"' '"classes":"[\"0\",\"1\",'; do
+    grep -qaF "$key" head || fail "best.safetensors lacks $key"
+  done
+  mv crowd/bob crowd/cat
+  run 1 --checkpoints named --resume
+  complains "error: named/checkpoint-00000001 is of other data: class 1 was 'bob', is 'cat' now; --change-recipe goes on with them"
+  mv crowd/cat crowd/bob && rm crowd/eve/4.pgm && cp crowd/eve/3.pgm crowd/eve/5.pgm
+  run 1 --checkpoints named --resume
+  complains "is of other data: names, sizes or labels of the 12 images are others"
+  run 0 --checkpoints named --resume --change-recipe --max-steps 2
+  says "epoch 1 is begun anew"
+  run 1 --data people $small --checkpoints fresh --resume --log-dir named
+  complains "--log-dir named holds the log of run "
 }
 
 a_stop_signal_saves() {
@@ -171,7 +195,8 @@ mistakes_are_told() {
   run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
   run 1 $recipe --save-weights nowhere/x && complains "--save-weights nowhere/x: there is no folder nowhere"
   run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
-  run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 && complains "missing"
+  run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 &&
+    complains "error: --load-weights whole.safetensors: these are weights of an iresnet18, --backbone says iresnet34"
   run 0 --version && says "^train_insightface of Sinter "
   run 0 --help && says "--sample-rate"
 }
@@ -202,7 +227,7 @@ every_option_has_a_test() {
 }
 
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
-  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
+  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out

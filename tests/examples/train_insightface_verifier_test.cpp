@@ -216,11 +216,32 @@ TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
   EXPECT_TRUE(make_backbone(other).load_state(read_weights(file, other)).missing.empty());
   // What the command line says stands.
   Options given;
-  given.given = {"--backbone", "--dims"};
-  given.backbone = "iresnet34";
+  given.given = {"--dims"};
   read_weights(file, given);
-  EXPECT_EQ(given.backbone, "iresnet34");
   EXPECT_EQ(given.dims, 512);
+  given.given = {"--backbone"};
+  given.backbone = "iresnet34";
+  EXPECT_EQ(
+      message_of<sinter::Error>([&] { read_weights(file, given); }),
+      "--load-weights " + file.string() + ": these are weights of an iresnet18, --backbone says iresnet34");
+}
+
+TEST(TrainInsightfaceModel, MetadataSayWhatShapesCannot) {
+  const TemporaryFolder folder;
+  Options options = small_options();
+  options.image_size = 12;  // whose last map is as large as that of 16 pixels
+  const auto file = folder.path() / "w.safetensors";
+  const auto metadata = describe_model(options, *synthetic_faces(3, 12));
+  EXPECT_EQ(metadata.classes, (std::vector<std::string>{"0", "1", "2"}));
+  EXPECT_EQ(metadata.train_images, 30);
+  EXPECT_EQ(metadata.resize, "exact");
+  EXPECT_EQ(metadata.mean, std::vector<float>(3, 0.5f));
+  sinter::nn::write_safetensors(file, make_backbone(options).state(), to_safetensors_metadata(metadata));
+  Options other;
+  read_weights(file, other);
+  EXPECT_EQ(other.image_size, 12);
+  EXPECT_EQ(other.backbone, "iresnet18");
+  EXPECT_EQ(other.dims, 8);
 }
 
 }  // namespace

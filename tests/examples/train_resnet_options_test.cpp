@@ -14,6 +14,7 @@
 #include <sinter/nn/optim/sgd.h>
 
 #include "train_resnet/options.h"
+#include "train_resnet/model.h"
 #include "train_resnet/setup.h"
 
 namespace {

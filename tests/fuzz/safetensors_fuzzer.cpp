@@ -1,10 +1,12 @@
-// Any bytes as a safetensors file: read, or refused with a typed error. What was read must survive writing.
+// Any bytes as a safetensors file, and its metadata as a model's: read, or refused with a typed error. What
+// was read must survive writing.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 
 namespace {
@@ -32,5 +34,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string twice =
       serialize(sinter::nn::parse_safetensors(std::as_bytes(std::span(once)), "again.safetensors"));
   if (once != twice) std::abort();
+  try {
+    const auto metadata = sinter::nn::find_model_metadata(file.metadata, "fuzz.safetensors");
+    if (metadata && sinter::nn::find_model_metadata(to_safetensors_metadata(*metadata), "again") != metadata)
+      std::abort();
+  } catch (const sinter::IoError&) {
+    return 0;
+  }
   return 0;
 }

@@ -239,7 +239,7 @@ std::vector<TensorSpec> infer_same(const InferContext& context) {
   return {context.input(0)};
 }
 
-const Op& foreign_op(const std::string& name, const LayoutRule& rule, void (*run)(const KernelContext&)) {
+const Op& foreign_op(const char* name, LayoutRule rule, void (*run)(const KernelContext&)) {
   OpRegistry& registry = OpRegistry::instance();
   registry.add(
       {.name = name, .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_same, .traits = {.layout = rule}});

@@ -418,7 +418,7 @@ TEST(FuseNormalization, KeepsTheOrderOfChangesToRunningStatistics) {
       expect(0, {"batch_norm + relu in bn", "batch_norm + relu in bn"}, {}),
       R"(%0, %1, %2, %3 = batch_norm_act(%x, bn.weight, bn.bias, bn.running_mean, bn.running_var) activation=relu  # bn
 %4 = conv2d(%x, conv1.weight)  # conv1
-%5, %6, %7, %8 = batch_norm_act(%4, bn.weight, bn.bias, bn.running_mean, bn.running_var) activation=relu  # bn
+%5, %6, %7, %8 = batch_norm_act(%4, bn.weight, bn.bias, bn.running_mean@1, bn.running_var@1) activation=relu  # bn
 %9 = mul(%0, %5)
 )");
   // The second call can take the first one's result, but not the other way round.
@@ -429,7 +429,7 @@ TEST(FuseNormalization, KeepsTheOrderOfChangesToRunningStatistics) {
                     "same memory, in this order"}),
             R"(%0, %1, %2 = batch_norm(%x, bn.weight, bn.bias, bn.running_mean, bn.running_var)  # bn
 %3 = conv2d(%x, conv1.weight)  # conv1
-%4, %5, %6, %7 = batch_norm_act(%3, bn.weight, bn.bias, bn.running_mean, bn.running_var, none, none, %0) activation=relu  # bn
+%4, %5, %6, %7 = batch_norm_act(%3, bn.weight, bn.bias, bn.running_mean@1, bn.running_var@1, none, none, %0) activation=relu  # bn
 )");
   // Fused behind conv1, the first call would come after the second.
   expect(2, {"batch_norm + relu in bn"},
@@ -444,7 +444,7 @@ TEST(FuseNormalization, KeepsTheOrderOfChangesToRunningStatistics) {
 FusedNorm fuse_halving(const NormChain& chain);
 
 const Op& halving() {
-  static const Op& op = [&]() -> const Op& {
+  static const Op* const op = [] {
     const auto infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; };
     OpRegistry& registry = OpRegistry::instance();
     registry.add({.name = "test_halving",
@@ -458,9 +458,9 @@ const Op& halving() {
                   .outputs = {{"y"}},
                   .infer = infer,
                   .traits = {.role = Role::kRelu}});
-    return registry.get("test_halving");
+    return &registry.get("test_halving");
   }();
-  return op;
+  return *op;
 }
 
 FusedNorm fuse_halving(const NormChain& chain) {

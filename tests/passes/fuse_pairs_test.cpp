@@ -184,16 +184,16 @@ TEST(FusePairs, LeavesWhatIsNotReluInTraining) {
 FusedNorm fuse_thirds(const FoundCall& first, const FoundCall& second);
 
 const Op& thirds() {
-  static const Op& op = []() -> const Op& {
+  static const Op* const op = [] {
     const auto infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; };
     OpRegistry& registry = OpRegistry::instance();
     for (const char* name : {"test_third", "test_nine", "test_thirds"}) {
       registry.add({.name = name, .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer});
     }
     add_pair_rule({.first = "test_third", .second = "test_nine", .fuse = fuse_thirds});
-    return registry.get("test_third");
+    return &registry.get("test_third");
   }();
-  return op;
+  return *op;
 }
 
 FusedNorm fuse_thirds(const FoundCall& first, const FoundCall& second) {

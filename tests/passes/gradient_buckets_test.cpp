@@ -3,6 +3,8 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/copy/copy.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/unary/unary.h>
 
@@ -35,7 +37,7 @@ std::vector<std::string> calls(const Graph& graph) {
 
 class GradientBuckets : public ::testing::Test {
  protected:
-  Tensor sum(const Tensor& x) const { return ops::all_reduce(x, *ranks_); }
+  Tensor sum(const Tensor& x) const { return ops::bucketed_all_reduce(x, *ranks_); }
 
   const std::shared_ptr<Communicator> ranks_ = Communicator::join(ProcessEnvironment{});
 };
@@ -99,6 +101,41 @@ TEST_F(GradientBuckets, LeaveASingleSumAlone) {
       {spec({4})}, {}, [&](std::vector<Tensor> x) { return std::vector<Tensor>{sum(ops::relu(x[0]))}; });
   EXPECT_TRUE(bucket(*graph).done.empty());
   EXPECT_EQ(count(*graph, "all_reduce"), 1U);
+}
+
+// Others than gradients are read at once, and gradients may depend on them.
+TEST_F(GradientBuckets, LeaveSumsAloneThatAreNoGradients) {
+  const auto graph = graph_of({spec({64})}, {}, [&](std::vector<Tensor> x) {
+    const Tensor mean = ops::all_reduce(x[0], *ranks_);
+    const Tensor a = ops::relu(x[0] - mean), b = ops::square(x[0] - mean);
+    return std::vector<Tensor>{sum(a), sum(b)};
+  });
+  const std::vector<Tensor> inputs = {random({64})};
+  const std::vector<Tensor> before = run(*graph, inputs);
+  EXPECT_EQ(bucket(*graph).done, std::vector<std::string>{"2 gradients, 512 bytes"});
+  EXPECT_EQ(count(*graph, "all_reduce"), 1U);
+  const std::vector<Tensor> after = run(*graph, inputs);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(largest_difference(before[i], after[i]), 0.0) << i;
+}
+
+// A gradient that is made from another one's sum, or that lies in memory which changes before the first sum.
+TEST_F(GradientBuckets, LeaveGradientsAloneThatAreNotThereWhereTheFirstSumStands) {
+  const Tensor kept = Tensor::full({64}, 2.0);
+  const auto graph = graph_of({spec({64})}, {{"kept", kept}}, [&](std::vector<Tensor> x) {
+    const Tensor first = ops::relu(x[0]), second = ops::square(x[0]);
+    const Tensor a = sum(first), b = sum(second);
+    const Tensor of_a = sum(a * 0.5);
+    ops::copy_(kept, a);
+    return std::vector<Tensor>{a, b, of_a, sum(kept)};
+  });
+  const std::vector<Tensor> inputs = {random({64})};
+  ops::fill_(kept, 2.0);
+  const std::vector<Tensor> before = run(*graph, inputs);
+  EXPECT_EQ(bucket(*graph).done, std::vector<std::string>{"2 gradients, 512 bytes"});
+  EXPECT_EQ(count(*graph, "all_reduce"), 2U);
+  ops::fill_(kept, 2.0);
+  const std::vector<Tensor> after = run(*graph, inputs);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(largest_difference(before[i], after[i]), 0.0) << i;
 }
 
 // What is being summed must neither move nor be written over meanwhile.

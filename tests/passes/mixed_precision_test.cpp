@@ -1,5 +1,6 @@
 // The pass that casts for 16 bits: what computes in which dtype, and which casts are made once.
 #include <cmath>
+#include <utility>
 
 #include <sinter/core/op/call.h>
 #include <sinter/ops/activation/activation.h>
@@ -176,9 +177,13 @@ void run_doubled(const KernelContext& context) {
   context.input(0).dtype == DType::kFloat16 ? twice.operator()<float16>() : twice.operator()<float>();
 }
 
-const Op& foreign_op(const std::string& name, const OpTraits& traits) {
+const Op& foreign_op(const char* name, OpTraits traits) {
   OpRegistry& registry = OpRegistry::instance();
-  registry.add({.name = name, .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_same, .traits = traits});
+  registry.add({.name = name,
+                .inputs = {{"x"}},
+                .outputs = {{"y"}},
+                .infer = infer_same,
+                .traits = std::move(traits)});
   registry.add_kernel(name, {.device = DeviceType::kCpu, .run = run_doubled});
   return registry.get(name);
 }

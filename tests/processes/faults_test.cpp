@@ -91,12 +91,16 @@ TEST(ProcessesFault, OfRankZeroIsNamedToo) {
 }
 
 TEST(ProcessesFault, ARankThatDoesNotTakePartIsNamedWhenTheTimeIsOver) {
-  Workers workers;
-  workers.start_all(2, {"timeout"}, free_port());
-  const Ended& first = workers.wait(20)[0];
-  EXPECT_EQ(first.code, 3);
-  EXPECT_NE(first.error.find("barrier, operation 1 of rank 0 has failed"), std::string::npos) << first.error;
-  EXPECT_NE(first.error.find("furthest behind is rank 1"), std::string::npos) << first.error;
+  for (const char* gloo : {"on", "off"}) {
+    Workers workers;
+    workers.start_all(2, {"timeout"}, free_port(), {{"SINTER_GLOO", gloo}});
+    const Ended& first = workers.wait(20)[0];
+    EXPECT_EQ(first.code, 3);
+    EXPECT_NE(first.error.find("barrier, operation 1 of rank 0 has failed: it has waited longer than 2 s"),
+              std::string::npos)
+        << first.error;
+    EXPECT_NE(first.error.find("furthest behind is rank 1"), std::string::npos) << first.error;
+  }
 }
 
 /// What became of ranks of which the last one has met a fault; times count from there.

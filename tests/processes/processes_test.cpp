@@ -86,6 +86,17 @@ TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithoutGloo) {
   expect_near(many, trained(GetParam(), "job", kWithoutGloo), 0.0);  // from run to run
 }
 
+// Sums that the model itself asks for are no gradients': they are made where they stand.
+TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithSumsInTheForwardPass) {
+  const nn::State one = trained(1, "sums.job");
+  const nn::State many = trained(GetParam(), "sums.job");
+  expect_near(one, many, 1e-5);
+  expect_near(many, trained(GetParam(), "sums.job"), 0.0);  // from run to run
+  expect_near(one, trained(GetParam(), "sums.eager"), 1e-5);
+  expect_near(one, trained(GetParam(), "sums.unbucketed"), 1e-5);
+  expect_near(trained(1, "sums.accumulate"), trained(GetParam(), "sums.accumulate"), 1e-5);
+}
+
 // The same with batch norms over all ranks.
 TEST_P(ProcessesTest, TrainsTheWeightsOfOneProcessWithNormsOverAllRanks) {
   const nn::State one = trained(1, "norms.job");
@@ -301,6 +312,39 @@ TEST(Rendezvous, AnOlderVersionIsTurnedAwayByName) {
   EXPECT_NE(answer.find("rank 1 (host, process 77) is of an older Sinter, but rank 0 ("), std::string::npos)
       << answer;
   close(file);
+}
+
+TEST(Rendezvous, RankZeroThatGoesIsNamedAtOnceAndNotWhenTheTimeIsOver) {
+  const int port = free_port();
+  Workers workers;
+  workers.start({"collectives"}, Workers::variables_of(0, 3, port));
+  close(connect_to(port));  // it listens
+  workers.start({"collectives"}, Workers::variables_of(1, 3, port));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  kill(workers.id(0), SIGKILL);
+  const Ended second = workers.wait(10)[1];
+  EXPECT_EQ(second.code, 3);
+  EXPECT_LT(second.seconds, 5.0);
+  EXPECT_NE(second.error.find("went away before all 3 ranks had come"), std::string::npos) << second.error;
+}
+
+TEST(Rendezvous, TheFirstReasonIsTold) {
+  const int port = free_port();
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_port = htons(static_cast<uint16_t>(port));
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&place), sizeof place), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  Workers workers;
+  workers.start({"late"}, Workers::variables_of(1, 2, port));
+  close(accept(listener, nullptr, nullptr));
+  close(listener);
+  const Ended first = workers.wait(10)[0];
+  EXPECT_EQ(first.code, 3);
+  EXPECT_NE(first.error.find("what listens there is no rank 0 of this job; then: Connection refused"),
+            std::string::npos)
+      << first.error;
 }
 
 // Gloo takes whoever connects to a rank's port first for the rank.

@@ -11,6 +11,7 @@
 
 #include <sinter/autograd/backward.h>
 #include <sinter/core/comm/communicator.h>
+#include <sinter/core/op/node.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/checkpoint/safetensors.h>
@@ -26,6 +27,7 @@
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
+#include <sinter/ops/unary/unary.h>
 
 #include "processes/worker_faults.h"
 
@@ -71,6 +73,36 @@ struct NormNetwork : nn::Module {
     const Tensor d = slopes(fourth(c));
     return features(last(ops::reshape(d, {x.shape()[0], 6 * kFeatures})));
   }
+};
+
+/// Sums over the ranks in its forward pass: its features are centred by their mean over the batches of all,
+/// and a mean that runs along is added.
+struct CentredNetwork : nn::Module {
+  explicit CentredNetwork(const Communicator& communicator) : ranks(&communicator) {}
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor y = ops::relu(first(x));
+    Tensor shift;
+    {
+      const NoGrad no_grad;
+      const Tensor mean = ops::all_reduce(ops::mean(y.detach(), {0}), *ranks) * (1.0 / ranks->size());
+      ops::copy_(running, running * 0.75 + mean * 0.25);
+      shift = running - mean;
+    }
+    const Tensor z = ops::relu(second(y + shift));
+    return last(z * scale_of(z.detach()));
+  }
+  Tensor scale_of(const Tensor& z) const {
+    const NoGrad no_grad;
+    const Tensor squares = ops::all_reduce(ops::mean(ops::square(z)), *ranks) * (1.0 / ranks->size());
+    return ops::rsqrt(squares + 1.0);
+  }
+
+  const Communicator* ranks;
+  nn::Linear first = child("first", nn::Linear(kFeatures, 40));
+  nn::Linear second = child("second", nn::Linear(40, 33));
+  nn::Linear last = child("last", nn::Linear(33, kClasses));
+  nn::Buffer running = buffer("running", Tensor::zeros({40}));
 };
 
 struct Batch {
@@ -160,6 +192,11 @@ void collectives(const Communicator& ranks) {
     ranks.broadcast_(x, root);
     expect(x.data<double>()[4] == 42.0 + root, "broadcast");
   }
+  const auto last = rank == n - 1;
+  expect(ranks.agree(last ? 4 : 1) == 0, "an agreement before the first");
+  expect(ranks.agree(0) == (n == 1 ? 0 : 5), "what was asked");
+  expect(ranks.agree(rank == 0 ? 2 : 0) == 0, "what nobody asked");
+  expect(ranks.agree(0) == 2, "what rank 0 asked");
   ranks.barrier();
   ranks.check_equal("the same", "texts");
   try {
@@ -178,7 +215,12 @@ template <class Model>
 void train(const Communicator& ranks, Way way, int64_t accumulate, const std::string& file) {
   constexpr bool has_norms = std::is_same_v<Model, NormNetwork>;
   manual_seed(static_cast<uint64_t>(7 + ranks.rank()));
-  Model network;
+  const Model network = [&] {
+    if constexpr (std::is_constructible_v<Model, const Communicator&>)
+      return Model(ranks);
+    else
+      return Model();
+  }();
   nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
   nn::GradScaler scaler({.scales = false});
   std::optional<nn::TrainJob> job;
@@ -372,6 +414,10 @@ int run(const std::string& what, const std::string& file) {
   if (what == "eager") train<Network>(*ranks, Way::kEager, 1, file);
   if (what == "unbucketed") train<Network>(*ranks, Way::kUnbucketed, 1, file);
   if (what == "accumulate") train<Network>(*ranks, Way::kJob, 2, file);
+  if (what == "sums.job") train<CentredNetwork>(*ranks, Way::kJob, 1, file);
+  if (what == "sums.accumulate") train<CentredNetwork>(*ranks, Way::kJob, 2, file);
+  if (what == "sums.eager") train<CentredNetwork>(*ranks, Way::kEager, 1, file);
+  if (what == "sums.unbucketed") train<CentredNetwork>(*ranks, Way::kUnbucketed, 1, file);
   if (what == "norms.job") train<NormNetwork>(*ranks, Way::kJob, 1, file);
   if (what == "norms.eager") train<NormNetwork>(*ranks, Way::kEager, 1, file);
   if (what.starts_with("faces.")) train_faces(*ranks, what.substr(6), file);

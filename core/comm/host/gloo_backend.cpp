@@ -48,8 +48,9 @@ class GlooBackend final : public HostBackend {
       : HostBackend(ranks.rank(), ranks.size()) {
     translate([&] {
       GlooConnections made = connect_gloo(ranks, environment, options);
-      made.mesh->set_time(std::chrono::milliseconds(static_cast<int64_t>(options.timeout * 1000)));
-      made.mesh->wake_with(waits_);
+      // Without wakes an end of the wait is up to Gloo.
+      const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout * 1000));
+      made.mesh->set_time(made.mesh->wake_with(waits_) ? kForEver : timeout);
       context_ = std::move(made.mesh);
       sockets_ = std::move(made.sockets);
     });
@@ -101,7 +102,8 @@ class GlooBackend final : public HostBackend {
 
  private:
   template <class F>
-  static void translate(const F& f) {
+  void translate(const F& f) {
+    const Work work(*this);
     const WithoutPipeSignal quiet;
     try {
       f();

@@ -141,13 +141,15 @@ class WakeableMesh final : public gloo::rendezvous::Context {
     setTimeout(time);
     transportContext_->setTimeout(time);
   }
-  void wake_with(const std::shared_ptr<GlooWaits>& waits) { wrap<WakeableContext>(waits); }
+  /// Says whether this Gloo lets it.
+  bool wake_with(const std::shared_ptr<GlooWaits>& waits) { return wrap<WakeableContext>(waits); }
 
  private:
   template <class Wrapped>
-  void wrap(const std::shared_ptr<GlooWaits>& waits) {
-    if constexpr (!std::is_abstract_v<Wrapped>)
+  bool wrap(const std::shared_ptr<GlooWaits>& waits) {
+    if constexpr (!std::is_abstract_v<Wrapped> && !std::is_abstract_v<WakeableBuffer>)
       transportContext_ = std::make_shared<Wrapped>(transportContext_, waits);
+    return !std::is_abstract_v<Wrapped> && !std::is_abstract_v<WakeableBuffer>;
   }
 };
 

@@ -1,6 +1,8 @@
 // What the backends of tensors on CPUs share. Internal to core/comm.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -46,9 +48,15 @@ void with_summed_type(DType dtype, const F& f) {
   }
 }
 
+/// What it waits for has no time limit here: the watch over its progress ends it.
 class HostBackend : public CollectiveBackend {
  public:
   HostBackend(int rank, int size) : rank_(rank), size_(static_cast<size_t>(size)) {}
+
+  Progress progress() final {
+    const int64_t ended = ended_;  // first: never more than were begun
+    return {.queued = begun_, .ended = ended};
+  }
 
   // All is summed and a part kept: Gloo's own reduce-scatter knows only pairs of buffers.
   void reduce_scatter(const void* from, void* to, int64_t count, DType dtype, const Stream& stream) final {
@@ -75,8 +83,25 @@ class HostBackend : public CollectiveBackend {
   void end_all_reduce(const void* /*sums*/, const Stream& /*stream*/) final {}
 
  protected:
+  static constexpr std::chrono::hours kForEver{100};
+
+  /// Counts as work while it lives.
+  class Work {
+   public:
+    explicit Work(HostBackend& backend) : backend_(backend) { ++backend_.begun_; }
+    ~Work() { ++backend_.ended_; }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    HostBackend& backend_;
+  };
+
   const int rank_;
   const size_t size_;
+
+ private:
+  std::atomic<int64_t> begun_ = 0, ended_ = 0;
 };
 
 }  // namespace sinter::comm

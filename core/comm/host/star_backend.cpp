@@ -14,8 +14,7 @@ constexpr size_t kSegment = 1 << 20;  // bytes of a rank that are under way at a
 
 class StarBackend final : public HostBackend {
  public:
-  StarBackend(RankWatch& ranks, const CommunicatorOptions& options)
-      : HostBackend(ranks.rank(), ranks.size()), ranks_(ranks), timeout_(options.timeout) {}
+  explicit StarBackend(RankWatch& ranks) : HostBackend(ranks.rank(), ranks.size()), ranks_(ranks) {}
 
   void all_reduce(void* data, int64_t count, DType dtype, const Stream& /*stream*/) override {
     with_summed_type(dtype, [&]<class T>() {
@@ -86,6 +85,7 @@ class StarBackend final : public HostBackend {
   template <class SizeOfPart, class Combine>
   std::string round(const std::string& own, const SizeOfPart& size_of_part, const Combine& combine,
                     size_t result_size) {
+    const Work work(*this);
     if (rank_ != 0) {
       ranks_.send(0, own);
       return next(0, result_size);
@@ -101,7 +101,7 @@ class StarBackend final : public HostBackend {
   std::string next(int rank, size_t bytes) {
     std::string data;
     try {
-      data = ranks_.receive(rank, after(timeout_), [this] { return ended_.load(); });
+      data = ranks_.receive(rank, Clock::now() + kForEver, [this] { return ended_.load(); });
     } catch (const CommunicationError&) {
       const std::lock_guard lock(mutex_);
       if (ended_) throw CommunicationError(text_.empty() ? "[comm] the job has ended" : text_);
@@ -113,7 +113,6 @@ class StarBackend final : public HostBackend {
   }
 
   RankWatch& ranks_;
-  const double timeout_;
   std::atomic<bool> ended_ = false;
   std::mutex mutex_;
   std::string text_;  // guarded by the mutex
@@ -121,8 +120,8 @@ class StarBackend final : public HostBackend {
 
 }  // namespace
 
-std::unique_ptr<CollectiveBackend> make_star_backend(RankWatch& ranks, const CommunicatorOptions& options) {
-  return std::make_unique<StarBackend>(ranks, options);
+std::unique_ptr<CollectiveBackend> make_star_backend(RankWatch& ranks) {
+  return std::make_unique<StarBackend>(ranks);
 }
 
 }  // namespace sinter::comm

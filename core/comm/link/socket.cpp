@@ -73,14 +73,16 @@ void Channel::send(const Message& message) {
 }
 
 void Channel::flush() {
-  while (is_open() && has_unsent()) {
+  while (is_open() && has_unsent() && !takes_nothing_) {
     const ssize_t sent = ::send(file(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
     if (sent < 0) {
-      if (!would_block()) close();
+      // The other's last words may still be there to be read: receive() finds the end behind them.
+      if (!would_block()) takes_nothing_ = true;
       break;
     }
     sent_ += static_cast<size_t>(sent);
   }
+  if (takes_nothing_) sent_ = unsent_.size();
   if (has_unsent() && sent_ < kPiece) return;
   unsent_.erase(0, sent_);
   sent_ = 0;

@@ -39,6 +39,7 @@ enum class MessageKind : uint32_t {
   kRefuse,     ///< of another job: the caller looks elsewhere
   kFatal,      ///< the caller, or the job, cannot begin
   kPart,       ///< data for the other's thread that computes
+  kBits,       ///< what a rank asks for, and what all ask for
   kBeat = 7,   ///< alive, and at which operation
   kLost,       ///< a rank is lost, or failed; ends the job
   kBye,        ///< leaves in order
@@ -85,7 +86,8 @@ class Channel {
 
   Socket socket_;
   std::string unsent_;
-  size_t sent_ = 0;  // bytes of it
+  size_t sent_ = 0;             // bytes of it
+  bool takes_nothing_ = false;  // the other end has gone
   std::string received_;
   uint32_t limit_ = kMostBytes;
 };

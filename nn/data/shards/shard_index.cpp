@@ -68,14 +68,13 @@ class ShardIndexer {
   }
 
   void finish_sample() {
-    if (!last_) return;
-    if (!image_) fail(*last_, "the sample has no image (.jpg, .jpeg, .png, .ppm or .pgm)");
-    if (!label_) fail(*last_, "the sample has no label (.cls)");
+    if (!image_ && !label_) return;
+    if (!image_) fail(last_, "the sample has no image (.jpg, .jpeg, .png, .ppm or .pgm)");
+    if (!label_) fail(last_, "the sample has no label (.cls)");
     image_->label = *label_;
     samples.push_back(*image_);
     image_.reset();
     label_.reset();
-    last_.reset();
   }
 
   std::vector<ShardSample> samples;
@@ -105,7 +104,7 @@ class ShardIndexer {
   std::string key_;
   std::optional<ShardSample> image_;
   std::optional<uint32_t> label_;
-  std::optional<TarMember> last_;
+  TarMember last_;  // of the sample that has begun
 };
 
 }  // namespace

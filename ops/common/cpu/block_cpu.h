@@ -7,6 +7,14 @@
 
 #include <sinter/core/base/dtype.h>
 
+/// SINTER_IVDEP before a loop: its steps are independent, though its pointers might overlap by their types,
+/// so that it can be vectorised. Clang has no such mark; it compares the pointers at run time.
+#if defined(__GNUC__) && !defined(__clang__)
+#define SINTER_IVDEP _Pragma("GCC ivdep")
+#else
+#define SINTER_IVDEP
+#endif
+
 namespace sinter::ops {
 
 /// Elements that a kernel converts at once: a few blocks of floats stay in the first-level cache.

@@ -9,6 +9,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/channel_view.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 
 namespace sinter::ops {
 
@@ -127,7 +128,7 @@ class ChannelLoop {
     const int64_t run = by_rows_ ? view_.inner : 1;
     for (int64_t first = 0; first < lanes; first += view_.channels * run) {
       if (run == 1) {
-#pragma GCC ivdep
+        SINTER_IVDEP
         for (int64_t c = 0; c < view_.channels; ++c) visit(c, first + c);
       } else {
         for (int64_t lane = 0; lane < view_.channels * run; ++lane) visit(lane / run, first + lane);
@@ -224,7 +225,7 @@ void ChannelLoop::for_each(const std::array<const C*, P>& parameters, Body body)
     parallel_for(rows_ + (tail_ > 0 ? 1 : 0), kGrain / width + 1, [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = row * width, lanes = std::min(width, count - first);
-#pragma GCC ivdep
+        SINTER_IVDEP
         for (int64_t lane = 0; lane < lanes; ++lane) body(first + lane, at(lane));
       }
     });
@@ -236,7 +237,7 @@ void ChannelLoop::for_each(const std::array<const C*, P>& parameters, Body body)
     while (begin < end) {
       const std::array<C, P> values = at(channel);
       const int64_t stop = std::min((run + 1) * inner, end);
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t i = begin; i < stop; ++i) body(i, values);
       begin = stop;
       ++run;
@@ -278,7 +279,7 @@ void ChannelLoop::sum(const std::array<const C*, P>& parameters, double* table, 
       const int64_t end = std::min(begin + rows_per_block(), last);
       std::fill_n(sums, int64_t{K} * width, C{0});
       add_rows<K>(begin, end, lanes, sums, [=](int64_t i, int64_t lane) { return body(i, at(lane)); });
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t lane = 0; lane < int64_t{K} * width; ++lane) totals[lane] += double{sums[lane]};
     }
   });
@@ -290,7 +291,7 @@ void ChannelLoop::add_rows(int64_t begin, int64_t end, int64_t lanes, C* sums, T
   int64_t row = begin;
   for (; row + 4 <= end; row += 4) {  // four rows at a time, to load and store the sums less often
     const int64_t i = row * width;
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const std::array<C, K> a = term(i + lane, lane), b = term(i + width + lane, lane);
       const std::array<C, K> c = term(i + 2 * width + lane, lane), d = term(i + 3 * width + lane, lane);
@@ -298,7 +299,7 @@ void ChannelLoop::add_rows(int64_t begin, int64_t end, int64_t lanes, C* sums, T
     }
   }
   for (; row < end; ++row) {
-#pragma GCC ivdep
+    SINTER_IVDEP
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const std::array<C, K> a = term(row * width + lane, lane);
       for (size_t k = 0; k < K; ++k) sums[int64_t(k) * width + lane] += a[k];

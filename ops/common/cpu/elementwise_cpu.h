@@ -78,7 +78,7 @@ void map_block(const void* f, const void* const* inputs, void* output, int64_t c
   const F function = *static_cast<const F*>(f);
   const C* x = static_cast<const C*>(inputs[0]);
   R* y = static_cast<R*>(output);
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = 0; i < count; ++i) y[i] = static_cast<R>(function(x[i]));
 }
 
@@ -88,7 +88,7 @@ void map_block_pair(const void* f, const void* const* inputs, void* output, int6
   const C* x = static_cast<const C*>(inputs[0]);
   const C* y = static_cast<const C*>(inputs[1]);
   R* z = static_cast<R*>(output);
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = 0; i < count; ++i) z[i] = static_cast<R>(function(x[i], y[i]));
 }
 
@@ -139,7 +139,7 @@ void map_elements(const TensorView& a, const TensorView& b, const TensorView& c,
       const C* y = load_block(b.as<const In>() + i, count, buffers[1].values);
       const C* z = load_block(c.as<const In>() + i, count, buffers[2].values);
       R* results = result_block(out.as<Out>() + i, out_buffer.values);
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t j = 0; j < count; ++j) results[j] = static_cast<R>(function(x[j], y[j], z[j]));
       finish_block(results, out.as<Out>() + i, count);
     }

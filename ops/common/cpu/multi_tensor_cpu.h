@@ -5,6 +5,7 @@
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/common/cpu/block_cpu.h>
 
 namespace sinter::ops {
 
@@ -30,7 +31,7 @@ void for_each_slot_range(const KernelContext& context, size_t width, int64_t gra
 /// them than a compiler would compare at run time are read and written.
 template <class F>
 void for_each_element(int64_t begin, int64_t end, F body) {
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = begin; i < end; ++i) body(i);
 }
 

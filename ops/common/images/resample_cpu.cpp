@@ -15,7 +15,7 @@ namespace {
 /// to[i] = sum of weights[k] * rows[k][i] over k < n, added to what is there unless `is_first`.
 template <int n, bool is_first, class C>
 [[gnu::always_inline]] inline void add_rows(const C* const* rows, const C* weights, int64_t length, C* to) {
-#pragma GCC ivdep
+  SINTER_IVDEP
   for (int64_t i = 0; i < length; ++i) {
     C sum = is_first ? weights[0] * rows[0][i] : to[i];
 #pragma GCC unroll 4
@@ -235,7 +235,7 @@ class Resampler {
     if (rows_.divisors != nullptr) {
       const C divisor = rows_.divisors[row % rows_.result];
       const C* divisors = columns_.divisors;
-#pragma GCC ivdep
+      SINTER_IVDEP
       for (int64_t i = 0; i < strips_.result; ++i) results[i] /= divisor * divisors[i];
     }
     if constexpr (kConverts) convert_block(results, y_ + row * strips_.result, strips_.result);

@@ -1,5 +1,9 @@
 // The watch over a device: when it speaks, and when it does not.
+#include <csignal>
+
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <sinter/core/comm/device_watch.h>
 
@@ -51,6 +55,28 @@ TEST_F(DeviceWatchTest, TellsOnceOfWorkThatDoesNotEnd) {
   EXPECT_NE(text_.find("longer than 0.3 s, of 1 pieces of work 0 have ended"), std::string::npos) << text_;
   sleep_for(0.5);
   EXPECT_EQ(calls_, 1);
+}
+
+/// Stops this process for so long.
+void stop_for(double seconds) {
+  const pid_t own = getpid(), child = fork();
+  if (child == 0) {
+    sleep_for(seconds);
+    kill(own, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+  waitpid(child, nullptr, 0);
+}
+
+// As where a scheduler suspends a job: what the others had no time to do is not late.
+TEST_F(DeviceWatchTest, DoesNotCountTimeInWhichTheProcessWasStopped) {
+  const DeviceWatch watch(own_, options(2.0));
+  own_.note_work();
+  stop_for(3.0);
+  sleep_for(0.3);
+  EXPECT_EQ(calls_, 0) << text_;
+  EXPECT_TRUE(is_told_within(10.0));
 }
 
 // The time counts from the end of the piece before, not from when the host has queued one.

@@ -100,6 +100,19 @@ TEST_F(ChannelTest, HoldsOneMessageOfTheGreatestLength) {
   EXPECT_TRUE(channel_.is_open());
 }
 
+// A rank that fails says why and goes; who writes to it meanwhile hears it all the same.
+TEST_F(ChannelTest, LastWordsAreReadBehindAnEndThatAWriteHasMet) {
+  say(header(3) + "why");
+  other_.close();
+  for (int i = 0; i < 3; ++i) channel_.send({MessageKind::kBeat, "alive"});
+  EXPECT_FALSE(channel_.has_unsent());
+  channel_.receive();
+  const std::optional<Message> words = channel_.take();
+  ASSERT_TRUE(words.has_value());
+  EXPECT_EQ(words->text, "why");
+  EXPECT_FALSE(channel_.is_open());
+}
+
 TEST_F(ChannelTest, EndsAtWhatIsNoMessage) {
   channel_.set_limit(1000);
   say(header(1001));

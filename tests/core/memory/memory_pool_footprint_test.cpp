@@ -86,6 +86,18 @@ TEST_P(MemoryPoolFootprintTest, HoldsLittleMoreThanThePeakWithChangingBatches) {
   }
 }
 
+// What a process did before, such as filling the device, entitles it to nothing once the pool was trimmed.
+TEST_P(MemoryPoolFootprintTest, TrimForgetsThePeak) {
+  Device device(GetParam());
+  device.deallocate(device.allocate(4096 * kMiB));
+  device.pool.trim();
+  device.pool.reset_peaks();
+  for (size_t size = 50; size <= 100; ++size) device.deallocate(device.allocate(size * kMiB));
+  const PoolStats stats = device.pool.stats();
+  EXPECT_EQ(stats.peak_live_bytes, 100 * kMiB);
+  EXPECT_LE(stats.peak_reserved_bytes, 120 * kMiB);
+}
+
 TEST_P(MemoryPoolFootprintTest, SteadyTrainingAsksTheDeviceForNothing) {
   Device device(GetParam());
   for (int step = 0; step < 5; ++step) {

@@ -122,7 +122,7 @@ TEST(Profile, TellsShapesApartWhenAsked) {
 
 /// An op that multiplies its inputs' element counts to say how many operations it has.
 const Op& counting_op() {
-  static const Op& op = []() -> const Op& {
+  static const Op* const op = [] {
     OpRegistry& registry = OpRegistry::instance();
     const Op& added =
         registry.add({.name = "test_counting",
@@ -133,9 +133,9 @@ const Op& counting_op() {
                         return static_cast<double>(outputs[0].shape.numel() * context.shape(1).numel());
                       }});
     registry.add_kernel("test_counting", {.run = sleep<300>});
-    return added;
+    return &added;
   }();
-  return op;
+  return *op;
 }
 
 TEST(Profile, TellsScopesApartWhenAsked) {

@@ -40,7 +40,7 @@ class FakeMark final : public TimeMark {
 };
 
 const Op& traced_op() {
-  static const Op& op = []() -> const Op& {
+  static const Op* const op = [] {
     OpRegistry& registry = OpRegistry::instance();
     const Op& added = registry.add(
         {.name = "test_traced",
@@ -50,9 +50,9 @@ const Op& traced_op() {
          .flops = [](const InferContext& c,
                      std::span<const TensorSpec>) { return 3.0 * static_cast<double>(c.shape(0).numel()); }});
     registry.add_kernel("test_traced", {.name = "quick", .run = [](const KernelContext&) {}});
-    return added;
+    return &added;
   }();
-  return op;
+  return *op;
 }
 
 /// A call that ran from `start_us` to `end_us` on a stream.

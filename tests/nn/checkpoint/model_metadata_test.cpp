@@ -64,6 +64,10 @@ TEST(ModelMetadata, DamagedOnesAreRefused) {
             "[model_metadata] file: \"model\" is missing or damaged");
 
   std::map<std::string, std::string> texts = to_safetensors_metadata(sample());
+  texts["mean"] = "[1e300]";
+  EXPECT_EQ(message_of<IoError>([&] { find_model_metadata(texts, "file"); }),
+            "[model_metadata] file: \"mean\" is missing or damaged");
+  texts = to_safetensors_metadata(sample());
   for (const char* damaged : {"", "{", "{}", "[1]", "\"a\"", "[[[[[[[[[[\"a\"]]]]]]]]]]", "[\"a\""}) {
     texts["classes"] = damaged;
     EXPECT_EQ(message_of<IoError>([&] { find_model_metadata(texts, "file"); }),
@@ -77,9 +81,10 @@ TEST(ModelMetadata, TellsHowClassesDiffer) {
   EXPECT_EQ(describe_class_changes(abcd, abcd), "");
   EXPECT_EQ(describe_class_changes(abcd, {"a", "b", "d", "c"}),
             "class 2 was 'c', is 'd' now, class 3 was 'd', is 'c' now");
-  EXPECT_EQ(
-      describe_class_changes(abcd, {"b", "c", "d", "z"}),
-      "class 0 was 'a', is 'b' now, class 1 was 'b', is 'c' now, class 2 was 'c', is 'd' now and 1 more");
+  EXPECT_EQ(describe_class_changes(abcd, {"b", "c", "d", "z"}),
+            "class 0 was 'a', is 'b' now, class 1 was 'b', is 'c' now, class 2 was 'c', is 'd' now and 1 "
+            "more; gone: 'a'; new: 'z'");
+  EXPECT_EQ(describe_class_changes(abcd, {"a", "b", "e", "d"}), "class 2 was 'c', is 'e' now");
   EXPECT_EQ(describe_class_changes(abcd, {"a", "c", "d"}),
             "there were 4 classes, there are 3 now; gone: 'b'");
   EXPECT_EQ(describe_class_changes({"a", "b"}, {"a", "b", "c"}),
@@ -94,7 +99,8 @@ TEST(ModelMetadata, NumbersSayNothingOfNames) {
   EXPECT_EQ(describe_class_changes(numbers, {"cat", "cow", "dog"}), "");
   EXPECT_EQ(describe_class_changes(numbers, {"cat", "dog"}), "there were 3 classes, there are 2 now");
   EXPECT_EQ(describe_class_changes(numbers, {"1", "2", "z"}),  // 0 was renamed
-            "class 0 was '0', is '1' now, class 1 was '1', is '2' now, class 2 was '2', is 'z' now");
+            "class 0 was '0', is '1' now, class 1 was '1', is '2' now, class 2 was '2', is 'z' now; "
+            "gone: '0'; new: 'z'");
   EXPECT_EQ(describe_class_changes(numbers, {"0", "1"}), "there were 3 classes, there are 2 now; gone: '2'");
 }
 

@@ -68,6 +68,7 @@ TEST(Fingerprint, OfAFolderIsAnotherForWhateverDiffers) {
   EXPECT_TRUE(is_new([](const Folder& f) { fs::remove(f.path("b/3.ppm")); }));
   EXPECT_TRUE(is_new([](const Folder& f) { f.write("b/4.ppm", "P5 1 1 255\nx"); }));
   EXPECT_TRUE(is_new([](const Folder& f) { f.write("b/3.ppm", "P5 2 1 255\nxx"); }));
+  EXPECT_TRUE(is_new([](const Folder& f) { f.write("b/3.ppm", "P5 1 1 255\ny"); }));
 }
 
 TEST(Fingerprint, GoesThroughWhatStandsAboveADataSet) {

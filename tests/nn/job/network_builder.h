@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <sinter/core/base/layout.h>
+#include <sinter/nn/module/size2d.h>
 
 #include "nn/job/random_network.h"
 
@@ -112,6 +113,13 @@ class NetworkBuilder {
   void other_norm();
   void transposed();
   void unused();
+
+  // ---- buffers that change in the middle (changing_steps.cpp)
+
+  void changing_step();
+  void recurrent();
+  void watched_norm();
+  void counter();
 
   // ---- losses and parameters (random_network.cpp)
 

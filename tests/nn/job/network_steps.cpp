@@ -63,6 +63,8 @@ void NetworkBuilder::step() {
                                       &NetworkBuilder::constants,
                                       &NetworkBuilder::other_norm,
                                       &NetworkBuilder::transposed,
+                                      &NetworkBuilder::changing_step,
+                                      &NetworkBuilder::changing_step,
                                       &NetworkBuilder::unused};
   (this->*kSteps[maker_.integer(0, std::size(kSteps) - 1)])();
 }

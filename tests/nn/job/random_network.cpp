@@ -15,14 +15,16 @@
 namespace sinter::nn::testing {
 
 void NetworkBuilder::build() {
-  const Image images{maker_.integer(1, 4), maker_.integer(4, 8), maker_.integer(4, 8),
-                     maker_.pick({Layout::kNCHW, Layout::kNHWC})};
+  const bool is_tiny = network_.kind_ == NetworkKind::kChanging;
+  const int64_t least = is_tiny ? 2 : 4, most = is_tiny ? 4 : 8;
+  const Image images{maker_.integer(1, is_tiny ? 2 : 4), maker_.integer(least, most),
+                     maker_.integer(least, most), maker_.pick({Layout::kNCHW, Layout::kNHWC})};
   network_.images_ = shape_of(images);
   images_.push_back(images);
   note(fmt::format("images {} {}", network_.images_, to_string(images.layout)));
   convolution(0, images.channels + 1, true);
-  const int64_t steps = maker_.integer(3, 12);
-  for (int64_t i = 0; i < steps; ++i) step();
+  const int64_t steps = is_tiny ? maker_.integer(1, 3) : maker_.integer(3, 12);
+  for (int64_t i = 0; i < steps; ++i) is_tiny&& maker_.chance(0.7) ? changing_step() : step();
   add_losses();
   for (size_t i = 1; i < images_.size(); ++i) {
     if (maker_.chance(0.1)) network_.outputs_.push_back(i);
@@ -92,9 +94,17 @@ void NetworkBuilder::draw_parameters() {
   }
 }
 
-RandomNetwork::RandomNetwork(uint64_t seed, DType dtype, Device device) : dtype_(dtype), device_(device) {
+RandomNetwork::RandomNetwork(uint64_t seed, DType dtype, Device device, NetworkKind kind)
+    : dtype_(dtype), device_(device), kind_(kind) {
   NetworkBuilder(*this, seed).build();
   to(device);
+  narrow_buffers();
+}
+
+void RandomNetwork::narrow_buffers() const {
+  for (const Buffer& buffer : buffers()) {
+    if (buffer.name().ends_with("_half")) buffer.to(DType::kFloat16);
+  }
 }
 
 std::vector<Tensor> RandomNetwork::forward(const Tensor& images, const Tensor& classes) const {

@@ -279,6 +279,29 @@ TEST(RunLog, NothingIsLostWhenADiskIsFullForAWhile) {
   EXPECT_EQ(files.open_files(), 0);
 }
 
+TEST(RunLog, AFileThatIsTakenAwayIsAWarning) {
+  const Warnings warnings;
+  const TemporaryFolder folder;
+  const fs::path json = folder.path() / RunLog::kJsonName;
+  RunLog log(folder.path(), {.tensorboard = false, .seconds = 3600});
+  log.scalar("loss", 1.0, 1);
+  log.flush();
+  EXPECT_EQ(warnings.texts().size(), 0u);
+  fs::remove(json);
+  log.scalar("loss", 1.0, 2);
+  log.flush();
+  write_file(folder.path() / "other", "");
+  fs::rename(folder.path() / "other", json);  // as an editor saves
+  log.scalar("loss", 1.0, 3);
+  log.flush();
+  log.scalar("loss", 1.0, 4);
+  log.close();
+  const std::string warning =
+      "[file] " + json.string() + " was removed, and is made again; what was logged before is lost";
+  EXPECT_EQ(warnings.texts(), (std::vector<std::string>{warning, warning}));
+  EXPECT_EQ(json_steps(folder.path()), (std::vector<int64_t>{3, 4}));
+}
+
 TEST(RunLog, WhatWaitsForAFullDiskIsBounded) {
   const TemporaryFolder folder;
   const Warnings warnings;

@@ -1,0 +1,144 @@
+#include "run/model_files.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+
+#include "common/console.h"
+
+namespace sinter::examples {
+namespace {
+
+constexpr const char* kMetadata = "model_metadata";
+
+/// A name from a file, for a message.
+std::string shown(const std::string& name) {
+  constexpr size_t kMostBytes = 80;
+  std::string text = name.substr(0, kMostBytes);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+/// What a state lacks of a model's own, and has beyond it: three names at most.
+std::string describe_faults(const nn::State& state, const nn::State& own) {
+  constexpr size_t kMostNames = 3;
+  std::vector<std::string> faults;
+  for (const auto& [name, tensor] : own) {
+    const auto found = state.find(name);
+    if (found == state.end()) {
+      if (!name.ends_with("num_batches_tracked"))
+        faults.push_back(name + " is missing");  // load_state's rule
+    } else if (found->second.shape() != tensor.shape()) {
+      faults.push_back(fmt::format("{} has shape {}, not {}", name, found->second.shape(), tensor.shape()));
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    if (!own.contains(name)) faults.push_back("there is " + shown(name));
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(faults.size(), kMostNames); ++i) text += (i == 0 ? "" : ", ") + faults[i];
+  if (faults.size() > kMostNames) text += fmt::format(" and {} more", faults.size() - kMostNames);
+  return text;
+}
+
+}  // namespace
+
+std::string fingerprint_text(const nn::data::Dataset& data) {
+  return fmt::format("{:016x}", data.fingerprint());
+}
+
+nn::ModelMetadata describe_data(const nn::data::Dataset& train) {
+  nn::ModelMetadata metadata;
+  metadata.classes.reserve(train.class_names().size());
+  for (const std::string& name : train.class_names()) metadata.classes.push_back(nn::to_utf8(name));
+  metadata.train_images = train.size();
+  metadata.data_fingerprint = fingerprint_text(train);
+  return metadata;
+}
+
+void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data) {
+  data.values[kMetadata] = nn::to_json(metadata);
+}
+
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint) {
+  if (!checkpoint.data.values.contains(kMetadata)) {
+    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
+        checkpoint.folder.string());
+    return std::nullopt;
+  }
+  return nn::parse_model_metadata(checkpoint.data.value<std::string>(kMetadata), checkpoint.folder.string());
+}
+
+void check_same_classes(const std::string& source, const nn::ModelMetadata& before,
+                        const nn::ModelMetadata& now) {
+  const std::string changes = nn::describe_class_changes(before.classes, now.classes);
+  if (!changes.empty()) throw Error(fmt::format("{} is of other classes: {}", source, changes));
+}
+
+bool check_same_data(const std::string& source, const nn::ModelMetadata& before, const nn::ModelMetadata& now,
+                     bool allowed) {
+  if (before.classes.size() != now.classes.size()) check_same_classes(source, before, now);
+  std::string changes = nn::describe_class_changes(before.classes, now.classes);
+  const bool same =
+      before.train_images == now.train_images && before.data_fingerprint == now.data_fingerprint;
+  if (changes.empty() && before.train_images != now.train_images)
+    changes = fmt::format("there were {} images, there are {} now", before.train_images, now.train_images);
+  if (changes.empty() && !same)
+    changes = fmt::format("names, sizes or labels of the {} images are others", now.train_images);
+  if (changes.empty()) return same;
+  if (!allowed)
+    throw Error(fmt::format("{} is of other data: {}; --change-recipe goes on with them", source, changes));
+  say("changed data: {}\n", changes);
+  return same;
+}
+
+WeightsFile read_weights(const std::string& path) {
+  nn::Safetensors file = nn::read_safetensors(path);
+  WeightsFile weights{.source = "--load-weights " + path,
+                      .state = std::move(file.tensors),
+                      .metadata = nn::find_model_metadata(file.metadata, path)};
+  const bool is_parallel = std::ranges::all_of(
+      weights.state, [](const auto& entry) { return entry.first.starts_with("module."); });
+  if (is_parallel && !weights.state.empty()) {
+    weights.state = nn::without_prefix("module.", weights.state);
+    say("{}: 'module.' is taken off its names\n", weights.source);
+  }
+  if (!weights.metadata)
+    say("{} does not say which classes and images it is of; those of the data are taken for them\n",
+        weights.source);
+  return weights;
+}
+
+std::vector<size_t> count_blocks(const nn::State& state) {
+  constexpr std::string_view kLayer = "layer";
+  std::vector<std::set<std::string>> blocks;
+  for (const auto& [name, value] : state) {
+    if (!name.starts_with(kLayer) || name.size() < 8 || name[5] < '1' || name[5] > '9' || name[6] != '.')
+      continue;
+    const auto stage = static_cast<size_t>(name[5] - '1');
+    blocks.resize(std::max(blocks.size(), stage + 1));
+    blocks[stage].insert(name.substr(7, name.find('.', 7) - 7));
+  }
+  std::vector<size_t> counts;
+  for (const std::set<std::string>& stage : blocks) counts.push_back(stage.size());
+  return counts;
+}
+
+void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model) {
+  try {
+    model.load_state(state);
+  } catch (const InvalidArgument&) {  // which lists all names, and tells callers of the library what to do
+    const std::string faults = describe_faults(state, model.state());
+    if (faults.empty()) throw;
+    throw Error(fmt::format("{} does not fit the model: {}", source, faults));
+  }
+}
+
+}  // namespace sinter::examples

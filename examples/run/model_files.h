@@ -1,0 +1,54 @@
+// What stands in checkpoints and files of weights beside the numbers, and whether it fits a run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/checkpoint/checkpoint.h>
+#include <sinter/nn/checkpoint/model_metadata.h>
+#include <sinter/nn/data/dataset.h>
+#include <sinter/nn/module/module.h>
+
+namespace sinter::examples {
+
+/// A fingerprint in 16 hexadecimal digits.
+std::string fingerprint_text(const nn::data::Dataset& data);
+
+/// The metadata that the training data decide: classes, number of images, fingerprint.
+nn::ModelMetadata describe_data(const nn::data::Dataset& train);
+
+/// Puts metadata among a checkpoint's values, and gets them back: none from those of earlier versions.
+void write_metadata(const nn::ModelMetadata& metadata, nn::CheckpointData& data);
+std::optional<nn::ModelMetadata> read_metadata(const nn::LoadedCheckpoint& checkpoint);
+
+/// Throws Error that names `source` and what differs unless the outputs of its model mean the classes of
+/// `now`.
+void check_same_classes(const std::string& source, const nn::ModelMetadata& before,
+                        const nn::ModelMetadata& now);
+
+/// The same for a run that goes on, whose data must be the same too. If `allowed` (--change-recipe), other
+/// names and data are told, not refused; another number of classes is refused always. Gives whether the data
+/// are the same.
+bool check_same_data(const std::string& source, const nn::ModelMetadata& before, const nn::ModelMetadata& now,
+                     bool allowed);
+
+/// A file of weights, and what it says of itself.
+struct WeightsFile {
+  std::string source;  // "--load-weights best.safetensors"
+  nn::State state;
+  std::optional<nn::ModelMetadata> metadata;
+};
+
+/// Reads --load-weights. Takes "module.", which PyTorch's DataParallel puts before all names, off, and says
+/// so.
+WeightsFile read_weights(const std::string& path);
+
+/// How many blocks each stage has, by the names of a residual network's state: "layer2.0.conv1.weight".
+std::vector<size_t> count_blocks(const nn::State& state);
+
+/// Loads the weights. Throws Error that names `source` and what does not fit, three names at most, unless all
+/// do.
+void load_weights(const std::string& source, const nn::State& state, const nn::ModuleBase& model);
+
+}  // namespace sinter::examples

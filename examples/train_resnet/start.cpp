@@ -1,0 +1,146 @@
+#include "start.h"
+
+#include <filesystem>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include <sinter/core/base/error.h>
+
+#include "common/console.h"
+#include "recipe.h"
+#include "run/run_folder.h"
+#include "run/same_start.h"
+
+namespace train_resnet {
+
+namespace fs = std::filesystem;
+using namespace sinter::examples;
+using sinter::Communicator;
+using sinter::Error;
+using sinter::nn::LoadedCheckpoint;
+using sinter::nn::ModelMetadata;
+
+namespace {
+
+/// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
+std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
+  if (!options.resume) return std::nullopt;
+  auto checkpoint = sinter::nn::CheckpointFolder(options.checkpoints).load_latest();
+  if (checkpoint) adopt(read_recipe(checkpoint->data), options);
+  if (const std::string mistake = check_optimizer(options); !mistake.empty()) throw Error(mistake);
+  if (checkpoint) {
+    if (!options.is_given("--data")) {
+      if (checkpoint->data.values.contains("data_has_no_utf8_name"))
+        throw Error(
+            "--resume: the name of the run's data is not UTF-8, which checkpoints cannot hold; --data "
+            "<folder>");
+      if (checkpoint->data.values.contains("data"))
+        options.data = checkpoint->data.value<std::string>("data");
+    }
+    return checkpoint;
+  }
+  if (options.evaluate && options.load_weights.empty())
+    throw Error(fmt::format("--evaluate: there is no checkpoint in {}", options.checkpoints));
+  if (!options.evaluate) say("no checkpoint yet in {}\n", options.checkpoints);
+  return std::nullopt;
+}
+
+}  // namespace
+
+void check_place(const Options& options) {
+  if (!options.resume || options.evaluate || options.is_given("--data")) return;
+  std::error_code ignored;
+  if (fs::exists(options.checkpoints, ignored) && !fs::is_directory(options.checkpoints, ignored))
+    return;  // told later
+  if (sinter::nn::CheckpointFolder(options.checkpoints).latest()) return;
+  if (fs::exists(fs::path(options.log_folder()) / "run.json", ignored))
+    return;  // stopped before its first checkpoint
+  throw Error(fmt::format("there is no checkpoint in {}; to begin a run there: --data <folder>",
+                          options.checkpoints));
+}
+
+Start find_start(Options& options) {
+  Start start{.checkpoint = find_checkpoint(options), .weights = {}, .metadata = {}};
+  if (start.checkpoint) {
+    start.metadata = read_metadata(*start.checkpoint);
+  } else if (!options.load_weights.empty()) {
+    start.weights = read_weights(options.load_weights);
+    start.metadata = start.weights->metadata;
+    adopt(*start.weights, options);
+  }
+  return start;
+}
+
+void identify_run(const Start& start, const Communicator& ranks, Options& options) {
+  if (start.checkpoint && start.checkpoint->data.values.contains("run"))
+    options.run = start.checkpoint->data.value<std::string>("run");
+  const bool has_log = options.resume && !options.evaluate && !options.log_folder().empty();
+  if (has_log && ranks.rank() == 0)
+    options.run =
+        RunFolder::check_run(options.log_option(), options.log_folder(), options.run, options.checkpoints);
+  if (options.run.empty()) options.run = new_run();
+}
+
+void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
+  const Recipe before = read_recipe(checkpoint.data), now = recipe_of(options);
+  if (before.at("--model") != options.model) {
+    throw Error(fmt::format("{} is of a {}; it cannot go on as a {}", checkpoint.folder.string(),
+                            before.at("--model"), options.model));
+  }
+  if (options.evaluate) return;
+  check_changes(changes(before, now, has_recipe(checkpoint.data)), options.change_recipe,
+                options.checkpoints);
+}
+
+void check_same_start(const Communicator& ranks, const Start& start, const Options& options,
+                      const Data& data) {
+  if (ranks.size() == 1) return;
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  std::vector<Fact> facts = {
+      {"the newest checkpoint (--checkpoints must be one folder for all)",
+       start.checkpoint ? text(start.checkpoint->data.value<int64_t>("step")) : "none", options.checkpoints},
+      {"the kind of data", data.kind, data.name},
+      {"the number of training images", text(data.train->size()), data.name},
+      {"the number of test images", text(data.test->size()), data.name},
+      {"the number of classes", text(data.train->num_classes()), data.name},
+      {"the training images (their fingerprint)", fingerprint_text(*data.train), data.name},
+      {"the test images (their fingerprint)", fingerprint_text(*data.test), data.name},
+      {"whether there are --checkpoints", text(!options.checkpoints.empty())},
+      {"--eager", text(!options.job)},
+      {"--evaluate", text(options.evaluate)},
+      {"--max-steps", text(options.max_steps)},
+      {"--checkpoint-every", text(options.checkpoint_every)},
+      {"--load-weights", text(!options.load_weights.empty())}};
+  for (const auto& [option, value] : recipe_of(options)) facts.push_back({option, value});
+  sinter::examples::check_same_start(ranks, facts);
+}
+
+Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
+                         const Communicator& ranks) {
+  const bool goes_on =
+      options.evaluate || start.checkpoint;  // else weights are trained further on data of their own
+  sinter::nn::data::Normalization normalization;
+  if (goes_on && start.metadata) {
+    normalization = {start.metadata->mean, start.metadata->std};
+  } else {
+    normalization = measure_normalization(*data.train);
+  }
+  share(normalization, ranks);
+  Meaning meaning{.metadata = describe_model(options, *data.train, normalization)};
+  const ModelMetadata& now = meaning.metadata;
+  if (start.metadata && start.checkpoint && !options.evaluate)
+    meaning.same_data = check_same_data(start.source(), *start.metadata, now, options.change_recipe);
+  if (start.metadata && options.evaluate) check_same_classes(start.source(), *start.metadata, now);
+  if (start.checkpoint) check_weights(start.source(), start.checkpoint->data.part("model"), now);
+  if (start.weights) check_weights(start.source(), start.weights->state, now);
+  if (start.metadata && options.evaluate) return {.metadata = *start.metadata};
+  if (start.metadata && start.weights) {
+    const std::string changes = sinter::nn::describe_class_changes(start.metadata->classes, now.classes);
+    if (!changes.empty())
+      say("{} is of other classes, whose place the data's take: {}\n", start.source(), changes);
+  }
+  return meaning;
+}
+
+}  // namespace train_resnet

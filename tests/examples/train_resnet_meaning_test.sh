@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# What outputs mean goes with them: a run goes on with its own classes, data and log alone, weights say what they are of, and what
+# does not fit is one sentence. Usage: train_resnet_meaning_test.sh <program> <folder>
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+program=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
+# run CODE ARGUMENTS...: runs the program; its output is then in `out` and `err`.
+run() {
+  local expected=$1 code=0
+  shift
+  timeout 600 "$program" --threads 1 --workers 0 "$@" >out 2>err || code=$?
+  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
+}
+says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
+complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+quiet() { ! grep -qF -- "$1" out || fail "standard output has: $1"; }
+contents() { (cd "$1" && find . -type f -exec cksum {} + | sort -k3); }
+loss() { sed -n 's/^ *"test_loss": //p' "$1"; }
+
+# Three classes of grey images of 8x8 pixels, which differ: four to train on and two to test on each.
+make_data() {
+  local part class image
+  for part in train test; do
+    for class in a b c; do
+      mkdir -p "$1/$part/$class"
+      for image in 1 2 3 4; do
+        [ $part = train ] || [ $image -lt 3 ] || continue
+        { printf 'P5 8 8 255\n'; head -c 64 < <(yes "$class $image $part"); } >"$1/$part/$class/$image.pgm"
+      done
+    done
+  done
+}
+# both COMMAND A B: does the same to the training and the test images of `data`.
+both() { local part; for part in train test; do "$1" "data/$part/$2" "data/$part/$3"; done; }
+copy() { cp -r "$1" "$2"; }
+make_data whole
+fresh() { rm -rf data && cp -r whole data; }
+
+a_run_says_what_it_means() {
+  fresh
+  run 0 --data data --epochs 1 --batch 6 --checkpoints run --save-weights w.safetensors
+  cp run/best.safetensors best.safetensors
+  local key file
+  for key in '"model": "resnet20"' '"small_stem"\|"in_channels": "3"' '"data_fingerprint": "[0-9a-f]*"' '"run": "[0-9a-f]*"' '"mean": \['; do
+    grep -q "$key" run/run.json || fail "run.json lacks $key"
+  done
+  tr -d ' \n' <run/run.json | grep -qF '"classes":["a","b","c"]' || fail "run.json lacks the classes"
+  grep -qF '\"classes\":[\"a\",\"b\",\"c\"]' run/checkpoint-*/state.json || fail "the checkpoint lacks the classes"
+  for file in w best; do
+    head -c 2000 $file.safetensors >head
+    for key in '"classes":"[\"a\",\"b\",\"c\"]"' '"task":"image-classification"' '"model":"resnet20"' '"channels":"3"' '"height":"8"' '"data_fingerprint"'; do
+      grep -qaF "$key" head || fail "$file.safetensors lacks $key"
+    done
+  done
+}
+
+# refused_to_go_on WORDS: by --resume, which changes nothing.
+refused_to_go_on() {
+  local before
+  before=$(contents run)
+  run 1 --checkpoints run --resume --epochs 2
+  quiet "epoch "
+  complains "error: run/checkpoint-00000001 is of other $1"
+  [ "$(contents run)" = "$before" ] || fail "a refused run has changed the folder"
+}
+
+other_classes_are_refused_by_name() {
+  local words
+  fresh && both mv c d  # at the same place
+  words="class 2 was 'c', is 'd' now"
+  refused_to_go_on "data: $words; --change-recipe goes on with them"
+  run 1 --checkpoints run --resume --evaluate && complains "run/checkpoint-00000001 is of other classes: $words"
+  run 1 --evaluate --load-weights w.safetensors --data data && complains "--load-weights w.safetensors is of other classes: $words"
+  run 0 --load-weights w.safetensors --data data --epochs 1 --batch 6 && says "is of other classes, whose place the data's take: $words"
+  fresh && both mv a z  # behind all others
+  words="class 0 was 'a', is 'b' now, class 1 was 'b', is 'c' now, class 2 was 'c', is 'z' now; gone: 'a'; new: 'z'"
+  refused_to_go_on "data: $words; --change-recipe"
+  run 1 --checkpoints run --resume --evaluate && complains "$words"
+  fresh && rm -r data/*/b
+  words="there were 3 classes, there are 2 now; gone: 'b'"
+  refused_to_go_on "classes: $words"
+  run 1 --evaluate --load-weights w.safetensors --data data && complains "$words"
+  fresh && both copy c d
+  refused_to_go_on "classes: there were 3 classes, there are 4 now; new: 'd'"
+}
+
+other_data_are_refused() {
+  fresh && mv data/train/a x && mv data/train/b data/train/a && mv x data/train/b
+  refused_to_go_on "data: names, sizes or labels of the 12 images are others; --change-recipe goes on with them"
+  fresh && rm data/train/a/4.pgm
+  refused_to_go_on "data: there were 12 images, there are 11 now"
+  fresh && mv data/train/a/4.pgm data/train/a/5.pgm
+  refused_to_go_on "data: names, sizes or labels"
+  run 0 --checkpoints run --resume --evaluate  # whose meaning is the same
+  cp -r run changed
+  run 0 --checkpoints changed --resume --epochs 2 --change-recipe
+  says "changed data: names, sizes or labels of the 12 images are others"
+  says "epoch 2 is begun anew, as its batches are others"
+  # Wherever they lie, and whenever they were copied.
+  fresh && mv data moved && find moved -exec touch -d 2001-01-01 {} +
+  cp -r run moved_run
+  run 0 --checkpoints moved_run --resume --data moved --epochs 2
+  quiet "begun anew"
+  rm moved/test/a/2.pgm
+  run 0 --checkpoints moved_run --resume --epochs 3 && says "the test images are others than before"
+}
+
+weights_say_what_they_are_of() {
+  fresh
+  run 0 --data data --epochs 1 --batch 6 --model resnet32 --image-size 12 --save-weights other.safetensors --report before.json
+  # Neither --model nor --image-size is needed; and inputs are normalised as they were, whatever there is to train on.
+  head -c 64 </dev/zero >zeros
+  for class in a b c; do { printf 'P5 8 8 255\n'; cat zeros; } >data/train/$class/1.pgm; done
+  run 0 --evaluate --load-weights other.safetensors --data data --report after.json
+  [ -n "$(loss before.json)" ] && [ "$(loss after.json)" = "$(loss before.json)" ] || fail "$(loss after.json) in place of $(loss before.json)"
+  says "resnet32"
+  run 1 --evaluate --load-weights other.safetensors --data data --model resnet20
+  [ "$(cat err)" = "error: --load-weights other.safetensors: these are weights of a resnet32, --model says resnet20" ] || fail "other words"
+  run 1 --evaluate --load-weights w.safetensors
+  complains "--load-weights w.safetensors is of other classes: there were 3 classes, there are 10 now"
+  # Without metadata, as PyTorch writes it.
+  LC_ALL=C sed 's/model_metadata_version/xodel_metadata_version/' w.safetensors >bare.safetensors
+  run 1 --evaluate --load-weights bare.safetensors
+  says "--load-weights bare.safetensors does not say which classes and images it is of; those of the data are taken for them"
+  [ "$(cat err)" = "error: --load-weights bare.safetensors: these are weights with 3 classes, the data has 10" ] || fail "other words"
+  run 0 --evaluate --load-weights bare.safetensors --data whole
+  LC_ALL=C sed 's/"classes":"\[/"classes":"{/' w.safetensors >damaged.safetensors
+  run 1 --evaluate --load-weights damaged.safetensors --data whole
+  complains 'damaged.safetensors: "classes" is missing or damaged'
+}
+
+a_mistyped_folder_begins_nothing() {
+  run 1 --checkpoints mistyped --resume
+  complains "error: there is no checkpoint in mistyped; to begin a run there: --data <folder>"
+  [ ! -e mistyped ] || fail "the folder was made"
+  mkdir parent && cp -r run parent/run
+  run 1 --checkpoints parent --resume --epochs 60 && complains "there is no checkpoint in parent"
+  run 0 --checkpoints job --resume --data whole --epochs 1 --batch 6 --max-steps 1  # as scripts of jobs do from the start
+  says "no checkpoint yet in job"
+  run 0 --checkpoints job --resume
+  local name
+  name=$(printf 'caf\351')
+  cp -r whole "$name" 2>/dev/null || return 0  # a file system of UTF-8 alone
+  run 0 --checkpoints named --data "$name" --epochs 1 --batch 6 --max-steps 1
+  run 1 --checkpoints named --resume && complains "the name of the run's data is not UTF-8, which checkpoints cannot hold; --data <folder>"
+  run 0 --checkpoints named --resume --data "$name"
+}
+
+a_log_is_of_one_run() {
+  local small="--data whole --epochs 1 --batch 6" first second before
+  run 0 $small --checkpoints one --log-dir log1
+  run 0 $small --checkpoints two --log-dir log2 --max-steps 1
+  first=$(sed -n 's/^  "run": "\(.*\)",$/\1/p' log1/run.json) second=$(sed -n 's/^  "run": "\(.*\)",$/\1/p' log2/run.json)
+  [ -n "$first" ] && [ -n "$second" ] && [ "$first" != "$second" ] || fail "runs have no names: $first, $second"
+  before=$(contents log1)
+  run 1 --checkpoints two --resume --log-dir log1
+  complains "--log-dir log1 holds the log of run $first (checkpoints in $PWD/one), but two is of run $second; name another folder"
+  run 1 $small --checkpoints three --resume --log-dir log1  # which has no checkpoint yet
+  complains "--log-dir log1 holds the log of run $first"
+  [ "$(contents log1)" = "$before" ] || fail "another run's log has changed"
+  run 0 --checkpoints two --resume --log-dir log2
+  [ "$(sed -n 's/^  "run": "\(.*\)",$/\1/p' log2/run.json)" = "$second" ] || fail "the run has another name"
+  run 0 --checkpoints two --resume --epochs 2 --log-dir new  # a new one may begin
+  rm new/scalars.jsonl
+  run 0 --checkpoints two --resume --epochs 3 --log-dir new
+  complains "warning: new/scalars.jsonl is gone; what was logged up to step 4 is lost"
+}
+
+for test in a_run_says_what_it_means other_classes_are_refused_by_name other_data_are_refused weights_say_what_they_are_of \
+  a_mistyped_folder_begins_nothing a_log_is_of_one_run; do
+  rm -f out err
+  $test
+  echo "$test: passed"
+done
