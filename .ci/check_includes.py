@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Reads the includes between the project's folders and fails on an upward one, a cycle, a room that is too full, or a
-source that does not say what it is for.
+"""Reads the includes between the project's folders and fails on an upward one, a cycle, a room that is too full, a
+source that does not say what it is for, or an op that asks what may change between two runs of a kernel.
 
 usage: .ci/check_includes.py [--list] [ROOT]
 
@@ -8,7 +8,8 @@ A folder with sources is a room. The floors are core, ops, autograd, passes, nn 
 may lead to the same floor or to a lower one. Between rooms no path of includes may lead back to where it began. A room
 holds at most ROOM files. --list prints every room with what it includes. A source begins with a comment that says its
 purpose, unless a header of its name, or of its op's (`<op>.h` of `<op>_cpu.cpp`), stands beside it and says it. JSON
-is parsed in core/json alone, which bounds its depth.
+is parsed in core/json alone, which bounds its depth. Kernels are prepared once and run often: what the process is set to
+they learn from KernelQuery when they are chosen, and from KernelContext, which says the same, when they run.
 """
 
 import re
@@ -20,6 +21,7 @@ FLOORS = ["core", "ops", "autograd", "passes", "nn"]
 PROGRAMS = ["examples", "benchmarks", "tests"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 ROOM = 16
+ASKS = re.compile(r"\b(num_threads|getenv|settings::\w+)\s*\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:sinter/)?([^>"]+)[>"]')
 
 
@@ -67,6 +69,19 @@ def own_parsers(root):
                 for number, line in enumerate(path.read_text().splitlines(), 1):
                     if re.search(r"[jJ]son::(parse|sax_parse|accept)\(", line):
                         yield f"{path.relative_to(root)}:{number}"
+
+
+def asks_of_ops(root):
+    """(file, line number, function) wherever the code of an op asks what the process is set to."""
+    found = []
+    for path in sorted((root / "ops").rglob("*")):
+        if path.suffix not in SOURCES:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = ASKS.search(line.split("//")[0])
+            if match:
+                found.append((path.relative_to(root), number, match.group(1)))
+    return found
 
 
 def cycles(edges):
@@ -131,6 +146,9 @@ def main(arguments):
     for place in own_parsers(root):
         wrong += 1
         print(f"json: {place} parses JSON by itself; parse_json() of core/json/json.h bounds its depth")
+    for file, number, function in asks_of_ops(root):
+        wrong += 1
+        print(f"asks: {file}:{number} calls {function}(), whose answer may change between the choice of a kernel and a run")
     print(f"{len(sizes)} rooms, {sum(sizes.values())} files, {wrong} findings")
     return 1 if wrong else 0
 

@@ -37,6 +37,7 @@ set(SINTER_PUBLIC_HEADERS
   core/profile/profile.h
   core/runtime/backend.h
   core/runtime/event.h
+  core/runtime/exclusive_use.h
   core/runtime/random.h
   core/runtime/settings.h
   core/runtime/thread_pool.h

@@ -199,7 +199,7 @@ class LayoutTurn {
     if (layout == nullptr || *layout == layout_) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.input(i) == nullptr || !is_in(node, rule.images | rule.filters, i)) continue;
-      if (node.input(i)->spec.shape.rank() != 4 || node.definition().input_def(i).mutated) return false;
+      if (node.input(i)->spec.shape.rank() != 4 || node.changes(i)) return false;
     }
     restore_others(node, rule.images | rule.filters);
     graph_.set_attributes(node, node.attributes.with("layout", layout_));
@@ -230,7 +230,7 @@ class LayoutTurn {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.input(i) == nullptr) continue;
       const int rank = node.input(i)->spec.shape.rank();
-      if (rank > 4 || (by_axes && rank != 4) || node.definition().input_def(i).mutated) return false;
+      if (rank > 4 || (by_axes && rank != 4) || node.changes(i)) return false;
       any = any || comes_turned(*node.input(i));
     }
     if (!any || by_axes) return any;

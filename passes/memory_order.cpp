@@ -6,7 +6,7 @@ namespace sinter::passes {
 namespace {
 
 bool changes_what_touches(const GraphNode& changing, const GraphNode& other) {
-  if (!changing.definition().mutates()) return false;
+  if (!changing.changes_any()) return false;
   for (size_t i = 0; i < changing.inputs.size(); ++i) {
     const Storage* const changed = changing.changes(i) ? changing.input(i)->storage() : nullptr;
     for (size_t k = 0; changed != nullptr && k < other.inputs.size(); ++k) {

@@ -123,8 +123,7 @@ class MixedPrecision {
   }
 
   static bool takes_float(const GraphNode& node, size_t i) {
-    return node.input(i) != nullptr && is_float(node.input(i)->spec.dtype) &&
-           !node.definition().input_def(i).mutated;
+    return node.input(i) != nullptr && is_float(node.input(i)->spec.dtype) && !node.changes(i);
   }
 
   /// Whether the node computes in the 16-bit type.

@@ -4,7 +4,7 @@
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_graph.h>
 #include <sinter/core/cuda/kernel_timer.h>
-#include <sinter/core/runtime/median_time.h>
+#include <sinter/core/profile/median_time.h>
 
 namespace sinter::cuda {
 namespace {

@@ -253,7 +253,7 @@ void Program::run_call(const Call& call, const Stream& stream) const {
   const CallScope scope(call.node.scope);
   run_kernel(*call.node.op, call.choice, call.query,
              KernelContext(call.input_views(), call.output_views(), call.node.attributes, stream,
-                           workspace_->data(), call.choice.workspace_bytes, call.choice.prepared.get()));
+                           workspace_->data(), call.choice));
 }
 
 void Program::prepare_leaves() {
@@ -266,7 +266,14 @@ void Program::prepare_leaves() {
 
 void Program::run_calls() {
   const Stream stream = current_stream(device_);
-  for (const auto& call : calls_) run_call(*call, stream);
+  for (done_ = 0; done_ < calls_.size(); ++done_) run_call(*calls_[done_], stream);
+}
+
+ProgramProgress Program::progress() const {
+  ProgramProgress progress;
+  for (size_t i = 0; i < done_; ++i) progress.done.push_back(&calls_[i]->node);
+  if (done_ < calls_.size()) progress.next = &calls_[done_]->node;
+  return progress;
 }
 
 void Program::try_capture() {
@@ -287,7 +294,7 @@ void Program::try_capture() {
   stats_.captured = true;
 }
 
-std::vector<Tensor> Program::take_outputs() {
+std::vector<Tensor>& Program::free_outputs() {
   // Tensors that were given out and let go of since are given out again.
   const auto is_free = [](const std::vector<Tensor>& set) {
     return std::ranges::all_of(set, [](const Tensor& tensor) { return tensor.storage().use_count() == 1; });
@@ -306,11 +313,15 @@ std::vector<Tensor> Program::take_outputs() {
     for (const GraphUse& use : graph_->outputs()) made.push_back(Tensor::empty(use.value->spec));
     set = output_sets_.insert(output_sets_.end(), std::move(made));
   }
+  return *set;
+}
+
+std::vector<Tensor> Program::copy_outputs(const std::vector<Tensor>& set) const {
   std::vector<Tensor> given;
-  for (size_t i = 0; i < set->size(); ++i) {
+  for (size_t i = 0; i < set.size(); ++i) {
     const GraphValue& value = *graph_->outputs()[i].value;
-    copy_bytes((*set)[i].raw_data(), device_, address_of(value), device_, value.spec.bytes());
-    given.push_back((*set)[i].detach());  // a handle of its own, so that the set's can be told apart
+    copy_bytes(set[i].raw_data(), device_, address_of(value), device_, value.spec.bytes());
+    given.push_back(set[i].detach());  // a handle of its own, so that the set's can be told apart
   }
   return given;
 }
@@ -330,10 +341,13 @@ void Program::follow_stream() {
 }
 
 std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
+  const ExclusiveUse::Scope scope(use_, "job", "give each thread a program of its own");
   Backend& backend = backend_of(device_);
   backend.make_current(device_.index);
+  done_ = 0;
   follow_stream();
   bind_inputs(inputs);
+  const std::vector<Tensor>& outputs = free_outputs();  // now: behind the calls it is too late to fail
   prepare_leaves();
   const bool observed = call_observer() != nullptr;
   // Also where a call fails: those before it have changed what they change.
@@ -346,12 +360,14 @@ std::vector<Tensor> Program::run(std::span<const Tensor> inputs) {
   // The first run loads the code of all kernels, which a capture had better not do.
   if (may_capture_ && runs_ > 0 && !observed) try_capture();
   if (captured_ != nullptr && !observed) {
+    done_ = 0;
     captured_->launch(current_stream(device_));
+    done_ = calls_.size();
   } else {
     run_calls();
   }
   ++runs_;
-  return take_outputs();
+  return copy_outputs(outputs);
 }
 
 }  // namespace sinter

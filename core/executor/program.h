@@ -15,6 +15,7 @@
 
 #include <sinter/core/graph/graph.h>
 #include <sinter/core/op/dispatch.h>
+#include <sinter/core/runtime/exclusive_use.h>
 
 namespace sinter {
 
@@ -45,6 +46,12 @@ struct ProgramCall {
   std::string detail;  ///< what it prepared, in a few words
 };
 
+/// How far a run came: of the calls of a program in their order, views and preparation left out.
+struct ProgramProgress {
+  std::vector<const GraphNode*> done;  ///< have run
+  const GraphNode* next = nullptr;     ///< the one behind them, which failed if the run did; null: none
+};
+
 class Program {
  public:
   /// Prepares `graph`, whose tensors are all on `device`, for the calling thread's current stream. Throws
@@ -56,8 +63,11 @@ class Program {
 
   /// Runs on inputs of the specs that the graph says, in its order, and gives its outputs, whose memory is
   /// reused by a later run once nobody else holds them. Does not wait for the device. Throws InvalidArgument
-  /// for other inputs. Not to be called from two threads at once.
+  /// for other inputs, and for a call while another runs.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
+
+  /// Of the last run, or of the one that threw. A run that is one launch has made all calls or none.
+  ProgramProgress progress() const;
 
   const Graph& graph() const { return *graph_; }
   const ProgramStats& stats() const { return stats_; }
@@ -80,7 +90,8 @@ class Program {
   void run_calls();
   void run_call(const Call& call, const Stream& stream) const;
   void try_capture();
-  std::vector<Tensor> take_outputs();
+  std::vector<Tensor>& free_outputs();
+  std::vector<Tensor> copy_outputs(const std::vector<Tensor>& set) const;
 
   std::unique_ptr<const Graph> graph_;
   Device device_;
@@ -97,6 +108,8 @@ class Program {
   bool may_capture_ = false;
   int capture_attempts_ = 0;
   int64_t runs_ = 0;
+  size_t done_ = 0;  // calls of the last run
+  ExclusiveUse use_;
   Stream stream_;  // of the last run, or on which the memory was allocated
   std::shared_ptr<CapturedWork> captured_;
   std::vector<std::vector<Tensor>> output_sets_;  // of earlier runs, to be used again

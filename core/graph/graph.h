@@ -96,10 +96,6 @@ struct GraphNode {
   int64_t order = 0;
 };
 
-/// Whether a call of `op` with these attributes changes what is given for `input` in place. One with a field
-/// `training` that is false reads statistics and moves none.
-bool changes_input(const InputDef& input, const Attributes& attributes);
-
 class Graph {
  public:
   Graph() = default;

@@ -25,23 +25,16 @@ bool stands_for(const GraphValue& value, const Tensor& tensor, int version) {
 
 }  // namespace
 
-bool changes_input(const InputDef& input, const Attributes& attributes) {
-  if (!input.mutated) return false;
-  const bool* const training = attributes.find<bool>("training");
-  return training == nullptr || *training;
-}
-
 const Storage* GraphValue::storage() const {
   const GraphValue& memory = root();
   return memory.is_memory() ? memory.tensor.storage().get() : nullptr;
 }
 
 bool GraphNode::changes(size_t i) const {
-  return input(i) != nullptr && changes_input(definition().input_def(i), attributes);
+  return input(i) != nullptr && definition().mutates(i, attributes);
 }
 
 bool GraphNode::changes_any() const {
-  if (!definition().mutates()) return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (changes(i)) return true;
   }
@@ -92,12 +85,10 @@ GraphValue& Graph::version_of(const GraphValue& leaf, int version) {
 }
 
 void Graph::note_changes(GraphNode& node) {
-  if (!node.definition().mutates()) return;
   for (const Storage* storage : changed_by(node)) changes_[storage].push_back(&node);
 }
 
 void Graph::forget_changes(const GraphNode& node) {
-  if (!node.definition().mutates()) return;
   for (const Storage* storage : changed_by(node)) {
     std::vector<GraphNode*>& calls = changes_.at(storage);
     std::erase(calls, &node);
@@ -147,7 +138,6 @@ void Graph::verify_versions() const {
       if (use.value == nullptr || node->is_view()) continue;
       check(*use.value, [&] { return node->op->name() + (node->scope.empty() ? "" : " in " + node->scope); });
     }
-    if (!node->definition().mutates()) continue;
     for (const Storage* storage : changed_by(*node)) ++changes[storage];
   }
   for (const GraphUse& use : outputs_) {

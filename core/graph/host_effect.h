@@ -2,16 +2,25 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 
+#include <sinter/core/tensor/tensor.h>
+
 namespace sinter {
+
+struct HostEffect {
+  std::function<void()> run;
+  /// It belongs to the call before it that changed this memory in place, and is had only where that call is.
+  std::shared_ptr<const Storage> changed;
+};
 
 /// Takes the effects of a forward pass that is recorded, to repeat them whenever the pass is repeated without
 /// its code being run.
 class HostEffectRecorder {
  public:
   virtual ~HostEffectRecorder() = default;
-  virtual void record(std::function<void()> effect) = 0;
+  virtual void record(HostEffect effect) = 0;
 };
 
 /// Makes `recorder` take the effects of this thread instead of their being run, nullptr ends that; gives the
@@ -19,13 +28,14 @@ class HostEffectRecorder {
 HostEffectRecorder* set_host_effect_recorder(HostEffectRecorder* recorder);
 HostEffectRecorder* host_effect_recorder();
 
-/// Runs `effect` now, or hands it to the thread's recorder. Modules change counters in this way and in no
-/// other, so that whoever replays a forward pass can do so too:
-/// `host_effect([count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });`
+/// Runs `effect` now, or hands it to the thread's recorder, for the call that has just changed `changed` in
+/// place: a repeated pass that fails before this call leaves the effect out, as this code would. Modules
+/// change counters in this way and in no other, so that whoever replays a forward pass can do so too:
+/// `host_effect(running_mean.tensor(), [count = batches.tensor()] { ++*count.data<int64_t>(); });`
 template <class Effect>
-void host_effect(Effect&& effect) {
+void host_effect(const Tensor& changed, Effect&& effect) {
   if (HostEffectRecorder* const recorder = host_effect_recorder()) [[unlikely]] {
-    recorder->record(std::forward<Effect>(effect));
+    recorder->record({std::forward<Effect>(effect), changed.storage()});
   } else {
     effect();
   }

@@ -52,7 +52,7 @@ bool Tracer::belongs(const Op& op, std::span<const Tensor> inputs, const Attribu
     if (!input.defined()) continue;
     any = true;
     if (input.is_traced() || input.requires_grad() || graph_.is_leaf(input) ||
-        changes_input(op.definition.input_def(i), attributes)) {
+        op.definition.mutates(i, attributes)) {
       return true;
     }
   }
@@ -136,7 +136,7 @@ std::optional<std::vector<Tensor>> Tracer::take(const Op& op, std::span<const Te
   std::vector<GraphUse> uses;
   bool differentiable = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && changes_input(def.input_def(i), attributes)) {
+    if (inputs[i].defined() && def.mutates(i, attributes)) {
       check_mutated(op, i, inputs[i]);
       if (!inputs[i].is_traced()) graph_.memory(inputs[i], GraphValue::Kind::kLeaf);
     }

@@ -45,7 +45,7 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   void set_place(GraphNode* before) { before_ = before; }
   Graph& graph() const { return graph_; }
   /// What the traced code wanted to do on the host, in order.
-  const std::vector<std::function<void()>>& host_effects() const { return effects_; }
+  const std::vector<HostEffect>& host_effects() const { return effects_; }
 
   /// To be called when the traced code has returned. Throws InvalidArgument if it changed a tensor in place
   /// that nobody holds any more: one that it had made itself, anew in every call. The job would go on with
@@ -64,7 +64,7 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   void keep(const Tensor& tensor, const std::string& name) override {
     graph_.memory(tensor, GraphValue::Kind::kLeaf, name);
   }
-  void record(std::function<void()> effect) override { effects_.push_back(std::move(effect)); }
+  void record(HostEffect effect) override { effects_.push_back(std::move(effect)); }
 
  private:
   bool belongs(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) const;
@@ -75,7 +75,7 @@ class Tracer final : public CallTracer, public HostEffectRecorder {
   GraphNode* before_;
   bool reads_what_is_there_;
   std::string scope_;
-  std::vector<std::function<void()>> effects_;
+  std::vector<HostEffect> effects_;
   // Read by calls that ran at once, views included; held, so that none of their addresses is used again.
   std::set<std::shared_ptr<Storage>> folded_;
   std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> constants_;

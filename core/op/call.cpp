@@ -69,7 +69,8 @@ void run(const Op& op, Device device, const InferContext& infer, std::span<const
   describe(outputs, output_views);
   dispatch(op, device, infer, specs, {views.begin(), inputs.size()}, {output_views, outputs.size()});
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && op.definition.input_def(i).mutated) inputs[i].storage()->bump_version();
+    if (inputs[i].defined() && op.definition.mutates(i, infer.attributes()))
+      inputs[i].storage()->bump_version();
   }
 }
 

@@ -44,8 +44,7 @@ std::pair<KernelChoice, Workspace::Lease> lease_scratch(const Op& op, Device dev
     for (size_t limit = choice.workspace_bytes; limit > 0;) {
       limit = limit / 4 >= kLeastPart ? limit / 4 : 0;
       try {
-        KernelChoice smaller =
-            choose_kernel(op, device, KernelQuery(query.call(), query.outputs(), query.inputs(), limit));
+        KernelChoice smaller = choose_kernel(op, device, query.within(limit));
         Workspace::Lease lease = workspace.lease(smaller.workspace_bytes);
         return {std::move(smaller), std::move(lease)};
       } catch (const OutOfMemory&) {  // with less, perhaps
@@ -68,7 +67,7 @@ KernelChoice choose_kernel(const Op& op, Device device, const KernelQuery& query
       continue;
     }
     if (kernel.can_run != nullptr && !kernel.can_run(query)) continue;
-    KernelChoice choice{&kernel, nullptr, 0};
+    KernelChoice choice{.kernel = &kernel, .prepared = nullptr, .threads = query.threads()};
     if (kernel.prepare != nullptr) {
       choice.prepared = kernel.prepare(query);
       if (choice.prepared == nullptr) continue;
@@ -113,8 +112,7 @@ void dispatch(const Op& op, Device device, const InferContext& call, std::span<c
     std::tie(choice, lease) = lease_scratch(op, device, query, std::move(choice), backend.workspace(stream));
   }
   run_kernel(op, choice, query,
-             KernelContext(inputs, outputs, call.attributes(), stream, lease.data(), lease.bytes(),
-                           choice.prepared.get()));
+             KernelContext(inputs, outputs, call.attributes(), stream, lease.data(), choice));
 }
 
 CallObserver* set_call_observer(CallObserver* observer) {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,13 +12,6 @@
 #include <sinter/core/op/registry.h>
 
 namespace sinter {
-
-/// A kernel that was chosen for calls of certain specs, ready to run any number of them.
-struct KernelChoice {
-  const Kernel* kernel = nullptr;
-  std::shared_ptr<const Prepared> prepared;  ///< null if the kernel prepares nothing
-  size_t workspace_bytes = 0;                ///< scratch of one run
-};
 
 /// Picks the kernel for a call and prepares it: of the kernels on `device` that pay and can run the call
 /// within the query's workspace limit, the one of highest priority. Throws Unsupported with op, device,

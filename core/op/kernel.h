@@ -12,6 +12,7 @@
 
 #include <sinter/core/op/op_def.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/core/runtime/thread_pool.h>
 
 namespace sinter {
 
@@ -29,8 +30,8 @@ struct TensorView {
   }
 };
 
-/// What the choice of a kernel and its workspace depend on: specs, alignment and how much scratch there is,
-/// never values.
+/// What the choice of a kernel and its workspace depend on: specs, alignment, how much scratch and how many
+/// threads there are, never values.
 class KernelQuery {
  public:
   static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
@@ -67,12 +68,22 @@ class KernelQuery {
   std::span<const TensorView> inputs() const { return inputs_; }
   /// The most scratch that a kernel may ask for.
   size_t workspace_limit() const { return workspace_limit_; }
+  /// The same question with that limit.
+  KernelQuery within(size_t workspace_limit) const {
+    KernelQuery query = *this;
+    query.workspace_limit_ = workspace_limit;
+    return query;
+  }
+  /// How many parts of a call on the CPU may have scratch of their own: num_threads() when the question was
+  /// put. A run gets the same number (KernelContext::threads), whatever num_threads() has become meanwhile.
+  int threads() const { return threads_; }
 
  private:
   const InferContext& call_;
   std::span<const TensorSpec> outputs_;
   std::span<const TensorView> inputs_;
   size_t workspace_limit_;
+  int threads_ = num_threads();
 };
 
 /// What a kernel found out when it was chosen for a call, and needs to run it: a vendor's plan, the shapes of
@@ -87,19 +98,31 @@ class Prepared {
   virtual std::string detail() const { return {}; }
 };
 
-/// Everything a kernel works on. Outputs are allocated and hold undefined values.
+struct Kernel;
+
+/// A kernel that was chosen for calls of certain specs, ready to run any number of them, with all that was
+/// decided when it was chosen.
+struct KernelChoice {
+  const Kernel* kernel = nullptr;
+  std::shared_ptr<const Prepared> prepared;  ///< null if the kernel prepares nothing
+  size_t workspace_bytes = 0;                ///< scratch of one run
+  int threads = 1;                           ///< KernelQuery::threads()
+};
+
+/// Everything a kernel works on. Outputs are allocated and hold undefined values. Whatever a run shares with
+/// `workspace_bytes`, `can_run` or `prepare` it takes from here: what the process is set to now may differ.
 class KernelContext {
  public:
+  /// For a run of `choice`, which must outlive this, with scratch of choice.workspace_bytes at `workspace`.
   KernelContext(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
-                const Attributes& attributes, const Stream& stream, void* workspace, size_t workspace_bytes,
-                const Prepared* prepared = nullptr)
+                const Attributes& attributes, const Stream& stream, void* workspace,
+                const KernelChoice& choice)
       : inputs_(inputs),
         outputs_(outputs),
         attributes_(attributes),
         stream_(stream),
         workspace_(workspace),
-        workspace_bytes_(workspace_bytes),
-        prepared_(prepared) {}
+        choice_(choice) {}
 
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
@@ -117,11 +140,14 @@ class KernelContext {
   T* workspace() const {
     return static_cast<T*>(workspace_);
   }
-  size_t workspace_bytes() const { return workspace_bytes_; }
+  size_t workspace_bytes() const { return choice_.workspace_bytes; }
+  /// The number of threads for which `workspace_bytes` answered: how many parts may have scratch of their
+  /// own.
+  int threads() const { return choice_.threads; }
   /// What the kernel's `prepare` gave, which is of this type.
   template <class T>
   const T& prepared() const {
-    return static_cast<const T&>(*prepared_);
+    return static_cast<const T&>(*choice_.prepared);
   }
 
  private:
@@ -129,8 +155,7 @@ class KernelContext {
   const Attributes& attributes_;
   Stream stream_;
   void* workspace_;
-  size_t workspace_bytes_;
-  const Prepared* prepared_;
+  const KernelChoice& choice_;
 };
 
 struct Kernel {

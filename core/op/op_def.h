@@ -22,7 +22,7 @@ struct FusedNorm;
 struct InputDef {
   std::string name;
   bool optional = false;  ///< may be an undefined tensor
-  bool mutated = false;   ///< the kernel writes to it; autograd's version counter is bumped
+  bool mutated = false;   ///< kernels write to it, in calls for which OpDef::mutates says so
 };
 
 /// One output. Gradients flow through differentiable ones only.
@@ -203,13 +203,14 @@ struct OpDef {
   View view = nullptr;
   OpTraits traits = {};
   Flops flops = nullptr;  ///< null: not counted; for products, whose time is that of their arithmetic
+  /// Whether a call changes its inputs that are marked `mutated`: a norm does so in training only. Null:
+  /// every call does.
+  bool (*changes)(const Attributes& attributes) = nullptr;
 
-  /// Whether a call changes any of its inputs.
-  bool mutates() const {
-    for (const InputDef& input : inputs) {
-      if (input.mutated) return true;
-    }
-    return false;
+  /// Whether a call with these attributes writes to input i, if it is there; the version of its contents
+  /// (Storage::version) then moves.
+  bool mutates(size_t i, const Attributes& attributes) const {
+    return input_def(i).mutated && (changes == nullptr || changes(attributes));
   }
   const InputDef& input_def(size_t i) const { return inputs[variadic ? i % inputs.size() : i]; }
 };

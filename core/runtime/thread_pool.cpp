@@ -148,7 +148,7 @@ class Workers {
 };
 
 struct Crew {
-  int threads = default_threads();
+  std::atomic<int> threads = default_threads();
   std::unique_ptr<Workers> workers;  // null until the first job, and when there is one thread
   std::mutex busy;                   // held while a job runs
 };
@@ -172,7 +172,7 @@ SerialGuard::~SerialGuard() {
 }
 
 int num_threads() {
-  return crew().threads;
+  return crew().threads.load(std::memory_order_relaxed);
 }
 
 void set_num_threads(int count) {
@@ -188,7 +188,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
   if (count <= 0) return;
   Crew& all = crew();
   grain = std::max<int64_t>(grain, 1);
-  const int64_t parts = std::min<int64_t>(all.threads, (count + grain - 1) / grain);
+  const int64_t parts = std::min<int64_t>(num_threads(), (count + grain - 1) / grain);
   if (parts <= 1 || inside_parallel_for) return body(0, count);
 
   std::mutex mutex;

@@ -7,10 +7,11 @@
 namespace sinter {
 
 /// How many threads a kernel may use, the caller's included. Starts from the environment variable
-/// SINTER_THREADS, else the number of processors that this process may run on.
+/// SINTER_THREADS, else the number of processors that this process may run on. Kernels ask their KernelQuery
+/// and KernelContext instead, which agree whatever happens between choosing and running.
 int num_threads();
 
-/// Changes the number; 1 <= count <= 1024, else InvalidArgument. Call it while no kernel runs.
+/// Changes the number; 1 <= count <= 1024, else InvalidArgument. Waits for the parallel_for that runs.
 void set_num_threads(int count);
 
 /// Splits [0, count) into ranges of about `grain` items or more and calls `body(begin,

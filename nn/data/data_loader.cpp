@@ -3,11 +3,18 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/data/batch_assembler.h>
 #include <sinter/nn/data/batch_workers.h>
 #include <sinter/nn/data/data_loader.h>
 
 namespace sinter::nn::data {
+namespace {
+
+constexpr const char* kOneLoaderAThread =
+    "let one thread take the batches, or give each a loader with its own shard";
+
+}  // namespace
 
 struct DataLoader::Impl {
   Impl(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
@@ -34,6 +41,7 @@ struct DataLoader::Impl {
   const std::atomic<bool> never = false;
   std::vector<int64_t> host_labels;
   std::unique_ptr<BatchWorkers> workers;  // null, or working from `position` on
+  ExclusiveUse use;
 };
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options)
@@ -43,6 +51,7 @@ DataLoader::~DataLoader() = default;
 
 std::optional<Batch> DataLoader::next() {
   Impl& impl = *impl_;
+  const ExclusiveUse::Scope scope(impl.use, "data_loader", kOneLoaderAThread);
   if (impl.position.batch == batches_per_epoch()) {
     impl.position = {impl.position.epoch + 1, 0};
     return std::nullopt;
@@ -50,9 +59,9 @@ std::optional<Batch> DataLoader::next() {
   const auto start = std::chrono::steady_clock::now();
   Batch batch = impl.assembler->options().workers == 0 ? impl.assemble_here() : impl.take_from_workers();
   impl.wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ++impl.position.batch;
   impl.host_labels =
       batch.labels.device().is_cpu() ? batch.labels.to_vector<int64_t>() : impl.assembler->host_labels();
+  ++impl.position.batch;
   return batch;
 }
 
@@ -86,6 +95,7 @@ void DataLoader::restore(const DataLoaderState& state) {
   SINTER_CHECK(state.epoch >= 0 && state.batch >= 0 && state.batch <= batches_per_epoch(),
                "[data_loader] expected an epoch >= 0 and a batch from 0 to {} but got epoch {}, batch {}",
                batches_per_epoch(), state.epoch, state.batch);
+  const ExclusiveUse::Scope scope(impl_->use, "data_loader", kOneLoaderAThread);
   impl_->workers.reset();
   impl_->position = {state.epoch, state.batch};
   impl_->restored = true;

@@ -84,10 +84,11 @@ struct DataLoaderState {
   bool operator==(const DataLoaderState&) const = default;
 };
 
-/// For one consumer thread. The batches depend on the data set, the options and the epoch; neither the number
-/// of workers nor their timing plays a part, and on every device they are the same but for rounding.
-/// Resampled values keep their fractions, as they are rounded once, to the dtype. A batch on a GPU is ordered
-/// on the stream that is current when next() is called, as the results of ops are.
+/// For one consumer at a time: a call while another thread's runs throws InvalidArgument. The batches depend
+/// on the data set, the options and the epoch; neither the number of workers nor their timing plays a part,
+/// and on every device they are the same but for rounding. Resampled values keep their fractions, as they are
+/// rounded once, to the dtype. A batch on a GPU is ordered on the stream that is current when next() is
+/// called, as the results of ops are.
 ///
 ///     DataLoader loader(dataset, {.batch_size = 512,
 ///                                 .shuffle = true,

@@ -94,11 +94,13 @@ std::string InferJob::reason_to_compile(std::span<const Tensor> inputs) const {
   if (!(*found)->model.variables_hold())
     return "a variable of the model was frozen, thawed, moved, converted or added";
   if (!(*found)->model.called_modes_hold()) return "a mode of a module outside of the model was switched";
-  return "a setting (TF32, deterministic, autotune) was switched";
+  return "a setting (TF32, deterministic, autotune, threads) was switched";
 }
 
 std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   check_not_traced("infer_job");
+  const ExclusiveUse::Scope scope(use_, "infer_job",
+                                  "give each thread an InferJob of its own, of the same model");
   for (size_t i = 0; i < inputs.size(); ++i) {
     SINTER_CHECK(inputs[i].defined(), "[infer_job] input {} is undefined", i);
   }
@@ -121,7 +123,12 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
   }
   Compiled& compiled = *compiled_.back();
   compiled.random.begin_run();
-  return compiled.program->run(inputs);
+  try {
+    return compiled.program->run(inputs);
+  } catch (...) {
+    compiled.random.end_failed_run(*compiled.program);
+    throw;
+  }
 }
 
 const Program& InferJob::program() const {

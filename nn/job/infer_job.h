@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <sinter/core/executor/program.h>
+#include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/passes/pipeline.h>
@@ -40,7 +41,8 @@ struct InferJobOptions {
 /// Norms go into the convolutions before them, and weights that passes change are made again when the model's
 /// change, not at every call.
 ///
-/// The model must outlive the job. One thread at a time.
+/// The model must outlive the job. One call at a time: one that comes while another thread's runs throws
+/// InvalidArgument. Threads have a job each, of one model (docs/serving.md).
 class InferJob {
  public:
   template <class Model>
@@ -84,6 +86,7 @@ class InferJob {
   InferJobOptions options_;
   std::vector<std::unique_ptr<Compiled>> compiled_;  // the one used last comes last
   int64_t compilations_ = 0;
+  ExclusiveUse use_;
 };
 
 }  // namespace sinter::nn

@@ -1,3 +1,5 @@
+#include <map>
+#include <set>
 #include <utility>
 
 #include <sinter/core/op/dispatch.h>
@@ -117,19 +119,54 @@ void JobRandom::finish_trace(Graph& graph, Device device) {
 }
 
 void JobRandom::begin_run() {
-  RandomKey key = default_generator().key();
+  const RandomKey key = default_generator().key();
+  run_start_ = key;
+  if (base_.defined()) {
+    // The op that makes keys, into the tensor that is there.
+    static const Op& op = OpRegistry::instance().get("random_key");
+    const Attributes attributes(
+        ops::RandomKeyAttributes{.seed = key.seed, .offset = key.offset, .device = base_.device()});
+    const TensorSpec* const no_base = nullptr;
+    const InferContext infer(op.definition, {&no_base, 1}, attributes);
+    const TensorView absent;
+    const TensorView view{base_.raw_data(), base_.shape(), base_.dtype(), true};
+    dispatch(op, base_.device(), infer, {&base_.spec(), 1}, {&absent, 1}, {&view, 1});
+    base_.storage()->bump_version();
+  }
   if (blocks_ > 0) default_generator() = Generator(RandomKey{key.seed, key.offset + blocks_});
+}
+
+void JobRandom::end_failed_run(const Program& program) {
   if (!base_.defined()) return;
-  // The op that makes keys, into the tensor that is there.
-  static const Op& op = OpRegistry::instance().get("random_key");
-  const Attributes attributes(
-      ops::RandomKeyAttributes{.seed = key.seed, .offset = key.offset, .device = base_.device()});
-  const TensorSpec* const no_base = nullptr;
-  const InferContext infer(op.definition, {&no_base, 1}, attributes);
-  const TensorView absent;
-  const TensorView view{base_.raw_data(), base_.shape(), base_.dtype(), true};
-  dispatch(op, base_.device(), infer, {&base_.spec(), 1}, {&absent, 1}, {&view, 1});
-  base_.storage()->bump_version();
+  const ProgramProgress progress = program.progress();
+  std::set<const GraphNode*> reached(progress.done.begin(), progress.done.end());
+  reached.insert(progress.next);
+  const auto is_of_base = [this](const GraphNode& node) {
+    const GraphValue* const base = node.traits().role == Role::kRandomKey ? node.input(0) : nullptr;
+    return base != nullptr && base->is_memory() && base->tensor.storage() == base_.storage();
+  };
+  // The traced code drew each key right before the call that reads it. Keys themselves may be computed ahead.
+  uint64_t drawn = blocks_;
+  for (const GraphNode* node : program.graph().nodes()) {
+    if (!is_of_base(*node)) continue;
+    const bool is_read = std::ranges::any_of(
+        node->outputs[0]->users, [&](const GraphNode* reader) { return reached.contains(reader); });
+    const uint64_t* const offset = node->attributes.find<uint64_t>("offset");
+    if (!is_read && offset != nullptr) drawn = std::min(drawn, *offset);
+  }
+  default_generator() = Generator(RandomKey{run_start_.seed, run_start_.offset + drawn});
+}
+
+void run_effects_of_failed_run(std::span<const HostEffect> effects, const Program& program) {
+  std::map<const Storage*, int64_t> changes;  // that the run has made
+  for (const GraphNode* node : program.progress().done) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->changes(i)) ++changes[node->input(i)->storage()];
+    }
+  }
+  for (const HostEffect& effect : effects) {
+    if (changes[effect.changed.get()]-- > 0) effect.run();
+  }
 }
 
 }  // namespace sinter::nn

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/executor/program.h>
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/module/module.h>
@@ -67,12 +68,19 @@ class JobRandom {
   void finish_trace(Graph& graph, Device device);
   /// Writes the generator's key for one run and moves the generator on as eager code would have done.
   void begin_run();
+  /// Of a run of `program`, behind begin_run(), that threw: moves the generator back to where eager code
+  /// would have left it, behind what the calls that ran or failed draw.
+  void end_failed_run(const Program& program);
 
  private:
   RandomKey start_;
+  RandomKey run_start_;
   uint64_t host_draws_ = default_generator().host_draws();
   uint64_t blocks_ = 0;  // that a run uses up
   Tensor base_;          // undefined: nothing is drawn
 };
+
+/// Of a run of `program` that threw: has the effects of the calls that ran.
+void run_effects_of_failed_run(std::span<const HostEffect> effects, const Program& program);
 
 }  // namespace sinter::nn

@@ -13,7 +13,7 @@ size_t members_of(const auto& node) {
 }  // namespace
 
 ModuleSnapshot::Part ModuleSnapshot::part_of(const std::shared_ptr<ModuleBase::Node>& node) {
-  return {node, node->training, members_of(*node)};
+  return {node, node->trains(), members_of(*node)};
 }
 
 ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters) {
@@ -43,7 +43,7 @@ void ModuleSnapshot::add(const Variable& variable) {
 }
 
 bool ModuleSnapshot::modes_hold(const std::vector<Part>& parts) {
-  return std::ranges::all_of(parts, [](const Part& part) { return part.node->training == part.training; });
+  return std::ranges::all_of(parts, [](const Part& part) { return part.node->trains() == part.training; });
 }
 
 bool ModuleSnapshot::variables_hold() const {

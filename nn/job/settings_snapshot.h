@@ -6,15 +6,18 @@
 #include <vector>
 
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/core/tensor/tensor.h>
 
 namespace sinter::nn {
 
-/// Switches that kernels read when they are prepared.
+/// What kernels read when they are prepared. What was prepared under other settings stays right, but is not
+/// what they ask for.
 struct SettingsSnapshot {
   bool allow_tf32 = settings::allow_tf32();
   bool deterministic = settings::deterministic();
   bool autotune = settings::autotune();
+  int threads = num_threads();
   bool operator==(const SettingsSnapshot&) const = default;
 };
 

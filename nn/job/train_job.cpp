@@ -21,6 +21,9 @@
 namespace sinter::nn {
 namespace {
 
+constexpr const char* kOneJobAThread =
+    "each thread that trains needs a model, an optimiser and a job of its own";
+
 /// Lends gradients to parameters while the optimiser's step is traced.
 class LentGradients {
  public:
@@ -56,7 +59,7 @@ struct TrainJob::Compiled {
   std::vector<Tensor> scaler_tensors;
   GraphReport report;
   JobRandom random;
-  std::vector<std::function<void()>> host_effects;
+  std::vector<HostEffect> host_effects;
   std::unique_ptr<Program> program;
   bool wants_data = false;  // its passes are to be checked, which prepare() has no data for
 };
@@ -358,7 +361,8 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
   if (!last.constants.hold()) return "a tensor was changed that had been taken for a constant";
   if (last.optimizer_revision != optimizer_.revision())
     return "an option or the state of the optimiser was exchanged";
-  if (!(last.settings == SettingsSnapshot())) return "a setting (TF32, deterministic, autotune) was switched";
+  if (!(last.settings == SettingsSnapshot()))
+    return "a setting (TF32, deterministic, autotune, threads) was switched";
   if (last.wants_data) return "its passes had not been checked on data";
   return "the state of the scaler or of the average was exchanged";
 }
@@ -400,11 +404,13 @@ void TrainJob::keep(std::unique_ptr<Compiled> made) {
 }
 
 void TrainJob::prepare(std::span<const TensorSpec> inputs) {
+  const ExclusiveUse::Scope scope(use_, "train_job", kOneJobAThread);
   compiled_for(inputs, 0.0, {});
 }
 
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   check_not_traced("train_job");
+  const ExclusiveUse::Scope scope(use_, "train_job", kOneJobAThread);
   // What was captured runs without any code that would notice a rank that is lost.
   if (options_.communicator != nullptr) options_.communicator->check();
   std::vector<TensorSpec> specs;
@@ -422,9 +428,16 @@ Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   optimizer_.set_learning_rate(learning_rate);
   if (options_.ema != nullptr) options_.ema->set_decay();
   compiled.random.begin_run();
-  std::vector<Tensor> results = compiled.program->run(inputs);
+  std::vector<Tensor> results;
+  try {
+    results = compiled.program->run(inputs);
+  } catch (...) {
+    compiled.random.end_failed_run(*compiled.program);
+    run_effects_of_failed_run(compiled.host_effects, *compiled.program);
+    throw;
+  }
   if (options_.communicator != nullptr) options_.communicator->note_work("a step");
-  for (const auto& effect : compiled.host_effects) effect();
+  for (const HostEffect& effect : compiled.host_effects) effect.run();
   summed_ = compiled.sums;
   calls_of_series_ = (calls_of_series_ + 1) % options_.accumulate;
   outputs_.assign(results.begin() + 1, results.end());

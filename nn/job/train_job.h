@@ -12,6 +12,7 @@
 
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/executor/program.h>
+#include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/ema.h>
@@ -92,7 +93,9 @@ struct TrainJobOptions {
 /// model that was moved, options of the optimiser, other shapes of inputs. Each needs another graph; report()
 /// says why there are how many.
 ///
-/// Model, optimiser, scaler and average must outlive the job. One thread at a time.
+/// Model, optimiser, scaler and average must outlive the job. One call at a time, else InvalidArgument:
+/// threads that train need a model, an optimiser and a job each. A step that throws leaves all of them, the
+/// generator included, as eager code that failed at the same call: what came before the call has happened.
 class TrainJob {
  public:
   /// A step of `loss(model(x), y)`, with inputs x and y. Behind the loss, outputs() has what the model gave.
@@ -193,6 +196,7 @@ class TrainJob {
   int64_t compilations_ = 0;
   int thrown_out_ = 0;            // graphs, for want of room
   std::set<std::string> agreed_;  // sums over ranks that all have made
+  ExclusiveUse use_;
 };
 
 }  // namespace sinter::nn

@@ -8,6 +8,8 @@ namespace sinter::nn {
 
 namespace {
 
+thread_local const EvalMode* innermost_eval_mode = nullptr;
+
 /// "a, b, c", or the first 20 and how many there are more.
 std::string join(const std::vector<std::string>& names) {
   constexpr size_t kMost = 20;
@@ -132,18 +134,24 @@ void ModuleBase::train(bool mode) const {
 }
 bool ModuleBase::training() const {
   ModuleCall::check_mode(*this);
-  return node_->training;
+  return node_->trains();
 }
 
-EvalMode::EvalMode(const ModuleBase& model) {
+EvalMode::EvalMode(const ModuleBase& model) : outer_(std::exchange(innermost_eval_mode, this)) {
   ModuleBase::Node::walk(model.node_, [this](const std::shared_ptr<ModuleBase::Node>& node) {
-    before_.emplace_back(node, node->training);
-    node->training = false;
+    nodes_.emplace(node.get(), node);
   });
 }
 
 EvalMode::~EvalMode() {
-  for (const auto& [node, mode] : before_) node->training = mode;
+  innermost_eval_mode = outer_;
+}
+
+bool EvalMode::covers(const ModuleBase::Node* node) {
+  for (const EvalMode* mode = innermost_eval_mode; mode != nullptr; mode = mode->outer_) {
+    if (mode->nodes_.contains(node)) return true;
+  }
+  return false;
 }
 
 void ModuleBase::to(Device device) const {

@@ -234,7 +234,8 @@ class ModuleOf<Result(Inputs...)> : public ModuleBase {
 /// The base of most layers and models: a tensor in, a tensor out.
 using Module = ModuleOf<Tensor(const Tensor&)>;
 
-/// Puts a model into evaluation mode for its lifetime, then each sub-module back into the mode it had.
+/// As long as it lives, a model and its sub-modules are in evaluation mode for the thread that made it, as if
+/// by eval(). The modes that they have, and what other threads see of them, stay as they are.
 class EvalMode {
  public:
   explicit EvalMode(const ModuleBase& model);
@@ -243,7 +244,11 @@ class EvalMode {
   EvalMode& operator=(const EvalMode&) = delete;
 
  private:
-  std::vector<std::pair<std::shared_ptr<ModuleBase::Node>, bool>> before_;
+  friend struct ModuleBase::Node;
+  static bool covers(const ModuleBase::Node* node);
+
+  std::map<const ModuleBase::Node*, std::shared_ptr<const ModuleBase::Node>> nodes_;  // held
+  const EvalMode* outer_;
 };
 
 /// An independent copy: parameters, buffers and modes are those of `module` at this moment, gradients are not

@@ -26,6 +26,8 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   std::vector<std::pair<std::string, std::shared_ptr<Node>>> children;
   std::vector<std::shared_ptr<Node>> borrowed;  // called, but not owned
   bool training = true;
+  /// Unless this thread has the module in an EvalMode.
+  bool trains() const { return training && !EvalMode::covers(this); }
   std::string type;                                  // empty until a member or an AnyModule tells it
   std::string options;                               // as given to describe()
   std::optional<std::pair<Layout, Layout>> layouts;  // of input and output; none: it has no part in them

@@ -12,6 +12,8 @@
 namespace sinter::nn {
 namespace {
 
+constexpr const char* kOneAverageAThread = "each thread that trains needs a model and an average of its own";
+
 DType average_dtype(const Tensor& parameter) {
   return accumulate_dtype(parameter.dtype());
 }
@@ -36,6 +38,7 @@ double Ema::decay_at(int64_t update) const {
 }
 
 void Ema::update() {
+  const ExclusiveUse::Scope scope(use_, "ema", kOneAverageAThread);
   const NoGrad no_grad;
   for (const Slot& slot : slots_) {
     const TensorSpec& spec = slot.parameter.master().spec();
@@ -53,16 +56,21 @@ void Ema::update() {
                        .gradient = ops::cast(slot.parameter.master().detach(), slot.average.dtype()),
                        .momentum = {}});
   }
-  set_decay();
+  write_decay();
   if (options_.decay == 0.0) {  // whatever the averages hold
     for (const ops::SgdSlot& slot : updates) ops::copy_(slot.parameter, slot.gradient);
   } else {
     ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
   }
-  host_effect([this] { ++updates_; });
+  host_effect(slots_.back().average, [this] { ++updates_; });
 }
 
 void Ema::set_decay() {
+  const ExclusiveUse::Scope scope(use_, "ema", kOneAverageAThread);
+  write_decay();
+}
+
+void Ema::write_decay() {
   const Untraced untraced;
   const NoGrad no_grad;
   const Device device = slots_.front().average.device();
@@ -175,6 +183,7 @@ void Lookahead::check() const {
 }
 
 void Lookahead::update(double decay) {
+  const ExclusiveUse::Scope scope(use_, "lookahead", kOneAverageAThread);
   SINTER_CHECK(decay >= 0.0 && decay <= 1.0, "[lookahead] expected a decay in [0, 1] but got {}", decay);
   check();
   const NoGrad no_grad;
@@ -202,6 +211,7 @@ void Lookahead::update(double decay) {
 }
 
 void Lookahead::restart() {
+  const ExclusiveUse::Scope scope(use_, "lookahead", kOneAverageAThread);
   check();
   const NoGrad no_grad;
   for (const Slot& slot : slots_) ops::copy_(slot.average, slot.variable.master().detach());

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -27,6 +28,8 @@ struct EmaOptions {
 /// (running statistics) are not averaged: those of the model are taken as they are. Source: B. Polyak,
 /// A. Juditsky, "Acceleration of stochastic approximation by averaging", SIAM Journal on Control and
 /// Optimization 1992.
+///
+/// One call at a time: an update() while another runs throws InvalidArgument.
 class Ema {
  public:
   /// Throws InvalidArgument for a decay out of range or a model without parameters.
@@ -65,6 +68,7 @@ class Ema {
     Tensor average;  // in the layout of the parameter
   };
   double decay_at(int64_t update) const;
+  void write_decay();
 
   ModuleBase model_;
   EmaOptions options_;
@@ -74,6 +78,7 @@ class Ema {
   double rate_value_ = 0.0;
   Tensor minus_one_;  // the factor on "gradients"
   uint64_t revision_ = 0;
+  ExclusiveUse use_;
 };
 
 /// A slow average that the model itself goes back to every few steps: an optimiser explores from there, and
@@ -113,6 +118,7 @@ class Lookahead {
   Tensor one_;        // float64 scalar
   Tensor minus_one_;  // float32 scalar, the factor on "gradients"
   double rate_value_ = 1.0;
+  ExclusiveUse use_;
 };
 
 }  // namespace sinter::nn

@@ -11,6 +11,9 @@
 namespace sinter::nn {
 namespace {
 
+constexpr const char* kOneOptimizerAThread =
+    "each thread that trains needs a model and an optimiser of its own";
+
 /// "2 missing: a, b", with the first 20 names at most.
 std::string listing(const char* what, const std::vector<std::string>& names) {
   constexpr size_t kMost = 20;
@@ -86,6 +89,7 @@ void Optimizer::zero_grad() {
 }
 
 void Optimizer::restart() {
+  const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   const NoGrad no_grad;
   if (counts_.defined()) ops::fill_(counts_, 0.0);
   for (const auto& group : slots_) {
@@ -186,6 +190,7 @@ void Optimizer::check_learning_rate(double learning_rate) const {
 
 void Optimizer::set_learning_rate(double learning_rate) {
   check_learning_rate(learning_rate);
+  const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   const NoGrad no_grad;
   for (const Rate& rate : std::vector<Rate>(rates_)) {
     rate_on_device(rate.scale, learning_rate, rate.tensor.device());
@@ -217,6 +222,7 @@ void Optimizer::step(double learning_rate, const Tensor& gradient_factor) {
 
 void Optimizer::step_with(double learning_rate, const std::function<Factors()>& make_factors) {
   check_learning_rate(learning_rate);
+  const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   const NoGrad no_grad;
   // Everything is checked, and all memory is there, before anything changes: a step that fails for want of
   // memory can be repeated.
@@ -287,6 +293,7 @@ State Optimizer::state() const {
 }
 
 void Optimizer::load_state(const State& state, const LoadOptions& options) {
+  const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   State unused = state;
   std::vector<std::string> missing, mismatched, unexpected;
   const auto take = [&](const std::string& name, const Shape& shape, DType dtype) -> Tensor {

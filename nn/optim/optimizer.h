@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/module/module.h>
 
 namespace sinter::nn {
@@ -31,6 +32,8 @@ std::vector<ParameterGroup> decay_groups(const std::vector<Parameter>& parameter
 ///   sgd.zero_grad();
 ///   backward(loss);
 ///   sgd.step(schedule(step));
+///
+/// One call at a time: a step() while another runs throws InvalidArgument.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -144,6 +147,7 @@ class Optimizer {
   std::vector<Rate> rates_;
   std::optional<double> moving_;
   uint64_t revision_ = 0;
+  ExclusiveUse use_;
 };
 
 /// The Euclidean norm of all gradients together: a float64 scalar on their device, computed in double

@@ -34,13 +34,13 @@ ResampleAxis<C> holders_of(const AdaptiveAxis& axis, ResampleTables<C>& tables) 
 size_t pool_workspace(const KernelQuery& query) {
   const Layout layout = query.attributes<AdaptivePoolAttributes>().layout;
   const AdaptivePoolProblem problem(query.input(0).shape, query.output(0).shape, layout);
-  return resample_workspace(extents_of(problem, false), query.input(0).dtype);
+  return resample_workspace(extents_of(problem, false), query.input(0).dtype, query.threads());
 }
 
 size_t grad_workspace(const KernelQuery& query) {
   const Layout layout = query.attributes<AdaptivePoolAttributes>().layout;
   const AdaptivePoolProblem problem(query.output(0).shape, query.input(0).shape, layout);
-  return resample_workspace(extents_of(problem, true), query.input(0).dtype);
+  return resample_workspace(extents_of(problem, true), query.input(0).dtype, query.threads());
 }
 
 void run_pool(const KernelContext& context) {
@@ -51,7 +51,7 @@ void run_pool(const KernelContext& context) {
     ResampleTables<compute_type<T>> tables(extents, context.workspace());
     const auto rows = windows_of(problem.rows, 1, tables);
     const auto columns = windows_of(problem.columns, problem.depth, tables);
-    resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace());
+    resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace(), context.threads());
   });
 }
 
@@ -63,7 +63,7 @@ void run_grad(const KernelContext& context) {
     ResampleTables<compute_type<T>> tables(extents, context.workspace());
     const auto rows = holders_of(problem.rows, tables);
     const auto columns = holders_of(problem.columns, tables);
-    resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace());
+    resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace(), context.threads());
   });
 }
 

@@ -75,7 +75,8 @@ void register_batch_norm(OpRegistry& registry) {
                            .float32_inputs = reads_of({1, 2, 3, 4}),
                            .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})},
                            .role = Role::kNormalization,
-                           .fuse_norm = fuse_batch_norm}});
+                           .fuse_norm = fuse_batch_norm},
+                .changes = [](const Attributes& call) { return call.as<BatchNormOptions>().training; }});
   registry.add({.name = "batch_norm_grad",
                 .inputs = {{"x"}, {"dy"}, {"weight", true}, {"mean"}, {"inv_std"}},
                 .outputs = {{"dx"}, {"dweight"}, {"dbias"}},

@@ -275,7 +275,8 @@ void register_batch_norm_act(OpRegistry& registry) {
                 .traits = {.precision = Precision::kFollow,
                            .float32_inputs = ~reads_of({In::kX, In::kAddend}),
                            .layout = {.kind = LayoutRule::Kind::kAttribute,
-                                      .images = reads_of({In::kX, In::kAddend})}}});
+                                      .images = reads_of({In::kX, In::kAddend})}},
+                .changes = [](const Attributes& call) { return call.as<BatchNormActOptions>().training; }});
   registry.add(
       {.name = "batch_norm_act_grad",
        .inputs = {{"x"},

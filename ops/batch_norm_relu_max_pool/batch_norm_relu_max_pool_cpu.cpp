@@ -55,13 +55,13 @@ struct Pooled {
 /// NCHW, row by row of every plane.
 template <class T>
 void pool_rows(const PoolGeometry& geometry, const T* x, const Normalizers<compute_type<T>>& normalizers,
-               const Pooled<T>& pooled, compute_type<T>* scratch) {
+               const Pooled<T>& pooled, compute_type<T>* scratch, int threads) {
   using C = compute_type<T>;
   constexpr C kLowest = -std::numeric_limits<C>::infinity();
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t slot_elements = 2 * columns.out + PoolRows<C>::scratch(rows, columns),
                 channels = geometry.channels;
-  parallel_slots(geometry.batch * channels, rows.extent * columns.extent,
+  parallel_slots(threads, geometry.batch * channels, rows.extent * columns.extent,
                  [&](int64_t slot, int64_t begin, int64_t end) {
                    C* values = scratch + slot * slot_elements;
                    const PoolBest<C> best{values, reinterpret_cast<int32_t*>(values + columns.out)};
@@ -133,12 +133,12 @@ class NormalizedRows {
 template <class T>
 void pool_pixels(const PoolGeometry& geometry, int64_t planes, const T* x,
                  const Normalizers<compute_type<T>>& normalizers, const Pooled<T>& pooled,
-                 compute_type<T>* scratch) {
+                 compute_type<T>* scratch, int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = geometry.channels, slot_elements = 2 * depth + NormalizedRows<T>::scratch(geometry);
   parallel_slots(
-      geometry.batch * rows.out, columns.out * inner_kernel(rows) * inner_kernel(columns) * depth,
+      threads, geometry.batch * rows.out, columns.out * inner_kernel(rows) * inner_kernel(columns) * depth,
       [&](int64_t slot, int64_t begin, int64_t end) {
         C* values = scratch + slot * slot_elements;
         const PoolBest<C> best{values, reinterpret_cast<int32_t*>(values + depth)};
@@ -169,7 +169,7 @@ void pool_pixels(const PoolGeometry& geometry, int64_t planes, const T* x,
 /// place that of the threads takes.
 template <class T>
 void forward(const NormCall& call, const PoolGeometry& geometry, Layout layout, const Pooled<T>& pooled,
-             void* workspace) {
+             void* workspace, int threads) {
   using C = compute_type<T>;
   const int64_t channels = call.view.channels;
   auto* mean = static_cast<double*>(workspace);
@@ -188,10 +188,10 @@ void forward(const NormCall& call, const PoolGeometry& geometry, Layout layout, 
   if (call.view.numel() == 0) return;
   const T* x = call.main.x.as<const T>();
   if (works_on_rows(geometry, layout)) {
-    pool_rows(geometry, x, normalizers, pooled, rest);
+    pool_rows(geometry, x, normalizers, pooled, rest, threads);
   } else {
     const int64_t planes = layout == Layout::kNCHW ? channels : 1;
-    pool_pixels(pixels_of(geometry, layout), planes, x, normalizers, pooled, rest);
+    pool_pixels(pixels_of(geometry, layout), planes, x, normalizers, pooled, rest, threads);
   }
 }
 
@@ -211,7 +211,7 @@ size_t forward_bytes(const KernelQuery& query) {
   const ChannelView view = norm_view(x.shape, options.layout);
   const size_t element = element_of(x.dtype), channels = static_cast<size_t>(view.channels);
   const PoolGeometry geometry = pool_geometry(x.shape, options.pool(), "batch_norm_relu_max_pool");
-  const size_t slots = static_cast<size_t>(num_threads() * slot_size(geometry, options.layout)) * element;
+  const size_t slots = static_cast<size_t>(query.threads() * slot_size(geometry, options.layout)) * element;
   return channels * (2 * sizeof(double) + 4 * element) +
          std::max(moments_bytes(ChannelLoop(view), element), slots);
 }
@@ -222,7 +222,8 @@ void run_forward(const KernelContext& context) {
   const PoolGeometry geometry = pool_geometry(call.main.x.shape, options.pool(), "batch_norm_relu_max_pool");
   uint8_t* indices = options.save_indices ? context.output(NormPoolOutput::kIndices).as<uint8_t>() : nullptr;
   dispatch_float(call.main.x.dtype, "batch_norm_relu_max_pool", [&]<class T> {
-    forward<T>(call, geometry, options.layout, {call.y.as<T>(), indices}, context.workspace());
+    forward<T>(call, geometry, options.layout, {call.y.as<T>(), indices}, context.workspace(),
+               context.threads());
   });
 }
 
@@ -302,7 +303,7 @@ void run_backward(const KernelContext& context) {
       workspace += slopes_bytes({x.shape, x.dtype, Device::cpu()});
     }
     max_pool_slopes<T>(geometry, options.pool.layout, context.input(In::kDy).as<const T>(),
-                       context.input(In::kIndices).as<const uint8_t>(), dz);
+                       context.input(In::kIndices).as<const uint8_t>(), dz, context.threads());
     normalize_backward<T>(call, dz, workspace);
   });
 }

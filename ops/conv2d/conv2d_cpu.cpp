@@ -54,7 +54,8 @@ void add_kernels(OpRegistry& registry, const char* op) {
            .can_run = [](const KernelQuery& query) { return conv2d_im2col_can_run(query.input(0).dtype); },
            .workspace_bytes =
                [](const KernelQuery& query) {
-                 return conv2d_im2col_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+                 return conv2d_im2col_workspace(geometry_of<pass>(query), pass, query.input(0).dtype,
+                                                query.threads());
                },
            .run =
                [](const KernelContext& context) {
@@ -73,7 +74,8 @@ void add_kernels(OpRegistry& registry, const char* op) {
            },
        .workspace_bytes =
            [](const KernelQuery& query) {
-             return conv2d_direct_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+             return conv2d_direct_workspace(geometry_of<pass>(query), pass, query.input(0).dtype,
+                                            query.threads());
            },
        .run =
            [](const KernelContext& context) {
@@ -92,7 +94,8 @@ void add_kernels(OpRegistry& registry, const char* op) {
            },
        .workspace_bytes =
            [](const KernelQuery& query) {
-             return conv2d_winograd_workspace(geometry_of<pass>(query), pass, query.input(0).dtype);
+             return conv2d_winograd_workspace(geometry_of<pass>(query), pass, query.input(0).dtype,
+                                              query.threads());
            },
        .run =
            [](const KernelContext& context) {

@@ -35,7 +35,7 @@ struct Plan {
   bool in_place = false;  // the image itself is the matrix of columns
   int64_t columns_bytes = 0, partial_bytes = 0;
 
-  Plan(const Conv2dGeometry& geometry, Conv2dPass pass, size_t element) : g(geometry) {
+  Plan(const Conv2dGeometry& geometry, Conv2dPass pass, size_t element, int threads) : g(geometry) {
     const auto bytes = static_cast<int64_t>(element);
     k = g.group_in() * g.taps();
     in_place = g.is_pointwise();
@@ -48,7 +48,7 @@ struct Plan {
       chunks = std::clamp<int64_t>(std::min(g.batch, kPartialsBytes / partial_bytes), 1, kMostChunks);
       items = chunks;
     }
-    slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(items, 1));
+    slots = std::clamp<int64_t>(threads, 1, std::max<int64_t>(items, 1));
   }
 
   size_t workspace_bytes() const {
@@ -260,7 +260,7 @@ void grad_weight(const KernelContext& context, const Plan& plan) {
 
 template <class T, bool kRows>
 void run_typed(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass) {
-  const Plan plan(geometry, pass, sizeof(T));
+  const Plan plan(geometry, pass, sizeof(T), context.threads());
   switch (pass) {
     case Conv2dPass::kForward:
       return forward<T, kRows>(context, plan);
@@ -286,8 +286,8 @@ bool conv2d_im2col_can_run(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64;
 }
 
-size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype) {
-  return Plan(geometry, pass, size_of(dtype)).workspace_bytes();
+size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads) {
+  return Plan(geometry, pass, size_of(dtype), threads).workspace_bytes();
 }
 
 void run_conv2d_im2col(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass) {

@@ -10,24 +10,26 @@
 
 namespace sinter::ops {
 
+// Workspace and run take the same number of threads: KernelQuery::threads(), KernelContext::threads().
+
 /// The three ops, in terms of one geometry.
 enum class Conv2dPass { kForward, kGradInput, kGradWeight };
 
 bool conv2d_direct_can_run(const Conv2dGeometry& geometry);
 /// True where the direct kernels are the better choice, or the only one.
 bool conv2d_direct_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
-size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads);
 void run_conv2d_direct(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 
 /// 3x3 filters of stride 1, neither dilated nor in groups.
 bool conv2d_winograd_can_run(const Conv2dGeometry& geometry);
 /// True where channels fill vectors and tiles are many enough to repay transforming the filters.
 bool conv2d_winograd_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
-size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads);
 void run_conv2d_winograd(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 
 bool conv2d_im2col_can_run(DType dtype);
-size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype);
+size_t conv2d_im2col_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads);
 void run_conv2d_im2col(const KernelContext& context, const Conv2dGeometry& geometry, Conv2dPass pass);
 
 }  // namespace sinter::ops

@@ -34,7 +34,8 @@ int64_t slot_of_rows(const PoolGeometry& geometry) {
 }
 
 template <class T, class Index>
-void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch) {
+void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>* scratch,
+                   int threads) {
   using C = compute_type<T>;
   constexpr C kLowest = -std::numeric_limits<C>::infinity();
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
@@ -67,11 +68,13 @@ void max_pool_rows(const PoolGeometry& geometry, const T* x, T* y, Index* indice
       store(best, width, y + line * width, indices + line * width);
     }
   };
-  parallel_slots(geometry.batch * rows.out, rows.extent * columns.extent * depth / rows.out + width, run);
+  parallel_slots(threads, geometry.batch * rows.out, rows.extent * columns.extent * depth / rows.out + width,
+                 run);
 }
 
 template <class T, class Index>
-void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>*) {
+void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indices, compute_type<T>*,
+                     int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = geometry.channels;
@@ -103,7 +106,7 @@ void max_pool_pixels(const PoolGeometry& geometry, const T* x, T* y, Index* indi
     }
   };
   const int64_t work = columns.out * inner_kernel(rows) * inner_kernel(columns) * depth;
-  parallel_slots(geometry.batch * rows.out, work, [&](int64_t, int64_t begin, int64_t end) {
+  parallel_slots(threads, geometry.batch * rows.out, work, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t line = begin; line < end; ++line) line_of(line);
   });
 }
@@ -114,7 +117,7 @@ size_t max_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(query.input(0).shape, options, "max_pool2d");
   if (!pools_rows(geometry, options.layout)) return 0;
-  return static_cast<size_t>(num_threads() * slot_of_rows(pixels_of(geometry, options.layout))) *
+  return static_cast<size_t>(query.threads() * slot_of_rows(pixels_of(geometry, options.layout))) *
          size_of(accumulate_dtype(query.input(0).dtype));
 }
 
@@ -125,7 +128,7 @@ void run_max_pool(const KernelContext& context) {
     const bool rows = pools_rows(geometry, options.layout);
     const auto kernel = rows ? max_pool_rows<T, Index> : max_pool_pixels<T, Index>;
     kernel(pixels_of(geometry, options.layout), context.input(0).as<const T>(), context.output(0).as<T>(),
-           context.output(1).as<Index>(), context.workspace<compute_type<T>>());
+           context.output(1).as<Index>(), context.workspace<compute_type<T>>(), context.threads());
   });
 }
 

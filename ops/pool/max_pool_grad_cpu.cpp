@@ -11,19 +11,19 @@ namespace sinter::ops {
 namespace {
 
 /// Pixels of fewer channels are not worth finding the windows of; but threads then share no image.
-bool scatters(const PoolGeometry& geometry, Layout layout) {
-  return layout == Layout::kNCHW || (geometry.channels < kPoolVector && geometry.batch >= num_threads());
+bool scatters(const PoolGeometry& geometry, Layout layout, int threads) {
+  return layout == Layout::kNCHW || (geometry.channels < kPoolVector && geometry.batch >= threads);
 }
 
 /// Every window gives to the pixel that it took. Adds up in `sums`, which is dx itself unless To has 16 bits.
 template <class T, class Index, class To>
 void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
-                           compute_type<T>* scratch) {
+                           compute_type<T>* scratch, int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = geometry.channels, size = rows.extent * columns.extent * depth;
   const auto width = static_cast<uint32_t>(columns.kernel);
-  parallel_slots(geometry.batch, size, [&](int64_t slot, int64_t begin, int64_t end) {
+  parallel_slots(threads, geometry.batch, size, [&](int64_t slot, int64_t begin, int64_t end) {
     for (int64_t image = begin; image < end; ++image) {
       C* sums = nullptr;
       if constexpr (std::is_same_v<To, C>) {
@@ -90,7 +90,7 @@ template <class Index, class C>
 /// one place.
 template <class T, class Index, class To>
 void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
-                          compute_type<T>*) {
+                          compute_type<T>*, int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
   const int64_t depth = geometry.channels;
@@ -135,38 +135,41 @@ void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index
       }
     }
   };
-  parallel_slots(geometry.batch * rows.extent, columns.extent * depth * 4, run);
+  parallel_slots(threads, geometry.batch * rows.extent, columns.extent * depth * 4, run);
 }
 
 template <class T, class Index, class To>
 void max_pool_grad(const PoolGeometry& geometry, Layout layout, const T* dy, const Index* indices, To* dx,
-                   compute_type<T>* scratch) {
-  const auto kernel =
-      scatters(geometry, layout) ? max_pool_grad_scatter<T, Index, To> : max_pool_grad_gather<T, Index, To>;
-  kernel(pixels_of(geometry, layout), dy, indices, dx, scratch);
+                   compute_type<T>* scratch, int threads) {
+  const auto kernel = scatters(geometry, layout, threads) ? max_pool_grad_scatter<T, Index, To>
+                                                          : max_pool_grad_gather<T, Index, To>;
+  kernel(pixels_of(geometry, layout), dy, indices, dx, scratch, threads);
 }
 
 }  // namespace
 
 template <class T>
 void max_pool_slopes(const PoolGeometry& geometry, Layout layout, const T* dy, const uint8_t* indices,
-                     compute_type<T>* dx) {
-  max_pool_grad(geometry, layout, dy, indices, dx, nullptr);
+                     compute_type<T>* dx, int threads) {
+  max_pool_grad(geometry, layout, dy, indices, dx, nullptr, threads);
 }
 
-template void max_pool_slopes<float>(const PoolGeometry&, Layout, const float*, const uint8_t*, float*);
-template void max_pool_slopes<double>(const PoolGeometry&, Layout, const double*, const uint8_t*, double*);
-template void max_pool_slopes<float16>(const PoolGeometry&, Layout, const float16*, const uint8_t*, float*);
-template void max_pool_slopes<bfloat16>(const PoolGeometry&, Layout, const bfloat16*, const uint8_t*, float*);
+template void max_pool_slopes<float>(const PoolGeometry&, Layout, const float*, const uint8_t*, float*, int);
+template void max_pool_slopes<double>(const PoolGeometry&, Layout, const double*, const uint8_t*, double*,
+                                      int);
+template void max_pool_slopes<float16>(const PoolGeometry&, Layout, const float16*, const uint8_t*, float*,
+                                       int);
+template void max_pool_slopes<bfloat16>(const PoolGeometry&, Layout, const bfloat16*, const uint8_t*, float*,
+                                        int);
 
 size_t max_pool_grad_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolGradOptions>().pool;
   const Shape& image = query.output(0).shape;
   const DType dtype = query.input(0).dtype;
   const PoolGeometry geometry = pool_geometry(image, options, "max_pool2d_grad");
-  if (!is_half(dtype) || !scatters(geometry, options.layout)) return 0;
+  if (!is_half(dtype) || !scatters(geometry, options.layout, query.threads())) return 0;
   const PoolGeometry pixels = pixels_of(geometry, options.layout);
-  return static_cast<size_t>(num_threads() * pixels.y.extent * pixels.x.extent * pixels.channels) *
+  return static_cast<size_t>(query.threads() * pixels.y.extent * pixels.x.extent * pixels.channels) *
          size_of(accumulate_dtype(dtype));
 }
 
@@ -176,7 +179,7 @@ void run_max_pool_grad(const KernelContext& context) {
   const PoolGeometry geometry = pool_geometry(dx.shape, options, "max_pool2d_grad");
   dispatch_max_pool(dy.dtype, indices.dtype, "max_pool2d_grad", [&]<class T, class Index> {
     max_pool_grad(geometry, options.layout, dy.as<const T>(), indices.as<const Index>(), dx.as<T>(),
-                  context.workspace<compute_type<T>>());
+                  context.workspace<compute_type<T>>(), context.threads());
   });
 }
 

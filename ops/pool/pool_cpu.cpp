@@ -39,7 +39,7 @@ void with_divisors(const PoolGeometry& geometry, const PoolOptions& options, F f
 size_t avg_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
   const PoolGeometry geometry = pooled_geometry(query.input(0).shape, options, "avg_pool2d");
-  return resample_workspace(extents_of(geometry, false), query.input(0).dtype);
+  return resample_workspace(extents_of(geometry, false), query.input(0).dtype, query.threads());
 }
 
 void run_avg_pool(const KernelContext& context) {
@@ -57,7 +57,7 @@ void run_avg_pool(const KernelContext& context) {
     with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
       const auto rows = axis_of(geometry.y, 1, of_rows);
       const auto columns = axis_of(geometry.x, geometry.channels, of_columns);
-      resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace());
+      resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace(), context.threads());
     });
   });
 }
@@ -65,7 +65,7 @@ void run_avg_pool(const KernelContext& context) {
 size_t avg_pool_grad_workspace(const KernelQuery& query) {
   const PoolOptions& options = query.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pooled_geometry(query.output(0).shape, options, "avg_pool2d_grad");
-  return resample_workspace(extents_of(geometry, true), query.input(0).dtype);
+  return resample_workspace(extents_of(geometry, true), query.input(0).dtype, query.threads());
 }
 
 void run_avg_pool_grad(const KernelContext& context) {
@@ -84,7 +84,7 @@ void run_avg_pool_grad(const KernelContext& context) {
     with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
       const auto rows = axis_of(geometry.y, of_rows);
       const auto columns = axis_of(geometry.x, of_columns);
-      resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace());
+      resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace(), context.threads());
     });
   });
 }

@@ -33,7 +33,7 @@ void topk_line(const T* x, int64_t extent, int64_t stride, int64_t k, int64_t* o
 size_t topk_workspace(const KernelQuery& query) {
   const Shape& x = query.input(0).shape;
   const int axis = normalize_axis(query.attributes<TopKAttributes>().axis, x.rank(), "topk");
-  return static_cast<size_t>(x[axis]) * static_cast<size_t>(num_threads()) * sizeof(int64_t);
+  return static_cast<size_t>(x[axis]) * static_cast<size_t>(query.threads()) * sizeof(int64_t);
 }
 
 void run_topk(const KernelContext& context) {
@@ -44,7 +44,7 @@ void run_topk(const KernelContext& context) {
   const int64_t extent = x.shape[axis], stride = x.shape.stride(axis), k = attributes.k;
   const int64_t lines = x.shape.count(0, axis) * stride;
   const int64_t parts =
-      std::min<int64_t>(num_threads(), (lines * extent + kElementwiseGrain - 1) / kElementwiseGrain);
+      std::min<int64_t>(context.threads(), (lines * extent + kElementwiseGrain - 1) / kElementwiseGrain);
   dispatch_all(x.dtype, "topk", [&]<class T> {
     parallel_for(parts, 1, [&](int64_t first_part, int64_t last_part) {
       for (int64_t part = first_part; part < last_part; ++part) {

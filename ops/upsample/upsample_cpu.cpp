@@ -48,12 +48,13 @@ ResampleAxis<C> takers_of(const UpsampleAxis& axis, ResampleTables<C>& tables) {
 }
 
 template <class T>
-void resample_images(const UpsampleProblem& problem, bool gradient, const T* from, T* to, void* workspace) {
+void resample_images(const KernelContext& context, const UpsampleProblem& problem, bool gradient) {
   const ResampleExtents extents = extents_of(problem, gradient);
   const auto axis_of = gradient ? takers_of<compute_type<T>> : taps_of<compute_type<T>>;
-  ResampleTables<compute_type<T>> tables(extents, workspace);
+  ResampleTables<compute_type<T>> tables(extents, context.workspace());
   const auto rows = axis_of(problem.rows, tables);
-  resample(extents, rows, axis_of(problem.columns, tables), from, to, workspace);
+  resample(extents, rows, axis_of(problem.columns, tables), context.input(0).as<const T>(),
+           context.output(0).as<T>(), context.workspace(), context.threads());
 }
 
 // ---- nearest: moves
@@ -100,7 +101,7 @@ size_t upsample_workspace(const KernelQuery& query) {
   const UpsampleProblem problem(query.input(0).shape, query.output(0).shape, attributes);
   const DType dtype = query.input(0).dtype;
   if (attributes.mode == UpsampleMode::kBilinear)
-    return resample_workspace(extents_of(problem, false), dtype);
+    return resample_workspace(extents_of(problem, false), dtype, query.threads());
   const int64_t run = moves_pixels(problem, dtype) ? 1 : problem.inner;
   return static_cast<size_t>(problem.columns.output * run) * sizeof(int64_t);
 }
@@ -108,7 +109,7 @@ size_t upsample_workspace(const KernelQuery& query) {
 size_t upsample_grad_workspace(const KernelQuery& query) {
   const UpsampleProblem problem(query.output(0).shape, query.input(0).shape,
                                 query.attributes<UpsampleAttributes>());
-  return resample_workspace(extents_of(problem, true), query.input(0).dtype);
+  return resample_workspace(extents_of(problem, true), query.input(0).dtype, query.threads());
 }
 
 void run_upsample(const KernelContext& context) {
@@ -118,7 +119,7 @@ void run_upsample(const KernelContext& context) {
   if (y.numel() == 0) return;
   dispatch_float(x.dtype, "upsample", [&]<class T> {
     if (attributes.mode == UpsampleMode::kBilinear) {
-      resample_images(problem, false, x.as<const T>(), y.as<T>(), context.workspace());
+      resample_images<T>(context, problem, false);
       return;
     }
     using E =
@@ -131,9 +132,7 @@ void run_upsample(const KernelContext& context) {
 void run_upsample_grad(const KernelContext& context) {
   const TensorView &dy = context.input(0), &dx = context.output(0);
   const UpsampleProblem problem(dx.shape, dy.shape, context.attributes<UpsampleAttributes>());
-  dispatch_float(dy.dtype, "upsample_grad", [&]<class T> {
-    resample_images(problem, true, dy.as<const T>(), dx.as<T>(), context.workspace());
-  });
+  dispatch_float(dy.dtype, "upsample_grad", [&]<class T> { resample_images<T>(context, problem, true); });
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ struct Candidate {
 std::optional<GradientReads> reads_to_recompute(const GraphNode& node) {
   if (const RecomputeRule* const rule = find_recompute_rule(node.op->name())) return rule->reads;
   const OpDef& op = node.definition();
-  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !op.mutates() &&
+  const bool is_repeatable = op.traits.elementwise && op.outputs.size() == 1 && !node.changes_any() &&
                              !node.inputs.empty() && op.traits.role != Role::kRandomKey &&
                              !node.is_collective();  // ranks all make it so many times
   return is_repeatable ? std::optional(GradientReads{.inputs = kReadsAll}) : std::nullopt;

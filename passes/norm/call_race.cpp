@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/profile/median_time.h>
 #include <sinter/core/runtime/backend.h>
-#include <sinter/core/runtime/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>

@@ -1,6 +1,8 @@
 // A call of an op as jobs make it: chosen once, its memory taken once, run any number of times on any stream.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -32,7 +34,11 @@ class PreparedCall {
     backend_of(device).make_current(device.index);
     query_.emplace(infer_, output_specs_, input_views_);
     choice_ = choose_kernel(op, device, *query_);
-    scratch_ = Tensor::empty({static_cast<int64_t>(choice_.workspace_bytes)}, DType::kUInt8, device);
+    scratch_ =
+        Tensor::empty({static_cast<int64_t>(choice_.workspace_bytes + kGuardBytes)}, DType::kUInt8, device);
+    const std::vector<uint8_t> guard(kGuardBytes, kGuard);
+    copy_bytes(scratch_.data<uint8_t>() + choice_.workspace_bytes, device, guard.data(), Device::cpu(),
+               kGuardBytes);
   }
   PreparedCall(std::string_view op, std::vector<Tensor> inputs, Attributes attributes, Device device)
       : PreparedCall(OpRegistry::instance().get(op), std::move(inputs), std::move(attributes), device) {}
@@ -43,8 +49,14 @@ class PreparedCall {
     backend_of(device_).make_current(device_.index);
     void* const scratch = choice_.workspace_bytes > 0 ? scratch_.raw_data() : nullptr;
     run_kernel(op_, choice_, *query_,
-               KernelContext(input_views_, output_views_, attributes_, stream, scratch,
-                             choice_.workspace_bytes, choice_.prepared.get()));
+               KernelContext(input_views_, output_views_, attributes_, stream, scratch, choice_));
+  }
+
+  /// Whether no run has written behind its scratch.
+  bool kept_to_scratch() const {
+    const Tensor bytes = scratch_.to(Device::cpu());
+    const auto* const guard = bytes.data<uint8_t>() + choice_.workspace_bytes;
+    return std::all_of(guard, guard + kGuardBytes, [](uint8_t byte) { return byte == kGuard; });
   }
 
   const std::vector<Tensor>& inputs() const { return inputs_; }
@@ -52,6 +64,9 @@ class PreparedCall {
   const KernelChoice& choice() const { return choice_; }
 
  private:
+  static constexpr size_t kGuardBytes = 4096;
+  static constexpr uint8_t kGuard = 0xa5;
+
   static std::vector<const TensorSpec*> specs_of(const std::vector<Tensor>& tensors) {
     std::vector<const TensorSpec*> specs;
     for (const Tensor& tensor : tensors) specs.push_back(tensor.defined() ? &tensor.spec() : nullptr);

@@ -89,14 +89,14 @@ template <class T>
 std::vector<T> run(const Case& c, const std::vector<T>& x) {
   using C = compute_type<T>;
   const ResampleExtents& e = c.extents;
-  const size_t bytes = resample_workspace(e, dtype_of<T>);
+  const size_t bytes = resample_workspace(e, dtype_of<T>, num_threads());
   std::vector<std::max_align_t> workspace(bytes / sizeof(std::max_align_t) + 1);
   std::memset(workspace.data(), 0xff, bytes);  // NaN
   std::vector<T> y(static_cast<size_t>(e.images * e.rows * e.columns * e.inner));
   ResampleTables<C> tables(e, workspace.data());
   const auto rows = table_of(c.rows, c.kind, 1, tables);
   const auto columns = table_of(c.columns, c.kind, e.inner, tables);
-  resample(e, rows, columns, x.data(), y.data(), workspace.data());
+  resample(e, rows, columns, x.data(), y.data(), workspace.data(), num_threads());
   return y;
 }
 

@@ -46,7 +46,7 @@ Tensor BatchNorm::forward(const Tensor& x) const {
                              .training = is_training,
                              .layout = options_.layout});
   if (is_training) {
-    host_effect([count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
+    host_effect(running_mean.tensor(), [count = num_batches_tracked.tensor()] { ++*count.data<int64_t>(); });
   }
   return y;
 }

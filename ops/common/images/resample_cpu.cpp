@@ -251,33 +251,34 @@ class Resampler {
 
 }  // namespace
 
-size_t resample_workspace(const ResampleExtents& extents, DType dtype) {
+size_t resample_workspace(const ResampleExtents& extents, DType dtype, int threads) {
   size_t bytes = 0;
   dispatch_float(dtype, "resample", [&]<class T> {
     using C = compute_type<T>;
     bytes = ResampleTables<C>::bytes(extents) +
-            static_cast<size_t>(num_threads() * Strips<T>(extents).slot()) * sizeof(C);
+            static_cast<size_t>(threads * Strips<T>(extents).slot()) * sizeof(C);
   });
   return bytes;
 }
 
 template <class T>
 void resample(const ResampleExtents& extents, const ResampleAxis<compute_type<T>>& rows,
-              const ResampleAxis<compute_type<T>>& columns, const T* x, T* y, void* workspace) {
+              const ResampleAxis<compute_type<T>>& columns, const T* x, T* y, void* workspace, int threads) {
   using C = compute_type<T>;
   const Strips<T> strips(extents);
   if (strips.result == 0) return;
   C* const scratch =
       reinterpret_cast<C*>(static_cast<std::byte*>(workspace) + ResampleTables<C>::bytes(extents));
   const int64_t terms = (extents.source_rows / extents.rows + 1) * strips.source + strips.result;
-  parallel_slots(extents.images * extents.rows, terms, [&](int64_t slot, int64_t begin, int64_t end) {
-    Resampler<T>(extents, rows, columns, x, y, scratch + slot * strips.slot()).run(begin, end);
-  });
+  parallel_slots(threads, extents.images * extents.rows, terms,
+                 [&](int64_t slot, int64_t begin, int64_t end) {
+                   Resampler<T>(extents, rows, columns, x, y, scratch + slot * strips.slot()).run(begin, end);
+                 });
 }
 
 #define SINTER_INSTANTIATE(T)                                                          \
   template void resample(const ResampleExtents&, const ResampleAxis<compute_type<T>>&, \
-                         const ResampleAxis<compute_type<T>>&, const T*, T*, void*);
+                         const ResampleAxis<compute_type<T>>&, const T*, T*, void*, int);
 
 SINTER_INSTANTIATE(float)
 SINTER_INSTANTIATE(double)

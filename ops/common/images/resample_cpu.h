@@ -117,13 +117,14 @@ class ResampleTables {
   C* numbers_;
 };
 
-/// Bytes of the workspace: tables, then scratch. For float, double, float16 and bfloat16.
-size_t resample_workspace(const ResampleExtents& extents, DType dtype);
+/// Bytes of the workspace: tables, then scratch of `threads` parts (KernelQuery::threads()). For float,
+/// double, float16 and bfloat16.
+size_t resample_workspace(const ResampleExtents& extents, DType dtype, int threads);
 
 /// y = the result for the source x, with axes from tables at the workspace's beginning. Sums are taken in the
-/// order of the source.
+/// order of the source. `threads`: as the workspace was made for (KernelContext::threads()).
 template <class T>
 void resample(const ResampleExtents& extents, const ResampleAxis<compute_type<T>>& rows,
-              const ResampleAxis<compute_type<T>>& columns, const T* x, T* y, void* workspace);
+              const ResampleAxis<compute_type<T>>& columns, const T* x, T* y, void* workspace, int threads);
 
 }  // namespace sinter::ops

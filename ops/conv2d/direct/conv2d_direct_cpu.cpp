@@ -46,7 +46,7 @@ struct Plan {
   int64_t weight_bytes, initial_bytes;
   int64_t source_bytes, scratch_bytes;  // of one image of an item
 
-  Plan(const Conv2dGeometry& g, Conv2dPass pass) {
+  Plan(const Conv2dGeometry& g, Conv2dPass pass, int threads) {
     const bool forward = pass == Conv2dPass::kForward;
     rows = forward ? forward_axis(g.height) : grad_input_axis(g.height);
     columns = forward ? forward_axis(g.width) : grad_input_axis(g.width);
@@ -61,7 +61,7 @@ struct Plan {
       const int64_t count = std::min(kStripVectors * lanes, target_channels - first);
       strips.push_back({first, count, (count + lanes - 1) / lanes});
     }
-    choose_bands();
+    choose_bands(threads);
     const PackedBand band(rows, columns, source_channels, lanes);
     weight_bytes = bytes_of(groups * group_weights());
     initial_bytes = bytes_of(groups * target_padded);
@@ -74,14 +74,14 @@ struct Plan {
     return (elements * static_cast<int64_t>(sizeof(C)) + alignment - 1) / alignment * alignment;
   }
 
-  void choose_bands() {
+  void choose_bands(int threads) {
     const int64_t target_rows = std::max<int64_t>(rows.target, 1);
     const int64_t row_bytes = bytes_of(columns.target * kStripVectors * kLanes<C>) +
                               bytes_of(columns.source * source_channels) * rows.source / target_rows;
     band_rows = std::clamp<int64_t>(kItemBytes / std::max<int64_t>(row_bytes, 1), 1, target_rows);
     // Few images are spread over the threads by bands, many small ones are put together; the results are the
     // same.
-    const int64_t wanted = 2 * num_threads();
+    const int64_t wanted = int64_t{2} * threads;
     if (batch < wanted) {
       const int64_t parts = (wanted + std::max<int64_t>(batch, 1) - 1) / std::max<int64_t>(batch, 1);
       band_rows = std::min(band_rows, (target_rows + parts - 1) / parts);
@@ -92,7 +92,7 @@ struct Plan {
         std::min(kItemPixels / pixels, kItemBytes / std::max<int64_t>(1, target_rows * row_bytes));
     images = bands > 1 ? 1 : std::max<int64_t>(1, std::min(together, batch / wanted));
     items = (batch + images - 1) / images * bands;
-    slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(items, 1));
+    slots = std::clamp<int64_t>(threads, 1, std::max<int64_t>(items, 1));
   }
 
   /// Room for one group's packed weights.
@@ -307,7 +307,7 @@ struct Call {
 template <class T>
 void run_direct(const KernelContext& context, const Conv2dGeometry& g, Conv2dPass pass) {
   using C = compute_type<T>;
-  const Plan<C> plan(g, pass);
+  const Plan<C> plan(g, pass, context.threads());
   auto* workspace = context.workspace<std::byte>();
   C* weight = reinterpret_cast<C*>(workspace);
   C* initial = reinterpret_cast<C*>(workspace + plan.weight_bytes);
@@ -367,11 +367,11 @@ bool conv2d_direct_pays(const Conv2dGeometry& geometry, Conv2dPass pass, DType d
   return 2 * channels >= lanes;
 }
 
-size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype) {
+size_t conv2d_direct_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads) {
   return dispatch_float(dtype, "conv2d", [&]<class T> {
     using C = compute_type<T>;
-    return pass == Conv2dPass::kGradWeight ? conv2d_direct_weight_workspace<C>(geometry)
-                                           : Plan<C>(geometry, pass).workspace_bytes();
+    return pass == Conv2dPass::kGradWeight ? conv2d_direct_weight_workspace<C>(geometry, threads)
+                                           : Plan<C>(geometry, pass, threads).workspace_bytes();
   });
 }
 

@@ -94,7 +94,7 @@ struct Plan {
   int64_t chunks, slots, band_rows, tile_rows;
   int64_t partial_bytes, x_bytes, dy_bytes;
 
-  explicit Plan(const Conv2dGeometry& geometry)
+  Plan(const Conv2dGeometry& geometry, int threads)
       : g(geometry),
         x_rows(forward_axis(g.height)),
         x_columns(forward_axis(g.width)),
@@ -107,7 +107,7 @@ struct Plan {
     const int64_t by_work = g.batch * g.out_pixels() / kChunkPixels;
     chunks =
         std::clamp<int64_t>(std::min({g.batch, by_work, kPartialsBytes / partial_bytes}), 1, kMostChunks);
-    slots = std::min<int64_t>(num_threads(), chunks);
+    slots = std::min<int64_t>(threads, chunks);
     const PackedBand x(x_rows, x_columns, g.group_in(), lanes);
     const int64_t x_row_bytes = bytes_of(x.row_elements()) * g.height.stride;
     const int64_t dy_row_bytes = bytes_of(g.width.output * lanes);
@@ -296,11 +296,11 @@ void add_partials(const Plan<C>& plan, const std::byte* partials, T* dweight) {
 }  // namespace
 
 template <class C>
-size_t conv2d_direct_weight_workspace(const Conv2dGeometry& geometry) {
-  return Plan<C>(geometry).workspace_bytes();
+size_t conv2d_direct_weight_workspace(const Conv2dGeometry& geometry, int threads) {
+  return Plan<C>(geometry, threads).workspace_bytes();
 }
-template size_t conv2d_direct_weight_workspace<float>(const Conv2dGeometry&);
-template size_t conv2d_direct_weight_workspace<double>(const Conv2dGeometry&);
+template size_t conv2d_direct_weight_workspace<float>(const Conv2dGeometry&, int);
+template size_t conv2d_direct_weight_workspace<double>(const Conv2dGeometry&, int);
 
 template <class T>
 void run_conv2d_direct_weight(const KernelContext& context, const Conv2dGeometry& geometry) {
@@ -310,7 +310,7 @@ void run_conv2d_direct_weight(const KernelContext& context, const Conv2dGeometry
     std::fill_n(dweight, geometry.weight_count(), T(0));
     return;
   }
-  const Plan<C> plan(geometry);
+  const Plan<C> plan(geometry, context.threads());
   auto* partials = context.workspace<std::byte>();
   std::byte* scratch = partials + plan.chunks * plan.partial_bytes;
   parallel_for(plan.slots, 1, [&](int64_t first, int64_t last) {

@@ -39,7 +39,7 @@ struct Plan {
   int64_t source_bytes, scratch_bytes;  // of one image of an item
   int64_t transformed_bytes, products_bytes;
 
-  Plan(const Conv2dGeometry& g, Conv2dPass pass)
+  Plan(const Conv2dGeometry& g, Conv2dPass pass, int threads)
       : forward(pass == Conv2dPass::kForward),
         rows(axis_of(g.height)),
         columns(axis_of(g.width)),
@@ -51,7 +51,7 @@ struct Plan {
         source_padded(padded_channels<C>(source_channels)),
         target_padded(padded_channels<C>(target_channels)),
         row_tiles(tiles_of(target_columns)) {
-    choose_items();
+    choose_items(threads);
     const int64_t tiles = block_rows * row_tiles;
     weight_bytes = bytes_of<C>(kProducts * source_padded * target_padded);
     initial_bytes = bytes_of<C>(target_padded);
@@ -87,10 +87,10 @@ struct Plan {
             .phases = {phase}};
   }
 
-  void choose_items() {
+  void choose_items(int threads) {
     const int64_t row_bytes = bytes_of<C>(columns.target * source_padded);
     const int64_t tile_rows = rows.target / kTilePixels;
-    const int64_t wanted = 2 * num_threads();
+    const int64_t wanted = int64_t{2} * threads;
     int64_t band_tiles = std::clamp<int64_t>(kItemBytes / (kTilePixels * row_bytes), 1, tile_rows);
     if (batch < wanted) {  // few images are spread over the threads by bands
       const int64_t parts = (wanted + std::max<int64_t>(batch, 1) - 1) / std::max<int64_t>(batch, 1);
@@ -101,7 +101,7 @@ struct Plan {
     const int64_t together = std::min(kItemTiles / (tile_rows * row_tiles), batch / wanted);
     images = bands > 1 ? 1 : std::max<int64_t>(1, together);
     items = (batch + images - 1) / images * bands;
-    slots = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(items, 1));
+    slots = std::clamp<int64_t>(threads, 1, std::max<int64_t>(items, 1));
     block_rows = std::clamp<int64_t>(kBlockTiles / row_tiles, 1, images * band_tiles);
   }
 };
@@ -321,7 +321,7 @@ struct Call {
 template <class T>
 void run_winograd(const KernelContext& context, const Conv2dGeometry& g, Conv2dPass pass) {
   using C = compute_type<T>;
-  const Plan<C> plan(g, pass);
+  const Plan<C> plan(g, pass, context.threads());
   const auto place = [](std::byte* at) { return reinterpret_cast<C*>(at); };
   auto* const workspace = context.workspace<std::byte>();
   C* const weight = place(workspace);
@@ -375,11 +375,11 @@ bool conv2d_winograd_pays(const Conv2dGeometry& g, Conv2dPass pass, DType dtype)
          g.batch * tiles_of(g.height.output) * tiles_of(g.width.output) >= kLeastTiles;
 }
 
-size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype) {
+size_t conv2d_winograd_workspace(const Conv2dGeometry& geometry, Conv2dPass pass, DType dtype, int threads) {
   return dispatch_float(dtype, "conv2d", [&]<class T> {
     using C = compute_type<T>;
-    return pass == Conv2dPass::kGradWeight ? conv2d_winograd_weight_workspace<C>(geometry)
-                                           : Plan<C>(geometry, pass).workspace_bytes();
+    return pass == Conv2dPass::kGradWeight ? conv2d_winograd_weight_workspace<C>(geometry, threads)
+                                           : Plan<C>(geometry, pass, threads).workspace_bytes();
   });
 }
 

@@ -80,7 +80,7 @@ struct Plan {
   int64_t partial_bytes, x_bytes, dy_bytes;  // x_bytes and dy_bytes: of one image
   int64_t x_transformed_bytes, dy_transformed_bytes;
 
-  explicit Plan(const Conv2dGeometry& g)
+  Plan(const Conv2dGeometry& g, int threads)
       : x_rows(x_axis(g.height)),
         x_columns(x_axis(g.width)),
         dy_rows(dy_axis(g.height)),
@@ -93,7 +93,7 @@ struct Plan {
     const int64_t by_work = g.batch * tile_rows * row_tiles / kChunkTiles;
     chunks =
         std::clamp<int64_t>(std::min({g.batch, by_work, kPartialsBytes / partial_bytes}), 1, kMostChunks);
-    slots = std::min<int64_t>(num_threads(), chunks);
+    slots = std::min<int64_t>(threads, chunks);
     const int64_t row_bytes = bytes_of<C>(kTilePixels * x_columns.target * (in_padded + out_padded));
     const int64_t band_tiles = std::clamp<int64_t>(kBandBytes / row_bytes, 1, tile_rows);
     band_rows = band_tiles * kTilePixels;
@@ -282,16 +282,16 @@ void store_filters(const Plan<C>& plan, const Conv2dGeometry& g, const std::byte
 }  // namespace
 
 template <class C>
-size_t conv2d_winograd_weight_workspace(const Conv2dGeometry& geometry) {
-  return Plan<C>(geometry).workspace_bytes();
+size_t conv2d_winograd_weight_workspace(const Conv2dGeometry& geometry, int threads) {
+  return Plan<C>(geometry, threads).workspace_bytes();
 }
-template size_t conv2d_winograd_weight_workspace<float>(const Conv2dGeometry&);
-template size_t conv2d_winograd_weight_workspace<double>(const Conv2dGeometry&);
+template size_t conv2d_winograd_weight_workspace<float>(const Conv2dGeometry&, int);
+template size_t conv2d_winograd_weight_workspace<double>(const Conv2dGeometry&, int);
 
 template <class T>
 void run_conv2d_winograd_weight(const KernelContext& context, const Conv2dGeometry& geometry) {
   using C = compute_type<T>;
-  const Plan<C> plan(geometry);
+  const Plan<C> plan(geometry, context.threads());
   auto* const partials = context.workspace<std::byte>();
   std::byte* const scratch = partials + plan.chunks * plan.partial_bytes;
   parallel_for(plan.slots, 1, [&](int64_t first, int64_t last) {

@@ -8,7 +8,7 @@ namespace sinter::ops {
 
 /// Defined for float and double.
 template <class C>
-size_t conv2d_winograd_weight_workspace(const Conv2dGeometry& geometry);
+size_t conv2d_winograd_weight_workspace(const Conv2dGeometry& geometry, int threads);
 /// Defined for every floating-point element type.
 template <class T>
 void run_conv2d_winograd_weight(const KernelContext& context, const Conv2dGeometry& geometry);

@@ -171,15 +171,17 @@ TEST_F(TracerTest, InsertsBeforeAPlace) {
 
 TEST_F(TracerTest, CollectsHostEffects) {
   int count = 0;
+  const Tensor x = Tensor::zeros({1});
   {
     Tracer tracer(graph_);
-    host_effect([&] { ++count; });
+    host_effect(x, [&] { ++count; });
     EXPECT_EQ(count, 0);
     ASSERT_EQ(tracer.host_effects().size(), 1u);
-    tracer.host_effects()[0]();
+    EXPECT_EQ(tracer.host_effects()[0].changed, x.storage());
+    tracer.host_effects()[0].run();
     EXPECT_EQ(count, 1);
   }
-  host_effect([&] { ++count; });
+  host_effect(x, [&] { ++count; });
   EXPECT_EQ(count, 2);
 }
 

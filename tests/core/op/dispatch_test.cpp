@@ -95,7 +95,7 @@ TEST(Dispatch, ServesManyRunsFromOneChoice) {
   for (int i = 0; i < 3; ++i) {
     run_kernel(scratch_op(), choice, query,
                KernelContext(std::span(&in, 1), std::span(&out, 1), none, current_stream({}), scratch.data(),
-                             scratch.size(), choice.prepared.get()));
+                             choice));
   }
   EXPECT_EQ(preparations, 1);
   EXPECT_EQ(ran, (std::vector<std::string>(3, "prepared 67108864 bytes")));
@@ -209,9 +209,9 @@ class Effects final : public HostEffectRecorder {
  public:
   Effects() : previous_(set_host_effect_recorder(this)) {}
   ~Effects() override { set_host_effect_recorder(previous_); }
-  void record(std::function<void()> effect) override { recorded.push_back(std::move(effect)); }
+  void record(HostEffect effect) override { recorded.push_back(std::move(effect)); }
 
-  std::vector<std::function<void()>> recorded;
+  std::vector<HostEffect> recorded;
 
  private:
   HostEffectRecorder* previous_;
@@ -219,20 +219,21 @@ class Effects final : public HostEffectRecorder {
 
 TEST(HostEffects, RunAtOnceUnlessTheyAreRecorded) {
   int count = 0;
-  host_effect([&count] { ++count; });
+  const Tensor x = Tensor::zeros({1});
+  host_effect(x, [&count] { ++count; });
   EXPECT_EQ(count, 1);
-  std::vector<std::function<void()>> recorded;
+  std::vector<HostEffect> recorded;
   {
     Effects effects;
-    host_effect([&count] { ++count; });
+    host_effect(x, [&count] { ++count; });
     recorded = effects.recorded;
   }
   EXPECT_EQ(count, 1);
   ASSERT_EQ(recorded.size(), 1u);
-  recorded[0]();
-  recorded[0]();
+  recorded[0].run();
+  recorded[0].run();
   EXPECT_EQ(count, 3);
-  host_effect([&count] { ++count; });
+  host_effect(x, [&count] { ++count; });
   EXPECT_EQ(count, 4);
 }
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/log.h>
-#include <sinter/core/runtime/median_time.h>
+#include <sinter/core/profile/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
 
 namespace sinter {

@@ -1,4 +1,6 @@
 // Inference by jobs: the values of eager code in evaluation mode, with the present weights.
+#include <set>
+
 #include <sinter/nn/job/infer_job.h>
 #include <sinter/ops/cast/cast.h>
 
@@ -62,6 +64,53 @@ TEST(InferJob, FoldsNormsIntoConvolutionsAndFollowsTheWeights) {
       expect_near(infer(x), eager_result(model, x).to_vector<float>(), 2e-5);
       EXPECT_EQ(infer.compilations(), 1);
     }
+  }
+}
+
+/// Calls of a program that depend on no input: they could have been made once.
+std::vector<std::string> repeated_preparations(const Program& program) {
+  std::set<const GraphNode*> dependent;
+  std::vector<std::string> names;
+  for (const ProgramCall& call : program.calls()) {
+    const bool depends = std::ranges::any_of(call.node->inputs, [&](const GraphUse& use) {
+      return use.value != nullptr && (use.value->root().kind == GraphValue::Kind::kInput ||
+                                      dependent.contains(use.value->root().producer));
+    });
+    if (depends)
+      dependent.insert(call.node);
+    else
+      names.push_back(call.node->op->name());
+  }
+  return names;
+}
+
+// A norm that stays, since no convolution stands before it, moves nothing in evaluation.
+TEST(InferJob, FoldsLargeWeightsOnceBesideANormThatStays) {
+  const BatchNorm2d norm(64);
+  const Sequential model(norm, ReLU(), Conv2d(64, 64, {.kernel = 3, .padding = 1, .bias = false}),
+                         BatchNorm2d(64));
+  InferJob infer(model);
+  const Tensor x = floats({1, 64, 6, 6}, 1);
+  infer(x);
+  EXPECT_EQ(repeated_preparations(infer.program()), std::vector<std::string>());
+  EXPECT_GT(infer.program().stats().preparation_calls, 0u);
+  const NoGrad no_grad;
+  const EvalMode eval(model);
+  const uint64_t version = norm.running_mean.tensor().storage()->version();
+  infer(x);
+  model(x);
+  EXPECT_EQ(norm.running_mean.tensor().storage()->version(), version) << "nothing was changed";
+  ops::fill_(norm.running_mean.tensor(), 0.3);
+  ops::fill_(norm.running_var.tensor(), 0.5);
+  expect_near(infer(x), model(x).to_vector<float>(), 2e-5);
+}
+
+TEST(InferJob, ScalesNoFiltersOfIResNetAtEachCall) {
+  const IResNet model = iresnet18({.dimensions = 16, .image_size = 32});
+  for (const auto& options : {InferJobOptions{}, {.precision = DType::kFloat16}, {.layout = Layout::kNHWC}}) {
+    InferJob infer(model, options);
+    infer(floats({1, 3, 32, 32}, 1));
+    EXPECT_EQ(repeated_preparations(infer.program()), std::vector<std::string>());
   }
 }
 
