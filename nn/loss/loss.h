@@ -20,9 +20,10 @@ using ops::Reduction;
 ///                         kNHWC
 ///
 /// `weight` (C), if given, multiplies the terms of each class; the mean over class indices is then divided by
-/// the sum of the weights of the targets, as in PyTorch. What weighs nothing, a class or a row, has no part in
-/// the loss and no gradient, even where its term is infinite or NaN; PyTorch gives NaN there. Under Reduction::kNone the result has the shape of
-/// the class indices. Throws InvalidArgument for other shapes and dtypes.
+/// the sum of the weights of the targets, as in PyTorch. What weighs nothing, a class or a row, has no part
+/// in the loss and no gradient, even where its term is infinite or NaN; PyTorch gives NaN there. Under
+/// Reduction::kNone the result has the shape of the class indices. Throws InvalidArgument for other shapes
+/// and dtypes.
 struct CrossEntropy {
   double label_smoothing = 0.0;
   int64_t ignore_index = -100;
@@ -75,8 +76,8 @@ struct BceWithLogits {
 
 /// The Kullback-Leibler divergence sum_c target_c (log target_c - log_probability_c) of rows, (N, C) or more
 /// axes, the first of which counts samples. `target` holds probabilities or, with log_target, their
-/// logarithms; where a probability is 0 its term is 0, whatever log_probability is. kMean divides the sum by the number of samples, which
-/// is what torch calls "batchmean"; kNone gives the terms.
+/// logarithms; where a probability is 0 its term is 0, whatever log_probability is. kMean divides the sum by
+/// the number of samples, which is what torch calls "batchmean"; kNone gives the terms.
 struct KlDivergence {
   bool log_target = false;
   Reduction reduction = Reduction::kMean;

@@ -8,7 +8,8 @@
 //
 //   doc_programs --fragments <template.cpp> <program.cpp> <page.md>...
 //
-// Pages without programs of their own show pieces of code. The template says what stands around them: its line
+// Pages without programs of their own show pieces of code. The template says what stands around them: its
+// line
 // "// block <page.md> <n>" becomes the page's n-th block. Every block of every page must have a place.
 #include <cstdio>
 #include <filesystem>
@@ -90,7 +91,8 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 }
 
 int write_fragments(int argc, char** argv) {
-  if (argc < 5) throw std::runtime_error("usage: doc_programs --fragments <template.cpp> <program.cpp> <page.md>...");
+  if (argc < 5)
+    throw std::runtime_error("usage: doc_programs --fragments <template.cpp> <program.cpp> <page.md>...");
   std::map<std::string, std::vector<std::string>> blocks;
   for (int i = 4; i < argc; ++i) {
     blocks[std::filesystem::path(argv[i]).filename().string()] = fragments_of(read_lines(argv[i]));
@@ -100,19 +102,23 @@ int write_fragments(int argc, char** argv) {
     char page[64] = {};
     size_t number = 0;
     const size_t start = line.find_first_not_of(' ');
-    if (start == std::string::npos || std::sscanf(line.c_str() + start, "// block %63s %zu", page, &number) != 2) {
+    if (start == std::string::npos ||
+        std::sscanf(line.c_str() + start, "// block %63s %zu", page, &number) != 2) {
       text += line + "\n";
       continue;
     }
     const auto found = blocks.find(page);
-    if (found == blocks.end() || number < 1 || number > found->second.size() || found->second[number - 1].empty()) {
-      throw std::runtime_error(std::string(page) + " has no block " + std::to_string(number) + ", or it has a place already");
+    if (found == blocks.end() || number < 1 || number > found->second.size() ||
+        found->second[number - 1].empty()) {
+      throw std::runtime_error(std::string(page) + " has no block " + std::to_string(number) +
+                               ", or it has a place already");
     }
     text += std::exchange(found->second[number - 1], {});
   }
   for (const auto& [page, left] : blocks) {
     for (const std::string& block : left) {
-      if (!block.empty()) throw std::runtime_error(page + ": this block has no place in " + argv[2] + ":\n" + block);
+      if (!block.empty())
+        throw std::runtime_error(page + ": this block has no place in " + argv[2] + ":\n" + block);
     }
   }
   write_file(argv[3], text);

@@ -13,8 +13,8 @@
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
 
-#include "train_resnet/options.h"
 #include "train_resnet/model.h"
+#include "train_resnet/options.h"
 #include "train_resnet/setup.h"
 
 namespace {

@@ -266,7 +266,8 @@ class NcclBackend final : public CollectiveBackend {
         check(state, name);
         if (state == ncclSuccess) return;
       }
-      if (const auto lost = ranks != nullptr ? ranks->failure() : std::nullopt) throw CommunicationError(*lost);
+      if (const auto lost = ranks != nullptr ? ranks->failure() : std::nullopt)
+        throw CommunicationError(*lost);
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
       if (waited.count() > timeout) throw_error<LateError>("{}: no answer within {} s", name, timeout);
       std::this_thread::sleep_for(kPoll);
@@ -302,8 +303,8 @@ class NcclBackend final : public CollectiveBackend {
   Stream stream_;
   std::map<const void*, Events> begun_;  // by the sums that they are of, which have not ended
   std::vector<Events> spare_pairs_;
-  std::mutex work_mutex_;                 // guards what follows
-  std::deque<NcclEvent> work_;            // that has not ended
+  std::mutex work_mutex_;       // guards what follows
+  std::deque<NcclEvent> work_;  // that has not ended
   std::vector<NcclEvent> spare_events_;
   Progress progress_;
   std::mutex mutex_;           // guards what follows
