@@ -14,6 +14,7 @@
 #include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/conv2d/conv2d.h>
+#include <sinter/ops/conv2d/conv2d_geometry.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -92,7 +93,8 @@ void expect_same(const std::vector<Tensor>& results, const std::vector<Tensor>& 
                  const std::string& what) {
   ASSERT_EQ(results.size(), expected.size()) << what;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i].defined()) EXPECT_TRUE(same_bytes(results[i], expected[i])) << what << ", result " << i;
+    if (!results[i].defined()) continue;
+    EXPECT_TRUE(same_bytes(results[i], expected[i])) << what << ", result " << i;
   }
 }
 
