@@ -76,10 +76,12 @@ TEST(ModelFiles, AMisfitNamesThree) {
   state["\x1b[2J"] = state.at("fc.bias");
   EXPECT_EQ(message_of<Error>([&] { load_weights("w", state, model); }),
             "w does not fit the model: there is ?[2J");
-  EXPECT_EQ(message_of<Error>([&] { load_weights("w", weights_of("resnet18", 10), model); }).substr(0, 180),
-            "w does not fit the model: bn1.bias has shape (64), not (16), bn1.running_mean has shape (64), "
-            "not (16), "
-            "bn1.running_var has shape (64), not (16) and 116 more");
+  const std::string text = message_of<Error>([&] { load_weights("w", weights_of("resnet18", 10), model); });
+  EXPECT_TRUE(
+      text.starts_with("w does not fit the model: bn1.bias has shape (64,), not (16,), bn1.running_mean has "
+                       "shape (64,), not (16,), bn1.running_var has shape (64,), not (16,) and "))
+      << text;
+  EXPECT_TRUE(text.ends_with(" more")) << text;
 }
 
 TEST(ModelFiles, MetadataMakeTheModelAgain) {
