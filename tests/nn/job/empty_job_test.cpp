@@ -7,6 +7,7 @@
 #include <sinter/nn/layers/pool.h>
 #include <sinter/nn/layers/simple.h>
 #include <sinter/ops/activation/activation.h>
+#include <sinter/ops/concat/concat.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
