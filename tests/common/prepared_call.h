@@ -37,8 +37,8 @@ class PreparedCall {
     scratch_ =
         Tensor::empty({static_cast<int64_t>(choice_.workspace_bytes + kGuardBytes)}, DType::kUInt8, device);
     const std::vector<uint8_t> guard(kGuardBytes, kGuard);
-    copy_bytes(scratch_.data<uint8_t>() + choice_.workspace_bytes, device, guard.data(), Device::cpu(),
-               kGuardBytes);
+    copy_bytes(static_cast<std::byte*>(scratch_.raw_data()) + choice_.workspace_bytes, device, guard.data(),
+               Device::cpu(), kGuardBytes);
   }
   PreparedCall(std::string_view op, std::vector<Tensor> inputs, Attributes attributes, Device device)
       : PreparedCall(OpRegistry::instance().get(op), std::move(inputs), std::move(attributes), device) {}
