@@ -37,15 +37,10 @@ bool is_file_name(const std::string& name) {
 
 void add_options(CLI::App& app, Options& options, std::string& size) {
   app.add_option("images", options.images,
-<<<<<<< HEAD
-                 "Folder with the images, <class>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
-      ->required()
-      ->check(examples::folder());
-=======
                  "Folder with the images, <class>/*.jpg, *.jpeg, *.png, *.webp, *.pgm and *.ppm, also in "
                  "folders in them")
-      ->required();
->>>>>>> files
+      ->required()
+      ->check(examples::folder());
   app.add_option("output", options.output, "Folder for the records; it is made if it is not there")
       ->required()
       ->check(examples::folder());

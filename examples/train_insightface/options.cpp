@@ -65,13 +65,8 @@ void add_data_options(CLI::App& app, Options& options) {
   app.add_option(
          "--data", options.data,
          "Faces to train on: a folder with train.rec, train.idx and property, a .rec file, or a folder "
-<<<<<<< HEAD
-         "of people, <person>/*.jpg, *.jpeg, *.png, *.pgm and *.ppm")
-      ->check(path());
-=======
          "of people, <person>/*.jpg, *.jpeg, *.png, *.webp, *.pgm and *.ppm")
-      ->check(name());
->>>>>>> files
+      ->check(path());
   app.add_option("--synthetic", options.synthetic,
                  "Train on so many made-up identities of ten images each, in place of --data")
       ->check(whole(2, 100'000'000));

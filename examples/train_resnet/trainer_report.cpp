@@ -134,8 +134,7 @@ std::string Trainer::report(const TestResult* test) const {
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
-<<<<<<< HEAD
-  std::string text = report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  std::string text = examples::to_json_text(report);
   constexpr std::string_view kNone = "\"confusion\": null";
   if (test != nullptr)
     text.replace(text.rfind(kNone), kNone.size(), "\"confusion\": " + rows_of(test->confusion));
@@ -146,9 +145,6 @@ std::string Trainer::best_so_far() const {
   if (best_.accuracy < 0) return {};
   return fmt::format("{:<12} {:.2f} % after {} {}\n", "best test", 100.0 * best_.accuracy,
                      best_.epoch > 0 ? "epoch" : "step", best_.epoch > 0 ? best_.epoch : best_.step);
-=======
-  return examples::to_json_text(report);
->>>>>>> files
 }
 
 }  // namespace train_resnet
