@@ -73,11 +73,12 @@ std::string RankWatch::receive(int rank, Deadline deadline, const std::function<
     return !peer.inbox.empty() || failure_ || last_words_ || peer.gone || (ends && ends());
   };
   const bool in_time = changed_.wait_until(lock, deadline, is_over);
-  if (failure_) throw CommunicationError(*failure_);
-  if (!in_time) throw LateError(fmt::format("nothing came from {}", describe(members_, rank)));
-  if (peer.inbox.empty())
-    throw CommunicationError(last_words_ || !peer.gone ? "this rank has ended"
-                                                       : describe(members_, rank) + " has left");
+  if (peer.inbox.empty()) {  // else it had come before whatever has happened since
+    if (failure_) throw CommunicationError(*failure_);
+    if (!in_time) throw LateError(fmt::format("nothing came from {}", describe(members_, rank)));
+    throw CommunicationError(!last_words_ && peer.gone ? describe(members_, rank) + " has left"
+                                                       : "this rank has ended");
+  }
   std::string data = std::move(peer.inbox.front());
   peer.inbox.pop_front();
   peer.inbox_bytes -= data.size();

@@ -143,8 +143,12 @@ class Host {
     }
     if (!mistake.empty()) {
       complain(mistake + "; it was turned away");
-      turned_away_ = "; one was turned away: " + mistake.substr(sizeof "[comm]");
-      return turn_away(guest, MessageKind::kFatal, mistake);
+      mistake = mistake.substr(sizeof "[comm]");
+      turned_away_ = "; one was turned away: " + mistake;
+      // Of another job, whose rank 0 may listen at another port.
+      const bool is_other = hello.size != own_.size || hello.purpose != own_.purpose;
+      return turn_away(guest, is_other ? MessageKind::kRefuse : MessageKind::kFatal,
+                       is_other ? mistake : "[comm] " + mistake);
     }
     guest.channel.send({MessageKind::kTaken, {}});
     guest.channel.set_limit(Channel::kMostBytes);

@@ -1,6 +1,7 @@
 // Waits in Gloo that are ended from outside, between two ranks of one process.
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -11,7 +12,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
-#include <sinter/core/comm/host/gloo_waits.h>
+#include <sinter/core/comm/host/gloo_mesh.h>
 
 namespace sinter::comm {
 namespace {
@@ -97,6 +98,17 @@ TEST_F(GlooWaitsTest, EndAtOnceBehindTheFailure) {
   const auto [text, seconds] = outcome([&] { buffer->waitSend(); });
   EXPECT_NE(text.find("rank 1 is lost"), std::string::npos) << text;
   EXPECT_LT(seconds, 20.0);
+}
+
+TEST(GlooErrors, AreToldWithoutTheNamesOfItsSources) {
+  const auto words = [](const char* text) { return words_of(std::runtime_error(text)); };
+  EXPECT_EQ(words("[./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:3333"),
+            "Connection closed by peer [127.0.0.1]:3333");
+  EXPECT_EQ(
+      words("[enforce fail at ../gloo/transport/tcp/device.cc:83] ifa != nullptr. Unable to find address"),
+      "ifa != nullptr. Unable to find address");
+  EXPECT_EQ(words("[comm] rank 1 is lost"), "[comm] rank 1 is lost");
+  EXPECT_EQ(words("no memory"), "no memory");
 }
 
 }  // namespace

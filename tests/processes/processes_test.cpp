@@ -342,7 +342,7 @@ TEST(Rendezvous, RankZeroThatGoesIsNamedAtOnceAndNotWhenTheTimeIsOver) {
 
 TEST(Rendezvous, TheFirstReasonIsTold) {
   const int port = free_port();
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in place{};
   place.sin_family = AF_INET;
   place.sin_port = htons(static_cast<uint16_t>(port));
