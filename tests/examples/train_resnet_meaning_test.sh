@@ -147,8 +147,7 @@ a_mistyped_folder_begins_nothing() {
   name=$(printf 'caf\351')
   cp -r whole "$name" 2>/dev/null || return 0  # a file system of UTF-8 alone
   run 0 --checkpoints named --data "$name" --epochs 1 --batch 6 --max-steps 1
-  run 1 --checkpoints named --resume && complains "the name of the run's data is not UTF-8, which checkpoints cannot hold; --data <folder>"
-  run 0 --checkpoints named --resume --data "$name"
+  run 0 --checkpoints named --resume && quiet "handwritten digits"
 }
 
 a_log_is_of_one_run() {
