@@ -2,8 +2,8 @@
 # Builds and runs the project outside the tree, tests/consumer, in the ways in which users have Sinter: installed, shared and
 # static, by find_package(); and as a part of their project. Their own flags differ from Sinter's.
 # Usage: consumers.sh <a build folder with the shared library> [all]
-#   The static library is made with the options of that build in a folder beside it, <build folder>-static: for ccache it is the
-#   same. As a part of the project Sinter is compiled anew, without optimisation; "all" adds an optimised one.
+#   The static library is made with the options of that build, for the CPU alone, in a folder beside it, <build folder>-static:
+#   for ccache it is the same. "all" adds Sinter as a part of the project, which compiles it twice, once without optimisation.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$(cd "$1" && pwd) extent=${2:-}
@@ -50,8 +50,8 @@ installed shared "$build"
 # cached <name>: how the build was configured.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 options=(-DBUILD_SHARED_LIBS=OFF -DSINTER_BUILD_TESTS=OFF -DSINTER_BUILD_EXAMPLES=OFF -DSINTER_BUILD_BENCHMARKS=OFF)
-for name in CMAKE_BUILD_TYPE CMAKE_CXX_COMPILER CMAKE_CXX_FLAGS CMAKE_CUDA_FLAGS CMAKE_CUDA_FLAGS_RELEASE CMAKE_CUDA_ARCHITECTURES \
-  SINTER_CUDA SINTER_NATIVE SINTER_ARCH SINTER_WERROR; do
+options+=(-DSINTER_CUDA=OFF)
+for name in CMAKE_BUILD_TYPE CMAKE_CXX_COMPILER CMAKE_CXX_FLAGS SINTER_NATIVE SINTER_ARCH SINTER_WERROR; do
   value=$(cached $name)
   [ -z "$value" ] || options+=("-D$name=$value")
 done
@@ -68,6 +68,7 @@ if cmake -S tests/consumer -B "$work/without" -G Ninja -DCMAKE_PREFIX_PATH="$wor
   exit 1
 fi
 
+[ "$extent" = all ] || exit 0
 part=(-DSINTER_SOURCE="$PWD" -DSINTER_CUDA=OFF -DSINTER_NATIVE=OFF)
 consumer 'a part of the project' static Debug x86-64 "${part[@]}"
-if [ "$extent" = all ]; then consumer 'a part of the project' shared Release x86-64-v3 -DBUILD_SHARED_LIBS=ON "${part[@]}"; fi
+consumer 'a part of the project' shared Release x86-64-v3 -DBUILD_SHARED_LIBS=ON "${part[@]}"
