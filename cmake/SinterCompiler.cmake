@@ -69,8 +69,9 @@ endfunction()
 # -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
 set(SINTER_PRECOMPILED
   <algorithm> <array> <cmath> <cstdint> <functional> <limits> <map> <memory> <mutex> <optional> <span> <string>
-  <string_view> <tuple> <utility> <vector> <fmt/format.h>
+  <string_view> <tuple> <utility> <vector> <sinter/precompiled_format.h>
   <sinter/core/op/registry.h> <sinter/core/runtime/thread_pool.h> <sinter/ops/common/op_support.h>)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/precompiled_format.h ${PROJECT_BINARY_DIR}/include/sinter/precompiled_format.h COPYONLY)
 function(sinter_precompile target)
   target_precompile_headers(${target} PRIVATE ${SINTER_PRECOMPILED} ${ARGN})
   sinter_preprocess_precompiled(${target})

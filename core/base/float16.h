@@ -17,7 +17,8 @@ namespace detail {
 /// IEEE 754 binary32 to binary16, round to nearest even; overflow gives infinity, NaN stays NaN.
 inline uint16_t float_to_half_bits(float value) {
 #if defined(__F16C__) && !defined(__CUDACC__)
-  return static_cast<uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT));
+  return static_cast<uint16_t>(
+      _mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(value), _MM_FROUND_TO_NEAREST_INT), 0));
 #else
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;

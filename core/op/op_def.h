@@ -1,5 +1,4 @@
-// OpDef: the one definition of an op that every mode reads - eager calls, gradient checks, tests and, later,
-// jobs.
+// OpDef: the one definition of an op that every mode reads - eager calls, jobs, gradient checks and tests.
 #pragma once
 
 #include <bit>
