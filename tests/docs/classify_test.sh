@@ -5,6 +5,7 @@ classify=$1
 untrained=$2
 picture=$3
 folder=$4
+train_resnet=${5:-}
 rm -rf "$folder"
 mkdir -p "$folder"
 weights=$folder/untrained.safetensors
@@ -24,4 +25,15 @@ status=0
 "$classify" "$folder/nothing.jpg" "$weights" 2> "$folder/error.txt" || status=$?
 test "$status" = 1
 grep -q 'nothing.jpg' "$folder/error.txt"
+
+# Weights of a trainer say what they are of: names of classes, size and colours of pictures.
+if [ -n "$train_resnet" ]; then
+  "$train_resnet" --model resnet18 --epochs 1 --max-steps 1 --save-weights "$folder/digits.safetensors" > "$folder/train.txt"
+  "$classify" "$picture" "$folder/digits.safetensors" > "$folder/digits.txt"
+  cat "$folder/digits.txt"
+  test "$(grep -c '^ *[0-9.]* %  [0-9]$' "$folder/digits.txt")" = 5
+  "$train_resnet" --epochs 1 --max-steps 1 --save-weights "$folder/other.safetensors" > "$folder/train.txt"
+  ! "$classify" "$picture" "$folder/other.safetensors" 2> "$folder/error.txt"
+  grep -q 'expected weights of a resnet18 but got a resnet20' "$folder/error.txt"
+fi
 rm -rf "$folder"
