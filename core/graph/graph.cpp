@@ -100,12 +100,13 @@ void Graph::drop_user(GraphValue* value, GraphNode& node) {
 }
 
 void Graph::set_input(GraphNode& node, size_t i, GraphUse use) {
-  forget_changes(node);
+  const bool may_change = node.definition().input_def(i).mutated;
+  if (may_change) forget_changes(node);
   drop_user(node.inputs[i].value, node);
   node.inputs[i] = use;
   if (use.value != nullptr) use.value->users.push_back(&node);
   if (i == 0) set_view(node);
-  note_changes(node);
+  if (may_change) note_changes(node);
 }
 
 void Graph::set_attributes(GraphNode& node, const Attributes& attributes) {

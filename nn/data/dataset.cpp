@@ -52,14 +52,14 @@ void Fingerprint::add(uint64_t number) {
 }
 
 void Fingerprint::add(std::span<const uint8_t> bytes) {
-  add(uint64_t{bytes.size()});
-  while (!bytes.empty()) {
-    const auto word = bytes.first(std::min<size_t>(bytes.size(), 8));
+  const auto word = [&bytes](size_t count) {  // little-endian
     uint64_t number = 0;
-    for (size_t i = 0; i < word.size(); ++i) number |= uint64_t{word[i]} << (8 * i);
-    add(number);
-    bytes = bytes.subspan(word.size());
-  }
+    for (size_t i = 0; i < count; ++i) number |= uint64_t{bytes[i]} << (8 * i);
+    return number;
+  };
+  add(uint64_t{bytes.size()});
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) add(word(8));
+  if (!bytes.empty()) add(word(bytes.size()));
 }
 
 void Fingerprint::add(std::string_view text) {

@@ -192,7 +192,7 @@ mistakes_are_told() {
 
 # Two hosts whose folders differ: told on both before the first step.
 other_data_on_one_rank_are_told_on_all() {
-  local part class image folder rank port=$((20000 + $$ % 20000)) pids start=$SECONDS
+  local part class image folder rank port=$((10000 + $$ % 10000)) pids start=$SECONDS
   for folder in here there; do
     for part in train test; do
       for class in a b; do
