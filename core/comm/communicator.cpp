@@ -73,17 +73,6 @@ void Communicator::connect() {
                                 .library = has_gloo ? comm::gloo_version() : "no Gloo",
                                 .purpose = options_.purpose}),
       comm::WatchOptions{.lost_after_seconds = options_.lost_after});
-  try {
-    cpu_ = has_gloo ? comm::make_gloo_backend(*watch_, environment_, options_)
-                    : comm::make_star_backend(*watch_);
-    if (options_.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(*watch_, options_);
-    // Who is done first must not go while others still connect to it.
-    watch_->exchange({}, "who is ready", options_.join_timeout);
-  } catch (const std::exception& error) {
-    watch_->fail(reason_of(error.what()));
-    throw;
-  }
-  watch_->on_lost([this](const std::string& text) { abort(text); });
   const auto watch_over = [this](comm::CollectiveBackend& backend, const char* who) {
     return std::make_unique<comm::DeviceWatch>(
         backend,
@@ -91,8 +80,19 @@ void Communicator::connect() {
                                  .who = who,
                                  .on_error = [this](const CommunicationError& error) { give_up(error); }});
   };
-  host_watch_ = watch_over(*cpu_, "it");
-  if (gpu_ != nullptr) device_watch_ = watch_over(*gpu_, "its GPU");
+  try {
+    cpu_ = has_gloo ? comm::make_gloo_backend(*watch_, environment_, options_)
+                    : comm::make_star_backend(*watch_);
+    if (options_.device.is_cuda()) gpu_ = comm::gpu_backend_maker()(*watch_, options_);
+    // Who is done first must not go while others still connect to it.
+    watch_->exchange({}, "who is ready", options_.join_timeout);
+    watch_->on_lost([this](const std::string& text) { abort(text); });
+    host_watch_ = watch_over(*cpu_, "it");
+    if (gpu_ != nullptr) device_watch_ = watch_over(*gpu_, "its GPU");
+  } catch (const std::exception& error) {
+    watch_->fail(reason_of(error.what()));  // ends its thread, which may call this object
+    throw;
+  }
 }
 
 Communicator::~Communicator() {

@@ -137,12 +137,6 @@ TEST(TrainInsightfaceVerifier, EmbeddingsAreSumsWithTheMirrorImageOfLengthOne) {
   EXPECT_EQ(file.tensor("embeddings").to_vector<float>(), embeddings->values);
   EXPECT_EQ(file.metadata_of("paths"), "p0/i0.pgm\np0/i1.pgm\np0/i2.pgm\np1/i0.pgm\np1/i1.pgm\np1/i2.pgm\n");
   check_embeddings_file(folder.path() / "all.safetensors", paths);
-  // A header of 100 MB holds no more: known before the work.
-  const std::vector<std::string> many(30, std::string(4'000'000, 'x'));
-  EXPECT_TRUE(message_of<sinter::Error>([&] {
-                check_embeddings_file("all.safetensors", many);
-              }).starts_with("--output all.safetensors: 30 paths do not fit into a .safetensors file"));
-  EXPECT_NO_THROW(check_embeddings_file("all.csv", many));
   write_embeddings(folder.path() / "all.csv", *embeddings, paths);
   std::ifstream csv(folder.path() / "all.csv");
   std::string line;
