@@ -14,6 +14,7 @@
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/load_image.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/records/verification_set.h>

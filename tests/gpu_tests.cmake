@@ -1,6 +1,6 @@
 # Read by ctest before it starts tests: finds those of `program` that `filter` names. Where there is a GPU, up to 40 tests of a
 # suite are one: a process that uses a GPU takes over a second and half a gigabyte to begin, and what one takes in the driver
-# the next waits for, so that a process for each of a thousand tests took an hour. Elsewhere each is a test, which is skipped
+# the next waits for, so that a process for each of 2,500 tests took an hour and a half. Elsewhere each is a test, which is skipped
 # and counted.
 if(NOT EXISTS "${program}")
   return()
@@ -22,7 +22,7 @@ macro(sinter_add_group)
     list(JOIN names ":" joined)
     math(EXPR group "${group} + 1")
     add_test("${prefix}${suite}_${group}" "${program}" "--gtest_filter=${joined}" --gtest_brief=1)
-    set_tests_properties("${prefix}${suite}_${group}" PROPERTIES PROCESSORS 4)
+    set_tests_properties("${prefix}${suite}_${group}" PROPERTIES PROCESSORS 2)
   endif()
   set(names)
 endmacro()
