@@ -232,11 +232,12 @@ int threads_of_rank(int asked, const ProcessEnvironment& environment) {
   return std::max(static_cast<int>(std::thread::hardware_concurrency()) / environment.local_size, 1);
 }
 
-Requests agree_on_requests(const Communicator& ranks) {
+Requests agree_on_requests(const Communicator& ranks, bool wait) {
   uint64_t bits = take_save_request() ? 1 : 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i)
     bits |= uint64_t{stop_signal() == kStopSignals[i]} << (i + 1);
   bits = ranks.agree(bits);
+  if (wait && ranks.size() > 1) bits |= ranks.agree(0);  // tells those of the call above
   Requests all{.stop = 0, .save = (bits & 1) != 0};
   for (size_t i = kStopSignals.size(); i-- > 0;) {
     if ((bits >> (i + 1) & 1) != 0) all.stop = kStopSignals[i];

@@ -41,7 +41,8 @@ struct Requests {
 };
 
 /// What was asked of any rank, the same on all. All ranks call it at the same place. A request to save is
-/// told once. Of several ranks nobody waits: what was asked before a call is told by the next one.
-Requests agree_on_requests(const Communicator& ranks);
+/// told once. Of several ranks nobody waits: what was asked before a call is told by the next one, but where
+/// it has to be told at once, as whoever was stopped has left something out, all `wait` for each other.
+Requests agree_on_requests(const Communicator& ranks, bool wait = false);
 
 }  // namespace sinter::examples

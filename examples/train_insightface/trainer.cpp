@@ -86,8 +86,8 @@ bool Trainer::should_stop() const {
   return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
-void Trainer::take_requests() {
-  const examples::Requests requests = examples::agree_on_requests(ranks_);
+void Trainer::take_requests(bool wait) {
+  const examples::Requests requests = examples::agree_on_requests(ranks_, wait);
   stopped_by_ = requests.stop;
   save_asked_ = save_asked_ || requests.save;
 }
@@ -289,7 +289,7 @@ std::optional<std::vector<VerifiedSet>> Trainer::verify_here() const {
 bool Trainer::verify_all() {
   share_statistics();
   std::optional<std::vector<VerifiedSet>> here = verify_here();
-  take_requests();
+  take_requests(true);
   if (!here || (ranks_.size() > 1 && stopped_by_ != 0)) return false;
   std::vector<VerifiedSet> results = std::move(*here);
   verified_step_ = trained_;

@@ -121,8 +121,9 @@ class Trainer {
   sinter::nn::CheckpointData checkpoint() const;
   void restore_centres(const sinter::nn::CheckpointData& data);
   void save();
-  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
-  void take_requests();
+  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it, and `wait` where
+  /// one that was asked may have left something out.
+  void take_requests(bool wait = false);
   /// Gives false if the place does not fit, which only --change-recipe allows.
   bool restore_place(const sinter::nn::CheckpointData& data, bool same_data);
 

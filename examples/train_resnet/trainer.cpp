@@ -99,8 +99,8 @@ bool Trainer::should_stop() const {
   return stopped_by_ != 0 || (options_.max_steps > 0 && step_ >= options_.max_steps);
 }
 
-void Trainer::take_requests() {
-  const examples::Requests requests = examples::agree_on_requests(ranks_);
+void Trainer::take_requests(bool wait) {
+  const examples::Requests requests = examples::agree_on_requests(ranks_, wait);
   stopped_by_ = requests.stop;
   save_asked_ = save_asked_ || requests.save;
 }
@@ -344,7 +344,7 @@ std::optional<TestResult> Trainer::evaluate() {
              static_cast<double>(batch->size()));
     if (stop_signal() != 0) break;
   }
-  take_requests();
+  take_requests(true);
   if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
   std::vector<int64_t> correct = ranks.read();

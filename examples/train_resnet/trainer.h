@@ -147,8 +147,9 @@ class Trainer {
   /// Model and averages of a checkpoint.
   void restore_weights(const sinter::nn::LoadedCheckpoint& checkpoint);
   void save();
-  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it.
-  void take_requests();
+  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it, and `wait` where
+  /// one that was asked may have left something out.
+  void take_requests(bool wait = false);
   /// `counts`: of the epoch, over all ranks.
   void write_checkpoint(const sinter::Tensor& counts);
   /// Each gives false if the checkpoint's part does not fit, which only --change-recipe allows.

@@ -20,7 +20,9 @@ train_insightface() { command=("$insightface" --threads 1 --epochs 1000 $faces);
 of_two_ranks() { command=("$resnet" --threads 1 --epochs 1000 --batch 24 --workers 0 --processes 2); }
 begin() {
   rm -f out err  # what an earlier one said is not this one's
-  "${before[@]}" "${command[@]}" --checkpoints stopped --resume --save-weights stopped.safetensors >out 2>err &
+  local resume=
+  [ ! -e stopped ] || resume=--resume
+  "${before[@]}" "${command[@]}" --checkpoints stopped $resume --save-weights stopped.safetensors >out 2>err &
   child=$!
 }
 before=(env --default-signal=HUP)  # which nohup around this test would have it ignore
@@ -144,6 +146,26 @@ sigusr1_never_ends_a_run() {
   [ $code = 143 ] && [ "$(grep -c SIGUSR1 err)" = 1 ] || fail "exit code $code"
 }
 
+# Ranks that nearly always verify: one is stopped in the middle, the other may be through, and both have to know.
+ranks_stop_within_a_test_too() {
+  story=ranks_stop_within_a_test_too
+  mkdir -p people
+  local person image
+  for person in ann bob eve; do
+    mkdir -p people/$person
+    for image in 1 2 3 4 5 6 7 8; do
+      { printf 'P5 16 16 255\n' && head -c 256 < <(yes "$person $person $image"); } >people/$person/$image.pgm
+    done
+  done
+  command=("$insightface" --threads 1 --epochs 1000 $faces --processes 2 --verify people --verify-every 1)
+  for ((round = 1; round <= rounds + 1; ++round)); do
+    begin
+    trains
+    for rank in $(pgrep -P $child | head -n $((1 + RANDOM % 2))); do kill -TERM "$rank" || true; done
+    ends_with 143
+  done
+}
+
 lives="train_resnet train_insightface"
 [ "$ranks" = 0 ] || lives+=" of_two_ranks"
 for life in $lives; do
@@ -151,7 +173,9 @@ for life in $lives; do
   $life
   supervisors_lose_nothing $life
 done
-for story in a_second_ctrl_c_is_urgent sigusr1_never_ends_a_run; do
+stories="a_second_ctrl_c_is_urgent sigusr1_never_ends_a_run"
+[ "$ranks" = 0 ] || stories+=" ranks_stop_within_a_test_too"
+for story in $stories; do
   rm -rf stopped out err
   $story
 done

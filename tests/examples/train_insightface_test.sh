@@ -3,6 +3,7 @@
 # that is not, bit for bit; what it saves can be tested, turned into embeddings and loaded; mistakes are one clear line.
 # Usage: train_insightface_test.sh <program> <sinter_pack> <folder>
 set -euo pipefail
+export COLUMNS=200  # no line is broken
 export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
 program=$1 pack=$2 work=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -39,7 +40,7 @@ small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epoc
 recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small"
 
 a_run_tells_what_it_reached() {
-  COLUMNS=200 run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
+  run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
   says '^made-up faces \(synthetic\): 120 images of 12 identities$'
   says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+\)  XNorm [0-9.]+  all 66 pairs, balanced: [0-9.]+ % at '
   says '^step 10  people'

@@ -2,7 +2,7 @@
 # Recipes as files, optimisers, accumulation, the best weights and runs that go wrong, as a user meets them.
 # Usage: train_resnet_recipe_test.sh <program> <folder>
 set -euo pipefail
-export SINTER_DETERMINISTIC=1
+export SINTER_DETERMINISTIC=1 COLUMNS=300  # no line is broken
 program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
