@@ -77,7 +77,8 @@ std::string show(const CLI::App& app, const HelpPage& page) {
   for (const std::string& example : page.examples) text += wrap("  " + example, columns, 6) + "\n";
 
   std::vector<std::string> groups = app.get_groups();
-  std::ranges::stable_partition(groups, [](const std::string& group) { return group != kSystemGroup; });
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const std::string& group) { return group != kSystemGroup; });
   for (const std::string& group : groups) {
     std::string entries;
     for (const CLI::Option* option : options) {
