@@ -46,7 +46,7 @@ Outcome step_failing(Trainer& trainer, bool by_job, int k) {
   const FailingCall failing(k);
   Outcome outcome;
   try {
-    trainer.step(batch(4, 2), by_job);
+    trainer.step(batch(4, 2, trainer.options.working), by_job);
   } catch (const Failure& failure) {
     outcome.failed = failure.what();
     trainer.key = default_generator().key();
@@ -70,7 +70,7 @@ std::string snapshot(const Trainer& trainer) {
 
 std::unique_ptr<Trainer> begun(const TrainerOptions& options, bool by_job) {
   auto trainer = std::make_unique<Trainer>(options);
-  trainer->step(batch(4, 1), by_job);
+  trainer->step(batch(4, 1, options.working), by_job);
   return trainer;
 }
 
@@ -95,7 +95,8 @@ void expect_states_of_eager_code(const TrainerOptions& options) {
     met.insert(snapshot(*trainer));
     if (k % 4 != 0 && k != calls) continue;
     twin->load(trainer->save());
-    EXPECT_TRUE(same_bits(trainer->step(batch(4, 3), true), twin->step(batch(4, 3), false)));
+    const Batch next = batch(4, 3, options.working);
+    EXPECT_TRUE(same_bits(trainer->step(next, true), twin->step(next, false)));
     EXPECT_EQ(differences(*trainer, *twin), "") << "after the next step";
   }
   EXPECT_GT(met.size(), 3u) << "failures at different calls leave different states";
