@@ -3,6 +3,7 @@
 # among images, records without their property, JSON that is nested without end. Nothing of it drives a terminal, is lost without a
 # word, or ends hours of work at their end. Usage: odd_files_test.sh <train_resnet> <train_insightface> <sinter_pack> <folder>
 set -euo pipefail
+export COLUMNS=200  # what a run says stands in one line
 export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
 resnet=$1 faces=$2 pack=$3 work=$4
 rm -rf "$work"

@@ -2,6 +2,7 @@
 # What train_resnet does with data as people have it: folders without test images, tar shards, and files that are damaged.
 # Usage: train_resnet_data_test.sh <program> <folder>
 set -euo pipefail
+export COLUMNS=200  # what a run says stands in one line
 export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
 program=$1 work=$2
 rm -rf "$work"
