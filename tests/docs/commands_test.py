@@ -18,6 +18,7 @@ faces, ...) are made of some pictures. The programs are given few epochs, small 
 """
 
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -71,7 +72,7 @@ def write_pictures(folder, pictures, count):
         shutil.copy(pictures[i % len(pictures)], folder / f"{i}.jpg")
 
 
-def make_data(project, folder):
+def make_data(project, build, folder):
     """The data sets that pages speak of: two to four classes or people, some pictures each."""
     images = project / "tests/data/images"
     pictures = [images / name for name in ("rgb.jpg", "gray.jpg", "progressive.jpg")]
@@ -82,6 +83,12 @@ def make_data(project, folder):
     for i in range(4):
         write_pictures(folder / "faces" / "train" / f"person{i}", pictures, 4)
         write_pictures(folder / "faces" / "others" / f"stranger{i}", pictures, 3)
+    # As InsightFace hands them on: records, and pairs in files of their own.
+    subprocess.run([build / "examples/sinter_pack", folder / "faces/train", folder / "ms1mv2"], check=True, capture_output=True)
+    shown = [picture.read_bytes() for picture in pictures] * 8
+    for place in ("ms1mv2", "faces"):
+        for name in ("lfw", "agedb_30", "cfp_fp"):
+            (folder / place / f"{name}.bin").write_bytes(pickle.dumps((shown, [True, False] * 6), protocol=4))
 
 
 def gpu_count():
@@ -106,9 +113,11 @@ def prepare(project, build, folder):
     viewer.chmod(0o755)
     (folder / "scripts").mkdir()
     (folder / "scripts/train.sh").symlink_to(programs / "train_resnet")
-    (folder / "build").symlink_to(build)
+    (folder / "build").mkdir()
+    for entry in build.iterdir():
+        (folder / "build" / entry.name).symlink_to(programs if entry.name == "examples" else entry)
     (folder / "examples").symlink_to(project / "examples")
-    make_data(project, folder)
+    make_data(project, build, folder)
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SINTER_CACHE_DIR": str(folder / "cache"),
             "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""}  # the same on a GPU, where each start takes longer
 

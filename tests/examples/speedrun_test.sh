@@ -6,6 +6,7 @@ program=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
+export SINTER_CACHE_DIR=$PWD/plans  # others who measure at the same time must not change the plans, which bits depend on
 fail() { echo "$1"; exit 1; }
 run() { "$program" "$@" --device cpu >out.log 2>errors.log; }
 
