@@ -1,8 +1,11 @@
 #include "run/program.h"
 
+#include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include <sinter/core/runtime/backend.h>
 
@@ -28,8 +31,32 @@ void Ending::fail(const std::string& message) {
   failed_ = true;
 }
 
+namespace {
+
+/// An exception that leaves a thread of a library ends the process: one of Gloo's, say, where a rank goes
+/// away while it connects. The program's own thread mostly knows better why, so it has three seconds to say
+/// so.
+void tell_what_ends_threads_of_libraries() {
+  static const std::thread::id own = std::this_thread::get_id();
+  std::set_terminate([] {
+    if (std::this_thread::get_id() == own) std::abort();
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    try {
+      if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+    } catch (const std::exception& error) {
+      complain("error: a thread of a library has failed: {}", error.what());
+    } catch (...) {
+      complain("error: a thread of a library has failed");
+    }
+    std::_Exit(1);
+  });
+}
+
+}  // namespace
+
 int run_program(const std::function<int()>& body) {
   set_up_console();
+  tell_what_ends_threads_of_libraries();
   int code = 1;
   try {
     code = body();
