@@ -35,7 +35,7 @@ struct CommandLine {
     app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"sgd", "adamw"}))->group(kRecipeGroup);
     app.add_option("--jitter", jitter)->delimiter(',')->group(kRecipeGroup);
     app.add_option("--recipe", recipe);
-    app.add_option("-o", output)->check(name());
+    app.add_option("-o", output)->check(file());
   }
 };
 
