@@ -33,7 +33,7 @@ struct CommandLine {
     app.add_option("--batch", batch)->check(whole(1, kMany))->group(kRecipeGroup);
     app.add_flag("--flip,!--no-flip", flip)->group(kRecipeGroup);
     app.add_option("--optimizer", optimizer)->check(CLI::IsMember({"sgd", "adamw"}))->group(kRecipeGroup);
-    app.add_option("--jitter", jitter)->delimiter(',')->group(kRecipeGroup);
+    app.add_option("--jitter", jitter)->delimiter(',')->check(number(0, 1))->group(kRecipeGroup);
     app.add_option("--recipe", recipe);
     app.add_option("-o", output)->check(file());
   }
