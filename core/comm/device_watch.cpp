@@ -25,25 +25,26 @@ void DeviceWatch::run() {
   Deadline looked = Clock::now();
   while (!changed_.wait_for(lock, poll, [this] { return ends_; })) {
     lock.unlock();
-    const auto gap = Clock::now() - looked - std::chrono::duration_cast<Clock::duration>(poll);
+    // From one look's beginning to the next one's: the process may be stopped anywhere, within a look too.
+    const Deadline now = Clock::now();
+    const auto gap = now - looked - std::chrono::duration_cast<Clock::duration>(poll);
     if (gap > kStopped) moved_ += gap;
+    looked = now;
     try {
-      look();
+      look(now);
     } catch (const CommunicationError& error) {
       options_.on_error(error);
       return;
     } catch (const std::exception&) {
       return;  // of the device: whoever computes there meets it
     }
-    looked = Clock::now();
     lock.lock();
   }
 }
 
-void DeviceWatch::look() {
+void DeviceWatch::look(Deadline now) {
   backend_.check_work();
   const CollectiveBackend::Progress progress = backend_.progress();
-  const Deadline now = Clock::now();
   if (progress.ended == progress.queued || progress.ended != ended_work_) moved_ = now;
   ended_work_ = progress.ended;
   const std::chrono::duration<double> waited = now - moved_;

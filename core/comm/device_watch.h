@@ -33,7 +33,7 @@ class DeviceWatch {
 
  private:
   void run();
-  void look();
+  void look(Deadline now);
 
   CollectiveBackend& backend_;
   const DeviceWatchOptions options_;

@@ -79,6 +79,30 @@ TEST_F(DeviceWatchTest, DoesNotCountTimeInWhichTheProcessWasStopped) {
   EXPECT_TRUE(is_told_within(10.0));
 }
 
+/// During whose first question after the work the process is stopped.
+class StoppedGpu : public FakeGpu {
+ public:
+  using FakeGpu::FakeGpu;
+  void check_work() override {
+    FakeGpu::check_work();
+    if (!was_stopped_.exchange(true)) stop_for(3.0);
+  }
+  bool was_stopped() const { return was_stopped_; }
+
+ private:
+  std::atomic<bool> was_stopped_ = false;
+};
+
+TEST_F(DeviceWatchTest, NorThatInWhichItLooked) {
+  StoppedGpu own(0, 2, (folder_ / "counts").string());
+  own.note_work();
+  const DeviceWatch watch(own, options(2.0));
+  while (!own.was_stopped()) sleep_for(0.001);
+  sleep_for(0.3);
+  EXPECT_EQ(calls_, 0) << text_;
+  EXPECT_TRUE(is_told_within(10.0));
+}
+
 // The time counts from the end of the piece before, not from when the host has queued one.
 TEST_F(DeviceWatchTest, KeepsQuietWhileWorkEnds) {
   const DeviceWatch watch(own_, options(1.0));
