@@ -22,7 +22,7 @@ DeviceWatch::~DeviceWatch() {
 void DeviceWatch::run() {
   const std::chrono::duration<double> poll(options_.poll_seconds);
   std::unique_lock lock(mutex_);
-  Deadline looked = Clock::now();
+  Deadline looked = moved_;  // the thread may begin late
   while (!changed_.wait_for(lock, poll, [this] { return ends_; })) {
     lock.unlock();
     // From one look's beginning to the next one's: the process may be stopped anywhere, within a look too.

@@ -1,6 +1,11 @@
 // The watch over a device: when it speaks, and when it does not.
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <functional>
+#include <string_view>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,14 +62,29 @@ TEST_F(DeviceWatchTest, TellsOnceOfWorkThatDoesNotEnd) {
   EXPECT_EQ(calls_, 1);
 }
 
-/// Stops this process for so long.
-void stop_for(double seconds) {
+/// Whether a process is stopped: what /proc says behind its name, in parentheses.
+bool is_stopped(pid_t process) {
+  char path[64], text[512];
+  (void)std::snprintf(path, sizeof path, "/proc/%d/stat", process);
+  const int file = open(path, O_RDONLY);
+  const ssize_t size = file < 0 ? 0 : read(file, text, sizeof text);
+  close(file);
+  const std::string_view stat(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  const size_t behind = stat.rfind(')');
+  return behind != std::string_view::npos && behind + 2 < stat.size() && stat[behind + 2] == 'T';
+}
+
+/// Stops this process for so long, right after `before`: what is to go on again takes its time to be made.
+void stop_for(
+    double seconds, const std::function<void()>& before = [] {}) {
   const pid_t own = getpid(), child = fork();
   if (child == 0) {
+    while (!is_stopped(own)) usleep(1000);
     sleep_for(seconds);
     kill(own, SIGCONT);
     _exit(0);
   }
+  before();
   raise(SIGSTOP);
   waitpid(child, nullptr, 0);
 }
@@ -72,8 +92,7 @@ void stop_for(double seconds) {
 // As where a scheduler suspends a job: what the others had no time to do is not late.
 TEST_F(DeviceWatchTest, DoesNotCountTimeInWhichTheProcessWasStopped) {
   const DeviceWatch watch(own_, options(2.0));
-  own_.note_work();
-  stop_for(3.0);
+  stop_for(3.0, [&] { own_.note_work(); });
   sleep_for(0.3);
   EXPECT_EQ(calls_, 0) << text_;
   EXPECT_TRUE(is_told_within(10.0));
