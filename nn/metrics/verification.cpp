@@ -68,6 +68,7 @@ VerificationResult verify_pairs(std::span<const double> distances, std::span<con
     begin += sizes.back();
     for (size_t t = 0; t < kThresholds; ++t) all[t] += right.back()[t];
   }
+  VerificationResult result;
   double sum = 0.0, squares = 0.0, thresholds = 0.0;
   for (size_t fold = 0; fold < parts; ++fold) {
     size_t best = 0;
@@ -78,10 +79,14 @@ VerificationResult verify_pairs(std::span<const double> distances, std::span<con
     sum += accuracy;
     squares += accuracy * accuracy;
     thresholds += threshold_at(best);
+    result.folds.push_back({accuracy, threshold_at(best)});
   }
   const auto n = static_cast<double>(parts);
   const double mean = sum / n;
-  return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean)), thresholds / n};
+  result.accuracy = mean;
+  result.deviation = std::sqrt(std::max(0.0, squares / n - mean * mean));
+  result.threshold = thresholds / n;
+  return result;
 }
 
 BalancedResult best_balanced_accuracy(std::span<const double> distances, std::span<const uint8_t> same) {

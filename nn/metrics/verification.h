@@ -3,14 +3,26 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace sinter::nn {
 
+/// The cosine of two vectors of length 1 at a squared L2 distance: 1.348 of one is 0.326 of the other.
+constexpr double cosine_of(double squared_distance) {
+  return 1.0 - squared_distance / 2.0;
+}
+
 /// Pairs are taken for the same person where their distance is below a threshold.
+struct VerificationFold {
+  double accuracy = 0.0;   ///< share of the fold's pairs that are told right
+  double threshold = 0.0;  ///< the best on the other folds
+};
+
 struct VerificationResult {
   double accuracy = 0.0;   ///< mean over the folds of the share of pairs that are told right
   double deviation = 0.0;  ///< standard deviation over the folds
   double threshold = 0.0;  ///< mean over the folds of the best threshold on the other folds
+  std::vector<VerificationFold> folds;
 };
 
 /// The protocol of LFW: the pairs are cut into `folds` runs of pairs that follow each other (the first ones
