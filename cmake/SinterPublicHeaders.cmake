@@ -74,12 +74,17 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/augmentation.h
   nn/data/data_loader.h
   nn/data/dataset.h
+  nn/data/faces/align.h
+  nn/data/faces/ijb.h
+  nn/data/faces/landmarks.h
+  nn/data/faces/text_lines.h
   nn/data/formats/cifar.h
   nn/data/formats/idx.h
   nn/data/formats/image_folder.h
   nn/data/formats/load_image.h
   nn/data/formats/open_dataset.h
   nn/data/image/encode_jpeg.h
+  nn/data/image/files/encode_png.h
   nn/data/image/files/image_file.h
   nn/data/image/files/webp.h
   nn/data/image/image.h
@@ -115,7 +120,10 @@ set(SINTER_PUBLIC_HEADERS
   nn/loss/loss.h
   nn/loss/margin.h
   nn/loss/partial_fc.h
+  nn/metrics/identification.h
   nn/metrics/metrics.h
+  nn/metrics/roc.h
+  nn/metrics/templates.h
   nn/metrics/verification.h
   nn/models/iresnet.h
   nn/models/resnet.h

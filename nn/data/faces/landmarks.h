@@ -1,0 +1,34 @@
+// Where the points of faces are: CSV files as detectors write them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sinter/nn/data/faces/align.h>
+#include <sinter/nn/data/faces/text_lines.h>
+
+namespace sinter::nn::data {
+
+struct Landmarks {
+  std::string path;  ///< relative, and without ".."
+  FivePoints points;
+  std::optional<double> score;  ///< of the detector
+  int64_t line = 0;             ///< of the file, from 1
+};
+
+/// Lines "path,x1,y1,...,x5,y5" and on request ",score", or with the 68 points of iBUG 300-W in place of the
+/// five (five_of_68). Points are in pixels of the upright image. A first line whose second field is no number
+/// names the columns. A path with commas stands in quotation marks, which are doubled in it; as in the files
+/// of `train_insightface --embed`, a backslash stands as \\, a line's end as \n, any byte as \xe9. Throws
+/// IoError with file and line for everything else, paths that lead out of the folder, and a file without
+/// faces.
+std::vector<Landmarks> read_landmarks(TextLines& lines);
+std::vector<Landmarks> read_landmarks(const std::filesystem::path& path);
+
+/// Whether a path is relative, not empty, and stays below where it starts.
+bool stays_below(const std::string& path);
+
+}  // namespace sinter::nn::data
