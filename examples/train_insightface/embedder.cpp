@@ -29,6 +29,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
+double length_of(std::span<const float> row) {
+  double squares = 0.0;
+  for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(squares);
+}
+
 /// Mirrors every image.
 class Mirror final : public nn::data::Transform {
  public:
@@ -64,61 +70,71 @@ class ImageTree final : public nn::data::Dataset {
   std::vector<std::string> class_names_{"face"};
 };
 
-/// Adds what the network gives to `sums`, and the lengths of it to `norms`. False if it was to stop.
-bool add_outputs(const nn::IResNet& backbone, nn::data::DataLoader& loader, std::vector<float>& sums,
-                 double& norms) {
-  size_t at = 0;
-  while (const std::optional<nn::data::Batch> batch = loader.next()) {
-    const std::vector<float> rows = ops::cast(backbone(batch->images), DType::kFloat32).to_vector<float>();
-    const size_t dims = rows.size() / static_cast<size_t>(batch->size());
-    for (size_t begin = 0; begin < rows.size(); begin += dims) {
-      double squares = 0.0;
-      for (size_t i = begin; i < begin + dims; ++i)
-        squares += static_cast<double>(rows[i]) * static_cast<double>(rows[i]);
-      norms += std::sqrt(squares);
-    }
-    sums.resize(std::max(sums.size(), at + rows.size()), 0.0f);
-    for (const float value : rows) sums[at++] += value;
-    if (examples::stop_signal() != 0) return false;
-  }
-  return true;
+/// What the network gives of the next batch, with the lengths added to `norms`; nothing behind the last one.
+std::vector<float> next_rows(const nn::IResNet& backbone, nn::data::DataLoader& loader, Norms& norms) {
+  const std::optional<nn::data::Batch> batch = loader.next();
+  if (!batch) return {};
+  std::vector<float> rows = ops::cast(backbone(batch->images), DType::kFloat32).to_vector<float>();
+  const size_t dims = rows.size() / static_cast<size_t>(batch->size());
+  for (size_t begin = 0; begin < rows.size(); begin += dims)
+    norms.sum += length_of(std::span(rows).subspan(begin, dims));
+  norms.count += static_cast<double>(batch->size());
+  return rows;
 }
 
 }  // namespace
 
-double squared_distance(const Embeddings& embeddings, int64_t first, int64_t second) {
-  const float *a = embeddings.row(first), *b = embeddings.row(second);
+double squared_distance(std::span<const float> first, std::span<const float> second) {
   double sum = 0.0;
-  for (int64_t i = 0; i < embeddings.dims; ++i) {
-    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const double difference = static_cast<double>(first[i]) - static_cast<double>(second[i]);
     sum += difference * difference;
   }
   return sum;
 }
 
-std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& options, Device device,
-                                const std::shared_ptr<const nn::data::Dataset>& faces) {
+void make_unit(std::span<float> row) {
+  const double length = std::max(length_of(row), 1e-12);
+  for (float& value : row) value = static_cast<float>(static_cast<double>(value) / length);
+}
+
+std::optional<Norms> for_each_embedding(const nn::IResNet& backbone, const Options& options, Device device,
+                                        const std::shared_ptr<const nn::data::Dataset>& faces, bool flip,
+                                        const std::function<void(std::span<float> row)>& take) {
+  Norms norms;
+  if (faces->size() == 0) return norms;
   const NoGrad no_grad;
   const nn::EvalMode eval(backbone);
-  Embeddings embeddings;
-  double norms = 0.0;
-  for (const bool mirrored : {false, true}) {
-    nn::data::DataLoaderOptions loader_of = loader_options(options, device, *faces);
-    if (mirrored) loader_of.transforms.push_back(std::make_shared<Mirror>());
-    nn::data::DataLoader loader(resized(faces, options.image_size), loader_of);
-    if (!add_outputs(backbone, loader, embeddings.values, norms)) return std::nullopt;
+  const auto images = resized(faces, options.image_size);
+  nn::data::DataLoaderOptions loader_of = loader_options(options, device, *faces);
+  nn::data::DataLoader plain(images, loader_of);
+  std::optional<nn::data::DataLoader> mirrored;
+  if (flip) {
+    loader_of.transforms.push_back(std::make_shared<Mirror>());
+    mirrored.emplace(images, loader_of);
   }
-  const int64_t count = faces->size();
-  embeddings.dims = static_cast<int64_t>(embeddings.values.size()) / count;
-  embeddings.mean_norm = norms / static_cast<double>(2 * count);
-  for (int64_t i = 0; i < count; ++i) {
-    const std::span<float> row(embeddings.values.data() + i * embeddings.dims,
-                               static_cast<size_t>(embeddings.dims));
-    double squares = 0.0;
-    for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
-    const double length = std::max(std::sqrt(squares), 1e-12);
-    for (float& value : row) value = static_cast<float>(static_cast<double>(value) / length);
+  for (;;) {
+    std::vector<float> rows = next_rows(backbone, plain, norms);
+    if (rows.empty()) return norms;
+    if (mirrored) {
+      const std::vector<float> others = next_rows(backbone, *mirrored, norms);
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] += others[i];
+    }
+    const auto dims = static_cast<size_t>(options.dims);
+    for (size_t begin = 0; begin < rows.size(); begin += dims) take(std::span(rows).subspan(begin, dims));
+    if (examples::stop_signal() != 0) return std::nullopt;
   }
+}
+
+std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& options, Device device,
+                                const std::shared_ptr<const nn::data::Dataset>& faces) {
+  Embeddings embeddings{.dims = options.dims, .values = {}};
+  const auto norms = for_each_embedding(backbone, options, device, faces, true, [&](std::span<float> row) {
+    make_unit(row);
+    embeddings.values.insert(embeddings.values.end(), row.begin(), row.end());
+  });
+  if (!norms) return std::nullopt;
+  embeddings.mean_norm = norms->mean();
   return embeddings;
 }
 
@@ -193,7 +209,8 @@ void write_embeddings(const fs::path& file, const Embeddings& embeddings,
     std::string quoted;
     for (const char c : path) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
     text += path.find_first_of(",\"") == std::string::npos ? path : '"' + quoted + '"';
-    for (int64_t d = 0; d < embeddings.dims; ++d) text += fmt::format(",{:.9g}", embeddings.row(i)[d]);
+    for (int64_t d = 0; d < embeddings.dims; ++d)
+      text += fmt::format(",{:.9g}", embeddings.row(i)[static_cast<size_t>(d)]);
     text += '\n';
   }
   examples::write_text(file, text);

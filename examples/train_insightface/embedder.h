@@ -1,4 +1,4 @@
-// Embeddings of whole data sets: the sum of an image's and its mirror image's, of length one.
+// Embeddings of whole data sets: those of images, or the sums of an image's and its mirror image's.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,33 @@ struct Embeddings {
   double mean_norm = 0.0;  // XNorm: of what the network gives, mirror images too, before it is made that long
 
   int64_t count() const { return dims == 0 ? 0 : static_cast<int64_t>(values.size()) / dims; }
-  const float* row(int64_t index) const { return values.data() + index * dims; }
+  std::span<const float> row(int64_t index) const {
+    return {values.data() + index * dims, static_cast<size_t>(dims)};
+  }
 };
 
 /// The squared L2 distance of two rows.
-double squared_distance(const Embeddings& embeddings, int64_t first, int64_t second);
+double squared_distance(std::span<const float> first, std::span<const float> second);
+/// Makes a row of length one; zeros stay zeros.
+void make_unit(std::span<float> row);
 
-/// Resizes images and puts the backbone into evaluation mode meanwhile. None if stop_signal() is set before
-/// the end.
+/// The mean length of what a network has given.
+struct Norms {
+  double sum = 0.0;
+  double count = 0.0;
+
+  double mean() const { return count > 0 ? sum / count : 0.0; }
+};
+
+/// Embeds images batch by batch, and hands the rows over in their order: with `flip` the sum of an image's
+/// and its mirror image's, as the network gives them. No more than a batch is held. Resizes images and puts
+/// the backbone into evaluation mode meanwhile. None if stop_signal() is set before the end.
+std::optional<Norms> for_each_embedding(const sinter::nn::IResNet& backbone, const Options& options,
+                                        sinter::Device device,
+                                        const std::shared_ptr<const sinter::nn::data::Dataset>& faces,
+                                        bool flip, const std::function<void(std::span<float> row)>& take);
+
+/// All of them, flipped too, of length one.
 std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Options& options,
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);

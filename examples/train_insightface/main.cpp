@@ -6,6 +6,7 @@
 //   train_insightface --checkpoints run1 --resume                              # goes on, bit for bit
 //   train_insightface --evaluate --load-weights run1/best.safetensors --verify agedb_30.bin
 //   train_insightface --embed photos --output photos.csv --load-weights run1/best.safetensors
+//   train_insightface --ijb ijbc --load-weights run1/best.safetensors
 //
 // The data flows: data.cpp gives batches of faces, model.cpp the network that turns them into embeddings and
 // the centres that these are held against, trainer.cpp repeats steps, verifier.cpp tells how good the
@@ -32,6 +33,7 @@
 #include "common/text.h"
 #include "data.h"
 #include "embedder.h"
+#include "ijb.h"
 #include "model.h"
 #include "options.h"
 #include "recipe/recipe_file.h"
@@ -65,6 +67,7 @@ std::optional<examples::FolderLock> check_outputs(const Options& options, const 
   if (!options.report.empty()) examples::check_file("--report", options.report);
   if (!options.write_recipe.empty()) examples::check_file("--write-recipe", options.write_recipe);
   if (!options.output.empty()) examples::check_file("--output", options.output);
+  if (!options.roc.empty()) check_curves(options.roc);
   if (!options.trains()) return std::nullopt;
   if (!options.checkpoints.empty()) examples::check_checkpoints(options.checkpoints, options.resume);
   if (!options.log_folder().empty())
@@ -250,9 +253,11 @@ int evaluate(Options& options, sinter::Device device, const std::optional<Loaded
   for (const FacePairs& faces : open_all_pairs(options.verify)) {
     std::optional<VerifiedSet> result = verify(faces, backbone, options, device);
     if (!result) return 128 + stop_signal();
-    say("{}\n", examples::wrap(to_string(*result), examples::text_columns(stdout), 2));
+    say("{}\n{}", examples::wrap(to_string(*result), examples::text_columns(stdout), 2),
+        table_of_folds(*result));
     results.push_back(std::move(*result));
   }
+  if (!options.roc_folder().empty()) write_curves(options.roc_folder(), results);
   if (!options.report.empty())
     examples::write_text(options.report, examples::to_json_text({{"verify", to_json(results)}}));
   return 0;
@@ -273,11 +278,30 @@ int write_embeddings(Options& options, sinter::Device device,
   return 0;
 }
 
+int evaluate_ijb(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
+  const sinter::nn::data::IjbSet set = open_ijb_set(options);
+  examples::catch_stop_signals();
+  std::optional<sinter::nn::Templates> templates;
+  if (options.ijb_embeddings.empty()) {
+    const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+    templates = embed_templates(set, backbone, options, device);
+  } else {
+    templates = read_templates(set, options);
+  }
+  const auto result = templates ? compare_templates(set, *templates) : std::nullopt;
+  if (!result) return 128 + stop_signal();
+  say("{}", to_table(*result));
+  if (!options.roc.empty()) write_curve(options.roc, result->name, result->curve);
+  if (!options.report.empty())
+    examples::write_text(options.report, examples::to_json_text({{"ijb", to_json(*result, options)}}));
+  return 0;
+}
+
 /// Of several ranks the first speaks and writes.
 void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   if (!options.trains())
-    throw Error(fmt::format("--evaluate and --embed are of one process, but {} were started", ranks.size()));
+    throw Error(fmt::format("{} is of one process, but {} were started", options.only(), ranks.size()));
   options.threads = examples::threads_of_rank(options.threads, ranks.environment());
   if (ranks.rank() == 0) return;
   examples::be_quiet();
@@ -294,6 +318,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   complete(options, device);
   if (options.evaluate) return evaluate(options, device, checkpoint);
   if (!options.embed.empty()) return write_embeddings(options, device, checkpoint);
+  if (!options.ijb.empty()) return evaluate_ijb(options, device, checkpoint);
   return train(options, device, checkpoint, ranks);
 }
 

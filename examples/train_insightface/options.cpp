@@ -11,6 +11,7 @@
 
 #include <sinter/core/runtime/thread_pool.h>
 
+#include "ijb_options.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 #include "run/help.h"
@@ -84,6 +85,10 @@ void add_data_options(CLI::App& app, Options& options) {
                  "Steps between tests with these pairs; 0: at the end of each epoch")
       ->capture_default_str()
       ->check(whole(0, kMany));
+  app.add_option("--verify-flip", options.verify_flip,
+                 "What is compared: the sum of an image's embedding and its mirror image's, or (off) its own")
+      ->capture_default_str()
+      ->check(one_of({"sum", "off"}));
 }
 
 void add_model_options(CLI::App& app, Options& options) {
@@ -239,6 +244,7 @@ void add_run_options(CLI::App& app, Options& options) {
                  "File for the embeddings: lines of path and numbers if it ends in .csv, else safetensors")
       ->check(file())
       ->needs("--embed");
+  add_ijb_options(app, options);
 }
 
 void add_file_options(CLI::App& app, Options& options) {
@@ -265,6 +271,10 @@ void add_file_options(CLI::App& app, Options& options) {
   app.add_option("--report", options.report,
                  "Write what came out to a JSON file: accuracies, seconds, samples per second, memory")
       ->check(file());
+  app.add_option("--roc", options.roc,
+                 "Folder for the curve of each set of --verify, as roc-<name>.csv with threshold, false and "
+                 "true accept rate (a run's log folder)")
+      ->check(folder());
   app.add_option("--log-dir", options.log_dir,
                  "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
                  "curves.svg, options and result as run.json and report.json (that of --checkpoints)")
@@ -307,8 +317,11 @@ std::string check_together(const Options& options) {
     return "--data and --synthetic cannot go together: either are the faces to train on";
   if (options.evaluate && !options.embed.empty())
     return "--evaluate and --embed cannot go together: each is all that is done";
-  if (!options.trains() && !options.resume && options.load_weights.empty()) {
-    return fmt::format("{} needs weights: {}", options.evaluate ? "--evaluate" : "--embed",
+  if (!options.ijb.empty() && (options.evaluate || !options.embed.empty()))
+    return fmt::format("--ijb and {} cannot go together: each is all that is done", options.only());
+  if (!options.trains() && !options.resume && options.load_weights.empty() &&
+      options.ijb_embeddings.empty()) {
+    return fmt::format("{} needs weights: {}", options.only(),
                        options.checkpoints.empty()
                            ? "--load-weights <file>, or --checkpoints <folder> --resume"
                            : "add --resume for the newest checkpoint in " + options.checkpoints);
@@ -325,7 +338,7 @@ std::string check_together(const Options& options) {
   if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
   if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
   if (!options.trains() && (options.processes > 1 || options.gpus > 0))
-    return fmt::format("{} is of one process", options.evaluate ? "--evaluate" : "--embed");
+    return fmt::format("{} is of one process", options.only());
   if (options.cycle_momentum && options.is_given("--schedule") && options.schedule != "one-cycle")
     return "--cycle-momentum is of --schedule one-cycle";
   if (options.cycle_momentum && options.is_given("--momentum"))
@@ -419,8 +432,9 @@ Recipe recipe_of(const Options& options) {
                    {"--clip-of", options.clip_of},
                    {"--verify-every", text(options.verify_every)},
                    {"--seed", text(options.seed)}};
-  // Checkpoints of earlier versions do not have it.
+  // Checkpoints of earlier versions do not have these.
   if (options.sync_batch_norm) recipe["--sync-batch-norm"] = "true";
+  if (options.verify_flip != "sum") recipe["--verify-flip"] = options.verify_flip;
   return recipe;
 }
 

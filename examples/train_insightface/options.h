@@ -54,6 +54,8 @@ struct Options {
 
   std::vector<std::string> verify;  // .bin files, lists of pairs, folders of people
   int64_t verify_every = 2000;      // steps; 0: at the end of each epoch
+  std::string verify_flip = "sum";  // an embedding is the sum with the mirror image's; or off: the image's
+  std::string roc;                  // a folder for the sets' curves
 
   bool sync_batch_norm = false;  // norms take the statistics of all processes together
 
@@ -74,7 +76,10 @@ struct Options {
   bool change_recipe = false;
   std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
-  std::string embed, output;  // a folder of images, and the file for what they become
+  std::string embed, output;   // a folder of images, and the file for what they become
+  std::string ijb;             // a folder with loose_crop and meta
+  std::string ijb_embeddings;  // of its pictures, made elsewhere
+  std::string ijb_lengths = "keep", ijb_score = "use";
   std::string load_weights, save_weights;
   std::string report;
   std::string log_dir;
@@ -85,11 +90,14 @@ struct Options {
   std::vector<std::string> words;  // the command line behind the program's name
 
   bool is_given(const char* option) const { return given.contains(option); }
-  bool trains() const { return !evaluate && embed.empty(); }
+  bool trains() const { return !evaluate && embed.empty() && ijb.empty(); }
+  /// What is all that is done, in place of training.
+  const char* only() const { return evaluate ? "--evaluate" : embed.empty() ? "--ijb" : "--embed"; }
   bool leaves_files() const {
-    return !(checkpoints + save_weights + report + log_dir + output + write_recipe).empty();
+    return !(checkpoints + save_weights + report + log_dir + roc + output + write_recipe).empty();
   }
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
+  const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }
   const char* log_option() const { return log_dir.empty() ? "--checkpoints" : "--log-dir"; }
 };
 

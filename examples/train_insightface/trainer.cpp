@@ -275,23 +275,25 @@ void Trainer::share_statistics() const {
   }
 }
 
-std::optional<std::vector<VerifiedSet>> Trainer::verify_here() const {
-  std::vector<VerifiedSet> results;
+std::optional<std::vector<ComparedPairs>> Trainer::compare_here() const {
+  std::vector<ComparedPairs> parts;
   for (const FacePairs& faces : pairs_) {
-    std::optional<VerifiedSet> result = verify(faces, model_.backbone, options_, device_);
-    if (!result) return std::nullopt;
-    results.push_back(std::move(*result));
+    auto part = compare(faces, model_.backbone, options_, device_, ranks_.rank(), ranks_.size());
+    if (!part) return std::nullopt;
+    parts.push_back(std::move(*part));
   }
-  return results;
+  return parts;
 }
 
-// Each rank verifies all pairs, for none has anything else to do: only whether one was stopped is agreed on.
+// Nobody waits for the others before all have agreed that none was stopped.
 bool Trainer::verify_all() {
   share_statistics();
-  std::optional<std::vector<VerifiedSet>> here = verify_here();
+  std::optional<std::vector<ComparedPairs>> parts = compare_here();
   take_requests(true);
-  if (!here || (ranks_.size() > 1 && stopped_by_ != 0)) return false;
-  std::vector<VerifiedSet> results = std::move(*here);
+  if (!parts || (ranks_.size() > 1 && stopped_by_ != 0)) return false;
+  std::vector<VerifiedSet> results;
+  for (size_t i = 0; i < pairs_.size(); ++i)
+    results.push_back(judge(pairs_[i], gather(pairs_[i], std::move((*parts)[i]), ranks_)));
   verified_step_ = trained_;
   if (results.empty()) return true;
   verified_ = std::move(results);
@@ -307,6 +309,18 @@ bool Trainer::verify_all() {
                                  {"verify/" + set.name + "/xnorm", set.mean_norm}});
     if (set.balanced)
       values.emplace_back("verify/" + set.name + "/balanced_accuracy", set.balanced->accuracy);
+    if (set.curve) values.emplace_back("verify/" + set.name + "/auc", set.curve->area);
+    if (set.curve && set.curve->at_1e3.allowed > 0)
+      values.emplace_back("verify/" + set.name + "/tar_at_far_1e-3", set.curve->at_1e3.tar);
+    if (set.curve && set.curve->at_1e2.allowed > 0)
+      values.emplace_back("verify/" + set.name + "/tar_at_far_1e-2", set.curve->at_1e2.tar);
+  }
+  if (ranks_.rank() == 0 && !options_.roc_folder().empty()) {
+    try {
+      write_curves(options_.roc_folder(), verified_);
+    } catch (const IoError& error) {  // the next may succeed
+      complain("warning: {}", error.what());
+    }
   }
   if (run_folder_ != nullptr) {
     run_folder_->add(trained_, std::move(values));

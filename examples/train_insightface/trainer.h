@@ -110,8 +110,8 @@ class Trainer {
   void log_epoch() const;
   void take_compute_time();
 
-  /// Verifies all sets of pairs here; none if it was to stop meanwhile.
-  std::optional<std::vector<VerifiedSet>> verify_here() const;
+  /// Compares this rank's part of all sets of pairs; none if it was to stop meanwhile.
+  std::optional<std::vector<ComparedPairs>> compare_here() const;
   /// The running statistics of rank 0 for all, which are what is saved.
   void share_statistics() const;
   /// The parameters that each rank has for itself.

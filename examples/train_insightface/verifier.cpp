@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include <fmt/core.h>
@@ -14,7 +15,7 @@
 #include <sinter/nn/data/records/verification_set.h>
 #include <sinter/nn/data/sample_random.h>
 
-#include "embedder.h"
+#include "run/output_files.h"
 
 namespace train_insightface {
 
@@ -92,7 +93,7 @@ nn::BalancedResult compare_all(const std::vector<int64_t>& people, const Embeddi
   std::vector<uint8_t> same;
   for (int64_t a = 0; a < images; ++a) {
     for (int64_t b = a + 1; b < images; ++b) {
-      distances.push_back(squared_distance(embeddings, a, b));
+      distances.push_back(squared_distance(embeddings.row(a), embeddings.row(b)));
       same.push_back(people[static_cast<size_t>(a)] == people[static_cast<size_t>(b)] ? 1 : 0);
     }
   }
@@ -177,30 +178,147 @@ std::vector<FacePairs> open_all_pairs(const std::vector<std::string>& paths) {
   return all;
 }
 
-std::optional<VerifiedSet> verify(const FacePairs& faces, const nn::IResNet& backbone, const Options& options,
-                                  Device device) {
-  const std::optional<Embeddings> embeddings = embed(backbone, options, device, faces.images);
-  if (!embeddings) return std::nullopt;
-  std::vector<double> distances;
-  for (const auto& [first, second] : faces.pairs)
-    distances.push_back(squared_distance(*embeddings, first, second));
+namespace {
+
+/// What rank `rank` has of `count` things, each of which belongs to one: [first, second).
+std::pair<int64_t, int64_t> part_of(int64_t count, int rank, int ranks) {
+  return {count * rank / ranks, count * (rank + 1) / ranks};
+}
+
+std::shared_ptr<const nn::data::Dataset> part_of_images(const FacePairs& faces, int64_t begin, int64_t end) {
+  if (begin == 0 && end == faces.images->size()) return faces.images;
+  std::vector<int64_t> indices(static_cast<size_t>(end - begin));
+  std::iota(indices.begin(), indices.end(), begin);
+  return std::make_shared<nn::data::Subset>(faces.images, std::move(indices));
+}
+
+/// The rows of all ranks, each of which has its part_of() them, in their order.
+template <class T>
+std::vector<T> gather_rows(std::vector<T> own, int64_t rows, int64_t dims, const Communicator& ranks) {
+  const int64_t most = (rows + ranks.size() - 1) / ranks.size();
+  own.resize(static_cast<size_t>(most * dims));  // all give as much
+  const Tensor gathered = ranks.all_gather(Tensor::from_values(own, {most, dims}));
+  const std::vector<T> padded = gathered.template to_vector<T>();
+  std::vector<T> all;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto [begin, end] = part_of(rows, rank, ranks.size());
+    const auto from = padded.begin() + rank * most * dims;
+    all.insert(all.end(), from, from + (end - begin) * dims);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<ComparedPairs> compare(const FacePairs& faces, const nn::IResNet& backbone,
+                                     const Options& options, Device device, int rank, int ranks) {
+  const bool flip = options.verify_flip == "sum";
+  ComparedPairs result;
+  result.embeddings.dims = options.dims;
+  std::optional<Norms> norms;
+  if (faces.people.empty()) {
+    const auto [begin, end] = part_of(static_cast<int64_t>(faces.pairs.size()), rank, ranks);
+    std::vector<float> first;
+    norms = for_each_embedding(backbone, options, device, part_of_images(faces, 2 * begin, 2 * end), flip,
+                               [&](std::span<float> row) {
+                                 make_unit(row);
+                                 if (first.empty()) {
+                                   first.assign(row.begin(), row.end());
+                                   return;
+                                 }
+                                 result.distances.push_back(squared_distance(first, row));
+                                 first.clear();
+                               });
+  } else {
+    const auto [begin, end] = part_of(faces.images->size(), rank, ranks);
+    norms = for_each_embedding(backbone, options, device, part_of_images(faces, begin, end), flip,
+                               [&](std::span<float> row) {
+                                 make_unit(row);
+                                 auto& values = result.embeddings.values;
+                                 values.insert(values.end(), row.begin(), row.end());
+                               });
+  }
+  if (!norms) return std::nullopt;
+  result.norms = *norms;
+  return result;
+}
+
+ComparedPairs gather(const FacePairs& faces, ComparedPairs part, const Communicator& ranks) {
+  if (ranks.size() == 1) return part;
+  if (faces.people.empty()) {
+    part.distances =
+        gather_rows(std::move(part.distances), static_cast<int64_t>(faces.pairs.size()), 1, ranks);
+  } else {
+    part.embeddings.values =
+        gather_rows(std::move(part.embeddings.values), faces.images->size(), part.embeddings.dims, ranks);
+  }
+  const Tensor norms = Tensor::from_values(std::vector<double>{part.norms.sum, part.norms.count}, {2});
+  ranks.all_reduce_(norms);
+  part.norms = {norms.data<double>()[0], norms.data<double>()[1]};
+  return part;
+}
+
+VerifiedSet judge(const FacePairs& faces, const ComparedPairs& compared) {
+  std::vector<double> distances = compared.distances;
+  if (!faces.people.empty()) {
+    for (const auto& [first, second] : faces.pairs)
+      distances.push_back(squared_distance(compared.embeddings.row(first), compared.embeddings.row(second)));
+  }
   VerifiedSet result{.name = faces.name,
                      .pairs = static_cast<int64_t>(faces.pairs.size()),
                      .folds = nn::verify_pairs(distances, faces.same),
-                     .mean_norm = embeddings->mean_norm,
-                     .balanced = {}};
+                     .mean_norm = compared.norms.mean(),
+                     .balanced = {},
+                     .curve = {}};
+  const auto genuine = std::ranges::count(faces.same, uint8_t{1});
+  if (genuine > 0 && genuine < result.pairs) {
+    std::vector<float> cosines;
+    for (const double distance : distances) cosines.push_back(static_cast<float>(nn::cosine_of(distance)));
+    const nn::Roc roc(cosines, faces.same);
+    result.curve = {roc.area(), roc.tar_at_far(1000), roc.tar_at_far(100), roc.curve()};
+  }
   const auto images = static_cast<int64_t>(faces.people.size());
   if (images > 0 && images <= kMostOfAll) {
-    result.balanced = compare_all(faces.people, *embeddings);
+    result.balanced = compare_all(faces.people, compared.embeddings);
     result.all_pairs = images * (images - 1) / 2;
   }
   return result;
 }
 
+std::optional<VerifiedSet> verify(const FacePairs& faces, const nn::IResNet& backbone, const Options& options,
+                                  Device device) {
+  const std::optional<ComparedPairs> compared = compare(faces, backbone, options, device);
+  return compared ? std::optional(judge(faces, *compared)) : std::nullopt;
+}
+
+namespace {
+
+// Fewer impostors than this say little of a rate.
+constexpr int64_t kFew = 30;
+
+std::string text_of(const nn::TarAtFar& at) {
+  if (at.allowed == 0) return "-";
+  return fmt::format("{:.2f} % (k {}{})", 100 * at.tar, at.allowed, at.allowed < kFew ? ", few" : "");
+}
+
+nlohmann::ordered_json json_of(const nn::TarAtFar& at, double far) {
+  nlohmann::ordered_json json = {{"far", far}, {"impostors_allowed", at.allowed}};
+  json["threshold"] = at.allowed > 0 ? nlohmann::ordered_json(at.threshold) : nullptr;
+  json["tar"] = at.allowed > 0 ? nlohmann::ordered_json(at.tar) : nullptr;
+  return json;
+}
+
+}  // namespace
+
 std::string to_string(const VerifiedSet& set) {
-  std::string text = fmt::format("{}: accuracy {:.2f} +- {:.2f} % ({} pairs, threshold {:.2f})  XNorm {:.2f}",
-                                 set.name, 100 * set.folds.accuracy, 100 * set.folds.deviation, set.pairs,
-                                 set.folds.threshold, set.mean_norm);
+  std::string text =
+      fmt::format("{}: accuracy {:.2f} +- {:.2f} % ({} pairs, threshold {:.2f}, cosine {:.3f})  XNorm {:.2f}",
+                  set.name, 100 * set.folds.accuracy, 100 * set.folds.deviation, set.pairs,
+                  set.folds.threshold, nn::cosine_of(set.folds.threshold), set.mean_norm);
+  if (set.curve) {
+    text += fmt::format("  AUC {:.4f}  TAR at FAR 1e-3 {}, 1e-2 {}", set.curve->area,
+                        text_of(set.curve->at_1e3), text_of(set.curve->at_1e2));
+  }
   if (set.balanced) {
     text += fmt::format("  all {} pairs, balanced: {:.2f} % at {:.2f}", set.all_pairs,
                         100 * set.balanced->accuracy, set.balanced->threshold);
@@ -208,15 +326,53 @@ std::string to_string(const VerifiedSet& set) {
   return text;
 }
 
+std::string table_of_folds(const VerifiedSet& set) {
+  std::string text = "  fold  accuracy  threshold  cosine\n";
+  for (size_t i = 0; i < set.folds.folds.size(); ++i) {
+    const nn::VerificationFold& fold = set.folds.folds[i];
+    text += fmt::format("  {:>4}  {:>6.2f} %  {:>9.2f}  {:>6.3f}\n", i + 1, 100 * fold.accuracy,
+                        fold.threshold, nn::cosine_of(fold.threshold));
+  }
+  return text;
+}
+
+void check_curves(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(fmt::format("--roc {}: cannot be made: {}", folder.string(), error.message()));
+  examples::check_file("--roc", folder / "roc.csv");
+}
+
+void write_curve(const fs::path& folder, const std::string& name, const std::vector<nn::RocPoint>& points) {
+  std::string text = "threshold,far,tar\n";
+  for (const nn::RocPoint& point : points)
+    text += fmt::format("{:.9g},{:.9g},{:.9g}\n", point.threshold, point.far, point.tar);
+  examples::write_text(folder / ("roc-" + name + ".csv"), text);
+}
+
+void write_curves(const fs::path& folder, const std::vector<VerifiedSet>& sets) {
+  for (const VerifiedSet& set : sets) {
+    if (set.curve) write_curve(folder, set.name, set.curve->points);
+  }
+}
+
 nlohmann::ordered_json to_json(const std::vector<VerifiedSet>& sets) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const VerifiedSet& set : sets) {
-    json[set.name] = {{"accuracy", set.folds.accuracy},
-                      {"deviation", set.folds.deviation},
-                      {"threshold", set.folds.threshold},
-                      {"xnorm", set.mean_norm},
-                      {"pairs", set.pairs}};
-    if (set.balanced) json[set.name]["balanced_accuracy"] = set.balanced->accuracy;
+    nlohmann::ordered_json& own = json[set.name];
+    own = {{"accuracy", set.folds.accuracy},   {"deviation", set.folds.deviation},
+           {"threshold", set.folds.threshold}, {"cosine_threshold", nn::cosine_of(set.folds.threshold)},
+           {"xnorm", set.mean_norm},           {"pairs", set.pairs}};
+    for (const nn::VerificationFold& fold : set.folds.folds) {
+      own["folds"].push_back({{"accuracy", fold.accuracy},
+                              {"threshold", fold.threshold},
+                              {"cosine_threshold", nn::cosine_of(fold.threshold)}});
+    }
+    if (set.curve) {
+      own["auc"] = set.curve->area;
+      own["tar_at_far"] = {json_of(set.curve->at_1e3, 1e-3), json_of(set.curve->at_1e2, 1e-2)};
+    }
+    if (set.balanced) own["balanced_accuracy"] = set.balanced->accuracy;
   }
   return json;
 }

@@ -21,6 +21,7 @@ import os
 import pickle
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ import os, sys
 arguments, shorter = sys.argv[1:], {shorter}
 most = {{"--epochs": 2, "--image-size": 64}}
 arguments = [str(min(int(value), most[name])) if name in most else value for name, value in zip(["", *arguments], arguments)]
-if "--resume" not in arguments:
+if "--resume" not in arguments and "--ijb" not in arguments:
     for name, value in shorter.items():
         if not any(argument.split("=")[0] == name for argument in arguments):
             arguments += [name, value]
@@ -72,7 +73,7 @@ def write_pictures(folder, pictures, count):
         shutil.copy(pictures[i % len(pictures)], folder / f"{i}.jpg")
 
 
-def make_data(project, build, folder):
+def make_data(project, build, folder, page):
     """The data sets that pages speak of: two to four classes or people, some pictures each."""
     images = project / "tests/data/images"
     pictures = [images / name for name in ("rgb.jpg", "gray.jpg", "progressive.jpg")]
@@ -89,6 +90,47 @@ def make_data(project, build, folder):
     for place in ("ms1mv2", "faces"):
         for name in ("lfw", "agedb_30", "cfp_fp"):
             (folder / place / f"{name}.bin").write_bytes(pickle.dumps((shown, [True, False] * 6), protocol=4))
+    if "--ijb" in page.read_text():
+        make_faces(build, folder, pictures)
+
+
+# In a picture of the documentation's, which is small: a face over all of it.
+POINTS = [(10, 8), (25, 7), (17, 12), (11, 18), (24, 17)]
+# The same, aligned to 112x112.
+ALIGNED = [(35.1, 58.5), (78.5, 57.0), (54.9, 70.7), (37.0, 87.5), (74.6, 85.8)]
+
+
+def landmarks(names, points):
+    numbers = ",".join(f"{number}" for point in points for number in point)
+    return "".join(f"{name},{numbers}\n" for name in names)
+
+
+def make_faces(build, folder, pictures):
+    """Photographs with landmarks, IJB-C with six templates of two pictures, its embeddings, and a network for 112x112 pixels."""
+    names = [f"{person}/{i}.jpg" for person in ("ann", "bob") for i in (1, 2)]
+    for name in names:
+        (folder / "portraits" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(pictures[0], folder / "portraits" / name)
+    (folder / "landmarks.csv").write_text(landmarks(names, POINTS))
+    (folder / "points.csv").write_text(landmarks(names, ALIGNED))
+    meta = folder / "ijbc/meta"
+    meta.mkdir(parents=True)
+    files = [f"{i}.jpg" for i in range(1, 13)]
+    for i, name in enumerate(files):
+        (folder / "ijbc/loose_crop").mkdir(exist_ok=True)
+        shutil.copy(pictures[i % 2], folder / "ijbc/loose_crop" / name)
+    templates = range(6)
+    (meta / "ijbc_face_tid_mid.txt").write_text("".join(f"{name} {i // 2} {i}\n" for i, name in enumerate(files)))
+    (meta / "ijbc_name_5pts_score.txt").write_text(landmarks(files, POINTS).replace(",", " ").replace("\n", " 0.9\n"))
+    (meta / "ijbc_template_pair_label.txt").write_text(
+        "".join(f"{a} {b} {int(a // 2 == b // 2)}\n" for a in templates for b in templates if a < b))
+    for name, own in (("gallery_G1", [0]), ("gallery_G2", [2]), ("probe_mixed", [1, 3, 5])):
+        (meta / f"ijbc_1N_{name}.csv").write_text("TEMPLATE_ID,SUBJECT_ID\n" + "".join(f"{t},{t // 2}\n" for t in own))
+    rows = struct.pack("<36f", *(float(i // 4 == axis) for i in range(12) for axis in range(3)))  # a subject is an axis
+    header = b'{"embeddings":{"dtype":"F32","shape":[12,3],"data_offsets":[0,144]}}'
+    (folder / "ijbc.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + rows)
+    subprocess.run([build / "examples/train_insightface", "--synthetic", "2", "--backbone", "iresnet18", "--dims", "16", "--batch", "2",
+                    "--max-steps", "1", "--save-weights", folder / "r100.safetensors"], check=True, capture_output=True)
 
 
 def gpu_count():
@@ -99,12 +141,12 @@ def gpu_count():
     return len(re.findall(r"^GPU ", listed, re.M))
 
 
-def prepare(project, build, folder):
+def prepare(project, build, folder, page):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     programs = folder / "bin"
     programs.mkdir()
-    for name in ("train_resnet", "train_insightface", "sinter_pack", "speedrun"):
+    for name in ("train_resnet", "train_insightface", "sinter_align", "sinter_pack", "speedrun"):
         wrapper = programs / name
         wrapper.write_text(WRAPPER.format(python=sys.executable, shorter=SHORTER.get(name, {}), program=str(build / "examples" / name)))
         wrapper.chmod(0o755)
@@ -117,7 +159,7 @@ def prepare(project, build, folder):
     for entry in build.iterdir():
         (folder / "build" / entry.name).symlink_to(programs if entry.name == "examples" else entry)
     (folder / "examples").symlink_to(project / "examples")
-    make_data(project, build, folder)
+    make_data(project, build, folder, page)
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SINTER_CACHE_DIR": str(folder / "cache"),
             "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""}  # the same on a GPU, where each start takes longer
 
@@ -188,7 +230,7 @@ def check_block(block, folder, environment):
 
 def main():
     project, build, folder, page = (Path(argument).resolve() for argument in sys.argv[1:5])
-    environment = prepare(project, build, folder)
+    environment = prepare(project, build, folder, page)
     failed = 0
     for block in read_blocks(page):
         errors, passed_over = check_block(block, folder, environment)

@@ -42,12 +42,24 @@ several_train_as_one() {
     --report two.json --save-weights two.safetensors --rank-timeout 300
   says '^  ranks    2 \(.*\), 6 images of each batch and about 6 identities on each$'
   [ "$(grep -c '^step 2  people' out)" = 1 ] || fail "not one voice"
+  [ -s two/roc-people.csv ] || fail "no curve"
   ! grep -E "warning|error|rank 1" err || fail "complaints"
   [ "$(value two.json processes)" = 2 ] || fail "the report does not say 2"
   [ -s two.safetensors ] || fail "no weights"
   alike one two 2e-3
   run 0 --synthetic 13 $small --epochs 1 --log-dir eager --max-steps 4 --processes 2 --eager
   alike one eager 2e-3
+}
+
+# What three compare in parts is what one compares: the same weights, and distances to some digits.
+pairs_are_shared_out() {
+  run 0 --synthetic 13 $small --epochs 1 --processes 3 --verify people --verify-every 0 --log-dir three-parts --report three.json --save-weights three.safetensors
+  run 0 --evaluate --load-weights three.safetensors --verify people --report one.json
+  local key within
+  while read -r key within; do
+    awk -v a="$(value one.json "$key" | head -n 1)" -v b="$(value three.json "$key" | head -n 1)" -v t="$within" \
+      'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d <= t * a) }' || fail "$key: $(value one.json "$key") and $(value three.json "$key")"
+  done <<<$'accuracy 0.06\nauc 0.01\nxnorm 1e-3\nbalanced_accuracy 0.06'  # a pair of 36 on a threshold, or none
 }
 
 checkpoints_know_no_number_of_processes() {
@@ -104,6 +116,7 @@ mistakes_are_one_line() {
 }
 
 several_train_as_one
+pairs_are_shared_out
 checkpoints_know_no_number_of_processes
 so_do_those_of_a_part_of_the_centres
 a_signal_ends_all

@@ -3,7 +3,7 @@
 # that is not, bit for bit; what it saves can be tested, turned into embeddings and loaded; mistakes are one clear line.
 # Usage: train_insightface_test.sh <program> <sinter_pack> <folder>
 set -euo pipefail
-export COLUMNS=200  # no line is broken
+export COLUMNS=400  # no line is broken
 export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
 program=$1 pack=$2 work=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,7 +42,7 @@ recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small
 a_run_tells_what_it_reached() {
   run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
   says '^made-up faces \(synthetic\): 120 images of 12 identities$'
-  says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+\)  XNorm [0-9.]+  all 66 pairs, balanced: [0-9.]+ % at '
+  says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -  all 66 pairs, balanced: [0-9.]+ % at '
   says '^step 10  people'
   says '^step 12  people'
   says '^epoch   1/1  step 12  loss [0-9.]+  [0-9]+ samples/s  0.00 hours left  lr [0-9.e-]+  [0-9]+ % idle  peak [0-9.]+ GB$'
@@ -57,7 +57,7 @@ a_run_tells_what_it_reached() {
     grep -q "$key" whole.json || fail "the report lacks $key"
   done
   local file
-  for file in scalars.jsonl run.json report.json curves.svg best.safetensors checkpoint-00000001; do
+  for file in scalars.jsonl run.json report.json curves.svg best.safetensors checkpoint-00000001 roc-people.csv; do
     [ -e whole/$file ] || fail "no $file"
   done
   cmp whole.json whole/report.json
@@ -113,15 +113,20 @@ a_changed_recipe_goes_on_where_it_can() {
 what_was_trained_can_be_used() {
   local last image
   last=$(grep -o 'people: .*' <(sed -n 's/^step 12  //p' whole.out))
-  run 0 --evaluate --load-weights whole.safetensors --verify people --report evaluated.json
-  [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
+  run 0 --evaluate --load-weights whole.safetensors --verify people --report evaluated.json --roc curves
+  [ "$(head -n 1 out)" = "$last" ] || fail "not what the run said: $last"
+  [ "$(grep -cE '^ +[0-9]+ +[0-9.]+ % +[0-9.]+ +[0-9.-]+$' out)" = 10 ] || fail "not ten folds"
   grep -q '"accuracy":' evaluated.json || fail "no report"
+  cmp whole/roc-people.csv curves/roc-people.csv || fail "another curve"
+  [ "$(head -n 1 curves/roc-people.csv)" = "threshold,far,tar" ] || fail "no head of the curve"
+  run 0 --evaluate --load-weights whole.safetensors --verify people --verify-flip off
+  [ "$(head -n 1 out)" != "$last" ] || fail "mirror images count all the same"
   for image in 1 2 3; do printf 'ann/%d.pgm ann/4.pgm 1\nbob/%d.pgm bob/4.pgm 1\nann/%d.pgm eve/4.pgm 0\neve/%d.pgm bob/%d.pgm 0\n' \
     $image $image $image $image $image; done >people/some_pairs.lst
   run 0 --evaluate --load-weights whole.safetensors --verify people --verify people/some_pairs.lst
-  says '^people: ' && says '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+\)  XNorm [0-9.]+$'
+  says '^people: ' && says '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -$'
   run 0 --evaluate --checkpoints whole --resume
-  [ "$(cat out)" = "$last" ] || fail "not what the run said: $last"
+  [ "$(head -n 1 out)" = "$last" ] || fail "not what the run said: $last"
   run 0 --embed people --output all.csv --load-weights whole/best.safetensors
   says '^12 embeddings of 8 dimensions written to all.csv$'
   [ "$(cut -d, -f1 all.csv | head -n 5 | paste -sd ' ')" = "ann/1.pgm ann/2.pgm ann/3.pgm ann/4.pgm bob/1.pgm" ] || fail "other paths"
@@ -130,6 +135,29 @@ what_was_trained_can_be_used() {
   head -c 400 all.safetensors | grep -qaF '"embeddings"' || fail "no embeddings"
   # A backbone that was trained before starts another run: the first loss is another one than with fresh weights.
   run 0 --synthetic 12 $small --load-weights whole.safetensors --max-steps 1
+}
+
+ijb_is_tested_with_embeddings_from_elsewhere() {
+  mkdir -p ijb/loose_crop ijb/meta
+  local i person
+  for i in 1 2 3 4 5 6 7 8 9; do person=$(printf 'ann\nann\nann\nbob\nbob\nbob\neve\neve\neve\n' | sed -n ${i}p); cp people/$person/$((i % 3 + 1)).pgm ijb/loose_crop/$i.jpg; done
+  for i in 1 2 3 4 5 6 7 8 9; do echo "$i.jpg $i 1" >&3; echo "$i.jpg 5 5 11 5 8 8 6 12 10 12 0.9" >&4; done 3>ijb/meta/ijbb_face_tid_mid.txt 4>ijb/meta/ijbb_name_5pts_score.txt
+  local a b
+  for a in 1 2 3 4 5 6 7 8 9; do for ((b = 1; b < a; ++b)); do echo "$a $b $(((a - 1) / 3 == (b - 1) / 3))"; done; done >ijb/meta/ijbb_template_pair_label.txt
+  run 0 --embed ijb/loose_crop --output ijb.safetensors --load-weights whole.safetensors
+  run 0 --ijb ijb --ijb-embeddings ijb.safetensors --report ijb.json --roc ijb-curves
+  says '^ijbb: 9 pictures in 9 templates$' && says '^1:1  9 genuine pairs, 27 impostors, AUC [0-9.]+$' && says '^1:N  the set has no files for it$'
+  says '^ +1e-01 +2\* ' && [ "$(head -n 1 ijb-curves/roc-ijbb.csv)" = threshold,far,tar ] || fail "no curve"
+  grep -q '"lengths": "keep"' ijb.json || fail "no report"
+  run 0 --ijb ijb --ijb-embeddings ijb.safetensors --ijb-lengths unit --ijb-score ignore --report unit.json
+  grep -q '"lengths": "unit"' unit.json && grep -q '"score": "ignore"' unit.json || fail "options are not in the report"
+  run 1 --ijb ijb --load-weights whole.safetensors
+  complains "--ijb: faces are aligned to a multiple of 112 or 128 pixels, --image-size is 16"
+  run 2 --ijb ijb && complains "--ijb needs weights: --load-weights <file>"
+  run 2 --ijb ijb --embed people --output x.csv --load-weights whole.safetensors && complains "--ijb and --embed cannot go together"
+  sed -i 3d ijb/meta/ijbb_name_5pts_score.txt
+  run 1 --ijb ijb --ijb-embeddings ijb.safetensors
+  complains "--ijb ijb: [faces] ijb/meta/ijbb_name_5pts_score.txt, line 3: expected '3.jpg', as in line 3 of ijb/meta/ijbb_face_tid_mid.txt, but got '4.jpg"
 }
 
 records_and_folders_train_alike() {
@@ -199,6 +227,7 @@ mistakes_are_told() {
   run 1 --checkpoints whole --resume --lr 0.3 && complains "--lr               0.02 -> 0.3"
   run 1 --checkpoints whole --resume --dims 16 --change-recipe && complains "has --dims 8; it cannot go on with 16"
   run 1 --checkpoints nowhere --resume && complains "there is no checkpoint in nowhere"
+  run 1 $recipe --roc people/ann/1.pgm && complains "--roc people/ann/1.pgm"
   run 1 $recipe --save-weights nowhere/x && complains "--save-weights nowhere/x: there is no folder nowhere"
   run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
   run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 &&
@@ -233,7 +262,7 @@ every_option_has_a_test() {
 }
 
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
-  what_was_trained_can_be_used records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
+  what_was_trained_can_be_used ijb_is_tested_with_embeddings_from_elsewhere records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out

@@ -6,9 +6,12 @@
 #include <set>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/memory/memory_pool.h>
 #include <sinter/core/op/node.h>
+#include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 
@@ -171,12 +174,185 @@ TEST(TrainInsightfaceVerifier, AFolderOfPeopleIsVerifiedWithAllItsPairs) {
     for (int64_t a = 0; a < 12; ++a) {
       for (int64_t b = a + 1; b < 12; ++b) {
         const bool same = a / 4 == b / 4;
-        if ((squared_distance(*embeddings, a, b) < t * 0.01) == same) right[same ? 1 : 0] += 1;
+        if ((squared_distance(embeddings->row(a), embeddings->row(b)) < t * 0.01) == same)
+          right[same ? 1 : 0] += 1;
       }
     }
     best = std::max(best, (right[0] / 48 + right[1] / 18) / 2);
   }
   EXPECT_NEAR(result->balanced->accuracy, best, 1e-12);
+}
+
+/// A list of `count` pairs of a folder's images, as a set.
+FacePairs listed_pairs(const TemporaryFolder& folder, int64_t count) {
+  const auto image = [&](int64_t i) {
+    return "p" + std::to_string(i % 3) + "/i" + std::to_string(i % 4) + ".pgm";
+  };
+  std::ofstream list(folder.path() / "pairs.txt");
+  for (int64_t i = 0; i < count; ++i)
+    list << image(i) << " " << image(7 * i + 2) << " " << (i % 3 == (7 * i + 2) % 3 ? 1 : 0) << "\n";
+  list.close();
+  return open_all_pairs({folder.path().string()}).front();
+}
+
+TEST(TrainInsightfaceVerifier, ListedPairsAreComparedAsTheyComeInBatchesOfAnySize) {
+  const TemporaryFolder folder;
+  make_people(folder, 3, 4);
+  const FacePairs faces = listed_pairs(folder, 11);
+  ASSERT_TRUE(faces.people.empty());
+  Options options = small_options();
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  const std::optional<Embeddings> whole = embed(backbone, options, {}, faces.images);
+  std::vector<double> expected;
+  for (int64_t i = 0; i < 11; ++i)
+    expected.push_back(squared_distance(whole->row(2 * i), whole->row(2 * i + 1)));
+  for (const int64_t batch : {1, 5, 64}) {
+    options.batch = batch;
+    const auto compared = compare(faces, backbone, options, {});
+    ASSERT_TRUE(compared);
+    EXPECT_TRUE(compared->embeddings.values.empty()) << "embeddings are kept";
+    ASSERT_EQ(compared->distances.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(compared->distances[i], expected[i], 1e-5) << i;
+    EXPECT_NEAR(compared->norms.mean(), whole->mean_norm, 1e-5 * whole->mean_norm);
+  }
+}
+
+TEST(TrainInsightfaceVerifier, RanksHaveEachTheirPart) {
+  const TemporaryFolder folder;
+  make_people(folder, 3, 4);
+  const std::string path = folder.path().string();
+  const std::vector<FacePairs> sets = {open_all_pairs({path}).front(), listed_pairs(folder, 11)};
+  const Options options = small_options();
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  for (const FacePairs& faces : sets) {
+    const auto whole = compare(faces, backbone, options, {});
+    for (const int ranks : {2, 15}) {
+      ComparedPairs all;
+      double norms = 0.0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto part = compare(faces, backbone, options, {}, rank, ranks);
+        ASSERT_TRUE(part);
+        all.distances.insert(all.distances.end(), part->distances.begin(), part->distances.end());
+        const auto& rows = part->embeddings.values;
+        EXPECT_LE(rows.size(),
+                  static_cast<size_t>((faces.images->size() + ranks - 1) / ranks * options.dims));
+        all.embeddings.values.insert(all.embeddings.values.end(), rows.begin(), rows.end());
+        norms += part->norms.count;
+      }
+      EXPECT_EQ(norms, whole->norms.count);
+      ASSERT_EQ(all.distances.size(), whole->distances.size());
+      ASSERT_EQ(all.embeddings.values.size(), whole->embeddings.values.size());
+      for (size_t i = 0; i < all.distances.size(); ++i)
+        EXPECT_NEAR(all.distances[i], whole->distances[i], 1e-5) << i;
+      for (size_t i = 0; i < all.embeddings.values.size(); ++i)
+        EXPECT_NEAR(all.embeddings.values[i], whole->embeddings.values[i], 1e-5f) << i;
+    }
+  }
+}
+
+TEST(TrainInsightfaceVerifier, MoreListedPairsTakeNoMoreOfThePool) {
+  const TemporaryFolder folder;
+  make_people(folder, 3, 4);
+  const Options options = small_options();
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  sinter::MemoryPool& pool = sinter::backend_of({}).memory_pool(0);
+  const auto peak = [&](int64_t pairs) {
+    const FacePairs faces = listed_pairs(folder, pairs);
+    pool.reset_peaks();
+    verify(faces, backbone, options, {});
+    return pool.stats().peak_live_bytes;
+  };
+  const size_t of_few = peak(10);
+  EXPECT_EQ(peak(30), of_few);
+}
+
+TEST(TrainInsightfaceVerifier, WithoutTheMirrorImageAnEmbeddingIsTheImagesOwn) {
+  const TemporaryFolder folder;
+  make_people(folder, 2, 2);
+  const Options options = small_options();
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  std::vector<std::string> paths;
+  const auto images = open_image_tree("--embed", folder.path(), paths);
+  std::vector<float> own;
+  const auto norms = for_each_embedding(backbone, options, {}, images, false, [&](std::span<float> row) {
+    own.insert(own.end(), row.begin(), row.end());
+  });
+  ASSERT_TRUE(norms);
+  EXPECT_EQ(norms->count, 4);
+  const sinter::NoGrad no_grad;
+  const sinter::nn::EvalMode eval(backbone);
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto image = images->get(i).image;
+    std::vector<float> plain;
+    for (int64_t c = 0; c < 3; ++c) {
+      for (int64_t p = 0; p < 256; ++p)
+        plain.push_back((static_cast<float>(image.pixels[static_cast<size_t>(3 * p + c)]) / 255.0f - 0.5f) /
+                        0.5f);
+    }
+    auto expected = backbone(Tensor::from_values(plain, {1, 3, 16, 16})).to_vector<float>();
+    make_unit(expected);
+    const std::span<float> row(own.data() + 8 * i, 8);
+    make_unit(row);
+    for (size_t d = 0; d < 8; ++d) EXPECT_NEAR(row[d], expected[d], 1e-4f);
+  }
+}
+
+TEST(TrainInsightfaceVerifier, WhatCameOfASetIsToldInWordsJsonAndACurve) {
+  // 3,000 impostors at cosines of 0, .001, ... up to .2999; 3,000 genuine pairs of which 30 are below .298.
+  FacePairs faces;
+  faces.name = "lfw";
+  ComparedPairs compared;
+  const auto add = [&](double cosine, uint8_t same) {
+    faces.pairs.emplace_back(2 * faces.same.size(), 2 * faces.same.size() + 1);
+    faces.same.push_back(same);
+    compared.distances.push_back(2.0 - 2.0 * cosine);
+  };
+  for (int i = 0; i < 3000; ++i) {
+    add(i * 0.0001, 0);
+    add(i % 100 == 0 ? 0.1 : 0.9, 1);
+  }
+  compared.norms = {40.0, 2.0};
+  const VerifiedSet set = judge(faces, compared);
+  ASSERT_TRUE(set.curve);
+  EXPECT_EQ(set.curve->at_1e3.allowed, 3);
+  EXPECT_NEAR(set.curve->at_1e3.threshold, 0.2996, 1e-6);
+  EXPECT_EQ(set.curve->at_1e3.tar, 0.99);
+  EXPECT_EQ(set.curve->at_1e2.allowed, 30);
+  EXPECT_EQ(set.folds.folds.size(), 10u);
+  const std::string text = to_string(set);
+  EXPECT_NE(
+      text.find("lfw: accuracy 99.50 +- 0.00 % (6000 pairs, threshold 0.20, cosine 0.900)  XNorm 20.00"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("TAR at FAR 1e-3 99.00 % (k 3, few), 1e-2 99.00 % (k 30)"), std::string::npos) << text;
+  const auto json = to_json({set})["lfw"];
+  EXPECT_EQ(json["folds"].size(), 10u);
+  EXPECT_NEAR(json["cosine_threshold"].get<double>(), 1.0 - json["threshold"].get<double>() / 2.0, 1e-12);
+  EXPECT_EQ(json["tar_at_far"][0]["tar"].get<double>(), 0.99);
+
+  const TemporaryFolder folder;
+  write_curves(folder.path(), {set});
+  std::ifstream csv(folder.path() / "roc-lfw.csv");
+  std::string line, last;
+  std::getline(csv, line);
+  EXPECT_EQ(line, "threshold,far,tar");
+  std::getline(csv, line);
+  EXPECT_EQ(line, "0.899999976,0,0");
+  while (std::getline(csv, line)) last = line;
+  EXPECT_EQ(last, "-inf,1,1");
+
+  // 90 pairs of a kind allow no impostor at 1e-3; pairs of one kind have no curve.
+  faces.pairs.resize(180);
+  faces.same.resize(180);
+  compared.distances.resize(180);
+  const VerifiedSet few = judge(faces, compared);
+  EXPECT_NE(to_string(few).find("TAR at FAR 1e-3 -, 1e-2 -"), std::string::npos) << to_string(few);
+  EXPECT_TRUE(to_json({few})["lfw"]["tar_at_far"][0]["tar"].is_null());
+  faces.same.assign(180, 1);
+  EXPECT_FALSE(judge(faces, compared).curve);
 }
 
 TEST(TrainInsightfaceVerifier, WhatIsNotThereIsNamed) {

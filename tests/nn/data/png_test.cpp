@@ -1,5 +1,6 @@
 // PNG: every kind of pixel against the values that were stored, and every kind of damage.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -7,6 +8,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/image/files/encode_png.h>
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/png.h>
 
@@ -45,6 +47,28 @@ TEST(Png, ReadsGrayAndColourOfEveryDepth) {
         ASSERT_EQ(image.pixels[i], to_8_bits(sample.values[i], depth)) << i;
     }
   }
+}
+
+TEST(Png, WhatIsEncodedComesBack) {
+  std::mt19937 random(1);
+  for (const auto& [height, width, channels] :
+       {std::array<int64_t, 3>{1, 1, 1}, {1, 1, 3}, {7, 33, 3}, {64, 5, 1}}) {
+    Image image;
+    image.reshape(height, width, channels);
+    for (uint8_t& value : image.pixels) value = static_cast<uint8_t>(random());
+    Bytes bytes(9, 1), again;
+    encode_png(image, bytes);
+    encode_png(image, again);
+    EXPECT_EQ(bytes, again);
+    EXPECT_EQ(decode(bytes, {.channels = static_cast<int>(channels)}).pixels, image.pixels);
+  }
+  Image image;
+  Bytes bytes;
+  EXPECT_EQ(message_of<InvalidArgument>([&] { encode_png(image, bytes); }),
+            "[png] expected an image of 1 or 3 channels and up to 65500 pixels a side but got 0 x 0 x 0");
+  image.reshape(1, 1, 2);
+  EXPECT_EQ(message_of<InvalidArgument>([&] { encode_png(image, bytes); }),
+            "[png] expected an image of 1 or 3 channels and up to 65500 pixels a side but got 1 x 1 x 2");
 }
 
 TEST(Png, LooksColoursUpInThePalette) {
