@@ -37,7 +37,10 @@
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/loss/margin.h>
 #include <sinter/nn/loss/partial_fc.h>
+#include <sinter/nn/metrics/identification.h>
 #include <sinter/nn/metrics/metrics.h>
+#include <sinter/nn/metrics/roc.h>
+#include <sinter/nn/metrics/templates.h>
 #include <sinter/nn/metrics/verification.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/models/resnet.h>
