@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
+#include <numeric>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/core.h>
@@ -99,26 +101,27 @@ bool for_each_face(const Options& options, const std::vector<data::Landmarks>& f
 }
 
 /// Where each face goes. Throws Error if two would have one file, or one is there already.
-std::vector<fs::path> plan_outputs(const Options& options, const std::vector<data::Landmarks>& faces) {
+std::vector<std::string> plan_outputs(const Options& options, const std::vector<data::Landmarks>& faces) {
   std::error_code ignored;
   if (fs::equivalent(options.images, options.output, ignored))
     throw Error(fmt::format("{}: faces would take the place of the photographs; name another folder",
                             options.output));
-  std::vector<fs::path> outputs;
-  std::map<fs::path, int64_t> lines;
+  std::vector<std::string> outputs;
   for (const data::Landmarks& face : faces) {
-    fs::path path = fs::path(options.output) / face.path;
+    fs::path path = (fs::path(options.output) / face.path).lexically_normal();
     path.replace_extension(options.format == "png" ? ".png" : ".jpg");
-    const auto [other, fresh] = lines.try_emplace(path.lexically_normal(), face.line);
-    if (!fresh) {
-      throw Error(fmt::format("{}: lines {} and {} are both of {}", options.landmarks, other->second,
-                              face.line, path.string()));
-    }
     if (!options.force && fs::exists(path, ignored))
       throw Error(fmt::format("{} is there already; --force replaces it", path.string()));
-    outputs.push_back(std::move(path));
+    outputs.push_back(path.string());
   }
-  return outputs;
+  std::vector<size_t> order(faces.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return std::string_view(outputs[i]); });
+  const auto twice =
+      std::ranges::adjacent_find(order, {}, [&](size_t i) { return std::string_view(outputs[i]); });
+  if (twice == order.end()) return outputs;
+  throw Error(fmt::format("{}: lines {} and {} are both of {}", options.landmarks, faces[*twice].line,
+                          faces[*(twice + 1)].line, outputs[*twice]));
 }
 
 /// Makes the file under another name, so that it is complete when it is there. What fails is an Error that
@@ -180,7 +183,7 @@ Distances sorted(const std::vector<data::Landmarks>& faces, const std::vector<do
 int align(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<data::Landmarks> faces = open(options);
-  const std::vector<fs::path> outputs = plan_outputs(options, faces);
+  const std::vector<std::string> outputs = plan_outputs(options, faces);
   LeftOut left_out(options);
   const bool finished = for_each_face(options, faces, left_out, [&](size_t i) {
     const data::Image image = read_image(options, faces[i]);

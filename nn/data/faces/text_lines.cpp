@@ -13,7 +13,7 @@
 namespace sinter::nn::data {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kUsualBytes = size_t{1} << 16, kMostBytes = size_t{1} << 20;
 constexpr std::string_view kBlanks = " \t\r";
 
 TextLines::Source source_of(const std::filesystem::path& path) {
@@ -45,7 +45,7 @@ std::optional<T> parse(std::string_view text) {
 }  // namespace
 
 TextLines::TextLines(std::string name, Source source)
-    : name_(std::move(name)), source_(std::move(source)), buffer_(kBufferBytes) {}
+    : name_(std::move(name)), source_(std::move(source)), buffer_(kUsualBytes) {}
 
 TextLines::TextLines(const std::filesystem::path& path) : TextLines(path.string(), source_of(path)) {}
 
@@ -56,8 +56,9 @@ std::optional<std::string_view> TextLines::next() {
     if (feed == nullptr && !ended_) {
       std::memmove(buffer_.data(), from, end_ - begin_);
       end_ -= std::exchange(begin_, 0);
-      if (end_ == buffer_.size())
-        throw_error<IoError>("[faces] {}, line {}: longer than {} bytes", name_, number_ + 1, buffer_.size());
+      if (end_ == kMostBytes)
+        throw_error<IoError>("[faces] {}, line {}: longer than {} bytes", name_, number_ + 1, kMostBytes);
+      if (end_ == buffer_.size()) buffer_.resize(2 * end_);
       const size_t count = source_(std::span(buffer_).subspan(end_));
       end_ += count;
       ended_ = count == 0;
