@@ -138,6 +138,32 @@ std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& opti
   return embeddings;
 }
 
+std::optional<Embeddings> embed_folders(const nn::IResNet& backbone, const Options& options, Device device,
+                                        const std::shared_ptr<const nn::data::Dataset>& faces,
+                                        std::vector<std::string>& paths) {
+  struct Sum {
+    std::vector<double> values;
+    double count = 0.0;
+  };
+  std::map<std::string, Sum> sums;
+  size_t at = 0;
+  const auto norms = for_each_embedding(backbone, options, device, faces, true, [&](std::span<float> row) {
+    const std::string folder = fs::path(paths[at++]).parent_path().string();
+    Sum& sum = sums[folder.empty() ? "." : folder];
+    sum.values.resize(row.size());
+    for (size_t i = 0; i < row.size(); ++i) sum.values[i] += static_cast<double>(row[i]);
+    ++sum.count;
+  });
+  if (!norms) return std::nullopt;
+  Embeddings means{.dims = options.dims, .values = {}, .mean_norm = norms->mean()};
+  paths.clear();
+  for (const auto& [folder, sum] : sums) {
+    paths.push_back(folder);
+    for (const double value : sum.values) means.values.push_back(static_cast<float>(value / sum.count));
+  }
+  return means;
+}
+
 std::shared_ptr<const nn::data::Dataset> open_image_tree(const char* option, const fs::path& folder,
                                                          std::vector<std::string>& paths) {
   std::error_code error;

@@ -19,7 +19,7 @@ namespace train_insightface {
 
 struct Embeddings {
   int64_t dims = 0;
-  std::vector<float> values;  // a row per image, of length one
+  std::vector<float> values;  // a row per image, of length one, or per folder
   double mean_norm = 0.0;  // XNorm: of what the network gives, mirror images too, before it is made that long
 
   int64_t count() const { return dims == 0 ? 0 : static_cast<int64_t>(values.size()) / dims; }
@@ -53,6 +53,14 @@ std::optional<Norms> for_each_embedding(const sinter::nn::IResNet& backbone, con
 std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Options& options,
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);
+
+/// The mean of the embeddings of each folder's images, flipped too and as the network gives them, so that its
+/// length tells how alike these are. `paths` of the images become those of the folders, "." for the images'
+/// own.
+std::optional<Embeddings> embed_folders(const sinter::nn::IResNet& backbone, const Options& options,
+                                        sinter::Device device,
+                                        const std::shared_ptr<const sinter::nn::data::Dataset>& faces,
+                                        std::vector<std::string>& paths);
 
 /// The images of a folder and of those in it, sorted by their paths below it, which `paths` gets. Says how
 /// many other files there are. Throws Error that names the option if there is no image.

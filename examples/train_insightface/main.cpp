@@ -270,7 +270,9 @@ int write_embeddings(Options& options, sinter::Device device,
   check_embeddings_file(options.output, paths);
   const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
-  const std::optional<Embeddings> embeddings = embed(backbone, options, device, images);
+  const std::optional<Embeddings> embeddings = options.embed_groups
+                                                   ? embed_folders(backbone, options, device, images, paths)
+                                                   : embed(backbone, options, device, images);
   if (!embeddings) return 128 + stop_signal();
   write_embeddings(options.output, *embeddings, paths);
   say("{} embeddings of {} dimensions written to {}\n", embeddings->count(), embeddings->dims,

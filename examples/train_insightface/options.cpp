@@ -240,6 +240,9 @@ void add_run_options(CLI::App& app, Options& options) {
                  "Only turn the images of a folder, and of those in it, into embeddings; needs weights as "
                  "--evaluate does, and --output")
       ->check(folder());
+  app.add_flag("--embed-groups", options.embed_groups,
+               "Give a row per folder: the mean of its images' embeddings, which keeps its length")
+      ->needs("--embed");
   app.add_option("--output", options.output,
                  "File for the embeddings: lines of path and numbers if it ends in .csv, else safetensors")
       ->check(file())

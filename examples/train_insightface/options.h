@@ -77,6 +77,7 @@ struct Options {
   std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
   std::string embed, output;   // a folder of images, and the file for what they become
+  bool embed_groups = false;   // a row per folder
   std::string ijb;             // a folder with loose_crop and meta
   std::string ijb_embeddings;  // of its pictures, made elsewhere
   std::string ijb_lengths = "keep", ijb_score = "use";

@@ -92,6 +92,19 @@ refuses() {
   run 1 "$align" photos landmarks.csv file/x && complains "file/x"
 }
 
+takes_any_name() {
+  local latin comma escape
+  latin=$(printf 'caf\351') comma='b,"c"' escape=$(printf '\033[2J')
+  mkdir -p odd && for name in "$latin" "$comma" "$escape"; do cp "$images/gray.pgm" "odd/$name.pgm"; done
+  { echo "path,x1,y1,x2,y2,x3,y3,x4,y4,x5,y5"; echo "caf\\xe9.pgm,$points"; echo "\"b,\"\"c\"\".pgm\",$points"; echo "\\x1b[2J.pgm,$points"; } >odd.csv
+  run 0 "$align" odd odd.csv odd-faces && says "3 faces"
+  for name in "$latin" "$comma" "$escape"; do [ -s "odd-faces/$name.jpg" ] || fail "no face $name: $(ls odd-faces)"; done
+  run 1 "$align" odd odd.csv odd-faces
+  ! LC_ALL=C grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out err || fail "control characters in the output"
+  rm "odd/$escape.pgm"
+  run 1 "$align" odd odd.csv odd-faces --force && complains 'odd/\x1b[2J.pgm'
+}
+
 a_signal_stops() {
   local code=0 i
   for i in $(seq 4 3000); do echo "ann/$i.jpg,$points"; done >many.csv
@@ -106,7 +119,7 @@ a_signal_stops() {
   [ -z "$(find many -name '.*.part')" ] || fail "half a file"
 }
 
-for test in aligns checks leaves_out_what_is_named refuses a_signal_stops; do
+for test in aligns checks leaves_out_what_is_named refuses takes_any_name a_signal_stops; do
   rm -f out err
   $test
   echo "$test: passed"

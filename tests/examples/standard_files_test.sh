@@ -29,14 +29,18 @@ is_clean() {
 
 mkdir -p images/{a,b}
 for class in a b; do { printf 'P5 16 16 255\n' && head -c 256 < <(yes "$class"); } >images/$class/1.pgm; done
+for class in a b; do echo "$class/1.pgm,4,5,11,5,8,8,5,11,10,11"; done >points.csv
 closed=none
 start sinter_pack images packed
+start sinter_align images points.csv aligned
 for closed in 0 1 2 01 02 12 012; do
   start train_resnet --threads 1 --workers 0 --epochs 1 --batch 1400 --checkpoints "run$closed" --save-weights "w$closed"
   is_clean "run$closed"
   [ "$closed" = 0 ] || cmp w0 "w$closed" || fail "other weights"
   start sinter_pack images "packed$closed"
   cmp packed/train.rec "packed$closed/train.rec" || fail "other records"
+  start sinter_align images points.csv "aligned$closed"
+  diff -r aligned "aligned$closed" || fail "other faces"
 done
 closed=012
 start train_resnet --threads 1 --workers 0 --checkpoints run01 --resume --epochs 2

@@ -183,6 +183,41 @@ TEST(TrainInsightfaceVerifier, AFolderOfPeopleIsVerifiedWithAllItsPairs) {
   EXPECT_NEAR(result->balanced->accuracy, best, 1e-12);
 }
 
+TEST(TrainInsightfaceVerifier, AFoldersEmbeddingIsTheMeanThatKeepsItsLength) {
+  const TemporaryFolder folder;
+  make_people(folder, 2, 3);
+  // Paths are sorted byte by byte: images of p0 stand before and behind those of p0/i1.
+  std::filesystem::rename(folder.path() / "p0/i1.pgm", folder.path() / "x.pgm");
+  std::filesystem::create_directories(folder.path() / "p0/i1");
+  std::filesystem::rename(folder.path() / "x.pgm", folder.path() / "p0/i1/x.pgm");
+  std::filesystem::rename(folder.path() / "p1/i0.pgm", folder.path() / "z.pgm");
+  const Options options = small_options();
+  sinter::manual_seed(2);
+  const sinter::nn::IResNet backbone = make_backbone(options);
+  std::vector<std::string> paths;
+  const auto images = open_image_tree("--embed", folder.path(), paths);
+  ASSERT_EQ(paths, (std::vector<std::string>{"p0/i0.pgm", "p0/i1/x.pgm", "p0/i2.pgm", "p1/i1.pgm",
+                                             "p1/i2.pgm", "z.pgm"}));
+  std::vector<std::vector<double>> rows;
+  for_each_embedding(backbone, options, {}, images, true,
+                     [&](std::span<float> row) { rows.emplace_back(row.begin(), row.end()); });
+  const std::optional<Embeddings> means = embed_folders(backbone, options, {}, images, paths);
+  ASSERT_TRUE(means);
+  ASSERT_EQ(paths, (std::vector<std::string>{".", "p0", "p0/i1", "p1"}));
+  const std::vector<std::vector<size_t>> of = {{5}, {0, 2}, {1}, {3, 4}};
+  for (size_t i = 0; i < of.size(); ++i) {
+    for (size_t d = 0; d < 8; ++d) {
+      double mean = 0.0, size = 0.0;
+      for (const size_t row : of[i]) {
+        mean += rows[row][d] / static_cast<double>(of[i].size());
+        size += std::abs(rows[row][d]);
+      }
+      EXPECT_NEAR(static_cast<double>(means->row(static_cast<int64_t>(i))[d]), mean, 1e-4 * size)
+          << i << " " << d;
+    }
+  }
+}
+
 /// A list of `count` pairs of a folder's images, as a set.
 FacePairs listed_pairs(const TemporaryFolder& folder, int64_t count) {
   const auto image = [&](int64_t i) {
