@@ -17,6 +17,7 @@ for format in png webp; do
 done
 for image in tests/data/images/*.p[gp]m; do { printf '\003' && tail -c +3 "$image"; } >"$work/corpus/netpbm/${image##*/}"; done
 cp tests/data/verification/*.bin "$work/corpus/pickle"
+mkdir -p "$work/corpus/pytorch_file" && cp tests/data/pytorch/*.p* "$work/corpus/pytorch_file"
 mkdir -p "$work/shard"
 for name in 0 1; do cp tests/data/images/gray.pgm "$work/shard/$name.pgm" && echo $name >"$work/shard/$name.cls"; done
 for format in v7 ustar gnu pax; do tar --format=$format -b 1 -C "$work/shard" -cf "$work/corpus/shard/$format" 0.cls 0.pgm 1.cls 1.pgm; done

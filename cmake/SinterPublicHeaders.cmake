@@ -70,7 +70,9 @@ set(SINTER_PUBLIC_HEADERS
   nn/augment/random_erasing.h
   nn/checkpoint/checkpoint.h
   nn/checkpoint/model_metadata.h
+  nn/checkpoint/pytorch/pytorch_file.h
   nn/checkpoint/safetensors.h
+  nn/checkpoint/weights_file.h
   nn/data/augmentation.h
   nn/data/data_loader.h
   nn/data/dataset.h

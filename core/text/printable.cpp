@@ -79,6 +79,16 @@ std::string printable(std::string_view text) {
   });
 }
 
+std::string quote_name(std::string_view name) {
+  constexpr size_t kLongest = 120;
+  std::string text = "\"";
+  for (const char c : name.substr(0, kLongest)) {
+    const bool plain = c >= ' ' && c <= '~';
+    text += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  }
+  return text + (name.size() > kLongest ? "...\"" : "\"");
+}
+
 std::string escape_name(std::string_view name) {
   return copy_escaped(name, [](std::string_view character) -> const char* {
     switch (character.front()) {

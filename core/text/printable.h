@@ -17,6 +17,9 @@ size_t valid_utf8_prefix(std::string_view text);
 /// print.
 std::string printable(std::string_view text);
 
+/// A name for a message: in quotes, without control or non-ASCII characters, and of bounded length.
+std::string quote_name(std::string_view name);
+
 /// A name as one line of UTF-8 from which unescape_name() gets it back byte for byte: as in C, a backslash
 /// and n, t, r, another backslash, or x and two digits stand for control characters, backslashes and bytes
 /// that are no UTF-8. Most names stay as they are.

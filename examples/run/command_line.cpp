@@ -68,9 +68,8 @@ std::string option_for(const CLI::App& app, const std::string& word) {
   std::error_code ignored;
   if (!fs::exists(word, ignored) && word.find('/') == std::string::npos) return {};
   const std::string ending = fs::path(word).extension();
-  const std::string option = ending == ".json"          ? "--recipe"
-                             : ending == ".safetensors" ? "--load-weights"
-                                                        : "--data";
+  const bool is_weights = ending == ".safetensors" || ending == ".pth" || ending == ".pt";
+  const std::string option = ending == ".json" ? "--recipe" : is_weights ? "--load-weights" : "--data";
   return app.get_option_no_throw(option) != nullptr ? option : "";
 }
 

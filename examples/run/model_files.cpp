@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
 
@@ -99,17 +98,25 @@ bool check_same_data(const std::string& source, const nn::ModelMetadata& before,
   return same;
 }
 
+void tell_how_read(const std::string& source, const nn::Weights& weights) {
+  constexpr size_t kMostNames = 3;
+  if (!weights.key.empty()) say("{}: its weights are those under '{}'\n", source, shown(weights.key));
+  if (!weights.prefix.empty()) say("{}: '{}' is taken off its names\n", source, weights.prefix);
+  if (weights.skipped.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min(weights.skipped.size(), kMostNames); ++i)
+    names += (i == 0 ? "" : ", ") + shown(weights.skipped[i]);
+  if (weights.skipped.size() > kMostNames)
+    names += fmt::format(" and {} more", weights.skipped.size() - kMostNames);
+  say("{}: beside its weights, passed over as they are no tensors: {}\n", source, names);
+}
+
 WeightsFile read_weights(const std::string& path) {
-  nn::Safetensors file = nn::read_safetensors(path);
+  nn::Weights file = nn::read_weights(path);
   WeightsFile weights{.source = "--load-weights " + path,
                       .state = std::move(file.tensors),
                       .metadata = nn::find_model_metadata(file.metadata, path)};
-  const bool is_parallel = std::ranges::all_of(
-      weights.state, [](const auto& entry) { return entry.first.starts_with("module."); });
-  if (is_parallel && !weights.state.empty()) {
-    weights.state = nn::without_prefix("module.", weights.state);
-    say("{}: 'module.' is taken off its names\n", weights.source);
-  }
+  tell_how_read(weights.source, file);
   if (!weights.metadata)
     say("{} does not say which classes and images it is of; those of the data are taken for them\n",
         weights.source);

@@ -7,6 +7,7 @@
 
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
+#include <sinter/nn/checkpoint/weights_file.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/module/module.h>
 
@@ -40,9 +41,12 @@ struct WeightsFile {
   std::optional<nn::ModelMetadata> metadata;
 };
 
-/// Reads --load-weights. Takes "module.", which PyTorch's DataParallel puts before all names, off, and says
-/// so.
+/// Reads --load-weights, a safetensors file or one of PyTorch's, as nn::read_weights does, and says what it
+/// passed over, took off names or took for the weights.
 WeightsFile read_weights(const std::string& path);
+
+/// Says where in a file its weights were, what was taken off their names and what was passed over.
+void tell_how_read(const std::string& source, const nn::Weights& weights);
 
 /// How many blocks each stage has, by the names of a residual network's state: "layer2.0.conv1.weight".
 std::vector<size_t> count_blocks(const nn::State& state);

@@ -266,7 +266,8 @@ void add_file_options(CLI::App& app, Options& options) {
                "Let --resume go on with other options than the checkpoint's")
       ->needs("--resume");
   app.add_option("--load-weights", options.load_weights,
-                 "Start from a backbone in a safetensors file with InsightFace's names")
+                 "Start from a backbone in a safetensors file, or one of PyTorch's (.pth, .pt), with "
+                 "InsightFace's names")
       ->check(file());
   app.add_option("--save-weights", options.save_weights,
                  "Write the final backbone to such a file; what was reached, if the run is stopped")

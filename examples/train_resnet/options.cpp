@@ -215,7 +215,7 @@ void add_file_options(CLI::App& app, Options& options) {
                "Let --resume go on with other options than the checkpoint's")
       ->needs("--resume");
   app.add_option("--load-weights", options.load_weights,
-                 "Start from a safetensors file with torchvision's names")
+                 "Start from a safetensors file, or one of PyTorch's (.pth, .pt), with torchvision's names")
       ->check(file());
   app.add_option("--save-weights", options.save_weights,
                  "Write the final weights to a safetensors file; those reached, if the run is stopped")

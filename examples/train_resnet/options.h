@@ -70,7 +70,7 @@ struct Options {
   bool change_recipe = false;
   std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
-  std::string load_weights, save_weights;  // safetensors files
+  std::string load_weights, save_weights;  // files of weights
   std::string report;                      // a JSON file
   std::string log;                         // a CSV file
   std::string log_dir;                     // folder; empty: that of checkpoints, if there is one

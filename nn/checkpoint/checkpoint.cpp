@@ -7,9 +7,9 @@
 #include <utility>
 
 #include <sinter/core/base/log.h>
+#include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/checkpoint_format.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
 namespace {

@@ -9,7 +9,6 @@
 #include <sinter/core/json/json.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/checkpoint_format.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 
 namespace sinter::nn {
 namespace {

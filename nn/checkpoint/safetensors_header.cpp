@@ -300,9 +300,8 @@ std::string foreign_format(uint64_t first_bytes) {
   const uint64_t start = first_bytes & 0xffffffff;
   const bool is_old_pickle = (first_bytes & 0xff) == 0x80 && (first_bytes >> 8 & 0xff) <= 5;
   if (start == kZip || is_old_pickle) {
-    return "this is a PyTorch pickle (.pth, .pt); convert it with Python: "
-           "safetensors.torch.save_file(torch.load(\"in.pth\", map_location=\"cpu\", weights_only=True), "
-           "\"out.safetensors\")";
+    return "this is a file of PyTorch (.pth, .pt): nn::read_pytorch reads it, and sinter_convert makes a "
+           "safetensors file of it";
   }
   if ((start & 0xffff) == 0x8b1f) return "this file is compressed with gzip; unpack it first";
   return {};
@@ -370,16 +369,6 @@ std::string format_safetensors_header(const SafetensorsHeader& header) {
   text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
-}
-
-std::string quote_name(std::string_view name) {
-  constexpr size_t kLongest = 120;
-  std::string text = "\"";
-  for (const char c : name.substr(0, kLongest)) {
-    const bool plain = c >= ' ' && c <= '~';
-    text += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  }
-  return text + (name.size() > kLongest ? "...\"" : "\"");
 }
 
 }  // namespace sinter::nn

@@ -48,7 +48,4 @@ void check_safetensors_header_length(uint64_t header_bytes, uint64_t file_bytes,
 /// InvalidArgument for more entries or metadata than are read.
 std::string format_safetensors_header(const SafetensorsHeader& header);
 
-/// A name for a message: in quotes, without control or non-ASCII characters, and of bounded length.
-std::string quote_name(std::string_view name);
-
 }  // namespace sinter::nn

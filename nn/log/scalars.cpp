@@ -9,7 +9,6 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/json/json.h>
 #include <sinter/core/text/printable.h>
-#include <sinter/nn/checkpoint/safetensors_header.h>
 #include <sinter/nn/log/scalars.h>
 
 namespace sinter::nn {

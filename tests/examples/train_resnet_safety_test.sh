@@ -287,7 +287,7 @@ messages_say_what_to_do() {
   touch a_file
   run 1 --data a_file && complains "--data a_file is a file; give the folder that holds the data"
   printf 'PK\3\4\0\0\10\10 archive/data.pkl' >weights.pth
-  run 1 --load-weights weights.pth && complains "this is a PyTorch pickle (.pth, .pt); convert it with Python: safetensors.torch.save_file"
+  run 1 --load-weights weights.pth && complains "error: [pytorch] weights.pth: byte 3: expected the end record of an archive: the file is cut off"
   ("$program" --accumulate 1000 2>&1 || true) | cat >out
   head -n 1 out | grep -q "^handwritten digits" || fail "the error came before the banner"
   tail -n 1 out | grep -q "^error: " || fail "the error is not the last line"

@@ -1,7 +1,6 @@
-// The little of Python's pickle that lists of byte strings need. A pickle is a program for a stack machine
-// which in Python may call whatever it names; this one knows the opcodes that build numbers, strings, lists
-// and tuples, and five names, for which it does the obvious itself. It calls nothing, and refuses every other
-// opcode and name. Sources: CPython, Lib/pickletools.py; NumPy, ndarray.__reduce__ and dtype.__reduce__.
+// Pickles of encoded images: lists of byte strings and of numpy arrays of bytes. Of names it knows five, for
+// which it does the obvious itself; everything else is refused. Sources: NumPy, ndarray.__reduce__ and
+// dtype.__reduce__; CPython, Lib/pickle.py for bytes in protocol 2.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +10,41 @@
 #include <string_view>
 #include <vector>
 
+#include <sinter/core/pickle/pickle_machine.h>
+
 namespace sinter::nn::data {
 
-/// A value that a pickle builds: small, and without values of its own, so that what refers to itself, however
-/// deep, is nothing special.
-struct PickleValue {
-  enum class Kind : uint8_t {
-    kUnset,
-    kNone,
-    kNumber,    ///< `number`; booleans are 0 and 1
-    kBytes,     ///< `bytes`: bytes, bytearray, or a string of Python 2
-    kText,      ///< `bytes` in UTF-8
-    kSequence,  ///< `number` is its index in Pickle::sequences: a list or a tuple
-    kArray,     ///< `number` is its index in Pickle::arrays: a numpy array, filled later
-    kByteType,  ///< numpy's dtype uint8 or bool
-    kArrayClass,
-    kTypeClass,
-    kReconstruct,
-    kFromBuffer,
-    kEncode,
-  };
-  Kind kind = Kind::kUnset;
-  int64_t number = 0;
-  std::span<const uint8_t> bytes = {};
+/// Runs a pickle of protocol 2 to 5 that is the whole file. Strings that are not views of it take no more
+/// bytes than it has. `name` is the file's, for messages. Throws IoError with the byte for damage, and for
+/// everything that is not known here.
+class ImagePickle final : public PickleMachine {
+ public:
+  ImagePickle(std::span<const uint8_t> file, const std::string& name)
+      : PickleMachine(file, 0, "[pickle] " + name, Opcodes::kSequences), top_(run()) {
+    expect_end();
+  }
+
+  const Value& top() const { return top_; }
+  /// The bytes of a byte string, or of an array of one axis and one byte an element; empty for other values.
+  std::span<const uint8_t> bytes_of(const Value& value) const;
+  bool is_array(const Value& value) const;
+  /// The bytes that the file holds as text; empty thereafter. Views of them stay valid.
+  std::vector<std::vector<uint8_t>> take_owned();
+
+ private:
+  Value on_name(std::string_view module, std::string_view name) override;
+  Value on_call(const Value& callable, const Value& arguments) override;
+  void on_build(const Value& object, const Value& state) override;
+
+  Value make_array(std::span<const uint8_t> bytes);
+  Value make_byte_type(const Value& code);
+  Value make_encoded(std::span<const uint8_t> text);
+  void check_shape(const Value& shape, const Value& type, size_t bytes) const;
+
+  std::deque<std::span<const uint8_t>> arrays_;
+  std::deque<std::vector<uint8_t>> owned_;
+  uint64_t owned_bytes_ = 0;
+  Value top_;  // behind the others: made by run()
 };
-
-/// What a pickle built. Bytes are views of the file's, or of `owned`.
-struct Pickle {
-  PickleValue top;
-  std::deque<std::vector<PickleValue>> sequences;
-  std::deque<std::span<const uint8_t>> arrays;  ///< of one axis, one byte an element
-  std::deque<std::vector<uint8_t>> owned;       ///< bytes that the file holds as text
-
-  /// The items of a list or tuple; null for other values.
-  const std::vector<PickleValue>* items(const PickleValue& value) const;
-};
-
-/// Runs a pickle of protocol 2 to 5. At most 4,194,304 values may be pushed, which keeps memory below 512 MB,
-/// and strings that are not views take no more bytes than the file has. `name` is the file's, for messages.
-/// Throws IoError with the byte for damage, and for everything that this machine does not know.
-Pickle parse_pickle(std::span<const uint8_t> bytes, const std::string& name);
 
 }  // namespace sinter::nn::data

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <string_view>
 
 #include <sinter/core/base/error.h>
@@ -12,26 +11,25 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-std::span<const uint8_t> image_bytes(const Pickle& pickle, const PickleValue& value, size_t index,
+std::span<const uint8_t> image_bytes(const ImagePickle& pickle, const PickleValue& value, size_t index,
                                      const std::string& name) {
-  std::span<const uint8_t> bytes;
-  if (value.kind == Kind::kBytes) bytes = value.bytes;
-  if (value.kind == Kind::kArray) bytes = pickle.arrays[static_cast<size_t>(value.number)];
+  const std::span<const uint8_t> bytes = pickle.bytes_of(value);
   if (bytes.empty())
     throw_error<IoError>("[verification] {}: expected image {} to be bytes or an array of them", name, index);
   return bytes;
 }
 
-// A list of numbers, or an array of bytes.
-std::vector<uint8_t> truths(const Pickle& pickle, const PickleValue& value, const std::string& name) {
+// A list of booleans or numbers, or an array of bytes.
+std::vector<uint8_t> truths(const ImagePickle& pickle, const PickleValue& value, const std::string& name) {
   std::vector<uint8_t> same;
-  if (value.kind == Kind::kArray) {
-    const auto bytes = pickle.arrays[static_cast<size_t>(value.number)];
+  if (pickle.is_array(value)) {
+    const auto bytes = pickle.bytes_of(value);
     same.assign(bytes.begin(), bytes.end());
   } else if (const auto* items = pickle.items(value)) {
     same.reserve(items->size());
     for (const PickleValue& item : *items) {
-      const bool truth = item.kind == Kind::kNumber && (item.number == 0 || item.number == 1);
+      const bool truth =
+          (item.kind == Kind::kBool || item.kind == Kind::kNumber) && (item.number == 0 || item.number == 1);
       same.push_back(truth ? static_cast<uint8_t>(item.number) : uint8_t{255});
     }
   } else {
@@ -66,8 +64,8 @@ bool stays_inside(std::string_view text) {
 }  // namespace
 
 VerificationBins parse_verification_bins(std::span<const uint8_t> bytes, const std::string& name) {
-  Pickle pickle = parse_pickle(bytes, name);
-  const auto* both = pickle.items(pickle.top);
+  ImagePickle pickle(bytes, name);
+  const auto* both = pickle.items(pickle.top());
   const auto* bins = both != nullptr && both->size() == 2 ? pickle.items(both->front()) : nullptr;
   if (bins == nullptr)
     throw_error<IoError>("[verification] {}: expected a pair of lists, images and truths", name);
@@ -80,7 +78,7 @@ VerificationBins parse_verification_bins(std::span<const uint8_t> bytes, const s
   result.images.reserve(bins->size());
   for (size_t i = 0; i < bins->size(); ++i) result.images.push_back(image_bytes(pickle, (*bins)[i], i, name));
   // Vectors that are moved keep their bytes in place.
-  result.owned.assign(std::move_iterator(pickle.owned.begin()), std::move_iterator(pickle.owned.end()));
+  result.owned = pickle.take_owned();
   return result;
 }
 

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <cstring>
-#include <ctime>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <sys/resource.h>
-
+#include "common/attack_cost.h"
 #include "nn/data/data_test_support.h"
 
 namespace sinter::nn::data::testing {
@@ -77,25 +75,9 @@ inline RecordFiles face_files(uint64_t count) {
   return files;
 }
 
-/// What an attack may cost; sanitizers make everything slower and larger.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kMostSeconds = 30;
-inline constexpr int64_t kMostMemory = int64_t{8} << 30;
-#else
-inline constexpr double kMostSeconds = 1;
-inline constexpr int64_t kMostMemory = int64_t{512} << 20;
-#endif
-
-/// Seconds of processor time so far: what else the machine does is no part of it.
-inline double processor_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
-/// The most memory that this process has had, in bytes.
-inline int64_t peak_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
+using test::kMostMemory;
+using test::kMostSeconds;
+using test::peak_memory;
+using test::processor_seconds;
 
 }  // namespace sinter::nn::data::testing

@@ -26,7 +26,7 @@ const std::vector<std::string> kStored = {
     "array_3.bin", "array_4.bin", "array_5.bin", "python2_bytes.bin", "python2_array.bin"};
 
 std::string pickle_error(const std::string& text) {
-  return message_of<IoError>([&] { parse_pickle(text_bytes(text), "file"); });
+  return message_of<IoError>([&] { ImagePickle(text_bytes(text), "file"); });
 }
 
 TEST(VerificationSet, ReadsWhatPythonWrites) {
@@ -209,7 +209,7 @@ TEST(Pickle, KeepsItsLimits) {
     const Bytes bytes = text_bytes(text);
     const int64_t before = peak_memory();
     const double start = processor_seconds();
-    EXPECT_THROW(parse_pickle(bytes, "file"), IoError);
+    EXPECT_THROW(ImagePickle(bytes, "file"), IoError);
     EXPECT_LT(processor_seconds() - start, kMostSeconds) << repeated;
     EXPECT_LT(peak_memory() - before, kMostMemory) << repeated;
   }

@@ -1,0 +1,84 @@
+#include "convert.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/core.h>
+
+#include <sinter/core/base/error.h>
+#include <sinter/core/text/printable.h>
+#include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/checkpoint/weights_file.h>
+
+#include "common/console.h"
+#include "run/model_files.h"
+
+namespace sinter_convert {
+namespace {
+
+namespace fs = std::filesystem;
+namespace nn = sinter::nn;
+using sinter::IoError;
+using sinter::examples::say;
+
+/// Throws unless the output may be written.
+void check_output(const Options& options) {
+  std::error_code ignored;
+  if (fs::equivalent(options.input, options.output, ignored))
+    throw IoError(fmt::format("{} is the input; give the output another name", options.output));
+  if (!options.force && fs::exists(options.output, ignored))
+    throw IoError(fmt::format("{} is there already; --force replaces it", options.output));
+}
+
+void list(const nn::Weights& weights) {
+  size_t longest = 0;
+  for (const auto& [name, tensor] : weights.tensors)
+    longest = std::max(longest, std::min<size_t>(sinter::escape_name(name).size(), 60));
+  for (const auto& [name, tensor] : weights.tensors)
+    say("{:{}}  {:8}  {}\n", sinter::escape_name(name), longest, sinter::to_string(tensor.dtype()),
+        tensor.shape());
+}
+
+void write(const nn::Weights& weights, const std::string& output) {
+  if (*output_format(output) == Format::kPytorch) {
+    if (!weights.metadata.empty())
+      say("{}: the metadata are left out; PyTorch's format has no place for them\n", output);
+    return nn::write_pytorch(output, weights.tensors);
+  }
+  std::map<std::string, std::string> metadata = weights.metadata;
+  metadata.emplace("format", "pt");  // some programs read no other
+  nn::write_safetensors(output, weights.tensors, metadata);
+}
+
+}  // namespace
+
+std::optional<Format> output_format(const std::string& path) {
+  const std::string ending = fs::path(path).extension();
+  if (ending == ".safetensors") return Format::kSafetensors;
+  if (ending == ".pth" || ending == ".pt") return Format::kPytorch;
+  return std::nullopt;
+}
+
+void convert(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  if (!options.output.empty()) check_output(options);
+  const nn::Weights weights = nn::read_weights(options.input, {.key = options.key});
+  sinter::examples::tell_how_read(options.input, weights);
+  if (options.list) list(weights);
+  size_t bytes = 0;
+  for (const auto& [name, tensor] : weights.tensors) bytes += tensor.spec().bytes();
+  const auto megabytes = static_cast<double>(bytes) / 1e6;
+  if (options.output.empty()) {
+    say("{}: {} tensors, {:.1f} MB\n", options.input, weights.tensors.size(), megabytes);
+    return;
+  }
+  write(weights, options.output);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  say("{}: {} tensors, {:.1f} MB, written in {:.2f} s\n", options.output, weights.tensors.size(), megabytes,
+      seconds);
+}
+
+}  // namespace sinter_convert
