@@ -84,6 +84,8 @@ def make_data(project, build, folder, page):
     for i in range(4):
         write_pictures(folder / "faces" / "train" / f"person{i}", pictures, 4)
         write_pictures(folder / "faces" / "others" / f"stranger{i}", pictures, 3)
+    for name, stored in (("resnet18", "state"), ("checkpoint", "checkpoint")):
+        shutil.copy(project / f"tests/data/pytorch/{stored}.pth", folder / f"{name}.pth")
     # As InsightFace hands them on: records, and pairs in files of their own.
     subprocess.run([build / "examples/sinter_pack", folder / "faces/train", folder / "ms1mv2"], check=True, capture_output=True)
     shown = [picture.read_bytes() for picture in pictures] * 8

@@ -41,6 +41,8 @@ for closed in 0 1 2 01 02 12 012; do
   cmp packed/train.rec "packed$closed/train.rec" || fail "other records"
   start sinter_align images points.csv "aligned$closed"
   diff -r aligned "aligned$closed" || fail "other faces"
+  start sinter_convert "w$closed" "w$closed.pth"
+  cmp w0.pth "w$closed.pth" || fail "other weights in PyTorch's format"
 done
 closed=012
 start train_resnet --threads 1 --workers 0 --checkpoints run01 --resume --epochs 2

@@ -100,14 +100,16 @@ std::optional<std::string> choose_name(const PytorchPickle& pickle, const Entrie
   }
   if (names.size() == 1) return *names.begin();
   if (names.size() > 1) {
-    source.fail<InvalidArgument>("expected one dict of weights but there are {}; choose one by its key",
-                                 list_places(pickle, top));
+    source.fail<InvalidArgument>(
+        "expected one dict of weights but there are {}; choose one by its key, as sinter_convert --key does",
+        list_places(pickle, top));
   }
   if (top.empty() || has_tensors(top)) return std::nullopt;
   const std::string places = list_places(pickle, top);
   if (places.empty()) source.fail<InvalidArgument>("expected a dict of tensors but there are no tensors");
   source.fail<InvalidArgument>(
-      "expected tensors at the top, or in an entry that checkpoints use, but they are in {}; choose by a key",
+      "expected tensors at the top, or in an entry that checkpoints use, but they are in {}; choose by a "
+      "key, as sinter_convert --key does",
       places);
 }
 

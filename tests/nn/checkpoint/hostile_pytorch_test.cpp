@@ -371,7 +371,7 @@ TEST(HostilePytorch, DictsMayHoldThemselves) {
   EXPECT_EQ(
       refusal<InvalidArgument>(
           file_with("}" + text("x") + dict({{"w", deep_tensor}}) + "s", {{"0", kEight}})),
-      R"(expected tensors at the top, or in an entry that checkpoints use, but they are in "x"; choose by a key)");
+      R"(expected tensors at the top, or in an entry that checkpoints use, but they are in "x"; choose by a key, as sinter_convert --key does)");
 }
 
 TEST(HostilePytorch, NamesOfWeights) {

@@ -71,8 +71,8 @@ TEST(PytorchReference, CheckpointsGiveTheirStateDict) {
 
 TEST(PytorchReference, AKeyChoosesAmongDicts) {
   const std::string places = R"("model", "model_ema", "nested.deep")";
-  EXPECT_EQ(refusal<InvalidArgument>("two.pth"),
-            "expected one dict of weights but there are " + places + "; choose one by its key");
+  EXPECT_EQ(refusal<InvalidArgument>("two.pth"), "expected one dict of weights but there are " + places +
+                                                     "; choose one by its key, as sinter_convert --key does");
   for (const std::string key : {"model", "model_ema", "nested.deep"}) {
     const PytorchFile file = read_pytorch(stored("two.pth"), {.key = key});
     expect_same(file.tensors, {{"w", expected_of("two.pth").at(key)}});
