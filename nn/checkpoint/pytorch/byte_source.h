@@ -19,6 +19,7 @@ struct ByteSource {
   std::string path;  ///< for messages
   uint64_t size = 0;
   std::function<void(uint64_t offset, std::span<std::byte> bytes)> read;
+  bool is_concurrent = false;  ///< whether several threads may read at once
 
   /// Throws E "[pytorch] <path>: ...".
   template <class E = IoError, class... Args>

@@ -227,9 +227,10 @@ PytorchFile read_pytorch(const std::filesystem::path& path, const ReadPytorchOpt
                          FileSystem& files) {
   InputFile file(path, files);
   const ByteSource source{
-      .path = path.string(), .size = file.size(), .read = [&](uint64_t offset, std::span<std::byte> bytes) {
-        file.read(offset, bytes);
-      }};
+      .path = path.string(),
+      .size = file.size(),
+      .read = [&](uint64_t offset, std::span<std::byte> bytes) { file.read(offset, bytes); },
+      .is_concurrent = &files == &FileSystem::native()};
   return read_from(source, options.key);
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <atomic>
 #include <tuple>
 #include <vector>
 
+#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/pytorch/tensor_reader.h>
 
@@ -89,6 +91,26 @@ void read_storage(const ByteSource& source, const WantedStorage& storage,
   }
 }
 
+/// Reads all storages, several at once: their checksums take longer than reading them from a disk cache.
+std::map<std::string, Tensor> read_storages(const ByteSource& source,
+                                            const std::map<uint64_t, WantedStorage>& storages) {
+  std::vector<const WantedStorage*> queue;
+  for (const auto& [place, storage] : storages) queue.push_back(&storage);
+  std::vector<std::map<std::string, Tensor>> parts(queue.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&](int64_t, int64_t) {
+    for (size_t i = next++; i < queue.size(); i = next++) read_storage(source, *queue[i], parts[i]);
+  };
+  if (source.is_concurrent) {
+    parallel_for(num_threads(), 1, work);
+  } else {
+    work(0, 1);
+  }
+  std::map<std::string, Tensor> tensors;
+  for (auto& part : parts) tensors.merge(part);
+  return tensors;
+}
+
 /// Adds a tensor to what is wanted of its storage. Gives the bytes that it takes beyond those before it.
 uint64_t add_wanted(const PickledView& view, const Record& record, const std::string& name,
                     WantedStorage& storage) {
@@ -128,9 +150,7 @@ std::map<std::string, Tensor> read_tensors(const ByteSource& source, const Recor
                       what, kMostCopies, source.size));
     }
   }
-  std::map<std::string, Tensor> tensors;
-  for (const auto& [place, storage] : storages) read_storage(source, storage, tensors);
-  return tensors;
+  return read_storages(source, storages);
 }
 
 }  // namespace sinter::nn::pytorch
