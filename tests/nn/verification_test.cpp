@@ -44,6 +44,7 @@ VerificationResult reference(const std::vector<double>& distances, const std::ve
   }
   VerificationResult result;
   for (size_t i = 0; i < folds; ++i) {
+    result.folds.push_back({accuracies[i], thresholds[i]});
     result.accuracy += accuracies[i] / static_cast<double>(folds);
     result.threshold += thresholds[i] / static_cast<double>(folds);
   }
@@ -71,7 +72,18 @@ TEST(VerificationTest, FollowsTheProtocolWordForWord) {
     EXPECT_NEAR(actual.accuracy, expected.accuracy, 1e-12) << seed;
     EXPECT_NEAR(actual.deviation, expected.deviation, 1e-7) << seed;
     EXPECT_NEAR(actual.threshold, expected.threshold, 1e-12) << seed;
+    ASSERT_EQ(actual.folds.size(), folds);
+    for (size_t i = 0; i < folds; ++i) {
+      EXPECT_EQ(actual.folds[i].accuracy, expected.folds[i].accuracy) << seed << " " << i;
+      EXPECT_EQ(actual.folds[i].threshold, expected.folds[i].threshold) << seed << " " << i;
+    }
   }
+}
+
+TEST(VerificationTest, AThresholdIsACosineToo) {
+  EXPECT_NEAR(cosine_of(1.348), 0.326, 1e-12);
+  EXPECT_EQ(cosine_of(0.0), 1.0);
+  EXPECT_EQ(cosine_of(4.0), -1.0);
 }
 
 TEST(VerificationTest, TellsWhatIsApart) {

@@ -219,9 +219,19 @@ TEST(IjbListsTest, AFolderIsOneOfTheSets) {
                            ": there is no such file, which 1:N needs beside the others");
   write("ijbc_1N_gallery_G2.csv", "T,S\n7,1\n");
   EXPECT_EQ(open_ijb(root).gallery_names, (std::vector<std::string>{"G1", "G2"}));
-  write("ijbb_face_tid_mid.txt", "1.jpg 7 2\n");
+  for (const char* const name : {"name_5pts_score.txt", "face_tid_mid.txt", "template_pair_label.txt"}) {
+    std::filesystem::copy_file(root / "meta" / (std::string("ijbc_") + name),
+                               root / "meta" / (std::string("ijbb_") + name));
+  }
   EXPECT_EQ(message(), "[faces] " + (root / "meta").string() +
                            ": expected ijbb_face_tid_mid.txt or ijbc_face_tid_mid.txt but got both");
+  std::filesystem::remove(root / "meta/ijbc_face_tid_mid.txt");
+  EXPECT_EQ(open_ijb(root).name, "ijbb");
+  EXPECT_TRUE(open_ijb(root).galleries.empty()) << "those of the other set";
+  for (const char* const name : {"gallery_S1", "gallery_S2", "probe_mixed"})
+    write(std::string("ijbb_1N_") + name + ".csv", "T,S\n7,1\n");
+  EXPECT_EQ(open_ijb(root).gallery_names, (std::vector<std::string>{"S1", "S2"}));
+  EXPECT_EQ(open_ijb(root).galleries[1], root / "meta/ijbb_1N_gallery_S2.csv");
 }
 
 }  // namespace
