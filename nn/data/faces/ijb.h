@@ -35,11 +35,12 @@ struct IjbSet {
   std::vector<int64_t> by_template() const;
 };
 
-/// Opens <root>/loose_crop and <root>/meta with, for x = ijbb or ijbc, x_face_tid_mid.txt (lines "name
-/// template medium"), x_name_5pts_score.txt ("name x1 y1 ... x5 y5 score"), whose lines i are of one picture,
-/// x_template_pair_label.txt, and for 1:N x_1N_gallery_S1.csv and S2 or G1 and G2, x_1N_probe_mixed.csv.
-/// Pictures and pairs are not looked at. Throws IoError, naming file and line, for what is missing (but those
-/// for 1:N together), is something else, or does not fit together, and if both sets are there or neither.
+/// Opens the folders loose_crop and meta in `root`, the latter with, for x = ijbb or ijbc, x_face_tid_mid.txt
+/// (lines "name template medium"), x_name_5pts_score.txt ("name x1 y1 ... x5 y5 score"), whose lines i are of
+/// one picture, x_template_pair_label.txt, and for 1:N x_1N_gallery_S1.csv and S2 or G1 and G2,
+/// x_1N_probe_mixed.csv. Pictures and pairs are not looked at. Throws IoError, naming file and line, for what
+/// is missing (but those for 1:N together), is something else, or does not fit together, and if both sets are
+/// there or neither.
 IjbSet open_ijb(const std::filesystem::path& root);
 
 /// Reads the two lists. Throws as open_ijb.
