@@ -1,6 +1,7 @@
 #include <array>
 #include <bit>
 
+#include <sinter/core/protobuf/fields.h>
 #include <sinter/nn/log/event_format.h>
 
 namespace sinter::nn {
@@ -24,40 +25,11 @@ uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
 
-/// An integer of `Bytes` bytes, the lowest first.
-template <int Bytes>
-std::string little_endian(uint64_t value) {
-  std::string text;
-  for (int i = 0; i < Bytes; ++i) text.push_back(static_cast<char>(value >> 8 * i));
-  return text;
-}
-
-// What follows writes fields of protobuf messages: a key of field number and wire type, then the value.
-enum WireType : int { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-/// Seven bits a byte, the lowest first; all but the last have their highest bit set.
-std::string varint(uint64_t value) {
-  std::string text;
-  for (; value >= 0x80; value >>= 7) text.push_back(static_cast<char>(value | 0x80));
-  text.push_back(static_cast<char>(value));
-  return text;
-}
-
-std::string key(int field, WireType type) {
-  return varint(static_cast<uint64_t>(field << 3 | type));
-}
-std::string integer_field(int field, int64_t value) {
-  return key(field, kVarint) + varint(static_cast<uint64_t>(value));
-}
-std::string double_field(int field, double value) {
-  return key(field, kFixed64) + little_endian<8>(std::bit_cast<uint64_t>(value));
-}
-std::string float_field(int field, float value) {
-  return key(field, kFixed32) + little_endian<4>(std::bit_cast<uint32_t>(value));
-}
-std::string bytes_field(int field, std::string_view bytes) {
-  return key(field, kBytes) + varint(bytes.size()) + std::string(bytes);
-}
+using protobuf::bytes_field;
+using protobuf::double_field;
+using protobuf::float_field;
+using protobuf::integer_field;
+using protobuf::little_endian;
 
 // Fields of Event.
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
