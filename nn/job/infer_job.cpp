@@ -6,7 +6,6 @@
 #include <sinter/nn/job/job_clock.h>
 #include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/job/settings_snapshot.h>
-#include <sinter/nn/module/stand_ins.h>
 
 namespace sinter::nn {
 
@@ -48,25 +47,8 @@ std::unique_ptr<InferJob::Compiled> InferJob::compile(std::span<const Tensor> in
   passes::Pipeline pipeline(options_.passes, "infer");
   passes::PassContext context{.training = false, .precision = options_.precision, .layout = options_.layout};
   PhaseClock clock(report.phases);
-  declare_leaves(*graph, model_);
-  {
-    Tracer tracer(*graph);
-    VariableStandIns stand_ins;
-    if (options_.precision) {
-      for (const Parameter& parameter : model_.parameters()) {
-        if (parameter.is_mixed()) stand_ins.set(parameter, parameter.master());
-      }
-    }
-    const std::string name = "x";
-    trace_function(
-        tracer, model_, options_.precision ? given_float32(function_) : function_, report.inputs,
-        inputs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
-        "(outside)", compiled->model);
-    SINTER_CHECK(tracer.host_effects().empty(),
-                 "[infer_job] the model counts something although it is evaluated");
-    tracer.check_nothing_is_kept();
-    compiled->constants = TracedConstants(tracer);
-  }
+  compiled->constants = trace_inference(*graph, model_, function_, report.inputs,
+                                        options_.precision.has_value(), compiled->model);
   compiled->random.finish_trace(*graph, device);
   graph->verify();
   pipeline.dump(*graph, "traced");
@@ -129,6 +111,11 @@ std::vector<Tensor> InferJob::run(std::span<const Tensor> inputs) {
     compiled.random.end_failed_run(*compiled.program);
     throw;
   }
+}
+
+std::vector<TensorSpec> InferJob::input_specs() const {
+  SINTER_CHECK(!compiled_.empty(), "[infer_job] there are no inputs before the first call");
+  return compiled_.back()->report.inputs;
 }
 
 const Program& InferJob::program() const {

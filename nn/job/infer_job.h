@@ -75,6 +75,12 @@ class InferJob {
   const Program& program() const;
   int64_t compilations() const { return compilations_; }
 
+  /// What it was made of, and the specs of the inputs of its last call: for whoever makes something else of
+  /// them (nn/export/onnx.h). input_specs() throws InvalidArgument before the first call.
+  const ModuleBase& model() const { return model_; }
+  const JobFunction& function() const { return function_; }
+  std::vector<TensorSpec> input_specs() const;
+
  private:
   struct Compiled;
 

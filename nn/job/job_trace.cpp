@@ -5,6 +5,7 @@
 #include <sinter/core/op/dispatch.h>
 #include <sinter/nn/job/job_trace.h>
 #include <sinter/nn/job/module_snapshot.h>
+#include <sinter/nn/module/stand_ins.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/random_key/random_key.h>
 #include <sinter/passes/random_base.h>
@@ -99,6 +100,26 @@ void trace_function(Tracer& tracer, const ModuleBase& model, const JobFunction& 
   }
   results.clear();
   tracer.check_changed_are_held();
+}
+
+TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
+                                std::span<const TensorSpec> specs, bool in_float32,
+                                ModuleSnapshot& snapshot) {
+  declare_leaves(graph, model);
+  Tracer tracer(graph);
+  VariableStandIns stand_ins;
+  if (in_float32) {
+    for (const Parameter& parameter : model.parameters()) {
+      if (parameter.is_mixed()) stand_ins.set(parameter, parameter.master());
+    }
+  }
+  const std::string name = "x";
+  trace_function(tracer, model, in_float32 ? given_float32(function) : function, specs,
+                 specs.size() == 1 ? std::span<const std::string>(&name, 1) : std::span<const std::string>(),
+                 "(outside)", snapshot);
+  SINTER_CHECK(tracer.host_effects().empty(), "[trace] the model counts something although it is evaluated");
+  tracer.check_nothing_is_kept();
+  return TracedConstants(tracer);
 }
 
 void check_not_traced(const char* job) {

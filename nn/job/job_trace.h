@@ -56,6 +56,13 @@ class TracedConstants {
   std::vector<std::pair<std::shared_ptr<Storage>, uint64_t>> read_;
 };
 
+/// Traces `function` for inference on inputs of `specs`, in the mode in which the model is. With
+/// `in_float32`, mixed parameters are read as their float32 masters, and 16-bit inputs as float32. Throws
+/// InvalidArgument, beside what trace_function throws, for code that counts something or keeps a tensor that
+/// it computed.
+TracedConstants trace_inference(Graph& graph, const ModuleBase& model, const JobFunction& function,
+                                std::span<const TensorSpec> specs, bool in_float32, ModuleSnapshot& snapshot);
+
 /// The keys of a job's random numbers, which the thread's generator gives anew at every run.
 class JobRandom {
  public:
