@@ -101,6 +101,8 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/sample_random.h
   nn/data/shards/shard_dataset.h
   nn/data/transforms.h
+  nn/export/onnx.h
+  nn/export/onnx_call.h
   nn/init/init.h
   nn/init/whitening.h
   nn/job/infer_job.h

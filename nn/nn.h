@@ -18,6 +18,7 @@
 #include <sinter/nn/data/formats/load_image.h>
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/data/records/verification_set.h>
+#include <sinter/nn/export/onnx.h>
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/init/whitening.h>
 #include <sinter/nn/job/infer_job.h>

@@ -1,0 +1,164 @@
+// Ops that work element by element, in ONNX.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <sinter/nn/export/onnx_file.h>
+#include <sinter/nn/export/onnx_translations.h>
+
+namespace sinter::nn {
+namespace {
+
+/// An op that is one node of the same inputs.
+OnnxTranslation same(const char* type) {
+  return [type](OnnxCall& call) {
+    std::vector<std::string> inputs;
+    for (size_t i = 0; i < call.input_count(); ++i) inputs.push_back(call.input(i));
+    call.give(call.node(type, inputs));
+  };
+}
+
+void copy(OnnxCall& call) {
+  call.give(call.input(0));
+}
+
+void cast(OnnxCall& call) {
+  const int64_t from = onnx_type(call.input_dtype(0)), to = onnx_type(call.output_dtype());
+  call.give(from == to ? call.input(0) : call.node("Cast", {call.input(0)}, {{"to", to}}));
+}
+
+/// Comparisons: ONNX orders numbers only, so bools are compared as numbers.
+OnnxTranslation comparison(const char* type) {
+  return [type](OnnxCall& call) {
+    std::string a = call.input(0), b = call.input(1);
+    if (call.input_dtype(0) == DType::kBool) {
+      const OnnxAttribute to{"to", onnx_type(DType::kInt32)};
+      a = call.node("Cast", {a}, {to});
+      b = call.node("Cast", {b}, {to});
+    }
+    call.give(call.node(type, {a, b}));
+  };
+}
+
+void mul_no_nan(OnnxCall& call) {
+  const std::string a = call.input(0), b = call.input(1), zero = call.number(0.0);
+  const std::string is_zero = call.node("Or", {call.node("Equal", {a, zero}), call.node("Equal", {b, zero})});
+  call.give(call.node("Where", {is_zero, zero, call.node("Mul", {a, b})}));
+}
+
+void square(OnnxCall& call) {
+  call.give(call.node("Mul", {call.input(0), call.input(0)}));
+}
+
+void reciprocal(OnnxCall& call) {
+  call.give(call.node("Div", {call.number(1.0), call.input(0)}));
+}
+
+void rsqrt(OnnxCall& call) {
+  call.give(call.node("Div", {call.number(1.0), call.node("Sqrt", {call.input(0)})}));
+}
+
+void pow(OnnxCall& call) {
+  call.give(call.node("Pow", {call.input(0), call.number(call.attribute<double>("exponent"))}));
+}
+
+void affine(OnnxCall& call) {
+  const double scale = call.attribute<double>("scale"), shift = call.attribute<double>("shift");
+  const DType dtype = call.input_dtype(0);
+  std::string x = call.input(0);
+  if (scale != 1.0) x = call.node("Mul", {x, call.number(scale, dtype)});
+  if (shift != 0.0) x = call.node("Add", {x, call.number(shift, dtype)});
+  call.give(x);
+}
+
+/// The bound, or nothing where it bounds nothing.
+std::string clip_bound(OnnxCall& call, double bound, bool is_low) {
+  const DType dtype = call.input_dtype(0);
+  if (is_float(dtype)) return std::isfinite(bound) ? call.number(bound) : std::string();
+  double lowest = 0.0, highest = 255.0;
+  if (dtype == DType::kInt32) {
+    lowest = std::numeric_limits<int32_t>::min();
+    highest = std::numeric_limits<int32_t>::max();
+  } else if (dtype == DType::kInt64) {
+    lowest = -0x1p63;
+    highest = 0x1p63;  // no int64, but then there is no bound
+  }
+  const double whole = is_low ? std::ceil(bound) : std::floor(bound);
+  if (is_low ? whole <= lowest : whole >= highest) return {};
+  return call.number(std::clamp(whole, lowest, highest), dtype);
+}
+
+void clip(OnnxCall& call) {
+  const std::string low = clip_bound(call, call.attribute<double>("low"), true);
+  const std::string high = clip_bound(call, call.attribute<double>("high"), false);
+  call.give(call.node("Clip", {call.input(0), low, high}));
+}
+
+void silu(OnnxCall& call) {
+  call.give(call.node("Mul", {call.input(0), call.node("Sigmoid", {call.input(0)})}));
+}
+
+/// In the form that runtimes know again: 0.5 x (1 + erf(x / sqrt 2)).
+void gelu(OnnxCall& call) {
+  const std::string x = call.input(0);
+  const std::string erf = call.node("Erf", {call.node("Div", {x, call.number(std::sqrt(2.0))})});
+  const std::string twice = call.node("Mul", {x, call.node("Add", {erf, call.number(1.0)})});
+  call.give(call.node("Mul", {twice, call.number(0.5)}));
+}
+
+void hardsigmoid(OnnxCall& call) {
+  call.give(call.node("HardSigmoid", {call.input(0)}, {{"alpha", 1.0 / 6.0}, {"beta", 0.5}}));
+}
+
+void softplus(OnnxCall& call) {
+  const double beta = call.attribute<double>("beta");
+  std::string x = call.input(0);
+  if (beta != 1.0) x = call.node("Mul", {x, call.number(beta)});
+  x = call.node("Softplus", {x});
+  if (beta != 1.0) x = call.node("Mul", {x, call.number(1.0 / beta)});
+  call.give(x);
+}
+
+}  // namespace
+
+void add_elementwise_translations(OnnxTable& table) {
+  for (const auto& [op, type] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"abs", "Abs"},
+                                                                  {"add", "Add"},
+                                                                  {"cos", "Cos"},
+                                                                  {"div", "Div"},
+                                                                  {"equal", "Equal"},
+                                                                  {"erf", "Erf"},
+                                                                  {"exp", "Exp"},
+                                                                  {"log", "Log"},
+                                                                  {"hardswish", "HardSwish"},
+                                                                  {"maximum", "Max"},
+                                                                  {"minimum", "Min"},
+                                                                  {"mul", "Mul"},
+                                                                  {"neg", "Neg"},
+                                                                  {"relu", "Relu"},
+                                                                  {"sigmoid", "Sigmoid"},
+                                                                  {"sin", "Sin"},
+                                                                  {"sqrt", "Sqrt"},
+                                                                  {"sub", "Sub"},
+                                                                  {"tanh", "Tanh"}}) {
+    table[op] = same(type);
+  }
+  table["affine"] = affine;
+  table["cast"] = cast;
+  table["clip"] = clip;
+  table["copy"] = copy;
+  table["gelu"] = gelu;
+  table["greater"] = comparison("Greater");
+  table["hardsigmoid"] = hardsigmoid;
+  table["less"] = comparison("Less");
+  table["mul_no_nan"] = mul_no_nan;
+  table["pow"] = pow;
+  table["reciprocal"] = reciprocal;
+  table["rsqrt"] = rsqrt;
+  table["silu"] = silu;
+  table["softplus"] = softplus;
+  table["square"] = square;
+}
+
+}  // namespace sinter::nn
