@@ -54,6 +54,7 @@ std::string list_left(const LeftFiles& files) {
     if (!present.empty()) text += row("checkpoint", present.back().string());
   }
   text += row_of_file("last weights", files.save_weights);
+  text += row_of_file("ONNX", files.exported);
   text += row_of_file("report", files.report);
   text += row_of_file("log", files.table);
   if (files.log_folder.empty()) return text;

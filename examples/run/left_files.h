@@ -9,6 +9,7 @@ namespace sinter::examples {
 struct LeftFiles {
   std::string checkpoints;   ///< folder
   std::string save_weights;  ///< file
+  std::string exported;      ///< file
   std::string report;        ///< file
   std::string table;         ///< file with a line per epoch
   std::string log_folder;

@@ -64,6 +64,7 @@ using sinter::nn::LoadedCheckpoint;
 std::optional<examples::FolderLock> check_outputs(const Options& options, const Communicator& ranks) {
   if (ranks.rank() != 0) return std::nullopt;
   if (!options.save_weights.empty()) examples::check_file("--save-weights", options.save_weights);
+  if (!options.exported.path.empty()) examples::check_file("--export", options.exported.path);
   if (!options.report.empty()) examples::check_file("--report", options.report);
   if (!options.write_recipe.empty()) examples::check_file("--write-recipe", options.write_recipe);
   if (!options.output.empty()) examples::check_file("--output", options.output);
@@ -82,6 +83,8 @@ void check_room(const Options& options, const Trainer& trainer) {
   const auto centres = sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * options.dims);
   const uint64_t copies = options.momentum > 0 ? 2 : 1;
   examples::check_room("--save-weights", options.save_weights, fs::path(options.save_weights).parent_path(),
+                       backbone);
+  examples::check_room("--export", options.exported.path, fs::path(options.exported.path).parent_path(),
                        backbone);
   if (trainer.epochs_left() > 0)
     examples::check_room("--checkpoints", options.checkpoints, options.checkpoints,
@@ -143,6 +146,9 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
       say("weights written to {}\n", options.save_weights);
     });
   }
+  if (!options.exported.path.empty()) {
+    ending.attempt([&] { examples::export_model(trainer.backbone(), trainer.metadata(), options.exported); });
+  }
   const std::string report = trainer.report(complete);
   if (!options.report.empty()) ending.attempt([&] { examples::write_text(options.report, report); });
   if (examples::RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
@@ -150,6 +156,7 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
   say("\n{}", examples::list_left({.checkpoints = options.checkpoints,
                                    .save_weights = options.save_weights,
+                                   .exported = options.exported.path,
                                    .report = options.report,
                                    .table = {},
                                    .log_folder = options.log_folder()}));
@@ -203,7 +210,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
           const Communicator& ranks) {
   identify_run(checkpoint, ranks, options);
   std::optional<sinter::nn::State> start;
-  if (!checkpoint && !options.load_weights.empty()) start = read_weights(options.load_weights, options);
+  if (!checkpoint && !options.load_weights.empty()) start = read_weights(options.load_weights, options).state;
   const TrainingData data = open_training_data(options);
   const std::vector<FacePairs> pairs = open_all_pairs(options.verify);
   if (checkpoint) check_recipe(options, *checkpoint);
@@ -213,7 +220,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
     say("  {:<8} {} ({}), {} images of each batch and about {} identities on each\n", "ranks", ranks.size(),
         ranks.environment().launcher, options.batch / ranks.size(), data.faces->num_classes() / ranks.size());
   }
-  const sinter::nn::ModelMetadata metadata = describe_model(options, *data.faces);
+  const sinter::nn::ModelMetadata metadata = describe_model(options, examples::describe_data(*data.faces));
   bool same_data = true;
   if (const auto before = checkpoint ? examples::read_metadata(*checkpoint) : std::nullopt)
     same_data =
@@ -231,14 +238,19 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   return finish(options, trainer, complete);
 }
 
-/// A backbone with the weights of a checkpoint or of --load-weights, on the device.
+/// A backbone with the weights of a checkpoint or of --load-weights, on the device. Exports it if asked.
 sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
                                      const std::optional<LoadedCheckpoint>& checkpoint) {
-  sinter::nn::State state =
-      checkpoint ? checkpoint->data.part("backbone") : read_weights(options.load_weights, options);
+  const examples::WeightsFile weights =
+      checkpoint ? examples::WeightsFile{checkpoint->folder.string(), checkpoint->data.part("backbone"),
+                                         examples::read_metadata(*checkpoint)}
+                 : read_weights(options.load_weights, options);
   const sinter::nn::IResNet backbone = make_backbone(options);
-  examples::load_weights(checkpoint ? checkpoint->folder.string() : "--load-weights " + options.load_weights,
-                         state, backbone);
+  examples::load_weights(weights.source, weights.state, backbone);
+  if (!options.exported.path.empty()) {
+    const sinter::nn::ModelMetadata data = weights.metadata.value_or(sinter::nn::ModelMetadata());
+    examples::export_model(backbone, describe_model(options, data), options.exported);
+  }
   sinter::settings::set_allow_tf32(*options.precision == "tf32");
   backbone.to(device);
   if (is_half(compute_dtype(options))) backbone.to_mixed(compute_dtype(options));
@@ -247,6 +259,7 @@ sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
 
 int evaluate(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
   const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+  if (options.verify.empty() && !options.exported.path.empty()) return 0;
   if (options.verify.empty()) throw Error("--evaluate needs pairs: --verify <path>");
   examples::catch_stop_signals();
   std::vector<VerifiedSet> results;
@@ -308,6 +321,7 @@ void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.rank() == 0) return;
   examples::be_quiet();
   options.save_weights.clear();
+  options.exported.path.clear();
   options.report.clear();
   options.write_recipe.clear();
 }

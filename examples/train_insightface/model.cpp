@@ -117,8 +117,7 @@ void set_momentum(const Options& options, int64_t steps, int64_t step, nn::Sgd& 
     optimizer.set_momentum(one_cycle(options, steps).momentum(step));
 }
 
-nn::ModelMetadata describe_model(const Options& options, const nn::data::Dataset& faces) {
-  nn::ModelMetadata metadata = examples::describe_data(faces);
+nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metadata) {
   metadata.task = "image-feature-extraction";
   metadata.model = options.backbone;
   metadata.options = {{"dimensions", fmt::format("{}", options.dims)},
@@ -133,8 +132,8 @@ nn::ModelMetadata describe_model(const Options& options, const nn::data::Dataset
   return metadata;
 }
 
-nn::State read_weights(const std::filesystem::path& path, Options& options) {
-  const examples::WeightsFile weights = examples::read_weights(path.string());
+examples::WeightsFile read_weights(const std::filesystem::path& path, Options& options) {
+  examples::WeightsFile weights = examples::read_weights(path.string());
   const std::string backbone = recognise_backbone(weights.state);
   if (!backbone.empty() && !options.is_given("--backbone")) options.backbone = backbone;
   if (!backbone.empty() && options.backbone != backbone) {
@@ -143,7 +142,7 @@ nn::State read_weights(const std::filesystem::path& path, Options& options) {
   }
   if (weights.metadata && !options.is_given("--image-size")) options.image_size = weights.metadata->height;
   adopt_shapes(weights.state, options);
-  return weights.state;
+  return weights;
 }
 
 }  // namespace train_insightface

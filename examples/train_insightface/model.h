@@ -14,6 +14,7 @@
 #include <sinter/nn/schedule/schedule.h>
 
 #include "options.h"
+#include "run/model_files.h"
 
 namespace train_insightface {
 
@@ -44,12 +45,12 @@ sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
 /// Sets the momentum of a step, if the options move it.
 void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::Sgd& optimizer);
 
-/// What the backbone's weights are, and how a picture gets to them.
-sinter::nn::ModelMetadata describe_model(const Options& options, const sinter::nn::data::Dataset& faces);
+/// What the backbone's weights are, and how a picture gets to them, beside what the data say.
+sinter::nn::ModelMetadata describe_model(const Options& options, sinter::nn::ModelMetadata data);
 
 /// Reads a backbone's weights. Wherever the command line does not say which backbone it is, how many
 /// dimensions an embedding has, and how large images are, the file does. Throws Error if they are of another
 /// backbone than --backbone.
-sinter::nn::State read_weights(const std::filesystem::path& path, Options& options);
+sinter::examples::WeightsFile read_weights(const std::filesystem::path& path, Options& options);
 
 }  // namespace train_insightface

@@ -272,6 +272,7 @@ void add_file_options(CLI::App& app, Options& options) {
   app.add_option("--save-weights", options.save_weights,
                  "Write the final backbone to such a file; what was reached, if the run is stopped")
       ->check(file());
+  examples::add_export_options(app, options.exported);
   app.add_option("--report", options.report,
                  "Write what came out to a JSON file: accuracies, seconds, samples per second, memory")
       ->check(file());
@@ -330,8 +331,10 @@ std::string check_together(const Options& options) {
                            ? "--load-weights <file>, or --checkpoints <folder> --resume"
                            : "add --resume for the newest checkpoint in " + options.checkpoints);
   }
-  if (options.evaluate && options.verify.empty() && !options.resume)
+  if (options.evaluate && options.verify.empty() && options.exported.path.empty() && !options.resume)
     return "--evaluate needs pairs: --verify <path>";
+  if (!options.ijb_embeddings.empty() && !options.exported.path.empty())
+    return "--export needs a backbone: --ijb-embeddings are made elsewhere";
   if (!options.embed.empty() && options.output.empty()) return "--embed needs --output <file>";
   if (options.trains() && !has_data && !options.resume)
     return "there is nothing to train on: --data <path>, or --synthetic <identities>";
@@ -347,8 +350,15 @@ std::string check_together(const Options& options) {
     return "--cycle-momentum is of --schedule one-cycle";
   if (options.cycle_momentum && options.is_given("--momentum"))
     return "--cycle-momentum moves the momentum: leave --momentum out";
-  if (!options.save_weights.empty() && options.save_weights == options.report)
-    return fmt::format("--save-weights and --report cannot both be {}", options.report);
+  const std::pair<const char*, const std::string&> files[] = {{"--save-weights", options.save_weights},
+                                                              {"--export", options.exported.path},
+                                                              {"--report", options.report}};
+  for (const auto& [first, path] : files) {
+    for (const auto& [second, other] : files) {
+      if (first != second && !path.empty() && path == other)
+        return fmt::format("{} and {} cannot both be {}", first, second, path);
+    }
+  }
   return {};
 }
 

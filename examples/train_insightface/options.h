@@ -12,6 +12,7 @@
 #include <sinter/nn/loss/margin.h>
 
 #include "recipe/recipe.h"
+#include "run/export_model.h"
 
 namespace train_insightface {
 
@@ -82,6 +83,7 @@ struct Options {
   std::string ijb_embeddings;  // of its pictures, made elsewhere
   std::string ijb_lengths = "keep", ijb_score = "use";
   std::string load_weights, save_weights;
+  sinter::examples::ExportOptions exported;  // an ONNX file
   std::string report;
   std::string log_dir;
   int64_t log_every = 0;  // steps; 0: twenty times an epoch, but at least every 50
@@ -95,7 +97,8 @@ struct Options {
   /// What is all that is done, in place of training.
   const char* only() const { return evaluate ? "--evaluate" : embed.empty() ? "--ijb" : "--embed"; }
   bool leaves_files() const {
-    return !(checkpoints + save_weights + report + log_dir + roc + output + write_recipe).empty();
+    return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + write_recipe)
+                .empty();
   }
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }
   const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }

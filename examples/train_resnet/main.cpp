@@ -65,6 +65,7 @@ void describe_run(const Options& options, const Data& data, sinter::Device devic
 sinter::examples::LeftFiles left_files(const Options& options) {
   sinter::examples::LeftFiles files;
   files.save_weights = options.save_weights;
+  files.exported = options.exported.path;
   files.report = options.report;
   if (options.evaluate) return files;
   files.checkpoints = options.checkpoints;
@@ -81,6 +82,13 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
       sinter::nn::write_safetensors(options.save_weights, trainer.tested_weights(),
                                     sinter::nn::to_safetensors_metadata(trainer.metadata()));
       say("weights written to {}\n", options.save_weights);
+    });
+  }
+  if (!options.exported.path.empty()) {
+    ending.attempt([&] {
+      const sinter::nn::ResNet model = sinter::nn::clone(trainer.model());
+      model.load_state(trainer.tested_weights());
+      sinter::examples::export_model(model, trainer.metadata(), options.exported);
     });
   }
   std::optional<TestResult> result;
@@ -119,6 +127,7 @@ void be_one_of_many(Options& options, const Communicator& ranks) {
   if (ranks.rank() == 0) return;
   sinter::examples::be_quiet();
   options.save_weights.clear();
+  options.exported.path.clear();
   options.report.clear();
   options.log.clear();
   options.log_dir.clear();

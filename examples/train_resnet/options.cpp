@@ -220,6 +220,7 @@ void add_file_options(CLI::App& app, Options& options) {
   app.add_option("--save-weights", options.save_weights,
                  "Write the final weights to a safetensors file; those reached, if the run is stopped")
       ->check(file());
+  examples::add_export_options(app, options.exported);
   app.add_option("--report", options.report,
                  "Write what came out to a JSON file: accuracy, seconds, images per second, memory")
       ->check(file());
@@ -287,6 +288,7 @@ std::string check_together(const Options& options) {
   if (const std::string mistake = check_optimizer(options); knows_optimizer && !mistake.empty())
     return mistake;
   const std::pair<const char*, const std::string&> files[] = {{"--save-weights", options.save_weights},
+                                                              {"--export", options.exported.path},
                                                               {"--report", options.report},
                                                               {"--log", options.log},
                                                               {"--trace", options.trace},

@@ -12,6 +12,7 @@
 #include <sinter/nn/data/dataset.h>
 
 #include "augmentation/augmentation.h"
+#include "run/export_model.h"
 
 namespace train_resnet {
 
@@ -70,11 +71,12 @@ struct Options {
   bool change_recipe = false;
   std::string recipe, write_recipe;  // JSON files
   bool evaluate = false;
-  std::string load_weights, save_weights;  // files of weights
-  std::string report;                      // a JSON file
-  std::string log;                         // a CSV file
-  std::string log_dir;                     // folder; empty: that of checkpoints, if there is one
-  int64_t log_every = 0;                   // steps; 0: twenty times an epoch, but at least every 50
+  std::string load_weights, save_weights;    // files of weights
+  sinter::examples::ExportOptions exported;  // an ONNX file
+  std::string report;                        // a JSON file
+  std::string log;                           // a CSV file
+  std::string log_dir;                       // folder; empty: that of checkpoints, if there is one
+  int64_t log_every = 0;                     // steps; 0: twenty times an epoch, but at least every 50
 
   std::string run;                 // which run checkpoints and log are of: see new_run()
   std::set<std::string> given;     // the options that stood on the command line, as "--lr"
@@ -83,7 +85,8 @@ struct Options {
   bool has_momentum() const { return optimizer == "sgd" || optimizer == "lars"; }  // else it has betas
   bool is_given(const char* option) const { return given.contains(option); }
   bool leaves_files() const {
-    return !(checkpoints + save_weights + report + log + log_dir + trace + write_recipe).empty();
+    return !(checkpoints + save_weights + exported.path + report + log + log_dir + trace + write_recipe)
+                .empty();
   }
   /// Where the run tells of itself; empty: nowhere.
   const std::string& log_folder() const { return log_dir.empty() ? checkpoints : log_dir; }

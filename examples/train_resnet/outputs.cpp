@@ -30,6 +30,7 @@ void check_log(const Options& options) {
 
 Outputs::Outputs(const Options& options) {
   if (!options.save_weights.empty()) check_file("--save-weights", options.save_weights);
+  if (!options.exported.path.empty()) check_file("--export", options.exported.path);
   if (!options.report.empty()) check_file("--report", options.report);
   if (!options.write_recipe.empty()) check_file("--write-recipe", options.write_recipe);
   if (options.evaluate) return;
@@ -47,6 +48,7 @@ void Outputs::check_room(const Options& options, uint64_t weight_bytes, uint64_t
   using sinter::examples::check_room;
   check_room("--save-weights", options.save_weights, fs::path(options.save_weights).parent_path(),
              weight_bytes);
+  check_room("--export", options.exported.path, fs::path(options.exported.path).parent_path(), weight_bytes);
   if (!options.evaluate)
     check_room("--checkpoints", options.checkpoints, options.checkpoints, checkpoint_bytes);
 }

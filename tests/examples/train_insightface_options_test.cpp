@@ -186,6 +186,10 @@ TEST(TrainInsightfaceOptions, MistakesAreTold) {
            {{"--synthetic", "5", "--read-timeout", "5", "--workers", "0"}, "--read-timeout needs --workers"},
            {{"--synthetic", "5", "--log-every", "5"}, "--log-every needs --log-dir"},
            {{"--synthetic", "5", "--save-weights", "x", "--report", "x"}, "cannot both be x"},
+           {{"--synthetic", "5", "--export", "x", "--report", "x"}, "cannot both be x"},
+           {{"--synthetic", "5", "--export-preprocessing", "rgb"}, "requires --export"},
+           {{"--synthetic", "5", "--export", "x", "--export-preprocessing", "bgr"}, "bgr"},
+           {{"--ijb", "a", "--ijb-embeddings", "b", "--export", "x"}, "--export needs a backbone"},
            {{"--data", ""}, "--data: expected a name but got nothing"}}) {
     Options options;
     ::testing::internal::CaptureStderr();

@@ -40,7 +40,7 @@ small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epoc
 recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small"
 
 a_run_tells_what_it_reached() {
-  run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json
+  run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json --export whole.onnx
   says '^made-up faces \(synthetic\): 120 images of 12 identities$'
   says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -  all 66 pairs, balanced: [0-9.]+ % at '
   says '^step 10  people'
@@ -49,6 +49,7 @@ a_run_tells_what_it_reached() {
   says '^best weights whole/best.safetensors$'
   says '^checkpoint   whole/checkpoint-00000001$'
   says '^last weights whole.safetensors$'
+  says '^ONNX         whole.onnx$'
   says '^curves       whole/curves.svg$'
   says '^TensorBoard  tensorboard --logdir whole$'
   says '^best verification accuracy: [0-9.]+ % at step (5|10|12)$'
@@ -239,6 +240,14 @@ mistakes_are_told() {
   run 0 --help && says "--sample-rate"
 }
 
+a_backbone_is_exported() {
+  run 0 --evaluate --load-weights whole.safetensors --export loaded.onnx && says "^model exported to loaded.onnx$"
+  cmp whole.onnx loaded.onnx || fail "the same weights were exported otherwise"
+  grep -qaF layer4.1.prelu.weight loaded.onnx || fail "no names in loaded.onnx"
+  run 0 --evaluate --checkpoints whole --resume --export bytes.onnx --export-preprocessing uint8
+  says '^people: ' && grep -qaF preprocessing/scale bytes.onnx || fail "no preprocessing"
+}
+
 a_recipe_may_stand_in_a_file() {
   echo '{"synthetic": 12, "backbone": "iresnet18", "dims": 8, "image-size": 16, "batch": 10, "lr": 0.02, "epochs": 1, "flip": false}' >recipe.json
   run 0 --recipe recipe.json --lr 0.01 --max-steps 2 --write-recipe whole_recipe.json --save-weights from_file.safetensors
@@ -265,7 +274,7 @@ every_option_has_a_test() {
 }
 
 for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
-  what_was_trained_can_be_used ijb_is_tested_with_embeddings_from_elsewhere records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_recipe_may_stand_in_a_file every_option_has_a_test; do
+  what_was_trained_can_be_used ijb_is_tested_with_embeddings_from_elsewhere records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_backbone_is_exported a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test
   [ $test != a_run_tells_what_it_reached ] || cp out whole.out

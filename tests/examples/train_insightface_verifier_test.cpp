@@ -415,7 +415,7 @@ TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
   const auto file = folder.path() / "w.safetensors";
   sinter::nn::write_safetensors(file, backbone.state());
   Options other;
-  const sinter::nn::State state = read_weights(file, other);
+  const sinter::nn::State state = read_weights(file, other).state;
   EXPECT_EQ(other.backbone, "iresnet18");
   EXPECT_EQ(other.dims, 8);
   EXPECT_EQ(other.image_size, 16);
@@ -425,7 +425,7 @@ TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
   sinter::nn::State prefixed;
   for (const auto& [name, value] : state) prefixed["module." + name] = value;
   sinter::nn::write_safetensors(file, prefixed);
-  EXPECT_TRUE(make_backbone(other).load_state(read_weights(file, other)).missing.empty());
+  EXPECT_TRUE(make_backbone(other).load_state(read_weights(file, other).state).missing.empty());
   // What the command line says stands.
   Options given;
   given.given = {"--dims"};
@@ -443,7 +443,7 @@ TEST(TrainInsightfaceModel, MetadataSayWhatShapesCannot) {
   Options options = small_options();
   options.image_size = 12;  // whose last map is as large as that of 16 pixels
   const auto file = folder.path() / "w.safetensors";
-  const auto metadata = describe_model(options, *synthetic_faces(3, 12));
+  const auto metadata = describe_model(options, sinter::examples::describe_data(*synthetic_faces(3, 12)));
   EXPECT_EQ(metadata.classes, (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(metadata.train_images, 30);
   EXPECT_EQ(metadata.resize, "exact");

@@ -10,7 +10,8 @@ cd "$work"
 export SINTER_CACHE_DIR=$PWD/plans  # others who measure at the same time must not change the plans, which bits depend on
 run() { "$program" --epochs 2 --seed 3 "$@" 2>/dev/null; }
 
-run --save-weights whole.safetensors --report whole.json >whole.log
+run --save-weights whole.safetensors --report whole.json --export whole.onnx >whole.log
+grep -q '^ONNX         whole.onnx$' whole.log
 tail -n 1 whole.log | grep -Eq '^test accuracy: [0-9]+\.[0-9] %$' || { echo "the last line is no accuracy"; exit 1; }
 
 grep -q '"complete": true' whole.json && grep -q '"steps": 88,' whole.json && grep -Eq '"accuracy": (0\.[0-9]+|1),' whole.json ||
@@ -28,8 +29,11 @@ run --checkpoints stopped --resume --evaluate >evaluated.log
 diff <(tail -n 1 whole.log) <(tail -n 1 evaluated.log)
 
 # Weights alone do too.
-run --load-weights whole.safetensors --evaluate >loaded.log
+run --load-weights whole.safetensors --evaluate --export loaded.onnx >loaded.log
 diff <(tail -n 1 whole.log) <(tail -n 1 loaded.log)
+# What is exported is the same, whether they were just trained or loaded. (What runs such a file: tests/nn/export.)
+cmp whole.onnx loaded.onnx || { echo "the same weights were exported otherwise"; exit 1; }
+grep -qaF layer3.2.conv2.weight whole.onnx && grep -qaF '["0","1","2"' whole.onnx || { echo "names are missing in whole.onnx"; exit 1; }
 
 # In mixed precision too, a run that is stopped goes on bit for bit, the scale of the loss included.
 run --precision mixed-f16 --max-steps 9 --checkpoints mixed_whole | tail -n 1 | grep -x 'stopped; go on with --resume' >/dev/null
