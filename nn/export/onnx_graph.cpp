@@ -44,12 +44,12 @@ OnnxModel OnnxGraph::build() {
 
 // ---- constants
 
-bool OnnxGraph::can_be_evaluated(const GraphNode& node, const std::set<const GraphValue*>& constants) const {
+bool OnnxGraph::can_be_evaluated(const GraphNode& node) const {
   if (node.traits().role == Role::kRandomKey || node.changes_any() || node.is_collective()) return false;
   int64_t given = 0, made = 0;
   for (const GraphUse& use : node.inputs) {
     if (use.value == nullptr) continue;
-    if (!use.value->is_memory() && !constants.contains(use.value)) return false;
+    if (!constants_.contains(use.value)) return false;
     given += use.value->spec.shape.numel();
   }
   for (const GraphValue* const output : node.outputs) {
@@ -65,14 +65,12 @@ void OnnxGraph::find_constants() {
     if (memory->version == 0) constants_[memory] = {memory->tensor, memory->name};
     if (!memory->name.empty()) reserved_.insert(memory->name);
   }
-  std::set<const GraphValue*> evaluated;
   for (const GraphNode* const node : graph.nodes()) {
-    if (!can_be_evaluated(*node, evaluated)) {
+    if (can_be_evaluated(*node)) {
+      evaluate(*node);
+    } else {
       written_.push_back(node);
-      continue;
     }
-    evaluate(*node);
-    evaluated.insert(node->outputs.begin(), node->outputs.end());
   }
 }
 

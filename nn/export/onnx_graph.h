@@ -52,7 +52,7 @@ class OnnxGraph {
   };
 
   bool is_fixed(const GraphValue& value) const { return !trace_.per_batch.contains(&value); }
-  bool can_be_evaluated(const GraphNode& node, const std::set<const GraphValue*>& constants) const;
+  bool can_be_evaluated(const GraphNode& node) const;
   void evaluate(const GraphNode& node);
   void find_constants();
   void check_translations() const;

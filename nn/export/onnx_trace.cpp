@@ -248,6 +248,7 @@ OnnxTrace trace_for_onnx(const ModuleBase& model, const JobFunction& function,
   } else {
     trace_of_batch.graph = trace(model, of_nchw, specs, options);
   }
+  SINTER_CHECK(!trace_of_batch.graph->outputs().empty(), "[export_onnx] expected at least one output");
   check_dtypes(*trace_of_batch.graph);
   return trace_of_batch;
 }

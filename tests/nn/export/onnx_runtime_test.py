@@ -7,7 +7,7 @@ WRITE_ONNX_CASES is the program that exports all cases into FOLDER, with Sinter'
 checker with shape inference, and give the same results at batches of 1 and 2, with the runtime's optimiser off and on:
 numbers within 1e-4 of the largest, all else equal. Prints the largest difference of each file. Without the packages
 onnx, onnxruntime and numpy it is skipped (77). SINTER_TEST_ONNX_LARGE=1 also takes the networks in full size, for
-minutes.
+minutes; SINTER_TEST_CASES and SINTER_TEST_SEED say how many random networks, from which on.
 """
 
 import json
@@ -64,7 +64,7 @@ def check(path):
         options.log_severity_level = 3
         options.intra_op_num_threads = 2
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for batch in (1, 2):
+        for batch in sorted({name.split("/")[1] for name in tensors}):
             prefix = f"inputs/{batch}/"
             feed = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
             names = [output.name for output in session.get_outputs()]
@@ -89,7 +89,8 @@ def main():
     for old in folder.glob("*.onnx"):
         old.unlink()
     large = ["--large"] if os.environ.get("SINTER_TEST_ONNX_LARGE") == "1" else []
-    subprocess.run([program, str(folder), *large], check=True)
+    random = ["--random", os.environ.get("SINTER_TEST_CASES", "60")]
+    subprocess.run([program, str(folder), *large, *random], check=True)
     files = sorted(folder.glob("*.onnx"))
     failures = 0 if files else 1
     for path in files:

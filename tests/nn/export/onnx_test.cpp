@@ -18,6 +18,7 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/copy/copy.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/permute/permute.h>
@@ -282,6 +283,21 @@ TEST_F(Onnx, RefusalsNameOpsAndPlaces) {
                   "batch_norm in head");
   expect_contains(refusal<InvalidArgument>([](const Tensor& x) { return ops::slice(x, 1, 0, 9); }),
                   "[slice]");
+  const std::vector<TensorSpec> specs{{{4, 6}, DType::kFloat32, {}}};
+  const JobFunction none = [](std::span<const Tensor>) { return std::vector<Tensor>(); };
+  expect_contains(message_of([&] { export_onnx(Identity(), none, specs, folder_ / "none.onnx"); }),
+                  "at least one output");
+  expect_contains(message_of([&] { export_onnx(Identity(), none, {}, folder_ / "none.onnx"); }),
+                  "at least one input");
+  // A buffer that a call changes, and what is computed of it behind that.
+  struct Counting : Module {
+    Buffer count = buffer("count", Tensor::zeros({6}));
+    Tensor forward(const Tensor& x) const override {
+      ops::copy_(count.tensor(), ops::sum(x, {0}));
+      return x * (count.tensor() + 1.0);
+    }
+  };
+  expect_contains(message_of<Unsupported>([&] { exported(Counting(), {4, 6}); }), "copy_");
 }
 
 // ---- batches

@@ -1,8 +1,10 @@
 // Exports every case of onnx_cases.h, with inputs and results beside it, for onnx_runtime_test.py.
 //
-// usage: write_onnx_cases FOLDER [--large]
+// usage: write_onnx_cases FOLDER [--large] [--random NUMBER]
 //
-// Writes CASE.float32.onnx and CASE.float16.onnx, and for each a file of tensors "inputs/BATCH/NAME" and
+// --random: also so many random networks, from SINTER_TEST_SEED on. Those are left out that give nothing but
+// a loss, change buffers or draw random numbers in evaluation: they cannot be exported. Writes
+// CASE.float32.onnx and CASE.float16.onnx, and for each a file of tensors "inputs/BATCH/NAME" and
 // "outputs/BATCH/NAME", which are Sinter's.
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +20,7 @@
 #include <sinter/ops/permute/permute.h>
 
 #include "nn/export/onnx_cases.h"
+#include "nn/job/random_network.h"
 
 namespace sinter::nn::testing {
 namespace {
@@ -94,6 +97,35 @@ void write_digits(const std::filesystem::path& folder) {
   write_safetensors(folder / "digits_rgb.safetensors", pixels);
 }
 
+/// A network of tests of jobs, without its losses: what it computes within. Gives whether it can be exported.
+bool write_random(const std::filesystem::path& folder, uint64_t seed) {
+  const RandomNetwork network(seed, DType::kFloat32);
+  const std::vector<Tensor> inputs = network.batch(seed);
+  const JobFunction within = [&](std::span<const Tensor> x) {
+    std::vector<Tensor> values = network(x[0], x[1]);
+    values.erase(values.begin());
+    return values;
+  };
+  const NoGrad no_grad;
+  const EvalMode eval(network);
+  const std::vector<Tensor> outputs = within(inputs);
+  if (outputs.empty()) return false;
+  const std::vector<TensorSpec> specs{inputs[0].spec(), inputs[1].spec()};
+  const std::string stem = (folder / fmt::format("random{}", seed)).string();
+  try {
+    export_onnx(network, within, specs, stem + ".onnx", {.dynamic_batch = false, .layout = Layout::kNCHW});
+  } catch (const Unsupported&) {
+    return false;
+  }
+  NamedTensors tensors;
+  for (size_t i = 0; i < 2; ++i) tensors["inputs/0/" + name_of("input", i, 2)] = inputs[i];
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    tensors["outputs/0/" + name_of("output", i, outputs.size())] = outputs[i];
+  }
+  write_safetensors(stem + ".safetensors", tensors);
+  return true;
+}
+
 /// All weights beside the file.
 void write_external(const std::filesystem::path& folder) {
   const OnnxCase each = onnx_network_cases(false).front();
@@ -110,14 +142,19 @@ void write_external(const std::filesystem::path& folder) {
 int main(int count, char** arguments) {
   using namespace sinter::nn::testing;
   if (count < 2) {
-    std::fputs("usage: write_onnx_cases FOLDER [--large]\n", stderr);
+    std::fputs("usage: write_onnx_cases FOLDER [--large] [--random NUMBER]\n", stderr);
     return 2;
   }
   try {
     const std::filesystem::path folder = arguments[1];
     std::filesystem::create_directories(folder);
     std::vector<OnnxCase> cases = onnx_op_cases();
-    const bool large = count > 2 && std::string_view(arguments[2]) == "--large";
+    bool large = false;
+    int random = 0;
+    for (int i = 2; i < count; ++i) {
+      large = large || std::string_view(arguments[i]) == "--large";
+      if (std::string_view(arguments[i]) == "--random" && i + 1 < count) random = std::stoi(arguments[i + 1]);
+    }
     for (const auto& more : {onnx_image_cases(), onnx_network_cases(large)}) {
       cases.insert(cases.end(), more.begin(), more.end());
     }
@@ -127,6 +164,10 @@ int main(int count, char** arguments) {
     }
     write_digits(folder);
     write_external(folder);
+    int written = 0;
+    for (int i = 0; i < random; ++i)
+      written += write_random(folder, random_seed() + static_cast<uint64_t>(i));
+    std::printf("%d of %d random networks can be exported\n", written, random);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
