@@ -2,15 +2,12 @@
 #include <sinter/nn/export/onnx_graph.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::nn {
 namespace {
 
 constexpr const char* kHint = "; export one of fixed size, with dynamic_batch = false";
-
-DType wide(DType dtype) {
-  return is_half(dtype) ? DType::kFloat32 : dtype;
-}
 
 }  // namespace
 
@@ -20,7 +17,7 @@ std::string OnnxCall::input(size_t i) const {
 
 Tensor OnnxCall::constant(size_t i) const {
   const Tensor value = has_input(i) ? graph_.constant(*node_.input(i)) : Tensor();
-  return value.defined() ? ops::cast(value.to(Device::cpu()), wide(value.dtype())) : value;
+  return value.defined() ? ops::cast(value.to(Device::cpu()), written_dtype(value.dtype())) : value;
 }
 
 OnnxInts OnnxCall::input_extents(size_t i) const {
@@ -55,7 +52,7 @@ std::vector<std::string> OnnxCall::nodes(const char* type, std::vector<std::stri
 }
 
 std::string OnnxCall::number(double value, DType dtype) {
-  return graph_.add_number(value, wide(dtype));
+  return graph_.add_number(value, written_dtype(dtype));
 }
 
 std::string OnnxCall::ints(const OnnxInts& values) {
@@ -86,8 +83,7 @@ void OnnxCall::give(const std::string& value, size_t i) {
 }
 
 void OnnxCall::refuse(const std::string& reason) const {
-  throw_error<Unsupported>("[export_onnx] {}{} cannot be written as ONNX: {}", op(),
-                           node_.scope.empty() ? "" : " in " + node_.scope, reason);
+  throw_error<Unsupported>("[export_onnx] {} cannot be written as ONNX: {}", passes::name_of(node_), reason);
 }
 
 }  // namespace sinter::nn

@@ -16,7 +16,7 @@ namespace sinter::nn {
 
 class OnnxGraph;
 
-/// The attributes of an ONNX node: `{{"axis", 1}, {"mode", "linear"}, {"pads", Ints{0, 0}}}`.
+/// The attributes of an ONNX node: `{{"axis", 1}, {"mode", "linear"}, {"pads", OnnxInts{0, 0}}}`.
 using OnnxInts = std::vector<int64_t>;
 using OnnxAttribute = std::pair<std::string, std::variant<int64_t, double, std::string, OnnxInts>>;
 

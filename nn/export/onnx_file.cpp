@@ -78,10 +78,6 @@ std::string value(const OnnxValue& value) {
   return bytes_field(1, value.name) + bytes_field(2, bytes_field(1, type));
 }
 
-DType written_dtype(DType dtype) {
-  return is_half(dtype) ? DType::kFloat32 : dtype;
-}
-
 uint64_t written_bytes(const OnnxInitializer& initializer) {
   return static_cast<uint64_t>(initializer.value.numel()) * size_of(written_dtype(initializer.value.dtype()));
 }
@@ -145,6 +141,10 @@ std::string external_tensor(const OnnxInitializer& initializer, int64_t offset, 
 }
 
 }  // namespace
+
+DType written_dtype(DType dtype) {
+  return is_half(dtype) ? DType::kFloat32 : dtype;
+}
 
 int64_t onnx_type(DType dtype) {
   switch (dtype) {

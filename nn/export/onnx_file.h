@@ -41,7 +41,9 @@ struct OnnxModel {
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-/// The number of a dtype in ONNX; that of float32 for the 16-bit ones.
+/// float32 for the 16-bit dtypes, else itself.
+DType written_dtype(DType dtype);
+/// The number in ONNX of what a dtype is written as.
 int64_t onnx_type(DType dtype);
 
 /// Writes the model to `path`, and, if its initializers have more than `external_data_above` bytes, those of

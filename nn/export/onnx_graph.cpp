@@ -4,6 +4,7 @@
 #include <sinter/core/op/node.h>
 #include <sinter/nn/export/onnx_graph.h>
 #include <sinter/nn/export/onnx_translations.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::nn {
 namespace {
@@ -14,10 +15,6 @@ constexpr int64_t kMostMade = 4096;
 /// What names of a scope begin with; those outside of modules have none.
 std::string prefix_of(const std::string& scope) {
   return scope.empty() || scope == "(outside)" ? std::string() : scope + "/";
-}
-
-std::string place_of(const GraphNode& node) {
-  return node.scope.empty() ? node.op->name() : node.op->name() + " in " + node.scope;
 }
 
 }  // namespace
@@ -93,7 +90,7 @@ void OnnxGraph::check_translations() const {
   std::set<std::string> places;
   for (const GraphNode* const node : written_) {
     if (find_onnx_translation(node->op->name()) && !node->changes_any()) continue;
-    const std::string place = place_of(*node);
+    const std::string place = passes::name_of(*node);
     if (places.insert(place).second) unknown += (unknown.empty() ? "" : ", ") + place;
   }
   if (unknown.empty()) return;

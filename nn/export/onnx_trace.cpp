@@ -7,6 +7,7 @@
 #include <sinter/ops/permute/permute.h>
 #include <sinter/passes/passes.h>
 #include <sinter/passes/pipeline.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::nn {
 namespace {
@@ -155,7 +156,7 @@ class Comparison {
   }
 
   void compare(const GraphNode& a, const GraphNode& b) {
-    const std::string where = a.op->name() + (a.scope.empty() ? "" : " in " + a.scope);
+    const std::string where = passes::name_of(a);
     if (a.op != b.op || a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size()) {
       fail(where, "there is " + b.op->name());
     }
