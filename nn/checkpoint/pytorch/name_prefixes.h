@@ -9,12 +9,12 @@
 namespace sinter::nn::pytorch {
 
 /// Takes "module." (DataParallel) and "_orig_mod." (torch.compile) off while all names begin with one of
-/// them, and gives what was taken off.
+/// them, each twice at most, and gives what was taken off.
 template <class Value>
 std::string strip_prefixes(std::map<std::string, Value>& values) {
   std::string stripped;
-  for (bool again = !values.empty(); again;) {
-    again = false;
+  if (values.empty()) return stripped;
+  for (int round = 0; round < 2; ++round) {
     for (const std::string_view prefix : {"module.", "_orig_mod."}) {
       const auto has_it = [&](const auto& entry) {
         return entry.first.starts_with(prefix) && entry.first.size() > prefix.size();
@@ -24,7 +24,6 @@ std::string strip_prefixes(std::map<std::string, Value>& values) {
       for (auto& [name, value] : values) shorter.emplace(name.substr(prefix.size()), std::move(value));
       values = std::move(shorter);
       stripped += prefix;
-      again = true;
     }
   }
   return stripped;

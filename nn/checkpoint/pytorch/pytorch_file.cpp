@@ -155,7 +155,9 @@ struct LegacyPickles {
     const auto* items = pickle.items(list);
     if (items == nullptr) source.fail("expected a list of storages behind the object");
     keys.clear();
-    for (const PickleValue& item : *items) keys.emplace_back(item.is_string() ? item.text() : "");
+    // Of a key only so much is kept as one can have: a memo may repeat a long text without end.
+    for (const PickleValue& item : *items)
+      keys.emplace_back(item.is_string() ? item.text().substr(0, kMostKeyDigits + 1) : "");
   }
 };
 

@@ -47,7 +47,7 @@ constexpr struct {
               {"torch", "Size", kSize}};
 
 bool is_digits(std::string_view key) {
-  return !key.empty() && key.size() <= 20 &&
+  return !key.empty() && key.size() <= kMostKeyDigits &&
          std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 

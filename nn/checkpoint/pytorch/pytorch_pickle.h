@@ -25,6 +25,9 @@ struct StorageType {
   std::optional<DType> dtype;  ///< none if no Tensor has it
 };
 
+/// The most digits of a storage's key.
+inline constexpr size_t kMostKeyDigits = 20;
+
 /// An array that a pickle refers to, and that the file holds elsewhere.
 struct PickledStorage {
   const StorageType* type = nullptr;  ///< null for one that is not known

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -14,6 +15,10 @@ using Entries = PickleMachine::Entries;
 
 constexpr std::string_view kNames[] = {"state_dict",          "model", "model_state_dict", "backbone",
                                        "state_dict_backbone", "net",   "module",           "params"};
+
+bool is_usual(std::string_view name) {
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) || name.ends_with("_ema");
+}
 
 bool has_tensors(const Entries& dict) {
   return std::any_of(dict.begin(), dict.end(), [](const auto& entry) {
@@ -91,14 +96,16 @@ const Entries& find_dict(const PytorchPickle& pickle, const Entries& top, const 
 /// The name under which checkpoints hold weights; none for the top itself.
 std::optional<std::string> choose_name(const PytorchPickle& pickle, const Entries& top,
                                        const ByteSource& source) {
-  std::set<std::string> names;
+  std::set<std::string_view> names;
+  std::map<const Entries*, bool> known;  // many names may have one large dict
   for (const auto& [name, value] : top) {
     const Entries* dict = name.is_string() ? pickle.entries(value) : nullptr;
-    if (dict == nullptr || !has_tensors(*dict)) continue;
-    const bool is_usual = std::find(std::begin(kNames), std::end(kNames), name.text()) != std::end(kNames);
-    if (is_usual || name.text().ends_with("_ema")) names.emplace(name.text());
+    if (dict == nullptr || !is_usual(name.text())) continue;
+    const auto [place, is_new] = known.emplace(dict, false);
+    if (is_new) place->second = has_tensors(*dict);
+    if (place->second) names.insert(name.text());
   }
-  if (names.size() == 1) return *names.begin();
+  if (names.size() == 1) return std::string(*names.begin());
   if (names.size() > 1) {
     source.fail<InvalidArgument>(
         "expected one dict of weights but there are {}; choose one by its key, as sinter_convert --key does",

@@ -339,6 +339,30 @@ TEST(HostilePytorch, KeepsItsLimits) {
   }
 }
 
+// Contents whose parts are named again and again, where looking at each anew would take hours.
+TEST(HostilePytorch, PartsThatAreRepeatedCostNothing) {
+  const std::string w = tensor(storage("0", 2), 0, {2}, {1});
+  std::string one_dict = "}q\1(", names, prefix, keys = "](" + text(std::string(1 << 20, '1')) + "q\1";
+  for (int i = 0; i < 200'000; ++i) one_dict += "NN";
+  one_dict += "u";
+  for (int i = 0; i < 200'000; ++i) names += text(std::to_string(i) + "_ema") + "h\1";
+  for (int i = 0; i < 100'000; ++i) prefix += "module.";
+  for (int i = 0; i < 200'000; ++i) keys += "h\1";
+  const std::string legacy = legacy_file("}", {}, "");
+  const std::string named_often =
+      file_with("}(" + text("a") + one_dict + names + text("w") + w + "u", {{"0", kEight}});
+  const int64_t before = test::peak_memory();
+  const double start = test::processor_seconds();
+  EXPECT_EQ(testing::parse_pytorch(named_often).tensors.size(), 1U);
+  EXPECT_EQ(testing::parse_pytorch(file_with(dict({{prefix + "w", w}}), {{"0", kEight}})).prefix,
+            "module.module.");
+  const std::string listed_often =
+      legacy.substr(0, legacy.size() - pickle_of("](e").size()) + pickle_of(keys + "e");
+  EXPECT_TRUE(refusal(listed_often).starts_with("byte N: the list of storages names"));
+  EXPECT_LT(test::processor_seconds() - start, 3 * test::kMostSeconds);
+  EXPECT_LT(test::peak_memory() - before, test::kMostMemory);
+}
+
 // A thousand views of the same elements would take a thousand times the file's memory.
 TEST(HostilePytorch, ViewsTakeFourTimesTheFileAtMost) {
   constexpr int64_t kElements = 100'000;
