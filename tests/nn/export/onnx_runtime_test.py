@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Runs what export_onnx writes in ONNX Runtime and compares it with what Sinter computes.
 
-usage: onnx_runtime_test.py WRITE_ONNX_CASES FOLDER
+usage: onnx_runtime_test.py WRITE_ONNX_CASES FOLDER [TRAIN_RESNET]
 
 WRITE_ONNX_CASES is the program that exports all cases into FOLDER, with Sinter's results. Each file must pass ONNX's
 checker with shape inference, and give the same results at batches of 1 and 2, with the runtime's optimiser off and on:
-numbers within 1e-4 of the largest, all else equal. Prints the largest difference of each file. Without the packages
+numbers within 1e-4 of the largest, all else equal. Prints the largest difference of each file. What TRAIN_RESNET exports
+must tell as many of the digits' test images right, given as bytes, as the trainer says. Without the packages
 onnx, onnxruntime and numpy it is skipped (77). SINTER_TEST_ONNX_LARGE=1 also takes the networks in full size, for
 minutes; SINTER_TEST_CASES and SINTER_TEST_SEED say how many random networks, from which on.
 """
 
+import gzip
 import json
 import os
 import struct
@@ -83,6 +85,27 @@ def run_page(page, folder):
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
+def read_idx(path):
+    data = gzip.decompress(path.read_bytes())
+    axes = data[3]
+    return np.frombuffer(data[4 + 4 * axes :], np.uint8).reshape(struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes]))
+
+
+def check_trained(train_resnet, folder):
+    """What is wrong with a network that was trained on bytes and is run on bytes."""
+    path, report = folder / "trained.onnx", folder / "trained.json"
+    options = "--epochs 2 --precision f32 --export-preprocessing uint8 --export".split()
+    subprocess.run([train_resnet, *options, path, "--report", report], check=True, capture_output=True)
+    digits = Path(__file__).parents[3] / "examples/data/digits"
+    images = read_idx(digits / "test-images-idx3-ubyte.gz")[..., np.newaxis]
+    labels = read_idx(digits / "test-labels-idx1-ubyte.gz")
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, {"input": images})
+    right = int((logits.argmax(axis=1) == labels).sum())
+    expected = round(json.loads(report.read_text())["accuracy"] * len(labels))
+    print(f"trained on digits: {right} of {len(labels)} right, {expected} as the trainer says")
+    return abs(right - expected) > 1  # two classes may be as near as rounding
+
+
 def main():
     program, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +123,8 @@ def main():
             worst, wrong = 0.0, [f"{type(error).__name__}: {error}"]
         print(f"{path.stem}: {worst:.1e}" + "".join(f"\n  {line}" for line in wrong))
         failures += bool(wrong)
+    if len(sys.argv) > 3 and sys.argv[3]:
+        failures += check_trained(sys.argv[3], folder)
     run_page(Path(__file__).parents[3] / "docs/onnx.md", folder)
     print(f"{len(files)} files, {failures} failures; onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}")
     return 1 if failures else 0
