@@ -126,13 +126,13 @@ bool write_random(const std::filesystem::path& folder, uint64_t seed) {
   return true;
 }
 
-/// All weights beside the file.
-void write_external(const std::filesystem::path& folder) {
+/// A network once more under `name`, by other options.
+void write_again(const std::filesystem::path& folder, const std::string& name, const OnnxOptions& options) {
   const OnnxCase each = onnx_network_cases(false).front();
   const CaseModel made = each.make(CaseNumbers::kFloat);
-  export_onnx(*made.model, made.function, each.specs(CaseNumbers::kFloat, 1), folder / "external.onnx",
-              {.external_data_above = 0});
-  std::filesystem::copy_file(folder / (each.name + ".float32.safetensors"), folder / "external.safetensors",
+  export_onnx(*made.model, made.function, each.specs(CaseNumbers::kFloat, 1), folder / (name + ".onnx"),
+              options);
+  std::filesystem::copy_file(folder / (each.name + ".float32.safetensors"), folder / (name + ".safetensors"),
                              std::filesystem::copy_options::overwrite_existing);
 }
 
@@ -163,7 +163,8 @@ int main(int count, char** arguments) {
       write(each, CaseNumbers::kHalf, folder / (each.name + ".float16"));
     }
     write_digits(folder);
-    write_external(folder);
+    write_again(folder, "external", {.external_data_above = 0});
+    write_again(folder, "folded", {.fold_batch_norm = true});
     int written = 0;
     for (int i = 0; i < random; ++i)
       written += write_random(folder, random_seed() + static_cast<uint64_t>(i));
