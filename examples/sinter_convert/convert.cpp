@@ -24,6 +24,8 @@ namespace nn = sinter::nn;
 using sinter::IoError;
 using sinter::examples::say;
 
+constexpr const char* kFormat = "format";  // without this key, "pt", some programs do not read the file
+
 /// Throws unless the output may be written.
 void check_output(const Options& options) {
   std::error_code ignored;
@@ -44,12 +46,12 @@ void list(const nn::Weights& weights) {
 
 void write(const nn::Weights& weights, const std::string& output) {
   if (*output_format(output) == Format::kPytorch) {
-    if (!weights.metadata.empty())
-      say("{}: the metadata are left out; PyTorch's format has no place for them\n", output);
+    const bool says_more = weights.metadata.size() > weights.metadata.count(kFormat);
+    if (says_more) say("{}: the metadata are left out; PyTorch's format has no place for them\n", output);
     return nn::write_pytorch(output, weights.tensors);
   }
   std::map<std::string, std::string> metadata = weights.metadata;
-  metadata.emplace("format", "pt");  // some programs read no other
+  metadata.emplace(kFormat, "pt");
   nn::write_safetensors(output, weights.tensors, metadata);
 }
 

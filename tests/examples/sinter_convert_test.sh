@@ -45,8 +45,13 @@ says_what_it_takes() {
   printf '%s' '{"a\u001b[2J":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' >header
   { printf "\\x$(printf %x "$(wc -c <header)")"'\0\0\0\0\0\0\0' && cat header && printf x; } >escape.safetensors
   run 0 "$convert" escape.safetensors --list && says 'a\x1b[2J'
-  # Metadata stay where they have a place.
-  run 0 "$convert" "$tests/data/reference/face.safetensors" face.pth
+  # Metadata stay where they have a place; that there is none for them is said once there are any.
+  printf '%s' '{"__metadata__":{"classes":"[]"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' >header
+  { printf "\\x$(printf %x "$(wc -c <header)")"'\0\0\0\0\0\0\0' && cat header && printf x; } >told.safetensors
+  run 0 "$convert" told.safetensors copy.safetensors && grep -qaF '"classes":"[]"' copy.safetensors || fail "no metadata"
+  run 0 "$convert" told.safetensors told.pth && says "the metadata are left out"
+  run 0 "$convert" told.pth plain.safetensors && grep -qaF '"format":"pt"' plain.safetensors || fail "no format"
+  run 0 "$convert" plain.safetensors plain.pth && ! grep -q "left out" out || fail "nothing was left out"
 }
 
 refuses() {
