@@ -21,6 +21,7 @@
 #include <sinter/ops/unary/unary.h>
 
 #include "common/error_message.h"
+#include "common/test_cases.h"
 
 namespace sinter {
 namespace {
@@ -136,8 +137,7 @@ TEST_P(DifferentiateTest, HasTheBitsOfBackward) {
   const Op& op = OpRegistry::instance().get(GetParam());
   const ops::OpSamples* const samples = ops::SampleRegistry::builtin().find(GetParam());
   ASSERT_NE(samples, nullptr);
-  const char* const given = std::getenv("SINTER_TEST_SEED");
-  const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  const uint64_t first = test::random_seed(std::random_device()());
   int compared = 0;
   for (uint64_t seed = first; seed < first + 12; ++seed) {
     const DType dtype = samples->dtypes[seed % samples->dtypes.size()];

@@ -2,35 +2,17 @@
 # Names and files as other people make them: escape codes, line feeds and bytes that are no UTF-8 in names, files of other kinds
 # among images, records without their property, JSON that is nested without end. Nothing of it drives a terminal, is lost without a
 # word, or ends hours of work at their end. Usage: odd_files_test.sh <train_resnet> <train_insightface> <sinter_pack> <folder>
-set -euo pipefail
-export COLUMNS=200  # what a run says stands in one line
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 resnet=$1 faces=$2 pack=$3 work=$4
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE PROGRAM ARGUMENTS...: its output is then in `out` and `err`, and has nothing that drives a terminal.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-  ! LC_ALL=C grep -qP '[\x00-\x08\x0b-\x1f\x7f]' out err || fail "control characters in the output of: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
-
-# picture TEXT FILE: a grey image of 16x16 pixels.
-picture() { { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$1"); } >"$2"; }
 # fill FOLDER: four images each of two classes, to train and to test.
 fill() {
   local part class i
   for part in train test; do
     for class in ant bee; do
       mkdir -p "$1/$part/$class"
-      for i in 1 2 3 4; do picture "$part $class $i" "$1/$part/$class/$i.pgm"; done
+      for i in 1 2 3 4; do picture "$part $class $i" >"$1/$part/$class/$i.pgm"; done
     done
   done
 }
@@ -62,7 +44,7 @@ what_is_left_out_is_said() {
   for part in train test; do
     for class in ant bee; do
       mkdir "mixed/$part/$class/more"
-      picture "$part $class more" "mixed/$part/$class/more/5.pgm"
+      picture "$part $class more" >"mixed/$part/$class/more/5.pgm"
       for i in 1 2; do echo >"mixed/$part/$class/$i.bmp"; done
     done
   done

@@ -2,17 +2,12 @@
 # Both trainers under every signal that a supervisor sends, at random moments: the run saves and ends with 128 + signal, or saves and
 # goes on, and in the end has the weights of a run that nobody disturbed, bit for bit.
 # Usage: signals_test.sh <train_resnet> <train_insightface> <folder> [<rounds> [<ranks> [<seed>]]]; 60 rounds take half an hour.
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=  # of signals, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 resnet=$1 insightface=$2 work=$3 rounds=${4:-1} ranks=${5:-1}
 RANDOM=${6:-$$}
 echo "seed $RANDOM"
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+begin_in "$work"
 
-fail() { echo "FAILED ($story, round ${round:-}): $*"; for f in out err; do [ ! -e $f ] || tail -n 12 $f | sed "s/^/  $f: /"; done; exit 1; }
-says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
 # A run that nothing else ends. begin ARGUMENTS...: starts it, or goes on with it, as $child, its output in `out` and `err`.
 faces="--synthetic 12 --backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02"
 train_resnet() { command=("$resnet" --threads 1 --epochs 1000); }
@@ -40,7 +35,7 @@ ends_with() {
   local code=0
   { wait $child; } 2>/dev/null || code=$?
   [ $code = "$1" ] || fail "exit code $code in place of $1"
-  says '^stopped; go on with --resume$'
+  says_like '^stopped; go on with --resume$'
   ! grep -E 'warning|error|damaged' out err || fail "complaints"
 }
 # twice SIGNAL CODE: two of them, a millisecond apart, as supervisors send them to a process and to its group.
@@ -68,7 +63,7 @@ timeout_around_it() {
   wait $child || code=$?
   # Where the machine is slow it may end before it trains, and then at once.
   [ $code = 143 ] || fail "exit code $code in place of 143"
-  ! grep -qs '^  weights' out || says '^stopped; go on with --resume$'
+  ! grep -qs '^  weights' out || says_like '^stopped; go on with --resume$'
 }
 
 sigusr1_saves_and_goes_on() {
@@ -83,7 +78,7 @@ sigusr1_saves_and_goes_on() {
     kill -0 $child 2>/dev/null || fail "it ended with SIGUSR1"
     sleep 0.01
   done
-  says '^step [0-9]+ is saved, as SIGUSR1 asks$'
+  says_like '^step [0-9]+ is saved, as SIGUSR1 asks$'
   # What it saved is sound without what comes after it.
   local saved
   saved=$(ls stopped | grep '^checkpoint-' | tail -n 1)

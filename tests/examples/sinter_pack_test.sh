@@ -1,22 +1,9 @@
 #!/usr/bin/env bash
 # What sinter_pack does with folders and files: it packs, refuses, replaces and stops as its help says, and the trainer takes what it
 # made. Usage: sinter_pack_test.sh <sinter_pack> <train_resnet> <folder of test images> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 pack=$1 trainer=$2 images=$3 work=$4
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
-
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 300 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+begin_in "$work"
 
 mkdir -p photos/train/{ant,bee} photos/val/bee
 for i in 1 2 3 4 5 6; do cp "$images/rgb.jpg" "photos/train/ant/$i.jpg"; cp "$images/gray.pgm" "photos/train/bee/$i.pgm"; done

@@ -1,24 +1,11 @@
 #!/usr/bin/env bash
 # train_insightface as several processes, each with its part of the centres: the loss of one process, one voice and one set of files,
 # checkpoints for any number of processes, honest exit codes. Usage: train_insightface_ranks_test.sh <program> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+command=("$program" --threads 1)
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; for f in out err; do [ ! -e $f ] || tail -n 12 $f | sed "s/^/  $f: /"; done; exit 1; }
-says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qE -- "$1" err || fail "standard error lacks: $1"; }
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 200 "$program" --threads 1 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-value() { sed -n "s/^ *\"$2\": \(.*[^,]\),*$/\1/p" "$1"; }
-latest() { find "$1" -name state.json | sort | tail -n 1; }
 # The losses that a folder logged, and whether those of two are alike.
 losses() { sed -nE 's/.*"train\/loss": ?([0-9.]+).*/\1/p' "$1/scalars.jsonl"; }
 alike() {
@@ -27,12 +14,7 @@ alike() {
     fail "losses differ: $(paste <(losses "$1") <(losses "$2"))"
 }
 
-for person in ann bob eve; do
-  mkdir -p people/$person
-  for image in 1 2 3 4; do
-    { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$person $person $image"); } >people/$person/$image.pgm
-  done
-done
+people people
 # 130 images of 13 identities, which neither 2 nor 3 divides: 10 steps an epoch.
 small="--backbone iresnet18 --dims 8 --image-size 16 --batch 12 --lr 0.02 --log-every 1 --sync-batch-norm --workers 0"
 
@@ -40,7 +22,7 @@ several_train_as_one() {
   run 0 --synthetic 13 $small --epochs 1 --log-dir one --max-steps 4
   run 0 --synthetic 13 $small --epochs 1 --log-dir two --max-steps 4 --processes 2 --verify people --verify-every 2 \
     --report two.json --save-weights two.safetensors --rank-timeout 300
-  says '^  ranks    2 \(.*\), 6 images of each batch and about 6 identities on each$'
+  says_like '^  ranks    2 \(.*\), 6 images of each batch and about 6 identities on each$'
   [ "$(grep -c '^step 2  people' out)" = 1 ] || fail "not one voice"
   [ -s two/roc-people.csv ] || fail "no curve"
   ! grep -E "warning|error|rank 1" err || fail "complaints"
@@ -73,7 +55,7 @@ checkpoints_know_no_number_of_processes() {
   for processes in 1 2; do
     cp -r three "on-$processes"
     run 0 --checkpoints "on-$processes" --resume --max-steps 8 --processes "$processes"
-    says 'resumed .* at step 5'
+    says_like 'resumed .* at step 5'
     [ "$(value "$(latest "on-$processes")" step)" = 8 ] || fail "not at step 8"
     alike alone "on-$processes" 5e-3
   done
@@ -86,7 +68,7 @@ so_do_those_of_a_part_of_the_centres() {
   for processes in 1 2; do
     cp -r part "part-$processes"
     run 0 --checkpoints "part-$processes" --resume --max-steps 5 --processes "$processes"
-    says 'resumed .* at step 3'
+    says_like 'resumed .* at step 3'
   done
   # Of 30 identities one process takes 12 in a step; each of three has 10, and takes all.
   run 0 --synthetic 30 $small --sample-rate 0.1 --epochs 1 --checkpoints whole --max-steps 2
@@ -94,7 +76,7 @@ so_do_those_of_a_part_of_the_centres() {
   run 0 --checkpoints whole-3 --resume --max-steps 4 --processes 3
   cp -r whole-3 whole-1
   run 0 --checkpoints whole-1 --resume --max-steps 6
-  says 'resumed .* at step 4'
+  says_like 'resumed .* at step 4'
 }
 
 a_signal_ends_all() {
@@ -107,16 +89,16 @@ a_signal_ends_all() {
   kill -TERM $main
   wait $main || code=$?
   [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
-  says "stopped; go on with --resume"
+  says_like "stopped; go on with --resume"
 }
 
 mistakes_are_one_line() {
   run 1 --synthetic 13 --batch 12 --image-size 16 --processes 5
-  complains "batch 12: 5 processes cannot share it equally"
+  complains_like "batch 12: 5 processes cannot share it equally"
   run 2 --synthetic 13 --processes 2 --gpus 2
-  complains "processes and --gpus cannot both be given"
+  complains_like "processes and --gpus cannot both be given"
   run 2 --embed people --output x.csv --load-weights two.safetensors --processes 2
-  complains "embed is of one process"
+  complains_like "embed is of one process"
 }
 
 several_train_as_one

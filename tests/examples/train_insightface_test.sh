@@ -2,38 +2,12 @@
 # train_insightface as a user runs it, on made-up faces of 16x16 pixels: a run that is stopped ends with the weights and the log of one
 # that is not, bit for bit; what it saves can be tested, turned into embeddings and loaded; mistakes are one clear line.
 # Usage: train_insightface_test.sh <program> <sinter_pack> <folder>
-set -euo pipefail
-export COLUMNS=400  # no line is broken
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 pack=$2 work=$3
-here=$(cd "$(dirname "$0")" && pwd)
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+command=("$program" --threads 1)
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE ARGUMENTS...: runs the program; its output is then in `out` and `err`.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
-# What a folder logged, without what depends on the clock and on memory.
-numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
-
-# The tensors of a file of weights, without its header, which says what they were trained on.
-tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
-
-# Three people with four grey images each, all different.
-for person in ann bob eve; do
-  mkdir -p people/$person
-  for image in 1 2 3 4; do
-    { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$person $person $image"); } >people/$person/$image.pgm
-  done
-done
+people people
 
 # 120 images of 12 identities, of which 10 take part in a step: 12 steps an epoch.
 small="--backbone iresnet18 --dims 8 --image-size 16 --batch 10 --lr 0.02 --epochs 1"
@@ -41,18 +15,18 @@ recipe="--synthetic 12 --sample-rate 0.1 --verify people --verify-every 5 $small
 
 a_run_tells_what_it_reached() {
   run 0 $recipe --checkpoints whole --save-weights whole.safetensors --report whole.json --export whole.onnx
-  says '^made-up faces \(synthetic\): 120 images of 12 identities$'
-  says '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -  all 66 pairs, balanced: [0-9.]+ % at '
-  says '^step 10  people'
-  says '^step 12  people'
-  says '^epoch   1/1  step 12  loss [0-9.]+  [0-9]+ samples/s  0.00 hours left  lr [0-9.e-]+  [0-9]+ % idle  peak [0-9.]+ GB$'
-  says '^best weights whole/best.safetensors$'
-  says '^checkpoint   whole/checkpoint-00000001$'
-  says '^last weights whole.safetensors$'
-  says '^ONNX         whole.onnx$'
-  says '^curves       whole/curves.svg$'
-  says '^TensorBoard  tensorboard --logdir whole$'
-  says '^best verification accuracy: [0-9.]+ % at step (5|10|12)$'
+  says_like '^made-up faces \(synthetic\): 120 images of 12 identities$'
+  says_like '^step 5  people: accuracy [0-9.]+ \+- [0-9.]+ % \(36 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -  all 66 pairs, balanced: [0-9.]+ % at '
+  says_like '^step 10  people'
+  says_like '^step 12  people'
+  says_like '^epoch   1/1  step 12  loss [0-9.]+  [0-9]+ samples/s  0.00 hours left  lr [0-9.e-]+  [0-9]+ % idle  peak [0-9.]+ GB$'
+  says_like '^best weights whole/best.safetensors$'
+  says_like '^checkpoint   whole/checkpoint-00000001$'
+  says_like '^last weights whole.safetensors$'
+  says_like '^ONNX         whole.onnx$'
+  says_like '^curves       whole/curves.svg$'
+  says_like '^TensorBoard  tensorboard --logdir whole$'
+  says_like '^best verification accuracy: [0-9.]+ % at step (5|10|12)$'
   local key
   for key in '"complete": true' '"steps": 12' '"identities_a_step": 10' '"xnorm":' '"balanced_accuracy":'; do
     grep -q "$key" whole.json || fail "the report lacks $key"
@@ -74,15 +48,15 @@ a_run_tells_what_it_reached() {
 
 a_stopped_run_goes_on_bit_for_bit() {
   run 0 $recipe --checkpoints stopped --max-steps 3
-  says '^stopped; go on with --resume$'
+  says_like '^stopped; go on with --resume$'
   run 0 --checkpoints stopped --resume --max-steps 5 --workers 0  # where pairs are due, which comes first when it goes on
-  says '^resumed stopped/checkpoint-00000001 at step 3$'
+  says_like '^resumed stopped/checkpoint-00000001 at step 3$'
   run 0 --checkpoints stopped --resume --workers 2 --save-weights resumed.safetensors
   cmp whole.safetensors resumed.safetensors || fail "other weights"
   cmp whole/best.safetensors stopped/best.safetensors || fail "another best backbone"
   diff <(numbers whole) <(numbers stopped) || fail "another log"
   run 0 --checkpoints stopped --resume  # nothing is left to do
-  says 'all 1 epochs are done'
+  says_like 'all 1 epochs are done'
 }
 
 eager_steps_are_those_of_the_job() {
@@ -105,10 +79,10 @@ mixed_precision_goes_on_too() {
 a_changed_recipe_goes_on_where_it_can() {
   run 0 --synthetic 12 --sample-rate 0.1 $small --epochs 2 --max-steps 14 --checkpoints changed
   run 0 --checkpoints changed --resume --batch 8 --sample-rate 0.9 --max-steps 17 --change-recipe
-  says '^  --batch            10 -> 8$'
-  says '^  epoch 2 is begun anew, as its batches are others$'
+  says_like '^  --batch            10 -> 8$'
+  says_like '^  epoch 2 is begun anew, as its batches are others$'
   run 0 --checkpoints changed --resume --epochs 3 --max-steps 18
-  says 'the schedule is drawn over 3 epochs in place of 2'
+  says_like 'the schedule is drawn over 3 epochs in place of 2'
 }
 
 what_was_trained_can_be_used() {
@@ -125,11 +99,11 @@ what_was_trained_can_be_used() {
   for image in 1 2 3; do printf 'ann/%d.pgm ann/4.pgm 1\nbob/%d.pgm bob/4.pgm 1\nann/%d.pgm eve/4.pgm 0\neve/%d.pgm bob/%d.pgm 0\n' \
     $image $image $image $image $image; done >people/some_pairs.lst
   run 0 --evaluate --load-weights whole.safetensors --verify people --verify people/some_pairs.lst
-  says '^people: ' && says '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -$'
+  says_like '^people: ' && says_like '^some_pairs: accuracy [0-9.]+ \+- [0-9.]+ % \(12 pairs, threshold [0-9.]+, cosine [0-9.-]+\)  XNorm [0-9.]+  AUC [0-9.]+  TAR at FAR 1e-3 -, 1e-2 -$'
   run 0 --evaluate --checkpoints whole --resume
   [ "$(head -n 1 out)" = "$last" ] || fail "not what the run said: $last"
   run 0 --embed people --output all.csv --load-weights whole/best.safetensors
-  says '^12 embeddings of 8 dimensions written to all.csv$'
+  says_like '^12 embeddings of 8 dimensions written to all.csv$'
   [ "$(cut -d, -f1 all.csv | head -n 5 | paste -sd ' ')" = "ann/1.pgm ann/2.pgm ann/3.pgm ann/4.pgm bob/1.pgm" ] || fail "other paths"
   awk -F, '{ s = 0; for (i = 2; i <= NF; ++i) s += $i * $i; if (NF != 9 || s < 0.9999 || s > 1.0001) exit 1 }' all.csv || fail "not of length one"
   run 0 --embed people --embed-groups --output groups.csv --load-weights whole/best.safetensors
@@ -150,8 +124,8 @@ ijb_is_tested_with_embeddings_from_elsewhere() {
   for a in 1 2 3 4 5 6 7 8 9; do for ((b = 1; b < a; ++b)); do echo "$a $b $(((a - 1) / 3 == (b - 1) / 3))"; done; done >ijb/meta/ijbb_template_pair_label.txt
   run 0 --embed ijb/loose_crop --output ijb.safetensors --load-weights whole.safetensors
   run 0 --ijb ijb --ijb-embeddings ijb.safetensors --report ijb.json --roc ijb-curves
-  says '^ijbb: 9 pictures in 9 templates$' && says '^1:1  9 genuine pairs, 27 impostors, AUC [0-9.]+$' && says '^1:N  the set has no files for it$'
-  says '^ +1e-01 +2\* ' && [ "$(head -n 1 ijb-curves/roc-ijbb.csv)" = threshold,far,tar ] || fail "no curve"
+  says_like '^ijbb: 9 pictures in 9 templates$' && says_like '^1:1  9 genuine pairs, 27 impostors, AUC [0-9.]+$' && says_like '^1:N  the set has no files for it$'
+  says_like '^ +1e-01 +2\* ' && [ "$(head -n 1 ijb-curves/roc-ijbb.csv)" = threshold,far,tar ] || fail "no curve"
   grep -q '"lengths": "keep"' ijb.json || fail "no report"
   run 0 --ijb ijb --ijb-embeddings ijb.safetensors --ijb-lengths unit --ijb-score ignore --report unit.json
   grep -q '"lengths": "unit"' unit.json && grep -q '"score": "ignore"' unit.json || fail "options are not in the report"
@@ -167,9 +141,9 @@ ijb_is_tested_with_embeddings_from_elsewhere() {
 records_and_folders_train_alike() {
   "$pack" people packed >/dev/null 2>&1
   run 0 --data people $small --batch 4 --save-weights folder.safetensors
-  says '^people \(folder of people\): 12 images of 3 identities$'
+  says_like '^people \(folder of people\): 12 images of 3 identities$'
   run 0 --data packed $small --batch 4 --save-weights records.safetensors
-  says '^packed \(records\): 12 images of 3 identities$'
+  says_like '^packed \(records\): 12 images of 3 identities$'
   cmp <(tensors folder.safetensors) <(tensors records.safetensors) || fail "other weights"
   run 0 --data packed/train.rec $small --batch 4 --max-steps 1
 }
@@ -178,7 +152,7 @@ damaged_images_are_counted() {
   cp -r people damaged && head -c 100 people/bob/2.pgm >damaged/bob/2.pgm
   run 1 --data damaged $small --batch 4 && complains "damaged/bob/2.pgm"
   run 0 --data damaged $small --batch 4 --max-damaged 1 --save-weights damaged.safetensors --report damaged.json
-  says '^damaged: 1 of 12 training images so far, each replaced by the next sound one; the first: .*damaged/bob/2.pgm'
+  says_like '^damaged: 1 of 12 training images so far, each replaced by the next sound one; the first: .*damaged/bob/2.pgm'
   grep -q '"damaged_images": 1' damaged.json || fail "not in the report"
   cp -r people mended && cp people/bob/3.pgm mended/bob/2.pgm
   run 0 --data mended $small --batch 4 --save-weights mended.safetensors
@@ -201,7 +175,7 @@ identities_are_compared_by_name() {
   run 1 --checkpoints named --resume
   complains "is of other data: names, sizes or labels of the 12 images are others"
   run 0 --checkpoints named --resume --change-recipe --max-steps 2
-  says "epoch 1 is begun anew"
+  says_like "epoch 1 is begun anew"
   run 1 --data people $small --checkpoints fresh --resume --log-dir named
   complains "--log-dir named holds the log of run "
 }
@@ -217,7 +191,7 @@ a_stop_signal_saves() {
   kill -TERM $run_again
   wait $run_again || code=$?
   [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
-  says '^stopped; go on with --resume$'
+  says_like '^stopped; go on with --resume$'
   [ -e signalled/checkpoint-00000001 ] || fail "no checkpoint"
 }
 
@@ -236,16 +210,16 @@ mistakes_are_told() {
   run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
   run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 &&
     complains "error: --load-weights whole.safetensors: these are weights of an iresnet18, --backbone says iresnet34"
-  run 0 --version && says "^train_insightface of Sinter "
-  run 0 --help && says "--sample-rate"
+  run 0 --version && says_like "^train_insightface of Sinter "
+  run 0 --help && says_like "--sample-rate"
 }
 
 a_backbone_is_exported() {
-  run 0 --evaluate --load-weights whole.safetensors --export loaded.onnx && says "^model exported to loaded.onnx$"
+  run 0 --evaluate --load-weights whole.safetensors --export loaded.onnx && says_like "^model exported to loaded.onnx$"
   cmp whole.onnx loaded.onnx || fail "the same weights were exported otherwise"
   grep -qaF layer4.1.prelu.weight loaded.onnx || fail "no names in loaded.onnx"
   run 0 --evaluate --checkpoints whole --resume --export bytes.onnx --export-preprocessing uint8
-  says '^people: ' && grep -qaF preprocessing/scale bytes.onnx || fail "no preprocessing"
+  says_like '^people: ' && grep -qaF preprocessing/scale bytes.onnx || fail "no preprocessing"
 }
 
 a_recipe_may_stand_in_a_file() {

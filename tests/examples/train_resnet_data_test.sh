@@ -1,30 +1,12 @@
 #!/usr/bin/env bash
 # What train_resnet does with data as people have it: folders without test images, tar shards, and files that are damaged.
 # Usage: train_resnet_data_test.sh <program> <folder>
-set -euo pipefail
-export COLUMNS=200  # what a run says stands in one line
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
-
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE ARGUMENTS...: runs the program; its output is then in `out` and `err`.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
-# What a file of weights holds behind its header, which says what data they are of.
-tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
-quiet() { ! grep -qF -- "$1" out || fail "standard output has: $1"; }
+command=("$program" --threads 1)
+begin_in "$work"
 
 # Grey images of 16x16 pixels, all different: 20 ants and 12 bees.
-picture() { printf 'P5 16 16 255\n'; head -c 256 < <(yes "$1"); }
 mkdir -p photos/{ant,bee}
 for i in $(seq 10 29); do picture "ant $i" >photos/ant/$i.pgm; done
 for i in $(seq 10 21); do picture "b $i" >photos/bee/$i.pgm; done

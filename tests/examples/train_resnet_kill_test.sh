@@ -2,16 +2,12 @@
 # train_resnet is killed while it saves and stopped anywhere, again and again: each time there is a sound checkpoint that is no older
 # than the last one known, and the run that was stopped ends with the weights and the log of one that was not, bit for bit.
 # Usage: train_resnet_kill_test.sh <program> <folder> [<kills> [<stops> [<seed>]]]
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2 kills=${3:-8} stops=${4:-4}
 RANDOM=${5:-$$}
 echo "seed $RANDOM"
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
 # begin ARGUMENTS...: starts the program, which is then $child; its output goes to `out` and `err`.
 begin() {
   "$program" --threads 1 "$@" >out 2>err &
@@ -24,8 +20,6 @@ after() {
 }
 # The steps of the newest checkpoint in a folder, as the program itself tells them.
 resumed_step() { sed -n 's/^resumed .* at step \([0-9]*\)$/\1/p' out; }
-# What a folder logged, without what depends on the clock and on memory.
-numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second[a-z_]*|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 
 # Steps of two images, and a checkpoint after each: nearly all the time goes into saving.
 a_checkpoint_is_there_after_every_kill() {

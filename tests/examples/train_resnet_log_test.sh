@@ -1,28 +1,14 @@
 #!/usr/bin/env bash
 # The folder in which train_resnet tells of a run: each step once however the run was stopped, and nothing that cannot be written
 # goes unsaid. With Python and TensorBoard on the machine, that reads the same numbers. Usage: train_resnet_log_test.sh <program> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-here=$(cd "$(dirname "$0")" && pwd)
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+command=("$program" --threads 1)
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE ARGUMENTS...: runs the program with a small recipe; its output is then in `out` and `err`.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
 # The steps, and the epochs, that a folder's scalars.jsonl has.
 steps() { sed 's/^{"step":\([0-9]*\),.*/\1/' "$1/scalars.jsonl"; }
 epochs() { sed -n 's/.*"epoch":\([0-9]*\)\.0,.*/\1/p' "$1/scalars.jsonl" | paste -sd ' '; }
-# What a folder logged, without what depends on the clock and on memory.
-numbers() { sed -E 's/"(time|[a-z]*\/[a-z_]*(per_second|per_second_per_process|wait_share|peak_bytes))":[^,}]*,?//g' "$1/scalars.jsonl"; }
 
 a_run_explains_itself() {
   run 0 --epochs 2 --log-dir whole/deep --report report.json

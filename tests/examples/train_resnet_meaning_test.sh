@@ -1,25 +1,11 @@
 #!/usr/bin/env bash
 # What outputs mean goes with them: a run goes on with its own classes, data and log alone, weights say what they are of, and what
 # does not fit is one sentence. Usage: train_resnet_meaning_test.sh <program> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=  # of files, which are the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+command=("$program" --threads 1 --workers 0)
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE ARGUMENTS...: runs the program; its output is then in `out` and `err`.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$program" --threads 1 --workers 0 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
-quiet() { ! grep -qF -- "$1" out || fail "standard output has: $1"; }
-contents() { (cd "$1" && find . -type f -exec cksum {} + | sort -k3); }
 loss() { sed -n 's/^ *"test_loss": //p' "$1"; }
 
 # Three classes of grey images of 8x8 pixels, which differ: four to train on and two to test on each.
@@ -30,7 +16,7 @@ make_data() {
       mkdir -p "$1/$part/$class"
       for image in 1 2 3 4; do
         [ $part = train ] || [ $image -lt 3 ] || continue
-        { printf 'P5 8 8 255\n'; head -c 64 < <(yes "$class $image $part"); } >"$1/$part/$class/$image.pgm"
+        picture "$class $image $part" 8 >"$1/$part/$class/$image.pgm"
       done
     done
   done

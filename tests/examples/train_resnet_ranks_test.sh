@@ -1,22 +1,10 @@
 #!/usr/bin/env bash
 # train_resnet as several processes: one voice, one set of files, the same checkpoints whatever their number, honest
 # exit codes, and nobody left behind. Usage: train_resnet_ranks_test.sh <program> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; for f in out err; do [ ! -e $f ] || tail -n 12 $f | sed "s/^/  $f: /"; done; exit 1; }
-says() { grep -qE -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qE -- "$1" err || fail "standard error lacks: $1"; }
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 300 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
 # The processes of this test's folder that run still.
 left() { pgrep -f "$program.* --checkpoints [a-z0-9]*-of-$$" || true; }
 none_left() {
@@ -26,8 +14,6 @@ none_left() {
   done
   fail "still there: $(left)"
 }
-value() { sed -n "s/^ *\"$2\": \(.*[^,]\),*$/\1/p" "$1"; }
-latest() { find "$1" -name state.json | sort | tail -n 1; }
 # begin <processes> <folder>: starts a long run and waits for its first checkpoint.
 begin() {
   "$program" --threads 1 --processes "$1" --epochs 200 --batch 24 --workers 0 --checkpoint-every 5 --checkpoints "$2" >out 2>err &
@@ -43,8 +29,8 @@ rank() { pgrep -P $main | sed -n "$(($1 + 1))p"; }  # in the order in which they
 
 one_voice_and_one_set_of_files() {
   COLUMNS=200 run 0 "$program" --threads 1 --processes 2 --epochs 2 --batch 24 --checkpoints "voice-of-$$" --report voice.json --save-weights voice.safetensors
-  says "^  ranks    2 \(.*\), 12 images of each batch on each$"
-  says "2 processes, [0-9]+ each"
+  says_like "^  ranks    2 \(.*\), 12 images of each batch on each$"
+  says_like "2 processes, [0-9]+ each"
   [ "$(grep -c "test accuracy" out)" = 1 ] || fail "not one voice"
   [ "$(grep -cE "^epoch +[12]/2 " out)" = 2 ] || fail "not one line an epoch"
   ! grep -E "warning|error|rank 1" err || fail "complaints"
@@ -71,7 +57,7 @@ checkpoints_know_no_number_of_processes() {
   for processes in 1 3; do
     cp -r "$folder" "$processes-$folder"
     run 0 "$program" --threads 1 --processes "$processes" --checkpoints "$processes-$folder" --resume --max-steps 70
-    says "resumed .* at step 40"
+    says_like "resumed .* at step 40"
     [ "$(value "$(latest "$processes-$folder")" step)" = 70 ] || fail "not at step 70"
     [ "$(value "$(latest "$processes-$folder")" epoch_images)" = $((10 * 24 + 0)) ] || [ "$(value "$(latest "$processes-$folder")" loader_batch)" -gt 0 ] || fail "images"
   done
@@ -89,7 +75,7 @@ sigterm_saves_once_and_ends_with_143() {
     esac
     end
     [ "$code" = 143 ] || fail "exit code $code of SIGTERM to $target"
-    says "stopped; go on with --resume"
+    says_like "stopped; go on with --resume"
     ! grep -E "warning|error|rank 1" err || fail "complaints"
     none_left
   done
@@ -110,7 +96,7 @@ a_dead_rank_ends_the_run_and_is_named() {
     # Else the 20 s of grace pass; not before the other has ended, which on a busy machine takes longer than it should.
     [ $signal = KILL ] || ( for _ in $(seq 600); do [ -n "$(rank 1)" ] || break; sleep 0.1; done; sleep 2; kill -KILL "$victim" ) &
     end
-    complains "\[rank 0\] error: \[comm\] rank 1 \(.*, process $victim\) is lost"
+    complains_like "\[rank 0\] error: \[comm\] rank 1 \(.*, process $victim\) is lost"
     [ $((SECONDS - start)) -le 30 ] || fail "took $((SECONDS - start)) s"
     [ "$code" = $([ $signal = KILL ] && echo 137 || echo 1) ] || fail "exit code $code"
     none_left
@@ -133,7 +119,7 @@ a_rank_that_is_ended_early_is_named_soon() {
       end
       [ "$code" = $([ $signal = TERM ] && echo 143 || echo 137) ] || fail "exit code $code of SIG$signal to rank $victim"
       [ $((SECONDS - start)) -le 8 ] || fail "took $((SECONDS - start)) s"
-      [ $signal = TERM ] || complains "error: rank $victim was ended by signal 9"
+      [ $signal = TERM ] || complains_like "error: rank $victim was ended by signal 9"
       [ "$(grep -c "was ended by signal" err)" -le 1 ] || fail "names others that only the parent has ended"
       none_left
     done
@@ -152,7 +138,7 @@ ranks_write_to_a_terminal_that_stops_the_background() {
     return
   fi
   run 0 script -qec "stty tostop; '$program' --threads 1 --processes 2 --epochs 1 --batch 96" /dev/null
-  says "test accuracy"
+  says_like "test accuracy"
 }
 
 # Ctrl-Z reaches the parent alone; suspended for longer than a silence may last, all go on.
@@ -178,16 +164,16 @@ a_parent_that_is_killed_leaves_nobody() {
 
 mistakes_are_told() {
   run 1 "$program" --processes 3 --batch 32 --epochs 1
-  complains "--batch 32: 3 processes cannot share it equally"
+  complains_like "--batch 32: 3 processes cannot share it equally"
   run 2 "$program" --processes 2 --gpus 2
-  complains "--processes and --gpus cannot both be given"
+  complains_like "--processes and --gpus cannot both be given"
   run 1 env RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost "$program" --processes 2
-  complains "--processes 2: environment has started 4 processes"
+  complains_like "--processes 2: environment has started 4 processes"
   run 1 env RANK=0 "$program"
-  complains "RANK is set but WORLD_SIZE is not"
+  complains_like "RANK is set but WORLD_SIZE is not"
   mkdir full && touch full/x
   run 1 "$program" --processes 2 --checkpoints full/x --epochs 1
-  complains "\[rank 1\] error: \[comm\] rank 0 .* is lost: it failed: "
+  complains_like "\[rank 1\] error: \[comm\] rank 0 .* is lost: it failed: "
 }
 
 # Two hosts whose folders differ: told on both before the first step.
@@ -242,7 +228,7 @@ the_time_for_other_ranks_is_an_option() {
   victim=$(rank 1)
   kill -STOP "$victim"
   for _ in $(seq 150); do ! grep -q "rank 0\] error" err || break; sleep 0.1; done
-  complains "\[rank 0\] error: \[comm\] .* of rank 0 has failed: .*furthest behind is rank 1"
+  complains_like "\[rank 0\] error: \[comm\] .* of rank 0 has failed: .*furthest behind is rank 1"
   kill -KILL "$victim"
   end
   [ $((SECONDS - start)) -lt 20 ] || fail "took $((SECONDS - start)) s"
@@ -266,7 +252,7 @@ under_mpirun() {
     return
   fi
   run 0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2 "$program" --threads 1 --epochs 1 --batch 24
-  says "^  ranks    2 \(mpirun\)"
+  says_like "^  ranks    2 \(mpirun\)"
 }
 
 # As srun sets them.
@@ -279,7 +265,7 @@ under_srun() {
   done
   wait "${pids[0]}" && wait "${pids[1]}" || fail "a rank failed: $(cat err0 err1)"
   mv out0 out
-  says "^  ranks    2 \(srun\)"
+  says_like "^  ranks    2 \(srun\)"
 }
 
 one_voice_and_one_set_of_files

@@ -1,26 +1,11 @@
 #!/usr/bin/env bash
 # train_resnet must not lose its user's work: what cannot be saved is refused before training, what is there is not overwritten, and
 # a run that is stopped has saved what was asked for. Usage: train_resnet_safety_test.sh <program> <folder>
-set -euo pipefail
-export CUDA_VISIBLE_DEVICES=  # of the command line, which is the same on a GPU, where each start takes longer
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
+command=("$program" --threads 1)
+begin_in "$work"
 
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-# run CODE ARGUMENTS...: runs the program with a small recipe; its output is then in `out` and `err`.
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 600 "$program" --threads 1 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
-quiet() { ! grep -qF -- "$1" out || fail "standard output has: $1"; }
-# The names and contents of a folder, to see that nothing in it has changed.
-contents() { (cd "$1" && find . -type f -exec cksum {} + | sort -k3); }
 # What an option was in the newest checkpoint of a folder.
 recipe_of() { sed -n "s/^ *\"recipe.$2\": \"\(.*\)\",*$/\1/p" "$(find "$1" -name state.json | sort | tail -n 1)"; }
 refused_before_training() { run 1 "$@"; quiet "resnet20, f32"; quiet "epoch "; }

@@ -13,6 +13,7 @@
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/upsample/upsample.h>
 
+#include "common/test_cases.h"
 #include "ops/gpu_test_support.h"
 
 namespace sinter::ops {
@@ -36,8 +37,7 @@ class AxisTapsCuda : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    const char* const given = std::getenv("SINTER_TEST_SEED");
-    seed_ = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    seed_ = test::random_seed(std::random_device{}());
     random_.seed(seed_);
     RecordProperty("seed", std::to_string(seed_));
   }

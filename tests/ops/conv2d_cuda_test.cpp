@@ -237,8 +237,7 @@ TEST_F(Conv2dCuda, OutputsThatLieInThePaddingAreNoFault) {
 }
 
 TEST_F(Conv2dCuda, NeighboursOfThatProblemAreNoFault) {
-  const char* text = std::getenv("SINTER_TEST_SEED");
-  const uint64_t first = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261122;
+  const uint64_t first = test::random_seed(20261122);
   const auto count = static_cast<uint64_t>(test::random_cases(100));
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SampleMaker maker(seed, DType::kFloat32);

@@ -10,6 +10,8 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
 
+#include "common/test_cases.h"
+
 namespace sinter::ops {
 namespace {
 
@@ -88,8 +90,7 @@ TEST(Conv2dThreads, DoNotChangeOneThatTheyChanged) {
 }
 
 TEST(Conv2dThreads, DoNotChangeRandomOnes) {
-  const char* text = std::getenv("SINTER_TEST_SEED");
-  const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 20261122;
+  const uint64_t seed = test::random_seed(20261122);
   constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat32, DType::kFloat16, DType::kFloat64};
   for (uint64_t i = 0; i < 200; ++i) {
     SampleMaker maker(seed + i, kDTypes[i % 4]);

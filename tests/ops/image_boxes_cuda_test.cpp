@@ -11,6 +11,7 @@
 #include <sinter/ops/erase_images/erase_images.h>
 #include <sinter/ops/mix_images/mix_images.h>
 
+#include "common/test_cases.h"
 #include "ops/gpu_test_support.h"
 
 namespace sinter::ops {
@@ -22,8 +23,7 @@ class ImageBoxesCuda : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    const char* const given = std::getenv("SINTER_TEST_SEED");
-    seed_ = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+    seed_ = test::random_seed(std::random_device{}());
     random_.seed(seed_);
     RecordProperty("seed", std::to_string(seed_));
   }

@@ -12,22 +12,16 @@
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/unary/unary.h>
 
+#include "ops/float_places.h"
+
 namespace sinter::ops {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Place {
-  Device device;
-  DType dtype;
-};
-
-class NanSemantics : public testing::TestWithParam<Place> {
+class NanSemantics : public FloatPlaceTest {
  protected:
-  void SetUp() override {
-    if (!is_available(GetParam().device)) GTEST_SKIP() << "no GPU";
-  }
   /// Enough copies of the values for vectors and for what is left beside them.
   Tensor tensor(const std::vector<double>& values) const {
     std::vector<double> all;
@@ -87,20 +81,7 @@ TEST_P(NanSemantics, PReluTakesItForNegative) {
   EXPECT_TRUE(std::isnan(cast(dalpha.to(Device::cpu()), DType::kFloat64).item()));
 }
 
-std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const Device device : {Device::cpu(), Device::cuda()}) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-      all.push_back({device, dtype});
-    }
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Everywhere, NanSemantics, testing::ValuesIn(places()), [](const auto& place) {
-  return std::string(place.param.device.is_cpu() ? "cpu_" : "cuda_") +
-         std::string(to_string(place.param.dtype));
-});
+INSTANTIATE_TEST_SUITE_P(Everywhere, NanSemantics, testing::ValuesIn(float_places()), float_place_name);
 
 }  // namespace
 }  // namespace sinter::ops

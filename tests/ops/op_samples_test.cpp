@@ -26,8 +26,7 @@ int cases_per_op() {
 }
 
 uint64_t base_seed() {
-  const char* text = std::getenv("SINTER_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261120;
+  return test::random_seed(20261120);
 }
 
 // Fresh memory reads as NaN in this program, so that an element which a kernel forgot to write is seen. Pools

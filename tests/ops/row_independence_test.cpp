@@ -17,6 +17,8 @@
 #include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/topk/topk.h>
 
+#include "ops/float_places.h"
+
 namespace sinter::ops {
 namespace {
 
@@ -79,16 +81,8 @@ std::vector<RowOp> row_ops() {
   };
 }
 
-struct Place {
-  Device device;
-  DType dtype;
-};
-
-class RowIndependence : public testing::TestWithParam<Place> {
+class RowIndependence : public FloatPlaceTest {
  protected:
-  void SetUp() override {
-    if (!is_available(GetParam().device)) GTEST_SKIP() << "no GPU";
-  }
   Tensor tensor(const Doubles& values, int64_t rows) const {
     const int64_t columns = static_cast<int64_t>(values.size()) / rows;
     return cast(Tensor::from_values(values, {rows, columns}), GetParam().dtype).to(GetParam().device);
@@ -165,20 +159,7 @@ TEST_P(RowIndependence, SoftmaxOfMinusInfinityIsZero) {
   }
 }
 
-std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const Device device : {Device::cpu(), Device::cuda()}) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-      all.push_back({device, dtype});
-    }
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Everywhere, RowIndependence, testing::ValuesIn(places()), [](const auto& place) {
-  return std::string(place.param.device.is_cpu() ? "cpu_" : "cuda_") +
-         std::string(to_string(place.param.dtype));
-});
+INSTANTIATE_TEST_SUITE_P(Everywhere, RowIndependence, testing::ValuesIn(float_places()), float_place_name);
 
 }  // namespace
 }  // namespace sinter::ops

@@ -19,6 +19,8 @@
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/sgd/sgd.h>
 
+#include "ops/float_places.h"
+
 namespace sinter::ops {
 namespace {
 
@@ -26,16 +28,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Doubles = std::vector<double>;
 
-struct Place {
-  Device device;
-  DType dtype;
-};
-
-class ZeroWeight : public testing::TestWithParam<Place> {
+class ZeroWeight : public FloatPlaceTest {
  protected:
-  void SetUp() override {
-    if (!is_available(GetParam().device)) GTEST_SKIP() << "no GPU";
-  }
   Tensor tensor(const Doubles& values, const Shape& shape) const {
     return cast(Tensor::from_values(values, shape), GetParam().dtype).to(GetParam().device);
   }
@@ -245,20 +239,7 @@ TEST_P(ZeroWeight, NoWeightDecayNoProductWithTheParameter) {
   expect(parameter, {kInfinity, 0.5});
 }
 
-std::vector<Place> places() {
-  std::vector<Place> all;
-  for (const Device device : {Device::cpu(), Device::cuda()}) {
-    for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
-      all.push_back({device, dtype});
-    }
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Everywhere, ZeroWeight, testing::ValuesIn(places()), [](const auto& place) {
-  return std::string(place.param.device.is_cpu() ? "cpu_" : "cuda_") +
-         std::string(to_string(place.param.dtype));
-});
+INSTANTIATE_TEST_SUITE_P(Everywhere, ZeroWeight, testing::ValuesIn(float_places()), float_place_name);
 
 }  // namespace
 }  // namespace sinter::ops

@@ -20,14 +20,15 @@
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reshape/reshape.h>
 
+#include "common/test_cases.h"
+
 namespace sinter::ops {
 namespace {
 
 constexpr int kCases = 200;
 
 uint64_t base_seed() {
-  const char* text = std::getenv("SINTER_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20261122;
+  return test::random_seed(20261122);
 }
 
 std::set<std::string> differentiable_ops(bool (*chosen)(const OpDef&)) {

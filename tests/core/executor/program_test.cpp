@@ -25,6 +25,7 @@
 #include <sinter/ops/unary/unary.h>
 
 #include "common/error_message.h"
+#include "common/test_cases.h"
 
 namespace sinter {
 namespace {
@@ -138,8 +139,7 @@ Function random_function(uint64_t seed) {
 }
 
 TEST(Program, GivesEagerBitsHoweverMemoryIsPlanned) {
-  const char* const given = std::getenv("SINTER_TEST_SEED");
-  const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  const uint64_t first = test::random_seed(std::random_device()());
   bool shares = false, writes_over = false;
   for (uint64_t seed = first; seed < first + 150; ++seed) {
     SCOPED_TRACE(fmt::format("SINTER_TEST_SEED={}", seed));

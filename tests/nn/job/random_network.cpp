@@ -10,6 +10,7 @@
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
 
+#include "common/test_cases.h"
 #include "nn/job/network_builder.h"
 
 namespace sinter::nn::testing {
@@ -131,8 +132,7 @@ std::vector<Tensor> RandomNetwork::batch(uint64_t seed) const {
 }
 
 uint64_t random_seed() {
-  const char* const text = std::getenv("SINTER_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
+  return test::random_seed(1);
 }
 
 }  // namespace sinter::nn::testing
