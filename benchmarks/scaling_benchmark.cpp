@@ -70,8 +70,8 @@ void run(const Options& options) {
   const nn::DefaultLayout layout(Layout::kNHWC);
   const std::unique_ptr<bench::TrainNetwork> network = problem.make(problem);
   network->to(bench::gpu());
-  nn::begin_equal(*network, *ranks);
-  nn::Sgd sgd(nn::decay_groups(network->parameters()), {.momentum = 0.9, .weight_decay = 5e-5});
+  nn::broadcast_parameters(*network, *ranks);
+  nn::SGD sgd(nn::decay_groups(network->parameters()), {.momentum = 0.9, .weight_decay = 5e-5});
   nn::TrainJob job(
       *network,
       [&](std::span<const Tensor> inputs) { return std::vector<Tensor>{(*network)(inputs[0], inputs[1])}; },
@@ -92,7 +92,7 @@ void run(const Options& options) {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  nn::check_equal(*network, *ranks);
+  nn::check_parameters_equal(*network, *ranks);
   if (ranks->rank() != 0) return;
   const double step = seconds[kRuns / 2] / options.steps;
   const double peak =

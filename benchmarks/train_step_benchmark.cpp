@@ -94,7 +94,7 @@ class Training {
   }
 
   std::unique_ptr<Network> network_;
-  nn::Sgd sgd_;
+  nn::SGD sgd_;
   bool has_scaler_;
   nn::GradScaler scaler_;
   Tensor images_, labels_;
@@ -129,7 +129,7 @@ class JobTraining {
   }
 
   std::unique_ptr<Network> network_;
-  nn::Sgd sgd_;
+  nn::SGD sgd_;
   nn::TrainJob job_;
   Tensor images_, labels_;
 };

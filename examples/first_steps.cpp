@@ -61,7 +61,7 @@ double train(bool with_job) {
   Generator generator(2);  // decides the points
 
   const SpiralNet model;
-  const nn::CrossEntropy loss_function;
+  const nn::CrossEntropyLoss loss_function;
   nn::AdamW optimizer(model.parameters(), {.weight_decay = 1e-4});
   const nn::CosineSchedule schedule{.base = 0.01, .steps = kSteps};
   nn::TrainJob job(model, loss_function, optimizer);  // makes nothing before its first step

@@ -103,7 +103,7 @@ class Trainer {
   std::vector<Tensor> loss(const Tensor& picks, const Tensor& windows) const {
     const Tensor logits = network_(crop(ops::take_rows(train_.images, picks), windows, layout_));
     const double smoothing = options_.with("smoothing") ? 0.2 : 0.0;
-    const nn::CrossEntropy sum{.label_smoothing = smoothing, .reduction = nn::Reduction::kSum};
+    const nn::CrossEntropyLoss sum{.label_smoothing = smoothing, .reduction = nn::Reduction::kSum};
     return {sum(logits, ops::take_rows(train_.labels, picks))};
   }
 
@@ -135,8 +135,8 @@ class Trainer {
                                Tensor::zeros({count, 3}, DType::kInt32), Layout::kNCHW);
     const Tensor filters = nn::init::whitening_filters(sample, 2, 2);
     if (options_.with("whitening")) network_.whiten.weight.assign(ops::concat({filters, -filters}, 0));
-    optimizer_.restart();
-    lookahead_.restart();
+    optimizer_.reset();
+    lookahead_.reset();
     mirrored_.clear();
   }
 
@@ -179,7 +179,7 @@ class Trainer {
 
   double test() {
     const int64_t size = test_.labels.numel(), most = 2000;
-    nn::TopKCounter counter(1);
+    nn::TopKAccuracy counter(1);
     for (int64_t i = 0; i < size; i += most) {
       const int64_t end = std::min(i + most, size);
       counter.add(views_(ops::slice(test_.images, 0, i, end)), ops::slice(test_.labels, 0, i, end));
@@ -193,8 +193,8 @@ class Trainer {
   const int64_t steps_per_epoch_, steps_;
   const DatasetTensors train_, test_;
   Network network_;
-  nn::Sgd optimizer_;
-  nn::GradScaler no_scale_{{.scales = false}};
+  nn::SGD optimizer_;
+  nn::GradScaler no_scale_{{.enabled = false}};
   nn::TrainJob job_;
   nn::InferJob views_;
   nn::Lookahead lookahead_;

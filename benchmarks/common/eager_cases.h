@@ -114,7 +114,7 @@ struct Mlp {
 inline std::vector<EagerCase> eager_training_cases(Device device) {
   const Mlp mlp(device);
   const Tensor x = filled({4, 8}, device, false);
-  const auto sgd = std::make_shared<nn::Sgd>(mlp.parameters, nn::SgdOptions{.momentum = 0.9});
+  const auto sgd = std::make_shared<nn::SGD>(mlp.parameters, nn::SGDOptions{.momentum = 0.9});
   return {
       {"mlp forward", [=] { mlp.loss(x); }, 20},
       {"mlp forward, backward",

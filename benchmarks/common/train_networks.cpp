@@ -24,7 +24,7 @@ class Classifier : public TrainNetwork {
  public:
   explicit Classifier(nn::AnyModule network) : network_(child("network", std::move(network))) {}
   Tensor forward(const Tensor& images, const Tensor& classes) const override {
-    return nn::CrossEntropy{}(network_(images), classes);
+    return nn::CrossEntropyLoss{}(network_(images), classes);
   }
 
  private:

@@ -54,9 +54,9 @@ std::shared_ptr<Communicator> Communicator::join(const ProcessEnvironment& envir
 
 Communicator::Communicator(const ProcessEnvironment& environment, const CommunicatorOptions& options)
     : environment_(environment), options_(options), exceptions_(std::uncaught_exceptions()) {
-  SINTER_CHECK(options.join_timeout > 0 && options.timeout > 0 && options.lost_after > 0,
+  SINTER_CHECK(options.join_timeout > 0 && options.timeout > 0 && options.heartbeat_timeout > 0,
                "[comm] expected timeouts > 0 but got {}, {} and {} s", options.join_timeout, options.timeout,
-               options.lost_after);
+               options.heartbeat_timeout);
   SINTER_CHECK(options.connect_timeout > 0, "[comm] expected a connect_timeout > 0 but got {} s",
                options.connect_timeout);
   if (size() > 1) connect();
@@ -72,7 +72,7 @@ void Communicator::connect() {
       comm::meet(environment_, {.timeout_seconds = options_.join_timeout,
                                 .library = has_gloo ? comm::gloo_version() : "no Gloo",
                                 .purpose = options_.purpose}),
-      comm::WatchOptions{.lost_after_seconds = options_.lost_after});
+      comm::WatchOptions{.lost_after_seconds = options_.heartbeat_timeout});
   const auto watch_over = [this](comm::CollectiveBackend& backend, const char* who) {
     return std::make_unique<comm::DeviceWatch>(
         backend,
@@ -151,7 +151,7 @@ std::string Communicator::give_up(const CommunicationError& error) const {
   std::optional<std::string> lost = watch_->failure();
   // Whoever is lost is known a little later than that something is.
   if (!lost && !is_own && !is_late && aborted().empty())
-    lost = watch_->wait_for_failure(options_.lost_after + 3.0);
+    lost = watch_->wait_for_failure(options_.heartbeat_timeout + 3.0);
   if (lost) return *lost + "; here in " + watch_->present_operation();
   if (gone_) return error.what();  // nobody waits for this rank any more
   const std::string behind = is_own ? "" : watch_->laggard();

@@ -24,7 +24,7 @@ struct CommunicatorOptions {
   double connect_timeout = 30.0;  ///< seconds in which two of them must then be connected
   /// Seconds that one operation may wait for other ranks; on a GPU, that an operation or a step may take.
   double timeout = 600.0;
-  double lost_after = 10.0;  ///< seconds of silence after which a rank counts as lost
+  double heartbeat_timeout = 10.0;  ///< seconds of silence after which a rank counts as lost
   /// What the job is for, as its options: a rank that was started for something else is turned away, and
   /// does not disturb the others.
   std::string purpose = {};
@@ -44,11 +44,11 @@ class RankWatch;
 ///   const auto ranks = Communicator::join();  // as torchrun, mpirun or srun say; alone without them
 ///   ranks->all_reduce_(x);
 ///
-/// A rank that is killed, stopped or fails is named on all others: within `lost_after` and two seconds more
-/// the log has its rank, host and process, an operation that waits for it ends, and every later one throws
-/// CommunicationError with the same words. Whatever a tensor held then is undefined. The same goes for an
-/// error of Gloo or NCCL and for an operation that takes longer than `timeout`, also while a GPU works: the
-/// rank that meets it tells all others, with the operation and the rank that is furthest behind.
+/// A rank that is killed, stopped or fails is named on all others: within `heartbeat_timeout` and two seconds
+/// more the log has its rank, host and process, an operation that waits for it ends, and every later one
+/// throws CommunicationError with the same words. Whatever a tensor held then is undefined. The same goes for
+/// an error of Gloo or NCCL and for an operation that takes longer than `timeout`, also while a GPU works:
+/// the rank that meets it tells all others, with the operation and the rank that is furthest behind.
 ///
 /// One thread at a time; abort() may be called from any.
 class Communicator {

@@ -235,12 +235,12 @@ void OpProfile::stop() {
 
 std::vector<OpProfile::Row> OpProfile::rows(const Selection& selection) const {
   std::vector<Row> all = record_->rows(selection);
-  if (all.size() > selection.most) all.resize(selection.most);
+  if (all.size() > selection.max_rows) all.resize(selection.max_rows);
   return all;
 }
 
 std::string OpProfile::table(const Selection& selection) const {
-  return to_table(record_->rows(selection), selection.most);
+  return to_table(record_->rows(selection), selection.max_rows);
 }
 
 void OpProfile::write_trace(const std::filesystem::path& path, FileSystem& files) const {

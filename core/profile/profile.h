@@ -66,7 +66,8 @@ class OpProfile {
   struct Selection {
     bool by_shape = true;
     bool by_scope = true;
-    size_t most = std::numeric_limits<size_t>::max();  ///< the longest so many; the table adds up the others
+    size_t max_rows =
+        std::numeric_limits<size_t>::max();  ///< the longest so many; the table adds up the others
   };
 
   /// Throws InvalidArgument while another profile is running, or another CallObserver: they would time each

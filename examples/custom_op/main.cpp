@@ -24,8 +24,8 @@ bool try_out(const Op& op) {
   const auto check = gradcheck([&](const auto& inputs) { return call(op, {inputs[0]}); }, {x});
 
   const CubeNet model(op);
-  nn::Sgd sgd(model.parameters());
-  nn::TrainJob job(model, nn::CrossEntropy{}, sgd, {.precision = DType::kBFloat16});
+  nn::SGD sgd(model.parameters());
+  nn::TrainJob job(model, nn::CrossEntropyLoss{}, sgd, {.precision = DType::kBFloat16});
   const Tensor points = Tensor::from_values<float>({1, 1, -1, -1, 1, -1, -1, 1}, {4, 2});  // exclusive or
   const Tensor labels = Tensor::from_values<int64_t>({0, 0, 1, 1}, {4});
   double loss = 0.0;

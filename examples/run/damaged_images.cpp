@@ -8,14 +8,14 @@ namespace sinter::examples {
 
 std::shared_ptr<const nn::data::Dataset> DamagedImages::watch(
     std::string name, std::shared_ptr<const nn::data::Dataset> dataset, int64_t most) {
-  auto sound = std::make_shared<const nn::data::SoundSamples>(std::move(dataset), most);
+  auto sound = std::make_shared<const nn::data::SkipDamaged>(std::move(dataset), most);
   watched_.push_back({std::move(name), sound});
   return sound;
 }
 
 void DamagedImages::tell() {
   for (Watched& watched : watched_) {
-    const nn::data::SoundSamples::Damage damage = watched.dataset->damage();
+    const nn::data::SkipDamaged::Damage damage = watched.dataset->damage();
     if (damage.count == watched.told) continue;
     watched.told = damage.count;
     say("damaged: {} of {} {} images so far, each replaced by the next sound one; the first: {}\n",

@@ -25,7 +25,7 @@ class DamagedImages {
  private:
   struct Watched {
     std::string name;
-    std::shared_ptr<const nn::data::SoundSamples> dataset;
+    std::shared_ptr<const nn::data::SkipDamaged> dataset;
     int64_t told = 0;
   };
   std::vector<Watched> watched_;

@@ -5,13 +5,13 @@
 
 namespace sinter::examples {
 
-using nn::DeviceMean;
+using nn::TensorMean;
 
 namespace {
 
 /// The mean of what came between two totals; NaN if nothing finite did.
-double mean_between(const DeviceMean::Totals& before, const DeviceMean::Totals& now) {
-  const auto sum = [](const DeviceMean::Totals& totals) {
+double mean_between(const TensorMean::Totals& before, const TensorMean::Totals& now) {
+  const auto sum = [](const TensorMean::Totals& totals) {
     return totals.weight > 0 ? totals.mean * totals.weight : 0.0;
   };
   return (sum(now) - sum(before)) / (now.weight - before.weight);
@@ -19,7 +19,7 @@ double mean_between(const DeviceMean::Totals& before, const DeviceMean::Totals& 
 
 }  // namespace
 
-StepLog::StepLog(Sink sink, int64_t every, const StepSums& sums, const DeviceMean& loss)
+StepLog::StepLog(Sink sink, int64_t every, const StepSums& sums, const TensorMean& loss)
     : sink_(std::move(sink)), every_(every), sums_(sums), first_loss_(loss.snapshot()) {}
 
 StepLog::~StepLog() {
@@ -29,7 +29,7 @@ StepLog::~StepLog() {
   }
 }
 
-void StepLog::after_step(int64_t step, double learning_rate, const StepSums& sums, const DeviceMean& loss) {
+void StepLog::after_step(int64_t step, double learning_rate, const StepSums& sums, const TensorMean& loss) {
   while (!waiting_.empty() && waiting_.front().loss.ready()) {
     write(waiting_.front());
     waiting_.pop_front();
@@ -55,7 +55,7 @@ void StepLog::finish() {
 void StepLog::write(Waiting& record) {
   if (!has_first_) loss_ = first_loss_.read();
   has_first_ = true;
-  const DeviceMean::Totals now = record.loss.read();
+  const TensorMean::Totals now = record.loss.read();
   record.values.front().second = mean_between(loss_, now);
   loss_ = now;
   sink_(record.step, std::move(record.values));

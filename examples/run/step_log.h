@@ -28,14 +28,14 @@ class StepLog {
   using Sink = std::function<void(int64_t step, std::vector<std::pair<std::string, double>> values)>;
 
   /// Of the epoch whose sums so far are these; a record at every step that `every` > 0 divides.
-  StepLog(Sink sink, int64_t every, const StepSums& sums, const nn::DeviceMean& loss);
+  StepLog(Sink sink, int64_t every, const StepSums& sums, const nn::TensorMean& loss);
   /// Where training ends by an error, what led to it is logged too.
   ~StepLog();
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
 
   /// Call it after each step, `step` being how many the run has done.
-  void after_step(int64_t step, double learning_rate, const StepSums& sums, const nn::DeviceMean& loss);
+  void after_step(int64_t step, double learning_rate, const StepSums& sums, const nn::TensorMean& loss);
   /// Logs what has not arrived yet; waits for the device.
   void finish();
 
@@ -43,7 +43,7 @@ class StepLog {
   struct Waiting {
     int64_t step = 0;
     std::vector<std::pair<std::string, double>> values;
-    nn::DeviceMean::Snapshot loss;
+    nn::TensorMean::Snapshot loss;
   };
 
   void write(Waiting& record);
@@ -51,8 +51,8 @@ class StepLog {
   Sink sink_;
   int64_t every_;
   StepSums sums_;                        // at the last record
-  nn::DeviceMean::Snapshot first_loss_;  // where the epoch goes on
-  nn::DeviceMean::Totals loss_;          // at the last record that was written
+  nn::TensorMean::Snapshot first_loss_;  // where the epoch goes on
+  nn::TensorMean::Totals loss_;          // at the last record that was written
   bool has_first_ = false;
   std::deque<Waiting> waiting_;
 };

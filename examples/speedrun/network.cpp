@@ -12,8 +12,7 @@ namespace {
 
 nn::Conv2d conv(int64_t in, int64_t out, const Options& options) {
   const nn::Conv2d made(in, out, {.kernel = 3, .padding = 1, .bias = false});
-  if (options.with("identity"))
-    made.weight.assign(nn::init::identity_filters({out, in, 3, 3}, default_generator()));
+  if (options.with("identity")) made.weight.assign(nn::init::dirac({out, in, 3, 3}, default_generator()));
   return made;
 }
 

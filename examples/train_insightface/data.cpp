@@ -34,7 +34,7 @@ class SyntheticFaces final : public Dataset {
   int64_t size() const override { return num_classes() * kImagesPerIdentity; }
   const std::vector<std::string>& class_names() const override { return names_; }
 
-  void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
+  void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
     checked_index(index);
     sample.label = index / kImagesPerIdentity;
     sample.image.reshape(size_, size_, 3);
@@ -86,7 +86,7 @@ class Resized final : public Dataset {
   const std::vector<std::string>& class_names() const override { return faces_->class_names(); }
   uint64_t fingerprint() const override { return faces_->fingerprint(); }
 
-  void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
+  void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
     // A photograph may be decoded at an eighth of its size, as long as it does not have to grow again.
     const auto reduction = [this](int64_t height, int64_t width) {
       int by = 8;

@@ -54,7 +54,7 @@ class ImageTree final : public nn::data::Dataset {
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   const std::vector<std::string>& class_names() const override { return class_names_; }
   void read(int64_t index, nn::data::Sample& sample,
-            const nn::data::ReductionChooser& reduction) const override {
+            const nn::data::DecodeHintFunction& reduction) const override {
     const fs::path path = folder_ / paths_[checked_index(index)];
     std::ifstream file(path, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};

@@ -41,7 +41,7 @@ class AlignedPictures final : public nn::data::Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(order_.size()); }
   const std::vector<std::string>& class_names() const override { return class_names_; }
-  void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
+  void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
     const auto place = static_cast<size_t>(order_[checked_index(index)]);
     const nn::data::IjbImage& picture = set_.images[place];
     const fs::path path = set_.pictures / picture.name;

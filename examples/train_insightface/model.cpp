@@ -33,7 +33,7 @@ constexpr Backbone kBackbones[] = {{"iresnet18", nn::iresnet18, {2, 2, 2, 2}},
                                    {"iresnet200", nn::iresnet200, {6, 26, 60, 6}}};
 
 nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
-  return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .rising = *options.warmup};
+  return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .warmup_fraction = *options.warmup};
 }
 
 /// The name of the backbone that a state is of, by its blocks; empty for none.
@@ -67,17 +67,17 @@ nn::IResNet make_backbone(const Options& options) {
   const nn::IResNet backbone = found->make({.dimensions = options.dims,
                                             .image_size = options.image_size,
                                             .dropout = options.dropout,
-                                            .deviation = options.init == "pytorch" ? 0.0 : 0.1,
+                                            .init_std = options.init == "pytorch" ? 0.0 : 0.1,
                                             .layout = *options.layout});
   if (options.train_features_weight) backbone.features.weight.tensor().set_requires_grad(true);
   return backbone;
 }
 
-nn::PartialFc make_centres(const Options& options, int64_t classes, const Communicator& ranks) {
-  return nn::PartialFc(options.dims, classes,
+nn::PartialFC make_centres(const Options& options, int64_t classes, const Communicator& ranks) {
+  return nn::PartialFC(options.dims, classes,
                        {.head = {.margin = *margin_of(options)},
                         .sample_rate = options.sample_rate,
-                        .least_classes = options.batch,
+                        .min_classes = options.batch,
                         .seed = options.seed,
                         .communicator = &ranks});
 }
@@ -93,13 +93,13 @@ std::vector<nn::ParameterGroup> parameter_groups(const Options& options, const F
       groups.push_back(std::move(part));
     }
   };
-  add(nn::with_prefix("backbone.", model.backbone.parameters()), true);
-  add(nn::with_prefix("head.", model.head.parameters()), options.clip_of == "all");
+  add(nn::add_prefix("backbone.", model.backbone.parameters()), true);
+  add(nn::add_prefix("head.", model.head.parameters()), options.clip_of == "all");
   return groups;
 }
 
-nn::Sgd make_optimizer(const Options& options, const FaceModel& model) {
-  return nn::Sgd(parameter_groups(options, model),
+nn::SGD make_optimizer(const Options& options, const FaceModel& model) {
+  return nn::SGD(parameter_groups(options, model),
                  {.momentum = options.momentum, .weight_decay = options.weight_decay});
 }
 
@@ -112,7 +112,7 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
                     warmup};
 }
 
-void set_momentum(const Options& options, int64_t steps, int64_t step, nn::Sgd& optimizer) {
+void set_momentum(const Options& options, int64_t steps, int64_t step, nn::SGD& optimizer) {
   if (options.cycle_momentum && options.schedule == "one-cycle")
     optimizer.set_momentum(one_cycle(options, steps).momentum(step));
 }

@@ -33,17 +33,17 @@ struct FaceModel : sinter::nn::ModuleOf<sinter::Tensor(const sinter::Tensor&, co
 /// A backbone with fresh weights, on the CPU.
 sinter::nn::IResNet make_backbone(const Options& options);
 /// Fresh centres, on the CPU; with several ranks, this one's part of them.
-sinter::nn::PartialFc make_centres(const Options& options, int64_t classes,
+sinter::nn::PartialFC make_centres(const Options& options, int64_t classes,
                                    const sinter::Communicator& ranks);
 
 /// The weights of backbone and head, in groups by what --clip-of and --no-decay-norms set apart.
 std::vector<sinter::nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model);
-sinter::nn::Sgd make_optimizer(const Options& options, const FaceModel& model);
+sinter::nn::SGD make_optimizer(const Options& options, const FaceModel& model);
 
 /// The learning rate over `steps` steps.
 sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
 /// Sets the momentum of a step, if the options move it.
-void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::Sgd& optimizer);
+void set_momentum(const Options& options, int64_t steps, int64_t step, sinter::nn::SGD& optimizer);
 
 /// What the backbone's weights are, and how a picture gets to them, beside what the data say.
 sinter::nn::ModelMetadata describe_model(const Options& options, sinter::nn::ModelMetadata data);

@@ -32,8 +32,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-nn::PartialFc centres_on(const Options& options, Device device, int64_t classes, const Communicator& ranks) {
-  nn::PartialFc centres = make_centres(options, classes, ranks);
+nn::PartialFC centres_on(const Options& options, Device device, int64_t classes, const Communicator& ranks) {
+  nn::PartialFC centres = make_centres(options, classes, ranks);
   centres.to(device);
   return centres;
 }
@@ -67,13 +67,13 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
       return std::vector<Tensor>{model_(inputs[0], inputs[1])};
     };
     job_ = std::make_unique<nn::TrainJob>(model_, step, optimizer_,
-                                          nn::TrainJobOptions{.clip = options.clip,
+                                          nn::TrainJobOptions{.max_grad_norm = options.clip,
                                                               .scaler = &scaler_,
                                                               .communicator = &ranks,
                                                               .sync_batch_norm = options.sync_batch_norm,
-                                                              .apart = apart()});
+                                                              .sharded = apart()});
   } else {
-    nn::begin_equal(model_, ranks, apart());
+    nn::broadcast_parameters(model_, ranks, apart());
   }
 }
 
@@ -128,7 +128,7 @@ bool Trainer::train_epochs() {
       save();
       return false;
     }
-    nn::check_equal(model_, ranks_, apart());
+    nn::check_parameters_equal(model_, ranks_, apart());
     report_epoch();
     data_.damaged->tell();
     log_epoch();
@@ -217,31 +217,31 @@ std::optional<nn::data::Batch> Trainer::next_batch() {
 }
 
 void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
-  const Tensor rows = centres_.begin_step(train_loader_.host_labels(), optimizer_);
+  const Tensor rows = centres_.sample(train_loader_.host_labels(), optimizer_);
   Tensor loss;
   if (job_ != nullptr) {
     loss = job_->step(batch.images, rows, learning_rate);
   } else {
-    std::optional<nn::SyncBatchNorm> together;
+    std::optional<nn::SyncBatchNormScope> together;
     if (options_.sync_batch_norm) together.emplace(ranks_);
     loss = model_(batch.images, rows);
     optimizer_.zero_grad();
-    const Tensor of_rank = nn::share_of_loss(loss, ranks_);
+    const Tensor of_rank = nn::scale_loss(loss, ranks_);
     backward(scaler_.scale(of_rank));
-    nn::reduce_gradients(nn::without(optimizer_.parameters(), apart()), ranks_);
-    loss = nn::sum_now(of_rank.detach(), ranks_);
+    nn::all_reduce_gradients(nn::without(optimizer_.parameters(), apart()), ranks_);
+    loss = nn::all_reduce(of_rank.detach(), ranks_);
     scaler_.step(optimizer_, learning_rate,
-                 {.clip = options_.clip, .apart = apart(), .communicator = &ranks_});
+                 {.max_grad_norm = options_.clip, .sharded = apart(), .communicator = &ranks_});
   }
-  centres_.end_step(optimizer_);
+  centres_.update(optimizer_);
   stats_.loss.add(loss, static_cast<double>(batch.size() * ranks_.size()));
 }
 
 double Trainer::checked_loss() const {
-  const nn::DeviceMean::Totals totals = stats_.loss.read();
+  const nn::TensorMean::Totals totals = stats_.loss.read();
   ranks_.check();  // else whatever the sums that have failed left would be taken for the loss
   // In float16 an overflow may happen: the scaler has skipped that step.
-  if (totals.first_not_finite > 0 && !scaler_.options().scales) {
+  if (totals.first_not_finite > 0 && !scaler_.options().enabled) {
     throw Error(fmt::format("the loss of step {} was not finite; try a smaller --lr or a longer --warmup",
                             step_ - totals.values + totals.first_not_finite));
   }

@@ -57,7 +57,7 @@ class Trainer {
   const std::string& save_failure() const { return save_failure_; }
   const sinter::nn::IResNet& backbone() const { return model_.backbone; }
   const sinter::nn::ModelMetadata& metadata() const { return metadata_; }
-  const sinter::nn::PartialFc& centres() const { return centres_; }
+  const sinter::nn::PartialFC& centres() const { return centres_; }
   int64_t epochs_left() const { return options_.epochs - epoch_; }
   const std::vector<VerifiedSet>& verified() const { return verified_; }
   const Best& best() const { return best_; }
@@ -70,7 +70,7 @@ class Trainer {
  private:
   /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole.
   struct EpochStats {
-    sinter::nn::DeviceMean loss;
+    sinter::nn::TensorMean loss;
     int64_t images = 0;
     double seconds = 0.0;          // of training steps, from first to last
     double compute_seconds = 0.0;  // of them, in which the device worked on a step
@@ -134,9 +134,9 @@ class Trainer {
   sinter::nn::ModelMetadata metadata_;
   std::vector<FacePairs> pairs_;
   sinter::nn::data::DataLoader train_loader_;
-  sinter::nn::PartialFc centres_;
+  sinter::nn::PartialFC centres_;
   FaceModel model_;
-  sinter::nn::Sgd optimizer_;
+  sinter::nn::SGD optimizer_;
   sinter::nn::GradScaler scaler_;
   sinter::nn::Schedule schedule_;
   std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager

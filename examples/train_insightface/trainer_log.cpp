@@ -110,7 +110,7 @@ void Trainer::tell_steps(int64_t step, Scalars values) {
     std::vector<std::string> details = {fmt::format("{:.0f} samples/s", value("train/images_per_second")),
                                         fmt::format("{:.2f} hours left", hours),
                                         fmt::format("lr {:.4g}", value("train/learning_rate"))};
-    if (scaler_.options().scales) details.push_back(fmt::format("scale {}", scaler_.scale()));
+    if (scaler_.options().enabled) details.push_back(fmt::format("scale {}", scaler_.scale()));
     examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
   }
   if (run_folder_ != nullptr) run_folder_->add(step, std::move(values));
@@ -129,7 +129,7 @@ void Trainer::report_epoch() const {
                                       fmt::format("{:.2f} hours left", hours)};
   if (skipped > 0) details.push_back(fmt::format("{} steps skipped", skipped));
   details.push_back(fmt::format("lr {:.4g}", schedule_(std::max<int64_t>(step_ - 1, 0))));
-  if (scaler_.options().scales) details.push_back(fmt::format("scale {}", scaler_.scale()));
+  if (scaler_.options().enabled) details.push_back(fmt::format("scale {}", scaler_.scale()));
   details.push_back(fmt::format("{:.0f} % idle", 100.0 * idle));
   details.push_back(fmt::format("peak {:.2f} GB", static_cast<double>(peak) / 1e9));
   examples::say("{}\n", examples::fit(line, details, examples::text_columns(stdout)));
@@ -144,7 +144,7 @@ void Trainer::log_epoch() const {
                     {"train/epoch_images_per_second", static_cast<double>(stats_.images) / seconds},
                     {"train/epoch_data_wait_share", std::clamp(stats_.wait_seconds / seconds, 0.0, 1.0)},
                     {"memory/peak_bytes", static_cast<double>(memory.peak_live_bytes)}};
-  if (scaler_.options().scales) {
+  if (scaler_.options().enabled) {
     values.emplace_back("gradient_scale/scale", scaler_.scale());
     values.emplace_back("gradient_scale/skipped_steps",
                         static_cast<double>(scaler_.skipped() - stats_.skipped_before));

@@ -158,7 +158,7 @@ void Trainer::restore_centres(const nn::CheckpointData& data) {
             momentum != centres.end() ? momentum->second : Tensor::zeros(centres.at("weight").shape());
       centres = {{"weight", centres.at("weight")}};
     }
-    if (rows != optimizer.end()) rows->second = centres_.own_rows(rows->second);
+    if (rows != optimizer.end()) rows->second = centres_.local_rows(rows->second);
   }
   centres_.load_state(centres);
   optimizer_.load_state(optimizer);

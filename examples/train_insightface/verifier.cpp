@@ -148,7 +148,7 @@ FacePairs open_pairs(const std::string& path) {
       faces = balanced_pairs(people_of_folder(path));
       faces.images = nn::data::open_image_folder(path);
     } else {
-      const nn::data::VerificationSet set = nn::data::load_verification_set(path);
+      const nn::data::VerificationSet set = nn::data::open_verification_set(path);
       faces.images = set.images;
       faces.same = set.same;
       for (int64_t i = 0; i < set.pairs(); ++i) faces.pairs.emplace_back(2 * i, 2 * i + 1);

@@ -37,7 +37,7 @@ struct FacePairs {
 /// a kind, that many are drawn. Throws InvalidArgument if there is no pair of either kind.
 FacePairs balanced_pairs(const std::vector<int64_t>& people, int64_t most = 100'000);
 
-/// Opens --verify: files or folders as load_verification_set takes them, or folders of people. Throws Error
+/// Opens --verify: files or folders as open_verification_set takes them, or folders of people. Throws Error
 /// that names the option. No two have one name.
 std::vector<FacePairs> open_all_pairs(const std::vector<std::string>& paths);
 

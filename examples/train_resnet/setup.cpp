@@ -217,18 +217,18 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
                     .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
   }
   if (options.optimizer == "lamb") {
-    return std::make_unique<nn::Lamb>(
-        groups, nn::LambOptions{
+    return std::make_unique<nn::LAMB>(
+        groups, nn::LAMBOptions{
                     .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
   }
   if (options.optimizer == "lars") {
-    return std::make_unique<nn::Lars>(groups, nn::LarsOptions{.momentum = options.momentum,
+    return std::make_unique<nn::LARS>(groups, nn::LARSOptions{.momentum = options.momentum,
                                                               .weight_decay = *options.weight_decay,
                                                               .trust_coefficient = options.trust_coefficient,
                                                               .nesterov = *options.nesterov});
   }
-  return std::make_unique<nn::Sgd>(groups,
-                                   nn::SgdOptions{.momentum = options.momentum,
+  return std::make_unique<nn::SGD>(groups,
+                                   nn::SGDOptions{.momentum = options.momentum,
                                                   .weight_decay = *options.weight_decay,
                                                   .nesterov = *options.nesterov && options.momentum > 0});
 }
@@ -240,7 +240,7 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
   if (options.schedule == "one-cycle") {
     return nn::OneCycleSchedule{.peak = lr,
                                 .steps = std::max<int64_t>(steps, 2),
-                                .rising = options.warmup,
+                                .warmup_fraction = options.warmup,
                                 .anneal = nn::Anneal::kLinear};
   }
   if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};

@@ -76,13 +76,13 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
   // Before ranks take the weights of rank 0.
   if (weights) examples::load_weights(weights->source, weights->state, model_);
   if (options.ema > 0) {
-    ema_ = std::make_unique<nn::Ema>(model_, nn::EmaOptions{.decay = options.ema, .warm_up = true});
+    ema_ = std::make_unique<nn::EMA>(model_, nn::EMAOptions{.decay = options.ema, .warmup = true});
     averaged_.emplace(nn::clone(model_));
   }
   if (options.job) {
     job_ = std::make_unique<nn::TrainJob>(
-        model_, nn::CrossEntropy{.label_smoothing = *options.label_smoothing}, *optimizer_,
-        nn::TrainJobOptions{.clip = options.clip,
+        model_, nn::CrossEntropyLoss{.label_smoothing = *options.label_smoothing}, *optimizer_,
+        nn::TrainJobOptions{.max_grad_norm = options.clip,
                             .scaler = &scaler_,
                             .ema = ema_.get(),
                             .communicator = &ranks,
@@ -90,8 +90,8 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                             .accumulate = static_cast<int>(options.accumulate),
                             .memory_limit = memory_limit(options)});
   } else {
-    nn::begin_equal(model_, ranks);
-    if (ema_ != nullptr) nn::begin_equal(ema_->averages(), ranks);
+    nn::broadcast_parameters(model_, ranks);
+    if (ema_ != nullptr) nn::broadcast_parameters(ema_->averages(), ranks);
   }
 }
 
@@ -112,7 +112,7 @@ void Trainer::choose_algorithms(const Shape& images) const {
   copy.to(device_);
   if (is_half(compute_dtype(options_))) copy.to_mixed(compute_dtype(options_));
   const Tensor labels = Tensor::zeros({images[0]}, DType::kInt64, device_);
-  backward(nn::CrossEntropy{}(copy(Tensor::zeros(images, compute_dtype(options_), device_)), labels));
+  backward(nn::CrossEntropyLoss{}(copy(Tensor::zeros(images, compute_dtype(options_), device_)), labels));
   synchronize(device_);
 }
 
@@ -155,8 +155,8 @@ bool Trainer::train_epochs() {
     const std::optional<TestResult> test = whole ? evaluate() : std::nullopt;
     if (test) {
       epoch_correct_ = rank_counts()[0];
-      nn::check_equal(model_, ranks_);
-      if (ema_ != nullptr) nn::check_equal(ema_->averages(), ranks_);
+      nn::check_parameters_equal(model_, ranks_);
+      if (ema_ != nullptr) nn::check_parameters_equal(ema_->averages(), ranks_);
       report_epoch(*test);
       log_epoch(*test);
       keep_best(*test);
@@ -255,17 +255,17 @@ void Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bo
     loss = job_->step(mixed.images, mixed.targets, learning_rate);
     logits = job_->outputs().front();
   } else {
-    std::optional<nn::SyncBatchNorm> together;
+    std::optional<nn::SyncBatchNormScope> together;
     if (options_.sync_batch_norm) together.emplace(ranks_);
     logits = model_(mixed.images);
-    loss = nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
+    loss = nn::CrossEntropyLoss{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
     if (begins_step) optimizer_->zero_grad();
     const auto share = 1.0 / static_cast<double>(options_.accumulate);
-    const Tensor of_rank = nn::share_of_loss(loss, ranks_);
+    const Tensor of_rank = nn::scale_loss(loss, ranks_);
     backward(scaler_.scale(options_.accumulate > 1 ? ops::affine(of_rank, share, 0.0) : of_rank));
-    if (ends_step) nn::reduce_gradients(optimizer_->parameters(), ranks_);
-    if (ranks_.size() > 1) loss = ops::all_reduce(nn::share_of_loss(loss.detach(), ranks_), ranks_);
-    if (ends_step) scaler_.step(*optimizer_, learning_rate, {.clip = options_.clip});
+    if (ends_step) nn::all_reduce_gradients(optimizer_->parameters(), ranks_);
+    if (ranks_.size() > 1) loss = ops::all_reduce(nn::scale_loss(loss.detach(), ranks_), ranks_);
+    if (ends_step) scaler_.step(*optimizer_, learning_rate, {.max_grad_norm = options_.clip});
     if (ends_step && ema_ != nullptr) ema_->update();
   }
   stats_.loss.add(loss, static_cast<double>(batch.size() * ranks_.size()));
@@ -286,17 +286,17 @@ std::string Trainer::where_it_went_wrong() try {
   if (!batch) return {};
   optimizer_->zero_grad();
   const std::string where = examples::first_bad_value(
-      model_, [&] { backward(scaler_.scale(nn::CrossEntropy{}(model_(batch->images), batch->labels))); });
+      model_, [&] { backward(scaler_.scale(nn::CrossEntropyLoss{}(model_(batch->images), batch->labels))); });
   return where.empty() ? "" : "; in a batch like it, " + where;
 } catch (const std::exception&) {  // no memory for eager steps beside the job, or no such batch
   return {};                       // what went wrong before is the error to tell
 }
 
 double Trainer::checked_loss() {
-  const nn::DeviceMean::Totals totals = stats_.loss.read();
+  const nn::TensorMean::Totals totals = stats_.loss.read();
   ranks_.check();  // else whatever the sums that have failed left would be taken for the loss
   // In float16 an overflow may happen: the scaler has skipped that step.
-  if (totals.first_not_finite > 0 && !scaler_.options().scales) {
+  if (totals.first_not_finite > 0 && !scaler_.options().enabled) {
     const int64_t series = options_.accumulate;
     throw Error(fmt::format("the loss of step {} was not finite{}; try a smaller --lr or a longer --warmup",
                             step_ - totals.values / series + (totals.first_not_finite - 1) / series + 1,
@@ -334,13 +334,13 @@ std::optional<TestResult> Trainer::evaluate() {
   model.eval();
   const Dataset& test = test_loader_.dataset();
   TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0};
-  nn::TopKCounter ranks(5);
-  nn::DeviceMean loss;
+  nn::TopKAccuracy ranks(5);
+  nn::TensorMean loss;
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
     const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
-    loss.add(nn::CrossEntropy{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
+    loss.add(nn::CrossEntropyLoss{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
              static_cast<double>(batch->size()));
     if (stop_signal() != 0) break;
   }

@@ -63,7 +63,7 @@ class Trainer {
   bool train();
 
   /// Who decodes the JPEGs to train on.
-  std::string decoder() const { return train_loader_.decoder(); }
+  std::string decoder() const { return train_loader_.decoder_name(); }
 
   /// Says how many images were damaged, if more are than were told.
   void tell_damaged() const { damaged_->tell(); }
@@ -80,7 +80,9 @@ class Trainer {
   const sinter::nn::ResNet& model() const { return model_; }
   const sinter::nn::ModelMetadata& metadata() const { return metadata_; }
   /// The weights that evaluate() tests: the averages, if there are any.
-  sinter::nn::State tested_weights() const { return ema_ != nullptr ? ema_->averaged() : model_.state(); }
+  sinter::nn::State tested_weights() const {
+    return ema_ != nullptr ? ema_->averaged_state() : model_.state();
+  }
   int64_t epochs_left() const { return *options_.epochs - epoch_; }
 
   /// What this process has trained, and `test` if the run is complete, as JSON.
@@ -94,8 +96,8 @@ class Trainer {
   /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole. What depends on
   /// the results of steps adds up on the device, which training then need not wait for.
   struct EpochStats {
-    sinter::nn::DeviceMean loss;
-    sinter::nn::TopKCounter ranks{1};
+    sinter::nn::TensorMean loss;
+    sinter::nn::TopKAccuracy ranks{1};
     int64_t images = 0;
     double seconds = 0.0;          // of training steps, from first to last
     double compute_seconds = 0.0;  // of them, in which the device worked on a step
@@ -171,7 +173,7 @@ class Trainer {
   std::unique_ptr<sinter::nn::Optimizer> optimizer_;
   sinter::nn::GradScaler scaler_;
   sinter::nn::Schedule schedule_;
-  std::unique_ptr<sinter::nn::Ema> ema_;                       // null: no averages
+  std::unique_ptr<sinter::nn::EMA> ema_;                       // null: no averages
   std::optional<sinter::nn::ResNet> averaged_;                 // what they are tested in
   std::unique_ptr<sinter::nn::TrainJob> job_;                  // null: steps are eager
   std::unique_ptr<sinter::nn::CheckpointFolder> checkpoints_;  // null: none are saved

@@ -68,7 +68,7 @@ nlohmann::ordered_json Trainer::describe_run() const {
           {"layout", to_string(*options_.layout)},
           {"steps_are", options_.job ? "a job" : "eager"},
           {"workers", *options_.workers},
-          {"decoder", train_loader_.decoder()},
+          {"decoder", train_loader_.decoder_name()},
           {"load_weights", options_.load_weights},
           {"checkpoints", examples::absolute_path(options_.checkpoints)},
           {"test_fingerprint", test_fingerprint_},
@@ -108,7 +108,7 @@ void Trainer::log_epoch(const TestResult& test) const {
     values.emplace_back("train/epoch_images_per_second_per_process", images / seconds / ranks_.size());
   const PoolStats memory = backend_of(device_).memory_pool(device_.index).stats();
   values.emplace_back("memory/peak_bytes", static_cast<double>(memory.peak_live_bytes));
-  if (scaler_.options().scales) {
+  if (scaler_.options().enabled) {
     values.emplace_back("gradient_scale/scale", scaler_.scale());
     values.emplace_back("gradient_scale/skipped_steps",
                         static_cast<double>(scaler_.skipped() - stats_.skipped_before));

@@ -55,7 +55,7 @@ void Trainer::finish_profile() {
       calls_us / static_cast<double>(steps));
   if (job_ != nullptr) {
     say("the {} longest by part of the model\n{}\n", kLongestByScope,
-        calls->table({.most = kLongestByScope}));
+        calls->table({.max_rows = kLongestByScope}));
   }
   if (options_.trace.empty()) return;
   try {

@@ -113,7 +113,7 @@ void Trainer::restore_weights(const nn::LoadedCheckpoint& checkpoint) {
   if (ema_ == nullptr) return;
   // Averages that --change-recipe has brought begin with the weights of the checkpoint.
   ema_->load_state(data.tensors.contains("average") ? data.part("average")
-                                                    : nn::Ema(model_, {.warm_up = true}).state());
+                                                    : nn::EMA(model_, {.warmup = true}).state());
 }
 
 void Trainer::restore_model(const nn::LoadedCheckpoint& checkpoint) {

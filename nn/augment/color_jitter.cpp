@@ -39,7 +39,7 @@ ColorJitter::ColorJitter(const ColorJitterOptions& options) : options_(options) 
                "[color_jitter] expected a hue from 0 to 0.5 but got {}", options.hue);
 }
 
-Tensor ColorJitter::apply(const Tensor& images, Layout, const data::BatchDraws& draws) const {
+Tensor ColorJitter::apply(const Tensor& images, Layout, const data::BatchRandom& draws) const {
   check_pixels(images, draws.size(), "color_jitter");
   std::vector<std::vector<PixelStep>> steps;
   for (int64_t n = 0; n < draws.size(); ++n) {

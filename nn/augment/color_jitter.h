@@ -21,7 +21,7 @@ class ColorJitter final : public data::BatchAugmentation {
   explicit ColorJitter(const ColorJitterOptions& options);
 
   Stage stage() const override { return Stage::kPixels; }
-  Tensor apply(const Tensor& images, Layout layout, const data::BatchDraws& draws) const override;
+  Tensor apply(const Tensor& images, Layout layout, const data::BatchRandom& draws) const override;
 
  private:
   ColorJitterOptions options_;

@@ -80,7 +80,7 @@ RandAugment::RandAugment(const RandAugmentOptions& options) : options_(options) 
                options.magnitude);
 }
 
-Tensor RandAugment::apply(const Tensor& images, Layout, const data::BatchDraws& draws) const {
+Tensor RandAugment::apply(const Tensor& images, Layout, const data::BatchRandom& draws) const {
   check_pixels(images, draws.size(), "rand_augment");
   const double strength = static_cast<double>(options_.magnitude) / static_cast<double>(options_.bins - 1);
   std::vector<std::vector<PixelStep>> steps(static_cast<size_t>(options_.steps));

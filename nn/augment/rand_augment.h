@@ -24,7 +24,7 @@ class RandAugment final : public data::BatchAugmentation {
   explicit RandAugment(const RandAugmentOptions& options = {});
 
   Stage stage() const override { return Stage::kPixels; }
-  Tensor apply(const Tensor& images, Layout layout, const data::BatchDraws& draws) const override;
+  Tensor apply(const Tensor& images, Layout layout, const data::BatchRandom& draws) const override;
 
  private:
   RandAugmentOptions options_;

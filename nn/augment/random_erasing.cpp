@@ -45,7 +45,7 @@ RandomErasing::RandomErasing(const RandomErasingOptions& options) : options_(opt
       options.max_aspect);
 }
 
-Tensor RandomErasing::apply(const Tensor& images, Layout layout, const data::BatchDraws& draws) const {
+Tensor RandomErasing::apply(const Tensor& images, Layout layout, const data::BatchRandom& draws) const {
   SINTER_CHECK(images.rank() == 4 && images.shape()[0] == draws.size(),
                "[random_erasing] expected {} images of rank 4 but got shape {}", draws.size(),
                images.shape());

@@ -23,7 +23,7 @@ class RandomErasing final : public data::BatchAugmentation {
   explicit RandomErasing(const RandomErasingOptions& options = {});
 
   Stage stage() const override { return Stage::kNormalized; }
-  Tensor apply(const Tensor& images, Layout layout, const data::BatchDraws& draws) const override;
+  Tensor apply(const Tensor& images, Layout layout, const data::BatchRandom& draws) const override;
 
  private:
   RandomErasingOptions options_;

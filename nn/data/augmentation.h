@@ -14,9 +14,9 @@
 namespace sinter::nn::data {
 
 /// The samples of a batch, and where their random numbers come from.
-class BatchDraws {
+class BatchRandom {
  public:
-  BatchDraws(uint64_t seed, int64_t epoch, std::vector<int64_t> samples)
+  BatchRandom(uint64_t seed, int64_t epoch, std::vector<int64_t> samples)
       : seed_(seed), epoch_(epoch), samples_(std::move(samples)) {}
 
   int64_t size() const { return static_cast<int64_t>(samples_.size()); }
@@ -25,7 +25,7 @@ class BatchDraws {
     return {seed_, epoch_, static_cast<uint64_t>(samples_[static_cast<size_t>(row)])};
   }
   /// The same samples with other streams, for the augmentation at this place in a list.
-  BatchDraws at_place(size_t place) const {
+  BatchRandom at_place(size_t place) const {
     constexpr uint64_t kStream = SampleRandom::kShuffle - 1;  // no sample's
     const PhiloxBlock block = philox(seed_, place, kStream);
     return {uint64_t{block.words[0]} << 32 | block.words[1], epoch_, samples_};
@@ -51,7 +51,7 @@ class BatchAugmentation {
   virtual Stage stage() const = 0;
   /// The changed batch, of the same spec and on the same device. `layout`: NHWC for pixels. Throws
   /// InvalidArgument unless there are as many images as `draws` has samples.
-  virtual Tensor apply(const Tensor& images, Layout layout, const BatchDraws& draws) const = 0;
+  virtual Tensor apply(const Tensor& images, Layout layout, const BatchRandom& draws) const = 0;
 };
 
 /// Any augmentation: `std::vector<Augmentation>{nn::RandAugment(), nn::RandomErasing()}`.

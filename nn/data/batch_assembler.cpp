@@ -176,7 +176,7 @@ Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) co
   const NoGrad no_grad;
   std::vector<int64_t> samples(static_cast<size_t>(task.rows));
   for (int64_t row = 0; row < task.rows; ++row) samples[static_cast<size_t>(row)] = task.sample(row);
-  const BatchDraws draws(options_.seed, task.epoch, std::move(samples));
+  const BatchRandom draws(options_.seed, task.epoch, std::move(samples));
   Tensor result = images;
   const auto apply = [&](BatchAugmentation::Stage stage, Layout layout) {
     for (size_t i = 0; i < options_.augmentations.size(); ++i) {
@@ -304,9 +304,9 @@ Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers)
 
 // What a decoder may leave out of a sample. If it decodes at the reduced size, frame_of() will come to the
 // same frame.
-Reduction BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t width,
-                                       WorkerBuffers& buffers) const {
-  Reduction reduction = options_.transforms.front()->reduction(height, width, buffers.context.random);
+DecodeHint BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t width,
+                                        WorkerBuffers& buffers) const {
+  DecodeHint reduction = options_.transforms.front()->reduction(height, width, buffers.context.random);
   buffers.reduced = {height, width, reduction.by};
   if (sound_.empty() || reduction.by < 1) return reduction;
   SampleRandom random = buffers.context.random;
@@ -324,7 +324,7 @@ Reduction BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t wi
 SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
   const int64_t count = dataset_->size();
   int64_t at = index;
-  ReductionChooser reduction;
+  DecodeHintFunction reduction;
   if (!options_.transforms.empty()) {
     reduction = [&](int64_t height, int64_t width) { return reduction_of(at, height, width, buffers); };
   }
@@ -353,7 +353,7 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
 
 // The data set's own view of a sample if it has one, else none, and the sample is in the buffers.
 std::optional<SampleView> BatchAssembler::read_one(int64_t index, WorkerBuffers& buffers,
-                                                   const ReductionChooser& reduction) {
+                                                   const DecodeHintFunction& reduction) {
   const ReadClock::Scope reading(buffers.reading, index);
   if (split_.host.empty()) {
     if (const std::optional<SampleView> view = dataset_->view(index)) {

@@ -119,7 +119,7 @@ class BatchAssembler {
 
   int64_t damaged_samples() const { return damaged_count_; }
   std::string decoder() const { return decoder_ == nullptr ? "the workers" : decoder_->describe(); }
-  int64_t decoded_by_engines() const { return decoded_by_engines_; }
+  int64_t hardware_decoded() const { return decoded_by_engines_; }
   const Dataset& dataset() const { return *dataset_; }
   const DataLoaderOptions& options() const { return options_; }
 
@@ -147,10 +147,10 @@ class BatchAssembler {
   std::unique_ptr<BatchStaging> take_staging();
   SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
   std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
-                                     const ReductionChooser& reduction);
+                                     const DecodeHintFunction& reduction);
   Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
   Frame moved_frame(int64_t height, int64_t width, SampleRandom& random) const;
-  Reduction reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
+  DecodeHint reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
   void check_sample(int64_t index, const Image& image) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;

@@ -124,12 +124,12 @@ int64_t DataLoader::damaged_samples() const {
   return impl_->assembler->damaged_samples();
 }
 
-std::string DataLoader::decoder() const {
+std::string DataLoader::decoder_name() const {
   return impl_->assembler->decoder();
 }
 
-int64_t DataLoader::decoded_by_engines() const {
-  return impl_->assembler->decoded_by_engines();
+int64_t DataLoader::hardware_decoded() const {
+  return impl_->assembler->hardware_decoded();
 }
 
 const Dataset& DataLoader::dataset() const {

@@ -102,8 +102,8 @@ struct DataLoaderState {
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 ///
 /// Every such loop is an epoch from its start: after a `break` the next one begins the next epoch. The
-/// exception is the first loop after restore(), which goes on where the state was taken; rest() does so at
-/// any time.
+/// exception is the first loop after restore(), which goes on where the state was taken; remaining() does so
+/// at any time.
 class DataLoader {
  public:
   /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch, and
@@ -142,9 +142,9 @@ class DataLoader {
   /// Different damaged samples met so far.
   int64_t damaged_samples() const;
   /// Who decodes JPEGs, for people: "the workers", or "7 engines of nvJPEG 13.0".
-  std::string decoder() const;
+  std::string decoder_name() const;
   /// Images that engines have decoded since the construction, for batches handed out or read ahead.
-  int64_t decoded_by_engines() const;
+  int64_t hardware_decoded() const;
 
   const Dataset& dataset() const;
 
@@ -168,7 +168,7 @@ class DataLoader {
   Iterator begin();
   std::nullptr_t end() const { return nullptr; }
 
-  /// What is left of the present epoch: `for (const Batch& batch : loader.rest())`.
+  /// What is left of the present epoch: `for (const Batch& batch : loader.remaining())`.
   class Rest {
    public:
     Iterator begin() const { return Iterator(loader_); }
@@ -179,7 +179,7 @@ class DataLoader {
     explicit Rest(DataLoader* loader) : loader_(loader) {}
     DataLoader* loader_;
   };
-  Rest rest() { return Rest(this); }
+  Rest remaining() { return Rest(this); }
 
  private:
   struct Impl;

@@ -25,7 +25,7 @@ class CachedDataset final : public Dataset {
       : samples_(std::move(samples)), class_names_(of.class_names()), fingerprint_(of.fingerprint()) {}
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
-  void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     sample = samples_[checked_index(index)];  // a vector's assignment reuses its buffer
   }
   std::optional<SampleView> view(int64_t index) const override {
@@ -125,7 +125,7 @@ uint64_t MemoryDataset::fingerprint() const {
   return print.value();
 }
 
-void MemoryDataset::read(int64_t index, Sample& sample, const ReductionChooser&) const {
+void MemoryDataset::read(int64_t index, Sample& sample, const DecodeHintFunction&) const {
   const size_t i = checked_index(index);
   sample.image.reshape(content_.height, content_.width, content_.channels);
   const size_t bytes = sample.image.pixels.size();
@@ -143,7 +143,7 @@ Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indi
   }
 }
 
-void Subset::read(int64_t index, Sample& sample, const ReductionChooser& reduction) const {
+void Subset::read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const {
   dataset_->read(indices_[checked_index(index)], sample, reduction);
 }
 
@@ -170,13 +170,13 @@ uint64_t Subset::fingerprint() const {
   return print.value();
 }
 
-SoundSamples::SoundSamples(std::shared_ptr<const Dataset> dataset, int64_t max_damaged)
+SkipDamaged::SkipDamaged(std::shared_ptr<const Dataset> dataset, int64_t max_damaged)
     : dataset_(std::move(dataset)), max_damaged_(max_damaged) {
   SINTER_CHECK(dataset_ != nullptr, "[sound_samples] expected a data set but got none");
   SINTER_CHECK(max_damaged_ >= 0, "[sound_samples] expected a limit >= 0 but got {}", max_damaged_);
 }
 
-void SoundSamples::read(int64_t index, Sample& sample, const ReductionChooser& reduction) const {
+void SkipDamaged::read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const {
   checked_index(index);
   const int64_t count = size();
   for (int64_t skipped = 0; skipped < count; ++skipped) {
@@ -191,22 +191,22 @@ void SoundSamples::read(int64_t index, Sample& sample, const ReductionChooser& r
   throw_error<IoError>("[sound_samples] all {} samples of the data set are damaged", count);
 }
 
-bool SoundSamples::read_encoded(int64_t index, EncodedSample& sample) const {
+bool SkipDamaged::read_encoded(int64_t index, EncodedSample& sample) const {
   checked_index(index);
   return !is_damaged(index) && dataset_->read_encoded(index, sample);
 }
 
-SoundSamples::Damage SoundSamples::damage() const {
+SkipDamaged::Damage SkipDamaged::damage() const {
   const std::lock_guard lock(mutex_);
   return {static_cast<int64_t>(damaged_.size()), first_reason_};
 }
 
-bool SoundSamples::is_damaged(int64_t index) const {
+bool SkipDamaged::is_damaged(int64_t index) const {
   const std::lock_guard lock(mutex_);
   return damaged_.contains(index);
 }
 
-void SoundSamples::add_damaged(int64_t index, const std::string& reason) const {
+void SkipDamaged::add_damaged(int64_t index, const std::string& reason) const {
   const std::lock_guard lock(mutex_);
   if (damaged_.contains(index)) return;
   if (static_cast<int64_t>(damaged_.size()) >= max_damaged_) {

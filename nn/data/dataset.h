@@ -61,7 +61,7 @@ class Dataset {
   /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
   /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`; data whose
   /// decoder is given it must not look at the pixels, as some may be undefined.
-  virtual void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const = 0;
+  virtual void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const = 0;
   /// Sample `index` where it lies, for data sets in memory: the loader then copies it once. None: it must be
   /// read. Throws InvalidArgument as read does.
   virtual std::optional<SampleView> view(int64_t index) const;
@@ -107,7 +107,7 @@ class MemoryDataset final : public Dataset {
   explicit MemoryDataset(Content content);
 
   int64_t size() const override { return static_cast<int64_t>(content_.labels.size()); }
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::vector<int64_t> labels() const override { return content_.labels; }
@@ -126,7 +126,7 @@ class Subset final : public Dataset {
   Subset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override;
   bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
@@ -144,13 +144,13 @@ class Subset final : public Dataset {
 /// Another data set whose damaged samples (those that throw IoError) are each replaced by the next sound one,
 /// the first following the last, so that sizes and places stay. Whoever asks, and in which order, gets the
 /// same samples.
-class SoundSamples final : public Dataset {
+class SkipDamaged final : public Dataset {
  public:
   /// Puts up with at most `max_damaged` damaged samples; the one after them is an IoError.
-  SoundSamples(std::shared_ptr<const Dataset> dataset, int64_t max_damaged);
+  SkipDamaged(std::shared_ptr<const Dataset> dataset, int64_t max_damaged);
 
   int64_t size() const override { return dataset_->size(); }
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override;
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
   std::optional<SampleView> view(int64_t index) const override { return dataset_->view(index); }
   /// False for a sample that is known to be damaged, in whose place read() gives another.
   bool read_encoded(int64_t index, EncodedSample& sample) const override;

@@ -114,7 +114,7 @@ Tensor default_bias(const Shape& weight_shape, Generator& generator) {
   return uniform({weight_shape[0]}, -bound, bound, generator);
 }
 
-Tensor identity_filters(const Shape& shape, Generator& generator) {
+Tensor dirac(const Shape& shape, Generator& generator) {
   SINTER_CHECK(shape.rank() == 4, "[init] expected filters of rank 4 but got shape {}", shape);
   const int64_t out = shape[0], in = shape[1], height = shape[2], width = shape[3];
   const Tensor made = Tensor::zeros(shape);

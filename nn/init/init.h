@@ -49,6 +49,6 @@ Tensor default_bias(const Shape& weight_shape, Generator& generator);
 /// drawn as by default_weight. As torch.nn.init.dirac_ on the first `in` filters. Source: S. Zagoruyko, N.
 /// Komodakis, "DiracNets: training very deep neural networks without skip-connections", 2017. Throws
 /// InvalidArgument for another rank.
-Tensor identity_filters(const Shape& shape, Generator& generator);
+Tensor dirac(const Shape& shape, Generator& generator);
 
 }  // namespace sinter::nn::init

@@ -67,26 +67,29 @@ struct TrainJob::Compiled {
 TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& optimizer,
                    const TrainJobOptions& options)
     : model_(model), function_(std::move(function)), optimizer_(optimizer), options_(options) {
-  SINTER_CHECK(options.clip >= 0.0, "[train_job] expected a clip >= 0 but got {}", options.clip);
+  SINTER_CHECK(options.max_grad_norm >= 0.0, "[train_job] expected a clip >= 0 but got {}",
+               options.max_grad_norm);
   const bool leaves_some =
       std::ranges::any_of(optimizer.groups(), [](const ParameterGroup& group) { return !group.clip; });
   SINTER_CHECK(
-      options.clip == 0.0 || !leaves_some || options.scaler != nullptr ||
+      options.max_grad_norm == 0.0 || !leaves_some || options.scaler != nullptr ||
           options.precision == DType::kFloat16,
       "[train_job] a group of the optimiser is not to be clipped, which needs a scaler: give one with "
-      "{{.scales = false}}");
+      "{{.enabled = false}}");
   SINTER_CHECK(options.accumulate > 0, "[train_job] expected accumulate > 0 but got {}", options.accumulate);
   SINTER_CHECK(options.max_graphs > 0, "[train_job] expected max_graphs > 0 but got {}", options.max_graphs);
   const passes::Pipeline names_are_known(options.passes);  // throws otherwise, here rather than in a step
   if (options.communicator != nullptr) {
-    SINTER_CHECK(options.communicator->size() == 1 || options.apart.empty() || options.clip == 0.0 ||
-                     options.scaler != nullptr || options.precision == DType::kFloat16,
+    SINTER_CHECK(options.communicator->size() == 1 || options.sharded.empty() ||
+                     options.max_grad_norm == 0.0 || options.scaler != nullptr ||
+                     options.precision == DType::kFloat16,
                  "[train_job] parameters that are apart cannot be clipped without a scaler: give one with "
-                 "{{.scales = false}}");
-    begin_equal(model, *options.communicator, options.apart);
-    begin_equal(without(optimizer.parameters(), model.parameters()), *options.communicator, options.apart);
-    begin_equal(options.ema != nullptr ? options.ema->averages(options.apart) : LabelledTensors(),
-                *options.communicator);
+                 "{{.enabled = false}}");
+    broadcast_parameters(model, *options.communicator, options.sharded);
+    broadcast_parameters(without(optimizer.parameters(), model.parameters()), *options.communicator,
+                         options.sharded);
+    broadcast_parameters(options.ema != nullptr ? options.ema->averages(options.sharded) : LabelledTensors(),
+                         *options.communicator);
   }
   if (!options.precision) return;
   SINTER_CHECK(is_half(*options.precision),
@@ -111,7 +114,7 @@ const Tensor& TrainJob::sum_of(size_t parameter, const TensorSpec& spec) {
   Tensor& sum = sums_[parameter];
   SINTER_CHECK(calls_of_series_ == 0 || !sum.defined() || sum.spec() == spec,
                "[train_job] a parameter that was {} is {} now, in the middle of the {} calls that make one "
-               "update; convert or move the model between updates, or call restart_series()",
+               "update; convert or move the model between updates, or call reset_accumulation()",
                sum.spec(), spec, options_.accumulate);
   if (!sum.defined() || sum.spec() != spec) {
     const Untraced untraced;
@@ -133,7 +136,7 @@ void TrainJob::make_mixed() const {
 
 void TrainJob::trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs,
                              ModuleSnapshot& snapshot) const {
-  std::optional<SyncBatchNorm> together;
+  std::optional<SyncBatchNormScope> together;
   if (options_.sync_batch_norm && options_.communicator != nullptr) together.emplace(*options_.communicator);
   const std::string xy[] = {"x", "y"};
   const std::span<const std::string> names = inputs.size() == 2 ? xy : std::span<const std::string>();
@@ -179,7 +182,7 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
   const NoGrad no_grad;
   if (options_.communicator != nullptr && options_.communicator->size() > 1) {
     const Communicator& ranks = *options_.communicator;
-    const Tensor mean = ops::bucketed_all_reduce(share_of_loss(loss, ranks), ranks);
+    const Tensor mean = ops::bucketed_all_reduce(scale_loss(loss, ranks), ranks);
     graph.set_output(0, tracer.use_of(mean));
   }
   tracer.set_scope("(update)");
@@ -211,7 +214,7 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
 }
 
 bool TrainJob::is_apart(const Parameter& parameter) const {
-  return std::ranges::any_of(options_.apart,
+  return std::ranges::any_of(options_.sharded,
                              [&](const Parameter& apart) { return apart.is_same(parameter); });
 }
 
@@ -238,17 +241,18 @@ void TrainJob::check_ranks_agree(const Graph& graph) {
     text += ";";
   }
   if (agreed_.contains(text)) return;
-  options_.communicator->check_equal(text, "the sums over ranks in the job");
+  options_.communicator->check_parameters_equal(text, "the sums over ranks in the job");
   agreed_.insert(text);
 }
 
 void TrainJob::trace_update(Tracer& tracer, double learning_rate) const {
   if (options_.scaler != nullptr) {
-    options_.scaler->step(
-        optimizer_, learning_rate,
-        {.clip = options_.clip, .apart = options_.apart, .communicator = options_.communicator});
-  } else if (options_.clip > 0.0) {
-    optimizer_.step(learning_rate, clip_grad_norm(optimizer_.parameters(), options_.clip).factor);
+    options_.scaler->step(optimizer_, learning_rate,
+                          {.max_grad_norm = options_.max_grad_norm,
+                           .sharded = options_.sharded,
+                           .communicator = options_.communicator});
+  } else if (options_.max_grad_norm > 0.0) {
+    optimizer_.step(learning_rate, clip_grad_norm(optimizer_.parameters(), options_.max_grad_norm).factor);
   } else {
     optimizer_.step(learning_rate);
   }

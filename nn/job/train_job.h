@@ -32,28 +32,28 @@ struct TrainJobOptions {
   std::optional<Layout> layout = {};
   /// Largest norm of all gradients together, as of clip_grad_norm; 0: no limit. Groups of the optimiser whose
   /// `clip` is false need a scaler.
-  double clip = 0.0;
+  double max_grad_norm = 0.0;
   /// Scales the loss and skips steps whose gradients are not finite, as GradScaler says. Not owned. A job of
   /// float16 that is given none has one of its own: TrainJob::scaler().
   GradScaler* scaler = nullptr;
   /// Is updated after every update of the parameters. Not owned.
-  Ema* ema = nullptr;
+  EMA* ema = nullptr;
   /// The ranks that train together, each on an equal part of every batch. Gradients are summed over them, in
   /// buckets that go as soon as they are full (passes/ranks/gradient_buckets.cpp), and divided by their
   /// number; the last of a series of calls does so where `accumulate` is more than 1. All have the buffers of
   /// rank 0 from the start, its parameters, those of the optimiser beside the model too, and its `ema`
-  /// (begin_equal). step() gives the mean of the losses of all, and throws InvalidArgument on all ranks, and
-  /// changes nothing, if the first axis of its first input is not equally long on all (check_parts). Not
-  /// owned; null: alone.
+  /// (broadcast_parameters). step() gives the mean of the losses of all, and throws InvalidArgument on all
+  /// ranks, and changes nothing, if the first axis of its first input is not equally long on all
+  /// (check_parts). Not owned; null: alone.
   const Communicator* communicator = nullptr;
   /// Batch norms take the statistics of all ranks' parts of the batch together
   /// (nn/parallel/sync_batch_norm.h); else each rank those of its own part. Nothing without a communicator of
   /// several ranks.
   bool sync_batch_norm = false;
-  /// Parameters of which each rank has a part of its own, such as the centres of a PartialFc that is divided:
+  /// Parameters of which each rank has a part of its own, such as the centres of a PartialFC that is divided:
   /// they begin as they are, and their gradients, which are those of all ranks' losses already, are not
   /// summed. With a clip they need a scaler, as groups do that are not clipped.
-  std::vector<Parameter> apart = {};
+  std::vector<Parameter> sharded = {};
   /// So many calls of step() make one update: each adds its gradients, divided by this number, and the last
   /// of them updates the parameters, with its learning rate. Sums of a series that is not complete are in no
   /// checkpoint.
@@ -84,7 +84,7 @@ struct TrainJobOptions {
 /// on tensors without values (core/graph/tracer.h): what it decides on the host then is decided for all
 /// steps. What reads a value there, as item() does, throws InvalidArgument.
 ///
-///   nn::TrainJob job(model, nn::CrossEntropy{.label_smoothing = 0.1}, sgd);
+///   nn::TrainJob job(model, nn::CrossEntropyLoss{.label_smoothing = 0.1}, sgd);
 ///   for (const auto& [images, labels] : loader) Tensor loss = job.step(images, labels, schedule(i++));
 ///
 /// Parameters, buffers, momenta, counters, scaler and averages stay the tensors that the user's objects hold:
@@ -132,7 +132,7 @@ class TrainJob {
   Tensor step(std::span<const Tensor> inputs, double learning_rate);
   /// Forgets the gradients of a series of calls that is not complete (TrainJobOptions::accumulate): the next
   /// call is the first of a series. After an epoch whose last series was short, or where a state was loaded.
-  void restart_series() { calls_of_series_ = 0; }
+  void reset_accumulation() { calls_of_series_ = 0; }
 
   /// Makes the graph for inputs of these specs, if it is not there, so that the first step() need not.
   /// Changes nothing that training depends on.

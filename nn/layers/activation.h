@@ -24,7 +24,7 @@ class SiLU : public Module {
   Tensor forward(const Tensor& x) const override;
 };
 
-/// 1 / (1 + exp(-x)). Before a loss, prefer logits and nn::BceWithLogits.
+/// 1 / (1 + exp(-x)). Before a loss, prefer logits and nn::BCEWithLogitsLoss.
 class Sigmoid : public Module {
  public:
   Tensor forward(const Tensor& x) const override;

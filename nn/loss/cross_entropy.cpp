@@ -53,7 +53,7 @@ Tensor kept_rows(const Tensor& target, int64_t ignore_index) {
 
 /// The mean, the sum or the losses themselves of rows whose class terms are weighted. With smoothing e a
 /// row's loss is (1 - e) w_t (-log p_t) + e / C sum_c w_c (-log p_c), for a target t of indices.
-Tensor weighted_loss(const CrossEntropy& loss, const Rows& rows) {
+Tensor weighted_loss(const CrossEntropyLoss& loss, const Rows& rows) {
   const Tensor& weight = loss.weight;
   const int64_t count = rows.logits.shape()[0], classes = rows.logits.shape()[1];
   const DType dtype = accumulate_dtype(rows.logits.dtype());
@@ -88,7 +88,7 @@ Tensor weighted_loss(const CrossEntropy& loss, const Rows& rows) {
 
 }  // namespace
 
-Tensor CrossEntropy::operator()(const Tensor& logits, const Tensor& target) const {
+Tensor CrossEntropyLoss::operator()(const Tensor& logits, const Tensor& target) const {
   const Rows rows = rows_of(logits, target, layout);
   const Tensor loss =
       weight.defined()

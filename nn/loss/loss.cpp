@@ -43,7 +43,7 @@ Tensor huber(const Tensor& prediction, const Tensor& target, double delta) {
 
 }  // namespace
 
-Tensor MseLoss::operator()(const Tensor& prediction, const Tensor& target) const {
+Tensor MSELoss::operator()(const Tensor& prediction, const Tensor& target) const {
   expect_one_shape("mse_loss", prediction, target);
   return reduced(ops::square(wide(prediction) - wide(target)), reduction);
 }
@@ -66,19 +66,18 @@ Tensor SmoothL1Loss::operator()(const Tensor& prediction, const Tensor& target) 
   return reduced(huber(prediction, target, beta) / beta, reduction);
 }
 
-Tensor BceWithLogits::operator()(const Tensor& logits, const Tensor& target) const {
-  SINTER_CHECK(positive_weight >= 0, "[bce_with_logits] expected positive_weight >= 0 but got {}",
-               positive_weight);
+Tensor BCEWithLogitsLoss::operator()(const Tensor& logits, const Tensor& target) const {
+  SINTER_CHECK(pos_weight >= 0, "[bce_with_logits] expected pos_weight >= 0 but got {}", pos_weight);
   expect_one_shape("bce_with_logits", logits, target);
   const Tensor x = wide(logits), t = wide(target);
   // A logit may be infinite where its target is sure.
   const Tensor negative = ops::mul_no_nan(1.0 - t, ops::softplus(x));
-  if (positive_weight == 0.0) return reduced(negative, reduction);
+  if (pos_weight == 0.0) return reduced(negative, reduction);
   const Tensor positive = ops::mul_no_nan(t, ops::softplus(-x));
-  return reduced(negative + (positive_weight == 1.0 ? positive : positive * positive_weight), reduction);
+  return reduced(negative + (pos_weight == 1.0 ? positive : positive * pos_weight), reduction);
 }
 
-Tensor KlDivergence::operator()(const Tensor& log_probabilities, const Tensor& target) const {
+Tensor KLDivLoss::operator()(const Tensor& log_probabilities, const Tensor& target) const {
   expect_one_shape("kl_divergence", log_probabilities, target);
   const Tensor q = wide(log_probabilities), p = wide(target);
   const auto terms = [&] {

@@ -1,5 +1,5 @@
-// Losses: small function objects with their options as members, `CrossEntropy{.label_smoothing = 0.1}(logits,
-// labels)`. Their results are means, unless `reduction` says otherwise.
+// Losses: small function objects with their options as members, `CrossEntropyLoss{.label_smoothing =
+// 0.1}(logits, labels)`. Their results are means, unless `reduction` says otherwise.
 #pragma once
 
 #include <sinter/core/op/attributes.h>
@@ -24,7 +24,7 @@ using ops::Reduction;
 /// in the loss and no gradient, even where its term is infinite or NaN; PyTorch gives NaN there. Under
 /// Reduction::kNone the result has the shape of the class indices. Throws InvalidArgument for other shapes
 /// and dtypes.
-struct CrossEntropy {
+struct CrossEntropyLoss {
   double label_smoothing = 0.0;
   int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
@@ -39,7 +39,7 @@ struct CrossEntropy {
 /// result has their shape. 16-bit tensors are widened: the result is float32.
 
 /// The squared difference.
-struct MseLoss {
+struct MSELoss {
   Reduction reduction = Reduction::kMean;
   Tensor operator()(const Tensor& prediction, const Tensor& target) const;
 };
@@ -66,10 +66,10 @@ struct SmoothL1Loss {
 };
 
 /// Binary cross-entropy between sigmoid(logits) and targets in [0, 1], without ever rounding a probability to
-/// 0 or 1: (1 - target) softplus(logit) + target * positive_weight * softplus(-logit). A term that weighs
+/// 0 or 1: (1 - target) softplus(logit) + target * pos_weight * softplus(-logit). A term that weighs
 /// nothing is 0, also at an infinite logit, and has no gradient there.
-struct BceWithLogits {
-  double positive_weight = 1.0;  ///< >= 0: above 1 for classes that are rare
+struct BCEWithLogitsLoss {
+  double pos_weight = 1.0;  ///< >= 0: above 1 for classes that are rare
   Reduction reduction = Reduction::kMean;
   Tensor operator()(const Tensor& logits, const Tensor& target) const;
 };
@@ -78,7 +78,7 @@ struct BceWithLogits {
 /// axes, the first of which counts samples. `target` holds probabilities or, with log_target, their
 /// logarithms; where a probability is 0 its term is 0, whatever log_probability is. kMean divides the sum by
 /// the number of samples, which is what torch calls "batchmean"; kNone gives the terms.
-struct KlDivergence {
+struct KLDivLoss {
   bool log_target = false;
   Reduction reduction = Reduction::kMean;
   Tensor operator()(const Tensor& log_probabilities, const Tensor& target) const;

@@ -26,7 +26,7 @@ MarginHead::MarginHead(int64_t dimensions, int64_t classes, const MarginHeadOpti
                "[margin_head] expected positive counts but got {} dimensions, {} classes", dimensions,
                classes);
   weight =
-      parameter("weight", init::normal({classes, dimensions}, 0.0, options.deviation, default_generator()));
+      parameter("weight", init::normal({classes, dimensions}, 0.0, options.init_std, default_generator()));
   const CombinedMargin& margin = options.margin;
   describe(fmt::format("{}, {}, scale {}, margins ({}, {}, {})", dimensions, classes, margin.scale, margin.m1,
                        margin.m2, margin.m3));
@@ -53,7 +53,7 @@ Tensor MarginHead::forward(const Tensor& embeddings, const Tensor& labels) const
     return options_.reduction == Reduction::kSum ? ops::sum(losses) : ops::mean(losses);
   }
   const Tensor logits = options_.margin(cosine(embeddings), labels);
-  return CrossEntropy{.ignore_index = kNoPositive, .reduction = options_.reduction}(logits, labels);
+  return CrossEntropyLoss{.ignore_index = kNoPositive, .reduction = options_.reduction}(logits, labels);
 }
 
 }  // namespace sinter::nn

@@ -17,8 +17,8 @@ using ops::MarginGradient;
 
 /// Logits (N, C) from cosines (N, C) between embeddings and the centres of classes, with a margin for each
 /// row's own class, as ops::combined_margin. `labels` (N), int64: the own class, or kNoPositive (-1).
-/// CrossEntropy{.ignore_index = kNoPositive} of the logits is the loss. The default is ArcFace; CosFace is
-/// CombinedMargin{.m2 = 0, .m3 = 0.4}.
+/// CrossEntropyLoss{.ignore_index = kNoPositive} of the logits is the loss. The default is ArcFace; CosFace
+/// is CombinedMargin{.m2 = 0, .m3 = 0.4}.
 struct CombinedMargin {
   double scale = 64.0;
   double m1 = 1.0;                 ///< factor of the angle
@@ -33,11 +33,11 @@ struct CombinedMargin {
 struct MarginHeadOptions {
   CombinedMargin margin = {};
   Reduction reduction = Reduction::kMean;
-  double deviation = 0.01;  ///< of the centres at the start, which are normal around 0
+  double init_std = 0.01;  ///< of the centres at the start, which are normal around 0
   /// The ranks that divide the classes: the head's are then those of this rank alone, and its labels, each a
   /// class among them or kNoPositive, those of the batches of all ranks, one behind the other. Each row's
   /// class is on one rank. The loss is that of this rank's rows over all classes, and the gradient of the
-  /// weight that of the sum of all ranks' losses. PartialFc makes such heads and labels. Not owned; null:
+  /// weight that of the sum of all ranks' losses. PartialFC makes such heads and labels. Not owned; null:
   /// alone.
   const Communicator* communicator = nullptr;
 };
@@ -51,7 +51,7 @@ struct MarginHeadOptions {
 ///
 /// Embeddings (N, dimensions) of any floating-point dtype and any length, labels (N), int64, each a class or
 /// kNoPositive; gives the cross-entropy of the margin's logits in float32 (float64 in a float64 model). Rows
-/// without a positive have no loss; the mean over nothing but such rows is NaN, as of CrossEntropy. Wrong
+/// without a positive have no loss; the mean over nothing but such rows is NaN, as of CrossEntropyLoss. Wrong
 /// labels: see ops::combined_margin. Member: `weight` (classes, dimensions), whose rows count by their
 /// direction only. In mixed precision cosines are 16-bit products of normalised vectors, logits float32.
 class MarginHead : public ModuleOf<Tensor(const Tensor&, const Tensor&)> {

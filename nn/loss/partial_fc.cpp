@@ -27,7 +27,7 @@ constexpr uint64_t kClassStream = ~uint64_t{1};
 // Rows that are drawn, or go between ranks, at a time.
 constexpr int64_t kChunk = 4096;
 
-const Communicator* several(const PartialFcOptions& options) {
+const Communicator* several(const PartialFCOptions& options) {
   return options.communicator != nullptr && options.communicator->size() > 1 ? options.communicator : nullptr;
 }
 
@@ -42,7 +42,7 @@ int64_t rank_of(const Communicator* ranks) {
   return ranks == nullptr ? 0 : ranks->rank();
 }
 
-int64_t checked_classes(int64_t classes, const PartialFcOptions& options) {
+int64_t checked_classes(int64_t classes, const PartialFCOptions& options) {
   SINTER_CHECK(classes > 0, "[partial_fc] expected a positive number of classes but got {}", classes);
   const int size = options.communicator != nullptr ? options.communicator->size() : 1;
   SINTER_CHECK(classes >= size, "[partial_fc] expected a class for each of {} ranks but got {}", size,
@@ -50,7 +50,7 @@ int64_t checked_classes(int64_t classes, const PartialFcOptions& options) {
   return classes;
 }
 
-MarginHead make_head(int64_t dimensions, int64_t sampled, const PartialFcOptions& options) {
+MarginHead make_head(int64_t dimensions, int64_t sampled, const PartialFCOptions& options) {
   MarginHeadOptions head = options.head;
   head.communicator = several(options);
   const Generator before = default_generator();
@@ -60,15 +60,15 @@ MarginHead make_head(int64_t dimensions, int64_t sampled, const PartialFcOptions
 }
 
 /// The rows that a rank with `own` of the classes works with: as many on all ranks, or all that each has.
-int64_t count_sampled(int64_t classes, int64_t own, const PartialFcOptions& options) {
+int64_t count_sampled(int64_t classes, int64_t own, const PartialFCOptions& options) {
   SINTER_CHECK(options.sample_rate > 0.0 && options.sample_rate <= 1.0,
                "[partial_fc] expected a sample rate in (0, 1] but got {}", options.sample_rate);
-  SINTER_CHECK(options.least_classes > 0, "[partial_fc] expected least_classes > 0 but got {}",
-               options.least_classes);
+  SINTER_CHECK(options.min_classes > 0, "[partial_fc] expected min_classes > 0 but got {}",
+               options.min_classes);
   const Communicator* const ranks = several(options);
   const int64_t least_own = ranks != nullptr ? classes / ranks->size() : classes;
   const auto share = static_cast<int64_t>(std::llround(options.sample_rate * static_cast<double>(least_own)));
-  const int64_t count = std::max(share, options.least_classes);
+  const int64_t count = std::max(share, options.min_classes);
   return count < least_own ? count : own;
 }
 
@@ -117,7 +117,7 @@ class Marks {
 
 }  // namespace
 
-PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions& options)
+PartialFC::PartialFC(int64_t dimensions, int64_t classes, const PartialFCOptions& options)
     : ranks_(several(options)),
       classes_(checked_classes(classes, options)),
       first_(first_of(ranks_, rank_of(ranks_), classes)),
@@ -128,10 +128,10 @@ PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions
       head_(make_head(dimensions, sampled_, options)) {
   if (ranks_ == nullptr) {
     if (is_partial())
-      table_ = init::normal({classes, dimensions}, 0.0, options.head.deviation, default_generator());
+      table_ = init::normal({classes, dimensions}, 0.0, options.head.init_std, default_generator());
     return;
   }
-  const Tensor own = draw_centres(options.head.deviation);
+  const Tensor own = draw_centres(options.head.init_std);
   if (is_partial()) {
     table_ = own;
   } else {
@@ -141,7 +141,7 @@ PartialFc::PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions
 
 /// This rank's rows of the centres that one process would draw, after which the generator stands alike on
 /// all.
-Tensor PartialFc::draw_centres(double deviation) const {
+Tensor PartialFC::draw_centres(double deviation) const {
   // Numbers come in pairs, each at a place of its own.
   const int64_t begin = first_ * dimensions_, odd = begin % 2, count = own_ * dimensions_;
   const RandomKey all = default_generator().next_on_host(4 * ((classes_ * dimensions_ + 1) / 2));
@@ -150,14 +150,14 @@ Tensor PartialFc::draw_centres(double deviation) const {
   return ops::reshape(ops::copy(ops::slice(drawn, 0, odd, odd + count)), {own_, dimensions_});
 }
 
-void PartialFc::to(Device device) {
+void PartialFC::to(Device device) {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before moving the centres");
   head_.to(device);
   if (is_partial()) table_ = table_.to(device);
   for (auto& [name, table] : optimizer_tables_) table = table.to(device);
 }
 
-void PartialFc::choose(std::span<const int64_t> labels) {
+void PartialFC::choose(std::span<const int64_t> labels) {
   Marks marks(marks_, own_);
   int64_t left = sampled_;
   for (const int64_t label : labels) {
@@ -166,7 +166,7 @@ void PartialFc::choose(std::span<const int64_t> labels) {
   }
   SINTER_CHECK(
       left >= 0,
-      "[partial_fc] the batch has {} classes, but a step works with {}; let least_classes be the size of "
+      "[partial_fc] the batch has {} classes, but a step works with {}; let min_classes be the size of "
       "a batch",
       sampled_ - left, sampled_);
   data::SampleRandom random(seed_, steps_, kClassStream - static_cast<uint64_t>(rank_of(ranks_)));
@@ -190,7 +190,7 @@ void PartialFc::choose(std::span<const int64_t> labels) {
   }
 }
 
-std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimizer, bool make_tables) {
+std::vector<PartialFC::Rows> PartialFC::optimizer_rows(const Optimizer& optimizer, bool make_tables) {
   std::string name;
   for (const Parameter& parameter : optimizer.parameters()) {
     if (parameter.is_same(head_.weight)) name = parameter.name();
@@ -217,7 +217,7 @@ std::vector<PartialFc::Rows> PartialFc::optimizer_rows(const Optimizer& optimize
 
 /// The labels of all ranks, each behind its number, which must be the same: in one exchange, unless there are
 /// more of them than ever before.
-std::vector<int64_t> PartialFc::gathered(std::span<const int64_t> labels) {
+std::vector<int64_t> PartialFC::gathered(std::span<const int64_t> labels) {
   const size_t count = labels.size();
   while (true) {
     const size_t room = room_, stride = 1 + room;
@@ -241,7 +241,7 @@ std::vector<int64_t> PartialFc::gathered(std::span<const int64_t> labels) {
 }
 
 /// The classes of all ranks' batches as this rank counts its own; kNoPositive: of another rank, or none.
-std::vector<int64_t> PartialFc::of_all_ranks(std::span<const int64_t> labels) {
+std::vector<int64_t> PartialFC::of_all_ranks(std::span<const int64_t> labels) {
   std::vector<int64_t> all(labels.begin(), labels.end());
   if (ranks_ != nullptr) all = gathered(labels);
   for (int64_t& label : all) {
@@ -253,8 +253,8 @@ std::vector<int64_t> PartialFc::of_all_ranks(std::span<const int64_t> labels) {
   return all;
 }
 
-Tensor PartialFc::begin_step(std::span<const int64_t> labels, const Optimizer& optimizer) {
-  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun already: call end_step() after each");
+Tensor PartialFC::sample(std::span<const int64_t> labels, const Optimizer& optimizer) {
+  SINTER_CHECK(!in_step_, "[partial_fc] a step has begun already: call update() after each");
   const NoGrad no_grad;
   const Device device = head_.weight.tensor().device();
   std::vector<int64_t> own = of_all_ranks(labels);
@@ -276,7 +276,7 @@ Tensor PartialFc::begin_step(std::span<const int64_t> labels, const Optimizer& o
   return upload(own, device);
 }
 
-void PartialFc::end_step(const Optimizer& optimizer) {
+void PartialFC::update(const Optimizer& optimizer) {
   SINTER_CHECK(in_step_, "[partial_fc] no step has begun");
   const NoGrad no_grad;
   if (is_partial()) {
@@ -286,7 +286,7 @@ void PartialFc::end_step(const Optimizer& optimizer) {
   in_step_ = false;
 }
 
-State PartialFc::state() const {
+State PartialFC::state() const {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before taking the state");
   State state;
   const auto keep = [&](const std::string& name, const Tensor& rows) {
@@ -303,7 +303,7 @@ State PartialFc::state() const {
   return state;
 }
 
-Tensor PartialFc::whole(const Tensor& rows) const {
+Tensor PartialFC::whole(const Tensor& rows) const {
   const Tensor own = host_copy(rows);
   if (ranks_ == nullptr) return own;
   const size_t row_bytes = static_cast<size_t>(dimensions_) * size_of(own.dtype());
@@ -329,13 +329,13 @@ Tensor PartialFc::whole(const Tensor& rows) const {
   return all;
 }
 
-Tensor PartialFc::own_rows(const Tensor& whole) const {
+Tensor PartialFC::local_rows(const Tensor& whole) const {
   SINTER_CHECK((whole.shape() == Shape{classes_, dimensions_}), "[partial_fc] expected shape {} but got {}",
                Shape{classes_, dimensions_}, whole.shape());
   return ops::copy(ops::slice(whole, 0, first_, first_ + own_));
 }
 
-void PartialFc::load_state(const State& state) {
+void PartialFC::load_state(const State& state) {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before loading a state");
   const auto weight = state.find("weight");
   const Shape shape{classes_, dimensions_};
@@ -349,17 +349,18 @@ void PartialFc::load_state(const State& state) {
                  "[partial_fc] expected '{}' of float32 {} but got {} {}", name, shape, value.dtype(),
                  value.shape());
   }
-  if (!is_partial()) return head_.weight.assign(own_rows(weight->second));
+  if (!is_partial()) return head_.weight.assign(local_rows(weight->second));
   const auto steps = state.find("steps");
   SINTER_CHECK(steps != state.end() && steps->second.dtype() == DType::kInt64 && steps->second.rank() == 0,
                "[partial_fc] expected an int64 scalar 'steps' in the state: without it, it is of a head with "
                "all classes");
   const Device device = table_.device();
-  table_ = own_rows(weight->second).to(device);
+  table_ = local_rows(weight->second).to(device);
   steps_ = steps->second.to_vector<int64_t>()[0];
   optimizer_tables_.clear();
   for (const auto& [name, value] : state) {
-    if (name != "steps" && name != "weight") optimizer_tables_.emplace_back(name, own_rows(value).to(device));
+    if (name != "steps" && name != "weight")
+      optimizer_tables_.emplace_back(name, local_rows(value).to(device));
   }
 }
 

@@ -1,4 +1,4 @@
-// PartialFc: a margin head over so many classes that each step trains the centres of a part of them only.
+// PartialFC: a margin head over so many classes that each step trains the centres of a part of them only.
 //
 // Source: X. An et al., "Killing two birds with one stone: Efficient and robust training of face recognition
 // CNNs by Partial FC", CVPR 2022.
@@ -14,12 +14,12 @@
 
 namespace sinter::nn {
 
-struct PartialFcOptions {
+struct PartialFCOptions {
   MarginHeadOptions head = {};
   double sample_rate = 1.0;  ///< in (0, 1]: the share of the classes that takes part in a step
   /// Take at least so many, whatever the share: the size of a batch, every row of which may be of another
   /// class.
-  int64_t least_classes = 1;
+  int64_t min_classes = 1;
   uint64_t seed = 0;  ///< of the choice of classes
   /// The ranks that divide the classes. Not owned; null: this process has all.
   const Communicator* communicator = nullptr;
@@ -30,38 +30,38 @@ struct PartialFcOptions {
 /// back after it, what the optimiser keeps of them (momenta) too, so that the step itself is one of an
 /// ordinary small head: eager, or as a job, which sees the same tensors in every step.
 ///
-///   nn::PartialFc centres(512, identities, {.sample_rate = 0.1, .least_classes = 128});
-///   nn::Sgd sgd(parameters of the backbone and of centres.head(), {.momentum = 0.9});
+///   nn::PartialFC centres(512, identities, {.sample_rate = 0.1, .min_classes = 128});
+///   nn::SGD sgd(parameters of the backbone and of centres.head(), {.momentum = 0.9});
 ///   for (const auto& [images, labels] : loader) {
-///     const Tensor rows = centres.begin_step(loader.host_labels(), sgd);
+///     const Tensor rows = centres.sample(loader.host_labels(), sgd);
 ///     Tensor loss = centres.head()(backbone(images), rows);
 ///     ...
 ///     sgd.step(lr);
-///     centres.end_step(sgd);
+///     centres.update(sgd);
 ///   }
 ///
 /// With a communicator each rank has the centres of its part of the classes, [first_class(), first_class() +
-/// own_classes()), which differ by one at most in number, and the loss is exact: softmax is over the centres
-/// of all ranks (ops::shard_cross_entropy), as many processes with a part of a batch each train the weights
-/// of one with all of it. The head's weight is no parameter that ranks share: TrainJobOptions::apart takes
-/// it, and in a loop of one's own it goes neither to begin_equal nor to reduce_gradients. `least_classes`
-/// then is the size of the batch of all ranks, and every row needs a class. Members that all ranks must call
-/// together are begin_step, state and whole.
+/// local_classes()), which differ by one at most in number, and the loss is exact: softmax is over the
+/// centres of all ranks (ops::shard_cross_entropy), as many processes with a part of a batch each train the
+/// weights of one with all of it. The head's weight is no parameter that ranks share: TrainJobOptions::apart
+/// takes it, and in a loop of one's own it goes neither to broadcast_parameters nor to all_reduce_gradients.
+/// `min_classes` then is the size of the batch of all ranks, and every row needs a class. Members that all
+/// ranks must call together are sample, state and whole.
 ///
 /// Centres that take no part in a step stay as they are, without weight decay, and so do their momenta. With
 /// a sample rate of 1 the head's weight is the table itself and nothing is copied. Which classes take part
 /// depends on the seed, the rank, the number of the step and the labels alone. Nothing waits for the device.
-class PartialFc {
+class PartialFC {
  public:
   /// Centres are normal around 0, as in MarginHeadOptions, from default_generator(). Throws InvalidArgument
   /// for counts that are not positive or a rate outside (0, 1].
-  PartialFc(int64_t dimensions, int64_t classes, const PartialFcOptions& options = {});
+  PartialFC(int64_t dimensions, int64_t classes, const PartialFCOptions& options = {});
 
   /// The head that trains: its weight has sampled_classes() rows, which are only worth something during a
   /// step.
   const MarginHead& head() const { return head_; }
   int64_t classes() const { return classes_; }  ///< of all ranks
-  int64_t own_classes() const { return own_; }
+  int64_t local_classes() const { return own_; }
   int64_t first_class() const { return first_; }
   int64_t sampled_classes() const { return sampled_; }
   /// Whether a step works with a part of the classes.
@@ -71,7 +71,7 @@ class PartialFc {
   /// rows of all ranks: on rank 0 a copy on the host, elsewhere undefined. And a rank's rows of such a
   /// tensor.
   Tensor whole(const Tensor& rows) const;
-  Tensor own_rows(const Tensor& whole) const;
+  Tensor local_rows(const Tensor& whole) const;
 
   /// Moves table and head; before the first step.
   void to(Device device);
@@ -82,12 +82,12 @@ class PartialFc {
   /// changes nothing, for a label that is neither, for more different ones than the head has rows, or if the
   /// step before was not ended; and on all ranks, naming two with their numbers, if not all have as many
   /// labels.
-  Tensor begin_step(std::span<const int64_t> labels, const Optimizer& optimizer);
+  Tensor sample(std::span<const int64_t> labels, const Optimizer& optimizer);
   /// Puts the rows back, also of a step that the scaler skipped.
-  void end_step(const Optimizer& optimizer);
+  void update(const Optimizer& optimizer);
 
-  /// The rows of the head in the present step, sorted: row i is class chosen()[i].
-  const std::vector<int64_t>& chosen() const { return chosen_; }
+  /// The rows of the head in the present step, sorted: row i is class sampled()[i].
+  const std::vector<int64_t>& sampled() const { return chosen_; }
 
   /// Between steps, copies of all that the next one depends on: "weight" (classes, dimensions) and, if it is
   /// partial, "steps" (their number) and what optimisers keep of the centres: "momentum" and so on. The

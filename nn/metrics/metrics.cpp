@@ -46,7 +46,7 @@ double ratio(int64_t part, int64_t whole) {
 }
 
 /// The totals of a mean, on whichever device they are.
-DeviceMean::Totals totals_of(const Tensor& tensor) {
+TensorMean::Totals totals_of(const Tensor& tensor) {
   if (!tensor.defined()) return {.mean = kNaN};
   const std::vector<double> totals = tensor.to_vector<double>();
   const double weight = totals[ops::kWeight];
@@ -82,7 +82,7 @@ int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k) {
   check_pair("top_k_correct", logits, target);
   SINTER_CHECK(k >= 1 && k <= logits.size(1), "[top_k_correct] expected k in [1, {}] but got {}",
                logits.size(1), k);
-  TopKCounter counter(k);
+  TopKAccuracy counter(k);
   counter.add(logits, target);
   return counter.read()[static_cast<size_t>(k - 1)];
 }
@@ -98,18 +98,18 @@ double RunningMean::mean() const {
   return weight_ > 0.0 ? sum_ / weight_ : kNaN;
 }
 
-void DeviceMean::add(const Tensor& value, double weight) {
+void TensorMean::add(const Tensor& value, double weight) {
   const NoGrad no_grad;
   if (!totals_.defined()) totals_ = ops::zeros({ops::kMeanTotals}, DType::kFloat64, value.device());
   if (totals_.device() != value.device()) totals_ = totals_.to(value.device());
   ops::add_to_mean_(totals_, value, weight);
 }
 
-DeviceMean::Totals DeviceMean::read() const {
+TensorMean::Totals TensorMean::read() const {
   return totals_of(totals_);
 }
 
-DeviceMean::Snapshot DeviceMean::snapshot() const {
+TensorMean::Snapshot TensorMean::snapshot() const {
   Snapshot snapshot;
   if (!totals_.defined()) return snapshot;
   const Device device = totals_.device();
@@ -124,25 +124,25 @@ DeviceMean::Snapshot DeviceMean::snapshot() const {
   return snapshot;
 }
 
-DeviceMean::Totals DeviceMean::Snapshot::read() const {
+TensorMean::Totals TensorMean::Snapshot::read() const {
   copied_.synchronize();
   return totals_of(host_);
 }
 
-State DeviceMean::state() const {
+State TensorMean::state() const {
   return {{"totals",
            totals_.defined() ? host_copy(totals_) : Tensor::zeros({ops::kMeanTotals}, DType::kFloat64)}};
 }
 
-void DeviceMean::load_state(const State& state) {
+void TensorMean::load_state(const State& state) {
   totals_ = copied_state("device_mean", state, "totals", {Shape{ops::kMeanTotals}, DType::kFloat64, {}});
 }
 
-TopKCounter::TopKCounter(int64_t largest_k) : largest_k_(largest_k) {
+TopKAccuracy::TopKAccuracy(int64_t largest_k) : largest_k_(largest_k) {
   SINTER_CHECK(largest_k > 0, "[top_k_counter] expected k > 0 but got {}", largest_k);
 }
 
-void TopKCounter::add(const Tensor& logits, const Tensor& target) {
+void TopKAccuracy::add(const Tensor& logits, const Tensor& target) {
   check_pair("top_k_counter", logits, target);
   const NoGrad no_grad;
   if (!counts_.defined()) counts_ = ops::zeros({largest_k_ + 1}, DType::kInt64, logits.device());
@@ -150,7 +150,7 @@ void TopKCounter::add(const Tensor& logits, const Tensor& target) {
   ops::count_ranks_(counts_, logits, target);
 }
 
-std::vector<int64_t> TopKCounter::read() const {
+std::vector<int64_t> TopKAccuracy::read() const {
   std::vector<int64_t> sums(static_cast<size_t>(largest_k_) + 1);
   if (!counts_.defined()) return sums;
   const std::vector<int64_t> counts = counts_.to_vector<int64_t>();
@@ -158,12 +158,12 @@ std::vector<int64_t> TopKCounter::read() const {
   return sums;
 }
 
-State TopKCounter::state() const {
+State TopKAccuracy::state() const {
   return {
       {"counts", counts_.defined() ? host_copy(counts_) : Tensor::zeros({largest_k_ + 1}, DType::kInt64)}};
 }
 
-void TopKCounter::load_state(const State& state) {
+void TopKAccuracy::load_state(const State& state) {
   counts_ = copied_state("top_k_counter", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
 }
 

@@ -13,7 +13,7 @@
 namespace sinter::nn {
 
 /// How many rows of `logits` (N, C) have their `target` (N), int64, among the k largest. Of equal logits the
-/// one with the lower index counts as larger. Waits for the device; TopKCounter does not. Throws
+/// one with the lower index counts as larger. Waits for the device; TopKAccuracy does not. Throws
 /// InvalidArgument for other shapes or dtypes, or unless 1 <= k <= C.
 int64_t top_k_correct(const Tensor& logits, const Tensor& target, int64_t k = 1);
 
@@ -34,7 +34,7 @@ class RunningMean {
 
 /// A mean of scalars that are on a device, such as a loss per batch; adding does not wait for it. Values that
 /// are not finite do not count towards the mean, but the first of them is remembered.
-class DeviceMean {
+class TensorMean {
  public:
   struct Totals {
     double mean = 0.0;  ///< NaN before the first finite value
@@ -60,7 +60,7 @@ class DeviceMean {
     Totals read() const;
 
    private:
-    friend class DeviceMean;
+    friend class TensorMean;
     Tensor host_;  // undefined: no value had come
     Event copied_;
   };
@@ -76,10 +76,10 @@ class DeviceMean {
 
 /// Counts how often the right class is among the largest logits, on their device; adding does not wait for
 /// it.
-class TopKCounter {
+class TopKAccuracy {
  public:
   /// For every k up to `largest_k` > 0.
-  explicit TopKCounter(int64_t largest_k = 5);
+  explicit TopKAccuracy(int64_t largest_k = 5);
 
   /// `logits` (N, C), floating-point, and `target` (N), int64, on one device. Of equal logits the one with
   /// the lower index counts as larger; rows whose target is outside [0, C) are left out. Throws

@@ -58,8 +58,8 @@ const IResNetOptions& checked(const std::vector<int64_t>& blocks, const IResNetO
   SINTER_CHECK(options.dimensions > 0 && options.in_channels > 0 && options.width > 0,
                "[iresnet] expected positive numbers but got {} dimensions, {} input channels, width {}",
                options.dimensions, options.in_channels, options.width);
-  SINTER_CHECK(options.deviation >= 0.0 && std::isfinite(options.deviation),
-               "[iresnet] expected a deviation >= 0 but got {}", options.deviation);
+  SINTER_CHECK(options.init_std >= 0.0 && std::isfinite(options.init_std),
+               "[iresnet] expected a deviation >= 0 but got {}", options.init_std);
   SINTER_CHECK(options.image_size.height > 0 && options.image_size.width > 0,
                "[iresnet] expected images of a positive size but got {}x{}", options.image_size.height,
                options.image_size.width);
@@ -109,8 +109,8 @@ IResNet::IResNet(const std::vector<int64_t>& blocks, const IResNetOptions& optio
   child("features", features);
   features.weight.tensor().set_requires_grad(false);
   for (const Parameter& parameter : parameters()) {
-    if (parameter.tensor().rank() != 4 || options.deviation == 0.0) continue;
-    parameter.assign(init::normal(parameter.canonical_shape(), 0.0, options.deviation, default_generator()));
+    if (parameter.tensor().rank() != 4 || options.init_std == 0.0) continue;
+    parameter.assign(init::normal(parameter.canonical_shape(), 0.0, options.init_std, default_generator()));
   }
 }
 

@@ -27,7 +27,7 @@ struct IResNetOptions {
   double dropout = 0.0;  ///< before the fully connected layer
   /// Of the normal distribution around 0 from which convolutions start; 0: from that of Conv2d, as in
   /// PyTorch.
-  double deviation = 0.1;
+  double init_std = 0.1;
   Layout layout = default_layout();  ///< of the input: (N, C, H, W) or (N, H, W, C)
 };
 

@@ -92,7 +92,7 @@ class StateChecker {
       });
       if (found) {
         return fmt::format(
-            "; the state's names begin with '{}'{}: nn::without_prefix(\"{}\", state) takes it off", prefix,
+            "; the state's names begin with '{}'{}: nn::strip_prefix(\"{}\", state) takes it off", prefix,
             prefix == "module." ? ", as PyTorch's DataParallel writes them" : "", prefix);
       }
     }
@@ -263,7 +263,7 @@ DecaySplit split_decay(const std::vector<Parameter>& parameters) {
   return split;
 }
 
-std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<Parameter>& parameters) {
+std::vector<Parameter> add_prefix(const std::string& prefix, const std::vector<Parameter>& parameters) {
   std::vector<Parameter> renamed;
   renamed.reserve(parameters.size());
   for (const Parameter& parameter : parameters)
@@ -271,7 +271,7 @@ std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<
   return renamed;
 }
 
-State without_prefix(const std::string& prefix, const State& state) {
+State strip_prefix(const std::string& prefix, const State& state) {
   State renamed;
   for (auto at = state.lower_bound(prefix); at != state.end() && at->first.starts_with(prefix); ++at) {
     renamed.emplace(at->first.substr(prefix.size()), at->second);

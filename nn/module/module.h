@@ -302,11 +302,11 @@ struct DecaySplit {
 DecaySplit split_decay(const std::vector<Parameter>& parameters);
 
 /// The same parameters with `prefix` before their names: to train two modules with one optimiser.
-std::vector<Parameter> with_prefix(const std::string& prefix, const std::vector<Parameter>& parameters);
+std::vector<Parameter> add_prefix(const std::string& prefix, const std::vector<Parameter>& parameters);
 
 /// What `state` has under names that begin with `prefix`, under the rest of those names: "module." of a file
 /// that was saved from PyTorch's DataParallel, "backbone." for a part of a larger model.
-State without_prefix(const std::string& prefix, const State& state);
+State strip_prefix(const std::string& prefix, const State& state);
 
 }  // namespace sinter::nn
 

@@ -20,7 +20,7 @@ DType average_dtype(const Tensor& parameter) {
 
 }  // namespace
 
-Ema::Ema(const ModuleBase& model, const EmaOptions& options) : model_(model), options_(options) {
+EMA::EMA(const ModuleBase& model, const EMAOptions& options) : model_(model), options_(options) {
   SINTER_CHECK(options.decay >= 0.0 && options.decay < 1.0, "[ema] expected a decay in [0, 1) but got {}",
                options.decay);
   const NoGrad no_grad;
@@ -32,19 +32,19 @@ Ema::Ema(const ModuleBase& model, const EmaOptions& options) : model_(model), op
   SINTER_CHECK(!slots_.empty(), "[ema] expected a model with parameters");
 }
 
-double Ema::decay_at(int64_t update) const {
+double EMA::decay_at(int64_t update) const {
   const auto n = static_cast<double>(update);
-  return options_.warm_up ? std::min(options_.decay, (1.0 + n) / (10.0 + n)) : options_.decay;
+  return options_.warmup ? std::min(options_.decay, (1.0 + n) / (10.0 + n)) : options_.decay;
 }
 
-void Ema::update() {
+void EMA::update() {
   const ExclusiveUse::Scope scope(use_, "ema", kOneAverageAThread);
   const NoGrad no_grad;
   for (const Slot& slot : slots_) {
     const TensorSpec& spec = slot.parameter.master().spec();
     SINTER_CHECK(spec.device == slot.average.device() &&
                      average_dtype(slot.parameter.master()) == slot.average.dtype(),
-                 "[ema] parameter '{}' is {} but its average {}; make the Ema after the model has been moved",
+                 "[ema] parameter '{}' is {} but its average {}; make the EMA after the model has been moved",
                  slot.parameter.name(), spec, slot.average.spec());
   }
   // A step of gradient descent on half the squared distance: average - (1 - decay) (average - parameter),
@@ -65,12 +65,12 @@ void Ema::update() {
   host_effect(slots_.back().average, [this] { ++updates_; });
 }
 
-void Ema::set_decay() {
+void EMA::set_decay() {
   const ExclusiveUse::Scope scope(use_, "ema", kOneAverageAThread);
   write_decay();
 }
 
-void Ema::write_decay() {
+void EMA::write_decay() {
   const Untraced untraced;
   const NoGrad no_grad;
   const Device device = slots_.front().average.device();
@@ -84,14 +84,14 @@ void Ema::write_decay() {
   rate_value_ = value;
 }
 
-std::vector<std::pair<std::string, Tensor>> Ema::tensors() {
+std::vector<std::pair<std::string, Tensor>> EMA::tensors() {
   set_decay();
   std::vector<std::pair<std::string, Tensor>> all = averages();
   all.emplace_back("average.rate", rate_);
   return all;
 }
 
-std::vector<std::pair<std::string, Tensor>> Ema::averages(const std::vector<Parameter>& apart) const {
+std::vector<std::pair<std::string, Tensor>> EMA::averages(const std::vector<Parameter>& apart) const {
   std::vector<std::pair<std::string, Tensor>> all;
   for (const Slot& slot : slots_) {
     const auto is_it = [&](const Parameter& parameter) { return parameter.is_same(slot.parameter); };
@@ -101,14 +101,14 @@ std::vector<std::pair<std::string, Tensor>> Ema::averages(const std::vector<Para
   return all;
 }
 
-State Ema::averaged() const {
+State EMA::averaged_state() const {
   State state = model_.state();
   // By way of the modules, since a shared parameter stands under several names.
   for (const ModuleInfo& module : model_.modules()) {
     for (const Parameter& parameter : module.parameters) {
       const auto slot = std::ranges::find_if(
           slots_, [&](const Slot& candidate) { return candidate.parameter.is_same(parameter); });
-      if (slot == slots_.end()) continue;  // a member that came after the Ema
+      if (slot == slots_.end()) continue;  // a member that came after the EMA
       const std::string prefix = module.path.empty() ? "" : module.path + ".";
       state[prefix + parameter.name()] = parameter.to_canonical(slot->average);
     }
@@ -116,7 +116,7 @@ State Ema::averaged() const {
   return state;
 }
 
-void Ema::load_state(const State& state) {
+void EMA::load_state(const State& state) {
   const auto count = state.find("updates");
   SINTER_CHECK(count != state.end() && count->second.defined() &&
                    (count->second.spec() == TensorSpec{{}, DType::kInt64, {}}),
@@ -138,7 +138,7 @@ void Ema::load_state(const State& state) {
   ++revision_;
 }
 
-State Ema::state() const {
+State EMA::state() const {
   State state{{"updates", Tensor::scalar(updates_)}};
   for (const Slot& slot : slots_) {
     state["average." + slot.parameter.name()] = slot.parameter.to_canonical(slot.average);
@@ -197,7 +197,7 @@ void Lookahead::update(double decay) {
   }
   if (rate_value_ != decay) ops::fill_(rate_, decay);
   rate_value_ = decay;
-  // Two steps of gradient descent on half the squared distance, as in Ema::update: first the values go to
+  // Two steps of gradient descent on half the squared distance, as in EMA::update: first the values go to
   // what the average will be, then the average goes all the way to the values.
   std::vector<ops::SgdSlot> values, averages;
   for (const Slot& slot : slots_) {
@@ -210,7 +210,7 @@ void Lookahead::update(double decay) {
   for (const Slot& slot : slots_) slot.variable.refresh_working();
 }
 
-void Lookahead::restart() {
+void Lookahead::reset() {
   const ExclusiveUse::Scope scope(use_, "lookahead", kOneAverageAThread);
   check();
   const NoGrad no_grad;

@@ -1,4 +1,4 @@
-// Averages of a model's parameters: Ema, which is kept beside them, and Lookahead, which they return to.
+// Averages of a model's parameters: EMA, which is kept beside them, and Lookahead, which they return to.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace sinter::nn {
 
-struct EmaOptions {
+struct EMAOptions {
   double decay = 0.999;  ///< in [0, 1): the share of the average that an update keeps
   /// The average starts fast: update n, from 1, keeps min(decay, (1 + n) / (10 + n)).
-  bool warm_up = false;
+  bool warmup = false;
 };
 
 /// The exponential moving average of a model's parameters, which often tests better than the parameters
 /// themselves:
 ///
-///   nn::Ema ema(model, {.decay = 0.9995});
+///   nn::EMA ema(model, {.decay = 0.9995});
 ///   ... optimizer.step(lr); ema.update();
 ///   nn::ResNet averaged = nn::clone(model);
 ///   ema.copy_to(averaged);
@@ -30,14 +30,14 @@ struct EmaOptions {
 /// Optimization 1992.
 ///
 /// One call at a time: an update() while another runs throws InvalidArgument.
-class Ema {
+class EMA {
  public:
   /// Throws InvalidArgument for a decay out of range or a model without parameters.
-  explicit Ema(const ModuleBase& model, const EmaOptions& options = {});
+  explicit EMA(const ModuleBase& model, const EMAOptions& options = {});
 
   /// average = decay * average + (1 - decay) * parameter, in one call for all parameters; does not wait for
   /// the device. Call it after the optimiser's step. Throws InvalidArgument if a parameter has changed its
-  /// dtype or device since the start: make the Ema of a model that is where it trains.
+  /// dtype or device since the start: make the EMA of a model that is where it trains.
   void update();
   /// For jobs, which repeat an update() that was traced: sets the share that the repeated update keeps; all
   /// tensors of its own that an update reads or changes, with names.
@@ -46,16 +46,16 @@ class Ema {
   uint64_t revision() const { return revision_; }
   std::vector<std::pair<std::string, Tensor>> tensors();
   /// The averages with their names, "average.<name>", but those of `apart`: parameters of which each rank has
-  /// a part of its own. What nn::begin_equal and nn::check_equal take.
-  std::vector<std::pair<std::string, Tensor>> averages(const std::vector<Parameter>& apart = {}) const;
+  /// a part of its own. What nn::broadcast_parameters and nn::check_parameters_equal take.
+  std::vector<std::pair<std::string, Tensor>> averages(const std::vector<Parameter>& sharded = {}) const;
   /// Updates so far.
   int64_t updates() const { return updates_; }
 
   /// The averages and the model's present buffers under the names and in the layout of Module::state(): to
   /// be saved, or loaded into another model.
-  State averaged() const;
-  /// Loads averaged() into a model of the same kind, usually a clone.
-  void copy_to(const ModuleBase& target) const { target.load_state(averaged()); }
+  State averaged_state() const;
+  /// Loads averaged_state() into a model of the same kind, usually a clone.
+  void copy_to(const ModuleBase& target) const { target.load_state(averaged_state()); }
 
   /// For checkpoints: "updates" and "average.<name>" for every parameter, and the inverse, which throws
   /// InvalidArgument, and changes nothing, if names or shapes are others.
@@ -71,7 +71,7 @@ class Ema {
   void write_decay();
 
   ModuleBase model_;
-  EmaOptions options_;
+  EMAOptions options_;
   std::vector<Slot> slots_;
   int64_t updates_ = 0;
   Tensor rate_;  // 1 - decay, a float64 scalar on the device
@@ -103,7 +103,7 @@ class Lookahead {
   /// decay outside [0, 1], and if the model has changed its dtype or device.
   void update(double decay);
   /// Begins again at the model's present values.
-  void restart();
+  void reset();
 
  private:
   struct Slot {

@@ -13,7 +13,7 @@
 namespace sinter::nn {
 namespace {
 
-constexpr std::array kCountNames = {"good_steps", "skipped_in_a_row", "skipped"};
+constexpr std::array kCountNames = {"good_steps", "consecutive_skips", "skipped"};
 
 Tensor scalar_of(const State& state, const std::string& name, DType dtype) {
   const auto found = state.find(name);
@@ -39,12 +39,12 @@ bool has_gradient(const std::vector<Parameter>& parameters) {
 
 /// The norm of the gradients of `parameters`, of which those that are apart count on all ranks.
 Tensor norm_over_ranks(const std::vector<Parameter>& parameters, const ScaledStepOptions& options) {
-  if (options.communicator == nullptr || options.communicator->size() == 1 || options.apart.empty())
+  if (options.communicator == nullptr || options.communicator->size() == 1 || options.sharded.empty())
     return grad_norm(parameters);
-  const std::vector<Parameter> shared = without(parameters, options.apart);
+  const std::vector<Parameter> shared = without(parameters, options.sharded);
   const std::vector<Parameter> own = without(parameters, shared);
   if (!has_gradient(own)) return grad_norm(parameters);
-  const Tensor squares = sum_now(ops::square(grad_norm(own)), *options.communicator);
+  const Tensor squares = all_reduce(ops::square(grad_norm(own)), *options.communicator);
   return ops::sqrt(has_gradient(shared) ? ops::add(squares, ops::square(grad_norm(shared))) : squares);
 }
 
@@ -76,9 +76,9 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
                "[grad_scaler] expected a backoff in (0, 1) but got {}", options.backoff);
   SINTER_CHECK(options.growth_interval > 0, "[grad_scaler] expected a growth_interval > 0 but got {}",
                options.growth_interval);
-  SINTER_CHECK(options.max_skipped > 0, "[grad_scaler] expected max_skipped > 0 but got {}",
-               options.max_skipped);
-  scale_ = Tensor::scalar(options.scales ? static_cast<float>(options.initial_scale) : 1.0f);
+  SINTER_CHECK(options.max_consecutive_skips > 0,
+               "[grad_scaler] expected max_consecutive_skips > 0 but got {}", options.max_consecutive_skips);
+  scale_ = Tensor::scalar(options.enabled ? static_cast<float>(options.initial_scale) : 1.0f);
   counts_ = Tensor::zeros({static_cast<int64_t>(kCountNames.size())}, DType::kInt64);
 }
 
@@ -97,24 +97,25 @@ bool GradScaler::owns(const std::vector<Tensor>& tensors) const {
 }
 
 Tensor GradScaler::scale(const Tensor& loss) {
-  if (!options_.scales) return loss;
+  if (!options_.enabled) return loss;
   move_to(loss.device());
   return ops::mul(loss, ops::cast(scale_, loss.dtype()));
 }
 
 void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options) {
-  SINTER_CHECK(options.clip >= 0.0, "[grad_scaler] expected a clip >= 0 but got {}", options.clip);
+  SINTER_CHECK(options.max_grad_norm >= 0.0, "[grad_scaler] expected a clip >= 0 but got {}",
+               options.max_grad_norm);
   const NoGrad no_grad;
   const std::vector<Parameter> clipped = parameters_by_clip(optimizer, true);
   const std::vector<Parameter> others = parameters_by_clip(optimizer, false);
   // Without two kinds of gradients one factor does for all.
-  const bool limits = options.clip > 0.0 && has_gradient(clipped);
+  const bool limits = options.max_grad_norm > 0.0 && has_gradient(clipped);
   const bool differ = limits && has_gradient(others);
   const Tensor norm = norm_over_ranks(differ ? clipped : optimizer.parameters(), options);
   move_to(norm.device());
   ops::LossScaleOptions update{
-      .max_norm = limits && !differ ? options.clip : 0.0, .growth = 1.0, .backoff = 1.0};
-  if (options_.scales) {
+      .max_norm = limits && !differ ? options.max_grad_norm : 0.0, .growth = 1.0, .backoff = 1.0};
+  if (options_.enabled) {
     update.growth = options_.growth;
     update.backoff = options_.backoff;
     update.growth_interval = options_.growth_interval;
@@ -130,27 +131,27 @@ void GradScaler::step(Optimizer& optimizer, double learning_rate, const ScaledSt
     const Tensor unscale =
         ops::loss_scale(ops::add(norm, norm_over_ranks(others, options)), {scale_, counts_}, update);
     const Tensor unscaled = ops::mul(norm, ops::cast(unscale, DType::kFloat64));
-    return Optimizer::Factors{ops::mul(unscale, ops::clip_factor(unscaled, options.clip)), unscale};
+    return Optimizer::Factors{ops::mul(unscale, ops::clip_factor(unscaled, options.max_grad_norm)), unscale};
   });
 }
 
 void GradScaler::check(const Optimizer& optimizer) const {
-  const int64_t in_a_row = skipped_in_a_row();
+  const int64_t in_a_row = consecutive_skips();
   if (in_a_row == 0) return;
   const double present = scale();
   // The first step may have been skipped at twice the smallest scale, but not the second.
-  const bool at_floor = options_.scales && present <= options_.min_scale && in_a_row > 1;
-  if (in_a_row < options_.max_skipped && !at_floor) return;
+  const bool at_floor = options_.enabled && present <= options_.min_scale && in_a_row > 1;
+  if (in_a_row < options_.max_consecutive_skips && !at_floor) return;
   throw Error(fmt::format("[grad_scaler] the last {} skipped{}: {}; try a smaller learning rate",
                           in_a_row == 1 ? "step was" : fmt::format("{} steps were", in_a_row),
-                          options_.scales ? fmt::format(", down to a loss scale of {}", present) : "",
+                          options_.enabled ? fmt::format(", down to a loss scale of {}", present) : "",
                           describe_bad_gradients(optimizer.parameters())));
 }
 
 double GradScaler::scale() const {
   return scale_.item();
 }
-int64_t GradScaler::skipped_in_a_row() const {
+int64_t GradScaler::consecutive_skips() const {
   return counts_.to_vector<int64_t>()[1];
 }
 int64_t GradScaler::skipped() const {

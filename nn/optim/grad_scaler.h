@@ -14,22 +14,22 @@ namespace sinter::nn {
 struct GradScalerOptions {
   /// The factor on the loss, adapted from step to step. false: the loss stays as it is, which is all that
   /// bfloat16 and float32 need; steps whose gradients are not finite are still skipped and counted.
-  bool scales = true;
+  bool enabled = true;
   double initial_scale = 65536.0;
   double growth = 2.0;   ///< multiplies the scale after `growth_interval` good steps in a row
   double backoff = 0.5;  ///< multiplies it after a skipped step
   int64_t growth_interval = 2000;
-  double min_scale = 1.0;    ///< the scale never falls below; skipping there too is an error for check()
-  int64_t max_skipped = 20;  ///< so many skipped steps in a row are an error for check()
+  double min_scale = 1.0;  ///< the scale never falls below; skipping there too is an error for check()
+  int64_t max_consecutive_skips = 20;  ///< so many skipped steps in a row are an error for check()
 };
 
 struct ScaledStepOptions {
   /// Largest norm of all gradients together, as clip_grad_norm, but for groups whose `clip` is false; 0: no
   /// limit.
-  double clip = 0.0;
-  /// Parameters that are each rank's own part of something (PartialFc), and the ranks: norms then are those
+  double max_grad_norm = 0.0;
+  /// Parameters that are each rank's own part of something (PartialFC), and the ranks: norms then are those
   /// of all ranks' parts together, so that all ranks clip and skip alike. Not owned; null: alone.
-  std::vector<Parameter> apart = {};
+  std::vector<Parameter> sharded = {};
   const Communicator* communicator = nullptr;
 };
 
@@ -43,7 +43,7 @@ struct ScaledStepOptions {
 ///   ...
 ///   optimizer.zero_grad();
 ///   backward(scaler.scale(loss));
-///   scaler.step(optimizer, lr, {.clip = 5.0});
+///   scaler.step(optimizer, lr, {.max_grad_norm = 5.0});
 ///   if (step % 100 == 0) scaler.check(optimizer);
 ///
 /// Source: P. Micikevicius et al., "Mixed precision training", ICLR 2018.
@@ -52,7 +52,7 @@ class GradScaler {
   /// Throws InvalidArgument for options out of range.
   explicit GradScaler(const GradScalerOptions& options = {});
   /// The defaults for gradients in `dtype`: a scale for float16, none for the others.
-  static GradScalerOptions options_for(DType dtype) { return {.scales = dtype == DType::kFloat16}; }
+  static GradScalerOptions options_for(DType dtype) { return {.enabled = dtype == DType::kFloat16}; }
 
   const GradScalerOptions& options() const { return options_; }
 
@@ -65,23 +65,23 @@ class GradScaler {
   /// refuses the step.
   void step(Optimizer& optimizer, double learning_rate, const ScaledStepOptions& options = {});
 
-  /// Throws Error if the last steps were skipped too often: `max_skipped` in a row, or two at `min_scale`
-  /// (which does not count without a scale). The message names the first and the last of the optimiser's
-  /// parameters whose present gradient is not finite, so call it before they are cleared. Waits for the
-  /// device.
+  /// Throws Error if the last steps were skipped too often: `max_consecutive_skips` in a row, or two at
+  /// `min_scale` (which does not count without a scale). The message names the first and the last of the
+  /// optimiser's parameters whose present gradient is not finite, so call it before they are cleared. Waits
+  /// for the device.
   void check(const Optimizer& optimizer) const;
 
   /// The present scale, the skipped steps since the last good one, and all skipped steps. Each waits for the
   /// device.
   double scale() const;
-  int64_t skipped_in_a_row() const;
+  int64_t consecutive_skips() const;
   int64_t skipped() const;
 
   /// For jobs: scale and counts, on `device`; and whether these are still the ones.
   std::vector<Tensor> tensors_on(Device device);
   bool owns(const std::vector<Tensor>& tensors) const;
 
-  /// All that the next step depends on besides the options: "scale", "good_steps", "skipped_in_a_row" and
+  /// All that the next step depends on besides the options: "scale", "good_steps", "consecutive_skips" and
   /// "skipped", scalars.
   State state() const;
   /// The inverse. Throws InvalidArgument, and changes nothing, if names, dtypes or shapes differ or a value

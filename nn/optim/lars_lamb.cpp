@@ -18,10 +18,10 @@ bool adapts(const Parameter& parameter, bool adapt_all) {
 
 }  // namespace
 
-Lars::Lars(std::vector<Parameter> parameters, const LarsOptions& options)
-    : Lars(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+LARS::LARS(std::vector<Parameter> parameters, const LARSOptions& options)
+    : LARS(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
 
-Lars::Lars(std::vector<ParameterGroup> groups, const LarsOptions& options)
+LARS::LARS(std::vector<ParameterGroup> groups, const LARSOptions& options)
     : Optimizer("lars", std::move(groups), options.weight_decay, {"momentum"}), options_(options) {
   SINTER_CHECK(options.momentum >= 0.0 && options.momentum < 1.0,
                "[lars] expected a momentum in [0, 1) but got {}", options.momentum);
@@ -31,7 +31,7 @@ Lars::Lars(std::vector<ParameterGroup> groups, const LarsOptions& options)
                "[lars] expected an epsilon >= 0 but got {}", options.epsilon);
 }
 
-void Lars::set_momentum(double momentum) {
+void LARS::set_momentum(double momentum) {
   SINTER_CHECK(momentum >= 0.0 && momentum < 1.0, "[lars] expected a momentum in [0, 1) but got {}",
                momentum);
   if (options_.momentum == momentum) return;
@@ -39,7 +39,7 @@ void Lars::set_momentum(double momentum) {
   set_moving(momentum);
 }
 
-void Lars::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+void LARS::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::LarsSlot> adapted, plain;
   for (const Slot* slot : slots) {
     const Parameter& parameter = slot->parameter;
@@ -60,10 +60,10 @@ void Lars::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   ops::lars_step(plain, options.learning_rate, step, options.gradient_factor);
 }
 
-Lamb::Lamb(std::vector<Parameter> parameters, const LambOptions& options)
-    : Lamb(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+LAMB::LAMB(std::vector<Parameter> parameters, const LAMBOptions& options)
+    : LAMB(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
 
-Lamb::Lamb(std::vector<ParameterGroup> groups, const LambOptions& options)
+LAMB::LAMB(std::vector<ParameterGroup> groups, const LAMBOptions& options)
     : Optimizer("lamb", std::move(groups), options.weight_decay, {"exp_avg", "exp_avg_sq"}),
       options_(options) {
   SINTER_CHECK(is_beta(options.beta1) && is_beta(options.beta2),
@@ -72,14 +72,14 @@ Lamb::Lamb(std::vector<ParameterGroup> groups, const LambOptions& options)
                "[lamb] expected an epsilon >= 0 but got {}", options.epsilon);
 }
 
-void Lamb::set_beta1(double beta1) {
+void LAMB::set_beta1(double beta1) {
   SINTER_CHECK(is_beta(beta1), "[lamb] expected beta1 in [0, 1) but got {}", beta1);
   if (options_.beta1 == beta1) return;
   options_.beta1 = beta1;
   set_moving(beta1);
 }
 
-void Lamb::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+void LAMB::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::LambSlot> adapted, plain;
   for (const Slot* slot : slots) {
     const Parameter& parameter = slot->parameter;

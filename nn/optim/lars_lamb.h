@@ -5,7 +5,7 @@
 
 namespace sinter::nn {
 
-struct LarsOptions {
+struct LARSOptions {
   double momentum = 0.9;
   double weight_decay = 0.0;         ///< added to the gradient, times the parameter
   double trust_coefficient = 0.001;  ///< the length of a step in units of the parameter's norm
@@ -20,12 +20,12 @@ struct LarsOptions {
 /// SGD with momentum takes it; 1 where a norm is 0 and for norms and biases. The formulas stand at
 /// ops::lars_step. Give it decay_groups(), so that norms and biases have no weight decay either. Source: Y.
 /// You, I. Gitman, B. Ginsburg, "Large batch training of convolutional networks", 2017.
-class Lars : public Optimizer {
+class LARS : public Optimizer {
  public:
-  explicit Lars(std::vector<Parameter> parameters, const LarsOptions& options = {});
-  explicit Lars(std::vector<ParameterGroup> groups, const LarsOptions& options = {});
+  explicit LARS(std::vector<Parameter> parameters, const LARSOptions& options = {});
+  explicit LARS(std::vector<ParameterGroup> groups, const LARSOptions& options = {});
 
-  /// Another momentum from the next step on, as Sgd::set_momentum. Throws InvalidArgument unless it is in
+  /// Another momentum from the next step on, as SGD::set_momentum. Throws InvalidArgument unless it is in
   /// [0, 1).
   void set_momentum(double momentum);
 
@@ -33,10 +33,10 @@ class Lars : public Optimizer {
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
 
  private:
-  LarsOptions options_;
+  LARSOptions options_;
 };
 
-struct LambOptions {
+struct LAMBOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-6;
@@ -50,10 +50,10 @@ struct LambOptions {
 /// formulas stand at ops::lamb_step. Give it decay_groups(), so that norms and biases have no weight decay
 /// either. Source: Y. You et al., "Large batch optimization for deep learning: training BERT in 76 minutes",
 /// ICLR 2020.
-class Lamb : public Optimizer {
+class LAMB : public Optimizer {
  public:
-  explicit Lamb(std::vector<Parameter> parameters, const LambOptions& options = {});
-  explicit Lamb(std::vector<ParameterGroup> groups, const LambOptions& options = {});
+  explicit LAMB(std::vector<Parameter> parameters, const LAMBOptions& options = {});
+  explicit LAMB(std::vector<ParameterGroup> groups, const LAMBOptions& options = {});
 
   /// Another beta1 from the next step on, as Adam::set_beta1. Throws InvalidArgument unless it is in [0, 1).
   void set_beta1(double beta1);
@@ -62,7 +62,7 @@ class Lamb : public Optimizer {
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
 
  private:
-  LambOptions options_;
+  LAMBOptions options_;
 };
 
 }  // namespace sinter::nn

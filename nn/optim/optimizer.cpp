@@ -66,7 +66,7 @@ void Optimizer::check_groups() const {
           std::ranges::any_of(seen, [&](const Parameter& p) { return p.is_same(parameter); });
       SINTER_CHECK(!is_known, "[{}] parameter '{}' is listed twice", tag_, parameter.name());
       SINTER_CHECK(names.insert(parameter.name()).second,
-                   "[{}] two parameters are named '{}'; tell them apart with nn::with_prefix", tag_,
+                   "[{}] two parameters are named '{}'; tell them apart with nn::add_prefix", tag_,
                    parameter.name());
       seen.push_back(parameter);
     }
@@ -88,7 +88,7 @@ void Optimizer::zero_grad() {
   }
 }
 
-void Optimizer::restart() {
+void Optimizer::reset() {
   const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   const NoGrad no_grad;
   if (counts_.defined()) ops::fill_(counts_, 0.0);

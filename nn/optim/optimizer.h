@@ -28,7 +28,7 @@ std::vector<ParameterGroup> decay_groups(const std::vector<Parameter>& parameter
 
 /// Changes parameters by their gradients.
 ///
-///   nn::Sgd sgd(model.parameters(), {.momentum = 0.9, .weight_decay = 5e-4});
+///   nn::SGD sgd(model.parameters(), {.momentum = 0.9, .weight_decay = 5e-4});
 ///   sgd.zero_grad();
 ///   backward(loss);
 ///   sgd.step(schedule(step));
@@ -51,7 +51,7 @@ class Optimizer {
   /// Makes all parameters start afresh, as before the first update: counts and buffers become zeros where
   /// they are. As load_state({}), but jobs go on with the graphs that they have. Does not wait for the
   /// device.
-  void restart();
+  void reset();
 
   /// For jobs, which repeat a step() that was traced: the learning rate that the repeated step reads from now
   /// on. Throws InvalidArgument as step() does.

@@ -4,7 +4,7 @@
 namespace sinter::nn {
 namespace {
 
-std::vector<std::string> buffer_names(const RmsPropOptions& options) {
+std::vector<std::string> buffer_names(const RMSpropOptions& options) {
   std::vector<std::string> names{"square_avg"};
   if (options.centered) names.push_back("grad_avg");
   if (options.momentum != 0.0) names.push_back("momentum");
@@ -13,10 +13,10 @@ std::vector<std::string> buffer_names(const RmsPropOptions& options) {
 
 }  // namespace
 
-RmsProp::RmsProp(std::vector<Parameter> parameters, const RmsPropOptions& options)
-    : RmsProp(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+RMSprop::RMSprop(std::vector<Parameter> parameters, const RMSpropOptions& options)
+    : RMSprop(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
 
-RmsProp::RmsProp(std::vector<ParameterGroup> groups, const RmsPropOptions& options)
+RMSprop::RMSprop(std::vector<ParameterGroup> groups, const RMSpropOptions& options)
     : Optimizer("rmsprop", std::move(groups), options.weight_decay, buffer_names(options)),
       options_(options) {
   SINTER_CHECK(options.alpha >= 0.0 && options.alpha < 1.0, "[rmsprop] expected alpha in [0, 1) but got {}",
@@ -26,7 +26,7 @@ RmsProp::RmsProp(std::vector<ParameterGroup> groups, const RmsPropOptions& optio
                "[rmsprop] expected a momentum in [0, 1) but got {}", options.momentum);
 }
 
-void RmsProp::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+void RMSprop::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::RmsPropSlot> updates;
   updates.reserve(slots.size());
   for (const Slot* slot : slots) {

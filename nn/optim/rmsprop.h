@@ -5,7 +5,7 @@
 
 namespace sinter::nn {
 
-struct RmsPropOptions {
+struct RMSpropOptions {
   double alpha = 0.99;  ///< the share of the average of squares that a step keeps
   double epsilon = 1e-8;
   double momentum = 0.0;
@@ -15,16 +15,16 @@ struct RmsPropOptions {
 };
 
 /// The same numbers as torch.optim.RMSprop; the formulas and sources stand at ops::rmsprop_step.
-class RmsProp : public Optimizer {
+class RMSprop : public Optimizer {
  public:
-  explicit RmsProp(std::vector<Parameter> parameters, const RmsPropOptions& options = {});
-  explicit RmsProp(std::vector<ParameterGroup> groups, const RmsPropOptions& options = {});
+  explicit RMSprop(std::vector<Parameter> parameters, const RMSpropOptions& options = {});
+  explicit RMSprop(std::vector<ParameterGroup> groups, const RMSpropOptions& options = {});
 
  protected:
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
 
  private:
-  RmsPropOptions options_;
+  RMSpropOptions options_;
 };
 
 }  // namespace sinter::nn

@@ -6,17 +6,17 @@
 namespace sinter::nn {
 namespace {
 
-std::vector<std::string> buffer_names(const SgdOptions& options) {
+std::vector<std::string> buffer_names(const SGDOptions& options) {
   if (options.momentum == 0.0) return {};
   return {"momentum"};
 }
 
 }  // namespace
 
-Sgd::Sgd(std::vector<Parameter> parameters, const SgdOptions& options)
-    : Sgd(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
+SGD::SGD(std::vector<Parameter> parameters, const SGDOptions& options)
+    : SGD(std::vector<ParameterGroup>{{.parameters = std::move(parameters)}}, options) {}
 
-Sgd::Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options)
+SGD::SGD(std::vector<ParameterGroup> groups, const SGDOptions& options)
     : Optimizer("sgd", std::move(groups), options.weight_decay, buffer_names(options)), options_(options) {
   SINTER_CHECK(options.momentum >= 0.0 && options.momentum < 1.0,
                "[sgd] expected a momentum in [0, 1) but got {}", options.momentum);
@@ -28,7 +28,7 @@ Sgd::Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options)
       options.momentum, options.dampening);
 }
 
-void Sgd::set_momentum(double momentum) {
+void SGD::set_momentum(double momentum) {
   SINTER_CHECK(options_.momentum > 0.0 && momentum > 0.0 && momentum < 1.0,
                "[sgd] expected a momentum in (0, 1) in place of one but got {} in place of {}", momentum,
                options_.momentum);
@@ -37,7 +37,7 @@ void Sgd::set_momentum(double momentum) {
   set_moving(momentum);
 }
 
-void Sgd::update(std::span<Slot* const> slots, const UpdateOptions& options) {
+void SGD::update(std::span<Slot* const> slots, const UpdateOptions& options) {
   std::vector<ops::SgdSlot> updates;
   updates.reserve(slots.size());
   for (const Slot* slot : slots) {

@@ -5,7 +5,7 @@
 
 namespace sinter::nn {
 
-struct SgdOptions {
+struct SGDOptions {
   double momentum = 0.0;  ///< in [0, 1): from 1 on, steps never stop growing
   double dampening = 0.0;
   double weight_decay = 0.0;  ///< added to the gradient, times the parameter
@@ -16,10 +16,10 @@ struct SgdOptions {
 /// The same numbers as torch.optim.SGD; the formulas stand at ops::sgd_step.
 /// Source of the Nesterov form: I. Sutskever et al., "On the importance of initialization and momentum", ICML
 /// 2013.
-class Sgd : public Optimizer {
+class SGD : public Optimizer {
  public:
-  explicit Sgd(std::vector<Parameter> parameters, const SgdOptions& options = {});
-  explicit Sgd(std::vector<ParameterGroup> groups, const SgdOptions& options = {});
+  explicit SGD(std::vector<Parameter> parameters, const SGDOptions& options = {});
+  explicit SGD(std::vector<ParameterGroup> groups, const SGDOptions& options = {});
 
   /// Another momentum from the next step on, for schedules that move it: OneCycleSchedule::momentum. A job
   /// reads it as it reads the learning rate: only the first call makes another graph. Throws
@@ -31,7 +31,7 @@ class Sgd : public Optimizer {
   void update(std::span<Slot* const> slots, const UpdateOptions& options) override;
 
  private:
-  SgdOptions options_;
+  SGDOptions options_;
 };
 
 }  // namespace sinter::nn

@@ -46,32 +46,33 @@ LabelledTensors masters(const std::vector<Parameter>& parameters) {
 
 }  // namespace
 
-void begin_equal(const LabelledTensors& tensors, const Communicator& ranks) {
+void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   std::string text;
   for (const auto& [name, tensor] : tensors)
     text += fmt::format("{} {} {};", name, tensor.dtype(), tensor.shape());
-  ranks.check_equal(text, "names or shapes of the parameters");
+  ranks.check_parameters_equal(text, "names or shapes of the parameters");
   const NoGrad no_grad;
   for (const auto& [name, tensor] : tensors) ranks.broadcast_(tensor);
 }
 
-void begin_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                 const std::vector<Parameter>& apart) {
+void broadcast_parameters(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                          const std::vector<Parameter>& apart) {
   const std::vector<Parameter> shared = without(parameters, apart);
-  begin_equal(masters(shared), ranks);
+  broadcast_parameters(masters(shared), ranks);
   for (const Parameter& parameter : shared) parameter.refresh_working();
 }
 
-void begin_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
-  begin_equal(model.parameters(), ranks, apart);
+void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
+                          const std::vector<Parameter>& apart) {
+  broadcast_parameters(model.parameters(), ranks, apart);
   LabelledTensors buffers;
   for (const Buffer& buffer : model.buffers()) buffers.emplace_back(buffer.name(), buffer.master());
-  begin_equal(buffers, ranks);
+  broadcast_parameters(buffers, ranks);
   for (const Buffer& buffer : model.buffers()) buffer.refresh_working();
 }
 
-void check_equal(const LabelledTensors& tensors, const Communicator& ranks) {
+void check_parameters_equal(const LabelledTensors& tensors, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   std::vector<int64_t> own;
   std::string names;
@@ -79,7 +80,7 @@ void check_equal(const LabelledTensors& tensors, const Communicator& ranks) {
     own.push_back(checksum(tensor));
     names += name + ";";
   }
-  ranks.check_equal(names, "names of the parameters");
+  ranks.check_parameters_equal(names, "names of the parameters");
   if (own.empty()) return;
   const auto count = static_cast<int64_t>(own.size());
   const auto all = ranks.all_gather(Tensor::from_values(own, {count})).to_vector<int64_t>();
@@ -92,13 +93,14 @@ void check_equal(const LabelledTensors& tensors, const Communicator& ranks) {
   }
 }
 
-void check_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                 const std::vector<Parameter>& apart) {
-  check_equal(masters(without(parameters, apart)), ranks);
+void check_parameters_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                            const std::vector<Parameter>& apart) {
+  check_parameters_equal(masters(without(parameters, apart)), ranks);
 }
 
-void check_equal(const ModuleBase& model, const Communicator& ranks, const std::vector<Parameter>& apart) {
-  check_equal(model.parameters(), ranks, apart);
+void check_parameters_equal(const ModuleBase& model, const Communicator& ranks,
+                            const std::vector<Parameter>& apart) {
+  check_parameters_equal(model.parameters(), ranks, apart);
 }
 
 void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks) {
@@ -115,11 +117,11 @@ void check_parts(const char* tag, int64_t rows, const Communicator& ranks) {
   check_parts(tag, ranks.all_gather(Tensor::from_values<int64_t>({rows}, {1})).to_vector<int64_t>(), ranks);
 }
 
-Tensor share_of_loss(const Tensor& loss, const Communicator& ranks) {
+Tensor scale_loss(const Tensor& loss, const Communicator& ranks) {
   return ranks.size() == 1 ? loss : ops::affine(loss, 1.0 / ranks.size(), 0.0);
 }
 
-void reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks) {
+void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks) {
   if (ranks.size() == 1) return;
   const NoGrad no_grad;
   std::vector<Tensor> bucket;
@@ -150,7 +152,7 @@ std::vector<Parameter> without(const std::vector<Parameter>& parameters,
   return rest;
 }
 
-Tensor sum_now(const Tensor& x, const Communicator& ranks) {
+Tensor all_reduce(const Tensor& x, const Communicator& ranks) {
   if (ranks.size() == 1) return x;
   const NoGrad no_grad;
   const std::vector<Tensor> one = {x};

@@ -1,14 +1,14 @@
 // Data-parallel training: every rank has the model and a part of each batch, and gradients are summed.
 //
 //   const auto ranks = Communicator::join();
-//   nn::TrainJob job(model, nn::CrossEntropy{}, sgd, {.communicator = ranks.get()});
+//   nn::TrainJob job(model, nn::CrossEntropyLoss{}, sgd, {.communicator = ranks.get()});
 //
 // is all for a job. A loop of one's own calls the functions below:
 //
-//   nn::begin_equal(model, *ranks);      // and what is trained beside it, and averages
+//   nn::broadcast_parameters(model, *ranks);      // and what is trained beside it, and averages
 //   ...
-//   backward(nn::share_of_loss(loss, *ranks));
-//   nn::reduce_gradients(sgd.parameters(), *ranks);
+//   backward(nn::scale_loss(loss, *ranks));
+//   nn::all_reduce_gradients(sgd.parameters(), *ranks);
 //   sgd.step(learning_rate);
 //
 // Norms of gradients, and a scaler's decision to skip a step, then see the sums over all ranks, and come out
@@ -27,29 +27,29 @@ namespace sinter::nn {
 
 /// Gives all ranks the parameters and buffers of rank 0, but for those parameters that are each rank's own
 /// (`apart`). Throws CommunicationError, which names a rank, if theirs have other names or specs.
-void begin_equal(const ModuleBase& model, const Communicator& ranks,
-                 const std::vector<Parameter>& apart = {});
+void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
+                          const std::vector<Parameter>& sharded = {});
 
 /// The same for parameters beside a model, such as those of a head or a loss: optimizer.parameters() are all
 /// that trains.
-void begin_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                 const std::vector<Parameter>& apart = {});
-/// The same for tensors, each with its name: Ema::averages(apart).
+void broadcast_parameters(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                          const std::vector<Parameter>& sharded = {});
+/// The same for tensors, each with its name: EMA::averages(apart).
 using LabelledTensors = std::vector<std::pair<std::string, Tensor>>;
-void begin_equal(const LabelledTensors& tensors, const Communicator& ranks);
+void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ranks);
 
 /// Throws CommunicationError, which names a rank and a parameter, unless all ranks' parameters but those that
 /// are each rank's own are equal bit for bit. Buffers, such as running statistics of batch norms, are each
 /// rank's own.
-void check_equal(const ModuleBase& model, const Communicator& ranks,
-                 const std::vector<Parameter>& apart = {});
-void check_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                 const std::vector<Parameter>& apart = {});
-void check_equal(const LabelledTensors& tensors, const Communicator& ranks);
+void check_parameters_equal(const ModuleBase& model, const Communicator& ranks,
+                            const std::vector<Parameter>& sharded = {});
+void check_parameters_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
+                            const std::vector<Parameter>& sharded = {});
+void check_parameters_equal(const LabelledTensors& tensors, const Communicator& ranks);
 
 /// loss / number of ranks: the sum of the ranks' gradients is then that of the mean over all of their
 /// batches, which are equally large (check_parts).
-Tensor share_of_loss(const Tensor& loss, const Communicator& ranks);
+Tensor scale_loss(const Tensor& loss, const Communicator& ranks);
 
 /// Throws InvalidArgument on all ranks, which names two of them with their numbers, unless all ranks have a
 /// part of a batch of the same size. `tag`: who asks. One exchange of a number through the host.
@@ -59,12 +59,12 @@ void check_parts(const char* tag, std::span<const int64_t> rows, const Communica
 
 /// Puts the sums over all ranks in the place of the gradients. Parameters without a gradient have none on any
 /// rank. Gradients are summed in buckets, from the last parameter to the first.
-void reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
+void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
 
 /// The parameters that are not among `apart`, in their order.
 std::vector<Parameter> without(const std::vector<Parameter>& parameters, const std::vector<Parameter>& apart);
 
 /// The sum of x over all ranks, at once and not in a bucket: for numbers that something waits for.
-Tensor sum_now(const Tensor& x, const Communicator& ranks);
+Tensor all_reduce(const Tensor& x, const Communicator& ranks);
 
 }  // namespace sinter::nn

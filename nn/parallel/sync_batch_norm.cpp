@@ -7,14 +7,14 @@ thread_local const Communicator* current = nullptr;
 
 }  // namespace
 
-SyncBatchNorm::SyncBatchNorm(const Communicator& ranks) : before_(current) {
+SyncBatchNormScope::SyncBatchNormScope(const Communicator& ranks) : before_(current) {
   current = ranks.size() > 1 ? &ranks : nullptr;
 }
-SyncBatchNorm::~SyncBatchNorm() {
+SyncBatchNormScope::~SyncBatchNormScope() {
   current = before_;
 }
 
-const Communicator* SyncBatchNorm::ranks() {
+const Communicator* SyncBatchNormScope::ranks() {
   return current;
 }
 

@@ -9,20 +9,20 @@ namespace sinter::nn {
 /// batches together (ops::sync_batch_norm), and gradients that go back through those calls, then or later,
 /// take that into account. N ranks then train as one process with the whole batch does.
 ///
-///   const nn::SyncBatchNorm together(*ranks);
+///   const nn::SyncBatchNormScope together(*ranks);
 ///   const Tensor loss = loss_function(model(x), y);
 ///
 /// All ranks make the same calls in the same order. A job does this by itself with
 /// TrainJobOptions::sync_batch_norm. With one rank nothing changes. The communicator must outlive the
 /// gradients.
-class SyncBatchNorm {
+class SyncBatchNormScope {
  public:
-  explicit SyncBatchNorm(const Communicator& ranks);
-  ~SyncBatchNorm();
-  SyncBatchNorm(const SyncBatchNorm&) = delete;
-  SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
+  explicit SyncBatchNormScope(const Communicator& ranks);
+  ~SyncBatchNormScope();
+  SyncBatchNormScope(const SyncBatchNormScope&) = delete;
+  SyncBatchNormScope& operator=(const SyncBatchNormScope&) = delete;
 
-  /// The ranks of this thread's innermost SyncBatchNorm; null: there is none, or it is of one rank.
+  /// The ranks of this thread's innermost SyncBatchNormScope; null: there is none, or it is of one rank.
   static const Communicator* ranks();
 
  private:

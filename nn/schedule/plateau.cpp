@@ -30,9 +30,9 @@ ReduceOnPlateau::ReduceOnPlateau(const PlateauOptions& options)
   SINTER_CHECK(options.patience >= 0 && options.cooldown >= 0,
                "[plateau] expected a patience and a cooldown >= 0 but got {} and {}", options.patience,
                options.cooldown);
-  SINTER_CHECK(options.threshold >= 0.0 && options.min_rate >= 0.0 && options.least_change >= 0.0,
-               "[plateau] expected a threshold, min_rate and least_change >= 0 but got {}, {} and {}",
-               options.threshold, options.min_rate, options.least_change);
+  SINTER_CHECK(options.threshold >= 0.0 && options.min_rate >= 0.0 && options.min_change >= 0.0,
+               "[plateau] expected a threshold, min_rate and min_change >= 0 but got {}, {} and {}",
+               options.threshold, options.min_rate, options.min_change);
 }
 
 bool ReduceOnPlateau::improves(double measure) const {
@@ -58,7 +58,7 @@ bool ReduceOnPlateau::update(double measure) {
   cooldown_ = options_.cooldown;
   bad_ = 0;
   const double reduced = std::max(rate_ * options_.factor, options_.min_rate);
-  if (!(rate_ - reduced > options_.least_change)) return false;
+  if (!(rate_ - reduced > options_.min_change)) return false;
   rate_ = reduced;
   return true;
 }

@@ -17,7 +17,7 @@ struct PlateauOptions {
   bool maximize = false;               ///< larger is better, as for an accuracy
   int64_t cooldown = 0;                ///< measures after a reduction during which none is counted as bad
   double min_rate = 0.0;               ///< the rate never falls below this
-  double least_change = 1e-8;          ///< reductions by less are left out
+  double min_change = 1e-8;            ///< reductions by less are left out
 };
 
 /// As torch's ReduceLROnPlateau. Unlike a Schedule it has a state, which belongs into checkpoints.

@@ -60,7 +60,7 @@ enum class Anneal { kCosine, kLinear };
 struct OneCycleSchedule {
   double peak = 0.1;
   int64_t steps = 1;
-  double rising = 0.3;  ///< share of the steps before the peak, in [0, 1]
+  double warmup_fraction = 0.3;  ///< share of the steps before the peak, in [0, 1]
   double initial_divisor = 25.0;
   double final_divisor = 1e4;
   Anneal anneal = Anneal::kCosine;

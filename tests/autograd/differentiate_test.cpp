@@ -151,7 +151,7 @@ TEST_P(DifferentiateTest, HasTheBitsOfBackward) {
 }
 
 /// All but sync_batch_norm, whose gradient is that of the statistics before it too: processes_test and
-/// SyncBatchNorm compare jobs of it with eager steps.
+/// SyncBatchNormScope compare jobs of it with eager steps.
 std::vector<std::string> differentiable_ops() {
   std::vector<std::string> names;
   for (const std::string& name : OpRegistry::instance().names()) {

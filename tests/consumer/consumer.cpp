@@ -21,12 +21,12 @@ namespace {
 
 bool training_works() {
   const auto model = nn::resnet20({.classes = 4, .width = 4});
-  nn::Sgd sgd(model.parameters(), {.momentum = 0.9});
+  nn::SGD sgd(model.parameters(), {.momentum = 0.9});
   const Tensor images = Tensor::full({8, 3, 8, 8}, 0.5);
   const Tensor labels = Tensor::from_values(std::vector<int64_t>{0, 1, 2, 3, 0, 1, 2, 3}, {8});
   double first = 0.0, last = 0.0;
   for (int step = 0; step < 5; ++step) {
-    const Tensor loss = nn::CrossEntropy{}(model(images), labels);
+    const Tensor loss = nn::CrossEntropyLoss{}(model(images), labels);
     last = loss.item();
     if (step == 0) first = last;
     sgd.zero_grad();
@@ -95,15 +95,16 @@ struct CubeNet : nn::Module {
 /// A job in bfloat16 and channels-last: the op takes part in both, and the job trains as eager code does.
 bool takes_part_in_jobs(const Op& op) {
   const CubeNet model(op), eager = nn::clone(model);
-  nn::Sgd sgd(model.parameters(), {.momentum = 0.9}), eager_sgd(eager.parameters(), {.momentum = 0.9});
-  nn::TrainJob job(model, nn::CrossEntropy{}, sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  nn::SGD sgd(model.parameters(), {.momentum = 0.9}), eager_sgd(eager.parameters(), {.momentum = 0.9});
+  nn::TrainJob job(model, nn::CrossEntropyLoss{}, sgd,
+                   {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
   std::vector<float> pixels(8 * 3 * 6 * 6);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
   const Tensor images = Tensor::from_values(pixels, {8, 3, 6, 6});
   const Tensor labels = Tensor::from_values(std::vector<int64_t>{0, 1, 2, 3, 0, 1, 2, 3}, {8});
   double worst = 0.0;
   for (int step = 0; step < 5; ++step) {
-    const Tensor loss = nn::CrossEntropy{}(eager(images), labels);
+    const Tensor loss = nn::CrossEntropyLoss{}(eager(images), labels);
     eager_sgd.zero_grad();
     backward(loss);
     eager_sgd.step(0.05);

@@ -44,8 +44,8 @@ void expect_steps_of_pytorch(Layout layout, double tolerance) {
     return layout == Layout::kNHWC ? ops::permute(x, {0, 2, 3, 1}) : x;
   };
   const Tensor images = turned(reference_images()), labels = reference_labels();
-  nn::Sgd optimizer(groups(network, options), {.momentum = 0.85, .nesterov = true});
-  nn::TrainJob job(network, nn::CrossEntropy{.label_smoothing = 0.2, .reduction = nn::Reduction::kSum},
+  nn::SGD optimizer(groups(network, options), {.momentum = 0.85, .nesterov = true});
+  nn::TrainJob job(network, nn::CrossEntropyLoss{.label_smoothing = 0.2, .reduction = nn::Reduction::kSum},
                    optimizer);
   nn::Lookahead lookahead(network);
   const Reference reference("speedrun_float64");

@@ -33,7 +33,7 @@ StepLog::Sink into(nn::RunLog& log) {
 TEST(StepLog, LogsMeansSinceTheLastRecord) {
   const TemporaryFolder folder;
   nn::RunLog log(folder.path(), {.tensorboard = false});
-  nn::DeviceMean loss;
+  nn::TensorMean loss;
   loss.add(Tensor::scalar(100.0f), 10);  // of the part of the epoch before a resume
   StepSums sums{.images = 10, .seconds = 5.0, .wait_seconds = 5.0};
   StepLog steps(into(log), 2, sums, loss);
@@ -62,7 +62,7 @@ TEST(StepLog, LogsMeansSinceTheLastRecord) {
 TEST(StepLog, StepsWithoutAFiniteLossHaveNone) {
   const TemporaryFolder folder;
   nn::RunLog log(folder.path(), {.tensorboard = false});
-  nn::DeviceMean loss;
+  nn::TensorMean loss;
   StepLog steps(into(log), 1, {}, loss);
   for (const float value : {1.0f, static_cast<float>(INFINITY), 3.0f}) {
     loss.add(Tensor::scalar(value));
@@ -79,7 +79,7 @@ TEST(StepLog, StepsWithoutAFiniteLossHaveNone) {
 TEST(StepLog, WhatLedToAnErrorIsLogged) {
   const TemporaryFolder folder;
   nn::RunLog log(folder.path(), {.tensorboard = false});
-  nn::DeviceMean loss;
+  nn::TensorMean loss;
   {
     StepLog steps(into(log), 1, {}, loss);
     loss.add(Tensor::scalar(1.0f));

@@ -218,7 +218,7 @@ TEST(TrainInsightfaceModel, GroupsSetApartWhatIsClippedAndDecayed) {
     Words all = {"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"};
     all.insert(all.end(), words.begin(), words.end());
     const Options options = options_of(all);
-    const sinter::nn::PartialFc centres = make_centres(options, 6, *alone());
+    const sinter::nn::PartialFC centres = make_centres(options, 6, *alone());
     return parameter_groups(options, FaceModel(make_backbone(options), centres.head()));
   };
   const auto usual = groups({});

@@ -106,8 +106,8 @@ struct Parts {
     const auto step = [this](std::span<const Tensor> inputs) {
       return std::vector<Tensor>{model(inputs[0], inputs[1])};
     };
-    job = std::make_unique<nn::TrainJob>(model, step, optimizer,
-                                         nn::TrainJobOptions{.clip = options.clip, .scaler = &scaler});
+    job = std::make_unique<nn::TrainJob>(
+        model, step, optimizer, nn::TrainJobOptions{.max_grad_norm = options.clip, .scaler = &scaler});
     model.train();
     const bool is_channels_last = *options.layout == Layout::kNHWC;
     const Shape shape = is_channels_last ? Shape{kBatch, kSize, kSize, 3} : Shape{kBatch, 3, kSize, kSize};
@@ -118,9 +118,9 @@ struct Parts {
   /// The loss before the step.
   double step(int64_t number, const Tensor& images, std::span<const int64_t> labels) {
     set_momentum(options, kSteps, number, optimizer);
-    const Tensor rows = centres.begin_step(labels, optimizer);
+    const Tensor rows = centres.sample(labels, optimizer);
     const double loss = job->step(images, rows, schedule(number)).item();
-    centres.end_step(optimizer);
+    centres.update(optimizer);
     return loss;
   }
   /// Of the last step, as the optimiser's kernels read them.
@@ -133,9 +133,9 @@ struct Parts {
 
   Options options;
   std::shared_ptr<Communicator> ranks;
-  nn::PartialFc centres;
+  nn::PartialFC centres;
   FaceModel model;
-  nn::Sgd optimizer;
+  nn::SGD optimizer;
   nn::GradScaler scaler;
   nn::Schedule schedule;
   std::unique_ptr<nn::TrainJob> job;
@@ -294,7 +294,7 @@ class Numbered final : public nn::data::Dataset {
 
   int64_t size() const override { return kCount; }
   const std::vector<std::string>& class_names() const override { return names_; }
-  void read(int64_t index, nn::data::Sample& sample, const nn::data::ReductionChooser&) const override {
+  void read(int64_t index, nn::data::Sample& sample, const nn::data::DecodeHintFunction&) const override {
     sample.label = index;
     sample.image.reshape(1, 2, 3);
     uint8_t* const row = sample.image.row(0);

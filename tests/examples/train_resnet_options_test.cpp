@@ -226,10 +226,10 @@ bool makes(std::initializer_list<const char*> arguments) {
 }
 
 TEST(TrainResnetOptions, NameTheOptimiser) {
-  EXPECT_TRUE(makes<sinter::nn::Sgd>({}));
+  EXPECT_TRUE(makes<sinter::nn::SGD>({}));
   EXPECT_TRUE(makes<sinter::nn::AdamW>({"--optimizer", "adamw"}));
-  EXPECT_TRUE(makes<sinter::nn::Lars>({"--optimizer", "lars"}));
-  EXPECT_TRUE(makes<sinter::nn::Lamb>({"--optimizer", "lamb"}));
+  EXPECT_TRUE(makes<sinter::nn::LARS>({"--optimizer", "lars"}));
+  EXPECT_TRUE(makes<sinter::nn::LAMB>({"--optimizer", "lamb"}));
 }
 
 TEST(TrainResnetOptions, NormsAndBiasesDecayOnRequestOnly) {

@@ -17,8 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const uint8_t> file(data + 1, size - 1);
   const DecodeOptions options = {
       .channels = (choice & 1) != 0 ? 3 : 1, .max_pixels = 1 << 20, .max_scans = 20};
-  const ReductionChooser reduction = [&](int64_t height, int64_t width) {
-    Reduction part = 1 << (choice >> 1 & 3);
+  const DecodeHintFunction reduction = [&](int64_t height, int64_t width) {
+    DecodeHint part = 1 << (choice >> 1 & 3);
     if ((choice & 8) == 0) return part;
     const int64_t top = height * (place & 3) / 4, left = width * (place >> 2 & 3) / 4;
     part.window = {top, left, top + height * (place >> 4 & 3) / 4, left + width * (place >> 6) / 4};

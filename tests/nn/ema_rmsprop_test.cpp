@@ -1,4 +1,4 @@
-// Ema, Lookahead, RMSprop, restarted optimisers, and the options of SGD and Adam that came with them, against
+// EMA, Lookahead, RMSprop, restarted optimisers, and the options of SGD and Adam that came with them, against
 // loops in double precision.
 #include <functional>
 
@@ -47,7 +47,7 @@ TEST(RmsPropTest, FollowsItsFormulas) {
     for (const double momentum : {0.0, 0.9}) {
       for (const bool maximize : {false, true}) {
         const Six module;
-        RmsProp optimizer(module.parameters(), {.alpha = 0.8,
+        RMSprop optimizer(module.parameters(), {.alpha = 0.8,
                                                 .epsilon = 1e-3,
                                                 .momentum = momentum,
                                                 .weight_decay = 0.05,
@@ -65,14 +65,14 @@ TEST(RmsPropTest, FollowsItsFormulas) {
       }
     }
   }
-  EXPECT_EQ(message_of([] { RmsProp(Six().parameters(), {.alpha = 1.0}); }),
+  EXPECT_EQ(message_of([] { RMSprop(Six().parameters(), {.alpha = 1.0}); }),
             "[rmsprop] expected alpha in [0, 1) but got 1");
 }
 
 TEST(RmsPropTest, ItsStateResumes) {
-  const RmsPropOptions options{.momentum = 0.9, .centered = true};
+  const RMSpropOptions options{.momentum = 0.9, .centered = true};
   const Six whole, parted;
-  RmsProp a(whole.parameters(), options), b(parted.parameters(), options);
+  RMSprop a(whole.parameters(), options), b(parted.parameters(), options);
   const auto step = [](Optimizer& optimizer, const Six& module, int64_t i) {
     module.value.tensor().set_grad(Tensor::from_values(gradient_at(i), {6}));
     optimizer.step(0.1);
@@ -82,7 +82,7 @@ TEST(RmsPropTest, ItsStateResumes) {
     step(b, parted, i);
   }
   EXPECT_EQ(b.state().size(), 4u) << "step, square_avg, grad_avg and momentum";
-  RmsProp resumed(parted.parameters(), options);
+  RMSprop resumed(parted.parameters(), options);
   resumed.load_state(b.state());
   for (int64_t i = 3; i < 6; ++i) {
     step(a, whole, i);
@@ -117,7 +117,7 @@ TEST(AdamTest, AmsgradDividesByTheLargestSquare) {
 
 TEST(SgdTest, MaximizeClimbsAgainstTheDecay) {
   const Six module;
-  Sgd optimizer(module.parameters(), {.momentum = 0.9, .weight_decay = 0.05, .maximize = true});
+  SGD optimizer(module.parameters(), {.momentum = 0.9, .weight_decay = 0.05, .maximize = true});
   Doubles buffer(6);
   expect_steps(optimizer, module, [&](size_t i, double p, double gradient, int step) {
     const double g = -gradient + 0.05 * p;
@@ -128,7 +128,7 @@ TEST(SgdTest, MaximizeClimbsAgainstTheDecay) {
 
 TEST(SgdTest, TheMomentumMayFollowASchedule) {
   const Six module;
-  Sgd optimizer(module.parameters(), {.momentum = 0.9});
+  SGD optimizer(module.parameters(), {.momentum = 0.9});
   Doubles buffer(6);
   expect_steps(optimizer, module, [&, next = 2](size_t i, double p, double gradient, int step) mutable {
     const double momentum = step < 2 ? 0.9 : 0.5;
@@ -141,7 +141,7 @@ TEST(SgdTest, TheMomentumMayFollowASchedule) {
   });
   EXPECT_EQ(message_of([&] { optimizer.set_momentum(1.0); }),
             "[sgd] expected a momentum in (0, 1) in place of one but got 1 in place of 0.5");
-  Sgd plain(module.parameters());
+  SGD plain(module.parameters());
   EXPECT_EQ(message_of([&] { plain.set_momentum(0.5); }),
             "[sgd] expected a momentum in (0, 1) in place of one but got 0.5 in place of 0");
 }
@@ -161,11 +161,11 @@ TEST(AdamTest, Beta1MayFollowASchedule) {
   });
 }
 
-// ---- Ema
+// ---- EMA
 
 TEST(EmaTest, AveragesParameters) {
   const Six module;
-  Ema ema(module, {.decay = 0.75});
+  EMA ema(module, {.decay = 0.75});
   Doubles average = module.value.tensor().to_vector<double>();
   for (int step = 0; step < 5; ++step) {
     const Doubles next = gradient_at(step);
@@ -174,7 +174,7 @@ TEST(EmaTest, AveragesParameters) {
     for (size_t i = 0; i < 6; ++i) average[i] = 0.75 * average[i] + 0.25 * next[i];
   }
   EXPECT_EQ(ema.updates(), 5);
-  expect_near<double>(ema.averaged().at("value"), average, 1e-14);
+  expect_near<double>(ema.averaged_state().at("value"), average, 1e-14);
   EXPECT_EQ(module.value.tensor().to_vector<double>(), gradient_at(4)) << "the model itself is left alone";
   const Six copy = clone(module);
   ema.copy_to(copy);
@@ -183,7 +183,7 @@ TEST(EmaTest, AveragesParameters) {
 
 TEST(EmaTest, WarmsUp) {
   const Six module;
-  Ema ema(module, {.decay = 0.3, .warm_up = true});
+  EMA ema(module, {.decay = 0.3, .warmup = true});
   Doubles average = module.value.tensor().to_vector<double>();
   for (int update = 1; update <= 8; ++update) {
     const Doubles next = gradient_at(update);
@@ -192,16 +192,16 @@ TEST(EmaTest, WarmsUp) {
     const double decay = std::min(0.3, (1.0 + update) / (10.0 + update));
     for (size_t i = 0; i < 6; ++i) average[i] = decay * average[i] + (1 - decay) * next[i];
   }
-  expect_near<double>(ema.averaged().at("value"), average, 1e-14);
+  expect_near<double>(ema.averaged_state().at("value"), average, 1e-14);
 }
 
 TEST(EmaTest, KeepsLayoutsBuffersAndNames) {
   const Sequential model(Conv2d(2, 3, {.kernel = 3, .layout = Layout::kNHWC}),
                          BatchNorm2d(3, {.layout = Layout::kNHWC}));
-  Ema ema(model);
+  EMA ema(model);
   model(floats({2, 5, 5, 2}, 0));
   ema.update();
-  const State averaged = ema.averaged(), own = model.state();
+  const State averaged = ema.averaged_state(), own = model.state();
   ASSERT_EQ(averaged.size(), own.size());
   for (const auto& [name, value] : own) {
     EXPECT_EQ(averaged.at(name).shape(), value.shape()) << name;
@@ -215,11 +215,11 @@ TEST(EmaTest, KeepsLayoutsBuffersAndNames) {
 TEST(EmaTest, AveragesSixteenBitParametersInFloat32) {
   const Linear layer(4, 4);
   layer.to(DType::kBFloat16);
-  Ema ema(layer, {.decay = 0.999});
-  const std::vector<float> start = ema.averaged().at("weight").to_vector<float>();
+  EMA ema(layer, {.decay = 0.999});
+  const std::vector<float> start = ema.averaged_state().at("weight").to_vector<float>();
   layer.weight.assign(Tensor::full({4, 4}, 1.0));
   for (int i = 0; i < 10; ++i) ema.update();
-  const Tensor weight = ema.averaged().at("weight");
+  const Tensor weight = ema.averaged_state().at("weight");
   EXPECT_EQ(weight.dtype(), DType::kFloat32);
   // In bfloat16 a thousandth of the way would be lost in rounding.
   std::vector<float> expected;
@@ -230,31 +230,31 @@ TEST(EmaTest, AveragesSixteenBitParametersInFloat32) {
 
 TEST(EmaTest, ItsStateResumes) {
   const Six module;
-  Ema whole(module, {.decay = 0.9, .warm_up = true}), first(module, {.decay = 0.9, .warm_up = true});
+  EMA whole(module, {.decay = 0.9, .warmup = true}), first(module, {.decay = 0.9, .warmup = true});
   const auto move = [&](int step) { module.value.assign(Tensor::from_values(gradient_at(step), {6})); };
   for (int step = 0; step < 3; ++step) {
     move(step);
     whole.update();
     first.update();
   }
-  Ema resumed(module, {.decay = 0.9, .warm_up = true});
+  EMA resumed(module, {.decay = 0.9, .warmup = true});
   resumed.load_state(first.state());
   for (int step = 3; step < 6; ++step) {
     move(step);
     whole.update();
     resumed.update();
   }
-  EXPECT_EQ(resumed.averaged().at("value").to_vector<double>(),
-            whole.averaged().at("value").to_vector<double>());
+  EXPECT_EQ(resumed.averaged_state().at("value").to_vector<double>(),
+            whole.averaged_state().at("value").to_vector<double>());
   State wrong = first.state();
   wrong["average.value"] = Tensor::zeros({5}, DType::kFloat64);
   EXPECT_EQ(message_of([&] { resumed.load_state(wrong); }),
             "[ema] expected an average 'value' of float64 (6,) in the state");
-  EXPECT_EQ(message_of([&] { Ema(module, {.decay = 1.0}); }), "[ema] expected a decay in [0, 1) but got 1");
+  EXPECT_EQ(message_of([&] { EMA(module, {.decay = 1.0}); }), "[ema] expected a decay in [0, 1) but got 1");
   module.to(DType::kFloat32);
   EXPECT_EQ(message_of([&] { resumed.update(); }),
             "[ema] parameter 'value' is float32 (6,) on cpu but its average float64 (6,) on cpu; make the "
-            "Ema after "
+            "EMA after "
             "the model has been moved");
 }
 
@@ -291,7 +291,7 @@ TEST(LookaheadTest, TheModelGoesBackToTheAverage) {
     if (is_float(value.dtype())) value = value + 1.0;
   }
   model.load_state(moved);
-  lookahead.restart();
+  lookahead.reset();
   lookahead.update(1.0);
   for (const auto& [name, value] : model.state())
     expect_near(ops::cast(value, DType::kFloat64), doubles(moved.at(name)), 1e-6);
@@ -310,8 +310,8 @@ TEST(LookaheadTest, WorkingCopiesFollow) {
 
 TEST(LookaheadTest, JobsGoOnWithTheirGraph) {
   const Linear model(3, 2);
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, MseLoss{}, sgd);
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, MSELoss{}, sgd);
   Lookahead lookahead(model);
   for (int i = 0; i < 4; ++i) {
     job.step(Tensor::full({4, 3}, 1.0), Tensor::zeros({4, 2}), 0.1);
@@ -347,12 +347,12 @@ TEST(OptimizerTest, RestartedItStepsAsAFreshOneAndJobsGoOn) {
   };
   const Linear model(3, 2), fresh_model(3, 2);
   AdamW adam(model.parameters()), fresh_adam(fresh_model.parameters());
-  TrainJob job(model, MseLoss{}, adam), fresh(fresh_model, MseLoss{}, fresh_adam);
-  adam.restart();  // before the first step, nothing
+  TrainJob job(model, MSELoss{}, adam), fresh(fresh_model, MSELoss{}, fresh_adam);
+  adam.reset();  // before the first step, nothing
   set(model);
   train(job);
   set(model);
-  adam.restart();
+  adam.reset();
   EXPECT_TRUE(adam.state().empty());
   train(job);
   set(fresh_model);

@@ -69,7 +69,7 @@ std::string error_of(const GradScaler& scaler, const Optimizer& optimizer) {
 
 TEST_P(GradScalerTest, InfinityOrNanInAnyGradientChangesNothingButTheScale) {
   const Net net = mixed_net(device());
-  Sgd sgd(decay_groups(net.parameters()), {.momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
+  SGD sgd(decay_groups(net.parameters()), {.momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
   GradScaler scaler({.initial_scale = 0x1p20});
   set_gradients(net, 1.0);
   scaler.step(sgd, 0.1);
@@ -81,7 +81,7 @@ TEST_P(GradScalerTest, InfinityOrNanInAnyGradientChangesNothingButTheScale) {
       SCOPED_TRACE(fmt::format("{} in {}", bad, parameter.name()));
       set_gradients(net, 1.0);
       spoil(parameter, bad);
-      scaler.step(sgd, 0.1, {.clip = 3.0});
+      scaler.step(sgd, 0.1, {.max_grad_norm = 3.0});
       EXPECT_EQ(bits_of(net.state()), model);
       EXPECT_EQ(bits_of(working_copies(net)), working);
       EXPECT_EQ(bits_of(sgd.state()), state);
@@ -89,11 +89,11 @@ TEST_P(GradScalerTest, InfinityOrNanInAnyGradientChangesNothingButTheScale) {
       EXPECT_EQ(scaler.scale(), scale);
     }
   }
-  EXPECT_EQ(scaler.skipped_in_a_row(), 18);
+  EXPECT_EQ(scaler.consecutive_skips(), 18);
   set_gradients(net, 1.0);
   scaler.step(sgd, 0.1);
   EXPECT_NE(bits_of(net.state()), model) << "a good step does change it";
-  EXPECT_EQ(scaler.skipped_in_a_row(), 0);
+  EXPECT_EQ(scaler.consecutive_skips(), 0);
   EXPECT_EQ(scaler.skipped(), 18);
 }
 
@@ -115,7 +115,7 @@ TEST_P(GradScalerTest, ASkippedFirstStepLeavesNoTrace) {
 
 TEST_P(GradScalerTest, TheScaleFollowsPyTorchs) {
   const Net net = mixed_net(device());
-  Sgd sgd(net.parameters());
+  SGD sgd(net.parameters());
   GradScaler scaler({.initial_scale = 1024.0, .growth_interval = 3});
   // tests/reference/nn_values.py, with bad steps 0, 5, 9 and 10.
   const std::vector<double> expected{512,  512, 512, 1024, 1024, 512, 512, 512,
@@ -132,14 +132,14 @@ TEST_P(GradScalerTest, ScaledGradientsGiveTheStepOfUnscaledOnes) {
   // Powers of two scale without rounding, so the two ways agree to the last bit.
   const Net scaled = mixed_net(device()), plain = mixed_net(device());
   plain.load_state(scaled.state());
-  const SgdOptions options{.momentum = 0.9, .weight_decay = 0.05};
-  Sgd a(scaled.parameters(), options), b(plain.parameters(), options);
+  const SGDOptions options{.momentum = 0.9, .weight_decay = 0.05};
+  SGD a(scaled.parameters(), options), b(plain.parameters(), options);
   GradScaler scaler({.initial_scale = 256.0}), none(GradScaler::options_for(DType::kBFloat16));
   for (int step = 0; step < 3; ++step) {
     set_gradients(scaled, 256.0 * (step + 1));
     set_gradients(plain, step + 1);
-    scaler.step(a, 0.1, {.clip = 4.0});
-    none.step(b, 0.1, {.clip = 4.0});
+    scaler.step(a, 0.1, {.max_grad_norm = 4.0});
+    none.step(b, 0.1, {.max_grad_norm = 4.0});
   }
   EXPECT_EQ(bits_of(scaled.state()), bits_of(plain.state()));
   EXPECT_EQ(bits_of(a.state()), bits_of(b.state()));
@@ -161,16 +161,16 @@ TEST_P(GradScalerTest, GroupsThatAreNotClippedKeepTheirGradients) {
   };
   const auto [clipped, others] = parts(net);
   const auto [own_clipped, own_others] = parts(own);
-  const SgdOptions options{.momentum = 0.9, .weight_decay = 0.05};
-  Sgd sgd({{.parameters = clipped}, {.parameters = others, .clip = false}}, options);
-  Sgd first(own_clipped, options), second(own_others, options);
+  const SGDOptions options{.momentum = 0.9, .weight_decay = 0.05};
+  SGD sgd({{.parameters = clipped}, {.parameters = others, .clip = false}}, options);
+  SGD first(own_clipped, options), second(own_others, options);
   GradScaler scaler({.initial_scale = 256.0});
   GradScaler first_scaler(scaler.options()), second_scaler(scaler.options());
   for (int step = 0; step < 3; ++step) {
     set_gradients(net, 256.0 * (step + 1));
     set_gradients(own, 256.0 * (step + 1));
-    scaler.step(sgd, 0.1, {.clip = 4.0});
-    first_scaler.step(first, 0.1, {.clip = 4.0});
+    scaler.step(sgd, 0.1, {.max_grad_norm = 4.0});
+    first_scaler.step(first, 0.1, {.max_grad_norm = 4.0});
     second_scaler.step(second, 0.1);
   }
   const auto near = [](const Tensor& a, const Tensor& b) {  // one factor is rounded at another place
@@ -187,7 +187,7 @@ TEST_P(GradScalerTest, GroupsThatAreNotClippedKeepTheirGradients) {
   for (const Parameter& bad : {clipped.front(), others.front()}) {
     set_gradients(net, 256.0);
     spoil(bad, INFINITY);
-    scaler.step(sgd, 0.1, {.clip = 4.0});
+    scaler.step(sgd, 0.1, {.max_grad_norm = 4.0});
     EXPECT_EQ(bits_of(net.state()), before) << bad.name();
   }
   EXPECT_EQ(scaler.skipped(), 2);
@@ -196,7 +196,7 @@ TEST_P(GradScalerTest, GroupsThatAreNotClippedKeepTheirGradients) {
   set_gradients(net, 64.0);
   scaler.step(sgd, 0.1);
   for (const Parameter& parameter : clipped) parameter.tensor().set_grad({});
-  scaler.step(sgd, 0.1, {.clip = 1e-9});
+  scaler.step(sgd, 0.1, {.max_grad_norm = 1e-9});
   EXPECT_NE(bits_of(net.state()), before);
 }
 
@@ -206,7 +206,7 @@ TEST_P(GradScalerTest, SmallGradientsSurviveThroughTheScale) {
   const auto step = [&](const GradScalerOptions& options) {
     Net net = mixed_net(device());
     net.second.bias.assign(Tensor::zeros({3}));
-    Sgd sgd(net.parameters());
+    SGD sgd(net.parameters());
     GradScaler scaler(options);
     const Tensor loss = ops::sum(ops::cast(net.second.bias.tensor(), DType::kFloat32) * 1e-8);
     backward(scaler.scale(loss));
@@ -223,7 +223,7 @@ TEST_P(GradScalerTest, WithoutAScaleTheLossIsItself) {
   const Tensor loss = Tensor::scalar(2.0f, device());
   EXPECT_TRUE(scaler.scale(loss).is_same(loss));
   const Net net = mixed_net(device(), DType::kBFloat16);
-  Sgd sgd(net.parameters());
+  SGD sgd(net.parameters());
   const auto before = bits_of(net.state());
   for (int step = 1; step <= 19; ++step) {
     set_gradients(net, 1.0);
@@ -242,8 +242,8 @@ TEST_P(GradScalerTest, WithoutAScaleTheLossIsItself) {
 
 TEST_P(GradScalerTest, CheckNamesWhatIsNotFinite) {
   const Net net = mixed_net(device());
-  Sgd sgd(net.parameters());
-  GradScaler scaler({.initial_scale = 8.0, .max_skipped = 3});
+  SGD sgd(net.parameters());
+  GradScaler scaler({.initial_scale = 8.0, .max_consecutive_skips = 3});
   const auto bad_step = [&] {
     set_gradients(net, 1.0);
     spoil(net.first.weight, INFINITY);
@@ -276,7 +276,7 @@ TEST_P(GradScalerTest, CheckNamesWhatIsNotFinite) {
 
 TEST_P(GradScalerTest, ARefusedStepLeavesTheScale) {
   const Net net = mixed_net(device());
-  Sgd sgd(net.parameters());
+  SGD sgd(net.parameters());
   GradScaler scaler({.initial_scale = 4.0, .growth_interval = 1});
   set_gradients(net, 4.0);
   const auto before = bits_of(scaler.state());
@@ -290,7 +290,7 @@ TEST_P(GradScalerTest, ARefusedStepLeavesTheScale) {
 
 TEST_P(GradScalerTest, StateRoundTrips) {
   const Net net = mixed_net(device());
-  Sgd sgd(net.parameters());
+  SGD sgd(net.parameters());
   GradScaler scaler({.initial_scale = 1024.0}), other;
   for (const double size : {double{INFINITY}, 1.0, double{NAN}, double{NAN}}) {
     set_gradients(net, size);
@@ -299,7 +299,7 @@ TEST_P(GradScalerTest, StateRoundTrips) {
   other.load_state(scaler.state());
   EXPECT_EQ(bits_of(other.state()), bits_of(scaler.state()));
   EXPECT_EQ(other.scale(), 128.0);
-  EXPECT_EQ(other.skipped_in_a_row(), 2);
+  EXPECT_EQ(other.consecutive_skips(), 2);
   EXPECT_EQ(other.skipped(), 3);
   other.step(sgd, 0.1);  // moves to the device of the gradients
   EXPECT_EQ(other.skipped(), 4);
@@ -314,14 +314,14 @@ TEST(GradScalerOptionsTest, MistakesAreNamed) {
   EXPECT_EQ(with({.growth = 0.5}), "[grad_scaler] expected a growth >= 1 but got 0.5");
   EXPECT_EQ(with({.backoff = 1.0}), "[grad_scaler] expected a backoff in (0, 1) but got 1");
   EXPECT_EQ(with({.growth_interval = 0}), "[grad_scaler] expected a growth_interval > 0 but got 0");
-  EXPECT_EQ(with({.max_skipped = 0}), "[grad_scaler] expected max_skipped > 0 but got 0");
+  EXPECT_EQ(with({.max_consecutive_skips = 0}), "[grad_scaler] expected max_consecutive_skips > 0 but got 0");
   GradScaler scaler;
   const Net net;
-  Sgd sgd(net.parameters());
+  SGD sgd(net.parameters());
   EXPECT_EQ(message_of([&] { scaler.step(sgd, 0.1); }),
             "[grad_norm] none of the 6 parameters has a gradient");
   set_gradients(net, 1.0);
-  EXPECT_EQ(message_of([&] { scaler.step(sgd, 0.1, {.clip = -1.0}); }),
+  EXPECT_EQ(message_of([&] { scaler.step(sgd, 0.1, {.max_grad_norm = -1.0}); }),
             "[grad_scaler] expected a clip >= 0 but got -1");
   State state = scaler.state();
   state["scale"] = Tensor::scalar(-1.0f);

@@ -106,17 +106,17 @@ TEST(InitTest, EmptyAndOddCountsWork) {
 
 TEST(InitTest, IdentityFiltersHandTheirInputOn) {
   Generator generator(6), same(6);
-  const Tensor more = init::identity_filters({5, 2, 3, 2}, generator);
+  const Tensor more = init::dirac({5, 2, 3, 2}, generator);
   const std::vector<float> values = more.to_vector<float>();
   for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i == 3 ? 1.0f : 0.0f) << i;
   for (int64_t i = 12; i < 24; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i == 21 ? 1.0f : 0.0f) << i;
   EXPECT_EQ(std::vector<float>(values.begin() + 24, values.end()),
             init::default_weight({3, 2, 3, 2}, same).to_vector<float>());
-  const Tensor fewer = init::identity_filters({1, 2, 1, 1}, generator);
+  const Tensor fewer = init::dirac({1, 2, 1, 1}, generator);
   EXPECT_EQ(fewer.to_vector<float>(), (std::vector<float>{1.0f, 0.0f}));
-  EXPECT_EQ(init::identity_filters({2, 0, 3, 3}, generator).numel(), 0);
+  EXPECT_EQ(init::dirac({2, 0, 3, 3}, generator).numel(), 0);
   EXPECT_EQ(message_of([&] {
-              init::identity_filters({2, 2}, generator);
+              init::dirac({2, 2}, generator);
             }),
             "[init] expected filters of rank 4 but got shape (2, 2)");
 }

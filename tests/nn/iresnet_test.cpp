@@ -207,7 +207,7 @@ TEST(IResNetTest, SummaryCountsParametersAndWork) {
 TEST(IResNetTest, TheWeightOfTheLastNormStaysOne) {
   manual_seed(2);
   const IResNet model({1}, {.dimensions = 6, .image_size = 4, .width = 2});
-  Sgd sgd(model.parameters(), {.momentum = 0.9, .weight_decay = 0.1});
+  SGD sgd(model.parameters(), {.momentum = 0.9, .weight_decay = 0.1});
   const auto step = [&] {
     sgd.zero_grad();
     const Tensor y = model(floats({4, 3, 4, 4}, 1));
@@ -392,15 +392,14 @@ TEST_P(IResNetOnDevice, LearnsToTellIdentities) {
     manual_seed(4);
     const IResNet model = iresnet18({.dimensions = 32, .image_size = 16, .width = 8});
     const MarginHead head(32, kIdentities);
-    std::vector<Parameter> parameters = with_prefix("backbone.", model.parameters());
-    for (const Parameter& parameter : with_prefix("head.", head.parameters()))
-      parameters.push_back(parameter);
+    std::vector<Parameter> parameters = add_prefix("backbone.", model.parameters());
+    for (const Parameter& parameter : add_prefix("head.", head.parameters())) parameters.push_back(parameter);
     for (const ModuleBase* part :
          {static_cast<const ModuleBase*>(&model), static_cast<const ModuleBase*>(&head)}) {
       part->to(device());
       if (is_half(dtype)) part->to_mixed(dtype);
     }
-    Sgd sgd(parameters, {.momentum = 0.9, .weight_decay = 5e-4});
+    SGD sgd(parameters, {.momentum = 0.9, .weight_decay = 5e-4});
     GradScaler scaler(GradScaler::options_for(dtype));
     double first = 0.0, last = 0.0;
     for (int64_t step = 0; step < 30; ++step) {
@@ -408,7 +407,7 @@ TEST_P(IResNetOnDevice, LearnsToTellIdentities) {
       const Tensor loss = head(model(batch.images), batch.labels);
       sgd.zero_grad();
       backward(scaler.scale(loss));
-      scaler.step(sgd, 0.02, {.clip = 5.0});
+      scaler.step(sgd, 0.02, {.max_grad_norm = 5.0});
       if (step == 0) first = loss.item();
       if (step >= 27) last += loss.item() / 3;
     }

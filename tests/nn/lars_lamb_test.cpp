@@ -73,7 +73,7 @@ TEST(LarsTest, FollowsItsFormulas) {
     for (const bool adapt_all : {false, true}) {
       for (const double momentum : {0.0, 0.9}) {
         const Layer layer;
-        Lars optimizer(layer.parameters(), {.momentum = momentum,
+        LARS optimizer(layer.parameters(), {.momentum = momentum,
                                             .weight_decay = 0.05,
                                             .trust_coefficient = 0.5,
                                             .epsilon = 1e-3,
@@ -99,7 +99,7 @@ TEST(LambTest, FollowsItsFormulas) {
   for (const bool adapt_all : {false, true}) {
     for (const double weight_decay : {0.0, 0.05}) {
       const Layer layer;
-      Lamb optimizer(layer.parameters(), {.beta1 = 0.8,
+      LAMB optimizer(layer.parameters(), {.beta1 = 0.8,
                                           .beta2 = 0.95,
                                           .epsilon = 1e-4,
                                           .weight_decay = weight_decay,
@@ -128,7 +128,7 @@ TEST(LambTest, FollowsItsFormulas) {
 TEST(LarsTest, ANormOfZeroGivesARatioOfOne) {
   const Layer layer;
   layer.weight.assign(Tensor::zeros({2, 3}, DType::kFloat64));
-  Lars optimizer(layer.parameters(), {.momentum = 0.0});
+  LARS optimizer(layer.parameters(), {.momentum = 0.0});
   take_step(optimizer, layer, 1);
   Doubles expected = gradient_at(6, 1);
   for (double& value : expected) value *= -0.1;
@@ -136,7 +136,7 @@ TEST(LarsTest, ANormOfZeroGivesARatioOfOne) {
 
   const Layer still;
   const Doubles before = still.weight.tensor().to_vector<double>();
-  Lars other(still.parameters(), {});
+  LARS other(still.parameters(), {});
   for (const Parameter& p : still.parameters())
     p.tensor().set_grad(Tensor::zeros(p.shape(), DType::kFloat64));
   other.step(0.1);
@@ -146,7 +146,7 @@ TEST(LarsTest, ANormOfZeroGivesARatioOfOne) {
 TEST(LambTest, ANormOfZeroGivesARatioOfOne) {
   const Layer layer;
   layer.weight.assign(Tensor::zeros({2, 3}, DType::kFloat64));
-  Lamb optimizer(layer.parameters());
+  LAMB optimizer(layer.parameters());
   take_step(optimizer, layer, 1);
   Doubles expected = gradient_at(6, 1);  // the first direction is about the sign of the gradient
   for (double& value : expected) value *= -0.1 / (std::abs(value) + 1e-6);
@@ -158,7 +158,7 @@ std::unique_ptr<Optimizer> make(const Layer& layer) {
   return std::make_unique<Optim>(decay_groups(layer.parameters()));
 }
 
-const std::vector<std::function<std::unique_ptr<Optimizer>(const Layer&)>> kBoth = {make<Lars>, make<Lamb>};
+const std::vector<std::function<std::unique_ptr<Optimizer>(const Layer&)>> kBoth = {make<LARS>, make<LAMB>};
 
 TEST(LarsLambTest, TheirStateResumes) {
   for (const auto& make_optimizer : kBoth) {
@@ -207,7 +207,7 @@ TEST(LarsLambTest, AStepThatIsNotFiniteChangesNothing) {
 
 TEST(LarsLambTest, MomentaMayFollowASchedule) {
   const Layer layer;
-  Lars lars(layer.parameters(), {.momentum = 0.9});
+  LARS lars(layer.parameters(), {.momentum = 0.9});
   take_step(lars, layer, 1);
   const Doubles before = layer.bias.tensor().to_vector<double>();
   lars.set_momentum(0.0);
@@ -215,20 +215,20 @@ TEST(LarsLambTest, MomentaMayFollowASchedule) {
   Doubles expected = gradient_at(3, 2);
   for (size_t i = 0; i < 3; ++i) expected[i] = before[i] - 0.1 * expected[i];
   expect_near(layer.bias, expected, 1e-15);
-  Lamb lamb(layer.parameters());
+  LAMB lamb(layer.parameters());
   lamb.set_beta1(0.5);
   EXPECT_NO_THROW(take_step(lamb, layer, 3));
 }
 
 TEST(LarsLambTest, OptionsOutOfRangeAreRefused) {
   const Layer layer;
-  EXPECT_EQ(message_of([&] { Lars(layer.parameters(), {.momentum = 1.0}); }),
+  EXPECT_EQ(message_of([&] { LARS(layer.parameters(), {.momentum = 1.0}); }),
             "[lars] expected a momentum in [0, 1) but got 1");
-  EXPECT_EQ(message_of([&] { Lars(layer.parameters(), {.trust_coefficient = 0.0}); }),
+  EXPECT_EQ(message_of([&] { LARS(layer.parameters(), {.trust_coefficient = 0.0}); }),
             "[lars] expected a trust coefficient > 0 but got 0");
-  EXPECT_EQ(message_of([&] { Lamb(layer.parameters(), {.beta2 = 1.0}); }),
+  EXPECT_EQ(message_of([&] { LAMB(layer.parameters(), {.beta2 = 1.0}); }),
             "[lamb] expected betas in [0, 1) but got 0.9 and 1");
-  EXPECT_EQ(message_of([&] { Lamb(layer.parameters()).set_beta1(-1.0); }),
+  EXPECT_EQ(message_of([&] { LAMB(layer.parameters()).set_beta1(-1.0); }),
             "[lamb] expected beta1 in [0, 1) but got -1");
 }
 

@@ -96,15 +96,15 @@ TEST(LossTest, BinaryCrossEntropyOfLogits) {
       return -weight * target * std::log(p) - (1 - target) * std::log(1 - p);
     };
   };
-  expect_elementwise(BceWithLogits{}, x, t, term(1.0));
-  expect_elementwise(BceWithLogits{.positive_weight = 2.5}, x, t, term(2.5));
-  expect_gradient(BceWithLogits{.positive_weight = 2.5}, x, t, true);
+  expect_elementwise(BCEWithLogitsLoss{}, x, t, term(1.0));
+  expect_elementwise(BCEWithLogitsLoss{.pos_weight = 2.5}, x, t, term(2.5));
+  expect_gradient(BCEWithLogitsLoss{.pos_weight = 2.5}, x, t, true);
 }
 
 TEST(LossTest, BinaryCrossEntropyIsExactAtItsEnds) {
   const Tensor logits = Tensor::from_values<float>({0, 30, -30, 200, -200}, {5}).set_requires_grad(true);
   const Tensor target = Tensor::from_values<float>({1, 1, 0, 0, 1}, {5});
-  const Tensor loss = BceWithLogits{.reduction = Reduction::kNone}(logits, target);
+  const Tensor loss = BCEWithLogitsLoss{.reduction = Reduction::kNone}(logits, target);
   const float tiny = std::exp(-30.0f);
   const std::vector<float> expected{std::log(2.0f), tiny, tiny, 200, 200};
   const std::vector<float> got = loss.to_vector<float>();
@@ -117,14 +117,14 @@ TEST(LossTest, BinaryCrossEntropyIsExactAtItsEnds) {
 TEST(LossTest, SixteenBitsAreWidened) {
   // A sum of squares beyond float16.
   const Tensor x = Tensor::full({64}, 100.0, DType::kFloat16).set_requires_grad(true);
-  const Tensor loss = MseLoss{.reduction = Reduction::kSum}(x, Tensor::zeros({64}, DType::kFloat16));
+  const Tensor loss = MSELoss{.reduction = Reduction::kSum}(x, Tensor::zeros({64}, DType::kFloat16));
   EXPECT_EQ(loss.dtype(), DType::kFloat32);
   EXPECT_EQ(loss.item(), 640000);
   backward(loss);
   EXPECT_EQ(x.grad().dtype(), DType::kFloat16);
   const Tensor y = Tensor::full({2, 2}, 0.5, DType::kBFloat16);
-  EXPECT_EQ(BceWithLogits{}(y, y).dtype(), DType::kFloat32);
-  EXPECT_EQ(KlDivergence{}(y, y).dtype(), DType::kFloat32);
+  EXPECT_EQ(BCEWithLogitsLoss{}(y, y).dtype(), DType::kFloat32);
+  EXPECT_EQ(KLDivLoss{}(y, y).dtype(), DType::kFloat32);
   EXPECT_EQ(SmoothL1Loss{}(y, y).dtype(), DType::kFloat32);
 }
 
@@ -141,15 +141,15 @@ TEST(LossTest, KullbackLeiblerDivergence) {
     sum += terms.back();
   }
   const Tensor log_p = Tensor::from_values(logs, {3, 4});
-  EXPECT_NEAR(KlDivergence{}(log_q, p).item(), sum / 3, 1e-12) << "per sample, as torch's batchmean";
-  EXPECT_NEAR(KlDivergence{.reduction = Reduction::kSum}(log_q, p).item(), sum, 1e-12);
-  expect_near<double>(KlDivergence{.reduction = Reduction::kNone}(log_q, p), terms, 1e-12);
-  EXPECT_NEAR(KlDivergence{.log_target = true}(log_q, log_p).item(), sum / 3, 1e-12);
-  expect_gradient(KlDivergence{}, log_q, p, true);
-  expect_gradient(KlDivergence{.log_target = true}, log_q, log_p, true);
+  EXPECT_NEAR(KLDivLoss{}(log_q, p).item(), sum / 3, 1e-12) << "per sample, as torch's batchmean";
+  EXPECT_NEAR(KLDivLoss{.reduction = Reduction::kSum}(log_q, p).item(), sum, 1e-12);
+  expect_near<double>(KLDivLoss{.reduction = Reduction::kNone}(log_q, p), terms, 1e-12);
+  EXPECT_NEAR(KLDivLoss{.log_target = true}(log_q, log_p).item(), sum / 3, 1e-12);
+  expect_gradient(KLDivLoss{}, log_q, p, true);
+  expect_gradient(KLDivLoss{.log_target = true}, log_q, log_p, true);
   const Tensor certain = Tensor::from_values<float>({0, 1}, {1, 2});
   EXPECT_FLOAT_EQ(
-      static_cast<float>(KlDivergence{}(Tensor::from_values<float>({-3, -2}, {1, 2}), certain).item()), 2.0f);
+      static_cast<float>(KLDivLoss{}(Tensor::from_values<float>({-3, -2}, {1, 2}), certain).item()), 2.0f);
 }
 
 /// The loss of one row by the definition, and its weight in the mean.
@@ -175,7 +175,7 @@ TEST(LossTest, ClassWeightsAsInPyTorch) {
   const std::vector<int64_t> labels{0, 1, 2, 3, -100, 1, 0, 2, -100};
   const Tensor target = Tensor::from_values(labels, {rows});
   for (const double smoothing : {0.0, 0.3}) {
-    CrossEntropy loss{.label_smoothing = smoothing, .weight = Tensor::from_values(weight, {classes})};
+    CrossEntropyLoss loss{.label_smoothing = smoothing, .weight = Tensor::from_values(weight, {classes})};
     std::vector<double> each;
     double sum = 0, total = 0;
     for (int64_t i = 0; i < rows; ++i) {
@@ -194,9 +194,9 @@ TEST(LossTest, ClassWeightsAsInPyTorch) {
     loss.reduction = Reduction::kNone;
     expect_near<double>(loss(logits, target), each, 1e-12);
   }
-  EXPECT_EQ(
-      message_of([&] { CrossEntropy{.weight = Tensor::full({3}, 1.0, DType::kFloat64)}(logits, target); }),
-      "[cross_entropy] expected class weights float64 (4,) but got float64 (3,)");
+  EXPECT_EQ(message_of(
+                [&] { CrossEntropyLoss{.weight = Tensor::full({3}, 1.0, DType::kFloat64)}(logits, target); }),
+            "[cross_entropy] expected class weights float64 (4,) but got float64 (3,)");
 }
 
 TEST(LossTest, ClassWeightsOfProbabilities) {
@@ -205,7 +205,7 @@ TEST(LossTest, ClassWeightsOfProbabilities) {
   const Tensor logits = random_tensor({rows, classes}, fresh_seed(), -2, 2);
   const Tensor p = random_tensor({rows, classes}, fresh_seed() + 1, 0, 1);
   const std::vector<double> weight{0.5, 2.0, 1.0};
-  const CrossEntropy loss{.label_smoothing = 0.1, .weight = Tensor::from_values(weight, {classes})};
+  const CrossEntropyLoss loss{.label_smoothing = 0.1, .weight = Tensor::from_values(weight, {classes})};
   double sum = 0;
   for (int64_t i = 0; i < rows; ++i) {
     const double* x = logits.data<double>() + i * classes;
@@ -224,11 +224,11 @@ TEST(LossTest, CrossEntropyOfOneSampleAndOfPixels) {
   SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
   const Tensor one = random_tensor({4}, fresh_seed(), -2, 2);
   const Tensor row = Tensor::from_values(one.to_vector<double>(), {1, 4});
-  const double expected = CrossEntropy{}(row, Tensor::from_values<int64_t>({2}, {1})).item();
-  EXPECT_DOUBLE_EQ(CrossEntropy{}(one, Tensor::scalar(int64_t{2})).item(), expected);
-  const Tensor none = CrossEntropy{.reduction = Reduction::kNone}(one, Tensor::scalar(int64_t{2}));
+  const double expected = CrossEntropyLoss{}(row, Tensor::from_values<int64_t>({2}, {1})).item();
+  EXPECT_DOUBLE_EQ(CrossEntropyLoss{}(one, Tensor::scalar(int64_t{2})).item(), expected);
+  const Tensor none = CrossEntropyLoss{.reduction = Reduction::kNone}(one, Tensor::scalar(int64_t{2}));
   EXPECT_EQ(none.shape(), Shape{});
-  EXPECT_DOUBLE_EQ(CrossEntropy{}(one, Tensor::from_values<double>({0, 0, 1, 0}, {4})).item(), expected);
+  EXPECT_DOUBLE_EQ(CrossEntropyLoss{}(one, Tensor::from_values<double>({0, 0, 1, 0}, {4})).item(), expected);
 
   const Tensor image = random_tensor({2, 4, 3, 5}, fresh_seed() + 1, -2, 2);
   std::vector<int64_t> labels;
@@ -236,15 +236,15 @@ TEST(LossTest, CrossEntropyOfOneSampleAndOfPixels) {
   const Tensor target = Tensor::from_values(labels, {2, 3, 5});
   const Tensor last = ops::permute(image, {0, 2, 3, 1});
   const Tensor flat = Tensor::from_values(last.to_vector<double>(), {30, 4});
-  const double mean = CrossEntropy{}(flat, Tensor::from_values(labels, {30})).item();
-  EXPECT_NEAR(CrossEntropy{}(image, target).item(), mean, 1e-14);
-  EXPECT_NEAR(CrossEntropy{.layout = Layout::kNHWC}(last, target).item(), mean, 1e-14);
-  EXPECT_EQ((CrossEntropy{.reduction = Reduction::kNone}(image, target).shape()), (Shape{2, 3, 5}));
-  expect_gradient(CrossEntropy{}, image, target);
+  const double mean = CrossEntropyLoss{}(flat, Tensor::from_values(labels, {30})).item();
+  EXPECT_NEAR(CrossEntropyLoss{}(image, target).item(), mean, 1e-14);
+  EXPECT_NEAR(CrossEntropyLoss{.layout = Layout::kNHWC}(last, target).item(), mean, 1e-14);
+  EXPECT_EQ((CrossEntropyLoss{.reduction = Reduction::kNone}(image, target).shape()), (Shape{2, 3, 5}));
+  expect_gradient(CrossEntropyLoss{}, image, target);
   const Tensor p = random_tensor({2, 4, 3, 5}, fresh_seed() + 2, 0, 1);
-  expect_gradient(CrossEntropy{}, image, p, true);
+  expect_gradient(CrossEntropyLoss{}, image, p, true);
   EXPECT_EQ(message_of([&] {
-              CrossEntropy{}(image, Tensor::zeros({2, 4}, DType::kInt64));
+              CrossEntropyLoss{}(image, Tensor::zeros({2, 4}, DType::kInt64));
             }),
             "[cross_entropy] expected class indices of shape (2, 3, 5) but got (2, 4)");
 }
@@ -252,7 +252,7 @@ TEST(LossTest, CrossEntropyOfOneSampleAndOfPixels) {
 TEST(LossTest, LabelsInAColumnAreNamed) {
   EXPECT_EQ(
       message_of([] {
-        CrossEntropy{}(Tensor::zeros({3, 2}), Tensor::zeros({3, 1}, DType::kInt64));
+        CrossEntropyLoss{}(Tensor::zeros({3, 2}), Tensor::zeros({3, 1}, DType::kInt64));
       }),
       "[cross_entropy] expected class indices of shape (3,), one for each row of the logits, but got shape "
       "(3, 1); ops::squeeze(target, 1) gives it");
@@ -263,26 +263,27 @@ TEST(LossTest, CrossEntropyPassesItsOptions) {
   const Tensor logits = Tensor::from_values<double>({0, std::log(3.0), std::log(3.0), 0}, {2, 2});
   const Tensor target = Tensor::from_values<int64_t>({0, 0}, {2});
   const double wrong = std::log(4.0), right = std::log(4.0 / 3.0);
-  EXPECT_NEAR(CrossEntropy{}(logits, target).item(), (wrong + right) / 2, 1e-15);
-  expect_near<double>(CrossEntropy{.reduction = Reduction::kNone}(logits, target), {wrong, right}, 1e-15);
-  EXPECT_NEAR(CrossEntropy{.label_smoothing = 1.0}(logits, target).item(), (wrong + right) / 2, 1e-15);
-  expect_near<double>((CrossEntropy{.label_smoothing = 0.2, .reduction = Reduction::kNone}(logits, target)),
-                      {0.9 * wrong + 0.1 * right, 0.9 * right + 0.1 * wrong}, 1e-15);
+  EXPECT_NEAR(CrossEntropyLoss{}(logits, target).item(), (wrong + right) / 2, 1e-15);
+  expect_near<double>(CrossEntropyLoss{.reduction = Reduction::kNone}(logits, target), {wrong, right}, 1e-15);
+  EXPECT_NEAR(CrossEntropyLoss{.label_smoothing = 1.0}(logits, target).item(), (wrong + right) / 2, 1e-15);
+  expect_near<double>(
+      (CrossEntropyLoss{.label_smoothing = 0.2, .reduction = Reduction::kNone}(logits, target)),
+      {0.9 * wrong + 0.1 * right, 0.9 * right + 0.1 * wrong}, 1e-15);
   const Tensor ignoring = Tensor::from_values<int64_t>({7, 0}, {2});
-  EXPECT_NEAR(CrossEntropy{.ignore_index = 7}(logits, ignoring).item(), right, 1e-15);
+  EXPECT_NEAR(CrossEntropyLoss{.ignore_index = 7}(logits, ignoring).item(), right, 1e-15);
 }
 
 TEST(LossTest, MseAveragesSquares) {
   const Tensor prediction = Tensor::from_values<double>({1, 2, 4}, {3}).set_requires_grad(true);
   const Tensor target = Tensor::from_values<double>({1, 4, 1}, {3});
-  const Tensor loss = MseLoss{}(prediction, target);
+  const Tensor loss = MSELoss{}(prediction, target);
   EXPECT_NEAR(loss.item(), 13.0 / 3, 1e-15);
   backward(loss);
   expect_near<double>(prediction.grad(), {0, -4.0 / 3, 2}, 1e-15);
-  EXPECT_NEAR(MseLoss{.reduction = Reduction::kSum}(prediction, target).item(), 13, 1e-15);
-  expect_near<double>(MseLoss{.reduction = Reduction::kNone}(prediction, target), {0, 4, 9}, 1e-15);
+  EXPECT_NEAR(MSELoss{.reduction = Reduction::kSum}(prediction, target).item(), 13, 1e-15);
+  expect_near<double>(MSELoss{.reduction = Reduction::kNone}(prediction, target), {0, 4, 9}, 1e-15);
   EXPECT_EQ(message_of([&] {
-              MseLoss{}(prediction, Tensor::zeros({3, 1}, DType::kFloat64));
+              MSELoss{}(prediction, Tensor::zeros({3, 1}, DType::kFloat64));
             }),
             "[mse_loss] expected two tensors of one shape but got (3,) and (3, 1)");
 }

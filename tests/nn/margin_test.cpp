@@ -51,7 +51,7 @@ TEST(CombinedMarginReference, LogitsLossAndGradient) {
     const Tensor cosine = double_leaf(name + ".cosine", {6, 7}, 0.95);
     const Tensor logits = margin(cosine, labels);
     reference.expect_near(name + ".logits", logits, kTolerance);
-    const Tensor loss = CrossEntropy{.ignore_index = kNoPositive}(logits, labels);
+    const Tensor loss = CrossEntropyLoss{.ignore_index = kNoPositive}(logits, labels);
     reference.expect_near(name + ".loss", loss, kTolerance);
     backward(loss);
     reference.expect_near(name + ".dcosine", cosine.grad(), kTolerance);
@@ -85,7 +85,7 @@ TEST(MarginHeadTest, ExactGradientsMatchFiniteDifferences) {
     CombinedMargin used = margin;
     const auto loss = [&](const std::vector<Tensor>& x) {
       const Tensor cosine = ops::linear(ops::l2_normalize(x[0]), ops::l2_normalize(x[1]));
-      return std::vector<Tensor>{CrossEntropy{.ignore_index = kNoPositive}(used(cosine, labels), labels)};
+      return std::vector<Tensor>{CrossEntropyLoss{.ignore_index = kNoPositive}(used(cosine, labels), labels)};
     };
     const GradcheckResult result = gradcheck(loss, {embeddings, centres});
     EXPECT_TRUE(result.passed) << result.message;

@@ -85,7 +85,7 @@ class Training {
     for (size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<int64_t>(i) * 7 % 10;
     const Tensor labels = Tensor::from_values(classes, {batch}, device_);
     optimizer_->zero_grad();
-    const Tensor loss = CrossEntropy{}(model_(images), labels);
+    const Tensor loss = CrossEntropyLoss{}(model_(images), labels);
     backward(loss);
     optimizer_->step(0.01);
     optimizer_->zero_grad();

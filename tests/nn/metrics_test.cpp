@@ -28,17 +28,17 @@ INSTANTIATE_TEST_SUITE_P(Devices, DeviceMetricsTest, ::testing::Values(DeviceTyp
                          testing::device_name);
 
 TEST_P(DeviceMetricsTest, ASnapshotOfAMeanStaysAsItWas) {
-  DeviceMean mean;
-  const DeviceMean::Snapshot none = mean.snapshot();
+  TensorMean mean;
+  const TensorMean::Snapshot none = mean.snapshot();
   EXPECT_TRUE(none.ready());
   EXPECT_EQ(none.read().values, 0);
-  std::vector<DeviceMean::Snapshot> snapshots;
+  std::vector<TensorMean::Snapshot> snapshots;
   for (int i = 1; i <= 100; ++i) {
     mean.add(Tensor::scalar(static_cast<float>(i), device()), 2);
     snapshots.push_back(mean.snapshot());
   }
   for (int i = 1; i <= 100; ++i) {
-    const DeviceMean::Totals totals = snapshots[static_cast<size_t>(i - 1)].read();
+    const TensorMean::Totals totals = snapshots[static_cast<size_t>(i - 1)].read();
     EXPECT_DOUBLE_EQ(totals.mean, (i + 1) / 2.0);
     EXPECT_EQ(totals.values, i);
     EXPECT_TRUE(snapshots[static_cast<size_t>(i - 1)].ready()) << "it has been read";
@@ -46,7 +46,7 @@ TEST_P(DeviceMetricsTest, ASnapshotOfAMeanStaysAsItWas) {
 }
 
 TEST_P(DeviceMetricsTest, DeviceMeanLeavesOutWhatIsNotFinite) {
-  DeviceMean mean;
+  TensorMean mean;
   EXPECT_TRUE(std::isnan(mean.read().mean));
   mean.add(Tensor::scalar(1.0f, device()), 3);
   mean.add(Tensor::scalar(5.0, device()));
@@ -54,10 +54,10 @@ TEST_P(DeviceMetricsTest, DeviceMeanLeavesOutWhatIsNotFinite) {
   EXPECT_EQ(mean.read().first_not_finite, 0);
   mean.add(Tensor::scalar(float16(INFINITY), device()), 2);
   mean.add(Tensor::scalar(static_cast<float>(NAN), device()), 2);
-  DeviceMean restored;
+  TensorMean restored;
   restored.load_state(mean.state());
   restored.add(Tensor::scalar(2.0f, device()), 4);
-  const DeviceMean::Totals totals = restored.read();
+  const TensorMean::Totals totals = restored.read();
   EXPECT_DOUBLE_EQ(totals.mean, 2.0);
   EXPECT_DOUBLE_EQ(totals.weight, 8.0);
   EXPECT_EQ(totals.values, 5);
@@ -77,22 +77,22 @@ TEST_P(DeviceMetricsTest, TopKCounterCountsEveryK) {
       Tensor::from_values<float>({3, 2, 1, 0, /**/ 0, 1, 2, 3, /**/ 5, 5, 0, 0, /**/ 1, 2, 3, 4}, {4, 4})
           .to(device());
   const Tensor target = Tensor::from_values<int64_t>({0, 2, 1, 7}, {4}).to(device());
-  TopKCounter counter(3);
+  TopKAccuracy counter(3);
   EXPECT_EQ(counter.read(), (std::vector<int64_t>{0, 0, 0, 0}));
   counter.add(logits, target);
   EXPECT_EQ(counter.read(), (std::vector<int64_t>{1, 3, 3, 3})) << "a target that is no class is left out";
-  TopKCounter restored(3);
+  TopKAccuracy restored(3);
   restored.load_state(counter.state());
   restored.add(logits, Tensor::from_values<int64_t>({3, 3, 3, 3}, {4}).to(device()));
   EXPECT_EQ(restored.read(), (std::vector<int64_t>{3, 5, 5, 7}));
-  EXPECT_EQ(message_of([&] { TopKCounter(2).load_state(counter.state()); }),
+  EXPECT_EQ(message_of([&] { TopKAccuracy(2).load_state(counter.state()); }),
             "[top_k_counter] expected a state of 'counts', int64 (3,) on cpu");
-  EXPECT_EQ(message_of([] { TopKCounter(0); }), "[top_k_counter] expected k > 0 but got 0");
+  EXPECT_EQ(message_of([] { TopKAccuracy(0); }), "[top_k_counter] expected k > 0 but got 0");
 }
 
 TEST_P(DeviceMetricsTest, StatesDoNotFollowWhatIsAddedLater) {
-  DeviceMean mean;
-  TopKCounter counter(1);
+  TensorMean mean;
+  TopKAccuracy counter(1);
   const Tensor logits = Tensor::from_values<float>({0, 1}, {1, 2}).to(device());
   const Tensor target = Tensor::from_values<int64_t>({1}, {1}).to(device());
   mean.add(Tensor::scalar(1.0, device()));

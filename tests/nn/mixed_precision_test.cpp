@@ -123,8 +123,8 @@ void expect_five_steps(Device device, const MakeOptimizer& make, double rate,
 }
 
 TEST_P(MixedTest, FiveStepsAgreeWithPyTorch) {
-  const auto sgd = [](const SgdOptions& options) {
-    return [=](const Module& m) { return std::make_unique<Sgd>(m.parameters(), options); };
+  const auto sgd = [](const SGDOptions& options) {
+    return [=](const Module& m) { return std::make_unique<SGD>(m.parameters(), options); };
   };
   expect_five_steps(device(), sgd({.momentum = 0.9, .weight_decay = 0.05, .nesterov = true}), 0.1,
                     {-0.6398355960845947f, -0.684075653553009f, -0.22391368448734283f, -0.035328567028045654f,
@@ -154,7 +154,7 @@ TEST_P(MixedTest, SmallUpdatesAddUpInTheMaster) {
   const Six module;
   module.to(device());
   module.to_mixed(DType::kFloat16);
-  Sgd sgd(module.parameters());
+  SGD sgd(module.parameters());
   // Each step is a hundredth of what separates float16 numbers around 0.625.
   module.value.tensor().set_grad(Tensor::full({6}, -1.0, DType::kFloat16, device()));
   for (int step = 0; step < 1000; ++step) sgd.step(5e-6);
@@ -170,7 +170,7 @@ TEST_P(MixedTest, SlopesOfPReLUTakeGradientsBeyondFloat16) {
   model.to_mixed(DType::kFloat16);
   EXPECT_EQ(bits_of(model.state()), before);
   EXPECT_EQ(model.weight.tensor().dtype(), DType::kFloat32);
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   GradScaler scaler(GradScaler::options_for(DType::kFloat16));
   ASSERT_EQ(scaler.scale(), 65536.0);
   const Tensor x = Tensor::full({2, 2, 16, 32}, -3.0, DType::kFloat16, device());
@@ -239,11 +239,11 @@ Largest compare_with_float32(Device device, DType dtype, Layout layout, double s
   std::vector<int64_t> classes;
   for (int64_t i = 0; i < 16; ++i) classes.push_back(i * 7 % 10);
   const Tensor labels = Tensor::from_values(classes, {16}, device);
-  const Tensor exact_loss = CrossEntropy{}(exact(images), labels),
-               loss = CrossEntropy{}(mixed(images), labels);
+  const Tensor exact_loss = CrossEntropyLoss{}(exact(images), labels),
+               loss = CrossEntropyLoss{}(mixed(images), labels);
   EXPECT_EQ(loss.dtype(), DType::kFloat32);
   largest.output = std::max(largest.output, relative_error(loss.detach(), exact_loss.detach()));
-  GradScaler scaler({.scales = dtype == DType::kFloat16, .initial_scale = 1024.0});
+  GradScaler scaler({.enabled = dtype == DType::kFloat16, .initial_scale = 1024.0});
   backward(exact_loss);
   backward(scaler.scale(loss));
   const auto wanted = exact.parameters(), got = mixed.parameters();
@@ -335,16 +335,16 @@ struct TrainingRun {
 
   double step(int64_t number, double gradient_size = 1.0) {
     const Quarters batch = make_quarters(32, number, device);
-    const Tensor loss = CrossEntropy{}(model(batch.images), batch.labels) * gradient_size;
+    const Tensor loss = CrossEntropyLoss{}(model(batch.images), batch.labels) * gradient_size;
     sgd.zero_grad();
     backward(scaler.scale(loss));
-    scaler.step(sgd, 0.05, {.clip = 5.0});
+    scaler.step(sgd, 0.05, {.max_grad_norm = 5.0});
     return loss.item();
   }
 
   Device device;
   ResNet model;
-  Sgd sgd;
+  SGD sgd;
   GradScaler scaler;
 };
 
@@ -358,7 +358,7 @@ TEST_P(MixedTest, TrainingLearnsAsInFloat32) {
       if (step < 2) first += loss / 2;
       if (step >= 17) last += loss / 3;
     }
-    EXPECT_EQ(run.scaler.skipped_in_a_row(), 0);
+    EXPECT_EQ(run.scaler.consecutive_skips(), 0);
     EXPECT_LT(last, 0.35 * first) << to_string(dtype);
     return last;
   };

@@ -151,9 +151,9 @@ TEST(ModuleTest, NamesWithAPrefixAreNoticed) {
   EXPECT_NE(message.find("4 unexpected: module.first.bias, "), std::string::npos) << message;
   EXPECT_TRUE(
       message.ends_with("; the state's names begin with 'module.', as PyTorch's DataParallel writes "
-                        "them: nn::without_prefix(\"module.\", state) takes it off"))
+                        "them: nn::strip_prefix(\"module.\", state) takes it off"))
       << message;
-  EXPECT_NO_THROW(net.load_state(without_prefix("module.", parallel)));
+  EXPECT_NO_THROW(net.load_state(strip_prefix("module.", parallel)));
 
   // A part of a larger model, beside which there is more.
   State larger = {{"model.head.weight", Tensor::zeros({1})}};
@@ -163,9 +163,9 @@ TEST(ModuleTest, NamesWithAPrefixAreNoticed) {
   larger.erase("model.head.weight");
   EXPECT_NE(message_of([&] {
               net.load_state(larger);
-            }).find("names begin with 'model.backbone.': nn::without_prefix(\"model.backbone.\", state)"),
+            }).find("names begin with 'model.backbone.': nn::strip_prefix(\"model.backbone.\", state)"),
             std::string::npos);
-  EXPECT_EQ(without_prefix("model.backbone.", larger).size(), 4u);
+  EXPECT_EQ(strip_prefix("model.backbone.", larger).size(), 4u);
   part["extra.bias"] = part["first.bias"];
   EXPECT_EQ(message_of([&] { net.load_state(part); }).find("begin with"), std::string::npos)
       << "no name is missing";

@@ -40,17 +40,17 @@ void expect_five_steps(Optimizer& optimizer, const Six& module, double rate,
 
 TEST(SgdTest, FiveStepsAgreeWithPyTorch) {
   const Six plain, momentum, dampening, nesterov;
-  Sgd a(plain.parameters());
+  SGD a(plain.parameters());
   expect_five_steps(a, plain, 0.1, {-0.5499999999999999, -0.4625, -0.1, 0.125, 0.35, 0.7125});
-  Sgd b(momentum.parameters(), {.momentum = 0.9, .weight_decay = 0.05});
+  SGD b(momentum.parameters(), {.momentum = 0.9, .weight_decay = 0.05});
   expect_five_steps(b, momentum, 0.1,
                     {-0.32733934238085927, -0.5995977051550782, -0.08636525940585935, -0.01501217061757813,
                      0.2640622610691406, 0.7772947068183593});
-  Sgd c(dampening.parameters(), {.momentum = 0.9, .dampening = 0.3});
+  SGD c(dampening.parameters(), {.momentum = 0.9, .dampening = 0.3});
   expect_five_steps(c, dampening, 0.1,
                     {-0.36408625000000006, -0.58294625, -0.07231375, -0.04679500000000003,
                      0.29742124999999997, 0.80805375});
-  Sgd d(nesterov.parameters(), {.momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
+  SGD d(nesterov.parameters(), {.momentum = 0.9, .weight_decay = 0.05, .nesterov = true});
   expect_five_steps(d, nesterov, 0.1,
                     {-0.2732834785249047, -0.6508178028246379, -0.06273861926562944, -2.2610585831268833e-05,
                      0.2434693178061458, 0.831548501365154});
@@ -70,8 +70,8 @@ TEST(AdamTest, FiveStepsAgreeWithPyTorch) {
 
 TEST(OptimizerTest, GroupsHaveTheirOwnRateAndDecay) {
   const Six slow, still;
-  Sgd sgd({{.parameters = with_prefix("slow.", slow.parameters()), .lr_scale = 0.5, .weight_decay = 0.0},
-           {.parameters = with_prefix("still.", still.parameters())}},
+  SGD sgd({{.parameters = add_prefix("slow.", slow.parameters()), .lr_scale = 0.5, .weight_decay = 0.0},
+           {.parameters = add_prefix("still.", still.parameters())}},
           {.weight_decay = 0.1});
   const Tensor zeros = Tensor::zeros({6}, DType::kFloat64);
   slow.value.tensor().set_grad(Tensor::full({6}, 1.0, DType::kFloat64));
@@ -103,7 +103,7 @@ TEST(OptimizerTest, ParametersWithoutGradientAreLeftAlone) {
 
 TEST(OptimizerTest, ZeroGradDropsGradients) {
   const Six module;
-  Sgd sgd(module.parameters());
+  SGD sgd(module.parameters());
   set_gradient(module.value, 0);
   sgd.zero_grad();
   EXPECT_FALSE(module.value.grad().defined());
@@ -139,9 +139,9 @@ void expect_exact_resume(const std::function<std::unique_ptr<Optimizer>(const Mo
 }
 
 TEST(OptimizerTest, StateResumesBitForBit) {
-  expect_exact_resume([](const Module& module) { return std::make_unique<Sgd>(module.parameters()); });
+  expect_exact_resume([](const Module& module) { return std::make_unique<SGD>(module.parameters()); });
   expect_exact_resume([](const Module& module) {
-    return std::make_unique<Sgd>(module.parameters(), SgdOptions{.momentum = 0.9, .dampening = 0.5});
+    return std::make_unique<SGD>(module.parameters(), SGDOptions{.momentum = 0.9, .dampening = 0.5});
   });
   expect_exact_resume([](const Module& module) { return std::make_unique<AdamW>(module.parameters()); });
 }
@@ -149,7 +149,7 @@ TEST(OptimizerTest, StateResumesBitForBit) {
 TEST(OptimizerTest, StateIsCanonicalWhateverTheLayout) {
   const Six first({}, {1, 3, 1, 2}), last({.layout = Layout::kNHWC}, {1, 3, 1, 2});
   ASSERT_EQ(last.value.shape(), (Shape{1, 1, 2, 3}));
-  Sgd from(first.parameters(), {.momentum = 0.9}), to(last.parameters(), {.momentum = 0.9});
+  SGD from(first.parameters(), {.momentum = 0.9}), to(last.parameters(), {.momentum = 0.9});
   set_gradient(first.value, 0);
   from.step(0.1);
   to.load_state(from.state());
@@ -184,14 +184,14 @@ TEST(OptimizerTest, LoadStateReportsEverythingThatDoesNotFit) {
 
 TEST(OptimizerTest, StateOfAnotherModelIsRefused) {
   const auto trained = [](const ResNet& model) {
-    Sgd sgd(model.parameters(), {.momentum = 0.9});
+    SGD sgd(model.parameters(), {.momentum = 0.9});
     for (const Parameter& parameter : model.parameters())
       parameter.tensor().set_grad(Tensor::zeros(parameter.shape()));
     sgd.step(0.1);
     return sgd.state();
   };
   const ResNet small = resnet20({.classes = 10}), large = resnet32({.classes = 10});
-  Sgd sgd(large.parameters(), {.momentum = 0.9});
+  SGD sgd(large.parameters(), {.momentum = 0.9});
   const std::string message = message_of([&] { sgd.load_state(trained(small)); });
   EXPECT_TRUE(message.starts_with("[sgd] the state does not fit the optimiser: 36 missing: step.layer1.3."))
       << message;
@@ -202,7 +202,7 @@ TEST(OptimizerTest, StateOfAnotherModelIsRefused) {
   EXPECT_EQ(sgd.state().at("step.layer1.3.conv1.weight").item(), 0);
 
   // The other way round, the larger model's state mentions too much.
-  Sgd other(small.parameters(), {.momentum = 0.9});
+  SGD other(small.parameters(), {.momentum = 0.9});
   EXPECT_TRUE(message_of([&] { other.load_state(trained(large)); }).find("72 unexpected: ") !=
               std::string::npos);
   other.load_state(trained(large), {.strict = false});
@@ -211,7 +211,7 @@ TEST(OptimizerTest, StateOfAnotherModelIsRefused) {
 
 TEST(OptimizerTest, StateMentionsParametersThatWereNeverUpdated) {
   const Linear layer(2, 2);
-  Sgd sgd(layer.parameters(), {.momentum = 0.9});
+  SGD sgd(layer.parameters(), {.momentum = 0.9});
   EXPECT_TRUE(sgd.state().empty());
   layer.weight.tensor().set_grad(Tensor::full({2, 2}, 1.0));
   sgd.step(0.1);
@@ -219,7 +219,7 @@ TEST(OptimizerTest, StateMentionsParametersThatWereNeverUpdated) {
   EXPECT_EQ(state.at("step.weight").item(), 1);
   EXPECT_EQ(state.at("step.bias").item(), 0);
   EXPECT_FALSE(state.contains("momentum.bias"));
-  Sgd again(layer.parameters(), {.momentum = 0.9});
+  SGD again(layer.parameters(), {.momentum = 0.9});
   again.load_state(state);
   again.load_state({});  // an optimiser that has not stepped yet
   EXPECT_TRUE(again.state().empty());
@@ -233,37 +233,37 @@ TEST(OptimizerTest, StateMentionsParametersThatWereNeverUpdated) {
 TEST(OptimizerTest, MistakesAreNamed) {
   const Six module;
   const std::vector<Parameter> parameters = module.parameters();
-  EXPECT_EQ(message_of([] { Sgd(std::vector<Parameter>{}); }), "[sgd] expected at least one parameter");
-  EXPECT_EQ(message_of([] { Sgd(std::vector<Parameter>{Parameter()}); }), "[sgd] a parameter is undefined");
+  EXPECT_EQ(message_of([] { SGD(std::vector<Parameter>{}); }), "[sgd] expected at least one parameter");
+  EXPECT_EQ(message_of([] { SGD(std::vector<Parameter>{Parameter()}); }), "[sgd] a parameter is undefined");
   EXPECT_EQ(message_of([&] {
-              Sgd(std::vector<Parameter>{parameters[0], parameters[0]});
+              SGD(std::vector<Parameter>{parameters[0], parameters[0]});
             }),
             "[sgd] parameter 'value' is listed twice");
   EXPECT_EQ(message_of([&] {
-              Sgd(std::vector<Parameter>{parameters[0], Six().parameters()[0]});
+              SGD(std::vector<Parameter>{parameters[0], Six().parameters()[0]});
             }),
-            "[sgd] two parameters are named 'value'; tell them apart with nn::with_prefix");
+            "[sgd] two parameters are named 'value'; tell them apart with nn::add_prefix");
   EXPECT_EQ(
-      message_of([&] { Sgd(parameters, {.nesterov = true}); }),
+      message_of([&] { SGD(parameters, {.nesterov = true}); }),
       "[sgd] Nesterov momentum needs a momentum > 0 and no dampening but got momentum 0 and dampening 0");
   const double nan = std::nan(""), infinity = HUGE_VAL;
   for (const double momentum : {-0.1, 1.0, 2.0, nan, infinity}) {
-    EXPECT_EQ(message_of([&] { Sgd(parameters, {.momentum = momentum}); }),
+    EXPECT_EQ(message_of([&] { SGD(parameters, {.momentum = momentum}); }),
               fmt::format("[sgd] expected a momentum in [0, 1) but got {}", momentum));
   }
   for (const double bad : {nan, infinity}) {
-    EXPECT_EQ(message_of([&] { Sgd(parameters, {.weight_decay = bad}); }),
+    EXPECT_EQ(message_of([&] { SGD(parameters, {.weight_decay = bad}); }),
               fmt::format("[sgd] expected a weight decay >= 0 but got {}", bad));
     EXPECT_EQ(message_of([&] { AdamW(parameters, {.epsilon = bad}); }),
               fmt::format("[adamw] expected an epsilon >= 0 but got {}", bad));
-    EXPECT_EQ(message_of([&] { Sgd({{.parameters = parameters, .lr_scale = bad}}); }),
+    EXPECT_EQ(message_of([&] { SGD({{.parameters = parameters, .lr_scale = bad}}); }),
               fmt::format("[sgd] expected a learning rate scale >= 0 but got {}", bad));
   }
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.beta1 = 1.0}); }),
             "[adamw] expected betas in [0, 1) but got 1 and 0.999");
   EXPECT_EQ(message_of([&] { AdamW(parameters, {.weight_decay = -1}); }),
             "[adamw] expected a weight decay >= 0 but got -1");
-  Sgd sgd(parameters, {.momentum = 0.9});
+  SGD sgd(parameters, {.momentum = 0.9});
   EXPECT_EQ(message_of([&] { sgd.step(-0.5); }), "[sgd] expected a finite learning rate >= 0 but got -0.5");
   set_gradient(parameters[0], 0);
   sgd.step(0.1);
@@ -280,7 +280,7 @@ TEST(ClipGradNormTest, ScalesTheStepToTheNorm) {
   layer.bias.assign(Tensor::zeros({2}));
   layer.weight.tensor().set_grad(Tensor::from_values<float>({1, 2, 2, 0}, {2, 2}));
   layer.bias.tensor().set_grad(Tensor::from_values<float>({4, 0}, {2}));
-  Sgd sgd(layer.parameters());
+  SGD sgd(layer.parameters());
   const ClippedGradients loose = clip_grad_norm(layer.parameters(), 10.0);
   EXPECT_DOUBLE_EQ(loose.norm.item(), 5.0);
   EXPECT_EQ(loose.factor.item(), 1.0);
@@ -309,7 +309,7 @@ TEST(ClipGradNormTest, NothingFiniteOverflowsAndInfinityChangesNothing) {
   const ClippedGradients clipped = clip_grad_norm(layer.parameters(), 1.0);
   EXPECT_FALSE(std::isfinite(clipped.norm.item()));
   const std::vector<float16> before = layer.weight.tensor().to_vector<float16>();
-  Sgd sgd(layer.parameters());
+  SGD sgd(layer.parameters());
   sgd.step(0.1, clipped.factor);
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_EQ(layer.weight.tensor().to_vector<float16>()[i].bits, before[i].bits);

@@ -1,4 +1,4 @@
-// PartialFc: with all classes it is the full loss bit for bit; with a part of them, the loss over these, and
+// PartialFC: with all classes it is the full loss bit for bit; with a part of them, the loss over these, and
 // nothing else moves.
 #include <algorithm>
 #include <cmath>
@@ -35,21 +35,21 @@ INSTANTIATE_TEST_SUITE_P(Devices, PartialFcTest, ::testing::Values(DeviceType::k
 /// A backbone of one layer beside the centres.
 struct Face {
   Linear backbone{6, kDimensions};
-  PartialFc centres;
-  Sgd sgd;
+  PartialFC centres;
+  SGD sgd;
 
-  explicit Face(const PartialFcOptions& options, Device device = Device::cpu())
+  explicit Face(const PartialFCOptions& options, Device device = Device::cpu())
       : centres(seeded(options)), sgd(trained(device), {.momentum = 0.9, .weight_decay = 0.01}) {}
 
-  static PartialFc seeded(const PartialFcOptions& options) {
+  static PartialFC seeded(const PartialFCOptions& options) {
     manual_seed(5);
-    return PartialFc(kDimensions, kClasses, options);
+    return PartialFC(kDimensions, kClasses, options);
   }
   std::vector<Parameter> trained(Device device) {
     backbone.to(device);
     centres.to(device);
     std::vector<Parameter> all = backbone.parameters();
-    const std::vector<Parameter> head = with_prefix("head.", centres.head().parameters());
+    const std::vector<Parameter> head = add_prefix("head.", centres.head().parameters());
     all.insert(all.end(), head.begin(), head.end());
     return all;
   }
@@ -63,12 +63,12 @@ std::vector<int64_t> labels_of_step(int64_t step) {
 
 Tensor train_step(Face& face, int64_t step) {
   const Device device = face.centres.head().weight.tensor().device();
-  const Tensor rows = face.centres.begin_step(labels_of_step(step), face.sgd);
+  const Tensor rows = face.centres.sample(labels_of_step(step), face.sgd);
   const Tensor loss = face.centres.head()(face.backbone(floats({10, 6}, step).to(device)), rows);
   face.sgd.zero_grad();
   backward(loss);
   face.sgd.step(0.1);
-  face.centres.end_step(face.sgd);
+  face.centres.update(face.sgd);
   return loss;
 }
 
@@ -86,9 +86,9 @@ TEST_P(PartialFcTest, WithAllClassesItIsTheFullLossBitForBit) {
   const Linear backbone = clone(face.backbone);
   head.to(device());
   std::vector<Parameter> all = backbone.parameters();
-  const std::vector<Parameter> weight = with_prefix("head.", head.parameters());
+  const std::vector<Parameter> weight = add_prefix("head.", head.parameters());
   all.insert(all.end(), weight.begin(), weight.end());
-  Sgd sgd(all, {.momentum = 0.9, .weight_decay = 0.01});
+  SGD sgd(all, {.momentum = 0.9, .weight_decay = 0.01});
   EXPECT_FALSE(face.centres.is_partial());
   for (int64_t step = 0; step < 3; ++step) {
     const Tensor labels = Tensor::from_values(labels_of_step(step), {10}, device());
@@ -102,7 +102,7 @@ TEST_P(PartialFcTest, WithAllClassesItIsTheFullLossBitForBit) {
 }
 
 TEST_P(PartialFcTest, OnlyTheChosenCentresAndTheirMomentaMove) {
-  Face face({.sample_rate = 0.2, .least_classes = 10, .seed = 3}, device());
+  Face face({.sample_rate = 0.2, .min_classes = 10, .seed = 3}, device());
   EXPECT_TRUE(face.centres.is_partial());
   EXPECT_EQ(face.centres.sampled_classes(), 20);
   EXPECT_EQ(face.centres.head().weight.shape(), (Shape{20, kDimensions}));
@@ -111,7 +111,7 @@ TEST_P(PartialFcTest, OnlyTheChosenCentresAndTheirMomentaMove) {
     const State before = face.centres.state();
     train_step(face, step);
     const State after = face.centres.state();
-    const std::vector<int64_t>& chosen = face.centres.chosen();
+    const std::vector<int64_t>& chosen = face.centres.sampled();
     ASSERT_EQ(chosen.size(), 20u);
     EXPECT_TRUE(std::ranges::is_sorted(chosen));
     EXPECT_EQ(std::set<int64_t>(chosen.begin(), chosen.end()).size(), 20u);
@@ -130,20 +130,20 @@ TEST_P(PartialFcTest, OnlyTheChosenCentresAndTheirMomentaMove) {
 TEST(PartialFcHostTest, MomentaComeBackWithTheirRows) {
   // Two steps with the same class between which another takes part: its centre moves as if nothing had been
   // between.
-  const PartialFcOptions options{.sample_rate = 0.02, .least_classes = 2, .seed = 9};
+  const PartialFCOptions options{.sample_rate = 0.02, .min_classes = 2, .seed = 9};
   Face face(options), other(options);
   const Tensor before = face.centres.state().at("weight");
   const auto momentum_of = [](Face& f, int64_t index) {
     return row(f.centres.state().at("momentum"), index);
   };
   const auto step = [](Face& f, const std::vector<int64_t>& labels) {
-    const Tensor rows = f.centres.begin_step(labels, f.sgd);
+    const Tensor rows = f.centres.sample(labels, f.sgd);
     const Tensor embeddings = floats({2, kDimensions}, 1);
     const Tensor loss = f.centres.head()(embeddings, rows);
     f.sgd.zero_grad();
     backward(loss);
     f.sgd.step(0.1);
-    f.centres.end_step(f.sgd);
+    f.centres.update(f.sgd);
   };
   step(face, {7, 8});
   step(face, {50, 60});
@@ -157,9 +157,9 @@ TEST(PartialFcHostTest, MomentaComeBackWithTheirRows) {
 }
 
 TEST(PartialFcHostTest, GradientsAreThoseOfTheLossOverTheChosenClasses) {
-  Face face({.sample_rate = 0.3, .least_classes = 10, .seed = 1});
-  const Tensor rows = face.centres.begin_step(labels_of_step(0), face.sgd);
-  const std::vector<int64_t> chosen = face.centres.chosen();
+  Face face({.sample_rate = 0.3, .min_classes = 10, .seed = 1});
+  const Tensor rows = face.centres.sample(labels_of_step(0), face.sgd);
+  const std::vector<int64_t> chosen = face.centres.sampled();
   const std::vector<int64_t> mapped = rows.to_vector<int64_t>();
   for (size_t i = 0; i < mapped.size(); ++i) {
     EXPECT_EQ(chosen[static_cast<size_t>(mapped[i])], labels_of_step(0)[i]);
@@ -189,9 +189,9 @@ TEST(PartialFcHostTest, GradientsAreThoseOfTheLossOverTheChosenClasses) {
 
 TEST(PartialFcHostTest, TheChoiceDependsOnSeedStepAndLabelsAlone) {
   const auto chosen = [](uint64_t seed, int64_t steps, double rate) {
-    Face face({.sample_rate = rate, .least_classes = 10, .seed = seed});
+    Face face({.sample_rate = rate, .min_classes = 10, .seed = seed});
     for (int64_t step = 0; step < steps; ++step) train_step(face, step);
-    return face.centres.chosen();
+    return face.centres.sampled();
   };
   for (const double rate : {0.15, 0.5, 0.9}) {
     EXPECT_EQ(chosen(1, 3, rate), chosen(1, 3, rate));
@@ -202,14 +202,14 @@ TEST(PartialFcHostTest, TheChoiceDependsOnSeedStepAndLabelsAlone) {
 
 TEST(PartialFcHostTest, NegativesAreChosenEvenly) {
   for (const double rate : {0.2, 0.8}) {  // by drawing those that take part, and those that do not
-    PartialFc centres(2, 50, {.sample_rate = rate, .seed = 4});
-    const Sgd sgd(centres.head().parameters());
+    PartialFC centres(2, 50, {.sample_rate = rate, .seed = 4});
+    const SGD sgd(centres.head().parameters());
     std::vector<int> times(50);
     constexpr int kSteps = 2000;
     for (int step = 0; step < kSteps; ++step) {
-      centres.begin_step(std::vector<int64_t>{49}, sgd);
-      for (const int64_t index : centres.chosen()) ++times[static_cast<size_t>(index)];
-      centres.end_step(sgd);
+      centres.sample(std::vector<int64_t>{49}, sgd);
+      for (const int64_t index : centres.sampled()) ++times[static_cast<size_t>(index)];
+      centres.update(sgd);
     }
     const double share = (50 * rate - 1) / 49;  // of the other classes
     for (size_t index = 0; index + 1 < times.size(); ++index) {
@@ -221,7 +221,7 @@ TEST(PartialFcHostTest, NegativesAreChosenEvenly) {
 
 TEST_P(PartialFcTest, AStoppedRunGoesOnBitForBit) {
   const testing::Deterministic deterministic;
-  const PartialFcOptions options{.sample_rate = 0.2, .least_classes = 10, .seed = 3};
+  const PartialFCOptions options{.sample_rate = 0.2, .min_classes = 10, .seed = 3};
   Face whole(options, device());
   for (int64_t step = 0; step < 3; ++step) train_step(whole, step);
   Face resumed(options, device());
@@ -230,26 +230,26 @@ TEST_P(PartialFcTest, AStoppedRunGoesOnBitForBit) {
   resumed.sgd.load_state(whole.sgd.state());
   for (int64_t step = 3; step < 6; ++step) {
     EXPECT_TRUE(same_bits(train_step(whole, step), train_step(resumed, step))) << step;
-    EXPECT_EQ(whole.centres.chosen(), resumed.centres.chosen());
+    EXPECT_EQ(whole.centres.sampled(), resumed.centres.sampled());
   }
   EXPECT_EQ(testing::differences(whole.centres.state(), resumed.centres.state()), "");
 }
 
 TEST_P(PartialFcTest, AJobTrainsAsEagerStepsDo) {
   const testing::Deterministic deterministic;
-  const PartialFcOptions options{.sample_rate = 0.2, .least_classes = 10, .seed = 3};
+  const PartialFCOptions options{.sample_rate = 0.2, .min_classes = 10, .seed = 3};
   Face eager(options, device()), traced(options, device());
   traced.backbone.load_state(eager.backbone.state());
-  GradScaler scaler({.scales = false});
+  GradScaler scaler({.enabled = false});
   TrainJob job(traced.backbone,
                [&](std::span<const Tensor> inputs) {
                  return std::vector<Tensor>{traced.centres.head()(traced.backbone(inputs[0]), inputs[1])};
                },
                traced.sgd, {.scaler = &scaler});
   for (int64_t step = 0; step < 4; ++step) {
-    const Tensor rows = traced.centres.begin_step(labels_of_step(step), traced.sgd);
+    const Tensor rows = traced.centres.sample(labels_of_step(step), traced.sgd);
     const Tensor loss = job.step(floats({10, 6}, step).to(device()), rows, 0.1);
-    traced.centres.end_step(traced.sgd);
+    traced.centres.update(traced.sgd);
     EXPECT_TRUE(same_bits(train_step(eager, step), loss)) << step;
   }
   EXPECT_EQ(job.compilations(), 1);
@@ -257,58 +257,56 @@ TEST_P(PartialFcTest, AJobTrainsAsEagerStepsDo) {
 }
 
 TEST_P(PartialFcTest, InMixedPrecisionTheTableStaysFloat32) {
-  Face face({.sample_rate = 0.2, .least_classes = 10}, device());
+  Face face({.sample_rate = 0.2, .min_classes = 10}, device());
   face.backbone.to_mixed(DType::kBFloat16);
   face.centres.head().to_mixed(DType::kBFloat16);
   const State before = face.centres.state();
-  const Tensor rows = face.centres.begin_step(labels_of_step(0), face.sgd);
+  const Tensor rows = face.centres.sample(labels_of_step(0), face.sgd);
   const Tensor x = floats({10, 6}, 0).to(device());
   const Tensor loss = face.centres.head()(face.backbone(ops::cast(x, DType::kBFloat16)), rows);
   backward(loss);
   face.sgd.step(0.1);
-  face.centres.end_step(face.sgd);
+  face.centres.update(face.sgd);
   const Tensor table = face.centres.state().at("weight");
   EXPECT_EQ(table.dtype(), DType::kFloat32);
-  EXPECT_NE(row(table, face.centres.chosen()[0]), row(before.at("weight"), face.centres.chosen()[0]));
+  EXPECT_NE(row(table, face.centres.sampled()[0]), row(before.at("weight"), face.centres.sampled()[0]));
 }
 
 TEST(PartialFcHostTest, AdamKeepsBothOfItsMeans) {
-  PartialFc centres(kDimensions, kClasses, {.sample_rate = 0.1, .least_classes = 10});
+  PartialFC centres(kDimensions, kClasses, {.sample_rate = 0.1, .min_classes = 10});
   Adam adam(centres.head().parameters());
-  const Tensor rows = centres.begin_step(labels_of_step(0), adam);
+  const Tensor rows = centres.sample(labels_of_step(0), adam);
   backward(centres.head()(floats({10, kDimensions}, 0), rows));
   adam.step(0.01);
-  centres.end_step(adam);
+  centres.update(adam);
   const State state = centres.state();
   EXPECT_TRUE(state.contains("exp_avg") && state.contains("exp_avg_sq"));
 }
 
 TEST(PartialFcHostTest, MistakesAreTold) {
-  EXPECT_EQ(message_of<InvalidArgument>([] { PartialFc(8, 100, {.sample_rate = 0.0}); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] { PartialFC(8, 100, {.sample_rate = 0.0}); }),
             "[partial_fc] expected a sample rate in (0, 1] but got 0");
-  EXPECT_EQ(message_of<InvalidArgument>([] { PartialFc(8, 0); }),
+  EXPECT_EQ(message_of<InvalidArgument>([] { PartialFC(8, 0); }),
             "[partial_fc] expected a positive number of classes but got 0");
   Face face({.sample_rate = 0.02});
-  EXPECT_EQ(
-      message_of<InvalidArgument>([&] { face.centres.begin_step(std::vector<int64_t>{100}, face.sgd); }),
-      "[partial_fc] expected labels in [0, 100) but got 100");
-  EXPECT_EQ(
-      message_of<InvalidArgument>([&] {
-        face.centres.begin_step(std::vector<int64_t>{1, 2, 3}, face.sgd);
-      }),
-      "[partial_fc] the batch has 3 classes, but a step works with 2; let least_classes be the size of a "
-      "batch");
-  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.end_step(face.sgd); }),
+  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.sample(std::vector<int64_t>{100}, face.sgd); }),
+            "[partial_fc] expected labels in [0, 100) but got 100");
+  EXPECT_EQ(message_of<InvalidArgument>([&] {
+              face.centres.sample(std::vector<int64_t>{1, 2, 3}, face.sgd);
+            }),
+            "[partial_fc] the batch has 3 classes, but a step works with 2; let min_classes be the size of a "
+            "batch");
+  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.update(face.sgd); }),
             "[partial_fc] no step has begun");
-  const Sgd stranger(face.backbone.parameters());
-  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.begin_step(std::vector<int64_t>{1}, stranger); }),
+  const SGD stranger(face.backbone.parameters());
+  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.sample(std::vector<int64_t>{1}, stranger); }),
             "[partial_fc] the head's weight is not among the optimiser's parameters");
-  face.centres.begin_step(std::vector<int64_t>{1, kNoPositive}, face.sgd);
-  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.begin_step(std::vector<int64_t>{1}, face.sgd); }),
-            "[partial_fc] a step has begun already: call end_step() after each");
+  face.centres.sample(std::vector<int64_t>{1, kNoPositive}, face.sgd);
+  EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.sample(std::vector<int64_t>{1}, face.sgd); }),
+            "[partial_fc] a step has begun already: call update() after each");
   EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.state(); }),
             "[partial_fc] a step has begun: end it before taking the state");
-  face.centres.end_step(face.sgd);
+  face.centres.update(face.sgd);
   State state = face.centres.state();
   state["weight"] = Tensor::zeros({99, 8});
   EXPECT_EQ(message_of<InvalidArgument>([&] { face.centres.load_state(state); }),

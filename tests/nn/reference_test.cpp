@@ -59,12 +59,13 @@ TEST_F(OperatorReference, BatchNorm) {
   }
 }
 
-TEST_F(OperatorReference, CrossEntropy) {
+TEST_F(OperatorReference, CrossEntropyLoss) {
   const Tensor labels = Tensor::from_values<int64_t>(std::vector<int64_t>{3, 0, -100, 6, 2, 2}, {6});
-  const std::vector<std::pair<std::string, CrossEntropy>> cases = {{"mean", {}},
-                                                                   {"sum", {.reduction = Reduction::kSum}},
-                                                                   {"none", {.reduction = Reduction::kNone}},
-                                                                   {"smooth", {.label_smoothing = 0.1}}};
+  const std::vector<std::pair<std::string, CrossEntropyLoss>> cases = {
+      {"mean", {}},
+      {"sum", {.reduction = Reduction::kSum}},
+      {"none", {.reduction = Reduction::kNone}},
+      {"smooth", {.label_smoothing = 0.1}}};
   for (const auto& [kind, cross_entropy] : cases) {
     const std::string name = "cross_entropy." + kind;
     const Tensor logits = reference_leaf(name + ".logits", {6, 7}, {.scale = 4.0});
@@ -76,7 +77,7 @@ TEST_F(OperatorReference, CrossEntropy) {
   const std::string name = "cross_entropy.probabilities";
   const Tensor logits = reference_leaf(name + ".logits", {6, 7}, {.scale = 4.0});
   const Tensor target = reference_leaf(name + ".target", {6, 7}, {.scale = 0.25, .base = 1.0});
-  const Tensor loss = CrossEntropy{.label_smoothing = 0.1}(logits, target);
+  const Tensor loss = CrossEntropyLoss{.label_smoothing = 0.1}(logits, target);
   reference_.expect_near(name + ".loss", loss, kOpTolerance);
   backward(loss);
   reference_.expect_near(name + ".dlogits", logits.grad(), kOpTolerance);
@@ -128,12 +129,12 @@ void check_optimizer(const Reference& reference, const std::string& name, const 
 
 TEST(OptimizerReference, SgdAdamAndAdamW) {
   const Reference reference("optimizers");
-  check_optimizer<Sgd>(reference, "sgd.plain", SgdOptions{});
-  check_optimizer<Sgd>(reference, "sgd.momentum", SgdOptions{.momentum = 0.9, .weight_decay = 5e-4});
-  check_optimizer<Sgd>(reference, "sgd.dampening",
-                       SgdOptions{.momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-2});
-  check_optimizer<Sgd>(reference, "sgd.nesterov",
-                       SgdOptions{.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
+  check_optimizer<SGD>(reference, "sgd.plain", SGDOptions{});
+  check_optimizer<SGD>(reference, "sgd.momentum", SGDOptions{.momentum = 0.9, .weight_decay = 5e-4});
+  check_optimizer<SGD>(reference, "sgd.dampening",
+                       SGDOptions{.momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-2});
+  check_optimizer<SGD>(reference, "sgd.nesterov",
+                       SGDOptions{.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
   check_optimizer<AdamW>(reference, "adamw.default", AdamWOptions{});
   check_optimizer<AdamW>(reference, "adamw.options",
                          AdamWOptions{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1});
@@ -162,7 +163,7 @@ void check_resnet18(DType dtype, double tolerance) {
   const Tensor logits = model(images);
   reference.expect_near("logits", logits, tolerance);
   const Tensor labels = Tensor::from_values<int64_t>(std::vector<int64_t>{1, 500, 999, 0}, {4});
-  const Tensor loss = CrossEntropy{.label_smoothing = 0.1}(logits, labels);
+  const Tensor loss = CrossEntropyLoss{.label_smoothing = 0.1}(logits, labels);
   reference.expect_near("loss", loss, tolerance);
   backward(loss);
   for (const auto& [name, parameter] : model.named_parameters()) {

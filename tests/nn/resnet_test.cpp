@@ -185,7 +185,7 @@ void expect_as_torchvision(const ResNet& model, const Reference& reference) {
   model.train();
   const Tensor logits = model(images);
   expect_near(logits, reference.train_logits, kTolerance);
-  const Tensor loss = CrossEntropy{}(logits, Tensor::from_values<int64_t>({1, 3}, {2}));
+  const Tensor loss = CrossEntropyLoss{}(logits, Tensor::from_values<int64_t>({1, 3}, {2}));
   EXPECT_NEAR(loss.item(), reference.loss, kTolerance);
   backward(loss);
   for (const Parameter& parameter : model.parameters()) {

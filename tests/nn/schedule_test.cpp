@@ -46,7 +46,7 @@ TEST(ScheduleTest, OneCycleAgreesWithPyTorch) {
                 0.2000008, 1.6e-06});
   const OneCycleSchedule linear{.peak = 0.4,
                                 .steps = 20,
-                                .rising = 0.23,
+                                .warmup_fraction = 0.23,
                                 .initial_divisor = 10,
                                 .final_divisor = 100,
                                 .anneal = Anneal::kLinear};
@@ -58,17 +58,17 @@ TEST(ScheduleTest, OneCycleAgreesWithPyTorch) {
 
 TEST(ScheduleTest, OneCycleIsDefinedAtItsLimits) {
   EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 0.4, .steps = 1}(0)), 0.4 / 25 / 1e4);
-  EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 0.4, .steps = 8, .rising = 1.0}(7)), 0.4);
-  EXPECT_LT((OneCycleSchedule{.peak = 0.4, .steps = 8, .rising = 0.0}(0)), 0.4);
+  EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 0.4, .steps = 8, .warmup_fraction = 1.0}(7)), 0.4);
+  EXPECT_LT((OneCycleSchedule{.peak = 0.4, .steps = 8, .warmup_fraction = 0.0}(0)), 0.4);
 }
 
 TEST(ScheduleTest, OneCycleReachesItsPeakAtAWholeStep) {
   // rising * steps is 1 but for rounding, so that step 0 is the peak.
-  EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = 10, .rising = 0.1}(0)), 1.0);
+  EXPECT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = 10, .warmup_fraction = 0.1}(0)), 1.0);
   for (int64_t steps = 1; steps <= 300; ++steps) {
     for (int64_t top = 0; top < steps; ++top) {
       const double share = static_cast<double>(top + 1) / static_cast<double>(steps);
-      ASSERT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = steps, .rising = share}(top)), 1.0)
+      ASSERT_DOUBLE_EQ((OneCycleSchedule{.peak = 1, .steps = steps, .warmup_fraction = share}(top)), 1.0)
           << top << " of " << steps;
     }
   }
@@ -156,7 +156,7 @@ TEST(ScheduleTest, MistakesAreNamed) {
               MultiStepSchedule{.base = 0.1, .milestones = {5, 2}}(0);
             }),
             "[schedule] expected milestones in ascending order");
-  EXPECT_EQ(message_of([] { OneCycleSchedule{.peak = 0.1, .steps = 5, .rising = 1.5}(0); }),
+  EXPECT_EQ(message_of([] { OneCycleSchedule{.peak = 0.1, .steps = 5, .warmup_fraction = 1.5}(0); }),
             "[schedule] expected a rising share in [0, 1] but got 1.5");
   EXPECT_EQ(message_of([] { Warmup{}(0); }), "[schedule] the warm-up has no schedule behind it");
 }

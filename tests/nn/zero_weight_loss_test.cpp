@@ -56,56 +56,57 @@ TEST_P(ZeroWeightLoss, WeightedCrossEntropy) {
   const Tensor middle_counts_double = tensor({1, 2, 1}, {3}), middle_is_out = tensor({1, 0, 1}, {3});
   const Doubles own{-0.9099694268296196, 0.24472847105479764, 0.6652409557748218, 0, 0, 0};
   for (const Tensor& x : {gap, nan}) {
-    expect_loss(CrossEntropy{.label_smoothing = 0.1}, x, labels({0, -100}), {2.3076059644443805},
+    expect_loss(CrossEntropyLoss{.label_smoothing = 0.1}, x, labels({0, -100}), {2.3076059644443805},
                 {-0.8433027601629529, 0.21139513772146432, 0.6319076224414885, 0, 0, 0});
-    expect_loss(CrossEntropy{.label_smoothing = 0.1, .weight = middle_counts_double}, x, labels({0, -100}),
-                {2.354526163259193}, {-0.8403017410572735, 0.1862194200899576, 0.6540823209673159, 0, 0, 0});
-    expect_loss(CrossEntropy{.weight = middle_counts_double}, x, labels({0, -100}), {2.4076059644443806},
+    expect_loss(CrossEntropyLoss{.label_smoothing = 0.1, .weight = middle_counts_double}, x,
+                labels({0, -100}), {2.354526163259193},
+                {-0.8403017410572735, 0.1862194200899576, 0.6540823209673159, 0, 0, 0});
+    expect_loss(CrossEntropyLoss{.weight = middle_counts_double}, x, labels({0, -100}), {2.4076059644443806},
                 own);
     // PyTorch's value is that of a large, finite logit.
-    expect_loss(CrossEntropy{.weight = middle_is_out}, x, labels({0, 1}), {2.4076059644443806}, own);
+    expect_loss(CrossEntropyLoss{.weight = middle_is_out}, x, labels({0, 1}), {2.4076059644443806}, own);
   }
-  expect_loss(CrossEntropy{.label_smoothing = 0.1, .weight = middle_is_out}, gap, labels({0, 2}),
+  expect_loss(CrossEntropyLoss{.label_smoothing = 0.1, .weight = middle_is_out}, gap, labels({0, 2}),
               {1.2984193651152585},
               {-0.4231518896343161, 0.11828542767648553, 0.3048664619578305, 0.11332168699549763, 0,
                -0.11332168699549763});
   // Nothing but smoothing: the target's own term is out, however far it is.
-  expect_loss(CrossEntropy{.label_smoothing = 1.0, .reduction = Reduction::kSum, .weight = middle_is_out},
+  expect_loss(CrossEntropyLoss{.label_smoothing = 1.0, .reduction = Reduction::kSum, .weight = middle_is_out},
               tensor({1, -kInfinity, 1}, {1, 3}), labels({1}), {2 * std::log(2.0) / 3}, {0, 0, 0});
 }
 
 TEST_P(ZeroWeightLoss, CrossEntropyOfProbabilities) {
   const Tensor x = tensor({1, -kInfinity, 2}, {1, 3});
   const double far = 1.3132616875182228, near = 0.31326168751822286, likely = 0.7310585786300049;
-  expect_loss(CrossEntropy{}, x, tensor({1, 0, 0}, {1, 3}), {far}, {-likely, 0, likely}, {far, 0, near});
-  expect_loss(CrossEntropy{.weight = tensor({2, 1, 1}, {3})}, x, tensor({1, 0, 0}, {1, 3}), {2 * far},
+  expect_loss(CrossEntropyLoss{}, x, tensor({1, 0, 0}, {1, 3}), {far}, {-likely, 0, likely}, {far, 0, near});
+  expect_loss(CrossEntropyLoss{.weight = tensor({2, 1, 1}, {3})}, x, tensor({1, 0, 0}, {1, 3}), {2 * far},
               {-2 * likely, 0, 2 * likely}, {2 * far, 0, near});
-  expect_loss(CrossEntropy{.weight = tensor({2, 0, 1}, {3})}, x, tensor({.5, .5, 0}, {1, 3}), {far},
+  expect_loss(CrossEntropyLoss{.weight = tensor({2, 0, 1}, {3})}, x, tensor({.5, .5, 0}, {1, 3}), {far},
               {-likely, 0, likely}, {2 * far, 0, near});
 }
 
 TEST_P(ZeroWeightLoss, KlDivergenceAtProbabilityZero) {
   const double least = std::log(double{std::numeric_limits<float>::min()});
-  expect_loss(KlDivergence{}, tensor({-kInfinity, 0}, {1, 2}), tensor({0, 1}, {1, 2}), {0}, {0, -1}, {0, 1});
-  expect_loss(KlDivergence{}, tensor({-1, -0.5}, {1, 2}), tensor({0, 1}, {1, 2}), {0.5}, {0, -1},
+  expect_loss(KLDivLoss{}, tensor({-kInfinity, 0}, {1, 2}), tensor({0, 1}, {1, 2}), {0}, {0, -1}, {0, 1});
+  expect_loss(KLDivLoss{}, tensor({-1, -0.5}, {1, 2}), tensor({0, 1}, {1, 2}), {0.5}, {0, -1},
               {least + 1, 1.5});
-  expect_loss(KlDivergence{}, tensor({-kInfinity, 0}, {1, 2}), tensor({0.5, 0.5}, {1, 2}), {kInfinity},
+  expect_loss(KLDivLoss{}, tensor({-kInfinity, 0}, {1, 2}), tensor({0.5, 0.5}, {1, 2}), {kInfinity},
               {-0.5, -0.5});
-  expect_loss(KlDivergence{.log_target = true}, tensor({-0.7, -0.7}, {1, 2}), tensor({-kInfinity, 0}, {1, 2}),
+  expect_loss(KLDivLoss{.log_target = true}, tensor({-0.7, -0.7}, {1, 2}), tensor({-kInfinity, 0}, {1, 2}),
               {0.7}, {0, -1}, {0, 1.7});
-  expect_loss(KlDivergence{.log_target = true}, tensor({-kInfinity, 0}, {1, 2}),
-              tensor({-kInfinity, 0}, {1, 2}), {0}, {0, -1}, {0, 1});
+  expect_loss(KLDivLoss{.log_target = true}, tensor({-kInfinity, 0}, {1, 2}), tensor({-kInfinity, 0}, {1, 2}),
+              {0}, {0, -1}, {0, 1});
 }
 
 TEST_P(ZeroWeightLoss, BinaryCrossEntropyOfInfiniteLogits) {
   const Tensor x = tensor({kInfinity, -kInfinity, kInfinity, -kInfinity, 200}, {5});
   const Tensor t = tensor({1, 0, 0, 1, 1}, {5});
-  expect_loss(BceWithLogits{.reduction = Reduction::kNone}, x, t, {0, 0, kInfinity, kInfinity, 0},
+  expect_loss(BCEWithLogitsLoss{.reduction = Reduction::kNone}, x, t, {0, 0, kInfinity, kInfinity, 0},
               {0, 0, 1, -1, 0});
-  expect_loss(BceWithLogits{.positive_weight = 0, .reduction = Reduction::kNone},
-              tensor({-kInfinity, 1}, {2}), tensor({1, 1}, {2}), {0, 0}, {0, 0});
+  expect_loss(BCEWithLogitsLoss{.pos_weight = 0, .reduction = Reduction::kNone}, tensor({-kInfinity, 1}, {2}),
+              tensor({1, 1}, {2}), {0, 0}, {0, 0});
   const Tensor half = tensor({kInfinity, -kInfinity}, {2}, DType::kFloat16);
-  expect_loss(BceWithLogits{}, half, tensor({1, 0}, {2}, DType::kFloat16), {0}, {0, 0});
+  expect_loss(BCEWithLogitsLoss{}, half, tensor({1, 0}, {2}, DType::kFloat16), {0}, {0, 0});
 }
 
 struct Weights : Module {
@@ -126,12 +127,12 @@ TEST_P(ZeroWeightLoss, AveragesThatKeepNothingOrAll) {
   set({kNan, 1, 5});
   lookahead.update(1.0);
   expect_near(model.value.tensor(), {1e8, 1, 5});
-  Ema ema(model, {.decay = 0.0});
+  EMA ema(model, {.decay = 0.0});
   set({kInfinity, 2, 3});
   ema.update();
   set({1, 2, 3});
   ema.update();
-  expect_near(ema.averaged().at("value"), {1, 2, 3});
+  expect_near(ema.averaged_state().at("value"), {1, 2, 3});
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, ZeroWeightLoss, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),

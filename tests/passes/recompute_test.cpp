@@ -167,11 +167,11 @@ template <class Model>
 void expect_same_training(const Model& model, const Tensor& x, const Tensor& y, size_t limit,
                           nn::TrainJobOptions options, double most_of_memory) {
   const Model kept = nn::clone(model), limited = nn::clone(model);
-  nn::Sgd kept_sgd(kept.parameters(), {.momentum = 0.9}),
+  nn::SGD kept_sgd(kept.parameters(), {.momentum = 0.9}),
       limited_sgd(limited.parameters(), {.momentum = 0.9});
-  nn::TrainJob kept_job(kept, nn::CrossEntropy{}, kept_sgd, options);
+  nn::TrainJob kept_job(kept, nn::CrossEntropyLoss{}, kept_sgd, options);
   options.memory_limit = limit;
-  nn::TrainJob limited_job(limited, nn::CrossEntropy{}, limited_sgd, options);
+  nn::TrainJob limited_job(limited, nn::CrossEntropyLoss{}, limited_sgd, options);
   for (int step = 0; step < 2; ++step) {
     const double loss = kept_job.step(x, y, 0.05).item();
     EXPECT_NEAR(limited_job.step(x, y, 0.05).item(), loss, 1e-4 * (1.0 + std::abs(loss))) << step;

@@ -67,7 +67,7 @@ TEST(ProcessesFault, ThereIsNoneWhereAllAreStoppedAndGoOn) {
   workers.start_all(2, {"fault.none"}, free_port());
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   for (const size_t rank : {size_t{0}, size_t{1}}) kill(workers.id(rank), SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::seconds(6));  // lost_after is 4
+  std::this_thread::sleep_for(std::chrono::seconds(6));  // heartbeat_timeout is 4
   for (const size_t rank : {size_t{0}, size_t{1}}) kill(workers.id(rank), SIGCONT);
   const std::vector<Ended>& ended = workers.wait(2.0);
   for (size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ended[rank].code, -1) << ended[rank].error;

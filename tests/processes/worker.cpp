@@ -199,9 +199,9 @@ void collectives(const Communicator& ranks) {
   expect(ranks.agree(rank == 0 ? 2 : 0) == 0, "what nobody asked");
   expect(ranks.agree(0) == 2, "what rank 0 asked");
   ranks.barrier();
-  ranks.check_equal("the same", "texts");
+  ranks.check_parameters_equal("the same", "texts");
   try {
-    ranks.check_equal(rank == n - 1 ? "other" : "the same", "texts");
+    ranks.check_parameters_equal(rank == n - 1 ? "other" : "the same", "texts");
     expect(false, "texts that differ pass");
   } catch (const CommunicationError& error) {
     expect(std::string(error.what()).find("texts of rank " + std::to_string(n - 1)) != std::string::npos,
@@ -222,19 +222,19 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
     else
       return Model();
   }();
-  nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
-  nn::GradScaler scaler({.scales = false});
+  nn::SGD sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
+  nn::GradScaler scaler({.enabled = false});
   std::optional<nn::TrainJob> job;
   if (way != Way::kEager) {
-    nn::TrainJobOptions options{.clip = 1.0,
+    nn::TrainJobOptions options{.max_grad_norm = 1.0,
                                 .scaler = &scaler,
                                 .communicator = &ranks,
                                 .sync_batch_norm = has_norms,
                                 .accumulate = static_cast<int>(accumulate)};
     if (way == Way::kUnbucketed) options.passes.without = {"gradient_buckets"};
-    job.emplace(network, nn::CrossEntropy{}, sgd, options);
+    job.emplace(network, nn::CrossEntropyLoss{}, sgd, options);
   } else {
-    nn::begin_equal(network, ranks);
+    nn::broadcast_parameters(network, ranks);
   }
   std::vector<float> losses;  // of all ranks
   for (int step = 0; step < kSteps; ++step) {
@@ -243,16 +243,15 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
       losses.push_back(static_cast<float>(job->step(batch.x, batch.labels, 0.1).item()));
       continue;
     }
-    const nn::SyncBatchNorm together(ranks);
-    const Tensor loss = nn::CrossEntropy{}(network(batch.x), batch.labels);
-    losses.push_back(
-        static_cast<float>(ops::all_reduce(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
+    const nn::SyncBatchNormScope together(ranks);
+    const Tensor loss = nn::CrossEntropyLoss{}(network(batch.x), batch.labels);
+    losses.push_back(static_cast<float>(ops::all_reduce(nn::scale_loss(loss.detach(), ranks), ranks).item()));
     sgd.zero_grad();
-    backward(nn::share_of_loss(loss, ranks));
-    nn::reduce_gradients(sgd.parameters(), ranks);
+    backward(nn::scale_loss(loss, ranks));
+    nn::all_reduce_gradients(sgd.parameters(), ranks);
     sgd.step(0.1, nn::clip_grad_norm(sgd.parameters(), 1.0).factor);
   }
-  nn::check_equal(network, ranks);
+  nn::check_parameters_equal(network, ranks);
   if (job && ranks.size() > 1 && way == Way::kJob)
     expect(job->report().find("gradient_buckets") != std::string::npos, "no buckets in the report");
   if (job && ranks.size() > 1 && has_norms) {
@@ -266,7 +265,7 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   if (ranks.size() == 1) return;
   if (ranks.rank() == 1) network.last.weight.tensor().template data<float>()[3] += 1;
   try {
-    nn::check_equal(network, ranks);
+    nn::check_parameters_equal(network, ranks);
     expect(false, "weights that differ pass");
   } catch (const CommunicationError& error) {
     expect(std::string(error.what()).find("'last.weight' of rank 1") != std::string::npos, error.what());
@@ -285,15 +284,15 @@ struct Faces : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
 };
 
 /// "arc", "cos" or "all" margins, one job or eager steps, all centres or a part of them.
-nn::PartialFcOptions face_options(const Communicator& ranks, const std::string& kind) {
+nn::PartialFCOptions face_options(const Communicator& ranks, const std::string& kind) {
   nn::CombinedMargin margin{.scale = 16.0};
   if (kind.starts_with("cos")) margin = {.scale = 16.0, .m2 = 0.0, .m3 = 0.4};
   if (kind.starts_with("all"))
     margin = {.scale = 16.0, .m1 = 1.0, .m2 = 0.3, .m3 = 0.2, .interclass_filter = 0.4};
   const bool samples = kind.ends_with("sampled");
-  return {.head = {.margin = margin, .deviation = 0.3},
+  return {.head = {.margin = margin, .init_std = 0.3},
           .sample_rate = samples ? 0.3 : 1.0,
-          .least_classes = samples ? kBatch : 1,
+          .min_classes = samples ? kBatch : 1,
           .seed = 5,
           .communicator = &ranks};
 }
@@ -302,35 +301,36 @@ nn::PartialFcOptions face_options(const Communicator& ranks, const std::string& 
 void train_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
   manual_seed(7);
   const bool samples = kind.ends_with("sampled");
-  nn::PartialFc centres(kDimensions, samples ? 211 : kFaces, face_options(ranks, kind));
+  nn::PartialFC centres(kDimensions, samples ? 211 : kFaces, face_options(ranks, kind));
   Faces network(centres.head());
-  nn::Sgd sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
-  nn::GradScaler scaler({.scales = false});
+  nn::SGD sgd(network.parameters(), {.momentum = 0.9, .weight_decay = 1e-3});
+  nn::GradScaler scaler({.enabled = false});
   const std::vector<nn::Parameter> apart = {network.head.weight};
   std::optional<nn::TrainJob> job;
   if (kind.ends_with("eager")) {
-    nn::begin_equal(network, ranks, apart);
+    nn::broadcast_parameters(network, ranks, apart);
   } else {
     const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{network(in[0], in[1])}; };
     job.emplace(network, step, sgd,
-                nn::TrainJobOptions{.clip = 1.0, .scaler = &scaler, .communicator = &ranks, .apart = apart});
+                nn::TrainJobOptions{
+                    .max_grad_norm = 1.0, .scaler = &scaler, .communicator = &ranks, .sharded = apart});
   }
   std::vector<float> losses;
   for (int step = 0; step < kSteps; ++step) {
     const Batch batch = part_of_batch(step, ranks.rank(), ranks.size(), kFaces);
-    const Tensor rows = centres.begin_step(batch.labels.to_vector<int64_t>(), sgd);
+    const Tensor rows = centres.sample(batch.labels.to_vector<int64_t>(), sgd);
     if (job) {
       losses.push_back(static_cast<float>(job->step(batch.x, rows, 0.1).item()));
     } else {
       const Tensor loss = network(batch.x, rows);
       losses.push_back(
-          static_cast<float>(nn::sum_now(nn::share_of_loss(loss.detach(), ranks), ranks).item()));
+          static_cast<float>(nn::all_reduce(nn::scale_loss(loss.detach(), ranks), ranks).item()));
       sgd.zero_grad();
-      backward(nn::share_of_loss(loss, ranks));
-      nn::reduce_gradients(nn::without(sgd.parameters(), apart), ranks);
-      scaler.step(sgd, 0.1, {.clip = 1.0, .apart = apart, .communicator = &ranks});
+      backward(nn::scale_loss(loss, ranks));
+      nn::all_reduce_gradients(nn::without(sgd.parameters(), apart), ranks);
+      scaler.step(sgd, 0.1, {.max_grad_norm = 1.0, .sharded = apart, .communicator = &ranks});
     }
-    centres.end_step(sgd);
+    centres.update(sgd);
   }
   nn::State state = centres.state();
   for (const nn::Parameter& parameter : nn::without(network.parameters(), apart))
@@ -343,7 +343,7 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
 void reload_faces(const Communicator& ranks, const std::string& kind, const std::string& file) {
   const nn::State saved = nn::read_safetensors(file).tensors;
   const int64_t classes = saved.at("weight").size(0);
-  nn::PartialFc centres(kDimensions, classes, face_options(ranks, kind));
+  nn::PartialFC centres(kDimensions, classes, face_options(ranks, kind));
   nn::State own;
   for (const char* name : {"weight", "steps", "momentum"}) {
     if (const auto found = saved.find(name); found != saved.end()) own.insert(*found);
@@ -405,7 +405,7 @@ int run(const std::string& what, const std::string& file) {
     return 0;
   }
   CommunicatorOptions options{
-      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .lost_after = 4.0};
+      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .heartbeat_timeout = 4.0};
   if (const char* const purpose = std::getenv("WORKER_PURPOSE")) options.purpose = purpose;
   if (what == "late") options.join_timeout = 2.0;
   if (what == "timeout") options.timeout = 2.0;

@@ -126,8 +126,8 @@ void gpu_fault(const Scene& scene, Device device) {
   manual_seed(7);
   const Network network;
   network.to(device);
-  nn::Sgd sgd(network.parameters(), {.momentum = 0.9});
-  nn::TrainJob job(network, nn::CrossEntropy{}, sgd, {.communicator = &scene.ranks});
+  nn::SGD sgd(network.parameters(), {.momentum = 0.9});
+  nn::TrainJob job(network, nn::CrossEntropyLoss{}, sgd, {.communicator = &scene.ranks});
   const Tensor x = Tensor::full({4, 12}, 0.5).to(device), sums = Tensor::zeros({1000}).to(device);
   const Tensor labels = Tensor::from_values<int64_t>({0, 1, 2, 3}, {4}).to(device);
   const auto step = [&] {
@@ -156,7 +156,7 @@ void run_fault(const std::string& what, const std::string& file) {
   const std::string kind = what.substr(what.find('.') + 1);
   const bool is_fake = what.starts_with("fake."), is_gpu = what.starts_with("gpu.");
   CommunicatorOptions options{
-      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .lost_after = 4.0};
+      .join_timeout = 15.0, .connect_timeout = 6.0, .timeout = 60.0, .heartbeat_timeout = 4.0};
   FakeGpu* fake = nullptr;
   if (is_fake) {
     options.device = Device::cuda(0);

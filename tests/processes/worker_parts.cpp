@@ -61,8 +61,8 @@ void expect_both_named(const std::string& text, const std::string& tag, int64_t 
 
 void unequal_job(const Communicator& ranks) {
   Backbone model;
-  nn::Sgd sgd(model.parameters());
-  nn::TrainJob job(model, nn::MseLoss{}, sgd, {.communicator = &ranks});
+  nn::SGD sgd(model.parameters());
+  nn::TrainJob job(model, nn::MSELoss{}, sgd, {.communicator = &ranks});
   const auto step = [&](int64_t rows) {
     return job.step(Tensor::full({rows, kFeatures}, 1.0), Tensor::full({rows, 8}, 1.0), 0.1).item();
   };
@@ -73,16 +73,16 @@ void unequal_job(const Communicator& ranks) {
   expect(model.first.weight.tensor().to_vector<float>() == weight, "a step that was refused has trained");
   expect(step(4) < first, "no step after one that was refused");
   expect(step(3) < first, "no step of other parts that are equal");
-  nn::check_equal(model, ranks);
+  nn::check_parameters_equal(model, ranks);
 }
 
 void unequal_labels(const Communicator& ranks) {
-  nn::PartialFc centres(5, 400, {.sample_rate = 0.5, .least_classes = 16, .communicator = &ranks});
-  nn::Sgd sgd(centres.head().parameters());
+  nn::PartialFC centres(5, 400, {.sample_rate = 0.5, .min_classes = 16, .communicator = &ranks});
+  nn::SGD sgd(centres.head().parameters());
   const bool is_last = ranks.rank() == ranks.size() - 1;
   const auto begin = [&](int64_t rows) {
     const std::vector<int64_t> labels(static_cast<size_t>(rows), ranks.rank());
-    return centres.begin_step(labels, sgd);
+    return centres.sample(labels, sgd);
   };
   // More than ever before, fewer, and more again; refused ones in between.
   for (const int64_t rows : {4, 2, 4, 5}) {
@@ -92,11 +92,11 @@ void unequal_labels(const Communicator& ranks) {
     for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
       const int64_t place = all[static_cast<size_t>(i)], label = i / rows;
       const int64_t own = label - centres.first_class();
-      const bool is_own = own >= 0 && own < centres.own_classes();
-      expect(is_own == (place >= 0) && (!is_own || centres.chosen()[static_cast<size_t>(place)] == own),
+      const bool is_own = own >= 0 && own < centres.local_classes();
+      expect(is_own == (place >= 0) && (!is_own || centres.sampled()[static_cast<size_t>(place)] == own),
              "a label");
     }
-    centres.end_step(sgd);
+    centres.update(sgd);
   }
 }
 
@@ -108,18 +108,18 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
   nn::Linear head(8, kClasses);
   std::vector<nn::Parameter> all = model.parameters();
   for (const nn::Parameter& parameter : head.parameters()) all.push_back(parameter);
-  nn::Sgd sgd(all, {.momentum = 0.9});
-  nn::Ema ema(model, {.decay = 0.8});
+  nn::SGD sgd(all, {.momentum = 0.9});
+  nn::EMA ema(model, {.decay = 0.8});
   const auto loss_of = [&](const Tensor& x, const Tensor& labels) {
-    return nn::CrossEntropy{}(head(model(x)), labels);
+    return nn::CrossEntropyLoss{}(head(model(x)), labels);
   };
   std::optional<nn::TrainJob> job;
   if (way == "job") {
     const auto step = [&](std::span<const Tensor> in) { return std::vector<Tensor>{loss_of(in[0], in[1])}; };
     job.emplace(model, step, sgd, nn::TrainJobOptions{.ema = &ema, .communicator = &ranks});
   } else {
-    nn::begin_equal(sgd.parameters(), ranks);
-    nn::begin_equal(ema.averages(), ranks);
+    nn::broadcast_parameters(sgd.parameters(), ranks);
+    nn::broadcast_parameters(ema.averages(), ranks);
   }
   const int64_t rows = kRows / ranks.size();
   for (int step = 0; step < kSteps; ++step) {
@@ -129,14 +129,14 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
       continue;
     }
     sgd.zero_grad();
-    backward(nn::share_of_loss(loss_of(batch.x, batch.labels), ranks));
-    nn::reduce_gradients(sgd.parameters(), ranks);
+    backward(nn::scale_loss(loss_of(batch.x, batch.labels), ranks));
+    nn::all_reduce_gradients(sgd.parameters(), ranks);
     sgd.step(0.1);
     ema.update();
   }
-  nn::check_equal(sgd.parameters(), ranks);
-  nn::check_equal(ema.averages(), ranks);
-  nn::State state = ema.averaged();
+  nn::check_parameters_equal(sgd.parameters(), ranks);
+  nn::check_parameters_equal(ema.averages(), ranks);
+  nn::State state = ema.averaged_state();
   for (const nn::Parameter& parameter : sgd.parameters())
     state["now." + std::to_string(state.size())] = parameter.tensor().detach();
   if (ranks.rank() == 0) nn::write_safetensors(file, state);
@@ -144,12 +144,12 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
   if (ranks.rank() == 1) head.bias.tensor().data<float>()[1] += 1;
   std::string text;
   try {
-    nn::check_equal(sgd.parameters(), ranks);
+    nn::check_parameters_equal(sgd.parameters(), ranks);
   } catch (const CommunicationError& error) {
     text = error.what();
   }
   expect(text.find("'bias' of rank 1") != std::string::npos, "a head that differs passes: " + text);
-  nn::check_equal(sgd.parameters(), ranks, {head.bias});
+  nn::check_parameters_equal(sgd.parameters(), ranks, {head.bias});
 }
 
 void unequal_parts(const Communicator& ranks) {

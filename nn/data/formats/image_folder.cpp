@@ -235,7 +235,7 @@ class ImageFolder final : public Dataset {
     return print.value();
   }
 
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     const ImageFolderFiles::File& file = all_.files[checked_index(index)];
     const fs::path path = all_.path(root_, file);
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader, as files come by the million

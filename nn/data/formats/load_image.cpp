@@ -16,7 +16,7 @@ class OneImage final : public Dataset {
       : path_(std::move(path)), decode_(decode) {}
 
   int64_t size() const override { return 1; }
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     checked_index(index);
     decode_image(read_file(path_, kMaxFileBytes), path_.string(), decode_, reduction, sample.image);
     sample.label = 0;

@@ -148,7 +148,7 @@ DatasetPair open_shard_pair(const fs::path& folder, const DecodeOptions& decode)
 }
 
 // Data of which a share becomes the test set.
-DatasetPair open_divided(const fs::path& folder, const DecodeOptions& decode, const TestShare& share) {
+DatasetPair open_divided(const fs::path& folder, const DecodeOptions& decode, const HoldOut& share) {
   if (is_folder(folder / "test") || is_folder(folder / "val") || !find_test_shards(folder).empty()) {
     throw_error<IoError>("[dataset] {}: has images to test on; expected none beside a share of the others",
                          folder.string());
@@ -172,7 +172,7 @@ DatasetPair open_divided(const fs::path& folder, const DecodeOptions& decode, co
 }  // namespace
 
 DatasetPair open_dataset(const fs::path& folder, const DecodeOptions& decode, uint64_t max_idx_values,
-                         const TestShare& share) {
+                         const HoldOut& share) {
   if (!is_folder(folder)) throw_error<IoError>("[dataset] {}: expected a folder", folder.string());
   if (share.fraction > 0) return open_divided(folder, decode, share);
   if (find_idx(folder, {"train-images-idx3-ubyte"})) return open_idx_pair(folder, max_idx_values);

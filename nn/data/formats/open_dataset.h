@@ -18,7 +18,7 @@ struct DatasetPair {
 };
 
 /// How a folder without test images of its own is divided (see stratified_split).
-struct TestShare {
+struct HoldOut {
   double fraction = 0;  ///< of each class, for testing; 0: the folder has test images
   uint64_t seed = 0;
 };
@@ -29,7 +29,7 @@ struct TestShare {
 /// - CIFAR-100: train.bin, test.bin, perhaps fine_label_names.txt;
 /// - records: train.rec, train.idx and property, perhaps val.rec and val.idx, whose classes are the same, and
 ///   classes.txt (see open_records). Face data sets have no val.rec: they are tested with pairs of faces none
-///   of whom was seen (load_verification_set);
+///   of whom was seen (open_verification_set);
 /// - tar shards: `train*.tar` and `test*.tar` or `val*.tar`, perhaps classes.txt (see open_shards);
 /// - image folders: `train/<class>/` and `test/<class>/` or `val/<class>/`;
 /// - with a `share` to be tested on: shards `train*.tar`, or any `*.tar`, or folders `<class>/` or
@@ -37,6 +37,6 @@ struct TestShare {
 /// `decode` concerns records, shards and image folders only, `max_idx_values` IDX files (see parse_idx).
 /// Throws IoError if it is none of these, or damaged, or has images to test on besides the share.
 DatasetPair open_dataset(const std::filesystem::path& folder, const DecodeOptions& decode = {},
-                         uint64_t max_idx_values = kIdxMaxValues, const TestShare& share = {});
+                         uint64_t max_idx_values = kIdxMaxValues, const HoldOut& share = {});
 
 }  // namespace sinter::nn::data

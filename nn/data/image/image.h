@@ -35,8 +35,8 @@ struct PixelWindow {
 };
 
 /// What a decoder may leave out of an image.
-struct Reduction {
-  Reduction(int divisor) : by(divisor) {}  // all of it, smaller
+struct DecodeHint {
+  DecodeHint(int divisor) : by(divisor) {}  // all of it, smaller
 
   int by;  ///< 1, 2, 4 or 8: both sides may be divided by it, rounded up
   /// What will be looked at of the image of that size, which keeps its size; pixels outside may be left
@@ -48,7 +48,7 @@ struct Reduction {
 
 /// What a decoder may leave out, given the size of a stored image: transforms that shrink or crop it anyway
 /// say so, since a part of a JPEG decodes faster. Empty: nothing.
-using ReductionChooser = std::function<Reduction(int64_t height, int64_t width)>;
+using DecodeHintFunction = std::function<DecodeHint(int64_t height, int64_t width)>;
 
 /// Copies the window of `height` x `width` pixels at (top, left) into `out`; it must lie inside the image,
 /// else InvalidArgument. `out` must be another image.

@@ -162,17 +162,17 @@ void check_size(const Decoder& decoder, const std::string& name, const DecodeOpt
 }
 
 // What is wanted, by the upright image's extents.
-Reduction choose_reduction(const Decoder& decoder, bool transposed, const ReductionChooser& reduction) {
+DecodeHint choose_reduction(const Decoder& decoder, bool transposed, const DecodeHintFunction& reduction) {
   if (!reduction) return 1;
   const int64_t height = decoder.info.image_height, width = decoder.info.image_width;
-  const Reduction chosen = transposed ? reduction(width, height) : reduction(height, width);
+  const DecodeHint chosen = transposed ? reduction(width, height) : reduction(height, width);
   SINTER_CHECK(chosen.by == 1 || chosen.by == 2 || chosen.by == 4 || chosen.by == 8,
                "[jpeg] expected a reduction of 1, 2, 4 or 8 but got {}", chosen.by);
   return chosen;
 }
 
 // Sets what is to be read of the output, whose size is known.
-void choose_window(Decoder& decoder, const Reduction& reduction, bool can_crop) {
+void choose_window(Decoder& decoder, const DecodeHint& reduction, bool can_crop) {
   const int64_t height = decoder.info.output_height, width = decoder.info.output_width;
   // Chroma at an edge is interpolated with its neighbours: some columns more make those that are wanted
   // exact.
@@ -200,7 +200,7 @@ bool is_jpeg(std::span<const uint8_t> bytes) {
 }
 
 void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                 const ReductionChooser& reduction, Image& image) {
+                 const DecodeHintFunction& reduction, Image& image) {
   SINTER_CHECK(options.channels == 1 || options.channels == 3, "[jpeg] expected 1 or 3 channels but got {}",
                options.channels);
   SINTER_CHECK(options.max_pixels > 0 && options.max_scans > 0,
@@ -217,7 +217,7 @@ void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const 
   jpeg_decompress_struct& info = decoder.info;
   const bool cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = cmyk ? JCS_CMYK : options.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  const Reduction chosen = choose_reduction(decoder, orientation >= 5, reduction);
+  const DecodeHint chosen = choose_reduction(decoder, orientation >= 5, reduction);
   if (!scale_output(decoder, static_cast<unsigned>(chosen.by))) fail(decoder, name);
   choose_window(decoder, chosen, orientation == 1 && !cmyk && jpeg_has_multiple_scans(&info) == FALSE);
 

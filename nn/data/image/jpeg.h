@@ -28,6 +28,6 @@ bool is_jpeg(std::span<const uint8_t> bytes);
 /// damage: a version of JFIF or an Adobe transform that it does not know, bytes left over between the markers
 /// before the first scan, a scan's spectral selection in a sequential file.
 void decode_jpeg(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                 const ReductionChooser& reduction, Image& image);
+                 const DecodeHintFunction& reduction, Image& image);
 
 }  // namespace sinter::nn::data

@@ -48,7 +48,7 @@ class RecordDataset final : public Dataset {
     return print.value();
   }
 
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     const size_t i = checked_index(index);
     file_.check_whole();
     thread_local std::vector<uint8_t> joined;  // one buffer a reader, for the few records of several parts

@@ -15,7 +15,7 @@ struct VerificationBins {
   std::vector<std::vector<uint8_t>> owned;
 };
 
-/// Throws IoError unless the bytes are a pickle of what load_verification_set says.
+/// Throws IoError unless the bytes are a pickle of what open_verification_set says.
 VerificationBins parse_verification_bins(std::span<const uint8_t> bytes, const std::string& name);
 
 struct VerificationList {

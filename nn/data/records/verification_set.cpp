@@ -27,7 +27,7 @@ class PairImages : public Dataset {
 
  protected:
   void decode(std::span<const uint8_t> bytes, const std::string& name, size_t index, Sample& sample,
-              const ReductionChooser& reduction) const {
+              const DecodeHintFunction& reduction) const {
     sample.label = same_[index / 2];
     decode_image(bytes, name, decode_, reduction, sample.image);
   }
@@ -43,7 +43,7 @@ class PickledImages final : public PairImages {
   PickledImages(std::unique_ptr<MappedFile> file, VerificationBins bins, const DecodeOptions& decode)
       : PairImages(decode, bins.same), file_(std::move(file)), bins_(std::move(bins)) {}
 
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     const size_t i = checked_index(index);
     file_->check_whole();
     decode(bins_.images[i], fmt::format("{}: image {}", file_->path().string(), i), i, sample, reduction);
@@ -59,7 +59,7 @@ class ListedImages final : public PairImages {
   ListedImages(fs::path folder, VerificationList list, const DecodeOptions& decode)
       : PairImages(decode, list.same), folder_(std::move(folder)), list_(std::move(list)) {}
 
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     const size_t i = checked_index(index);
     const MappedFile file(folder_ / list_.paths[i]);
     decode(file.bytes(), file.path().string(), i, sample, reduction);
@@ -72,7 +72,7 @@ class ListedImages final : public PairImages {
 
 }  // namespace
 
-VerificationSet load_verification_set(const fs::path& path, const DecodeOptions& decode) {
+VerificationSet open_verification_set(const fs::path& path, const DecodeOptions& decode) {
   constexpr uint8_t kPickleStart = 0x80;  // the opcode PROTO; no text starts with it
   std::error_code ignored;
   auto file = std::make_unique<MappedFile>(fs::is_directory(path, ignored) ? path / "pairs.txt" : path);

@@ -31,6 +31,6 @@ struct VerificationSet {
 /// - a folder with such a list, named pairs.txt.
 /// Images are read when they are asked for; a pickle's file is mapped, so it must not be changed while the
 /// set lives. Throws IoError, naming file and byte or line, for everything else and for damage.
-VerificationSet load_verification_set(const std::filesystem::path& path, const DecodeOptions& decode = {});
+VerificationSet open_verification_set(const std::filesystem::path& path, const DecodeOptions& decode = {});
 
 }  // namespace sinter::nn::data

@@ -60,7 +60,7 @@ class ShardDataset final : public Dataset {
     return print.value();
   }
 
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     const auto& [stored, shard] = samples_[checked_index(index)];
     thread_local std::vector<uint8_t> bytes;  // one buffer a reader
     const std::string name = read_member(stored, shards_[shard], bytes);

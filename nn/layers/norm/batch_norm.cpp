@@ -34,7 +34,7 @@ Tensor BatchNorm::forward(const Tensor& x) const {
       tag_);
   const int64_t batches = is_training ? *num_batches_tracked.tensor().data<int64_t>() : 0;
   const double momentum = options_.momentum.value_or(1.0 / static_cast<double>(batches + 1));
-  const Communicator* const ranks = is_training ? SyncBatchNorm::ranks() : nullptr;
+  const Communicator* const ranks = is_training ? SyncBatchNormScope::ranks() : nullptr;
   const Tensor y =
       ranks != nullptr
           ? ops::sync_batch_norm(

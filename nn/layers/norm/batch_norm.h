@@ -20,8 +20,8 @@ struct BatchNormOptions {
 /// and shifts. Members as in PyTorch, each of shape (C) and float32 even in a half-precision model: `weight`
 /// (starts at 1), `bias` (0), buffers `running_mean` (0), `running_var` (1, unbiased), and
 /// `num_batches_tracked`, an int64 scalar on the CPU. The batch is that of this process, or
-/// of all ranks under a SyncBatchNorm (nn/parallel). Source: S. Ioffe, C. Szegedy, "Batch normalization",
-/// ICML 2015.
+/// of all ranks under a SyncBatchNormScope (nn/parallel). Source: S. Ioffe, C. Szegedy, "Batch
+/// normalization", ICML 2015.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) const override;

@@ -230,7 +230,7 @@ TEST(Profile, AddsUpTheRowsThatATableLeavesOut) {
   }
   call(counting_op(), {Tensor::empty({3}), Tensor::empty({5})});
   profile.stop();
-  const std::string table = profile.table({.most = 2});
+  const std::string table = profile.table({.max_rows = 2});
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5) << table;  // titles, two rows, others, totals
   EXPECT_NE(table.find("3 others "), std::string::npos) << table;
   EXPECT_EQ(profile.rows({.most = 2}).size(), 2u);

@@ -20,7 +20,7 @@
 namespace sinter::nn {
 namespace {
 
-using data::BatchDraws;
+using data::BatchRandom;
 using data::testing::message_of;
 
 constexpr int64_t kHeight = 11, kWidth = 14;
@@ -46,18 +46,18 @@ std::vector<data::Augmentation> pixel_augmentations() {
           ColorJitter({.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1})};
 }
 
-Tensor applied(const data::Augmentation& step, const Tensor& images, const BatchDraws& draws,
+Tensor applied(const data::Augmentation& step, const Tensor& images, const BatchRandom& draws,
                Layout layout = Layout::kNHWC) {
   return step->apply(images, layout, draws);
 }
 
-TEST(BatchDraws, AreOfSeedEpochAndSample) {
+TEST(BatchRandom, AreOfSeedEpochAndSample) {
   const auto word = [](uint64_t seed, int64_t epoch, int64_t sample) {
-    return BatchDraws(seed, epoch, {99, sample}).of(1).word();
+    return BatchRandom(seed, epoch, {99, sample}).of(1).word();
   };
   EXPECT_EQ(word(1, 2, 3), data::SampleRandom(1, 2, 3).word());
-  EXPECT_EQ(BatchDraws(1, 2, {3}).of(0).word(), word(1, 2, 3));
-  const BatchDraws draws(1, 2, {3});
+  EXPECT_EQ(BatchRandom(1, 2, {3}).of(0).word(), word(1, 2, 3));
+  const BatchRandom draws(1, 2, {3});
   EXPECT_NE(draws.at_place(0).of(0).word(), draws.of(0).word());
   EXPECT_NE(draws.at_place(0).of(0).word(), draws.at_place(1).of(0).word());
   EXPECT_EQ(draws.at_place(1).of(0).word(), draws.at_place(1).of(0).word());
@@ -281,7 +281,7 @@ TEST(LoaderAugmentation, IsPixelsThenNormalisationThenErasing) {
     bytes.insert(bytes.end(), image.pixels.begin(), image.pixels.end());
   }
   Tensor pixels = Tensor::from_values(bytes, {10, kHeight, kWidth, 3});
-  const BatchDraws draws(11, 0, numbers(0, 10));
+  const BatchRandom draws(11, 0, numbers(0, 10));
   for (size_t i = 0; i < 2; ++i) pixels = applied(options.augmentations[i], pixels, draws.at_place(i));
   const auto values = pixels.to_vector<uint8_t>();
   const Tensor normalized = Tensor::empty({10, 3, kHeight, kWidth});

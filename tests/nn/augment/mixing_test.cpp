@@ -150,7 +150,7 @@ TEST(Mixing, TargetsGiveTheMixedLoss) {
   const Tensor logits = Tensor::empty({kCount, kClasses});
   for (int64_t i = 0; i < logits.numel(); ++i) logits.data<float>()[i] = static_cast<float>(std::sin(i));
   const Tensor other = Tensor::from_values(std::vector<int64_t>{1, 3, 0, 2, 1}, {kCount});
-  const CrossEntropy loss{.label_smoothing = 0.1};
+  const CrossEntropyLoss loss{.label_smoothing = 0.1};
   EXPECT_NEAR(loss(logits, batch.targets).item(),
               batch.share * loss(logits, labels()).item() + (1 - batch.share) * loss(logits, other).item(),
               1e-6);

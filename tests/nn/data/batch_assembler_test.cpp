@@ -85,7 +85,7 @@ class GatedAssembler final : public BatchAssembler {
 class Numbers final : public Dataset {
  public:
   int64_t size() const override { return 12; }
-  void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     sample.image.reshape(2, 2, 1);
     for (uint8_t& pixel : sample.image.pixels) pixel = static_cast<uint8_t>(index);
     sample.label = index;
@@ -209,7 +209,7 @@ TEST_F(BatchAssemblerTest, WorkersOfOneBatchWaitForItsOneBegin) {
 class Ramp final : public Dataset {
  public:
   int64_t size() const override { return 1; }
-  void read(int64_t, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t, Sample& sample, const DecodeHintFunction& reduction) const override {
     const int64_t by = reduction(20, 20).by, side = (20 + by - 1) / by;
     sample.image.reshape(side, side, 1);
     for (int64_t i = 0; i < side * side; ++i)

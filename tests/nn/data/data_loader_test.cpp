@@ -189,7 +189,7 @@ TEST(DataLoader, ALoopAfterABreakIsAnEpochFromItsStart) {
       break;
     }
     std::vector<Record> rest = {epoch_of(2).front()};
-    for (const Batch& batch : loader.rest()) rest.push_back(record(batch));
+    for (const Batch& batch : loader.remaining()) rest.push_back(record(batch));
     EXPECT_EQ(rest, epoch_of(2)) << "what was left of it";
   }
 }

@@ -28,7 +28,7 @@ class Pictures final : public Dataset {
   Pictures(int64_t count, int64_t channels, bool one_size)
       : count_(count), channels_(channels), one_size_(one_size), names_(10, "class") {}
   int64_t size() const override { return count_; }
-  void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     checked_index(index);
     sample.image.reshape(one_size_ ? 12 : 20 + 3 * index, one_size_ ? 15 : 17 + (index * 7) % 40, channels_);
     for (size_t i = 0; i < sample.image.pixels.size(); ++i) {

@@ -112,7 +112,7 @@ int64_t expect_same(const std::shared_ptr<const Dataset>& dataset, const std::sh
     }
   }
   EXPECT_EQ(assembler->damaged_samples(), expected.damaged_samples());
-  return assembler->decoded_by_engines();
+  return assembler->hardware_decoded();
 }
 
 TEST(EngineDecoding, GivesTheBatchesOfTheWorkers) {
@@ -188,7 +188,7 @@ TEST(EngineDecoding, ADamagedFileIsNamedOrReplaced) {
     options.max_damaged = 2;
     EXPECT_GT(expect_same(dataset, std::make_shared<StandIn>(), options), 0);
     options.max_damaged = 0;
-    EXPECT_GT(expect_same(std::make_shared<SoundSamples>(dataset, 2), std::make_shared<StandIn>(), options),
+    EXPECT_GT(expect_same(std::make_shared<SkipDamaged>(dataset, 2), std::make_shared<StandIn>(), options),
               0);
     for (const char* bad : {"odd/cut.jpg", "odd/inside.jpg"}) {
       const TemporaryFolder one;
@@ -216,7 +216,7 @@ TEST(EngineDecoding, LeavesLargeImagesToTheWorkers) {
   const std::atomic<bool> never = false;
   assembler.fill_rows(task, 0, 2, buffers, never);
   assembler.upload(task, buffers);
-  EXPECT_EQ(assembler.decoded_by_engines(), 1);
+  EXPECT_EQ(assembler.hardware_decoded(), 1);
 }
 
 TEST(EngineDecoding, IsForDevicesThatHaveEngines) {
@@ -226,7 +226,7 @@ TEST(EngineDecoding, IsForDevicesThatHaveEngines) {
   DataLoaderOptions options = options_of(0);
   options.batch_size = 1;
   options.decode = DecodeOn::kAuto;
-  EXPECT_EQ(DataLoader(dataset, options).decoder(), "the workers");
+  EXPECT_EQ(DataLoader(dataset, options).decoder_name(), "the workers");
   options.decode = DecodeOn::kGpu;
   EXPECT_EQ(message_of<InvalidArgument>([&] { DataLoader(dataset, options); }),
             "[data_loader] expected a GPU to decode on (DecodeOn::kGpu) but the batches are for cpu");
@@ -257,7 +257,7 @@ TEST(EngineDecoding, DatasetsGiveTheirFilesAsTheyAre) {
   EXPECT_FALSE(preload(*files)->read_encoded(0, sample)) << "decoded already";
   std::filesystem::remove(folder.path() / "b/1.jpg");
   EXPECT_THROW(files->read_encoded(1, sample), IoError);
-  const SoundSamples sound(files, 1);
+  const SkipDamaged sound(files, 1);
   EXPECT_THROW(sound.read_encoded(1, sample), IoError);
   Sample read;
   sound.read(1, read, {});

@@ -17,7 +17,7 @@ class FakeDataset final : public Dataset {
   explicit FakeDataset(int64_t size, std::function<void(int64_t)> on_read = {})
       : size_(size), on_read_(std::move(on_read)) {}
   int64_t size() const override { return size_; }
-  void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     checked_index(index);
     ++reads;
     if (on_read_) on_read_(index);

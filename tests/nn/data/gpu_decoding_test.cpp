@@ -239,8 +239,8 @@ TEST_F(GpuDecoding, BatchesAreNearThoseOfTheWorkers) {
     DataLoader workers(dataset, options);
     options.decode = DecodeOn::kGpu;
     DataLoader engines(dataset, options);
-    EXPECT_EQ(workers.decoder(), "the workers");
-    EXPECT_EQ(engines.decoder(), decoder->describe());
+    EXPECT_EQ(workers.decoder_name(), "the workers");
+    EXPECT_EQ(engines.decoder_name(), decoder->describe());
     for (int epoch = 0; epoch < 3; ++epoch) {
       while (const std::optional<Batch> expected = workers.next()) {
         const Batch batch = *engines.next();
@@ -254,7 +254,7 @@ TEST_F(GpuDecoding, BatchesAreNearThoseOfTheWorkers) {
       }
       EXPECT_FALSE(engines.next());
     }
-    EXPECT_GT(engines.decoded_by_engines(), 3 * 20) << "most of 33 plain files";
+    EXPECT_GT(engines.hardware_decoded(), 3 * 20) << "most of 33 plain files";
     EXPECT_EQ(engines.damaged_samples(), 1);
   }
 }

@@ -21,7 +21,8 @@ using testing::Bytes;
 using testing::load_picture;
 using testing::message_of;
 
-Image decode(const Bytes& bytes, const DecodeOptions& options = {}, const ReductionChooser& reduction = {}) {
+Image decode(const Bytes& bytes, const DecodeOptions& options = {},
+             const DecodeHintFunction& reduction = {}) {
   Image image;
   decode_image(bytes, "picture", options, reduction, image);
   return image;

@@ -33,7 +33,7 @@ class HostileDataset final : public Dataset {
  public:
   explicit HostileDataset(std::function<void(int64_t, Sample&)> change) : change_(std::move(change)) {}
   int64_t size() const override { return 8; }
-  void read(int64_t index, Sample& sample, const ReductionChooser&) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     sample.image.reshape(2, 2, 1);
     sample.label = index % 2;
     change_(index, sample);
@@ -50,7 +50,7 @@ class ViewDataset final : public Dataset {
  public:
   explicit ViewDataset(SampleView view) : view_(view) {}
   int64_t size() const override { return 1; }
-  void read(int64_t, Sample&, const ReductionChooser&) const override { throw IoError("not read"); }
+  void read(int64_t, Sample&, const DecodeHintFunction&) const override { throw IoError("not read"); }
   std::optional<SampleView> view(int64_t) const override { return view_; }
   const std::vector<std::string>& class_names() const override { return names_; }
 

@@ -21,7 +21,7 @@ using testing::damaged_inside;
 using testing::load_picture;
 using testing::photograph_file;
 
-Image decode(const Bytes& bytes, const Reduction& reduction, int channels = 3) {
+Image decode(const Bytes& bytes, const DecodeHint& reduction, int channels = 3) {
   Image image;
   image.pixels.assign(1 << 20, 77);  // what an earlier image has left
   decode_jpeg(
@@ -29,8 +29,8 @@ Image decode(const Bytes& bytes, const Reduction& reduction, int channels = 3) {
   return image;
 }
 
-Reduction part(int by, const PixelWindow& window, bool is_sound = false) {
-  Reduction reduction = by;
+DecodeHint part(int by, const PixelWindow& window, bool is_sound = false) {
+  DecodeHint reduction = by;
   reduction.window = window;
   reduction.is_sound = is_sound;
   return reduction;

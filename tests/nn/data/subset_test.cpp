@@ -91,7 +91,7 @@ class Damaged final : public Dataset {
   Damaged(int64_t count, std::set<int64_t> damaged) : pixels_(pixels(count)), damaged_(std::move(damaged)) {}
   int64_t size() const override { return pixels_->size(); }
   const std::vector<std::string>& class_names() const override { return pixels_->class_names(); }
-  void read(int64_t index, Sample& sample, const ReductionChooser& reduction) const override {
+  void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override {
     checked_index(index);
     if (damaged_.contains(index)) throw IoError("file " + std::to_string(index) + " is damaged");
     pixels_->read(index, sample, reduction);
@@ -102,9 +102,9 @@ class Damaged final : public Dataset {
   std::set<int64_t> damaged_;
 };
 
-TEST(SoundSamples, StandInForDamagedOnes) {
+TEST(SkipDamaged, StandInForDamagedOnes) {
   const auto damaged = std::make_shared<Damaged>(8, std::set<int64_t>{2, 3, 7});
-  const SoundSamples sound(damaged, 3);
+  const SkipDamaged sound(damaged, 3);
   EXPECT_EQ(sound.damage().count, 0);
   EXPECT_EQ(sound.get(7).label, 0);
   EXPECT_EQ(sound.damage().first, "file 7 is damaged");
@@ -117,14 +117,14 @@ TEST(SoundSamples, StandInForDamagedOnes) {
   EXPECT_THROW((void)sound.get(8), InvalidArgument);
 }
 
-TEST(SoundSamples, EndAtTheirLimit) {
+TEST(SkipDamaged, EndAtTheirLimit) {
   const auto damaged = std::make_shared<Damaged>(8, std::set<int64_t>{2, 3, 7});
-  const SoundSamples two(damaged, 2), none(damaged, 0);
+  const SkipDamaged two(damaged, 2), none(damaged, 0);
   EXPECT_EQ(two.get(2).label, 4);
   EXPECT_EQ(message_of<IoError>([&] { (void)two.get(7); }),
             "[sound_samples] more than 2 damaged samples; the last is sample 7: file 7 is damaged");
   EXPECT_EQ(message_of<IoError>([&] { (void)none.get(7); }), "file 7 is damaged");
-  const SoundSamples all(std::make_shared<Damaged>(2, std::set<int64_t>{0, 1}), 5);
+  const SkipDamaged all(std::make_shared<Damaged>(2, std::set<int64_t>{0, 1}), 5);
   EXPECT_EQ(message_of<IoError>([&] { (void)all.get(1); }),
             "[sound_samples] all 2 samples of the data set are damaged");
 }

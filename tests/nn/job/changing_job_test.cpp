@@ -81,7 +81,7 @@ void expect_trains_alike(const Make& make, const TrainJobOptions& options, doubl
     other.to_mixed(*options.precision);  // which would make the buffer float32
     other.last.to(kept);
   }
-  Sgd eager(one.parameters()), traced(other.parameters());
+  SGD eager(one.parameters()), traced(other.parameters());
   const auto loss = [](const ReadChangeUse& model, const Tensor& x) {
     return ops::mean(ops::square(model(x)));
   };
@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, ChangingBuffers, ::testing::Values(DeviceType:
 
 Training two_steps() {
   return {.steps = 2, .learning_rate = 0.1, .make_optimizer = [](const auto& parameters) {
-            return std::make_unique<Sgd>(parameters);
+            return std::make_unique<SGD>(parameters);
           }};
 }
 

@@ -43,7 +43,7 @@ TEST(EmptyJob, DropoutOfNothingDrawsNothing) {
     const PartDropout eager(rows);
     manual_seed(3);
     const PartDropout traced(rows);
-    Sgd eager_sgd(eager.parameters()), traced_sgd(traced.parameters());
+    SGD eager_sgd(eager.parameters()), traced_sgd(traced.parameters());
     const auto loss = [](const PartDropout& model, const Tensor& x) {
       return ops::mean(ops::square(model(x)));
     };
@@ -134,7 +134,7 @@ TEST(EmptyJob, ABatchWithoutImages) {
       EXPECT_EQ(infer(x).shape(), (Shape{0, 4}));
       model.norm.eval();
       model.other_norm.eval();
-      Sgd sgd(model.parameters());
+      SGD sgd(model.parameters());
       const auto loss = [&](std::span<const Tensor> inputs) {
         return std::vector{ops::sum(ops::square(model(inputs[0])))};
       };

@@ -81,8 +81,8 @@ bool is_rounding(const Model& model, const Batches& batches, const std::vector<T
   for (int64_t copy = 0; copy < 12; ++copy) {
     const Model shaken = clone(model);
     shake(shaken, 1 + 1000 * copy);
-    Sgd sgd(shaken.parameters(), {.momentum = 0.9});
-    TrainJob job(shaken, CrossEntropy(), sgd, {.passes = {.without = kRewrites}});
+    SGD sgd(shaken.parameters(), {.momentum = 0.9});
+    TrainJob job(shaken, CrossEntropyLoss(), sgd, {.passes = {.without = kRewrites}});
     for (size_t i = 0; i < expected.size(); ++i)
       largest = std::max(largest, distance(batches.step(job, static_cast<int>(i)), expected[i]));
     if (8 * largest >= apart) return true;
@@ -96,8 +96,8 @@ template <class Model>
 void expect_same_training(const Model& model, const Shape& image, int64_t classes, int steps,
                           Tolerance tolerance, DType dtype = DType::kFloat32, size_t fused_at_least = 1) {
   const Model plain = clone(model), fused = clone(model);
-  Sgd plain_sgd(plain.parameters(), {.momentum = 0.9}), fused_sgd(fused.parameters(), {.momentum = 0.9});
-  const CrossEntropy loss;
+  SGD plain_sgd(plain.parameters(), {.momentum = 0.9}), fused_sgd(fused.parameters(), {.momentum = 0.9});
+  const CrossEntropyLoss loss;
   TrainJob plain_job(plain, loss, plain_sgd, {.passes = {.without = kRewrites}});
   TrainJob fused_job(fused, loss, fused_sgd);
   const Batches batches{image, classes, dtype, model.parameters().front().tensor().device()};
@@ -215,8 +215,8 @@ TEST(FusedTraining, KeepsPRelusAndNormsThatAreCalledTwice) {
 TEST(FusedTraining, PassesTheChecksOfPassesOnData) {
   for (const bool twice : {false, true}) {
     const PReluNet model(twice);
-    Sgd sgd(model.parameters(), {.momentum = 0.9});
-    TrainJob job(model, CrossEntropy(), sgd, {.passes = {.verify = true}});
+    SGD sgd(model.parameters(), {.momentum = 0.9});
+    TrainJob job(model, CrossEntropyLoss(), sgd, {.passes = {.verify = true}});
     EXPECT_NO_THROW(job.step(floats({4, 3, 8, 8}, 1), labels(4, 4, 1), 0.01));
   }
 }
@@ -225,8 +225,8 @@ TEST(FusedTraining, PassesTheChecksOfPassesOnData) {
 std::vector<double> gradients_of(const ResNet& model, DType dtype, const std::vector<std::string>& without) {
   const ResNet copy = clone(model);
   copy.to(dtype);
-  Sgd sgd(copy.parameters(), {.momentum = 0.9});
-  TrainJob job(copy, CrossEntropy(), sgd, {.passes = {.without = without}});
+  SGD sgd(copy.parameters(), {.momentum = 0.9});
+  TrainJob job(copy, CrossEntropyLoss(), sgd, {.passes = {.without = without}});
   const Device device = copy.parameters().front().tensor().device();
   job.step(ops::cast(floats({6, 3, 8, 8}, 1), dtype).to(device), labels(6, 10, 1).to(device), 0.02);
   std::vector<double> all;
@@ -275,8 +275,8 @@ TEST(FusedTraining, RoundsNoMoreThanSingleCallsIn16Bit) {
 
 TEST(FusedTraining, FusesWhatBecameMixedAndChannelsLast) {
   const ResNet model({.bottleneck = true, .blocks = {1, 1}}, {.classes = 5, .width = 4, .small_stem = true});
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
   job.step(floats({4, 3, 8, 8}, 1), labels(4, 5, 1), 0.01);
   int fused = 0;
   for (const ProgramCall& call : job.program().calls()) {

@@ -21,12 +21,12 @@ Tensor eager_result(const ResNet& model, const Tensor& x) {
 ResNet trained(Layout layout, Device device) {
   const ResNet model = resnet20({.classes = 6, .width = 8, .layout = layout});
   model.to(device);
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
+  SGD sgd(model.parameters(), {.momentum = 0.9});
   for (int i = 0; i < 3; ++i) {
     const Tensor x =
         floats(layout == Layout::kNCHW ? Shape{4, 3, 12, 12} : Shape{4, 12, 12, 3}, i).to(device);
     sgd.zero_grad();
-    backward(CrossEntropy{}(model(x), labels(4, 6, i).to(device)));
+    backward(CrossEntropyLoss{}(model(x), labels(4, 6, i).to(device)));
     sgd.step(0.05);
   }
   return model;

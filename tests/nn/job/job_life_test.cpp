@@ -190,8 +190,8 @@ struct WeightOfManyUses : Module {
 
 TEST(JobLife, SeriesOfCallsAddGradientsInTheOrderOfEagerCode) {
   const WeightOfManyUses eager, traced;
-  Sgd eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
-  const MseLoss loss;
+  SGD eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
+  const MSELoss loss;
   TrainJob job(traced, loss, job_sgd, {.accumulate = 3, .passes = {.without = {"all"}}});
   for (int i = 0; i < 9; ++i) {
     const Tensor x = floats({5, 4}, i), y = floats({5, 4}, 50 + i);
@@ -289,8 +289,8 @@ struct AsksForValues : Module {
 
 TEST(JobLife, ARefusedTraceChangesNothing) {
   const AsksForValues model;
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   const State before = model.state();
   manual_seed(5);
   for (int i = 0; i < 2; ++i) {
@@ -320,8 +320,8 @@ struct NormWithoutMomentum : Module {
 
 TEST(JobLife, ANormWithoutMomentumIsRefusedInTraining) {
   const NormWithoutMomentum model;
-  Sgd sgd(model.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   const auto step = [&] { return job.step(floats({4, 4}, 1), labels(4, 3, 1), 0.1); };
   EXPECT_EQ(
       message_of(step),
@@ -333,19 +333,19 @@ TEST(JobLife, ANormWithoutMomentumIsRefusedInTraining) {
 
 TEST(JobLife, OptionsOutOfRangeAreRefused) {
   const SmallNet model;
-  Sgd sgd(model.parameters());
-  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropy{}, sgd, {.clip = -1.0}); }),
+  SGD sgd(model.parameters());
+  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropyLoss{}, sgd, {.max_grad_norm = -1.0}); }),
             "[train_job] expected a clip >= 0 but got -1");
-  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropy{}, sgd, {.max_graphs = 0}); }),
+  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropyLoss{}, sgd, {.max_graphs = 0}); }),
             "[train_job] expected max_graphs > 0 but got 0");
-  Sgd apart(std::vector<ParameterGroup>{{.parameters = model.parameters(), .clip = false}});
-  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropy{}, apart, {.clip = 1.0}); }),
+  SGD apart(std::vector<ParameterGroup>{{.parameters = model.parameters(), .clip = false}});
+  EXPECT_EQ(message_of([&] { TrainJob(model, CrossEntropyLoss{}, apart, {.max_grad_norm = 1.0}); }),
             "[train_job] a group of the optimiser is not to be clipped, which needs a scaler: give one with "
-            "{.scales = false}");
-  GradScaler scaler({.scales = false});
-  TrainJob(model, CrossEntropy{}, apart, {.clip = 1.0, .scaler = &scaler})
+            "{.enabled = false}");
+  GradScaler scaler({.enabled = false});
+  TrainJob(model, CrossEntropyLoss{}, apart, {.max_grad_norm = 1.0, .scaler = &scaler})
       .step(batch(3, 1).x, batch(3, 1).y, 0.1);
-  TrainJob job(model, CrossEntropy{.reduction = Reduction::kNone}, sgd);
+  TrainJob job(model, CrossEntropyLoss{.reduction = Reduction::kNone}, sgd);
   EXPECT_EQ(message_of([&] { job.step(batch(3, 1).x, batch(3, 1).y, 0.1); }),
             "[train_job] expected a loss of one element but got float32 (3,) on cpu");
   EXPECT_EQ(message_of([&] { job.step({batch(3, 1).x}, 0.1); }), "[train_job] expected 2 inputs but got 1");

@@ -21,8 +21,8 @@ TEST(JobProfile, ShowsEachCallOfAStepAndItsScope) {
   for (const Device device : devices_here()) {
     const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 8});
     model.to(device);
-    Sgd sgd(model.parameters());
-    TrainJob job(model, CrossEntropy{}, sgd);
+    SGD sgd(model.parameters());
+    TrainJob job(model, CrossEntropyLoss{}, sgd);
     const Tensor x = floats({4, 3, 16, 16}, 1).to(device), y = labels(4, 10, 1).to(device);
     for (int i = 0; i < 3; ++i) job.step(x, y, 0.1);
 
@@ -51,11 +51,11 @@ TEST(JobProfile, ShowsEachCallOfAStepAndItsScope) {
     EXPECT_EQ(scopes.at("conv2d_grad_weight"), convolutions);  // a gradient is where the call is whose it is
     EXPECT_TRUE(scopes.contains("cross_entropy"));
     EXPECT_EQ(scopes.at("cross_entropy"), (std::set<std::string>{"(loss)"}));
-    EXPECT_NE(profile.table({.most = 5}).find("layer"), std::string::npos) << profile.table();
+    EXPECT_NE(profile.table({.max_rows = 5}).find("layer"), std::string::npos) << profile.table();
 
     // The same step, run eagerly: as many operations, and nowhere in particular.
     OpProfile eager({.by_scope = true});
-    backward(CrossEntropy{}(model(x), y));
+    backward(CrossEntropyLoss{}(model(x), y));
     eager.stop();
     for (const OpProfile::Row& row : eager.rows()) EXPECT_EQ(row.scope, "") << row.op;
     EXPECT_GT(flops_of(eager.rows()), 1e6);

@@ -64,14 +64,14 @@ TEST(JobWatch, OptimizersOfUsersReadTheirStateAnewInEveryStep) {
     manual_seed(3);
     const Net model;
     OwnOptimizer optimizer(model.parameters());
-    TrainJob job(model, CrossEntropy{}, optimizer, kPlain);
+    TrainJob job(model, CrossEntropyLoss{}, optimizer, kPlain);
     for (int i = 0; i < 4; ++i) {
       const double rate = 0.2 / (1 + i);
       if (by_job) {
         job.step(images(i), classes(i), rate);
       } else {
         optimizer.zero_grad();
-        backward(CrossEntropy{}(model(images(i)), classes(i)));
+        backward(CrossEntropyLoss{}(model(images(i)), classes(i)));
         optimizer.step(rate);
       }
     }
@@ -84,11 +84,11 @@ TEST(JobWatch, ALoadedAverageIsFollowed) {
   const auto train = [](bool by_job) {
     manual_seed(3);
     const Net model;
-    Sgd sgd(model.parameters());
-    Ema ema(model, {.decay = 0.5});
+    SGD sgd(model.parameters());
+    EMA ema(model, {.decay = 0.5});
     TrainJobOptions options = kPlain;
     options.ema = &ema;
-    TrainJob job(model, CrossEntropy{}, sgd, options);
+    TrainJob job(model, CrossEntropyLoss{}, sgd, options);
     State early;
     for (int i = 0; i < 6; ++i) {
       if (i == 2) early = ema.state();
@@ -97,7 +97,7 @@ TEST(JobWatch, ALoadedAverageIsFollowed) {
         job.step(images(i), classes(i), 0.1);
       } else {
         sgd.zero_grad();
-        backward(CrossEntropy{}(model(images(i)), classes(i)));
+        backward(CrossEntropyLoss{}(model(images(i)), classes(i)));
         sgd.step(0.1);
         ema.update();
       }
@@ -111,13 +111,13 @@ TEST(JobWatch, ALoadedAverageIsFollowed) {
 
 TEST(JobWatch, RandomNumbersThatNoStepCouldDrawAnewAreRefused) {
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   manual_seed(7);
   auto own = std::make_shared<Generator>(7);
   TrainJob with_own(
       model,
       [&](std::span<const Tensor> in) {
-        return std::vector<Tensor>{CrossEntropy{}(model(ops::dropout(in[0], 0.5, *own)), in[1])};
+        return std::vector<Tensor>{CrossEntropyLoss{}(model(ops::dropout(in[0], 0.5, *own)), in[1])};
       },
       sgd, kPlain);
   EXPECT_NE(message_of([&] {
@@ -128,7 +128,7 @@ TEST(JobWatch, RandomNumbersThatNoStepCouldDrawAnewAreRefused) {
       model,
       [&](std::span<const Tensor> in) {
         const Tensor noise = init::normal(in[0].shape(), 0.0, 1.0, default_generator());
-        return std::vector<Tensor>{CrossEntropy{}(model(in[0] + noise), in[1])};
+        return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] + noise), in[1])};
       },
       sgd, kPlain);
   EXPECT_NE(message_of([&] {
@@ -143,7 +143,7 @@ TEST(JobWatch, ModulesOutsideOfTheModelAreWatched) {
   manual_seed(3);
   const Net teacher, student;
   for (const Parameter& parameter : teacher.parameters()) parameter.tensor().set_requires_grad(false);
-  Sgd sgd(student.parameters());
+  SGD sgd(student.parameters());
   const auto loss = [&](const Tensor& x) { return ops::mean(ops::square(student(x) - teacher(x))); };
   const auto expect_eager_loss = [&](TrainJob& job, int seed) {
     const Tensor x = images(seed);
@@ -171,18 +171,18 @@ TEST(JobWatch, ModulesOutsideOfTheModelAreWatched) {
 
 TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   const Tensor scale = Tensor::full({4}, 1.0);
   TrainJob job(
       model,
       [&](std::span<const Tensor> in) {
-        return std::vector<Tensor>{CrossEntropy{}(model(in[0] * ops::square(scale)), in[1])};
+        return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] * ops::square(scale)), in[1])};
       },
       sgd, kPlain);
   for (int i = 0; i < 3; ++i) {
     ops::fill_(scale, 1.0 + i);
     const State before = model.state();
-    const Tensor expected = CrossEntropy{}(model(images(i) * ops::square(scale)), classes(i)).detach();
+    const Tensor expected = CrossEntropyLoss{}(model(images(i) * ops::square(scale)), classes(i)).detach();
     model.load_state(before);
     EXPECT_TRUE(same_bits(job.step({images(i), classes(i)}, 0.1), expected)) << i;
   }
@@ -192,20 +192,20 @@ TEST(JobWatch, TensorsThatWereTakenForConstantAreWatched) {
 
 TEST(JobWatch, WhatViewsShowIsReadWhenTheJobRuns) {
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   const Tensor scales = Tensor::full({2, 2, 2}, 1.0);
   TrainJob job(
       model,
       [&](std::span<const Tensor> in) {
         const Tensor scale = ops::slice(ops::reshape(scales, {8}), 0, 4, 8);
-        return std::vector<Tensor>{CrossEntropy{}(model(in[0] * scale), in[1])};
+        return std::vector<Tensor>{CrossEntropyLoss{}(model(in[0] * scale), in[1])};
       },
       sgd, kPlain);
   for (int i = 0; i < 3; ++i) {
     ops::fill_(scales, 1.0 + i);
     const State before = model.state();
     const Tensor expected =
-        CrossEntropy{}(model(images(i) * Tensor::full({4}, 1.0 + i)), classes(i)).detach();
+        CrossEntropyLoss{}(model(images(i) * Tensor::full({4}, 1.0 + i)), classes(i)).detach();
     model.load_state(before);
     EXPECT_TRUE(same_bits(job.step({images(i), classes(i)}, 0.1), expected)) << i;
   }
@@ -226,8 +226,8 @@ TEST(JobWatch, MembersThatAreAddedMakeAnotherGraph) {
 
 TEST(JobWatch, InputsThatAskForAGradientAreRefused) {
   const Net model;
-  Sgd sgd(model.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   const Linear before(4, 4);
   EXPECT_EQ(
       message_of([&] { job.step(before(images(0)), classes(0), 0.1); }),
@@ -245,8 +245,8 @@ TEST(JobWatch, StateThatForwardAssignsIsRefused) {
     }
   };
   const Remembers model;
-  Sgd sgd(model.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   const std::string message = message_of([&] { job.step(images(0), classes(0), 0.1); });
   EXPECT_TRUE(
       message.starts_with("[trace] the output of tanh, float32 (5, 4) on cpu, is still held by the code"))
@@ -255,11 +255,13 @@ TEST(JobWatch, StateThatForwardAssignsIsRefused) {
 
 TEST(JobWatch, AJobWithinAJobIsRefused) {
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   InferJob inner(model);
   TrainJob job(
       model,
-      [&](std::span<const Tensor> in) { return std::vector<Tensor>{CrossEntropy{}(inner(in[0]), in[1])}; },
+      [&](std::span<const Tensor> in) {
+        return std::vector<Tensor>{CrossEntropyLoss{}(inner(in[0]), in[1])};
+      },
       sgd);
   EXPECT_EQ(message_of([&] {
               job.step({images(0), classes(0)}, 0.1);
@@ -269,17 +271,17 @@ TEST(JobWatch, AJobWithinAJobIsRefused) {
 
 TEST(JobWatch, ALossThatTrainsNothingIsRefused) {
   const Net model, other;
-  Sgd sgd(other.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(other.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   EXPECT_EQ(message_of([&] { job.step(images(0), classes(0), 0.1); }),
             "[train_job] the loss depends on none of the optimiser's parameters: a step would train nothing");
 }
 
 TEST(JobWatch, NamesOfPassesAreCheckedAtOnce) {
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   EXPECT_TRUE(message_of([&] {
-                TrainJob(model, CrossEntropy{}, sgd, {.passes = {.without = {"fuse"}}});
+                TrainJob(model, CrossEntropyLoss{}, sgd, {.passes = {.without = {"fuse"}}});
               }).starts_with("[passes] there is no pass 'fuse'"));
   EXPECT_TRUE(message_of([&] {
                 InferJob(model, {.passes = {.without = {"fuse"}}});
@@ -290,8 +292,8 @@ TEST(JobWatch, NamesOfPassesAreCheckedAtOnce) {
 
 TEST(JobWatch, AFailedStepIsSeenByThoseBesideIt) {
   const Net model;
-  Sgd sgd(model.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   InferJob infer(model);
   const auto eager = [&] {
     const NoGrad no_grad;
@@ -308,13 +310,13 @@ TEST(JobWatch, AFailedStepIsSeenByThoseBesideIt) {
 TEST(JobWatch, ASeriesCanBeginAnew) {
   manual_seed(3);
   const Net model;
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   TrainJobOptions options = kPlain;
   options.accumulate = 2;
-  TrainJob job(model, CrossEntropy{}, sgd, options);
+  TrainJob job(model, CrossEntropyLoss{}, sgd, options);
   job.step(images(0), classes(0), 0.1);
   const State before = model.first.state();
-  job.restart_series();
+  job.reset_accumulation();
   job.step(images(1), classes(1), 0.1);
   EXPECT_EQ(differences(before, model.first.state()), "") << "the first of a series updates nothing";
   job.step(images(2), classes(2), 0.1);
@@ -329,8 +331,8 @@ TEST(JobWatch, ASeriesCanBeginAnew) {
 
 TEST(JobWatch, GraphsOfTensorsThatAreGoneAreDropped) {
   const Net model;
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy{}, sgd);
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss{}, sgd);
   job.step(images(0), classes(0), 0.1);
   const MemoryPool& pool = backend_of(Device::cpu()).memory_pool(0);
   const State state = sgd.state();
@@ -347,8 +349,8 @@ TEST(JobWatch, GraphsOfTensorsThatAreGoneAreDropped) {
 
 TEST(JobWatch, AccumulationHasRoomForAllPartsOfItsSeries) {
   const Net model;
-  Sgd sgd(model.parameters());
-  TrainJob job(model, CrossEntropy{}, sgd, {.accumulate = 4, .max_graphs = 3});
+  SGD sgd(model.parameters());
+  TrainJob job(model, CrossEntropyLoss{}, sgd, {.accumulate = 4, .max_graphs = 3});
   for (int i = 0; i < 48; ++i) {
     const int64_t size = 3 + i / 4 % 3;
     job.step(floats({size, 4}, i), labels(size, 3, i), 0.1);

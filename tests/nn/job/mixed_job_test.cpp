@@ -41,10 +41,10 @@ void expect_equal_training(const Model& model, const Shape& image, int64_t class
                            double tolerance, const passes::PipelineOptions& passes) {
   const Model eager = clone(model), traced = clone(model);
   eager.to_mixed(dtype);
-  const SgdOptions options{.momentum = 0.9, .weight_decay = 5e-4};
-  Sgd eager_sgd(eager.parameters(), options), job_sgd(traced.parameters(), options);
+  const SGDOptions options{.momentum = 0.9, .weight_decay = 5e-4};
+  SGD eager_sgd(eager.parameters(), options), job_sgd(traced.parameters(), options);
   GradScaler scaler(GradScaler::options_for(dtype));
-  const CrossEntropy loss_function{.label_smoothing = 0.1};
+  const CrossEntropyLoss loss_function{.label_smoothing = 0.1};
   TrainJob job(traced, loss_function, job_sgd, {.precision = dtype, .passes = passes});
   for (int i = 0; i < steps; ++i) {
     const Tensor x = floats(image, i + 1), y = labels(image[0], classes, i);
@@ -115,8 +115,8 @@ TEST(MixedJob, TrainsOtherLayersAsEagerCodeDoes) {
 
 TEST(MixedJob, KeepsNoCastOfWeightsAndFewOthers) {
   const ResNet model = resnet50({.classes = 10, .width = 8, .layout = Layout::kNCHW});
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kFloat16, .layout = Layout::kNHWC});
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = DType::kFloat16, .layout = Layout::kNHWC});
   job.step(floats({2, 3, 64, 64}, 1), labels(2, 10, 1), 0.01);
   const Count with = count(job);
   // Of the images, the logits and their gradient.
@@ -128,18 +128,18 @@ TEST(MixedJob, KeepsNoCastOfWeightsAndFewOthers) {
 
 TEST(MixedJob, TakesInputsIn16Bit) {
   const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 4});
-  Sgd sgd(model.parameters(), {});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kBFloat16});
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = DType::kBFloat16});
   job.step(ops::cast(floats({2, 3, 8, 8}, 1), DType::kBFloat16), labels(2, 10, 1), 0.01);
   EXPECT_EQ(count(job).casts, 2u) << job.report();  // of the logits and their gradient
 }
 
 TEST(MixedJob, HasAScalerOfItsOwnInFloat16) {
   const ResNet model = resnet20({.classes = 10, .in_channels = 3, .width = 4}), other = clone(model);
-  Sgd sgd(model.parameters(), {});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kFloat16});
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = DType::kFloat16});
   ASSERT_NE(job.scaler(), nullptr);
-  EXPECT_TRUE(job.scaler()->options().scales);
+  EXPECT_TRUE(job.scaler()->options().enabled);
   const Tensor x = floats({2, 3, 8, 8}, 1), y = labels(2, 10, 1);
   job.step(x, y, 0.01);
   EXPECT_FALSE(job.scaler()->state().empty());
@@ -154,30 +154,31 @@ TEST(MixedJob, HasAScalerOfItsOwnInFloat16) {
   EXPECT_EQ(differences(before, after), "");
 
   // Another job goes on from its state.
-  Sgd other_sgd(other.parameters(), {});
+  SGD other_sgd(other.parameters(), {});
   GradScaler given;
-  TrainJob with_given(other, CrossEntropy(), other_sgd, {.precision = DType::kFloat16, .scaler = &given});
+  TrainJob with_given(other, CrossEntropyLoss(), other_sgd, {.precision = DType::kFloat16, .scaler = &given});
   EXPECT_EQ(with_given.scaler(), &given);
-  TrainJob resumed(other, CrossEntropy(), other_sgd, {.precision = DType::kFloat16});
+  TrainJob resumed(other, CrossEntropyLoss(), other_sgd, {.precision = DType::kFloat16});
   resumed.scaler()->load_state(job.scaler()->state());
   resumed.step(x, y, 0.01);
   EXPECT_EQ(resumed.scaler()->scale(), scale / 2);
 
-  TrainJob bfloat(other, CrossEntropy(), other_sgd, {.precision = DType::kBFloat16});
+  TrainJob bfloat(other, CrossEntropyLoss(), other_sgd, {.precision = DType::kBFloat16});
   EXPECT_EQ(bfloat.scaler(), nullptr);
-  EXPECT_EQ(message_of([&] { TrainJob(other, CrossEntropy(), other_sgd, {.precision = DType::kFloat32}); }),
-            "[train_job] expected a precision of float16 or bfloat16 but got float32");
+  EXPECT_EQ(
+      message_of([&] { TrainJob(other, CrossEntropyLoss(), other_sgd, {.precision = DType::kFloat32}); }),
+      "[train_job] expected a precision of float16 or bfloat16 but got float32");
 }
 
 TEST(MixedJob, TakesTurnsWithEagerSteps) {
   const DType dtype = DType::kBFloat16;
   const Varied model, mirror = clone(model);
-  Sgd sgd(model.parameters(), {.momentum = 0.9}), mirror_sgd(mirror.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = dtype});
+  SGD sgd(model.parameters(), {.momentum = 0.9}), mirror_sgd(mirror.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = dtype});
   mirror.to_mixed(dtype);
-  const auto eager_step = [&](const Varied& net, Sgd& optimizer, int i) {
+  const auto eager_step = [&](const Varied& net, SGD& optimizer, int i) {
     optimizer.zero_grad();
-    const Tensor loss = CrossEntropy()(net(ops::cast(floats({8, 3, 8, 8}, i), dtype)), labels(8, 5, i));
+    const Tensor loss = CrossEntropyLoss()(net(ops::cast(floats({8, 3, 8, 8}, i), dtype)), labels(8, 5, i));
     backward(loss);
     optimizer.step(0.02);
     return loss.item();
@@ -200,8 +201,8 @@ TEST(MixedJob, TakesTurnsWithEagerSteps) {
 TEST(MixedJob, LeavesFrozenParametersAlone) {
   const Varied model;
   model.first.weight.tensor().set_requires_grad(false);
-  Sgd sgd(model.parameters(), {});
-  TrainJob job(model, CrossEntropy(), sgd, {.precision = DType::kBFloat16});
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.precision = DType::kBFloat16});
   const Tensor before = model.first.weight.canonical(), moving = model.head.weight.canonical();
   job.step(floats({8, 3, 8, 8}, 1), labels(8, 5, 1), 0.02);
   EXPECT_TRUE(same_bits(model.first.weight.canonical(), before));

@@ -62,12 +62,12 @@ inline Training any_training(uint64_t seed) {
       };
       break;
     case 1:
-      training.make_optimizer = [](const auto& parameters) { return std::make_unique<RmsProp>(parameters); };
+      training.make_optimizer = [](const auto& parameters) { return std::make_unique<RMSprop>(parameters); };
       break;
     default:
       training.make_optimizer = [](const auto& parameters) {
-        return std::make_unique<Sgd>(decay_groups(parameters),
-                                     SgdOptions{.momentum = 0.9, .weight_decay = 1e-3});
+        return std::make_unique<SGD>(decay_groups(parameters),
+                                     SGDOptions{.momentum = 0.9, .weight_decay = 1e-3});
       };
   }
   return training;
@@ -76,11 +76,11 @@ inline Training any_training(uint64_t seed) {
 /// Gradients are what the weights lose in one such step.
 inline Training plain_training() {
   return {.steps = 1, .learning_rate = 1.0, .make_optimizer = [](const auto& parameters) {
-            return std::make_unique<Sgd>(parameters);
+            return std::make_unique<SGD>(parameters);
           }};
 }
 
-inline Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, const Ema* average,
+inline Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, const EMA* average,
                       Outcome outcome) {
   outcome.model = network.state();
   outcome.optimizer = optimizer.state();
@@ -92,8 +92,8 @@ inline Outcome finish(const RandomNetwork& network, const Optimizer& optimizer, 
 inline Outcome train_eagerly(const Case& c, const Training& training) {
   const RandomNetwork network = make_network(c);
   const auto optimizer = training.make_optimizer(network.parameters());
-  std::unique_ptr<Ema> average;
-  if (training.averages) average = std::make_unique<Ema>(network);
+  std::unique_ptr<EMA> average;
+  if (training.averages) average = std::make_unique<EMA>(network);
   Outcome outcome;
   manual_seed(c.seed);
   for (int i = 0; i < training.steps; ++i) {
@@ -121,9 +121,9 @@ inline Outcome train_by_job(const Case& c, const Training& training, TrainJobOpt
     network.narrow_buffers();
   }
   const auto optimizer = training.make_optimizer(network.parameters());
-  std::unique_ptr<Ema> average;
-  if (training.averages) average = std::make_unique<Ema>(network);
-  options.clip = training.clip;
+  std::unique_ptr<EMA> average;
+  if (training.averages) average = std::make_unique<EMA>(network);
+  options.max_grad_norm = training.clip;
   options.ema = average.get();
   options.accumulate = training.accumulate;
   TrainJob job(

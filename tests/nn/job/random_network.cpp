@@ -73,7 +73,7 @@ void NetworkBuilder::classify(size_t v) {
   network_.losses_.push_back([=](const auto& values, const Tensor& classes) {
     Tensor y = pools ? pool(values[v]) : flatten(values[v]);
     for (const AnyModule& module : before) y = module(y);
-    return CrossEntropy{.label_smoothing = smoothing}(last(y), classes);
+    return CrossEntropyLoss{.label_smoothing = smoothing}(last(y), classes);
   });
 }
 

@@ -54,9 +54,9 @@ TEST(SharedJob, InferJobNoticesASecondThread) {
 
 TEST(SharedJob, TrainJobNoticesASecondThread) {
   const Linear model(4, 3);
-  Sgd sgd(model.parameters());
+  SGD sgd(model.parameters());
   std::function<void()> amid;
-  const CrossEntropy loss;
+  const CrossEntropyLoss loss;
   TrainJob job(
       model,
       [&](std::span<const Tensor> inputs) {
@@ -108,14 +108,14 @@ TEST(SharedJob, OptimisersNoticeASecondThread) {
   EXPECT_EQ(message_amid(step, [&] { optimizer.step(0.1); }), expected);
   EXPECT_EQ(message_amid(step, [&] { optimizer.set_learning_rate(0.1); }), expected);
   EXPECT_EQ(message_amid(step, [&] { optimizer.load_state({}); }), expected);
-  EXPECT_EQ(message_amid(step, [&] { optimizer.restart(); }), expected);
+  EXPECT_EQ(message_amid(step, [&] { optimizer.reset(); }), expected);
 }
 
 /// Images of one pixel; reading one calls a function.
 class Interrupting final : public data::Dataset {
  public:
   int64_t size() const override { return 4; }
-  void read(int64_t index, data::Sample& sample, const data::ReductionChooser&) const override {
+  void read(int64_t index, data::Sample& sample, const data::DecodeHintFunction&) const override {
     amid();
     sample.image = {.height = 1, .width = 1, .channels = 1, .pixels = {7}};
     sample.label = index % 2;

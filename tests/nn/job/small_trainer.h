@@ -52,11 +52,11 @@ struct Trainer {
       scaler = std::make_unique<GradScaler>(
           GradScalerOptions{.initial_scale = given.initial_scale, .growth_interval = 3});
     }
-    sgd = std::make_unique<Sgd>(model->parameters(),
-                                SgdOptions{.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true});
-    if (given.averages) ema = std::make_unique<Ema>(*model, EmaOptions{.decay = 0.9, .warm_up = true});
+    sgd = std::make_unique<SGD>(model->parameters(),
+                                SGDOptions{.momentum = 0.9, .weight_decay = 1e-3, .nesterov = true});
+    if (given.averages) ema = std::make_unique<EMA>(*model, EMAOptions{.decay = 0.9, .warmup = true});
     TrainJobOptions job_options = given.job;
-    job_options.clip = given.clip;
+    job_options.max_grad_norm = given.clip;
     job_options.scaler = scaler.get();
     job_options.ema = ema.get();
     job = std::make_unique<TrainJob>(*model, loss, *sgd, job_options);
@@ -91,11 +91,11 @@ struct Trainer {
   }
 
   TrainerOptions options;
-  CrossEntropy loss{.label_smoothing = 0.1};
+  CrossEntropyLoss loss{.label_smoothing = 0.1};
   std::unique_ptr<SmallNet> model;
-  std::unique_ptr<Sgd> sgd;
+  std::unique_ptr<SGD> sgd;
   std::unique_ptr<GradScaler> scaler;
-  std::unique_ptr<Ema> ema;
+  std::unique_ptr<EMA> ema;
   std::unique_ptr<TrainJob> job;
   RandomKey key;
 
@@ -105,7 +105,7 @@ struct Trainer {
     const Tensor value = loss((*model)(batch.x), batch.y);
     backward(scaler != nullptr ? scaler->scale(value) : value);
     if (scaler != nullptr) {
-      scaler->step(*sgd, rate, {.clip = options.clip});
+      scaler->step(*sgd, rate, {.max_grad_norm = options.clip});
     } else if (options.clip > 0.0) {
       sgd->step(rate, clip_grad_norm(model->parameters(), options.clip).factor);
     } else {

@@ -25,7 +25,7 @@ void expect_equal_training(const Model& model, MakeOptimizer make_optimizer, con
   const Model traced = clone(model);
   const auto eager_optimizer = make_optimizer(eager);
   const auto job_optimizer = make_optimizer(traced);
-  const CrossEntropy loss_function{.label_smoothing = 0.1};
+  const CrossEntropyLoss loss_function{.label_smoothing = 0.1};
   TrainJob job(traced, loss_function, *job_optimizer, options);
   const Device device = model.parameters().front().tensor().device();
   RandomKey eager_key{7, 0}, job_key{7, 0};
@@ -52,8 +52,8 @@ void expect_equal_training(const Model& model, MakeOptimizer make_optimizer, con
   EXPECT_EQ(job.compilations(), 1);
 }
 
-auto sgd_of(const SgdOptions& options = {.momentum = 0.9, .weight_decay = 5e-4}) {
-  return [options](const auto& model) { return std::make_unique<Sgd>(model.parameters(), options); };
+auto sgd_of(const SGDOptions& options = {.momentum = 0.9, .weight_decay = 5e-4}) {
+  return [options](const auto& model) { return std::make_unique<SGD>(model.parameters(), options); };
 }
 
 TEST(TrainJob, TrainsAResNetLikeEagerCode) {
@@ -90,15 +90,15 @@ TEST(TrainJob, UpdatesLikeEveryOptimizer) {
     return std::make_unique<AdamW>(decay_groups(model.parameters()), AdamWOptions{.amsgrad = true});
   };
   expect_equal_training(Wide(), adamw, {6, 12}, 5, 10, kWithoutPasses);
-  const auto rmsprop = [](const auto& model) { return std::make_unique<RmsProp>(model.parameters()); };
+  const auto rmsprop = [](const auto& model) { return std::make_unique<RMSprop>(model.parameters()); };
   expect_equal_training(Wide(), rmsprop, {6, 12}, 5, 10, kWithoutPasses);
   expect_equal_training(Wide(), sgd_of({.momentum = 0.0}), {6, 12}, 5, 10, kWithoutPasses);
   const auto lars = [](const auto& model) {
-    return std::make_unique<Lars>(decay_groups(model.parameters()), LarsOptions{.weight_decay = 1e-4});
+    return std::make_unique<LARS>(decay_groups(model.parameters()), LARSOptions{.weight_decay = 1e-4});
   };
   expect_equal_training(Wide(), lars, {6, 12}, 5, 10, kWithoutPasses);
   const auto lamb = [](const auto& model) {
-    return std::make_unique<Lamb>(decay_groups(model.parameters()));
+    return std::make_unique<LAMB>(decay_groups(model.parameters()));
   };
   expect_equal_training(Wide(), lamb, {6, 12}, 5, 10, kWithoutPasses);
 }
@@ -108,8 +108,8 @@ TEST(TrainJob, UpdatesLikeEveryOptimizer) {
 TEST(TrainJob, AccumulatesLikeEagerCode) {
   const Wide eager;
   const Wide traced = clone(eager);
-  Sgd eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
-  const CrossEntropy loss_function;
+  SGD eager_sgd(eager.parameters(), {.momentum = 0.9}), job_sgd(traced.parameters(), {.momentum = 0.9});
+  const CrossEntropyLoss loss_function;
   TrainJobOptions options = kWithoutPasses;
   options.accumulate = 3;
   TrainJob job(traced, loss_function, job_sgd, options);
@@ -144,8 +144,8 @@ TEST(TrainJob, RefusesWhatItCannotRepeat) {
     Tensor forward(const Tensor& x) const override { return last(norm(x)); }
   };
   const Net model;
-  Sgd sgd(model.parameters(), {});
-  TrainJob job(model, CrossEntropy(), sgd);
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropyLoss(), sgd);
   EXPECT_EQ(message_of([&] {
               job.step(floats({3, 4}, 1), labels(3, 2, 1), 0.1);
             }),
@@ -164,8 +164,8 @@ TEST(TrainJob, RefusesATensorThatForwardMakesAndChanges) {
     }
   };
   const Net model;
-  Sgd sgd(model.parameters(), {});
-  TrainJob job(model, CrossEntropy(), sgd);
+  SGD sgd(model.parameters(), {});
+  TrainJob job(model, CrossEntropyLoss(), sgd);
   const std::string message = message_of([&] { job.step(floats({3, 4}, 1), labels(3, 2, 1), 0.1); });
   EXPECT_TRUE(
       message.starts_with("[trace] copy_ changes 'target' in place, a tensor of float32 (3, 4) on cpu"))

@@ -43,10 +43,10 @@ void expect_equal_training(const Model& model, Layout layout, const Shape& image
                            DType dtype, int steps, double tolerance, size_t most_permutations) {
   const Model plain = clone(model), turned = clone(model);
   for (const Model* each : {&plain, &turned}) each->to(dtype);
-  const SgdOptions options{.momentum = 0.9, .weight_decay = 5e-4};
-  Sgd plain_sgd(plain.parameters(), options), turned_sgd(turned.parameters(), options);
-  TrainJob plain_job(plain, CrossEntropy(), plain_sgd),
-      turned_job(turned, CrossEntropy(), turned_sgd, {.layout = layout});
+  const SGDOptions options{.momentum = 0.9, .weight_decay = 5e-4};
+  SGD plain_sgd(plain.parameters(), options), turned_sgd(turned.parameters(), options);
+  TrainJob plain_job(plain, CrossEntropyLoss(), plain_sgd),
+      turned_job(turned, CrossEntropyLoss(), turned_sgd, {.layout = layout});
   for (int i = 0; i < steps; ++i) {
     const Tensor x = ops::cast(floats(image, i + 1), dtype), y = labels(image[0], classes, i);
     const double expected = ops::cast(plain_job.step(x, y, 0.01), DType::kFloat64).item();
@@ -136,11 +136,11 @@ TEST(TurnedJob, TrainsWhatNormalizesGroupsAndPixels) {
 
 TEST(TurnedJob, FollowsEagerStepsAndGivesResultsAsTheModelDoes) {
   const Decoder model;
-  Sgd sgd(model.parameters(), {.momentum = 0.9});
-  TrainJob job(model, CrossEntropy(), sgd, {.layout = Layout::kNHWC});
+  SGD sgd(model.parameters(), {.momentum = 0.9});
+  TrainJob job(model, CrossEntropyLoss(), sgd, {.layout = Layout::kNHWC});
   const Tensor x = floats({3, 3, 8, 8}, 1), y = labels(3, 5, 1);
   job.step(x, y, 0.05);
-  backward(CrossEntropy()(model(x), y));
+  backward(CrossEntropyLoss()(model(x), y));
   sgd.step(0.05);
   const Decoder before = clone(model);
   job.step(x, y, 0.05);

@@ -42,7 +42,7 @@ bool is_image_ending(std::string_view ending) {
 }
 
 void decode_image(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                  const ReductionChooser& reduction, Image& image) {
+                  const DecodeHintFunction& reduction, Image& image) {
   if (is_jpeg(bytes)) return decode_jpeg(bytes, name, options, reduction, image);
   if (is_png(bytes)) return decode_png(bytes, name, options, image);
   if (is_webp(bytes)) return decode_webp(bytes, name, options, image);

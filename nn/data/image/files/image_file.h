@@ -30,6 +30,6 @@ bool is_image_ending(std::string_view ending);
 /// Decodes a JPEG, PNG, WebP, PGM or PPM, told apart by content, as decode_jpeg, decode_png, decode_webp and
 /// decode_netpbm do. Throws IoError for others.
 void decode_image(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
-                  const ReductionChooser& reduction, Image& image);
+                  const DecodeHintFunction& reduction, Image& image);
 
 }  // namespace sinter::nn::data

@@ -31,7 +31,7 @@ std::string pickle_error(const std::string& text) {
 
 TEST(VerificationSet, ReadsWhatPythonWrites) {
   for (const std::string& name : kStored) {
-    const VerificationSet set = load_verification_set(stored(name));
+    const VerificationSet set = open_verification_set(stored(name));
     ASSERT_EQ(set.pairs(), 2) << name;
     EXPECT_EQ(set.same, (std::vector<uint8_t>{1, 0})) << name;
     ASSERT_EQ(set.images->size(), 4) << name;
@@ -55,7 +55,7 @@ TEST(VerificationSet, ReadsAListOfPairs) {
   const fs::path list =
       folder.write("pairs.txt", text_bytes("a/1.jpg\ta/1.jpg 1\r\n\n  a/1.jpg b/1.pgm   0"));
   for (const fs::path& path : {folder.path(), list}) {
-    const VerificationSet set = load_verification_set(path, {.channels = 1});
+    const VerificationSet set = open_verification_set(path, {.channels = 1});
     EXPECT_EQ(set.same, (std::vector<uint8_t>{1, 0}));
     EXPECT_EQ(set.images->get(3).image.channels, 1);
     EXPECT_EQ(set.images->get(1).label, 1);
@@ -73,7 +73,7 @@ TEST(VerificationSet, ReadsAListOfPairs) {
     EXPECT_EQ(error("a " + path + " 1"),
               "[verification] list: expected paths inside the list's folder in line 1");
   EXPECT_EQ(
-      message_of<IoError>([&] { load_verification_set(folder.path() / "a"); }),
+      message_of<IoError>([&] { open_verification_set(folder.path() / "a"); }),
       "[file] " + (folder.path() / "a/pairs.txt").string() + ": cannot open: No such file or directory");
 }
 
@@ -253,7 +253,7 @@ TEST(VerificationSet, NamesADamagedImage) {
   const TemporaryFolder folder;
   const fs::path file = folder.write("x.bin", text_bytes("\x80\2](U\1xU\1xe](\x88"
                                                          "e\x86."));
-  const VerificationSet set = load_verification_set(file);
+  const VerificationSet set = open_verification_set(file);
   EXPECT_EQ(
       message_of<IoError>([&] { set.images->get(1); }),
       "[image] " + file.string() +
