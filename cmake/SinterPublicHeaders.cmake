@@ -10,6 +10,7 @@ set(SINTER_PUBLIC_HEADERS
   core/base/file_system.h
   core/base/float16.h
   core/base/host_device.h
+  core/base/int_list.h
   core/base/layout.h
   core/base/log.h
   core/base/shape.h
@@ -42,6 +43,7 @@ set(SINTER_PUBLIC_HEADERS
   core/runtime/settings.h
   core/runtime/thread_pool.h
   core/tensor/format.h
+  core/tensor/index.h
   core/tensor/storage.h
   core/tensor/tensor.h
   core/tensor/transfer.h
@@ -56,6 +58,8 @@ set(SINTER_PUBLIC_HEADERS
   ops/cross_entropy/shard_cross_entropy.h
   ops/norm/activation.h
   ops/operators.h
+  ops/ops.h
+  ops/reduce/statistics.h
 
   autograd/backward.h
   autograd/differentiate.h
@@ -111,6 +115,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/layers/activation.h
   nn/layers/conv2d.h
   nn/layers/conv_transpose2d.h
+  nn/layers/embedding.h
   nn/layers/linear.h
   nn/layers/norm/batch_norm.h
   nn/layers/norm/group_norm.h
@@ -151,11 +156,21 @@ set(SINTER_PUBLIC_HEADERS
   nn/summary/summary.h
 )
 file(GLOB op_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/*/*.h)
+# Ops that the library's own parts call: rewrites, optimisers, ranks. ops/ops.h has all others.
+set(SINTER_ENGINE_OPS adamw advance_steps all_gather all_reduce batch_norm_act batch_norm_relu_max_pool grad_norm lamb lars
+    loss_scale metrics normalize_act random_key rmsprop sgd sync_batch_norm trust_ratio)
+file(READ ops/ops.h op_includes)
 foreach(header IN LISTS op_headers)
   if(header MATCHES "^ops/([^/]+)/([^/]+)\\.h$" AND CMAKE_MATCH_1 STREQUAL CMAKE_MATCH_2)
+    set(op ${CMAKE_MATCH_1})
     list(APPEND SINTER_PUBLIC_HEADERS ${header})
+    string(FIND "${op_includes}" "<sinter/${header}>" found)
+    if(found EQUAL -1 AND NOT op IN_LIST SINTER_ENGINE_OPS)
+      message(FATAL_ERROR "ops/ops.h lacks ${header}: users call it, or SINTER_ENGINE_OPS in cmake/SinterPublicHeaders.cmake names it")
+    endif()
   endif()
 endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ops/ops.h)
 
 # For .cu files; installed if the library has the CUDA backend.
 set(SINTER_PUBLIC_CUDA_HEADERS

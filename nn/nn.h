@@ -12,7 +12,9 @@
 #include <sinter/nn/augment/random_erasing.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
+#include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/checkpoint/weights_file.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/load_image.h>
@@ -26,6 +28,7 @@
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/layers/conv_transpose2d.h>
+#include <sinter/nn/layers/embedding.h>
 #include <sinter/nn/layers/linear.h>
 #include <sinter/nn/layers/norm/batch_norm.h>
 #include <sinter/nn/layers/norm/group_norm.h>

@@ -1,5 +1,5 @@
-// The operators + - * / on tensors and numbers, those that rebind (+=), and clone. They live in namespace
-// sinter, where argument-dependent lookup finds them without a using-declaration.
+// The operators of tensors and numbers: + - * /, those that rebind (+=), comparisons, and & | ~ of truth.
+// They live in namespace sinter, where argument-dependent lookup finds them without a using-declaration.
 #pragma once
 
 #include <sinter/ops/binary/binary.h>
@@ -80,9 +80,55 @@ inline Tensor& operator/=(Tensor& a, double b) {
   return a = a / b;
 }
 
-/// A tensor of its own memory with the values of x, and x's history: as ops::copy.
-inline Tensor clone(const Tensor& x) {
-  return ops::copy(x);
+/// Comparisons, element by element, to bool; as ops::less and its like. A number is rounded to the tensor's
+/// dtype, which must be able to represent it if that is an integer. There is no ==, which a reader would take
+/// for one answer: ops::equal, or is_same.
+inline Tensor operator<(const Tensor& a, const Tensor& b) {
+  return ops::less(a, b);
+}
+inline Tensor operator<(const Tensor& a, double b) {
+  return ops::less(a, Tensor::full({}, b, a.dtype(), a.device()));
+}
+inline Tensor operator<(double a, const Tensor& b) {
+  return ops::less(Tensor::full({}, a, b.dtype(), b.device()), b);
+}
+inline Tensor operator<=(const Tensor& a, const Tensor& b) {
+  return ops::less_equal(a, b);
+}
+inline Tensor operator<=(const Tensor& a, double b) {
+  return ops::less_equal(a, Tensor::full({}, b, a.dtype(), a.device()));
+}
+inline Tensor operator<=(double a, const Tensor& b) {
+  return ops::less_equal(Tensor::full({}, a, b.dtype(), b.device()), b);
+}
+inline Tensor operator>(const Tensor& a, const Tensor& b) {
+  return ops::greater(a, b);
+}
+inline Tensor operator>(const Tensor& a, double b) {
+  return ops::greater(a, Tensor::full({}, b, a.dtype(), a.device()));
+}
+inline Tensor operator>(double a, const Tensor& b) {
+  return ops::greater(Tensor::full({}, a, b.dtype(), b.device()), b);
+}
+inline Tensor operator>=(const Tensor& a, const Tensor& b) {
+  return ops::greater_equal(a, b);
+}
+inline Tensor operator>=(const Tensor& a, double b) {
+  return ops::greater_equal(a, Tensor::full({}, b, a.dtype(), a.device()));
+}
+inline Tensor operator>=(double a, const Tensor& b) {
+  return ops::greater_equal(Tensor::full({}, a, b.dtype(), b.device()), b);
+}
+
+/// Of truth, as ops::logical_and, ops::logical_or and ops::logical_not: any dtype, to bool.
+inline Tensor operator&(const Tensor& a, const Tensor& b) {
+  return ops::logical_and(a, b);
+}
+inline Tensor operator|(const Tensor& a, const Tensor& b) {
+  return ops::logical_or(a, b);
+}
+inline Tensor operator~(const Tensor& x) {
+  return ops::logical_not(x);
 }
 
 }  // namespace sinter

@@ -5,13 +5,16 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <sinter/core/base/device.h>
 #include <sinter/core/base/dtype.h>
+#include <sinter/core/base/int_list.h>
 #include <sinter/core/base/shape.h>
+#include <sinter/core/tensor/index.h>
 #include <sinter/core/tensor/storage.h>
 
 namespace sinter {
@@ -30,6 +33,24 @@ struct TensorSpec {
 std::string to_string(const TensorSpec& spec);
 
 struct Node;
+class Generator;
+
+/// What a tensor is made of, beside its shape: `Tensor::zeros({2, 3}, {.dtype = DType::kFloat16})`.
+struct TensorOptions {
+  DType dtype = DType::kFloat32;
+  Device device = {};
+  bool requires_grad = false;  ///< for floating-point dtypes
+};
+
+/// Of reductions: axes that are reduced disappear or, with keep_dims, stay with extent 1.
+struct ReduceOptions {
+  bool keep_dims = false;
+};
+
+struct VarianceOptions {
+  bool unbiased = true;  ///< divides by n - 1 in place of n; NaN where that is 0
+  bool keep_dims = false;
+};
 
 /// What stands for the array of a tensor while a job is traced: a value of its graph (core/graph/graph.h).
 class TracedValue {
@@ -55,9 +76,41 @@ class Tensor {
   /// run beside other work (copy_async). For Device::cpu() it is an ordinary tensor. Throws DeviceError if
   /// the device is not there.
   static Tensor empty_pinned(const Shape& shape, DType dtype, Device device);
+  static Tensor empty(const Shape& shape, const TensorOptions& options);
+  static Tensor empty_like(const Tensor& x) { return empty(x.spec()); }
   static Tensor zeros(const Shape& shape, DType dtype = DType::kFloat32, Device device = {});
+  static Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(shape, 0.0, options); }
+  static Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
+  static Tensor ones(const Shape& shape, DType dtype = DType::kFloat32, Device device = {}) {
+    return full(shape, 1.0, dtype, device);
+  }
+  static Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1.0, options); }
+  static Tensor ones_like(const Tensor& x) { return full_like(x, 1.0); }
   /// All elements `value`, rounded to the dtype.
   static Tensor full(const Shape& shape, double value, DType dtype = DType::kFloat32, Device device = {});
+  static Tensor full(const Shape& shape, double value, const TensorOptions& options);
+  static Tensor full_like(const Tensor& x, double value) {
+    return full(x.shape(), value, x.dtype(), x.device());
+  }
+  /// begin, begin + step, ... before `end` (beyond it where step < 0), computed in double precision. Throws
+  /// InvalidArgument for a step of 0.
+  static Tensor arange(double begin, double end, double step = 1.0,
+                       const TensorOptions& options = {.dtype = DType::kInt64});
+  static Tensor arange(int64_t end) { return arange(0.0, static_cast<double>(end)); }
+
+  /// Uniform in [0, 1), or of the standard normal distribution; in float32, and then rounded to a
+  /// floating-point dtype. These four draw on the host, from default_generator() if none is given: a job that
+  /// is traced refuses them, since it would draw once and for all. What is to be drawn in every step of a job
+  /// is an input of it.
+  static Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
+  static Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
+  /// Whole numbers in [low, high), each as likely. Throws InvalidArgument unless low < high.
+  static Tensor randint(int64_t low, int64_t high, const Shape& shape,
+                        const TensorOptions& options = {.dtype = DType::kInt64},
+                        Generator* generator = nullptr);
+  /// 0, ..., n - 1 in a random order, int64.
+  static Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr);
+
   /// A copy of `values` in row-major order; throws InvalidArgument unless there are shape.numel() of them.
   template <class T>
   static Tensor from_values(std::span<const T> values, const Shape& shape, Device device = {}) {
@@ -82,8 +135,8 @@ class Tensor {
   /// differ.
   static Tensor over(std::shared_ptr<Storage> storage, size_t offset_bytes, const TensorSpec& spec);
 
+  /// No conversion to bool says this: `if (a < b)` would ask whether the result is there.
   bool defined() const { return impl_ != nullptr; }
-  explicit operator bool() const { return defined(); }
 
   const TensorSpec& spec() const { return checked().spec; }
   const Shape& shape() const { return spec().shape; }
@@ -111,13 +164,71 @@ class Tensor {
   }
   /// The only element as a double, from any device and dtype; throws InvalidArgument unless numel() is 1.
   double item() const;
+  template <class T>
+  T item() const {
+    if (dtype() != dtype_of<T> || numel() != 1) return static_cast<T>(item());
+    T value;
+    copy_to_host(&value, dtype_of<T>);
+    return value;
+  }
 
   /// This tensor on `device`: itself if it is there already, else a copy, queued on the current stream of the
   /// GPU that takes part. Where this tensor requires a gradient and calls are recorded, so is the copy: its
   /// gradient comes back to the device of this one.
   Tensor to(Device device) const;
+  /// In another dtype, as ops::cast; itself if it has it already.
+  Tensor to(DType dtype) const;
+  Tensor to(Device device, DType dtype) const;
   /// A tensor over the same memory that autograd does not know.
   Tensor detach() const;
+  /// A tensor of its own memory with the same values, and this one's history.
+  Tensor clone() const;
+
+  // ---- in place; throw InvalidArgument if a gradient of this tensor is being recorded. They return *this.
+
+  /// Takes the values of `source`, which has the same shape, dtype and device.
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(double value) const;
+  const Tensor& zero_() const { return fill_(0.0); }
+
+  // ---- the same as functions in ops, which say what they take, give and throw
+
+  Tensor reshape(const IntList& extents) const;
+  /// The axes from `first` to `last` as one; x.flatten(1) makes (N, C, H, W) to (N, C*H*W).
+  Tensor flatten(int64_t first = 0, int64_t last = -1) const;
+  Tensor squeeze(int64_t axis) const;
+  Tensor unsqueeze(int64_t axis) const;
+  Tensor permute(const IntList& axes) const;
+  Tensor transpose(int64_t axis0 = -2, int64_t axis1 = -1) const;
+  Tensor broadcast_to(const Shape& shape) const;
+
+  /// Element i of axis 0, which disappears: a view. Negative ones count from the back.
+  Tensor operator[](int64_t i) const;
+  /// The elements of axis 0 at `indices`, int64 of any shape, which takes the axis's place; as
+  /// ops::take_rows.
+  Tensor operator[](const Tensor& indices) const;
+  /// A number, a Slice, kNewAxis or kEllipsis for each axis; axes that are not named stay whole:
+  /// x.index({0, Slice(1, -1), kEllipsis, kNewAxis}).
+  Tensor index(std::initializer_list<TensorIndex> indices) const;
+  /// The elements that Slice(begin, end, step) has of one axis.
+  Tensor slice(int64_t axis, std::optional<int64_t> begin, std::optional<int64_t> end,
+               int64_t step = 1) const;
+  Tensor gather(int64_t axis, const Tensor& indices) const;
+  Tensor masked_fill(const Tensor& mask, double value) const;
+
+  Tensor sum(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor mean(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor max(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor min(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor norm(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor var(const IntList& axes = {}, const VarianceOptions& options = {}) const;
+  Tensor std(const IntList& axes = {}, const VarianceOptions& options = {}) const;
+  Tensor all(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor any(const IntList& axes = {}, const ReduceOptions& options = {}) const;
+  Tensor argmax() const;
+  Tensor argmax(int64_t axis, const ReduceOptions& options = {}) const;
+  Tensor argmin() const;
+  Tensor argmin(int64_t axis, const ReduceOptions& options = {}) const;
 
   const std::shared_ptr<Storage>& storage() const {
     if (checked().storage == nullptr) [[unlikely]]

@@ -40,6 +40,21 @@ OnnxTranslation comparison(const char* type) {
   };
 }
 
+void not_equal(OnnxCall& call) {
+  call.give(call.node("Not", {call.node("Equal", {call.input(0), call.input(1)})}));
+}
+
+/// Of truth: ONNX knows that of bools alone.
+OnnxTranslation logical(const char* type) {
+  return [type](OnnxCall& call) {
+    const auto truth = [&](size_t i) {
+      if (call.input_dtype(i) == DType::kBool) return call.input(i);
+      return call.node("Cast", {call.input(i)}, {{"to", onnx_type(DType::kBool)}});
+    };
+    call.give(call.node(type, {truth(0), truth(1)}));
+  };
+}
+
 void mul_no_nan(OnnxCall& call) {
   const std::string a = call.input(0), b = call.input(1), zero = call.number(0.0);
   const std::string is_zero = call.node("Or", {call.node("Equal", {a, zero}), call.node("Equal", {b, zero})});
@@ -110,6 +125,23 @@ void hardsigmoid(OnnxCall& call) {
   call.give(call.node("HardSigmoid", {call.input(0)}, {{"alpha", 1.0 / 6.0}, {"beta", 0.5}}));
 }
 
+void leaky_relu(OnnxCall& call) {
+  call.give(call.node("LeakyRelu", {call.input(0)}, {{"alpha", call.attribute<double>("negative_slope")}}));
+}
+
+void relu6(OnnxCall& call) {
+  call.give(call.node("Clip", {call.input(0), call.number(0.0), call.number(6.0)}));
+}
+
+void elu(OnnxCall& call) {
+  call.give(call.node("Elu", {call.input(0)}, {{"alpha", call.attribute<double>("alpha")}}));
+}
+
+void mish(OnnxCall& call) {
+  const std::string x = call.input(0);
+  call.give(call.node("Mul", {x, call.node("Tanh", {call.node("Softplus", {x})})}));
+}
+
 void softplus(OnnxCall& call) {
   const double beta = call.attribute<double>("beta");
   std::string x = call.input(0);
@@ -122,39 +154,37 @@ void softplus(OnnxCall& call) {
 }  // namespace
 
 void add_elementwise_translations(OnnxTable& table) {
-  for (const auto& [op, type] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"abs", "Abs"},
-                                                                  {"add", "Add"},
-                                                                  {"cos", "Cos"},
-                                                                  {"div", "Div"},
-                                                                  {"equal", "Equal"},
-                                                                  {"erf", "Erf"},
-                                                                  {"exp", "Exp"},
-                                                                  {"log", "Log"},
-                                                                  {"hardswish", "HardSwish"},
-                                                                  {"maximum", "Max"},
-                                                                  {"minimum", "Min"},
-                                                                  {"mul", "Mul"},
-                                                                  {"neg", "Neg"},
-                                                                  {"relu", "Relu"},
-                                                                  {"sigmoid", "Sigmoid"},
-                                                                  {"sin", "Sin"},
-                                                                  {"sqrt", "Sqrt"},
-                                                                  {"sub", "Sub"},
-                                                                  {"tanh", "Tanh"}}) {
+  for (const auto& [op, type] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"abs", "Abs"},     {"add", "Add"},     {"cos", "Cos"},
+           {"div", "Div"},     {"equal", "Equal"}, {"erf", "Erf"},
+           {"exp", "Exp"},     {"log", "Log"},     {"hardswish", "HardSwish"},
+           {"maximum", "Max"}, {"minimum", "Min"}, {"mul", "Mul"},
+           {"neg", "Neg"},     {"relu", "Relu"},   {"sigmoid", "Sigmoid"},
+           {"sign", "Sign"},   {"sin", "Sin"},     {"sqrt", "Sqrt"},
+           {"sub", "Sub"},     {"tanh", "Tanh"},   {"where", "Where"}}) {
     table[op] = same(type);
   }
   table["affine"] = affine;
   table["cast"] = cast;
   table["clip"] = clip;
   table["copy"] = copy;
+  table["elu"] = elu;
   table["gelu"] = gelu;
   table["greater"] = comparison("Greater");
+  table["greater_equal"] = comparison("GreaterOrEqual");
   table["hardsigmoid"] = hardsigmoid;
+  table["leaky_relu"] = leaky_relu;
   table["less"] = comparison("Less");
+  table["less_equal"] = comparison("LessOrEqual");
+  table["logical_and"] = logical("And");
+  table["logical_or"] = logical("Or");
+  table["logical_xor"] = logical("Xor");
+  table["mish"] = mish;
   table["mul_no_nan"] = mul_no_nan;
+  table["not_equal"] = not_equal;
   table["pow"] = pow;
   table["reciprocal"] = reciprocal;
+  table["relu6"] = relu6;
   table["rsqrt"] = rsqrt;
   table["silu"] = silu;
   table["softplus"] = softplus;

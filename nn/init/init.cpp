@@ -2,44 +2,11 @@
 #include <cmath>
 #include <numbers>
 
-#include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/init/init.h>
+#include <sinter/ops/tensor/fill_pairs_internal.h>
 
 namespace sinter::nn::init {
 namespace {
-
-constexpr int64_t kBlocksPerTask = 1 << 14;
-
-/// The two 53-bit words of a Philox block as numbers in (0, 1] and [0, 1).
-struct UniformPair {
-  double above_zero;
-  double below_one;
-};
-
-UniformPair uniform_pair(const PhiloxBlock& block) {
-  const uint64_t first = (uint64_t{block.words[0]} << 32) | block.words[1];
-  const uint64_t second = (uint64_t{block.words[2]} << 32) | block.words[3];
-  return {(static_cast<double>(first >> 11) + 1.0) * 0x1p-53, static_cast<double>(second >> 11) * 0x1p-53};
-}
-
-/// Fills a tensor with two elements from each block of the generator's stream, independent of the thread
-/// count.
-template <class Draw>
-Tensor fill_pairs(const Shape& shape, Generator& generator, const Draw& draw) {
-  const Tensor made = Tensor::empty(shape);
-  float* const values = made.data<float>();
-  const int64_t count = shape.numel();
-  const int64_t blocks = (count + 1) / 2;
-  const RandomKey key = generator.next_on_host(4 * blocks);
-  parallel_for(blocks, kBlocksPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      const auto [even, odd] = draw(uniform_pair(philox(key.seed, key.offset + static_cast<uint64_t>(b))));
-      values[2 * b] = static_cast<float>(even);
-      if (2 * b + 1 < count) values[2 * b + 1] = static_cast<float>(odd);
-    }
-  });
-  return made;
-}
 
 double xavier_deviation(const Shape& shape, double gain) {
   const int64_t fans = fan(shape, Fan::kIn) + fan(shape, Fan::kOut);
@@ -73,19 +40,15 @@ Tensor constant(const Shape& shape, double value) {
 
 Tensor uniform(const Shape& shape, double low, double high, Generator& generator) {
   SINTER_CHECK(low <= high, "[init] expected low <= high but got {} and {}", low, high);
-  return fill_pairs(shape, generator, [low, width = high - low](const UniformPair& u) {
+  return ops::fill_pairs(shape, generator, [low, width = high - low](const ops::UniformPair& u) {
     return std::pair(low + width * (1.0 - u.above_zero), low + width * u.below_one);
   });
 }
 
 Tensor normal(const Shape& shape, double mean, double deviation, Generator& generator) {
   SINTER_CHECK(deviation >= 0.0, "[init] expected a deviation >= 0 but got {}", deviation);
-  // G. Box, M. Muller, "A note on the generation of random normal deviates", 1958: both of the pair are used.
-  return fill_pairs(shape, generator, [mean, deviation](const UniformPair& u) {
-    const double radius = deviation * std::sqrt(-2.0 * std::log(u.above_zero));
-    const double angle = 2.0 * std::numbers::pi * u.below_one;
-    return std::pair(mean + radius * std::cos(angle), mean + radius * std::sin(angle));
-  });
+  return ops::fill_pairs(shape, generator,
+                         [=](const ops::UniformPair& u) { return ops::normal_pair(u, mean, deviation); });
 }
 
 Tensor kaiming_normal(const Shape& shape, Generator& generator, const KaimingOptions& options) {

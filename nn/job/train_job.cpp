@@ -241,7 +241,7 @@ void TrainJob::check_ranks_agree(const Graph& graph) {
     text += ";";
   }
   if (agreed_.contains(text)) return;
-  options_.communicator->check_parameters_equal(text, "the sums over ranks in the job");
+  options_.communicator->check_equal(text, "the sums over ranks in the job");
   agreed_.insert(text);
 }
 

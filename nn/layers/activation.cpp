@@ -2,6 +2,7 @@
 #include <sinter/nn/module/layer_support_internal.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/prelu/prelu.h>
+#include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/unary/unary.h>
 
 namespace sinter::nn {
@@ -23,6 +24,39 @@ Tensor Hardswish::forward(const Tensor& x) const {
 }
 Tensor Tanh::forward(const Tensor& x) const {
   return ops::tanh(x);
+}
+
+LeakyReLU::LeakyReLU(double negative_slope) : negative_slope_(negative_slope) {
+  describe(fmt::format("{}", negative_slope));
+}
+Tensor LeakyReLU::forward(const Tensor& x) const {
+  return ops::leaky_relu(x, negative_slope_);
+}
+
+ELU::ELU(double alpha) : alpha_(alpha) {
+  describe(fmt::format("{}", alpha));
+}
+Tensor ELU::forward(const Tensor& x) const {
+  return ops::elu(x, alpha_);
+}
+
+Tensor ReLU6::forward(const Tensor& x) const {
+  return ops::relu6(x);
+}
+Tensor Mish::forward(const Tensor& x) const {
+  return ops::mish(x);
+}
+
+Softplus::Softplus(double beta) : beta_(beta) {
+  SINTER_CHECK(beta > 0.0, "[softplus] expected beta > 0 but got {}", beta);
+  describe(fmt::format("{}", beta));
+}
+Tensor Softplus::forward(const Tensor& x) const {
+  return ops::softplus(x, beta_);
+}
+
+Tensor Softmax::forward(const Tensor& x) const {
+  return ops::softmax(x, axis_);
 }
 
 PReLU::PReLU(int64_t channels, const PReLUOptions& options) : layout_(options.layout) {

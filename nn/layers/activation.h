@@ -42,6 +42,60 @@ class Tanh : public Module {
   Tensor forward(const Tensor& x) const override;
 };
 
+/// x where x > 0, else negative_slope * x; as ops::leaky_relu.
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double negative_slope = 0.01);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double negative_slope_;
+};
+
+/// x where x > 0, else alpha * (exp(x) - 1); as ops::elu.
+class ELU : public Module {
+ public:
+  explicit ELU(double alpha = 1.0);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double alpha_;
+};
+
+/// min(max(x, 0), 6).
+class ReLU6 : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override;
+};
+
+/// x * tanh(softplus(x)); as ops::mish.
+class Mish : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override;
+};
+
+/// log(1 + exp(beta x)) / beta; as ops::softplus.
+class Softplus : public Module {
+ public:
+  /// Throws InvalidArgument unless beta > 0.
+  explicit Softplus(double beta = 1.0);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double beta_;
+};
+
+/// Probabilities along `axis`, from the back when negative; as ops::softmax. Not before nn::CrossEntropyLoss,
+/// which takes logits.
+class Softmax : public Module {
+ public:
+  explicit Softmax(int64_t axis = -1) : axis_(axis) {}
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  int64_t axis_;
+};
+
 struct PReLUOptions {
   double initial_slope = 0.25;
   Layout layout = default_layout();  ///< where the channels of the input are

@@ -1,4 +1,4 @@
-// A chain of modules.
+// A chain of modules, and a list of them.
 #pragma once
 
 #include <concepts>
@@ -45,6 +45,34 @@ class Sequential : public Module {
 
  private:
   // Shared, so that a copy sees what is added to the other, as with all members of modules.
+  std::shared_ptr<std::vector<AnyModule>> modules_ = std::make_shared<std::vector<AnyModule>>();
+};
+
+/// Modules in a row that forward() calls as it likes, `for (const AnyModule& block : blocks) x = block(x);`,
+/// named "0", "1", ... as those of a Sequential. Register the list itself: `blocks = child("blocks", ...)`.
+class ModuleList : public ModuleBase {
+ public:
+  ModuleList() = default;
+  explicit ModuleList(const std::vector<AnyModule>& modules) {
+    for (const AnyModule& module : modules) add(module);
+  }
+  ModuleList(const ModuleList& other)
+      : ModuleBase(other),
+        modules_(detail::CloneScope::copy_of(other.modules_, [](const std::vector<AnyModule>& modules) {
+          return std::make_shared<std::vector<AnyModule>>(modules);
+        })) {}
+
+  void add(const AnyModule& module) {
+    child(std::to_string(modules_->size()), module);
+    modules_->push_back(module);
+  }
+
+  size_t size() const { return modules_->size(); }
+  const AnyModule& operator[](size_t i) const { return modules_->at(i); }
+  std::vector<AnyModule>::const_iterator begin() const { return modules_->begin(); }
+  std::vector<AnyModule>::const_iterator end() const { return modules_->end(); }
+
+ private:
   std::shared_ptr<std::vector<AnyModule>> modules_ = std::make_shared<std::vector<AnyModule>>();
 };
 

@@ -1,8 +1,12 @@
-// Layers without parameters: dropout, flatten, a change of layout, identity.
+// Layers without parameters: dropout, other shapes, padding, a change of layout, identity.
 #pragma once
+
+#include <vector>
 
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
+#include <sinter/nn/module/size2d.h>
+#include <sinter/ops/pad/pad.h>
 
 namespace sinter::nn {
 
@@ -18,6 +22,20 @@ class Dropout : public Module {
   double p_;
 };
 
+/// In training, zeroes whole channels of images, each with probability p, and scales the others by 1 / (1 -
+/// p); else the identity. Of (N, C, H, W), or (N, H, W, C) under kNHWC. Source: J. Tompson et al., "Efficient
+/// object localization using convolutional networks", CVPR 2015.
+class Dropout2d : public Module {
+ public:
+  /// Throws InvalidArgument unless 0 <= p < 1.
+  explicit Dropout2d(double p = 0.5, Layout layout = default_layout());
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double p_;
+  Layout layout_;
+};
+
 /// (N, ...) to (N, everything else). Images are read as (C, H, W) in either layout, so that a linear layer
 /// behind it has the same weight in both.
 class Flatten : public Module {
@@ -27,6 +45,35 @@ class Flatten : public Module {
 
  private:
   Layout layout_;
+};
+
+/// Gives the axis at index `axis` (from the back when negative) several extents, of which one may be -1:
+/// Unflatten(1, {1, 28, 28}) makes (N, 784) to (N, 1, 28, 28).
+class Unflatten : public Module {
+ public:
+  Unflatten(int64_t axis, std::vector<int64_t> extents);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  int64_t axis_;
+  std::vector<int64_t> extents_;
+};
+
+struct Pad2dOptions {
+  ops::PadMode mode = ops::PadMode::kConstant;
+  double value = 0.0;  ///< of the new pixels under kConstant
+  Layout layout = default_layout();
+};
+
+/// Pads images, (N, C, H, W), or (N, H, W, C) under kNHWC; as ops::pad.
+class Pad2d : public Module {
+ public:
+  explicit Pad2d(Padding2d padding, const Pad2dOptions& options = {});
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  Padding2d padding_;
+  Pad2dOptions options_;
 };
 
 /// Permutes images between NCHW and NHWC: for a model whose parts work in different layouts.

@@ -4,9 +4,15 @@
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/embedding/embedding.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/gather/gather.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reduce/statistics.h>
+#include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/unary/unary.h>
+#include <sinter/ops/where/where.h>
 
 namespace sinter::nn {
 namespace {
@@ -33,6 +39,10 @@ Tensor reduced(const Tensor& terms, Reduction reduction) {
   return terms;
 }
 
+std::vector<int64_t> extents_of(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
 /// Half of the square of a small difference, a straight line for a large one: with m = min(|d|, delta) both
 /// are m (|d| - m / 2).
 Tensor huber(const Tensor& prediction, const Tensor& target, double delta) {
@@ -42,6 +52,57 @@ Tensor huber(const Tensor& prediction, const Tensor& target, double delta) {
 }
 
 }  // namespace
+
+Tensor NLLLoss::operator()(const Tensor& log_probabilities, const Tensor& target) const {
+  const Tensor& x = log_probabilities;
+  SINTER_CHECK(
+      x.rank() > 0 && target.dtype() == DType::kInt64,
+      "[nll_loss] expected log-probabilities of a rank above 0 and class indices in int64 but got {} "
+      "and {}",
+      x.shape(), target.dtype());
+  const int axis = x.rank() == 1 ? 0 : x.rank() == 4 && layout == Layout::kNHWC ? 3 : 1;
+  SINTER_CHECK(target.shape() == x.shape().without(axis),
+               "[nll_loss] expected a class index for each sample of log-probabilities {} but got shape {}",
+               x.shape(), target.shape());
+  const Tensor values = wide(x);
+  const Tensor number = ops::full({}, static_cast<double>(ignore_index), DType::kInt64, target.device());
+  const Tensor ignored = ops::equal(target, number);
+  const Tensor classes = ops::where(ignored, 0.0, target);
+  const Tensor terms = -ops::squeeze(ops::gather(values, axis, ops::unsqueeze(classes, axis)), axis);
+  Tensor weights = ops::full(target.shape(), 1.0, values.dtype(), values.device());
+  if (weight.defined()) weights = ops::reshape(ops::take_rows(weight, classes), extents_of(target.shape()));
+  weights = ops::where(ignored, 0.0, weights);
+  const Tensor weighted = ops::mul_no_nan(weights, terms);
+  return reduction == Reduction::kMean ? ops::sum(weighted) / ops::sum(weights)
+                                       : reduced(weighted, reduction);
+}
+
+Tensor TripletMarginLoss::operator()(const Tensor& anchor, const Tensor& positive,
+                                     const Tensor& negative) const {
+  expect_one_shape("triplet_margin_loss", anchor, positive);
+  expect_one_shape("triplet_margin_loss", anchor, negative);
+  SINTER_CHECK(anchor.rank() == 2, "[triplet_margin_loss] expected rows, (N, D), but got shape {}",
+               anchor.shape());
+  const auto distance = [](const Tensor& a, const Tensor& b) {
+    return ops::norm(wide(a) - wide(b) + 1e-6, {1});
+  };
+  Tensor far = distance(anchor, negative);
+  if (swap) far = ops::minimum(far, distance(positive, negative));
+  return reduced(ops::relu(distance(anchor, positive) - far + margin), reduction);
+}
+
+Tensor CosineEmbeddingLoss::operator()(const Tensor& a, const Tensor& b, const Tensor& target) const {
+  expect_one_shape("cosine_embedding_loss", a, b);
+  SINTER_CHECK(a.rank() == 2 && target.shape() == Shape{a.size(0)},
+               "[cosine_embedding_loss] expected rows, (N, D), and a target for each but got {} and {}",
+               a.shape(), target.shape());
+  const Tensor x = wide(a), y = wide(b), t = wide(target);
+  constexpr double kEpsilon = 1e-12;  // on the squares of both lengths, as in PyTorch
+  const auto squares = [](const Tensor& rows) { return ops::sum(ops::square(rows), {1}) + kEpsilon; };
+  const Tensor cosine = ops::sum(x * y, {1}) * ops::rsqrt(squares(x) * squares(y));
+  const Tensor is_same = ops::equal(t, ops::full({}, 1.0, t.dtype(), t.device()));
+  return reduced(ops::where(is_same, 1.0 - cosine, ops::relu(cosine - margin)), reduction);
+}
 
 Tensor MSELoss::operator()(const Tensor& prediction, const Tensor& target) const {
   expect_one_shape("mse_loss", prediction, target);

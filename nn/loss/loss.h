@@ -34,6 +34,38 @@ struct CrossEntropyLoss {
   Tensor operator()(const Tensor& logits, const Tensor& target) const;
 };
 
+/// The same of logarithms of probabilities, as log_softmax gives them: minus the one of the target class.
+/// Shapes, weights and classes that weigh nothing are those of CrossEntropyLoss, but for class probabilities,
+/// which are none here; `target` must be within [0, C) or ignore_index.
+struct NLLLoss {
+  int64_t ignore_index = -100;
+  Reduction reduction = Reduction::kMean;
+  Tensor weight = {};                ///< of the dtype of the result, without a gradient
+  Layout layout = default_layout();  ///< of log-probabilities of rank 4
+
+  Tensor operator()(const Tensor& log_probabilities, const Tensor& target) const;
+};
+
+/// max(|anchor - positive| - |anchor - negative| + margin, 0), of rows (N, D) with Euclidean distances:
+/// `positive` is to be nearer to its anchor than `negative`, by the margin. Each difference is raised by
+/// 1e-6, as in PyTorch, so that equal rows have a gradient. With `swap` the distance of positive and negative
+/// counts where that is smaller. Source: V. Balntas et al., "Learning local feature descriptors with triplets
+/// and shallow convolutional neural networks", BMVC 2016.
+struct TripletMarginLoss {
+  double margin = 1.0;
+  bool swap = false;
+  Reduction reduction = Reduction::kMean;
+  Tensor operator()(const Tensor& anchor, const Tensor& positive, const Tensor& negative) const;
+};
+
+/// Of rows a, b (N, D) and targets (N), floating-point: 1 - cos(a, b) where the target is 1, else max(cos(a,
+/// b) - margin, 0).
+struct CosineEmbeddingLoss {
+  double margin = 0.0;
+  Reduction reduction = Reduction::kMean;
+  Tensor operator()(const Tensor& a, const Tensor& b, const Tensor& target) const;
+};
+
 /// Each of the following takes two tensors of one shape and floating-point dtype, and throws InvalidArgument
 /// if the shapes differ: they are not broadcast, which mostly hides a mistake. Under Reduction::kNone the
 /// result has their shape. 16-bit tensors are widened: the result is float32.

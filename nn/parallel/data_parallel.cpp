@@ -51,7 +51,7 @@ void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ra
   std::string text;
   for (const auto& [name, tensor] : tensors)
     text += fmt::format("{} {} {};", name, tensor.dtype(), tensor.shape());
-  ranks.check_parameters_equal(text, "names or shapes of the parameters");
+  ranks.check_equal(text, "names or shapes of the parameters");
   const NoGrad no_grad;
   for (const auto& [name, tensor] : tensors) ranks.broadcast_(tensor);
 }
@@ -80,7 +80,7 @@ void check_parameters_equal(const LabelledTensors& tensors, const Communicator& 
     own.push_back(checksum(tensor));
     names += name + ";";
   }
-  ranks.check_parameters_equal(names, "names of the parameters");
+  ranks.check_equal(names, "names of the parameters");
   if (own.empty()) return;
   const auto count = static_cast<int64_t>(own.size());
   const auto all = ranks.all_gather(Tensor::from_values(own, {count})).to_vector<int64_t>();

@@ -57,12 +57,12 @@ double PolynomialSchedule::operator()(int64_t step) const {
 double OneCycleSchedule::at(int64_t step, double start, double top, double end) const {
   check_step(step);
   check_length(steps);
-  SINTER_CHECK(warmup_fraction >= 0.0 && warmup_fraction <= 1.0, "[schedule] expected a rising share in [0, 1] but got {}",
-               warmup_fraction);
+  SINTER_CHECK(warmup_fraction >= 0.0 && warmup_fraction <= 1.0,
+               "[schedule] expected a rising share in [0, 1] but got {}", warmup_fraction);
   SINTER_CHECK(initial_divisor > 0.0 && final_divisor > 0.0,
                "[schedule] expected divisors > 0 but got {} and {}", initial_divisor, final_divisor);
-  // The peak may fall between two steps; with rising = 0 it lies one step before the first, as in torch. A
-  // share that means a whole step means that step, whichever way the product was rounded.
+  // The peak may fall between two steps; with warmup_fraction = 0 it lies one step before the first, as in
+  // torch. A share that means a whole step means that step, whichever way the product was rounded.
   const double exact = warmup_fraction * static_cast<double>(steps);
   const double whole = std::round(exact);
   const double summit = (std::abs(exact - whole) <= 1e-12 * whole ? whole : exact) - 1.0;

@@ -27,6 +27,18 @@ Tensor hardswish(const Tensor& x) {
 Tensor softplus(const Tensor& x, double beta) {
   return call_elementwise(Softplus<double>{beta}, x);
 }
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return call_elementwise(LeakyRelu<double>{negative_slope}, x);
+}
+Tensor relu6(const Tensor& x) {
+  return call_elementwise(Relu6<double>(), x);
+}
+Tensor elu(const Tensor& x, double alpha) {
+  return call_elementwise(Elu<double>{alpha}, x);
+}
+Tensor mish(const Tensor& x) {
+  return call_elementwise(Mish<double>(), x);
+}
 
 void register_activation(OpRegistry& registry);
 void register_activation(OpRegistry& registry) {

@@ -39,4 +39,20 @@ Tensor hardswish(const Tensor& x);
 /// 2000.
 Tensor softplus(const Tensor& x, double beta = 1.0);
 
+/// x where x > 0, else negative_slope * x, as is the gradient at 0. Source: A. Maas, A. Hannun, A. Ng,
+/// "Rectifier nonlinearities improve neural network acoustic models", ICML 2013. With a slope that is
+/// learned: ops::prelu.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+
+/// min(max(x, 0), 6); NaN stays NaN. The gradient at 0 and at 6 is 0.
+Tensor relu6(const Tensor& x);
+
+/// x where x > 0, else alpha * (exp(x) - 1). Source: D. Clevert, T. Unterthiner, S. Hochreiter, "Fast and
+/// accurate deep network learning by exponential linear units (ELUs)", ICLR 2016.
+Tensor elu(const Tensor& x, double alpha = 1.0);
+
+/// x * tanh(softplus(x)). Source: D. Misra, "Mish: a self regularized non-monotonic activation function",
+/// BMVC 2020.
+Tensor mish(const Tensor& x);
+
 }  // namespace sinter::ops

@@ -166,6 +166,72 @@ struct Softplus {
   }
 };
 
-using ActivationOps = ElementwiseOps<Relu, Sigmoid, Silu, Gelu, Hardsigmoid, Hardswish, Softplus>;
+template <class C>
+struct LeakyRelu {
+  static constexpr const char* kName = "leaky_relu";
+  static constexpr auto kReads = DerivativeReads::kInput;
+  C negative_slope = C(0.01);
+  bool operator==(const LeakyRelu&) const = default;
+  static constexpr auto fields() { return std::tuple(field("negative_slope", &LeakyRelu::negative_slope)); }
+
+  SINTER_HOST_DEVICE C operator()(C x) const { return x > C{0} ? x : x * negative_slope; }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const { return x > C{0} ? dy : dy * negative_slope; }
+};
+
+template <class C>
+struct Relu6 {
+  static constexpr const char* kName = "relu6";
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    const C raised = Relu<C>()(x);
+    return raised > C{6} ? C{6} : raised;
+  }
+  SINTER_HOST_DEVICE C derivative(C y, C dy) const {
+    const C above = Relu<C>().derivative(y, dy);
+    return y >= C{6} ? C{0} : above;
+  }
+};
+
+template <class C>
+struct Elu {
+  static constexpr const char* kName = "elu";
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kInput;
+  C alpha = C{1};
+  bool operator==(const Elu&) const = default;
+  static constexpr auto fields() { return std::tuple(field("alpha", &Elu::alpha)); }
+
+  SINTER_HOST_DEVICE C operator()(C x) const {  // exp(x) - 1 = tanh(x / 2) (exp(x) + 1), exact near 0 too
+    const C below = alpha * (math::tanh(C(0.5) * x) * (math::exp(x) + C{1}));
+    return x > C{0} ? x : below;
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C below = dy * (alpha * math::exp(x));
+    return x <= C{0} ? below : dy;
+  }
+};
+
+/// With n = e (e + 2), e = exp(x), tanh(softplus(x)) is n / (n + 2). Beyond 20 that is 1 in every dtype.
+template <class C>
+struct Mish {
+  static constexpr const char* kName = "mish";
+  static constexpr Precision kPrecision = Precision::kFloat32;
+  static constexpr auto kReads = DerivativeReads::kInput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    const C e = math::exp(x < C{20} ? x : C{20}), n = e * (e + C{2});
+    return x * (n / (n + C{2}));
+  }
+  SINTER_HOST_DEVICE C derivative(C x, C dy) const {
+    const C capped = x < C{20} ? x : C{20};
+    const C e = math::exp(capped), n = e * (e + C{2}), d = C{1} / (n + C{2});
+    const C slope = n * d + capped * (C{4} * e * (e + C{1}) * d * d);
+    return x != x ? x : dy * slope;
+  }
+};
+
+using ActivationOps =
+    ElementwiseOps<Relu, Sigmoid, Silu, Gelu, Hardsigmoid, Hardswish, Softplus, LeakyRelu, Relu6, Elu, Mish>;
 
 }  // namespace sinter::ops

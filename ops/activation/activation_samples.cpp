@@ -40,6 +40,19 @@ void register_activation_samples(SampleRegistry& registry) {
       registry, {}, [](SampleMaker& maker) { return Softplus<double>{maker.uniform(0.5, 3)}; },
       [](Real x, const Softplus<double>& op) { return std::log1p(std::exp(op.beta * x)) / op.beta; },
       [](Real x, const Softplus<double>& op) { return sigmoid_of(op.beta * x); });
+  add_samples<LeakyRelu>(
+      registry, {.kinks = {0}},
+      [](SampleMaker& maker) { return LeakyRelu<double>{maker.uniform(-0.5, 1.5)}; },
+      [](Real x, const LeakyRelu<double>& op) { return x > 0 ? x : x * op.negative_slope; });
+  add_samples<Relu6>(
+      registry, {.low = -4, .high = 10, .kinks = {0, 6}}, [](Real x) { return std::clamp<Real>(x, 0, 6); },
+      {.low = 0, .high = 6, .kinks = {0, 6}}, [](Real y) -> Real { return y > 0 && y < 6; });
+  add_samples<Elu>(
+      registry, {.kinks = {0}}, [](SampleMaker& maker) { return Elu<double>{maker.uniform(0.2, 3)}; },
+      [](Real x, const Elu<double>& op) { return x > 0 ? x : op.alpha * std::expm1(x); });
+  // Its slope crosses 0 as a sum of two terms of up to 1.
+  add_samples<Mish>(registry, {}, [](Real x) { return x * std::tanh(std::log1p(std::exp(x))); },
+                    {.slope = 1});
 }
 
 }  // namespace sinter::ops

@@ -1,7 +1,9 @@
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/argmax/argmax_attributes.h>
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::ops {
 namespace {
@@ -25,6 +27,24 @@ Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims) {
 
 Tensor argmax(const Tensor& x) {
   return argmax(reshape(x, {x.numel()}), 0);
+}
+
+namespace {
+
+/// x in the opposite order. For integers that is -1 - x, which wraps around nowhere.
+Tensor reversed(const Tensor& x) {
+  if (x.dtype() == DType::kBool) return logical_not(x);
+  return is_float(x.dtype()) ? neg(x) : affine(x, -1.0, -1.0);
+}
+
+}  // namespace
+
+Tensor argmin(const Tensor& x, int64_t axis, bool keep_dims) {
+  return argmax(reversed(x), axis, keep_dims);
+}
+
+Tensor argmin(const Tensor& x) {
+  return argmax(reversed(x));
 }
 
 void register_argmax(OpRegistry& registry);

@@ -1,4 +1,4 @@
-// The place of the largest element along an axis.
+// The place of the largest or the smallest element along an axis.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,9 @@ namespace sinter::ops {
 Tensor argmax(const Tensor& x, int64_t axis, bool keep_dims = false);
 /// The same over all elements in row-major order: an int64 scalar. Rank 0 is allowed.
 Tensor argmax(const Tensor& x);
+
+/// The same of the smallest element, of which NaN counts as smallest.
+Tensor argmin(const Tensor& x, int64_t axis, bool keep_dims = false);
+Tensor argmin(const Tensor& x);
 
 }  // namespace sinter::ops

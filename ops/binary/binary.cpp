@@ -1,5 +1,7 @@
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/binary/binary_math.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/unary/unary.h>
 
@@ -123,6 +125,40 @@ Tensor greater(const Tensor& a, const Tensor& b) {
   return call_single(op, {a, b});
 }
 
+Tensor not_equal(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("not_equal");
+  return call_single(op, {a, b});
+}
+
+Tensor less_equal(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("less_equal");
+  return call_single(op, {a, b});
+}
+
+Tensor greater_equal(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("greater_equal");
+  return call_single(op, {a, b});
+}
+
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("logical_and");
+  return call_single(op, {a, b});
+}
+
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("logical_or");
+  return call_single(op, {a, b});
+}
+
+Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("logical_xor");
+  return call_single(op, {a, b});
+}
+
+Tensor logical_not(const Tensor& x) {
+  return equal(x, full({}, 0.0, x.dtype(), x.device()));
+}
+
 Tensor maximum_grad(const Tensor& a, const Tensor& b, const Tensor& dy) {
   static const Op& op = builtin("maximum_grad");
   return call_single(op, {a, b, dy});
@@ -161,7 +197,7 @@ void register_binary(OpRegistry& registry) {
   define("mul_no_nan", infer_float, symmetric_gradient<mul_no_nan_grad>, both);
   define("maximum", infer_number, symmetric_gradient<maximum_grad>, both);
   define("minimum", infer_number, symmetric_gradient<minimum_grad>, both);
-  for (const char* name : {"equal", "less", "greater"}) define(name, infer_compare, nullptr, {});
+  for_each_functor<CompareFunctors>([&]<class F>(F) { define(F::kName, infer_compare, nullptr, {}); });
   for (const char* name : {"maximum_grad", "minimum_grad", "mul_no_nan_grad"}) {
     registry.add({.name = name,
                   .inputs = {{"a"}, {"b"}, {"dy"}},

@@ -26,10 +26,19 @@ Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
 /// Comparisons give bool tensors and have no gradient. Any dtype, bool included; every comparison with NaN is
-/// false.
+/// false, but for not_equal, which is true.
 Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
 Tensor greater(const Tensor& a, const Tensor& b);
+Tensor greater_equal(const Tensor& a, const Tensor& b);
+
+/// Of truth: every number but 0 is true, NaN too. Any dtype, to bool; no gradient.
+Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_xor(const Tensor& a, const Tensor& b);
+Tensor logical_not(const Tensor& x);
 
 /// The gradient of maximum (or minimum) with respect to `a`, in the shape of dy, which is the broadcast
 /// shape: dy where a is chosen, dy / 2 where a equals b, else 0. By symmetry maximum_grad(b, a, dy) is the

@@ -119,6 +119,54 @@ struct Greater {
   }
 };
 
+struct NotEqual {
+  static constexpr const char* kName = "not_equal";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return a != b;
+  }
+};
+
+struct LessEqual {
+  static constexpr const char* kName = "less_equal";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return a <= b;
+  }
+};
+
+struct GreaterEqual {
+  static constexpr const char* kName = "greater_equal";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return a >= b;
+  }
+};
+
+struct LogicalAnd {
+  static constexpr const char* kName = "logical_and";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return a != C{0} && b != C{0};
+  }
+};
+
+struct LogicalOr {
+  static constexpr const char* kName = "logical_or";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return a != C{0} || b != C{0};
+  }
+};
+
+struct LogicalXor {
+  static constexpr const char* kName = "logical_xor";
+  template <class C>
+  SINTER_HOST_DEVICE bool operator()(C a, C b) const {
+    return (a != C{0}) != (b != C{0});
+  }
+};
+
 /// Calls `function(F())` for every functor of a std::tuple of functors.
 template <class Functors, class Function>
 void for_each_functor(Function&& function) {
@@ -127,7 +175,8 @@ void for_each_functor(Function&& function) {
 
 using NumberFunctors = std::tuple<Add, Sub, Mul, Maximum, Minimum>;  // every dtype but bool
 using FloatFunctors = std::tuple<Div, MulNoNan>;
-using CompareFunctors = std::tuple<Equal, Less, Greater>;         // every dtype, to bool
+using CompareFunctors = std::tuple<Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd,
+                                   LogicalOr, LogicalXor>;        // every dtype, to bool
 using GradientFunctors = std::tuple<Maximum, Minimum, MulNoNan>;  // those with a gradient op
 
 }  // namespace sinter::ops

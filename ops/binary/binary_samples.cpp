@@ -46,6 +46,13 @@ constexpr std::array kCases = {
     BinaryCase{"equal", [](double a, double b) { return a == b ? 1.0 : 0.0; }, Values::kFew},
     BinaryCase{"less", [](double a, double b) { return a < b ? 1.0 : 0.0; }, Values::kFew},
     BinaryCase{"greater", [](double a, double b) { return a > b ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"not_equal", [](double a, double b) { return a != b ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"less_equal", [](double a, double b) { return a <= b ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"greater_equal", [](double a, double b) { return a >= b ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"logical_and", [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"logical_or", [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }, Values::kFew},
+    BinaryCase{"logical_xor", [](double a, double b) { return (a != 0) != (b != 0) ? 1.0 : 0.0; },
+               Values::kFew},
 };
 
 /// Values of which many are equal.

@@ -1,7 +1,12 @@
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
 #include <sinter/core/base/checked.h>
 #include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/concat/concat.h>
+#include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
 
 namespace sinter::ops {
@@ -42,6 +47,51 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis) {
   SINTER_CHECK(!tensors.empty(), "[concat] expected at least one tensor but got none");
   const int checked = normalize_axis(axis, tensors.front().rank(), "concat");
   return std::move(call(op, tensors, ConcatAttributes{checked}).front());
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int64_t axis) {
+  SINTER_CHECK(!tensors.empty(), "[stack] expected at least one tensor but got none");
+  std::vector<Tensor> parts;
+  for (const Tensor& tensor : tensors) {
+    SINTER_CHECK(tensor.shape() == tensors.front().shape(),
+                 "[stack] expected tensors of one shape but got {} and {}", tensors.front().shape(),
+                 tensor.shape());
+    parts.push_back(unsqueeze(tensor, axis));
+  }
+  return concat(parts, axis);
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& extents, int64_t axis) {
+  const int checked = normalize_axis(axis, x.rank(), "split");
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t extent : extents) {
+    SINTER_CHECK(extent >= 0 && extent <= x.size(checked) - begin,
+                 "[split] expected extents that fill axis {} of {} but got {}", checked, x.shape(),
+                 fmt::join(extents, ", "));
+    parts.push_back(slice(x, checked, begin, begin + extent));
+    begin += extent;
+  }
+  SINTER_CHECK(begin == x.size(checked), "[split] expected extents that fill axis {} of {} but got {}",
+               checked, x.shape(), fmt::join(extents, ", "));
+  return parts;
+}
+
+std::vector<Tensor> split(const Tensor& x, int64_t extent, int64_t axis) {
+  const int checked = normalize_axis(axis, x.rank(), "split");
+  SINTER_CHECK(extent > 0, "[split] expected an extent > 0 but got {}", extent);
+  std::vector<int64_t> extents;
+  for (int64_t left = x.size(checked); left > 0; left -= extents.back())
+    extents.push_back(std::min(left, extent));
+  if (extents.empty()) extents.push_back(0);  // an empty axis is one empty part
+  return split(x, extents, checked);
+}
+
+std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t axis) {
+  const int checked = normalize_axis(axis, x.rank(), "chunk");
+  SINTER_CHECK(chunks > 0, "[chunk] expected at least one chunk but got {}", chunks);
+  const int64_t extent = x.size(checked) / chunks + (x.size(checked) % chunks > 0 ? 1 : 0);
+  return split(x, std::max<int64_t>(extent, 1), checked);
 }
 
 void register_concat(OpRegistry& registry);

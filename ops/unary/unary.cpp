@@ -9,6 +9,9 @@ Tensor neg(const Tensor& x) {
 Tensor abs(const Tensor& x) {
   return call_elementwise(Abs<double>(), x);
 }
+Tensor sign(const Tensor& x) {
+  return call_elementwise(Sign<double>(), x);
+}
 Tensor square(const Tensor& x) {
   return call_elementwise(Square<double>(), x);
 }

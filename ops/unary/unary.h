@@ -10,6 +10,8 @@ namespace sinter::ops {
 /// Floating-point dtypes and integers (which wrap around on overflow). The gradient of abs at 0 is 0.
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
+/// -1, 0 or 1; 0 for NaN, as in PyTorch. Its gradient is 0.
+Tensor sign(const Tensor& x);
 Tensor square(const Tensor& x);
 
 /// Floating-point dtypes; outside of the domain (log or sqrt of a negative number) the result is NaN.

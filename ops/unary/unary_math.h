@@ -51,6 +51,23 @@ struct Abs {
 };
 
 template <class C>
+struct Sign {
+  static constexpr const char* kName = "sign";
+  static constexpr bool kIntegers = true;
+  static constexpr auto kReads = DerivativeReads::kOutput;
+
+  SINTER_HOST_DEVICE C operator()(C x) const {
+    if constexpr (std::is_unsigned_v<C>) {
+      return x != C{0} ? C{1} : C{0};
+    } else {
+      const C below = x < C{0} ? C{-1} : C{0};
+      return x > C{0} ? C{1} : below;
+    }
+  }
+  SINTER_HOST_DEVICE C derivative(C, C) const { return C{0}; }
+};
+
+template <class C>
 struct Square {
   static constexpr const char* kName = "square";
   static constexpr Precision kPrecision = Precision::kFloat32;
@@ -292,7 +309,7 @@ struct Affine {
   }
 };
 
-using UnaryOps = ElementwiseOps<Neg, Abs, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh, Erf, Pow,
-                                Clip, Affine>;
+using UnaryOps = ElementwiseOps<Neg, Abs, Sign, Square, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tanh,
+                                Erf, Pow, Clip, Affine>;
 
 }  // namespace sinter::ops

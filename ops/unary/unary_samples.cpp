@@ -42,6 +42,9 @@ void register_unary_samples(SampleRegistry& registry);
 void register_unary_samples(SampleRegistry& registry) {
   add_samples<Neg>(registry, kAnywhere, [](Real x) { return 0 - x; });
   add_samples<Abs>(registry, kNotZero, [](Real x) { return std::fabs(x); });
+  add_samples<Sign>(
+      registry, kNotZero, [](Real x) -> Real { return x > 0 ? 1 : -1; }, {.low = -1, .high = 1},
+      [](Real) -> Real { return 0; });
   add_samples<Square>(registry, kAnywhere, [](Real x) { return x * x; });
   add_samples<Exp>(
       registry, kAnywhere, [](Real x) { return std::exp(x); }, kPositive, [](Real y) { return y; });

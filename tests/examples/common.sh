@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What the tests of the programs share. Sourced, not run: a test then calls begin_in, and sets `command` to what run starts.
 set -euo pipefail
-export COLUMNS=200  # what a run says stands in one line
+export COLUMNS=400  # what a run says stands in one line
 export CUDA_VISIBLE_DEVICES=  # of files and command lines, which are the same on a GPU, where each start takes longer
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -62,7 +62,7 @@ records_without_property_say_what_to_write() {
   run 0 "$faces" --data bare --backbone iresnet18 --dims 8 --image-size 16 --batch 4 --max-steps 1 --threads 1 --save-weights w.safetensors
   rm bare/train.idx
   run 1 "$faces" --data bare --threads 1 && complains "bare/train.idx: there is no such file; it says where the records of bare/train.rec begin"
-  mkdir -p "lines/$(printf 'a\nb')" && picture x "lines/$(printf 'a\nb')/1.pgm"
+  mkdir -p "lines/$(printf 'a\nb')" && picture x >"lines/$(printf 'a\nb')/1.pgm"
   run 1 "$pack" lines packed-lines && complains 'expected class names of one line but got "a\nb"'
 }
 
@@ -70,7 +70,7 @@ embeddings_take_any_name() {
   mkdir -p any
   local feed
   feed=$(printf 'b\nc')
-  picture a any/a.pgm && picture b "any/$feed.pgm" && picture c "any/$latin.pgm" && picture d 'any/d,\.pgm' && echo >any/notes.txt
+  picture a >any/a.pgm && picture b >"any/$feed.pgm" && picture c >"any/$latin.pgm" && picture d >'any/d,\.pgm' && echo >any/notes.txt
   local use="--load-weights w.safetensors --image-size 16 --dims 8 --threads 1"
   run 0 "$faces" --embed any --output any.csv $use
   complains "--embed any: 1 of 5 files are left out: 1 .txt"

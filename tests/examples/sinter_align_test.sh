@@ -1,22 +1,9 @@
 #!/usr/bin/env bash
 # What sinter_align does with photographs and points: it aligns, names and counts what it leaves out, refuses, replaces and checks as its
 # help says. Usage: sinter_align_test.sh <sinter_align> <folder of test images> <folder>
-set -euo pipefail
-export COLUMNS=200
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 align=$1 images=$2 work=$3
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
-
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out | sed 's/^/  out: /'; [ ! -e err ] || tail -n 12 err | sed 's/^/  err: /'; exit 1; }
-run() {
-  local expected=$1 code=0
-  shift
-  timeout 300 "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+begin_in "$work"
 
 mkdir -p photos/ann photos/bob
 for i in 1 2 3; do cp "$images/rgb.jpg" photos/ann/$i.jpg; cp "$images/gray.pgm" photos/bob/$i.pgm; done

@@ -2,23 +2,10 @@
 # sinter_convert on the files that PyTorch wrote: to safetensors and back, listing, keys and mistakes; train_resnet takes what it
 # takes. Where PyTorch is installed (python3, or what PYTHON names) it reads what is written and is converted from.
 # Usage: sinter_convert_test.sh <sinter_convert> <train_resnet> <folder of tests> <folder>
-set -euo pipefail
-export COLUMNS=200 CUDA_VISIBLE_DEVICES=
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 convert=$1 trainer=$2 tests=$3 work=$4
 files=$tests/data/pytorch
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work"
-
-fail() { echo "FAILED (${FUNCNAME[1]}): $*"; [ ! -e out ] || tail -n 12 out; [ ! -e err ] || tail -n 12 err; exit 1; }
-run() {
-  local expected=$1 code=0
-  shift
-  "$@" >out 2>err || code=$?
-  [ "$code" = "$expected" ] || fail "exit code $code in place of $expected from: $*"
-}
-says() { grep -qF -- "$1" out || fail "standard output lacks: $1"; }
-complains() { grep -qF -- "$1" err || fail "standard error lacks: $1"; }
+begin_in "$work"
 
 converts_both_ways() {
   local name

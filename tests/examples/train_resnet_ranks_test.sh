@@ -137,7 +137,8 @@ ranks_write_to_a_terminal_that_stops_the_background() {
     echo "script is not here: the terminal's part is left out"
     return
   fi
-  run 0 script -qec "stty tostop; '$program' --threads 1 --processes 2 --epochs 1 --batch 96" /dev/null
+  script -qec "stty tostop; '$program' --threads 1 --processes 2 --epochs 1 --batch 96" /dev/null >out 2>err ||
+    fail "exit code $?"
   says_like "test accuracy"
 }
 

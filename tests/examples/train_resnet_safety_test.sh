@@ -4,6 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 work=$2
 command=("$program" --threads 1)
+unset COLUMNS  # lines are as wide as in a pipe
 begin_in "$work"
 
 # What an option was in the newest checkpoint of a folder.

@@ -3,10 +3,13 @@
 
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/nn/nn.h>
+#include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "nn/nn_test_support.h"
@@ -272,6 +275,109 @@ TEST(LayersTest, SequentialNumbersItsModules) {
   EXPECT_TRUE(Identity()(x).is_same(x));
   const AnyModule any = true ? AnyModule(ReLU()) : AnyModule(PReLU(2));
   EXPECT_EQ(any(Tensor::from_values<float>({-1, 2}, {2})).to_vector<float>(), (std::vector<float>{0, 2}));
+}
+
+TEST(LayersTest, ActivationsAreTheirOps) {
+  const Tensor x = Tensor::from_values<float>({-3, -0.5, 0, 0.5, 3, 8}, {2, 3});
+  const auto values = [](const Tensor& y) { return y.to_vector<float>(); };
+  EXPECT_EQ(values(LeakyReLU(0.2)(x)), values(ops::leaky_relu(x, 0.2)));
+  EXPECT_EQ(values(LeakyReLU()(x)), values(ops::leaky_relu(x, 0.01)));
+  EXPECT_EQ(values(ELU(1.5)(x)), values(ops::elu(x, 1.5)));
+  EXPECT_EQ(values(ReLU6()(x)), (std::vector<float>{0, 0, 0, 0.5, 3, 6}));
+  EXPECT_EQ(values(Mish()(x)), values(ops::mish(x)));
+  EXPECT_EQ(values(Softplus(2)(x)), values(ops::softplus(x, 2)));
+  EXPECT_EQ(values(Softmax(0)(x)), values(ops::softmax(x, 0)));
+  EXPECT_EQ(message_of([] { Softplus(0); }), "[softplus] expected beta > 0 but got 0");
+  EXPECT_EQ(fmt::format("{}", LeakyReLU(0.2)), "LeakyReLU(0.2)");
+}
+
+TEST(LayersTest, DropoutOfChannelsTakesWholeOnes) {
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const bool last = layout == Layout::kNHWC;
+    const Dropout2d dropout(0.25, layout);
+    const int64_t samples = 40, channels = 50;
+    const Tensor x =
+        Tensor::full(last ? Shape{samples, 2, 3, channels} : Shape{samples, channels, 2, 3}, 1.0);
+    const Tensor y = last ? ops::permute(dropout(x), {0, 3, 1, 2}) : dropout(x);
+    const std::vector<float> values = y.to_vector<float>();
+    int64_t dropped = 0;
+    for (int64_t c = 0; c < samples * channels; ++c) {
+      const auto first = values.begin() + c * 6;
+      ASSERT_TRUE(std::all_of(first, first + 6, [&](float value) { return value == *first; }));
+      ASSERT_TRUE(*first == 0.0f || std::abs(*first - 1 / 0.75f) < 1e-6f) << *first;
+      dropped += *first == 0.0f ? 1 : 0;
+    }
+    // 500 of 2,000 are expected, with a standard deviation of 19.
+    EXPECT_NEAR(static_cast<double>(dropped), 500.0, 6 * 19.4);
+    dropout.eval();
+    EXPECT_EQ(dropout(x).to_vector<float>(), x.to_vector<float>());
+  }
+  EXPECT_EQ(message_of([] { Dropout2d(1.0); }), "[dropout2d] expected a probability in [0, 1) but got 1");
+  EXPECT_EQ(message_of([] {
+              Dropout2d()(Tensor::zeros({2, 3}));
+            }),
+            "[dropout2d] expected images of rank 4 but got shape (2, 3)");
+}
+
+TEST(LayersTest, UnflattenIsTheInverseOfFlatten) {
+  const Tensor x = floats({2, 3, 4, 5}, 3);
+  EXPECT_EQ(Unflatten(1, {3, 4, 5})(Flatten()(x)).to_vector<float>(), x.to_vector<float>());
+  EXPECT_EQ(Unflatten(-1, {3, -1, 5})(Flatten()(x)).shape(), x.shape());
+  EXPECT_EQ(Unflatten(0, {2, 1})(x).shape(), (Shape{2, 1, 3, 4, 5}));
+  EXPECT_THROW(Unflatten(1, {7, -1})(x), InvalidArgument);
+  EXPECT_THROW(Unflatten(4, {1})(x), InvalidArgument);
+}
+
+TEST(LayersTest, PaddingOfImagesInBothLayouts) {
+  const Tensor x = floats({2, 3, 4, 5}, 4);
+  const Padding2d padding(1, 2, 3, 0);
+  const Pad2d pad(padding, {.mode = ops::PadMode::kReplicate});
+  const Tensor y = pad(x);
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 7, 8}));
+  const Pad2d last(padding, {.mode = ops::PadMode::kReplicate, .layout = Layout::kNHWC});
+  EXPECT_EQ(ops::permute(last(ops::permute(x, {0, 2, 3, 1})), {0, 3, 1, 2}).to_vector<float>(),
+            y.to_vector<float>());
+  EXPECT_EQ(Pad2d(1, {.value = 7})(x).to_vector<float>().front(), 7.0f);
+}
+
+TEST(LayersTest, EmbeddingLooksUpRowsThatAreTrained) {
+  const Embedding table(10, 4);
+  const Tensor indices = Tensor::from_values<int64_t>({3, 3, 9}, {3});
+  const Tensor rows = table(indices);
+  EXPECT_EQ(rows.shape(), (Shape{3, 4}));
+  backward(ops::sum(rows));
+  const std::vector<float> gradient = table.weight.grad().to_vector<float>();
+  for (size_t row = 0; row < 10; ++row)
+    EXPECT_EQ(gradient[row * 4], row == 3 ? 2.0f : row == 9 ? 1.0f : 0.0f) << row;
+  EXPECT_EQ(message_of([] { Embedding(0, 4); }), "[embedding] expected a positive size but got 0 x 4");
+}
+
+/// Adds up what a list of modules makes of x.
+class Branches : public Module {
+ public:
+  Branches() : branches(child("branches", ModuleList({Linear(3, 2), Linear(3, 2)}))) {}
+  Tensor forward(const Tensor& x) const override {
+    Tensor sum = Tensor::zeros({x.size(0), 2});
+    for (const AnyModule& branch : branches) sum = sum + branch(x);
+    return sum;
+  }
+  ModuleList branches;
+};
+
+TEST(LayersTest, AListOfModulesIsTrainedSavedAndCloned) {
+  const Branches model;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model.named_parameters()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"branches.0.weight", "branches.0.bias", "branches.1.weight",
+                                             "branches.1.bias"}));
+  const Tensor x = floats({4, 3}, 5);
+  const std::vector<float> before = model(x).to_vector<float>();
+  const Branches copy = clone(model);
+  EXPECT_EQ(copy(x).to_vector<float>(), before);
+  model.parameters().front().assign(Tensor::zeros({2, 3}));
+  EXPECT_EQ(copy(x).to_vector<float>(), before);
+  EXPECT_NE(model(x).to_vector<float>(), before);
+  EXPECT_EQ(copy.branches.size(), 2u);
 }
 
 }  // namespace

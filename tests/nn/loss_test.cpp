@@ -7,6 +7,7 @@
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/ops/permute/permute.h>
+#include <sinter/ops/softmax/softmax.h>
 
 #include "nn/nn_test_support.h"
 
@@ -286,6 +287,86 @@ TEST(LossTest, MseAveragesSquares) {
               MSELoss{}(prediction, Tensor::zeros({3, 1}, DType::kFloat64));
             }),
             "[mse_loss] expected two tensors of one shape but got (3,) and (3, 1)");
+}
+
+TEST(LossTest, NegativeLogLikelihoodOfLogSoftmaxIsTheCrossEntropy) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const Tensor weight = Tensor::from_values<double>({0.5, 2, 0, 1}, {4});
+  const std::vector<int64_t> classes = {1, 3, -100, 0, 2, 1};
+  for (const bool weighted : {false, true}) {
+    for (const Reduction reduction : {Reduction::kMean, Reduction::kSum, Reduction::kNone}) {
+      NLLLoss loss{.reduction = reduction};
+      CrossEntropyLoss whole{.reduction = reduction};
+      if (weighted) loss.weight = whole.weight = weight;
+      const auto expect = [&](const Tensor& x, const Tensor& target, int64_t axis) {
+        const auto of_logits = [&](const Tensor& t, const Tensor& c) {
+          return loss(ops::log_softmax(t, axis), c);
+        };
+        expect_near<double>(of_logits(x, target), whole(x, target).to_vector<double>(), 1e-12);
+        EXPECT_EQ(of_logits(x, target).shape(), whole(x, target).shape());
+        expect_gradient(of_logits, x, target);
+      };
+      expect(random_tensor({6, 4}, fresh_seed(), -2, 2), Tensor::from_values(classes, {6}), 1);
+      const Tensor images = random_tensor({1, 4, 2, 3}, fresh_seed() + 1, -2, 2);
+      expect(images, Tensor::from_values(classes, {1, 2, 3}), 1);
+      loss.layout = whole.layout = Layout::kNHWC;
+      expect(ops::permute(images, {0, 2, 3, 1}), Tensor::from_values(classes, {1, 2, 3}), 3);
+    }
+  }
+  // A class of probability 0 that weighs nothing.
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Tensor x = Tensor::from_values<double>({-infinity, 0}, {1, 2});
+  const NLLLoss weighted{.reduction = Reduction::kSum, .weight = Tensor::from_values<double>({0, 1}, {2})};
+  EXPECT_EQ(weighted(x, Tensor::from_values<int64_t>({0}, {1})).item(), 0.0);
+  EXPECT_EQ(
+      message_of([&] { NLLLoss{}(x, Tensor::zeros({2}, DType::kInt64)); }),
+      "[nll_loss] expected a class index for each sample of log-probabilities (1, 2) but got shape (2,)");
+}
+
+TEST(LossTest, TripletsAndCosines) {
+  SCOPED_TRACE(fmt::format("seed {}", fresh_seed()));
+  const int64_t rows = 6, columns = 5;
+  const Tensor a = random_tensor({rows, columns}, fresh_seed(), -1, 1),
+               p = random_tensor({rows, columns}, fresh_seed() + 1, -1, 1),
+               n = random_tensor({rows, columns}, fresh_seed() + 2, -1, 1);
+  const auto at = [&](const Tensor& x, int64_t row, int64_t column) {
+    return x.data<double>()[row * columns + column];
+  };
+  const auto distance = [&](const Tensor& x, const Tensor& y, int64_t row) {
+    double sum = 0;
+    for (int64_t i = 0; i < columns; ++i) sum += std::pow(at(x, row, i) - at(y, row, i) + 1e-6, 2);
+    return std::sqrt(sum);
+  };
+  const auto dot = [&](const Tensor& x, const Tensor& y, int64_t row) {
+    double sum = 0;
+    for (int64_t i = 0; i < columns; ++i) sum += at(x, row, i) * at(y, row, i);
+    return sum;
+  };
+  for (const bool swap : {false, true}) {
+    const TripletMarginLoss loss{.margin = 0.7, .swap = swap, .reduction = Reduction::kNone};
+    std::vector<double> expected;
+    for (int64_t r = 0; r < rows; ++r) {
+      const double far = swap ? std::min(distance(a, n, r), distance(p, n, r)) : distance(a, n, r);
+      expected.push_back(std::max(distance(a, p, r) - far + 0.7, 0.0));
+    }
+    expect_near<double>(loss(a, p, n), expected, 1e-12);
+    expect_gradient([&](const Tensor& x, const Tensor& y) { return loss(x, y, n); }, a, p, true);
+  }
+  // Rows that are equal have a gradient that is finite.
+  const Tensor same = a.detach().set_requires_grad(true);
+  backward(TripletMarginLoss{}(same, a, a));
+  for (const double value : same.grad().to_vector<double>()) EXPECT_TRUE(std::isfinite(value));
+
+  const Tensor target = Tensor::from_values<double>({1, -1, 1, -1, -1, 1}, {rows});
+  const CosineEmbeddingLoss loss{.margin = -0.3, .reduction = Reduction::kNone};
+  std::vector<double> expected;
+  for (int64_t r = 0; r < rows; ++r) {
+    const double cosine = dot(a, p, r) / std::sqrt((dot(a, a, r) + 1e-12) * (dot(p, p, r) + 1e-12));
+    expected.push_back(target.data<double>()[r] == 1 ? 1 - cosine : std::max(cosine + 0.3, 0.0));
+  }
+  expect_near<double>(loss(a, p, target), expected, 1e-12);
+  expect_gradient([&](const Tensor& x, const Tensor& y) { return loss(x, y, target); }, a, p, true);
+  EXPECT_THROW(loss(a, n, Tensor::zeros({2}, DType::kFloat64)), InvalidArgument);
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST(Operators, ThatAssignMakeANewTensorWithItsHistory) {
 
 TEST(Operators, CloneIsACopyWithHistory) {
   const Tensor x = row<double>({1, 4}).set_requires_grad(true);
-  const Tensor y = clone(x);
+  const Tensor y = x.clone();
   EXPECT_FALSE(y.is_same(x));
   EXPECT_NE(y.raw_data(), x.raw_data());
   backward(sum(y * y));

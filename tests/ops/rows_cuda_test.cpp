@@ -94,7 +94,7 @@ class RowsOnCuda : public GpuTest {
             backward(sum(loss));
             return std::pair(loss, logits.grad());
           };
-          const auto [loss, gradient] = loss_and_gradient(clone(x), indices ? labels : shares);
+          const auto [loss, gradient] = loss_and_gradient(x.clone(), indices ? labels : shares);
           const auto there = indices ? labels.to(Device::cuda()) : on_gpu(shares, offset);
           const auto [loss_there, gradient_there] = loss_and_gradient(on_gpu(x, offset), there);
           expect_near(loss_there, loss, slack, "cross_entropy");
@@ -219,7 +219,7 @@ TEST_F(RowsOnCuda, RanksAmongInfinitiesAndNansAreThoseOfTheCpu) {
     const Tensor counts =
         Tensor::from_values(std::vector<int64_t>(static_cast<size_t>(columns), 0), Shape{columns});
     for (const int64_t offset : {0, 1, 3}) {
-      const Tensor wanted = clone(counts), there = counts.to(Device::cuda());
+      const Tensor wanted = counts.clone(), there = counts.to(Device::cuda());
       count_ranks_(wanted, x, labels);
       count_ranks_(there, on_gpu(x, offset), labels.to(Device::cuda()));
       EXPECT_EQ(there.to(Device::cpu()).to_vector<int64_t>(), wanted.to_vector<int64_t>()) << columns;

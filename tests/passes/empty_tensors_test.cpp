@@ -70,7 +70,7 @@ Tensor loss_of(const std::vector<Tensor>& outputs) {
 std::vector<Tensor> leaves_of(const Op& op, const OpSample& sample, bool trains) {
   std::vector<Tensor> leaves;
   for (size_t i = 0; i < sample.inputs.size(); ++i) {
-    leaves.push_back(sample.inputs[i].defined() ? clone(sample.inputs[i]) : Tensor());
+    leaves.push_back(sample.inputs[i].defined() ? sample.inputs[i].clone() : Tensor());
     if (trains && is_differentiated(op, i, leaves[i])) leaves[i].set_requires_grad(true);
   }
   return leaves;

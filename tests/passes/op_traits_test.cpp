@@ -274,9 +274,8 @@ OpSample enlarged(const OpSample& sample, const TensorSpec& output) {
   OpSample large = sample;
   const int64_t times = 40000 / std::max<int64_t>(output.shape.numel(), 1) + 1;
   for (Tensor& input : large.inputs) {
-    if (!input.defined() || input.dtype() != output.dtype || input.rank() != output.shape.rank() ||
-        input.shape()[0] != output.shape[0])
-      continue;
+    const bool is_data = input.defined() && (input.dtype() == output.dtype || input.dtype() == DType::kBool);
+    if (!is_data || input.rank() != output.shape.rank() || input.shape()[0] != output.shape[0]) continue;
     input = concat(std::vector<Tensor>(static_cast<size_t>(times), input), 0);
   }
   return large;
@@ -337,7 +336,10 @@ TEST_P(OpsInPlace, WriteOverAnyInputOfTheirShape) {
         large += enlarge ? 1 : 0;
       }
     }
-    const std::set<std::string> give_bool{"equal", "less", "greater"};  // of what hardly ever is bool
+    const std::set<std::string> give_bool{"equal",       "not_equal",  "less",
+                                          "less_equal",  "greater",    "greater_equal",
+                                          "logical_and", "logical_or", "logical_xor"};
+    // ... of what hardly ever is bool
     EXPECT_TRUE(written >= 10 || give_bool.contains(GetParam())) << written;
     const std::set<std::string> of_rank_one{"end_all_reduce"};  // which is not enlarged
     EXPECT_TRUE(large >= 3 || give_bool.contains(GetParam()) || of_rank_one.contains(GetParam())) << large;

@@ -199,9 +199,9 @@ void collectives(const Communicator& ranks) {
   expect(ranks.agree(rank == 0 ? 2 : 0) == 0, "what nobody asked");
   expect(ranks.agree(0) == 2, "what rank 0 asked");
   ranks.barrier();
-  ranks.check_parameters_equal("the same", "texts");
+  ranks.check_equal("the same", "texts");
   try {
-    ranks.check_parameters_equal(rank == n - 1 ? "other" : "the same", "texts");
+    ranks.check_equal(rank == n - 1 ? "other" : "the same", "texts");
     expect(false, "texts that differ pass");
   } catch (const CommunicationError& error) {
     expect(std::string(error.what()).find("texts of rank " + std::to_string(n - 1)) != std::string::npos,

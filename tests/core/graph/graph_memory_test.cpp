@@ -158,7 +158,7 @@ TEST_F(GraphMemory, ACopyOfTheGraphHasTheSameVersions) {
     ops::fill_(buffer_, 1.0);
     graph_.add_output(tracer.use_of(ops::square(buffer_)));
   }
-  const auto twin = graph_.clone([](const Tensor& tensor) { return clone(tensor); });
+  const auto twin = graph_.clone([](const Tensor& tensor) { return tensor.clone(); });
   twin->verify();
   EXPECT_EQ(twin->nodes()[1]->input(0)->version, 1);
   EXPECT_EQ(twin->to_string(), graph_.to_string());

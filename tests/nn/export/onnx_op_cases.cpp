@@ -25,6 +25,7 @@
 #include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/topk/topk.h>
 #include <sinter/ops/unary/unary.h>
+#include <sinter/ops/where/where.h>
 
 #include "nn/export/onnx_cases.h"
 #include "nn/nn_test_support.h"
@@ -86,6 +87,11 @@ Results unary(Tensors in, CaseWeights&) {
           ops::hardswish(x * 2.0),
           ops::softplus(x),
           ops::softplus(x, 2.5),
+          ops::leaky_relu(x, 0.2),
+          ops::relu6(x * 5.0),
+          ops::elu(x, 1.5),
+          ops::mish(x * 2.0),
+          ops::sign(ops::relu(x) - 0.5),
           ops::neg(x),
           ops::square(x),
           ops::exp(x),
@@ -121,6 +127,13 @@ Results binary(Tensors in, CaseWeights& weights) {
           ops::minimum(a, row),
           ops::mul_no_nan(half_zero, b),
           ops::equal(half_zero, ops::relu(b)),
+          ops::not_equal(half_zero, ops::relu(b)),
+          ops::less_equal(half_zero, ops::relu(b)),
+          ops::greater_equal(half_zero, row),
+          ops::logical_and(half_zero, ops::relu(b)),
+          ops::logical_or(half_zero, ops::less(a, b).to(a.dtype())),
+          ops::logical_xor(ops::less(a, b), ops::greater(a, row)),
+          ops::where(ops::less(a, row), column, b),
           ops::less(a, b),
           ops::greater(a, row),
           ops::less(ops::less(a, b), ops::greater(a, row)),

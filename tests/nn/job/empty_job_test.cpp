@@ -143,7 +143,7 @@ TEST(EmptyJob, ABatchWithoutImages) {
           {.precision = precision, .layout = Layout::kNHWC, .passes = {.verify = true}, .memory_limit = 0});
       const State before = model.state();
       State kept;
-      for (const auto& [name, tensor] : before) kept[name] = clone(tensor);
+      for (const auto& [name, tensor] : before) kept[name] = tensor.clone();
       const std::vector<Tensor> inputs{x};
       for (int step = 0; step < 2; ++step) EXPECT_EQ(job.step(inputs, 0.1).item(), 0.0);
       EXPECT_EQ(differences(kept, model.state()), "");

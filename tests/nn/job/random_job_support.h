@@ -100,7 +100,7 @@ inline Outcome train_eagerly(const Case& c, const Training& training) {
     const std::vector<Tensor> batch = network.batch(c.seed + static_cast<uint64_t>(i));
     if (i % training.accumulate == 0) optimizer->zero_grad();
     const std::vector<Tensor> results = network(batch[0], batch[1]);
-    for (const Tensor& result : results) outcome.results.push_back(clone(result.detach()));
+    for (const Tensor& result : results) outcome.results.push_back(result.detach().clone());
     backward(training.accumulate > 1 ? results[0] * (1.0 / training.accumulate) : results[0]);
     if (i % training.accumulate + 1 < training.accumulate) continue;
     const double rate = training.learning_rate / (1 + i);
@@ -150,7 +150,7 @@ inline Outcome infer_eagerly(const Case& c, int calls) {
   for (int i = 0; i < calls; ++i) {
     const std::vector<Tensor> batch = network.batch(c.seed + static_cast<uint64_t>(i));
     for (const Tensor& result : network(batch[0], batch[1]))
-      outcome.results.push_back(clone(result.detach()));
+      outcome.results.push_back(result.detach().clone());
   }
   outcome.model = network.state();
   return outcome;

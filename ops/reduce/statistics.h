@@ -1,0 +1,29 @@
+// What is made of reductions: variance, norms, logarithms of sums, and questions about all elements.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <sinter/core/tensor/tensor.h>
+
+namespace sinter::ops {
+
+/// As the reductions of reduce.h over `axes` (none given: all of them). Floating-point dtypes, which stay;
+/// the 16-bit ones compute in float32.
+
+/// The mean square of the distances from the mean, and its square root.
+Tensor var(const Tensor& x, std::vector<int64_t> axes = {}, const VarianceOptions& options = {});
+Tensor std(const Tensor& x, std::vector<int64_t> axes = {}, const VarianceOptions& options = {});
+
+/// The Euclidean norm; its gradient where it is 0 is 0.
+Tensor norm(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+
+/// log(sum(exp(x))), without overflow; minus infinity where all elements are.
+Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+
+/// Whether all elements are true, or any is: any dtype, to bool, where every number but 0 is true, NaN too.
+/// Of no elements all are, and none is any. No gradient.
+Tensor all(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor any(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+
+}  // namespace sinter::ops
