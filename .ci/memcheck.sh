@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs tests of what touches memory by hand under valgrind, which sees reads of what was not written and accesses beyond the
 # ends of blocks: the core, the readers of files, and each op on a few calls. With SINTER_MEMORY=passthrough each block is the
-# system's own; JSIMD_FORCENONE leaves libjpeg's assembly out, of which valgrind loses track. Builds nothing; .ci/release has the sanitizers over everything. Usage: memcheck.sh <build folder>
+# system's own; JSIMD_FORCENONE leaves libjpeg's assembly out, of which valgrind loses track. Builds nothing; .ci/release has the
+# sanitizers over everything. Usage: memcheck.sh <build folder>
 set -euo pipefail
 build=$(cd "$1" && pwd)
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/valgrind.supp
