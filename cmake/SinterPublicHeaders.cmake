@@ -7,7 +7,7 @@ set(SINTER_PUBLIC_HEADERS
   core/base/device.h
   core/base/dtype.h
   core/base/error.h
-  core/base/file_system.h
+  core/file_system/file_system.h
   core/base/float16.h
   core/base/host_device.h
   core/base/int_list.h
@@ -59,7 +59,7 @@ set(SINTER_PUBLIC_HEADERS
   ops/norm/activation.h
   ops/operators.h
   ops/ops.h
-  ops/reduce/statistics.h
+  ops/tensor/statistics.h
 
   autograd/backward.h
   autograd/differentiate.h
@@ -115,7 +115,6 @@ set(SINTER_PUBLIC_HEADERS
   nn/layers/activation.h
   nn/layers/conv2d.h
   nn/layers/conv_transpose2d.h
-  nn/layers/embedding.h
   nn/layers/linear.h
   nn/layers/norm/batch_norm.h
   nn/layers/norm/group_norm.h

@@ -28,7 +28,6 @@
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/layers/conv_transpose2d.h>
-#include <sinter/nn/layers/embedding.h>
 #include <sinter/nn/layers/linear.h>
 #include <sinter/nn/layers/norm/batch_norm.h>
 #include <sinter/nn/layers/norm/group_norm.h>

@@ -33,11 +33,11 @@
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/put_rows/put_rows.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reduce/statistics.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/resize_images/resize_images.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/topk/topk.h>
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/upsample/upsample.h>

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/op/registry.h>
 #include <sinter/core/runtime/backend.h>
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 
 namespace sinter {
 

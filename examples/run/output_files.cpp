@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 

@@ -9,7 +9,7 @@
 
 #include <fmt/core.h>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/image/encode_jpeg.h>

@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 
 namespace sinter::nn {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/tensor/tensor.h>
 
 namespace sinter::nn {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 
 namespace sinter::nn {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/protobuf/fields.h>
 #include <sinter/nn/export/onnx_file.h>
 #include <sinter/ops/cast/cast.h>

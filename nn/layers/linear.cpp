@@ -2,6 +2,7 @@
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/layers/linear.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/matmul/matmul.h>
 
 namespace sinter::nn {
@@ -21,6 +22,17 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
 
 Tensor Linear::forward(const Tensor& x) const {
   return ops::linear(keep_float32_ ? ops::cast(x, weight.tensor().dtype()) : x, weight, bias);
+}
+
+Embedding::Embedding(int64_t rows, int64_t dimensions) {
+  SINTER_CHECK(rows > 0 && dimensions > 0, "[embedding] expected a positive size but got {} x {}", rows,
+               dimensions);
+  weight = parameter("weight", init::normal({rows, dimensions}, 0.0, 1.0, default_generator()));
+  describe(fmt::format("{}, {}", rows, dimensions));
+}
+
+Tensor Embedding::forward(const Tensor& indices) const {
+  return ops::embedding(weight, indices);
 }
 
 }  // namespace sinter::nn

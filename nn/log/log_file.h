@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 
 namespace sinter::nn {
 

@@ -9,8 +9,8 @@
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reduce/statistics.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/where/where.h>
 

@@ -1,11 +1,11 @@
 // shard_cross_entropy as ops: the sums of one rank, the loss of all, and its gradient.
 #include <sinter/core/op/node.h>
 #include <sinter/ops/all_gather/all_gather.h>
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/cross_entropy/shard_cross_entropy.h>
 #include <sinter/ops/cross_entropy/shard_registration.h>
-#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
@@ -75,8 +75,8 @@ Tensor shard_cross_entropy(const Tensor& logits, const Tensor& rows, const Commu
     const Tensor log_sums = slice(all, 1, count, 2 * count);
     const Tensor logit = sum(slice(all, 1, 0, count), {0});  // on all ranks but the class's own it is 0
     const Tensor largest = max(log_sums, {0}, true);
-    log_sum = reshape(largest, {count}) + log(sum(exp(log_sums - largest), {0}));
-    losses = slice(log_sum - logit, 0, rank * share, (rank + 1) * share);
+    log_sum = add(reshape(largest, {count}), log(sum(exp(sub(log_sums, largest)), {0})));
+    losses = slice(sub(log_sum, logit), 0, rank * share, (rank + 1) * share);
   }
   return call_single(loss_of, {logits, rows, log_sum, losses}, all_gather_attributes(communicator));
 }

@@ -10,9 +10,9 @@
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/reduce/statistics.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/slice/slice.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/where/where.h>
 
 namespace sinter {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 
 namespace sinter::testing {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/data/formats/folder_cache.h>
 
 namespace {

@@ -15,7 +15,7 @@
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
-#include <sinter/ops/reduce/statistics.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/where/where.h>
 
 #include "common/error_message.h"

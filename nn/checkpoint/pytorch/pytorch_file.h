@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/tensor/tensor.h>
 
 namespace sinter::nn {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/pytorch/zip_archive.h>
 

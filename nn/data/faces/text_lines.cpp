@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/data/faces/text_lines.h>
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/nn/data/formats/file_bytes.h>
 #include <sinter/nn/data/formats/folder_cache.h>

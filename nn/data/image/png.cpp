@@ -12,7 +12,7 @@
 #include <png.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/data/image/exif.h>
 #include <sinter/nn/data/image/png.h>
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/shards/shard_dataset.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
 
 namespace sinter::testing {

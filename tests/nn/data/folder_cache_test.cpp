@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include <sinter/core/base/error.h>
-#include <sinter/core/base/file_system.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/file_system/file_system.h>
 #include <sinter/nn/data/formats/folder_cache.h>
 #include <sinter/nn/data/formats/image_folder.h>
 

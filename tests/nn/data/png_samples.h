@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <sinter/core/base/file_system.h>
+#include <sinter/core/file_system/file_system.h>
 
 #include "nn/data/data_test_support.h"
 

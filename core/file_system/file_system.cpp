@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <sinter/core/base/file_system.h>
 #include <sinter/core/base/log.h>
+#include <sinter/core/file_system/file_system.h>
 
 namespace sinter {
 namespace {

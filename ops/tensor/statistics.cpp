@@ -4,11 +4,10 @@
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
-#include <sinter/ops/operators.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_plan.h>
-#include <sinter/ops/reduce/statistics.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/where/where.h>
 
@@ -33,11 +32,11 @@ Tensor variance(const Tensor& x, std::vector<int64_t> axes, const VarianceOption
   SINTER_CHECK(is_float(x.dtype()), "[{}] expected a floating-point dtype but got {}", tag, x.dtype());
   const auto count = static_cast<double>(terms(x, axes, tag));
   const Tensor values = wide(x);
-  const Tensor squares = square(values - mean(values, axes, true));
+  const Tensor squares = square(sub(values, mean(values, axes, true)));
   const double divisor = options.unbiased ? std::max(count - 1.0, 0.0) : count;
-  // The sum first: over no elements, or divided by 0, it is NaN.
+  // Of no degree of freedom it is NaN.
   const Tensor total = sum(squares, std::move(axes), options.keep_dims);
-  return divisor > 0.0 ? total / divisor : total + std::numeric_limits<double>::quiet_NaN();
+  return affine(total, divisor > 0.0 ? 1.0 / divisor : std::numeric_limits<double>::quiet_NaN(), 0.0);
 }
 
 /// sqrt(x), with the gradient 0 in place of infinity at 0.
@@ -74,7 +73,7 @@ Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
   const Tensor largest = max(values.detach(), axes, true);
   const Tensor shift =
       where(equal(abs(largest), full({}, HUGE_VAL, largest.dtype(), largest.device())), 0.0, largest);
-  const Tensor total = log(sum(exp(values - shift), axes, true)) + shift;
+  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, true)), shift);
   const AxisMask mask = reduced_axes(axes, x.rank(), "logsumexp");
   const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
   return cast(reshape(total, {shape.begin(), shape.end()}), x.dtype());
