@@ -228,7 +228,7 @@ void Trainer::train_step(const nn::data::Batch& batch, double learning_rate) {
     optimizer_.zero_grad();
     const Tensor of_rank = nn::scale_loss(loss, ranks_);
     backward(scaler_.scale(of_rank));
-    nn::all_reduce_gradients(nn::without(optimizer_.parameters(), apart()), ranks_);
+    nn::all_reduce_gradients(nn::exclude(optimizer_.parameters(), apart()), ranks_);
     loss = nn::all_reduce(of_rank.detach(), ranks_);
     scaler_.step(optimizer_, learning_rate,
                  {.max_grad_norm = options_.clip, .sharded = apart(), .communicator = &ranks_});

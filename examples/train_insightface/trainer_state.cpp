@@ -125,7 +125,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data, bool same_data) {
     stats_.skipped_before = scaler_.skipped();
     return false;
   }
-  train_loader_.restore(saved);
+  train_loader_.load_state(saved);
   default_generator() =
       Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});
   stats_.images = data.value<int64_t>("epoch_images");

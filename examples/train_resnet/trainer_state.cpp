@@ -161,7 +161,7 @@ bool Trainer::restore_place(const nn::CheckpointData& data, bool same_data) {
     stats_.skipped_before = scaler_.skipped();
     return false;
   }
-  train_loader_.restore(saved);
+  train_loader_.load_state(saved);
   // The same on all ranks, which therefore draw alike and stand at the same offset in every checkpoint.
   default_generator() =
       Generator(RandomKey{data.value<uint64_t>("random_seed"), data.value<uint64_t>("random_offset")});

@@ -82,7 +82,7 @@ DataLoaderState DataLoader::state() const {
   return {impl_->position.epoch, impl_->position.batch, options.seed, options.batch_size, dataset().size()};
 }
 
-void DataLoader::restore(const DataLoaderState& state) {
+void DataLoader::load_state(const DataLoaderState& state) {
   const DataLoaderState own = this->state();
   SINTER_CHECK(state.seed == own.seed, "[data_loader] expected a state of seed {} but got one of {}",
                own.seed, state.seed);
@@ -106,7 +106,7 @@ void DataLoader::start_epoch(int64_t epoch) {
   state.epoch = epoch;
   state.batch = 0;
   if (epoch == impl_->position.epoch && impl_->position.batch == 0) return;  // what is read ahead stays
-  restore(state);
+  load_state(state);
   impl_->restored = false;
 }
 

@@ -102,8 +102,8 @@ struct DataLoaderState {
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 ///
 /// Every such loop is an epoch from its start: after a `break` the next one begins the next epoch. The
-/// exception is the first loop after restore(), which goes on where the state was taken; remaining() does so
-/// at any time.
+/// exception is the first loop after load_state(), which goes on where the state was taken; remaining() does
+/// so at any time.
 class DataLoader {
  public:
   /// Throws InvalidArgument for options out of range, an empty data set, or one without a single batch, and
@@ -132,7 +132,7 @@ class DataLoader {
   /// Continues as the loader that gave this state would have, without reading what lies before; the next loop
   /// over the loader is over the rest of that epoch. Throws InvalidArgument, and changes nothing, if the
   /// state is of other data or options.
-  void restore(const DataLoaderState& state);
+  void load_state(const DataLoaderState& state);
   /// Moves to the start of an epoch.
   void start_epoch(int64_t epoch);
 

@@ -83,10 +83,10 @@ TrainJob::TrainJob(const ModuleBase& model, JobFunction function, Optimizer& opt
     SINTER_CHECK(options.communicator->size() == 1 || options.sharded.empty() ||
                      options.max_grad_norm == 0.0 || options.scaler != nullptr ||
                      options.precision == DType::kFloat16,
-                 "[train_job] parameters that are apart cannot be clipped without a scaler: give one with "
+                 "[train_job] parameters that are sharded cannot be clipped without a scaler: give one with "
                  "{{.enabled = false}}");
     broadcast_parameters(model, *options.communicator, options.sharded);
-    broadcast_parameters(without(optimizer.parameters(), model.parameters()), *options.communicator,
+    broadcast_parameters(exclude(optimizer.parameters(), model.parameters()), *options.communicator,
                          options.sharded);
     broadcast_parameters(options.ema != nullptr ? options.ema->averages(options.sharded) : LabelledTensors(),
                          *options.communicator);
@@ -215,7 +215,7 @@ void TrainJob::trace_gradients(Tracer& tracer, const Tensor& loss, double learni
 
 bool TrainJob::is_apart(const Parameter& parameter) const {
   return std::ranges::any_of(options_.sharded,
-                             [&](const Parameter& apart) { return apart.is_same(parameter); });
+                             [&](const Parameter& sharded) { return sharded.is_same(parameter); });
 }
 
 Tensor TrainJob::over_ranks(const Tensor& gradient) const {

@@ -43,10 +43,10 @@ struct PartialFCOptions {
 /// With a communicator each rank has the centres of its part of the classes, [first_class(), first_class() +
 /// local_classes()), which differ by one at most in number, and the loss is exact: softmax is over the
 /// centres of all ranks (ops::shard_cross_entropy), as many processes with a part of a batch each train the
-/// weights of one with all of it. The head's weight is no parameter that ranks share: TrainJobOptions::apart
-/// takes it, and in a loop of one's own it goes neither to broadcast_parameters nor to all_reduce_gradients.
-/// `min_classes` then is the size of the batch of all ranks, and every row needs a class. Members that all
-/// ranks must call together are sample, state and whole.
+/// weights of one with all of it. The head's weight is no parameter that ranks share:
+/// TrainJobOptions::sharded takes it, and in a loop of one's own it goes neither to broadcast_parameters nor
+/// to all_reduce_gradients. `min_classes` then is the size of the batch of all ranks, and every row needs a
+/// class. Members that all ranks must call together are sample, state and whole.
 ///
 /// Centres that take no part in a step stay as they are, without weight decay, and so do their momenta. With
 /// a sample rate of 1 the head's weight is the table itself and nothing is copied. Which classes take part

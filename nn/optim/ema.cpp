@@ -91,11 +91,11 @@ std::vector<std::pair<std::string, Tensor>> EMA::tensors() {
   return all;
 }
 
-std::vector<std::pair<std::string, Tensor>> EMA::averages(const std::vector<Parameter>& apart) const {
+std::vector<std::pair<std::string, Tensor>> EMA::averages(const std::vector<Parameter>& sharded) const {
   std::vector<std::pair<std::string, Tensor>> all;
   for (const Slot& slot : slots_) {
     const auto is_it = [&](const Parameter& parameter) { return parameter.is_same(slot.parameter); };
-    if (std::ranges::none_of(apart, is_it))
+    if (std::ranges::none_of(sharded, is_it))
       all.emplace_back("average." + slot.parameter.name(), slot.average);
   }
   return all;

@@ -45,8 +45,8 @@ class EMA {
   /// Another number whenever load_state() has exchanged them.
   uint64_t revision() const { return revision_; }
   std::vector<std::pair<std::string, Tensor>> tensors();
-  /// The averages with their names, "average.<name>", but those of `apart`: parameters of which each rank has
-  /// a part of its own. What nn::broadcast_parameters and nn::check_parameters_equal take.
+  /// The averages with their names, "average.<name>", but those of `sharded`: parameters of which each rank
+  /// has a part of its own. What nn::broadcast_parameters and nn::check_parameters_equal take.
   std::vector<std::pair<std::string, Tensor>> averages(const std::vector<Parameter>& sharded = {}) const;
   /// Updates so far.
   int64_t updates() const { return updates_; }

@@ -41,8 +41,8 @@ bool has_gradient(const std::vector<Parameter>& parameters) {
 Tensor norm_over_ranks(const std::vector<Parameter>& parameters, const ScaledStepOptions& options) {
   if (options.communicator == nullptr || options.communicator->size() == 1 || options.sharded.empty())
     return grad_norm(parameters);
-  const std::vector<Parameter> shared = without(parameters, options.sharded);
-  const std::vector<Parameter> own = without(parameters, shared);
+  const std::vector<Parameter> shared = exclude(parameters, options.sharded);
+  const std::vector<Parameter> own = exclude(parameters, shared);
   if (!has_gradient(own)) return grad_norm(parameters);
   const Tensor squares = all_reduce(ops::square(grad_norm(own)), *options.communicator);
   return ops::sqrt(has_gradient(shared) ? ops::add(squares, ops::square(grad_norm(shared))) : squares);

@@ -19,7 +19,8 @@ struct ParameterGroup {
   std::vector<Parameter> parameters;
   double lr_scale = 1.0;                    ///< multiplies the learning rate that step() is given
   std::optional<double> weight_decay = {};  ///< the optimiser's own if not given
-  /// Whether a GradScaler's or a job's `clip` counts these gradients and limits them, or leaves them alone.
+  /// Whether a GradScaler's or a job's `max_grad_norm` counts these gradients and limits them, or leaves them
+  /// alone.
   bool clip = true;
 };
 

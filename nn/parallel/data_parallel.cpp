@@ -57,15 +57,15 @@ void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ra
 }
 
 void broadcast_parameters(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                          const std::vector<Parameter>& apart) {
-  const std::vector<Parameter> shared = without(parameters, apart);
+                          const std::vector<Parameter>& sharded) {
+  const std::vector<Parameter> shared = exclude(parameters, sharded);
   broadcast_parameters(masters(shared), ranks);
   for (const Parameter& parameter : shared) parameter.refresh_working();
 }
 
 void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
-                          const std::vector<Parameter>& apart) {
-  broadcast_parameters(model.parameters(), ranks, apart);
+                          const std::vector<Parameter>& sharded) {
+  broadcast_parameters(model.parameters(), ranks, sharded);
   LabelledTensors buffers;
   for (const Buffer& buffer : model.buffers()) buffers.emplace_back(buffer.name(), buffer.master());
   broadcast_parameters(buffers, ranks);
@@ -94,13 +94,13 @@ void check_parameters_equal(const LabelledTensors& tensors, const Communicator& 
 }
 
 void check_parameters_equal(const std::vector<Parameter>& parameters, const Communicator& ranks,
-                            const std::vector<Parameter>& apart) {
-  check_parameters_equal(masters(without(parameters, apart)), ranks);
+                            const std::vector<Parameter>& sharded) {
+  check_parameters_equal(masters(exclude(parameters, sharded)), ranks);
 }
 
 void check_parameters_equal(const ModuleBase& model, const Communicator& ranks,
-                            const std::vector<Parameter>& apart) {
-  check_parameters_equal(model.parameters(), ranks, apart);
+                            const std::vector<Parameter>& sharded) {
+  check_parameters_equal(model.parameters(), ranks, sharded);
 }
 
 void check_parts(const char* tag, std::span<const int64_t> rows, const Communicator& ranks) {
@@ -142,12 +142,12 @@ void all_reduce_gradients(const std::vector<Parameter>& parameters, const Commun
   if (!bucket.empty()) reduce(bucket, ranks);
 }
 
-std::vector<Parameter> without(const std::vector<Parameter>& parameters,
-                               const std::vector<Parameter>& apart) {
+std::vector<Parameter> exclude(const std::vector<Parameter>& parameters,
+                               const std::vector<Parameter>& sharded) {
   std::vector<Parameter> rest;
   for (const Parameter& parameter : parameters) {
     const auto is_it = [&](const Parameter& other) { return other.is_same(parameter); };
-    if (std::ranges::none_of(apart, is_it)) rest.push_back(parameter);
+    if (std::ranges::none_of(sharded, is_it)) rest.push_back(parameter);
   }
   return rest;
 }

@@ -26,7 +26,7 @@
 namespace sinter::nn {
 
 /// Gives all ranks the parameters and buffers of rank 0, but for those parameters that are each rank's own
-/// (`apart`). Throws CommunicationError, which names a rank, if theirs have other names or specs.
+/// (`sharded`). Throws CommunicationError, which names a rank, if theirs have other names or specs.
 void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
                           const std::vector<Parameter>& sharded = {});
 
@@ -34,7 +34,7 @@ void broadcast_parameters(const ModuleBase& model, const Communicator& ranks,
 /// that trains.
 void broadcast_parameters(const std::vector<Parameter>& parameters, const Communicator& ranks,
                           const std::vector<Parameter>& sharded = {});
-/// The same for tensors, each with its name: EMA::averages(apart).
+/// The same for tensors, each with its name: EMA::averages(sharded).
 using LabelledTensors = std::vector<std::pair<std::string, Tensor>>;
 void broadcast_parameters(const LabelledTensors& tensors, const Communicator& ranks);
 
@@ -61,8 +61,9 @@ void check_parts(const char* tag, std::span<const int64_t> rows, const Communica
 /// rank. Gradients are summed in buckets, from the last parameter to the first.
 void all_reduce_gradients(const std::vector<Parameter>& parameters, const Communicator& ranks);
 
-/// The parameters that are not among `apart`, in their order.
-std::vector<Parameter> without(const std::vector<Parameter>& parameters, const std::vector<Parameter>& apart);
+/// The parameters that are not among `sharded`, in their order.
+std::vector<Parameter> exclude(const std::vector<Parameter>& parameters,
+                               const std::vector<Parameter>& sharded);
 
 /// The sum of x over all ranks, at once and not in a bucket: for numbers that something waits for.
 Tensor all_reduce(const Tensor& x, const Communicator& ranks);

@@ -327,13 +327,13 @@ void train_faces(const Communicator& ranks, const std::string& kind, const std::
           static_cast<float>(nn::all_reduce(nn::scale_loss(loss.detach(), ranks), ranks).item()));
       sgd.zero_grad();
       backward(nn::scale_loss(loss, ranks));
-      nn::all_reduce_gradients(nn::without(sgd.parameters(), apart), ranks);
+      nn::all_reduce_gradients(nn::exclude(sgd.parameters(), apart), ranks);
       scaler.step(sgd, 0.1, {.max_grad_norm = 1.0, .sharded = apart, .communicator = &ranks});
     }
     centres.update(sgd);
   }
   nn::State state = centres.state();
-  for (const nn::Parameter& parameter : nn::without(network.parameters(), apart))
+  for (const nn::Parameter& parameter : nn::exclude(network.parameters(), apart))
     state[parameter.name()] = parameter.tensor().detach();
   state["losses"] = Tensor::from_values(losses, {kSteps});
   if (ranks.rank() == 0) nn::write_safetensors(file, state);

@@ -254,7 +254,7 @@ TEST(LoaderAugmentation, GoesOnWhereALoaderStood) {
   data::DataLoader whole(pictures(10), loader_options(4, 0)), resumed(pictures(10), loader_options(4, 2));
   epoch_of(whole);
   whole.next();
-  resumed.restore(whole.state());
+  resumed.load_state(whole.state());
   EXPECT_EQ(epoch_of(resumed), epoch_of(whole));
   EXPECT_EQ(epoch_of(resumed), epoch_of(whole));
 }

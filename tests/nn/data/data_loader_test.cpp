@@ -100,7 +100,7 @@ TEST(DataLoader, OtherShardsGoOnWhereTheseStood) {
   half.next();
   half.next();
   EXPECT_EQ(half.state().batch_size, 8);
-  whole.restore(half.state());
+  whole.load_state(half.state());
   EXPECT_EQ(whole.state(), half.state());
   const auto labels = whole.next()->labels.to_vector<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(labels.begin() + 4, labels.end()), half.next()->labels.to_vector<int64_t>());
@@ -157,7 +157,7 @@ TEST(DataLoader, ResumesAnywhere) {
     for (size_t start = 0; start < states.size(); ++start) {
       const auto dataset = std::make_shared<FakeDataset>(53);
       DataLoader resumed(dataset, shuffled(workers));
-      resumed.restore(states[start]);
+      resumed.load_state(states[start]);
       EXPECT_EQ(resumed.state(), states[start]);
       for (size_t i = start; i < calls.size(); ++i) {
         const std::optional<Batch> batch = resumed.next();
@@ -201,12 +201,12 @@ TEST(DataLoader, TheFirstLoopAfterRestoreGoesOn) {
   DataLoader first(std::make_shared<FakeDataset>(53), shuffled(0));
   for (int i = 0; i < 3; ++i) first.next();
   DataLoader resumed(std::make_shared<FakeDataset>(53), shuffled(0));
-  resumed.restore(first.state());
+  resumed.load_state(first.state());
   std::vector<Record> got = records(resumed, 2);
   EXPECT_EQ(got, std::vector<Record>(expected.begin() + 3, expected.end()));
   // At the end of an epoch that nobody was told of, the loop is over the nothing that is left.
   while (first.state().batch < per_epoch) first.next();
-  resumed.restore(first.state());
+  resumed.load_state(first.state());
   EXPECT_TRUE(records(resumed, 1).empty());
   EXPECT_EQ(records(resumed, 1), std::vector<Record>(expected.begin() + per_epoch, expected.end()));
 }
@@ -240,7 +240,7 @@ TEST(DataLoader, SkipsWithoutReading) {
   DataLoaderState state = loader.state();
   state.epoch = 400;
   state.batch = 1'000;
-  loader.restore(state);
+  loader.load_state(state);
   loader.next();
   EXPECT_EQ(dataset->reads, 8);
   loader.start_epoch(2);
@@ -254,7 +254,7 @@ TEST(DataLoader, RefusesStatesOfOtherLoaders) {
   const auto error = [&](auto change) {
     DataLoaderState other = state;
     change(other);
-    return message_of<InvalidArgument>([&] { loader.restore(other); });
+    return message_of<InvalidArgument>([&] { loader.load_state(other); });
   };
   EXPECT_EQ(error([](auto& s) { s.seed = 4; }), "[data_loader] expected a state of seed 11 but got one of 4");
   EXPECT_EQ(error([](auto& s) { s.batch_size = 4; }),

@@ -286,7 +286,7 @@ TEST_F(CudaLoader, ResumesAnywhere) {
   for (int i = 0; i < 12; ++i) {
     const DataLoaderState state = whole.state();
     DataLoader resumed(std::make_shared<Pictures>(20, 3, true), options);
-    resumed.restore(state);
+    resumed.load_state(state);
     const std::optional<Batch> expected = whole.next(), batch = resumed.next();
     ASSERT_EQ(batch.has_value(), expected.has_value());
     if (batch) {
@@ -321,7 +321,7 @@ TEST_F(CudaLoader, StandsWhereItStoodWhenTheDeviceHasNoRoom) {
   loader.next();
   loader.next();
   DataLoader expected(std::make_shared<Pictures>(20, 3, true), options);
-  expected.restore(loader.state());
+  expected.load_state(loader.state());
   const std::vector<float> values = expected.next()->images.to_vector<float>();
   MemoryPool& pool = backend_of(Device::cuda()).memory_pool(0);
   if (pool_mode_from_environment() == PoolMode::kPassThrough)

@@ -137,7 +137,7 @@ TEST(SharedJob, LoadersNoticeASecondThread) {
     loader.next();
   };
   EXPECT_EQ(message_amid(next, [&] { loader.next(); }), expected);
-  EXPECT_EQ(message_amid(next, [&] { loader.restore({.batch_size = 2, .dataset_size = 4}); }), expected);
+  EXPECT_EQ(message_amid(next, [&] { loader.load_state({.batch_size = 2, .dataset_size = 4}); }), expected);
 }
 
 Sequential small_network() {
