@@ -38,10 +38,11 @@ struct WantedStorage {
 /// Copies the elements of a view, row by row, out of those of its storage.
 void gather(const PickledView& view, std::span<const std::byte> from, std::span<std::byte> to) {
   const size_t element = size_of(view.dtype());
-  const int rank = view.shape.rank();
-  const bool rows_lie = rank > 0 && view.strides[static_cast<size_t>(rank - 1)] == 1;
-  const int64_t row = rank == 0 ? 1 : view.shape[rank - 1];
-  const int64_t row_stride = rank == 0 ? 1 : view.strides[static_cast<size_t>(rank - 1)];
+  const std::span<const int64_t> extents = view.shape.extents();
+  const size_t rank = extents.size();
+  const bool rows_lie = rank > 0 && view.strides[rank - 1] == 1;
+  const int64_t row = rank == 0 ? 1 : extents[rank - 1];
+  const int64_t row_stride = rank == 0 ? 1 : view.strides[rank - 1];
   std::array<int64_t, kMaxRank> index{};
   int64_t place = view.offset;
   for (size_t at = 0; at < to.size();) {
@@ -54,10 +55,9 @@ void gather(const PickledView& view, std::span<const std::byte> from, std::span<
         std::memcpy(to.data() + at, from.data() + static_cast<size_t>(place + i * row_stride) * element,
                     element);
     }
-    for (int axis = rank - 2; axis >= 0; --axis) {
-      const auto a = static_cast<size_t>(axis);
+    for (size_t a = rank < 2 ? 0 : rank - 1; a-- > 0;) {  // all axes but the last, innermost first
       place += view.strides[a];
-      if (++index[a] < view.shape[axis]) break;
+      if (++index[a] < extents[a]) break;
       place -= index[a] * view.strides[a];
       index[a] = 0;
     }

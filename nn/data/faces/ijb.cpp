@@ -132,7 +132,7 @@ std::vector<IjbSubject> read_ijb_subjects(TextLines& lines) {
   for (bool first = true; const std::optional<std::string_view> line = lines.next(); first = false) {
     const auto fields = split_fields(*line, 3);
     const auto template_id = to_whole(fields[0]);
-    const auto subject = fields.size() > 1 ? to_whole(fields[1]) : std::nullopt;
+    const auto subject = to_whole(fields.size() > 1 ? fields[1] : std::string_view());
     if (first) {
       if (template_id || fields.size() < 2) lines.fail("names of columns, template and subject first");
       continue;
