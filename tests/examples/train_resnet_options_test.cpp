@@ -222,7 +222,8 @@ template <class Optimizer>
 bool makes(std::initializer_list<const char*> arguments) {
   const Options options = completed(parse(arguments), 1);
   const auto optimizer = make_optimizer(options, make_model(options, one_image(1)));
-  return typeid(*optimizer) == typeid(Optimizer);
+  const auto& made = *optimizer;
+  return typeid(made) == typeid(Optimizer);
 }
 
 TEST(TrainResnetOptions, NameTheOptimiser) {

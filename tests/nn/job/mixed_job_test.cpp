@@ -98,7 +98,7 @@ struct Varied : Module {
       child("transposed", ConvTranspose2d(8, 6, {.kernel = 3, .stride = 2, .layout = Layout::kNCHW}));
   BatchNorm2d norm = child("norm", BatchNorm2d(6, {.layout = Layout::kNCHW}));
   GlobalAvgPool2d pool = child("pool", GlobalAvgPool2d(Layout::kNCHW));
-  LayerNorm features = child("features", LayerNorm({6}));
+  LayerNorm features = child("features", LayerNorm(6));
   Linear head = child("head", Linear(6, 5));
   Tensor forward(const Tensor& x) const override {
     return head(features(pool(ops::relu(norm(transposed(groups(slopes(first(x)))))))));

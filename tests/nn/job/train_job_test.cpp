@@ -76,7 +76,7 @@ TEST(TrainJob, TrainsBottlenecksLikeEagerCode) {
 struct Wide : Module {
   Linear first = child("first", Linear(12, 40));
   Dropout drop = child("drop", Dropout(0.3));
-  LayerNorm norm = child("norm", LayerNorm({40}));
+  LayerNorm norm = child("norm", LayerNorm(40));
   Linear second = child("second", Linear(40, 5));
   Tensor forward(const Tensor& x) const override { return second(drop(norm(ops::relu(drop(first(x)))))); }
 };

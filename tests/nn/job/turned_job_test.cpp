@@ -116,7 +116,7 @@ struct Normed : Module {
   GroupNorm groups = child("groups", GroupNorm(2, 8, {.layout = Layout::kNCHW}));
   Conv2d second =
       child("second", Conv2d(8, 8, {.kernel = 3, .stride = 2, .groups = 4, .layout = Layout::kNCHW}));
-  LayerNorm channels = child("channels", LayerNorm({8}));
+  LayerNorm channels = child("channels", LayerNorm(8));
   Conv2d third = child("third", Conv2d(8, 8, {.kernel = 3, .layout = Layout::kNCHW}));
   AvgPool2d pool = child("pool", AvgPool2d({.kernel = 2, .layout = Layout::kNCHW}));
   Flatten flatten = child("flatten", Flatten(Layout::kNCHW));
