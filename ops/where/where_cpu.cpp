@@ -1,5 +1,6 @@
 #include <sinter/ops/common/broadcast_plan.h>
 #include <sinter/ops/common/cpu/elementwise_cpu.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/where/where_math.h>
 
@@ -32,7 +33,7 @@ void run_where(const KernelContext& context) {
   if (y.numel() == 0) return;
   const auto plan = plan_broadcast<3>(y.shape, {condition.shape, a.shape, b.shape});
   const auto step = [&](size_t k) { return plan.steps(k) ? int64_t{1} : int64_t{0}; };
-  dispatch_bytes(size_of(y.dtype), [&]<class T> {
+  dispatch_bits(y.dtype, [&]<class T> {
     parallel_for(y.numel(), kElementwiseGrain, [&](int64_t begin, int64_t end) {
       for_each_run(plan, begin, end, [&](int64_t first, int64_t count, const auto& offsets) {
         choose_run(static_cast<const bool*>(condition.data) + offsets[0], step(0),

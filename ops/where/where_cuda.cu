@@ -1,4 +1,5 @@
 #include <sinter/ops/common/cuda/broadcast_cuda.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/where/where_math.h>
 
@@ -8,7 +9,7 @@ namespace {
 void run_where(const KernelContext& context) {
   const TensorView &condition = context.input(0), &a = context.input(1), &b = context.input(2),
                    &y = context.output(0);
-  dispatch_bytes(size_of(y.dtype), [&]<class T> {
+  dispatch_bits(y.dtype, [&]<class T> {
     launch_broadcast(context.stream(), y.shape, {condition.shape, a.shape, b.shape}, Choose(),
                      static_cast<T*>(y.data), static_cast<const bool*>(condition.data),
                      static_cast<const T*>(a.data), static_cast<const T*>(b.data));

@@ -1,9 +1,6 @@
-// The choice of one element, for every backend. Elements are moved as they are, so one type of each size does
-// for all dtypes.
+// The choice of one element, for every backend. Elements are moved as they are: see
+// ops/common/element_bits.h.
 #pragma once
-
-#include <cstddef>
-#include <cstdint>
 
 #include <sinter/core/base/host_device.h>
 
@@ -15,20 +12,5 @@ struct Choose {
     return condition ? a : b;
   }
 };
-
-/// Calls `function.operator()<T>()` with the unsigned integer of that many bytes.
-template <class F>
-void dispatch_bytes(size_t bytes, F&& function) {
-  switch (bytes) {
-    case 1:
-      return function.template operator()<uint8_t>();
-    case 2:
-      return function.template operator()<uint16_t>();
-    case 4:
-      return function.template operator()<uint32_t>();
-    default:
-      return function.template operator()<uint64_t>();
-  }
-}
 
 }  // namespace sinter::ops
