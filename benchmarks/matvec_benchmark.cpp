@@ -8,8 +8,8 @@
 #include <sinter/core/cuda/unique_handle.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 
 #include "common/gpu_bench.h"
 

@@ -20,10 +20,10 @@
 #include <sinter/ops/erase_images/erase_images.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/gather/gather.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 #include <sinter/ops/margin/margin.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/mix_images/mix_images.h>
 #include <sinter/ops/one_hot/one_hot.h>
 #include <sinter/ops/operators.h>

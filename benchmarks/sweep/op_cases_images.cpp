@@ -7,8 +7,8 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/erase_images/erase_images.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/mix_images/mix_images.h>
 #include <sinter/ops/normalize_act/normalize_act.h>
 #include <sinter/ops/pool/pool.h>

@@ -8,8 +8,8 @@
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/prelu/prelu.h>
 

@@ -1,7 +1,7 @@
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gemv/batch.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
 namespace sinter::ops {

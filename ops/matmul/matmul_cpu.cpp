@@ -6,8 +6,8 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/common/cpu/matrix_product_cpu.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gemv/batch.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/batch.h>
 #include <sinter/ops/reduce/reduce_cpu.h>
 
 namespace sinter::ops {

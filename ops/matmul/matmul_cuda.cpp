@@ -12,10 +12,10 @@
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gemv/batch.h>
+#include <sinter/ops/gemv/gemv_cuda.h>
+#include <sinter/ops/matmul/as_gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matmul/thin_matmul.h>
-#include <sinter/ops/matvec/batch.h>
-#include <sinter/ops/matvec/thin_product_cuda.h>
 #include <sinter/ops/reduce/reduce_cuda.h>
 
 namespace sinter::ops {
@@ -143,37 +143,37 @@ void run_matmul(const KernelContext& context) {
 
 // ---- as products with a few vectors
 
-/// Products through the thin kernels: each begins at elements of a, b and y.
-struct PreparedThin final : Prepared {
+/// Products through the kernels of gemv: each begins at elements of a, b and y.
+struct PreparedGemv final : Prepared {
   struct Product {
-    ThinMatmul thin;
+    GemvMatmul gemv;
     int64_t a = 0, b = 0, y = 0;
   };
   std::vector<Product> products;
 
   size_t workspace_bytes() const override {
     size_t most = 0;
-    for (const Product& product : products) most = std::max(most, thin_workspace(product.thin.problem));
+    for (const Product& product : products) most = std::max(most, gemv_workspace(product.gemv.problem));
     return most;
   }
 };
 
-/// Null unless all products of the call are thin, and faster so.
-std::shared_ptr<const Prepared> prepare_thin(const KernelQuery& query) {
+/// Null unless all products of the call have few vectors.
+std::shared_ptr<const Prepared> prepare_gemv(const KernelQuery& query) {
   constexpr int64_t kMostOuts = int64_t{1} << 30;
   if (query.output(0).shape.numel() == 0) return nullptr;
   const Products products(query);
-  auto prepared = std::make_shared<PreparedThin>();
+  auto prepared = std::make_shared<PreparedGemv>();
   bool can = true;
   const auto add = [&](const BatchRun& run) {
     if (!can) return;
     BatchRun one = run;
     int64_t m = products.m;
     if (products.is_tall(run)) m *= run.count, one.count = 1, one.a_step = 0;
-    const auto thin = as_thin(products.options, query.output(0).dtype, m, products.n, products.k, one);
-    can = thin && is_thin_faster(thin->problem);
+    const auto gemv = as_gemv(products.options, query.output(0).dtype, m, products.n, products.k, one);
+    can = gemv.has_value();
     if (!can) return;
-    prepared->products.push_back({*thin, run.a * products.m * products.k, run.b * products.k * products.n,
+    prepared->products.push_back({*gemv, run.a * products.m * products.k, run.b * products.k * products.n,
                                   run.first * products.m * products.n});
   };
   for_each_product(query, add,
@@ -182,37 +182,53 @@ std::shared_ptr<const Prepared> prepare_thin(const KernelQuery& query) {
   return prepared;
 }
 
-void run_thin(const KernelContext& context) {
-  for (const auto& [thin, a, b, y] : context.prepared<PreparedThin>().products) {
+void run_gemv_products(const KernelContext& context) {
+  for (const auto& [gemv, a, b, y] : context.prepared<PreparedGemv>().products) {
     const std::byte *left = at(context.input(0), a), *right = at(context.input(1), b);
-    multiply_thin(context.stream(), thin.problem, thin.swapped ? right : left, thin.swapped ? left : right,
-                  at(context.output(0), y), context.workspace());
+    run_gemv(context.stream(), gemv.problem, gemv.swapped ? right : left, gemv.swapped ? left : right,
+             at(context.output(0), y), context.workspace());
   }
+}
+
+/// Whether they are the faster kernels of a matmul call: its products differ in their number alone.
+bool pays_gemv(const KernelQuery& query) {
+  const Products products(query);
+  const auto gemv =
+      as_gemv(products.options, query.output(0).dtype, products.m, products.n, products.k,
+              {.count = query.output(0).shape.numel() / std::max<int64_t>(products.m * products.n, 1)});
+  return gemv && is_gemv_faster(gemv->problem);
 }
 
 // ---- the linear layer
 
-/// x weight^T as products with a few vectors; null if both x and weight have many rows.
-std::shared_ptr<const Prepared> prepare_thin_linear(const KernelQuery& query) {
+/// x weight^T as a product with a few vectors; null if both x and weight have many rows.
+std::shared_ptr<const Prepared> prepare_gemv_linear(const KernelQuery& query) {
   const Shape &weight = query.input(1).shape, &y = query.output(0).shape;
   if (y.numel() == 0) return nullptr;
-  const auto thin = as_thin({.transpose_b = true}, query.output(0).dtype, y.numel() / weight[0], weight[0],
+  const auto gemv = as_gemv({.transpose_b = true}, query.output(0).dtype, y.numel() / weight[0], weight[0],
                             weight[1], {.count = 1});
-  if (!thin || !is_thin_faster(thin->problem)) return nullptr;
-  auto prepared = std::make_shared<PreparedThin>();
-  prepared->products.push_back({*thin});
+  if (!gemv) return nullptr;
+  auto prepared = std::make_shared<PreparedGemv>();
+  prepared->products.push_back({*gemv});
   return prepared;
 }
 
-void run_thin_linear(const KernelContext& context) {
+bool pays_gemv_linear(const KernelQuery& query) {
+  const Shape &weight = query.input(1).shape, &y = query.output(0).shape;
+  const auto gemv = as_gemv({.transpose_b = true}, query.output(0).dtype,
+                            y.numel() / std::max<int64_t>(weight[0], 1), weight[0], weight[1], {.count = 1});
+  return gemv && is_gemv_faster(gemv->problem);
+}
+
+void run_gemv_linear(const KernelContext& context) {
   const TensorView &x = context.input(0), &weight = context.input(1);
-  const auto& [problem, swapped] = context.prepared<PreparedThin>().products.front().thin;
+  const auto& [problem, swapped] = context.prepared<PreparedGemv>().products.front().gemv;
   // Swapped, the sums of a vector are those of all outputs for one row of x; else those of one output.
-  const ThinBias bias{.data = context.has_input(2) ? context.input(2).data : nullptr,
+  const GemvBias bias{.data = context.has_input(2) ? context.input(2).data : nullptr,
                       .vector = swapped ? 0 : 1,
                       .element = swapped ? 1 : 0};
-  multiply_thin(context.stream(), problem, swapped ? weight.data : x.data, swapped ? x.data : weight.data,
-                context.output(0).data, context.workspace(), bias);
+  run_gemv(context.stream(), problem, swapped ? weight.data : x.data, swapped ? x.data : weight.data,
+           context.output(0).data, context.workspace(), bias);
 }
 
 std::shared_ptr<const Prepared> prepare_linear(const KernelQuery& query) {
@@ -284,18 +300,25 @@ void run_linear_grad_weight_bias(const KernelContext& context) {
 void register_matmul_cuda(OpRegistry& registry);
 void register_matmul_cuda(OpRegistry& registry) {
   using Prepare = std::shared_ptr<const Prepared> (*)(const KernelQuery&);
-  const auto add = [&registry](const char* op, const char* name, int priority, Prepare prepare,
-                               void (*run)(const KernelContext&)) {
-    registry.add_kernel(
-        op,
-        {.device = DeviceType::kCuda, .name = name, .priority = priority, .prepare = prepare, .run = run});
+  const auto add = [&registry](const char* op, Prepare prepare, void (*run)(const KernelContext&)) {
+    registry.add_kernel(op,
+                        {.device = DeviceType::kCuda, .name = "cublaslt", .prepare = prepare, .run = run});
   };
-  add("matmul", "cublaslt", 0, prepare_matmul, run_matmul);
-  add("matmul", "thin", 1, prepare_thin, run_thin);
-  add("linear", "cublaslt", 0, prepare_linear, run_linear);
-  add("linear", "thin", 1, prepare_thin_linear, run_thin_linear);
-  add("linear_grad_weight", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight);
-  add("linear_grad_weight_bias", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight_bias);
+  const auto add_gemv = [&registry](const char* op, bool (*pays)(const KernelQuery&), Prepare prepare,
+                                    void (*run)(const KernelContext&)) {
+    registry.add_kernel(op, {.device = DeviceType::kCuda,
+                             .name = "gemv",
+                             .priority = 1,
+                             .pays = pays,
+                             .prepare = prepare,
+                             .run = run});
+  };
+  add("matmul", prepare_matmul, run_matmul);
+  add_gemv("matmul", pays_gemv, prepare_gemv, run_gemv_products);
+  add("linear", prepare_linear, run_linear);
+  add_gemv("linear", pays_gemv_linear, prepare_gemv_linear, run_gemv_linear);
+  add("linear_grad_weight", prepare_grad_weight, run_linear_grad_weight);
+  add("linear_grad_weight_bias", prepare_grad_weight, run_linear_grad_weight_bias);
 }
 
 }  // namespace sinter::ops

@@ -1,6 +1,6 @@
 #include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/gemv/batch.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/batch.h>
 
 namespace sinter::ops {
 namespace {

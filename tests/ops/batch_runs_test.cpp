@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/ops/matvec/batch.h>
+#include <sinter/ops/gemv/batch.h>
 
 namespace sinter::ops {
 namespace {

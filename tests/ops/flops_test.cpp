@@ -10,8 +10,8 @@
 #include <sinter/core/op/call_observer.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/conv2d/conv2d.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
 namespace sinter::ops {

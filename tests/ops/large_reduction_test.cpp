@@ -11,8 +11,8 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/unary/unary.h>

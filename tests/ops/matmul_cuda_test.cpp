@@ -9,8 +9,8 @@
 #include <sinter/core/runtime/settings.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/samples/op_samples.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 
 #include "ops/gpu_test_support.h"
 

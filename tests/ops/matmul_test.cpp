@@ -12,8 +12,8 @@
 #include <sinter/core/op/call_observer.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/reduce/reduce.h>
 
 #include "common/error_message.h"

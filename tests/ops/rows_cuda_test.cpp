@@ -13,8 +13,8 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/concat/concat.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/metrics/metrics.h>
 #include <sinter/ops/one_hot/one_hot.h>
 #include <sinter/ops/operators.h>

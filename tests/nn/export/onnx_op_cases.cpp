@@ -12,9 +12,9 @@
 #include <sinter/ops/embedding/embedding.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/gather/gather.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/matvec/matvec.h>
 #include <sinter/ops/one_hot/one_hot.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/pad/pad.h>

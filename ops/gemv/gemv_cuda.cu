@@ -1,0 +1,48 @@
+// Chooses among the kernels of products with a few vectors. They are bound by memory: the matrix is read
+// once, coalesced, in accesses as wide as its rows allow. docs/kernels/gemv.md tells why they are cut as they
+// are.
+#include <sinter/ops/gemv/gemv_kernels_cuda.h>
+
+namespace sinter::ops {
+namespace {
+
+/// Sums along rows; the kernels count rows with 32 bits.
+template <class T>
+void launch_rows(const Stream& stream, const GemvProblem& problem, const T* a, const T* x, T* y,
+                 compute_type<T>* table, const GemvBias& bias) {
+  constexpr int64_t kMostRows = int64_t{1} << 30;
+  GemvProblem piece = problem;
+  GemvBias piece_bias = bias;
+  for (int64_t row = 0; row < problem.rows; row += kMostRows) {
+    piece.rows = std::min(kMostRows, problem.rows - row);
+    if (bias.data != nullptr) piece_bias.data = static_cast<const T*>(bias.data) + row * bias.element;
+    launch_row_sums<T>(stream, piece, a + row * problem.columns, x, y + row * problem.y_element, table,
+                       piece_bias);
+  }
+}
+
+}  // namespace
+
+void run_gemv(const Stream& stream, const GemvProblem& given, const void* a, const void* x, void* y,
+              void* workspace, const GemvBias& bias) {
+  const GemvProblem problem = without_single_column(given);
+  SINTER_ASSERT(can_gemv(problem), "[gemv] {} vectors with strides {} and {} have no kernel", problem.vectors,
+                problem.x_vector, problem.x_element);
+  SINTER_ASSERT(bias.data == nullptr || problem.batch == 1, "[gemv] a bias for a batch of {}", problem.batch);
+  dispatch_float(problem.dtype, "gemv", [&]<class T> {
+    const T *matrix = static_cast<const T*>(a), *vectors = static_cast<const T*>(x);
+    T* const out = static_cast<T*>(y);
+    auto* const table = static_cast<compute_type<T>*>(workspace);
+    if (takes_long_rows(problem)) {
+      launch_long_rows<T>(stream, problem, matrix, vectors, out, table, bias);
+    } else if (takes_few_rows(problem)) {
+      launch_few_rows<T>(stream, problem, matrix, vectors, out, bias);
+    } else if (problem.transpose) {
+      launch_column_sums<T>(stream, problem, matrix, vectors, out, table, bias);
+    } else {
+      launch_rows<T>(stream, problem, matrix, vectors, out, table, bias);
+    }
+  });
+}
+
+}  // namespace sinter::ops
