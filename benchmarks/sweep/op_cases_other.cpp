@@ -201,7 +201,7 @@ void add_updates(OpCaseTable& table) {
     const OpInput weights = kWeights(s);
     return Cases{{{weights, weights, kSquares(s), std::nullopt, std::nullopt, std::nullopt, rate,
                    std::nullopt, std::nullopt},
-                  ops::RMSpropOptions{}}};
+                  ops::RmsPropOptions{}}};
   };
   table["lars_step"] = [](const OpSize& s) {
     const OpInput weights = kWeights(s);

@@ -234,16 +234,18 @@ TEST(OnnxTable, EveryOpIsTranslatedOrRefused) {
   }
 }
 
+const Op& register_cube() {
+  OpRegistry& registry = OpRegistry::instance();
+  registry.add(
+      {.name = "test_onnx_cube",
+       .inputs = {{"x"}},
+       .outputs = {{"y"}},
+       .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; }});
+  return registry.get("test_onnx_cube");
+}
+
 Tensor cubed(const Tensor& x) {
-  static const Op& op = [&]() -> const Op& {
-    OpRegistry& registry = OpRegistry::instance();
-    registry.add(
-        {.name = "test_onnx_cube",
-         .inputs = {{"x"}},
-         .outputs = {{"y"}},
-         .infer = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; }});
-    return registry.get("test_onnx_cube");
-  }();
+  static const Op& op = register_cube();
   return call(op, {x}).front();
 }
 
