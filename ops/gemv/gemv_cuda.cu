@@ -45,4 +45,15 @@ void run_gemv(const Stream& stream, const GemvProblem& given, const void* a, con
   });
 }
 
+void PreparedGemv::run(const KernelContext& context, const GemvBias& bias) const {
+  const auto at = [](const TensorView& view, int64_t element) {
+    return view.as<std::byte>() + element * static_cast<int64_t>(size_of(view.dtype));
+  };
+  for (const auto& [problem, swapped, first, second, out] : products) {
+    const std::byte *left = at(context.input(0), first), *right = at(context.input(1), second);
+    run_gemv(context.stream(), problem, swapped ? right : left, swapped ? left : right,
+             at(context.output(0), out), context.workspace(), bias);
+  }
+}
+
 }  // namespace sinter::ops

@@ -29,6 +29,7 @@ struct GemvProblem {
   int64_t a_stride = 0, x_stride = 0;
   int64_t x_vector = 0, x_element = 1;  ///< from a vector to the next, from an element to the next
   int64_t y_vector = 0, y_element = 1;
+  int64_t processors = 1;  ///< of the GPU: cuda::DeviceTraits
 
   /// Elements of an input vector, and of an output vector.
   int64_t in() const { return transpose ? rows : columns; }
@@ -43,7 +44,7 @@ inline int unit_elements(const GemvProblem& problem) {
 /// Whether threads walk down whole columns (FewRowPlan).
 inline bool takes_few_rows(const GemvProblem& problem) {
   return problem.vectors == 1 && problem.transpose &&
-         is_few_rows(problem.batch, problem.rows, problem.columns, unit_elements(problem));
+         is_few_rows(problem.processors, problem.batch, problem.rows, problem.columns, unit_elements(problem));
 }
 
 /// Whether blocks walk along few long rows (LongRowPlan).
@@ -59,7 +60,7 @@ inline GemvProblem without_single_column(GemvProblem problem) {
   if (problem.transpose && problem.x_element == 1) {
     problem.transpose = false;
     problem.columns = std::exchange(problem.rows, 1);
-  } else if (!problem.transpose && is_few_rows(problem.batch, 1, problem.rows, unit_elements(problem))) {
+  } else if (!problem.transpose && is_few_rows(problem.processors, problem.batch, 1, problem.rows, unit_elements(problem))) {
     problem.transpose = true;
     problem.columns = std::exchange(problem.rows, 1);
   }
@@ -83,7 +84,7 @@ inline bool takes_unit_rows(const GemvProblem& problem, int pack) {
   if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
   const int64_t rows = problem.batch * problem.rows, units = problem.columns / unit_elements(problem);
   if (4 * pack <= unit_elements(problem) && rows >= detail::divide_up(kLarge, units)) return true;
-  return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(rows, problem.columns, pack, false).at_once;
+  return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(problem.processors, rows, problem.columns, pack, false).at_once;
 }
 
 /// Rows that together are whole units.
@@ -108,12 +109,12 @@ inline bool takes_folded_rows(const GemvProblem& problem) {
 
 /// The plan of a product that is folded: blocks of several batches of rows, whose ends are the more costly.
 inline ColumnSumPlan folded_plan_of(const GemvProblem& problem) {
-  constexpr int64_t kMostBlocks = ColumnSumPlan::kWave * 7 / 2;
+  const int64_t most_blocks = problem.processors * ColumnSumPlan::kBlocks * 7 / 2;
   const int fold = rows_of_fold(problem);
   const int pack = unit_elements(problem);
   const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
-  return plan_column_sums(problem.batch, rows, columns, pack, kMostBlocks,
-                          detail::folded_width(problem.batch, rows, columns / pack, problem.columns));
+  return plan_column_sums(problem.processors, problem.batch, rows, columns, pack, most_blocks,
+                          detail::folded_width(problem.processors, problem.batch, rows, columns / pack, problem.columns));
 }
 
 /// Whether its blocks have whole folded rows, and add what these hold of a column: a sum of each thread.
@@ -145,16 +146,16 @@ inline size_t gemv_workspace(const GemvProblem& given) {
   const int64_t all_rows = problem.batch * problem.rows;
   int64_t most = 1;
   if (takes_long_rows(problem)) {
-    most = plan_long_rows(problem.batch, problem.rows, problem.columns, widest).parts;
+    most = plan_long_rows(problem.processors, problem.batch, problem.rows, problem.columns, widest).parts;
   } else if (may_take_unit_rows(problem)) {
-    most = plan_unit_rows(problem.batch, problem.rows, problem.columns, widest).parts;
+    most = plan_unit_rows(problem.processors, problem.batch, problem.rows, problem.columns, widest).parts;
   } else if (takes_folded_rows(problem)) {
     most = folded_parts(problem, folded_plan_of(problem));
   }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
     const int64_t parts = problem.transpose
-                              ? plan_column_sums(problem.batch, problem.rows, problem.columns, pack).parts
-                              : plan_row_sums(all_rows, problem.columns, pack, pack == widest).parts;
+                              ? plan_column_sums(problem.processors, problem.batch, problem.rows, problem.columns, pack).parts
+                              : plan_row_sums(problem.processors, all_rows, problem.columns, pack, pack == widest).parts;
     most = std::max(most, parts);
   }
   const auto sums = static_cast<size_t>(problem.batch * problem.out() * problem.vectors);

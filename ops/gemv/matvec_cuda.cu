@@ -1,6 +1,8 @@
 // The kernels of matvec and outer: products with a vector, and a product that is broadcast.
 #include <algorithm>
+#include <memory>
 
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/common/cuda/broadcast_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/gemv/batch.h>
@@ -14,46 +16,34 @@ namespace {
 
 constexpr int64_t kMostOuts = int64_t{1} << 30;
 
-/// Calls `body(run, problem)` for the runs of a matvec call; Call is KernelQuery or KernelContext.
-template <class Call, class Body>
-void for_each_product(const Call& call, Body&& body) {
-  const Shape& a = call.input(0).shape;
-  const bool transpose = call.template attributes<MatvecAttributes>().transpose_a;
-  const int64_t rows = a[-2], columns = a[-1], out = transpose ? columns : rows;
-  const auto run_product = [&](const BatchRun& run) {
-    const int64_t in = transpose ? rows : columns;
-    body(run, GemvProblem{.dtype = call.input(0).dtype,
-                          .transpose = transpose,
-                          .batch = run.count,
-                          .rows = rows,
-                          .columns = columns,
-                          .a_stride = run.a_step * rows * columns,
-                          .x_stride = run.b_step * in});
+std::shared_ptr<const Prepared> prepare_matvec(const KernelQuery& query) {
+  auto prepared = std::make_shared<PreparedGemv>();
+  const Shape &a = query.input(0).shape, &y = query.output(0).shape;
+  if (y.numel() == 0) return prepared;
+  const bool transpose = query.attributes<MatvecAttributes>().transpose_a;
+  const int64_t rows = a[-2], columns = a[-1], in = transpose ? rows : columns, out = transpose ? columns : rows;
+  const auto add = [&](const BatchRun& run) {
+    const GemvProblem problem{
+        .dtype = query.input(0).dtype,
+        .transpose = transpose,
+        .batch = run.count,
+        .rows = rows,
+        .columns = columns,
+        .a_stride = run.a_step * rows * columns,
+        .x_stride = run.b_step * in,
+        .processors = cuda::device_traits(query.output(0).device.index).processors};
+    prepared->products.push_back({.problem = problem,
+                                  .first = run.a * rows * columns,
+                                  .second = run.b * in,
+                                  .out = run.first * out});
   };
-  for_each_batch_run(batch_shape(call.output(0).shape, 1), batch_shape(a, 2),
-                     batch_shape(call.input(1).shape, 1), run_product,
+  for_each_batch_run(batch_shape(y, 1), batch_shape(a, 2), batch_shape(query.input(1).shape, 1), add,
                      std::max<int64_t>(kMostOuts / std::max<int64_t>(out, 1), 1));
-}
-
-size_t matvec_workspace(const KernelQuery& query) {
-  size_t most = 0;
-  if (query.output(0).shape.numel() == 0) return most;
-  for_each_product(query, [&](const BatchRun&, const GemvProblem& problem) {
-    most = std::max(most, gemv_workspace(problem));
-  });
-  return most;
+  return prepared;
 }
 
 void run_matvec(const KernelContext& context) {
-  const TensorView &a = context.input(0), &x = context.input(1), &y = context.output(0);
-  if (y.numel() == 0) return;
-  const auto element = static_cast<int64_t>(size_of(a.dtype));
-  for_each_product(context, [&](const BatchRun& run, const GemvProblem& problem) {
-    run_gemv(context.stream(), problem,
-             a.as<const std::byte>() + run.a * problem.rows * problem.columns * element,
-             x.as<const std::byte>() + run.b * problem.in() * element,
-             y.as<std::byte>() + run.first * problem.out() * element, context.workspace());
-  });
+  context.prepared<PreparedGemv>().run(context);
 }
 
 // ---- outer
@@ -81,7 +71,7 @@ void register_gemv_cuda(OpRegistry& registry);
 void register_gemv_cuda(OpRegistry& registry) {
   registry.add_kernel(
       "matvec",
-      {.device = DeviceType::kCuda, .name = "gemv", .workspace_bytes = matvec_workspace, .run = run_matvec});
+      {.device = DeviceType::kCuda, .name = "gemv", .prepare = prepare_matvec, .run = run_matvec});
   registry.add_kernel("outer", {.device = DeviceType::kCuda, .run = run_outer});
 }
 

@@ -10,6 +10,7 @@
 
 #include <sinter/core/cuda/cublaslt/cublaslt_matmul.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/gemv/batch.h>
@@ -143,25 +144,15 @@ void run_matmul(const KernelContext& context) {
 
 // ---- as products with a few vectors
 
-/// Products through the kernels of gemv: each begins at elements of a, b and y.
-struct PreparedGemv final : Prepared {
-  struct Product {
-    GemvMatmul gemv;
-    int64_t a = 0, b = 0, y = 0;
-  };
-  std::vector<Product> products;
-
-  size_t workspace_bytes() const override {
-    size_t most = 0;
-    for (const Product& product : products) most = std::max(most, gemv_workspace(product.gemv.problem));
-    return most;
-  }
-};
+int64_t processors_of(const KernelQuery& query) {
+  return cuda::device_traits(query.output(0).device.index).processors;
+}
 
 /// Null unless all products of the call have few vectors.
 std::shared_ptr<const Prepared> prepare_gemv(const KernelQuery& query) {
   constexpr int64_t kMostOuts = int64_t{1} << 30;
-  if (query.output(0).shape.numel() == 0) return nullptr;
+  const TensorSpec& y = query.output(0);
+  if (y.shape.numel() == 0) return nullptr;
   const Products products(query);
   auto prepared = std::make_shared<PreparedGemv>();
   bool can = true;
@@ -170,11 +161,15 @@ std::shared_ptr<const Prepared> prepare_gemv(const KernelQuery& query) {
     BatchRun one = run;
     int64_t m = products.m;
     if (products.is_tall(run)) m *= run.count, one.count = 1, one.a_step = 0;
-    const auto gemv = as_gemv(products.options, query.output(0).dtype, m, products.n, products.k, one);
+    const auto gemv = as_gemv(products.options, y.dtype, m, products.n, products.k, one);
     can = gemv.has_value();
     if (!can) return;
-    prepared->products.push_back({*gemv, run.a * products.m * products.k, run.b * products.k * products.n,
-                                  run.first * products.m * products.n});
+    prepared->products.push_back({.problem = gemv->problem,
+                                  .swapped = gemv->swapped,
+                                  .first = run.a * products.m * products.k,
+                                  .second = run.b * products.k * products.n,
+                                  .out = run.first * products.m * products.n});
+    prepared->products.back().problem.processors = processors_of(query);
   };
   for_each_product(query, add,
                    std::max<int64_t>(kMostOuts / std::max<int64_t>({products.m, products.n, 1}), 1));
@@ -183,20 +178,13 @@ std::shared_ptr<const Prepared> prepare_gemv(const KernelQuery& query) {
 }
 
 void run_gemv_products(const KernelContext& context) {
-  for (const auto& [gemv, a, b, y] : context.prepared<PreparedGemv>().products) {
-    const std::byte *left = at(context.input(0), a), *right = at(context.input(1), b);
-    run_gemv(context.stream(), gemv.problem, gemv.swapped ? right : left, gemv.swapped ? left : right,
-             at(context.output(0), y), context.workspace());
-  }
+  context.prepared<PreparedGemv>().run(context);
 }
 
-/// Whether they are the faster kernels of a matmul call: its products differ in their number alone.
-bool pays_gemv(const KernelQuery& query) {
-  const Products products(query);
-  const auto gemv =
-      as_gemv(products.options, query.output(0).dtype, products.m, products.n, products.k,
-              {.count = query.output(0).shape.numel() / std::max<int64_t>(products.m * products.n, 1)});
-  return gemv && is_gemv_faster(gemv->problem);
+/// Whether the kernels for a few vectors are the faster ones: the products of a call differ in their number alone.
+double gemv_microseconds(const KernelQuery&, const Prepared* prepared) {
+  const auto& products = static_cast<const PreparedGemv*>(prepared)->products;
+  return best_if(is_gemv_faster(products.front().problem));
 }
 
 // ---- the linear layer
@@ -209,26 +197,18 @@ std::shared_ptr<const Prepared> prepare_gemv_linear(const KernelQuery& query) {
                             weight[1], {.count = 1});
   if (!gemv) return nullptr;
   auto prepared = std::make_shared<PreparedGemv>();
-  prepared->products.push_back({*gemv});
+  prepared->products.push_back({.problem = gemv->problem, .swapped = gemv->swapped});
+  prepared->products.back().problem.processors = processors_of(query);
   return prepared;
 }
 
-bool pays_gemv_linear(const KernelQuery& query) {
-  const Shape &weight = query.input(1).shape, &y = query.output(0).shape;
-  const auto gemv = as_gemv({.transpose_b = true}, query.output(0).dtype,
-                            y.numel() / std::max<int64_t>(weight[0], 1), weight[0], weight[1], {.count = 1});
-  return gemv && is_gemv_faster(gemv->problem);
-}
-
 void run_gemv_linear(const KernelContext& context) {
-  const TensorView &x = context.input(0), &weight = context.input(1);
-  const auto& [problem, swapped] = context.prepared<PreparedGemv>().products.front().gemv;
+  const auto& gemv = context.prepared<PreparedGemv>();
   // Swapped, the sums of a vector are those of all outputs for one row of x; else those of one output.
-  const GemvBias bias{.data = context.has_input(2) ? context.input(2).data : nullptr,
-                      .vector = swapped ? 0 : 1,
-                      .element = swapped ? 1 : 0};
-  run_gemv(context.stream(), problem, swapped ? weight.data : x.data, swapped ? x.data : weight.data,
-           context.output(0).data, context.workspace(), bias);
+  const bool swapped = gemv.products.front().swapped;
+  gemv.run(context, {.data = context.has_input(2) ? context.input(2).data : nullptr,
+                     .vector = swapped ? 0 : 1,
+                     .element = swapped ? 1 : 0});
 }
 
 std::shared_ptr<const Prepared> prepare_linear(const KernelQuery& query) {
@@ -304,19 +284,17 @@ void register_matmul_cuda(OpRegistry& registry) {
     registry.add_kernel(op,
                         {.device = DeviceType::kCuda, .name = "cublaslt", .prepare = prepare, .run = run});
   };
-  const auto add_gemv = [&registry](const char* op, bool (*pays)(const KernelQuery&), Prepare prepare,
-                                    void (*run)(const KernelContext&)) {
+  const auto add_gemv = [&registry](const char* op, Prepare prepare, void (*run)(const KernelContext&)) {
     registry.add_kernel(op, {.device = DeviceType::kCuda,
                              .name = "gemv",
-                             .priority = 1,
-                             .pays = pays,
+                             .microseconds = gemv_microseconds,
                              .prepare = prepare,
                              .run = run});
   };
   add("matmul", prepare_matmul, run_matmul);
-  add_gemv("matmul", pays_gemv, prepare_gemv, run_gemv_products);
+  add_gemv("matmul", prepare_gemv, run_gemv_products);
   add("linear", prepare_linear, run_linear);
-  add_gemv("linear", pays_gemv_linear, prepare_gemv_linear, run_gemv_linear);
+  add_gemv("linear", prepare_gemv_linear, run_gemv_linear);
   add("linear_grad_weight", prepare_grad_weight, run_linear_grad_weight);
   add("linear_grad_weight_bias", prepare_grad_weight, run_linear_grad_weight_bias);
 }

@@ -16,6 +16,8 @@ namespace {
 
 using namespace testing_plans;
 
+constexpr int64_t kProcessors = 132;  // of an H100
+
 std::string text(int64_t batch, int64_t rows, int64_t columns, int pack) {
   return std::to_string(batch) + " of " + std::to_string(rows) + " x " + std::to_string(columns) + " pack " +
          std::to_string(pack);
@@ -28,10 +30,10 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
     const int64_t batch = integer(generator, 1, 300), rows = integer(generator, 1, 40),
                   columns = extent(generator, 17);
     SCOPED_TRACE(text(batch, rows, columns, pack));
-    const FewRowPlan plan = plan_few_rows(batch, rows, columns, pack);
+    const FewRowPlan plan = plan_few_rows(kProcessors, batch, rows, columns, pack);
     ASSERT_EQ(plan.at_once() * plan.packs, FewRowPlan::kLoads);
     ASSERT_TRUE(plan.packs == 1 || rows * plan.packs <= FewRowPlan::kLoads) << "more than is in flight";
-    ASSERT_TRUE(plan.packs == 1 || batch * plan.tiles >= 3 * detail::kProcessors) << "idle processors";
+    ASSERT_TRUE(plan.packs == 1 || batch * plan.tiles >= 3 * kProcessors) << "idle processors";
     std::vector<int> visits(static_cast<size_t>(columns));
     for (int64_t tile = 0; tile < plan.tiles; ++tile) {
       int64_t taken = 0;
@@ -50,7 +52,7 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
 }
 
 GemvProblem few_rows(DType dtype, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns};
+  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
 }
 
 TEST(FewRowPlan, TakesFewLongRows) {

@@ -17,9 +17,10 @@ namespace {
 using namespace testing_plans;
 
 constexpr int kCases = 100000;
+constexpr int64_t kProcessors = 132;  // of an H100
 
 GemvProblem folded_problem(DType dtype, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns};
+  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
 }
 
 TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
@@ -68,13 +69,13 @@ TEST(FoldedRows, ShortRowsAreWholeAndLongOnesFillWaves) {
   EXPECT_EQ(plan(DType::kBFloat16, 556694, 13).tiles, 1);
   EXPECT_GE(plan(DType::kFloat32, 100000, 317).tiles, 2) << "a third of a block's threads would be idle";
   EXPECT_GE(plan(DType::kFloat32, 100000, 317).width, 64);
-  EXPECT_LE(plan(DType::kFloat64, 634727, 97).parts, 2 * ColumnSumPlan::kWave)
+  EXPECT_LE(plan(DType::kFloat64, 634727, 97).parts, 2 * (kProcessors * ColumnSumPlan::kBlocks))
       << "few blocks of a third wave";
   for (const auto& [rows, columns] : {std::array<int64_t, 2>{824, 27397}, {168, 62724}, {1024, 20783}}) {
     const ColumnSumPlan folded = plan(DType::kFloat16, rows, columns);
     EXPECT_GE(folded.width, 32);
-    EXPECT_LE(folded.tiles * folded.parts, ColumnSumPlan::kWave) << "a second wave of few rows";
-    EXPECT_GT(folded.tiles * folded.parts, ColumnSumPlan::kWave * 9 / 10) << "idle processors";
+    EXPECT_LE(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks)) << "a second wave of few rows";
+    EXPECT_GT(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks) * 9 / 10) << "idle processors";
   }
 }
 

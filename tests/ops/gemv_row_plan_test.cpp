@@ -21,6 +21,7 @@ namespace {
 using namespace testing_plans;
 
 constexpr int kCases = 100000;
+constexpr int64_t kProcessors = 132;  // of an H100
 
 std::string text(int64_t batch, int64_t rows, int64_t columns, int pack) {
   return std::to_string(batch) + " of " + std::to_string(rows) + " x " + std::to_string(columns) + " pack " +
@@ -35,7 +36,7 @@ TEST(UnitRowPlan, FitsTheKernelAndTheGpu) {
                   rows = std::min(extent(generator, 30), (int64_t{1} << 30) / batch),
                   columns = extent(generator, 34) + 8 * pack;
     SCOPED_TRACE(text(batch, rows, columns, pack));
-    const UnitRowPlan plan = plan_unit_rows(batch, rows, columns, pack);
+    const UnitRowPlan plan = plan_unit_rows(kProcessors, batch, rows, columns, pack);
     ASSERT_TRUE(plan.lanes == 8    ? plan.units >= 2 && plan.units <= 4
                 : plan.lanes == 16 ? plan.units == 3 || plan.units == 4
                                    : plan.lanes == 32 && (plan.units == 1 || plan.units == 2));
@@ -51,7 +52,7 @@ TEST(UnitRowPlan, FitsTheKernelAndTheGpu) {
     ASSERT_LT((plan.parts - 1) * plan.part_spans, plan.spans) << "an empty part";
     ASSERT_LT(batch * plan.groups * plan.parts, int64_t{1} << 31);
     if (plan.parts > 1) {
-      ASSERT_LE(batch * plan.groups * plan.parts, 2 * detail::kGemvBlocks) << "a table that is not small";
+      ASSERT_LE(batch * plan.groups * plan.parts, 2 * (kProcessors * detail::kBlocksOfProcessor)) << "a table that is not small";
     }
   }
 }
@@ -101,7 +102,7 @@ TEST(UnitRowPlan, ThreadsTakeEveryElementOnce) {
     const int64_t base = integer(generator, 0, pack - 1);
     SCOPED_TRACE(text(1, rows, columns, pack) + " base " + std::to_string(base));
     const std::vector<int> visits =
-        visits_of_unit_rows(plan_unit_rows(1, rows, columns, pack), rows, columns, pack, base);
+        visits_of_unit_rows(plan_unit_rows(kProcessors, 1, rows, columns, pack), rows, columns, pack, base);
     ASSERT_TRUE(std::all_of(visits.begin(), visits.end(), [](int count) { return count == 1; }));
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
@@ -114,7 +115,7 @@ TEST(UnitRowPlan, LargeMatricesKeepTheGpuBusy) {
     const int64_t elements = int64_t{pack} << 20, rows = 8 + extent(generator, 16), columns = elements / rows;
     if (columns < 8 * pack) continue;
     SCOPED_TRACE(text(1, rows, columns, pack));
-    const UnitRowPlan plan = plan_unit_rows(1, rows, columns, pack);
+    const UnitRowPlan plan = plan_unit_rows(kProcessors, 1, rows, columns, pack);
     ASSERT_GE(plan.groups * plan.parts, 132);
   }
 }
@@ -172,7 +173,7 @@ TEST(LongRowPlan, BlocksTakeEveryElementOnce) {
                   columns = pack * int64_t{2048} + extent(generator, 36);
     SCOPED_TRACE(text(batch, rows, columns, pack));
     if (!is_long_rows(batch * rows, columns, pack)) continue;
-    const LongRowPlan plan = plan_long_rows(batch, rows, columns, pack);
+    const LongRowPlan plan = plan_long_rows(kProcessors, batch, rows, columns, pack);
     const int64_t units = columns / pack, blocks = batch * plan.groups * plan.parts;
     ASSERT_TRUE(plan.group_rows >= 1 && plan.group_rows <= LongRowPlan::kMostGroupRows);
     ASSERT_TRUE(plan.full_groups(rows) >= 1 && plan.full_groups(rows) <= plan.groups) << "groups that differ";
@@ -194,7 +195,7 @@ TEST(LongRowPlan, BlocksTakeEveryElementOnce) {
 
 TEST(LongRowPlan, GroupsHaveAsManyRowsAsPay) {
   const auto group_rows = [](int64_t rows, int64_t columns) {
-    return plan_long_rows(1, rows, columns, 8).group_rows;
+    return plan_long_rows(kProcessors, 1, rows, columns, 8).group_rows;
   };
   EXPECT_EQ(group_rows(1, 16 << 20), 1);
   EXPECT_EQ(group_rows(2, 16 << 20), 2);
@@ -205,7 +206,7 @@ TEST(LongRowPlan, GroupsHaveAsManyRowsAsPay) {
 }
 
 GemvProblem vector_problem(DType dtype, bool transpose, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = transpose, .batch = batch, .rows = rows, .columns = columns};
+  return {.dtype = dtype, .transpose = transpose, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
 }
 
 TEST(UnitProduct, TakesLongRowsThatFillNoPacks) {
@@ -239,8 +240,8 @@ TEST(UnitProduct, HasScratchForItsParts) {
     const bool is_long = takes_long_rows(problem);
     if (!is_long && !may_take_unit_rows(problem)) continue;
     const int pack = unit_elements(problem);
-    const int64_t parts = is_long ? plan_long_rows(problem.batch, problem.rows, problem.columns, pack).parts
-                                  : plan_unit_rows(problem.batch, problem.rows, problem.columns, pack).parts;
+    const int64_t parts = is_long ? plan_long_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts
+                                  : plan_unit_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts;
     if (parts == 1) continue;
     const int64_t sums = problem.batch * problem.rows * parts;
     ASSERT_GE(gemv_workspace(problem), static_cast<size_t>(sums) * size_of(accumulate_dtype(dtype)));

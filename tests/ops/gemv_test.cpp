@@ -19,6 +19,7 @@ namespace {
 using testing_plans::integer;
 
 constexpr int kCases = 100000;
+constexpr int64_t kProcessors = 132;  // of an H100
 
 /// Up to 2^most, small ones as likely as large ones, now and then 0.
 int64_t extent(Generator& generator, int most) {
@@ -42,7 +43,7 @@ TEST(GemvPlan, RowSumsTakeEveryPackOnce) {
     const int64_t rows = std::max<int64_t>(extent(generator, 30), 1), columns = extent(generator, 24) * pack;
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + " pack " + std::to_string(pack));
     const bool wide = generator.uniform() < 0.5;
-    const RowSumPlan plan = plan_row_sums(rows, columns, pack, wide);
+    const RowSumPlan plan = plan_row_sums(kProcessors, rows, columns, pack, wide);
     ASSERT_EQ(plan.packs * plan.pack, columns);
     ASSERT_TRUE(is_power_of_two(plan.lanes) && plan.lanes <= 32) << plan.lanes;
     ASSERT_TRUE(!plan.at_once || (plan.parts == 1 && plan.packs <= plan.lanes * plan.unroll));
@@ -54,7 +55,7 @@ TEST(GemvPlan, RowSumsTakeEveryPackOnce) {
     ASSERT_LE(plan.lanes, 2 * std::max<int64_t>(plan.packs, 1)) << "most lanes are idle";
     // Rows are cut only if they are few: the table of partial sums stays small.
     if (plan.parts > 1) {
-      ASSERT_LE(plan.parts * rows, int64_t{2} * detail::kGemvBlocks * RowSumPlan::kThreads);
+      ASSERT_LE(plan.parts * rows, int64_t{2} * (kProcessors * detail::kBlocksOfProcessor) * RowSumPlan::kThreads);
     }
     if (columns > 5000 || i % 10 != 0) continue;
     std::vector<int> visits(static_cast<size_t>(plan.packs));
@@ -80,7 +81,7 @@ TEST(GemvPlan, ColumnSumsTakeEveryRowAndPackOnce) {
                   columns = std::max<int64_t>(extent(generator, 20), 1) * pack;
     SCOPED_TRACE(std::to_string(matrices) + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
                  " pack " + std::to_string(pack));
-    const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, pack);
+    const ColumnSumPlan plan = plan_column_sums(kProcessors, matrices, rows, columns, pack);
     ASSERT_GE(plan.width, 1);
     ASSERT_LE(plan.width * plan.pack, ColumnSumPlan::kThreads) << "a thread writes one sum at most";
     ASSERT_LE(plan.width * plan.depth(), ColumnSumPlan::kThreads);
@@ -120,8 +121,8 @@ TEST(GemvPlan, LongColumnSumsLeaveNoFewBlocksForASecondWave) {
                   columns = integer(generator, 1, 40) * pack;
     SCOPED_TRACE(std::to_string(matrices) + " of " + std::to_string(rows) + " x " + std::to_string(columns) +
                  " pack " + std::to_string(pack));
-    const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, pack);
-    const int64_t blocks = matrices * plan.tiles * plan.parts, wave = ColumnSumPlan::kWave;
+    const ColumnSumPlan plan = plan_column_sums(kProcessors, matrices, rows, columns, pack);
+    const int64_t blocks = matrices * plan.tiles * plan.parts, wave = (kProcessors * ColumnSumPlan::kBlocks);
     if (plan.part_rows < int64_t{8} * ColumnSumPlan::kAtOnce * plan.depth()) continue;
     ASSERT_FALSE(blocks > wave && blocks <= wave + wave / 4) << blocks << " blocks";
   }
@@ -130,14 +131,14 @@ TEST(GemvPlan, LongColumnSumsLeaveNoFewBlocksForASecondWave) {
 TEST(GemvPlan, ColumnSumsOfFewBatchesFillWholeWaves) {
   // A batch of rows to a thread, and four waves of blocks, cost three starts and a second kernel too much.
   for (const auto& [matrices, rows, columns] : {std::array<int64_t, 3>{1, 512, 32768}, {2, 2048, 4096}}) {
-    const ColumnSumPlan plan = plan_column_sums(matrices, rows, columns, 8);
+    const ColumnSumPlan plan = plan_column_sums(kProcessors, matrices, rows, columns, 8);
     EXPECT_EQ(matrices * plan.tiles * plan.parts, 256) << rows << " x " << columns;
     EXPECT_GE(plan.part_rows, 512);
   }
 }
 
 TEST(GemvProblem, ASingleColumnIsARow) {
-  const GemvProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100};
+  const GemvProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100, .processors = kProcessors};
   const GemvProblem row = without_single_column(column);
   EXPECT_FALSE(row.transpose);
   EXPECT_EQ(row.rows, 1);
@@ -145,11 +146,11 @@ TEST(GemvProblem, ASingleColumnIsARow) {
   EXPECT_EQ(row.a_stride, 100);
   EXPECT_EQ(row.out(), column.out());
   EXPECT_EQ(row.in(), column.in());
-  EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2}).transpose);
+  EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2, .processors = kProcessors}).transpose);
 }
 
 TEST(GemvProblem, ALongColumnThatIsScaledIsARow) {
-  const GemvProblem column{.batch = 3, .rows = 1000000, .columns = 1, .a_stride = 1000000, .x_stride = 1};
+  const GemvProblem column{.batch = 3, .rows = 1000000, .columns = 1, .a_stride = 1000000, .x_stride = 1, .processors = kProcessors};
   const GemvProblem row = without_single_column(column);
   EXPECT_TRUE(row.transpose);
   EXPECT_EQ(row.rows, 1);
@@ -158,8 +159,8 @@ TEST(GemvProblem, ALongColumnThatIsScaledIsARow) {
   EXPECT_EQ(row.out(), column.out());
   EXPECT_EQ(row.in(), column.in());
   EXPECT_TRUE(takes_few_rows(row));
-  EXPECT_FALSE(without_single_column({.rows = 100, .columns = 1}).transpose) << "a short one";
-  EXPECT_FALSE(without_single_column({.rows = 1000000, .columns = 2}).transpose);
+  EXPECT_FALSE(without_single_column({.rows = 100, .columns = 1, .processors = kProcessors}).transpose) << "a short one";
+  EXPECT_FALSE(without_single_column({.rows = 1000000, .columns = 2, .processors = kProcessors}).transpose);
 }
 
 /// op(a) op(b) of one batch item by the definition of GemvProblem.

@@ -1,5 +1,6 @@
 // How a GPU cuts products of a matrix with one or a few vectors whose sums run along the matrix's rows
 // (y = a x). Such products are bound by reading the row-major matrix, once. Pure arithmetic, without CUDA.
+// Plans depend on sizes and on the number of the GPU's processors alone.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +12,8 @@
 namespace sinter::ops {
 namespace detail {
 
-inline constexpr int64_t kProcessors = 132;              // of a large GPU
-inline constexpr int64_t kGemvBlocks = kProcessors * 8;  // that it runs at once
-inline constexpr int64_t kMostParts = 65535;             // a limit of grids
+inline constexpr int64_t kBlocksOfProcessor = 8;  // of those plans that give a block little to do
+inline constexpr int64_t kMostParts = 65535;      // a limit of grids
 
 inline int64_t divide_up(int64_t count, int64_t size) {
   return (count + size - 1) / size;
@@ -42,9 +42,8 @@ struct RowSumPlan {
   int rows_per_block() const { return kThreads / lanes; }
 };
 
-/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes. Depends on the
-/// sizes alone.
-inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wide) {
+/// `rows` of all matrices of a batch together, `columns` of one; `wide`: packs have 16 bytes.
+inline RowSumPlan plan_row_sums(int64_t processors, int64_t rows, int64_t columns, int pack, bool wide) {
   constexpr int64_t kLeastPart = 8;  // packs of a lane below which cutting a row does not pay
   RowSumPlan plan{.pack = pack, .packs = columns / pack};
   const int64_t packs = std::max<int64_t>(plan.packs, 1);
@@ -58,7 +57,7 @@ inline RowSumPlan plan_row_sums(int64_t rows, int64_t columns, int pack, bool wi
   const int64_t blocks = std::max<int64_t>(detail::divide_up(rows, plan.rows_per_block()), 1);
   const int64_t most = std::max<int64_t>(packs / (kLeastPart * plan.lanes), 1);
   const int64_t parts =
-      std::clamp<int64_t>(detail::kGemvBlocks / blocks, 1, std::min(most, detail::kMostParts));
+      std::clamp<int64_t>(processors * detail::kBlocksOfProcessor / blocks, 1, std::min(most, detail::kMostParts));
   plan.part_packs = detail::divide_up(packs, parts);
   plan.parts = detail::divide_up(packs, plan.part_packs);
   return plan;
@@ -92,9 +91,9 @@ namespace detail {
 /// How many spans a part has, of `turns` blocks with whole rows: where these are few, parts that fill up to
 /// four waves of the blocks that a GPU runs at once. A block's start takes about as long as a span, a second
 /// kernel as two.
-inline int64_t spans_of_part(const UnitRowPlan& plan, int64_t turns) {
+inline int64_t spans_of_part(int64_t processors, const UnitRowPlan& plan, int64_t turns) {
   constexpr int64_t kMostWaves = 4;
-  const int64_t wave = kProcessors * (plan.units == 1 ? 3 : 2);
+  const int64_t wave = processors * (plan.units == 1 ? 3 : 2);
   int64_t best = plan.spans;
   double least = 0;
   for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
@@ -112,10 +111,10 @@ inline int64_t spans_of_part(const UnitRowPlan& plan, int64_t turns) {
 
 /// Into how many blocks below each other a plan's parts are cut, of `batch` matrices with so many rows for
 /// each slot: they have as many as fill waves of the blocks that a GPU runs at once. Unit: a group's span.
-inline int64_t groups_of_rows(const UnitRowPlan& plan, int64_t batch, int64_t slot_rows) {
+inline int64_t groups_of_rows(int64_t processors, const UnitRowPlan& plan, int64_t batch, int64_t slot_rows) {
   constexpr int64_t kMostWaves = 8;
   constexpr double kStart = 1.5, kUneven = 0.05;  // of a block's time: not all processors are equally fast
-  const int64_t wave = kProcessors * (plan.units == 1 ? 3 : 2), side = batch * plan.parts;
+  const int64_t wave = processors * (plan.units == 1 ? 3 : 2), side = batch * plan.parts;
   int64_t best = 1;
   double least = 0;
   for (int64_t waves = 1; waves <= kMostWaves; ++waves) {
@@ -133,9 +132,8 @@ inline int64_t groups_of_rows(const UnitRowPlan& plan, int64_t batch, int64_t sl
 
 }  // namespace detail
 
-/// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit. Depends on the
-/// sizes alone.
-inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
+/// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit.
+inline UnitRowPlan plan_unit_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns, int pack) {
   UnitRowPlan plan;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
   if (units <= 64) {
@@ -148,10 +146,10 @@ inline UnitRowPlan plan_unit_rows(int64_t batch, int64_t rows, int64_t columns, 
   }
   plan.spans = detail::divide_up(units, plan.span());
   const int64_t slots = plan.slots(), turns = detail::divide_up(rows, slots * plan.at_once());
-  plan.part_spans = detail::spans_of_part(plan, batch * turns);
+  plan.part_spans = detail::spans_of_part(processors, plan, batch * turns);
   plan.parts = detail::divide_up(plan.spans, plan.part_spans);
   const int64_t slot_rows = detail::divide_up(rows, slots),
-                groups = detail::groups_of_rows(plan, batch, slot_rows);
+                groups = detail::groups_of_rows(processors, plan, batch, slot_rows);
   plan.group_rows = detail::divide_up(slot_rows, groups) * slots;
   plan.groups = detail::divide_up(rows, plan.group_rows);
   return plan;
@@ -182,9 +180,10 @@ struct LongRowPlan {
 
 /// `rows` of each of `batch` matrices and `columns`, `pack` elements to a unit: groups of as many rows as
 /// pay, and parts that fill one wave of the blocks that a GPU runs at once, or more where that leaves fewer
-/// processors idle. Depends on the sizes alone.
-inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, int pack) {
-  constexpr int64_t kWave = detail::kProcessors * LongRowPlan::kBlocks, kMostWaves = 4, kLeastLoads = 4;
+/// processors idle.
+inline LongRowPlan plan_long_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns, int pack) {
+  constexpr int64_t kMostWaves = 4, kLeastLoads = 4;
+  const int64_t wave = processors * LongRowPlan::kBlocks;
   // In units of a thread: one of the vector, which L2 has, a block's start, and a second kernel.
   constexpr double kFactors = 0.5, kStart = 3, kFold = 4;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
@@ -195,10 +194,10 @@ inline LongRowPlan plan_long_rows(int64_t batch, int64_t rows, int64_t columns, 
     const int64_t least_units = LongRowPlan::kThreads * detail::divide_up(kLeastLoads, group_rows);
     const int64_t most = std::max<int64_t>(units / least_units, 1);
     for (int64_t waves = 0; waves <= kMostWaves; ++waves) {
-      const int64_t wanted = std::clamp<int64_t>(waves * kWave / (batch * groups), 1, most);
+      const int64_t wanted = std::clamp<int64_t>(waves * wave / (batch * groups), 1, most);
       const int64_t part_units = detail::divide_up(units, wanted),
                     parts = detail::divide_up(units, part_units);
-      const auto taken = static_cast<double>(detail::divide_up(batch * groups * parts, kWave)),
+      const auto taken = static_cast<double>(detail::divide_up(batch * groups * parts, wave)),
                  turns = static_cast<double>(part_units) / LongRowPlan::kThreads;
       const double cost =
           taken * (turns * (static_cast<double>(group_rows) + kFactors) + kStart) + (parts > 1 ? kFold : 0);
