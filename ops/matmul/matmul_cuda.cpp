@@ -284,18 +284,16 @@ void run_linear_grad_weight_bias(const KernelContext& context) {
 void register_matmul_cuda(OpRegistry& registry);
 void register_matmul_cuda(OpRegistry& registry) {
   using Prepare = std::shared_ptr<const Prepared> (*)(const KernelQuery&);
-  const auto add = [&registry](const char* op, const char* name, int priority, Prepare prepare,
+  const auto add = [&registry](const char* op, const char* name, Prepare prepare,
                                void (*run)(const KernelContext&)) {
-    registry.add_kernel(
-        op,
-        {.device = DeviceType::kCuda, .name = name, .priority = priority, .prepare = prepare, .run = run});
+    registry.add_kernel(op, {.device = DeviceType::kCuda, .name = name, .prepare = prepare, .run = run});
   };
-  add("matmul", "cublaslt", 0, prepare_matmul, run_matmul);
-  add("matmul", "thin", 1, prepare_thin, run_thin);
-  add("linear", "cublaslt", 0, prepare_linear, run_linear);
-  add("linear", "thin", 1, prepare_thin_linear, run_thin_linear);
-  add("linear_grad_weight", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight);
-  add("linear_grad_weight_bias", "cublaslt", 0, prepare_grad_weight, run_linear_grad_weight_bias);
+  add("matmul", "cublaslt", prepare_matmul, run_matmul);
+  add("matmul", "thin", prepare_thin, run_thin);
+  add("linear", "cublaslt", prepare_linear, run_linear);
+  add("linear", "thin", prepare_thin_linear, run_thin_linear);
+  add("linear_grad_weight", "cublaslt", prepare_grad_weight, run_linear_grad_weight);
+  add("linear_grad_weight_bias", "cublaslt", prepare_grad_weight, run_linear_grad_weight_bias);
 }
 
 }  // namespace sinter::ops
