@@ -26,6 +26,7 @@ set(SINTER_PUBLIC_HEADERS
   core/memory/raw_memory.h
   core/memory/workspace.h
   core/op/attributes.h
+  core/op/autotune/choose_by_time.h
   core/op/call.h
   core/op/call_observer.h
   core/op/call_tracer.h

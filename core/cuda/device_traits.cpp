@@ -25,6 +25,9 @@ const DeviceTraits& device_traits(int device) {
   traits.shared_bytes = static_cast<size_t>(ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor));
   traits.reserved_shared_bytes = static_cast<size_t>(ask(cudaDevAttrReservedSharedMemoryPerBlock));
   traits.processors = ask(cudaDevAttrMultiProcessorCount);
+  traits.l2_bytes = static_cast<size_t>(ask(cudaDevAttrL2CacheSize));
+  traits.dram_bytes_per_us =
+      memory_bandwidth(ask(cudaDevAttrMemoryClockRate), ask(cudaDevAttrGlobalMemoryBusWidth));
   const int capability = 10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor);
   const LaunchFeatures features = launch_features(capability, compiled_architecture(device));
   traits.early_launch = features.early_launch;

@@ -11,15 +11,24 @@ struct DeviceTraits {
   /// Shared memory: the most of a block, if the kernel's attribute allows it; of a processor; and what that
   /// keeps back for each block.
   size_t most_shared_bytes = 0, shared_bytes = 0, reserved_shared_bytes = 0;
-  bool cooperative = false;   ///< blocks of a launch can wait for each other (launch_cooperative.h)
-  bool early_launch = false;  ///< a kernel can be set up while the one before it runs (launch_early.h)
-  bool clusters = false;      ///< blocks can read each other's shared memory (launch_cluster.h)
+  size_t l2_bytes = 0;
+  double dram_bytes_per_us = 1e6;  ///< as memory_bandwidth() has it
+  bool cooperative = false;        ///< blocks of a launch can wait for each other (launch_cooperative.h)
+  bool early_launch = false;       ///< a kernel can be set up while the one before it runs (launch_early.h)
+  bool clusters = false;           ///< blocks can read each other's shared memory (launch_cluster.h)
 
   /// The most shared memory of a block that shares its processor with `count` - 1 others like it.
   size_t shared_of_block(size_t count) const {
     return std::min(most_shared_bytes, (shared_bytes / count - reserved_shared_bytes) / 128 * 128);
   }
 };
+
+/// Bytes in a microsecond between a GPU and its memory: two transfers in each cycle of its clock, in kHz,
+/// over a bus of so many bits. Of drivers that do not tell the clock, a guess: 1 TB/s.
+constexpr double memory_bandwidth(int clock_khz, int bus_bits) {
+  if (clock_khz <= 0 || bus_bits <= 0) return 1e6;
+  return 2.0 * clock_khz * (bus_bits / 8.0) / 1000.0;
+}
 
 /// What launches may do on a GPU of compute capability `capability` (90 is 9.0) with code that was compiled
 /// for `compiled` (90 is __CUDA_ARCH__ == 900). Kernels leave out what their GPU lacks by __CUDA_ARCH__, so

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -55,29 +57,67 @@ std::pair<KernelChoice, Workspace::Lease> lease_scratch(const Op& op, Device dev
   }
 }
 
+/// Ready to run within the query's limit; null if it cannot.
+std::optional<KernelChoice> prepare_kernel(const Kernel& kernel, const KernelQuery& query) {
+  if (kernel.can_run != nullptr && !kernel.can_run(query)) return std::nullopt;
+  KernelChoice choice{.kernel = &kernel, .prepared = nullptr, .threads = query.threads()};
+  if (kernel.prepare != nullptr) {
+    choice.prepared = kernel.prepare(query);
+    if (choice.prepared == nullptr) return std::nullopt;
+    choice.workspace_bytes = choice.prepared->workspace_bytes();
+  } else if (kernel.workspace_bytes != nullptr) {
+    choice.workspace_bytes = kernel.workspace_bytes(query);
+  }
+  if (choice.workspace_bytes > query.workspace_limit()) return std::nullopt;
+  return choice;
+}
+
+bool has_several(const Op& op, DeviceType device) {
+  return std::ranges::count(op.kernels, device, &Kernel::device) > 1;
+}
+
 }  // namespace
 
 KernelChoice choose_kernel(const Op& op, Device device, const KernelQuery& query) {
+  const OpDef::Choose choose = op.definition.choose;
+  const bool chooses = choose != nullptr && has_several(op, device.type) &&
+                       query.workspace_limit() == KernelQuery::kNoLimit && ForcedKernel::of(op) == nullptr;
+  return chooses ? choose(op, device, query) : choose_by_estimate(op, device, query);
+}
+
+KernelChoice choose_by_estimate(const Op& op, Device device, const KernelQuery& query) {
   const ForcedKernel* const forced = ForcedKernel::of(op);
+  std::optional<KernelChoice> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Kernel& kernel : op.kernels) {
+    if (kernel.device != device.type || least <= 0.0) continue;
+    if (forced != nullptr && kernel.name != forced->kernel_) continue;
+    const bool estimates = kernel.microseconds != nullptr && forced == nullptr;
+    if (best && !estimates) continue;
+    std::optional<KernelChoice> choice = prepare_kernel(kernel, query);
+    if (!choice) continue;
+    const double time = estimates ? kernel.microseconds(query, choice->prepared.get()) : kUnknownTime;
+    if (!(time < least)) continue;
+    best = std::move(choice);
+    least = time;
+  }
+  if (!best) fail_without_kernel(op, device, query, forced != nullptr ? forced->kernel_ : std::string());
+  return *std::move(best);
+}
+
+std::vector<KernelCandidate> kernel_candidates(const Op& op, Device device, const KernelQuery& query) {
+  std::vector<KernelCandidate> candidates;
   for (const Kernel& kernel : op.kernels) {
     if (kernel.device != device.type) continue;
-    if (forced != nullptr) [[unlikely]] {
-      if (kernel.name != forced->kernel_) continue;
-    } else if (kernel.pays != nullptr && !kernel.pays(query)) {
-      continue;
-    }
-    if (kernel.can_run != nullptr && !kernel.can_run(query)) continue;
-    KernelChoice choice{.kernel = &kernel, .prepared = nullptr, .threads = query.threads()};
-    if (kernel.prepare != nullptr) {
-      choice.prepared = kernel.prepare(query);
-      if (choice.prepared == nullptr) continue;
-      choice.workspace_bytes = choice.prepared->workspace_bytes();
-    } else if (kernel.workspace_bytes != nullptr) {
-      choice.workspace_bytes = kernel.workspace_bytes(query);
-    }
-    if (choice.workspace_bytes <= query.workspace_limit()) return choice;
+    std::optional<KernelChoice> choice = prepare_kernel(kernel, query);
+    if (!choice) continue;
+    const double time =
+        kernel.microseconds != nullptr ? kernel.microseconds(query, choice->prepared.get()) : kUnknownTime;
+    if (time < std::numeric_limits<double>::infinity()) candidates.push_back({*std::move(choice), time});
   }
-  fail_without_kernel(op, device, query, forced != nullptr ? forced->kernel_ : std::string());
+  if (candidates.empty()) fail_without_kernel(op, device, query, {});
+  std::ranges::stable_sort(candidates, {}, &KernelCandidate::microseconds);
+  return candidates;
 }
 
 void run_kernel(const Op& op, const KernelChoice& choice, const KernelQuery& query,

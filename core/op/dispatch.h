@@ -4,19 +4,34 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
 
 namespace sinter {
 
-/// Picks the kernel for a call and prepares it: of the kernels on `device` that pay and can run the call
-/// within the query's workspace limit, the one of highest priority. Throws Unsupported with op, device,
-/// dtypes and attributes if there is none.
+/// Picks the kernel for a call and prepares it: of the kernels on `device` that can run the call within the
+/// query's workspace limit, the one that OpDef::choose or else choose_by_estimate() takes. Throws Unsupported
+/// with op, device, dtypes and attributes if there is none.
 KernelChoice choose_kernel(const Op& op, Device device, const KernelQuery& query);
+
+/// The one of the least estimate (Kernel::microseconds). Only those that might be it are prepared.
+KernelChoice choose_by_estimate(const Op& op, Device device, const KernelQuery& query);
+
+struct KernelCandidate {
+  KernelChoice choice;
+  double microseconds = 0;  ///< the estimate, or kUnknownTime
+};
+inline constexpr double kUnknownTime = std::numeric_limits<double>::max();
+
+/// All of them, prepared, the best first: what choose_by_estimate() takes. Throws Unsupported if there is
+/// none.
+std::vector<KernelCandidate> kernel_candidates(const Op& op, Device device, const KernelQuery& query);
 
 /// Runs a chosen kernel on views of the specs that it was chosen for, and tells the observer
 /// (core/op/call_observer.h). The stream's device must be the current one.
@@ -46,6 +61,7 @@ class ForcedKernel {
 
  private:
   friend KernelChoice choose_kernel(const Op&, Device, const KernelQuery&);
+  friend KernelChoice choose_by_estimate(const Op&, Device, const KernelQuery&);
   friend void run_kernel(const Op&, const KernelChoice&, const KernelQuery&, const KernelContext&);
 
   static ForcedKernel* of(const Op& op);

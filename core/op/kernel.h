@@ -158,13 +158,21 @@ class KernelContext {
   const KernelChoice& choice_;
 };
 
+/// For Kernel::microseconds of a kernel that is the best wherever it pays, and is not to be chosen elsewhere.
+constexpr double best_if(bool pays) {
+  return pays ? 0.0 : std::numeric_limits<double>::infinity();
+}
+
+/// Of several that can run a call, that of the least estimate is chosen, before all those without one; of
+/// equal ones, and of those without, the one that was registered last: so the general kernel comes first. Ops
+/// may measure what estimates leave open (OpDef::choose).
 struct Kernel {
   DeviceType device = DeviceType::kCpu;
   std::string name = "default";                   ///< for logs, profiles and tests
-  int priority = 0;                               ///< of several kernels that can, the highest runs
   bool (*can_run)(const KernelQuery&) = nullptr;  ///< null: always
-  /// Whether it is a good choice where it can run; null: always. Not asked where the kernel is forced.
-  bool (*pays)(const KernelQuery&) = nullptr;
+  /// Estimates the time of one run from the question and from what `prepare` gave, or null; infinity: not to
+  /// be chosen. Not asked where the kernel is forced. Null: unknown.
+  double (*microseconds)(const KernelQuery&, const Prepared*) = nullptr;
   size_t (*workspace_bytes)(const KernelQuery&) = nullptr;  ///< null: none
   /// For kernels that find out more than `can_run` can say: what a run needs, or null where the kernel cannot
   /// run this call after all. Prepared::workspace_bytes then stands in for `workspace_bytes`; it should keep

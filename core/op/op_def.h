@@ -13,7 +13,10 @@
 
 namespace sinter {
 
+struct Op;  // core/op/registry.h
 struct OpDef;
+struct KernelChoice;  // core/op/kernel.h
+class KernelQuery;
 struct NormChain;  // core/op/norm_chain.h
 struct FusedNorm;
 
@@ -190,6 +193,7 @@ struct OpDef {
   /// for, an addition and a multiplication one each, whatever the kernel does in their place. Products with
   /// the zeros of a padding count too, as is usual for convolutions.
   using Flops = double (*)(const InferContext&, std::span<const TensorSpec> outputs);
+  using Choose = KernelChoice (*)(const Op& op, Device device, const KernelQuery& query);
 
   std::string name;
   std::vector<InputDef> inputs;
@@ -205,6 +209,9 @@ struct OpDef {
   /// Whether a call changes its inputs that are marked `mutated`: a norm does so in training only. Null:
   /// every call does.
   bool (*changes)(const Attributes& attributes) = nullptr;
+  /// Chooses among the kernels of a device, if there are several, none is forced and scratch is not limited:
+  /// choose_by_time (core/op/autotune/choose_by_time.h). Null: estimates alone decide.
+  Choose choose = nullptr;
 
   /// Whether a call with these attributes writes to input i, if it is there; the version of its contents
   /// (Storage::version) then moves.

@@ -121,9 +121,7 @@ void OpRegistry::add_kernel(std::string_view op, Kernel kernel) {
   SINTER_CHECK(kernel.run != nullptr, "[registry] kernel '{}' of op '{}' has no run function", kernel.name,
                op);
   auto& kernels = found->second->kernels;
-  kernels.push_back(std::move(kernel));
-  std::stable_sort(kernels.begin(), kernels.end(),
-                   [](const Kernel& a, const Kernel& b) { return a.priority > b.priority; });
+  kernels.insert(kernels.begin(), std::move(kernel));
 }
 
 const Op* OpRegistry::find(std::string_view name) const {

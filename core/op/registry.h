@@ -17,7 +17,7 @@ namespace sinter {
 /// A registered op. Its address never changes.
 struct Op {
   OpDef definition;
-  std::vector<Kernel> kernels;
+  std::vector<Kernel> kernels;  ///< the one registered last comes first
 
   const std::string& name() const { return definition.name; }
 };

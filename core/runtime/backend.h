@@ -68,6 +68,11 @@ class Backend {
   virtual std::string unavailable_reason() = 0;
   /// One line about a device for people: its name, memory and features.
   virtual std::string describe(int index) = 0;
+  /// What measured times depend on: the model of a device, the versions of its driver and libraries. Equal
+  /// devices, also of other machines, have equal texts.
+  virtual std::string signature(int index) { return describe(index); }
+  /// Bytes of the cache before a device's memory; 0 where nothing flushes it.
+  virtual size_t cache_bytes(int) { return 0; }
 
   /// Makes a device the one on which the calling thread's kernels run, until another one is made so. call()
   /// does this for every op; code that uses the vendor's API beside Sinter's must expect it.
@@ -87,6 +92,9 @@ class Backend {
   virtual Workspace& workspace(const Stream& stream) = 0;
   /// Blocks until all work on the stream has finished and reports its errors as DeviceError.
   virtual void synchronize(const Stream& stream) = 0;
+  /// Blocks until a device is idle. False if it did not wait, because some thread captures work, which that
+  /// would break.
+  virtual bool wait_until_idle(int) { return true; }
 
   /// Lets work queued on `stream` from now on start after `event` (of any of this backend's devices).
   virtual void stream_wait(const Stream& stream, void* event) = 0;

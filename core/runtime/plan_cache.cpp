@@ -129,7 +129,7 @@ namespace {
 /// Times candidates and keeps the best.
 class PlanRace {
  public:
-  explicit PlanRace(PlanCandidates& candidates) : candidates_(candidates) {}
+  PlanRace(PlanCandidates& candidates, double margin) : candidates_(candidates), margin_(margin) {}
 
   void time(size_t i) {
     const Outcome outcome = run(i);
@@ -153,8 +153,10 @@ class PlanRace {
     try {
       const std::optional<double> time = candidates_.time(i);
       if (!time) return Outcome::kFailed;
-      if (*time < best_time_) {
+      const double weighed = i == 0 ? *time * (1.0 - margin_) : *time;
+      if (weighed < best_weighed_) {
         best_ = i;
+        best_weighed_ = weighed;
         best_time_ = *time;
       }
       return Outcome::kTimed;
@@ -165,9 +167,10 @@ class PlanRace {
   }
 
   PlanCandidates& candidates_;
+  double margin_;
   size_t measured_ = 0;
   std::optional<size_t> best_, without_room_;
-  double best_time_ = std::numeric_limits<double>::infinity();
+  double best_time_ = std::numeric_limits<double>::infinity(), best_weighed_ = best_time_;
   std::vector<size_t> failed_;
 };
 
@@ -204,7 +207,7 @@ std::optional<size_t> build_known_plan(PlanCache& cache, const std::string& prob
 }
 
 PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
-                       Timing timing, size_t most_measured) {
+                       Timing timing, size_t most_measured, double margin) {
   const std::optional<size_t> known = find_known(cache, problem, candidates);
   if (known && candidates.build(*known)) return {.plan = known};
   if (known) log::info("[plan_cache] plan {} for {} cannot be built", candidates.name(*known), problem);
@@ -215,7 +218,7 @@ PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandida
     }
     return {.plan = std::nullopt, .settled = false};
   }
-  PlanRace race(candidates);
+  PlanRace race(candidates, margin);
   for (size_t i = 0; i < candidates.count() && race.measured() < most_measured; ++i) {
     if (known != i && candidates.build(i)) race.time(i);
   }

@@ -111,9 +111,10 @@ class OnlyKnownPlans {
 
 /// The candidate to use: the one that `cache` remembers; else, under Timing::kNow and if timing is possible,
 /// the fastest of the first `most_measured` that can be built, which the cache then remembers; else the first
-/// that can be built. A plan that fails is tried once more behind all others. Plans for which memory is short
-/// are passed over, and then nothing is remembered; if it is short for all of them, it is the first.
+/// that can be built. The first of all stays unless another takes less than 1 - `margin` of its time. A plan
+/// that fails is tried once more behind all others. Plans for which memory is short are passed over, and then
+/// nothing is remembered; if it is short for all of them, it is the first.
 PlanChoice choose_plan(PlanCache& cache, const std::string& problem, PlanCandidates& candidates,
-                       Timing timing, size_t most_measured);
+                       Timing timing, size_t most_measured, double margin = 0.0);
 
 }  // namespace sinter

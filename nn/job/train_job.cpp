@@ -7,6 +7,7 @@
 #include <sinter/nn/job/job_clock.h>
 #include <sinter/nn/job/module_snapshot.h>
 #include <sinter/nn/job/settings_snapshot.h>
+#include <sinter/nn/job/shared_choices.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/module/stand_ins.h>
 #include <sinter/nn/parallel/data_parallel.h>
@@ -225,7 +226,7 @@ Tensor TrainJob::over_ranks(const Tensor& gradient) const {
 
 // Ranks that would sum other gradients, or in another order, would give nonsense, or wait for ever. What they
 // have agreed on once is not asked for again: a rank may make another graph for other inputs by itself.
-void TrainJob::check_ranks_agree(const Graph& graph) {
+void TrainJob::agree_with_ranks(const Graph& graph) {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
@@ -242,6 +243,7 @@ void TrainJob::check_ranks_agree(const Graph& graph) {
   }
   if (agreed_.contains(text)) return;
   options_.communicator->check_equal(text, "the sums over ranks in the job");
+  share_kernel_choices(graph, optimizer_.parameters().front().tensor().device(), *options_.communicator);
   agreed_.insert(text);
 }
 
@@ -322,7 +324,7 @@ std::unique_ptr<TrainJob::Compiled> TrainJob::compile(std::span<const TensorSpec
   compiled->optimizer_revision = optimizer_.revision();
   if (options_.ema != nullptr) compiled->ema_revision = options_.ema->revision();
 
-  check_ranks_agree(*graph);
+  agree_with_ranks(*graph);
   compiled->program = std::make_unique<Program>(std::move(graph), device, options_.program);
   clock.finish("kernels and memory");
   ++compilations_;

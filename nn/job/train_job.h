@@ -179,7 +179,7 @@ class TrainJob {
   void trace_update(Tracer& tracer, double learning_rate) const;
   bool is_apart(const Parameter& parameter) const;
   Tensor over_ranks(const Tensor& gradient) const;
-  void check_ranks_agree(const Graph& graph);
+  void agree_with_ranks(const Graph& graph);
   void make_mixed() const;
   void trace_forward(Tracer& tracer, std::span<const TensorSpec> inputs, ModuleSnapshot& snapshot) const;
 

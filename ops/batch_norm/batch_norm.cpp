@@ -1,4 +1,5 @@
 // batch_norm and its gradient as ops: checks, shapes, what the gradient reads.
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/batch_norm/batch_norm_fusion.h>
 #include <sinter/ops/common/op_support.h>
@@ -76,11 +77,13 @@ void register_batch_norm(OpRegistry& registry) {
                            .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})},
                            .role = Role::kNormalization,
                            .fuse_norm = fuse_batch_norm},
-                .changes = [](const Attributes& call) { return call.as<BatchNormOptions>().training; }});
+                .changes = [](const Attributes& call) { return call.as<BatchNormOptions>().training; },
+                .choose = choose_by_time});
   registry.add({.name = "batch_norm_grad",
                 .inputs = {{"x"}, {"dy"}, {"weight", true}, {"mean"}, {"inv_std"}},
                 .outputs = {{"dx"}, {"dweight"}, {"dbias"}},
-                .infer = infer_batch_norm_grad});
+                .infer = infer_batch_norm_grad,
+                .choose = choose_by_time});
 }
 
 }  // namespace sinter::ops

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/node.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
@@ -276,7 +277,8 @@ void register_batch_norm_act(OpRegistry& registry) {
                            .float32_inputs = ~reads_of({In::kX, In::kAddend}),
                            .layout = {.kind = LayoutRule::Kind::kAttribute,
                                       .images = reads_of({In::kX, In::kAddend})}},
-                .changes = [](const Attributes& call) { return call.as<BatchNormActOptions>().training; }});
+                .changes = [](const Attributes& call) { return call.as<BatchNormActOptions>().training; },
+                .choose = choose_by_time});
   registry.add(
       {.name = "batch_norm_act_grad",
        .inputs = {{"x"},
@@ -298,7 +300,8 @@ void register_batch_norm_act(OpRegistry& registry) {
        .infer = infer_batch_norm_act_grad,
        .traits = {.summed_input = {.first = NormActGradInput::kDy,
                                    .second = NormActGradInput::kDy2,
-                                   .can = can_sum_gradients}}});
+                                   .can = can_sum_gradients}},
+       .choose = choose_by_time});
 }
 
 }  // namespace sinter::ops

@@ -66,11 +66,10 @@ void add_kernels(OpRegistry& registry, const char* op) {
       op,
       {.device = DeviceType::kCpu,
        .name = "direct",
-       .priority = 1,
        .can_run = [](const KernelQuery& query) { return conv2d_direct_can_run(geometry_of<pass>(query)); },
-       .pays =
-           [](const KernelQuery& query) {
-             return conv2d_direct_pays(geometry_of<pass>(query), pass, query.input(0).dtype);
+       .microseconds =
+           [](const KernelQuery& query, const Prepared*) {
+             return best_if(conv2d_direct_pays(geometry_of<pass>(query), pass, query.input(0).dtype));
            },
        .workspace_bytes =
            [](const KernelQuery& query) {
@@ -86,11 +85,10 @@ void add_kernels(OpRegistry& registry, const char* op) {
       op,
       {.device = DeviceType::kCpu,
        .name = "winograd",
-       .priority = 2,
        .can_run = [](const KernelQuery& query) { return conv2d_winograd_can_run(geometry_of<pass>(query)); },
-       .pays =
-           [](const KernelQuery& query) {
-             return conv2d_winograd_pays(geometry_of<pass>(query), pass, query.input(0).dtype);
+       .microseconds =
+           [](const KernelQuery& query, const Prepared*) {
+             return best_if(conv2d_winograd_pays(geometry_of<pass>(query), pass, query.input(0).dtype));
            },
        .workspace_bytes =
            [](const KernelQuery& query) {

@@ -193,10 +193,9 @@ void run_cudnn(const KernelContext& context) {
 }
 
 template <ConvPass pass, SumsBy sums>
-Kernel cudnn_kernel(const char* name, int priority) {
+Kernel cudnn_kernel(const char* name) {
   return {.device = DeviceType::kCuda,
           .name = name,
-          .priority = priority,
           .prepare = prepare_cudnn<pass, sums>,
           .run = run_cudnn<pass, sums>};
 }
@@ -205,7 +204,7 @@ template <ConvPass pass>
 void add_kernels(OpRegistry& registry, const char* op) {
   registry.add_kernel(
       op, {.device = DeviceType::kCuda, .name = "direct", .run = run_direct<pass, SumsBy::kNobody>});
-  registry.add_kernel(op, cudnn_kernel<pass, SumsBy::kNobody>("cudnn", 1));
+  registry.add_kernel(op, cudnn_kernel<pass, SumsBy::kNobody>("cudnn"));
 }
 
 /// "cudnn" is the one that sums while it convolves; passes ask by this name.
@@ -215,8 +214,8 @@ void add_kernels_with_sums(OpRegistry& registry) {
                                       .name = "direct",
                                       .workspace_bytes = direct_sums_workspace,
                                       .run = run_direct<pass, SumsBy::kPass>});
-  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPass>("cudnn_then_sums", 1));
-  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPlan>("cudnn", 2));
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPass>("cudnn_then_sums"));
+  registry.add_kernel("conv2d_sums", cudnn_kernel<pass, SumsBy::kPlan>("cudnn"));
 }
 
 }  // namespace

@@ -293,8 +293,8 @@ bool can_sort(const KernelQuery& query) {
   return EmbeddingGradPlan::takes(query.input(1).shape.numel(), dweight.shape[0], dweight.shape[1]);
 }
 
-bool sorting_pays(const KernelQuery& query) {
-  return query.input(1).shape.numel() >= kFewestSorted;
+double sorting_time(const KernelQuery& query, const Prepared*) {
+  return best_if(query.input(1).shape.numel() >= kFewestSorted);
 }
 
 size_t sorted_workspace(const KernelQuery& query) {
@@ -308,9 +308,8 @@ size_t sorted_workspace(const KernelQuery& query) {
 void register_sorted_embedding_grad_cuda(OpRegistry& registry) {
   registry.add_kernel("embedding_grad", {.device = DeviceType::kCuda,
                                          .name = "sorted",
-                                         .priority = 1,
                                          .can_run = can_sort,
-                                         .pays = sorting_pays,
+                                         .microseconds = sorting_time,
                                          .workspace_bytes = sorted_workspace,
                                          .run = run_sorted});
 }

@@ -348,14 +348,6 @@ bool plan_query(HeldLines& lines, const KernelQuery& query) {
                           .shared = static_cast<int64_t>(traits.shared_bytes)});
 }
 
-/// Results of narrow tiles are written in pieces of a few bytes: not where there are more of them than
-/// indices.
-bool holding_pays(const KernelQuery& query) {
-  HeldLines lines;
-  if (!plan_query(lines, query)) return false;
-  return !lines.tiled || lines.width >= 8 || lines.rows <= lines.extent;
-}
-
 struct PreparedHeld final : Prepared {
   HeldLines lines;
   size_t partial_bytes = 0;
@@ -379,6 +371,13 @@ std::shared_ptr<const Prepared> prepare_held(const KernelQuery& query) {
   return prepared;
 }
 
+/// Results of narrow tiles are written in pieces of a few bytes: not where there are more of them than
+/// indices.
+double holding_time(const KernelQuery&, const Prepared* prepared) {
+  const HeldLines& lines = static_cast<const PreparedHeld&>(*prepared).lines;
+  return best_if(!lines.tiled || lines.width >= 8 || lines.rows <= lines.extent);
+}
+
 void run_held(const KernelContext& context) {
   const TensorView& dx = context.output(0);
   const HeldLines& lines = context.prepared<PreparedHeld>().lines;
@@ -399,8 +398,7 @@ void run_held(const KernelContext& context) {
 void register_held_gather_grad_cuda(OpRegistry& registry) {
   registry.add_kernel("gather_grad", {.device = DeviceType::kCuda,
                                       .name = "held",
-                                      .priority = 1,
-                                      .pays = holding_pays,
+                                      .microseconds = holding_time,
                                       .prepare = prepare_held,
                                       .run = run_held});
 }

@@ -213,8 +213,9 @@ struct ColumnSumLaunch {
   void run() const {
     const int fold = folded ? rows_of_fold(problem) : 1;
     const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
-    const ColumnSumPlan plan =
-        folded ? folded_plan_of(problem) : plan_column_sums(problem.processors, problem.batch, rows, columns, pack);
+    const ColumnSumPlan plan = folded
+                                   ? folded_plan_of(problem)
+                                   : plan_column_sums(problem.processors, problem.batch, rows, columns, pack);
     // Of whole folded rows a column is added once.
     const bool whole_rows = folded && adds_whole_rows(problem, plan);
     const auto lanes = static_cast<uint32_t>(plan.depth() * (whole_rows ? fold : 1));

@@ -139,7 +139,8 @@ void launch_few_rows(const Stream& stream, const GemvProblem& problem, const T* 
   constexpr int pack = cuda::kPackSize<T>;
   const bool is_single = problem.rows == 1 && problem.batch == 1;
   const bool whole = is_single ? cuda::is_aligned(a, 16) : pack_of<T>(problem.columns, a) == pack;
-  const FewRowPlan plan = plan_few_rows(problem.processors, problem.batch, problem.rows, problem.columns, pack);
+  const FewRowPlan plan =
+      plan_few_rows(problem.processors, problem.batch, problem.rows, problem.columns, pack);
   const auto launch = [&]<bool shifted, int packs>() {
     launch_plan<shifted, packs>(stream, problem, plan, a, x, y, bias);
   };

@@ -1,3 +1,4 @@
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/gemv/batch.h>
 #include <sinter/ops/gemv/gemv.h>
@@ -91,7 +92,8 @@ void register_gemv(OpRegistry& registry) {
                 .gradient = matvec_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})},
                 .traits = {.precision = Precision::kReduced},
-                .flops = matvec_flops});
+                .flops = matvec_flops,
+                .choose = choose_by_time});
   registry.add({.name = "outer",
                 .inputs = {{"u"}, {"v"}},
                 .outputs = {{"y"}},

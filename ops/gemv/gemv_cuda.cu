@@ -1,6 +1,7 @@
 // Chooses among the kernels of products with a few vectors. They are bound by memory: the matrix is read
 // once, coalesced, in accesses as wide as its rows allow. docs/kernels/gemv.md tells why they are cut as they
 // are.
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/gemv/gemv_kernels_cuda.h>
 
 namespace sinter::ops {
@@ -54,6 +55,17 @@ void PreparedGemv::run(const KernelContext& context, const GemvBias& bias) const
     run_gemv(context.stream(), problem, swapped ? right : left, swapped ? left : right,
              at(context.output(0), out), context.workspace(), bias);
   }
+}
+
+double gemv_microseconds(const KernelQuery& query, const Prepared* prepared) {
+  double elements = 0;
+  for (const PreparedGemv::Product& product : static_cast<const PreparedGemv*>(prepared)->products) {
+    const GemvProblem& problem = product.problem;
+    elements += static_cast<double>(problem.a_stride == 0 ? 1 : problem.batch) *
+                static_cast<double>(problem.rows) * static_cast<double>(problem.columns);
+  }
+  return elements * static_cast<double>(size_of(query.output(0).dtype)) /
+         cuda::device_traits(query.output(0).device.index).dram_bytes_per_us;
 }
 
 }  // namespace sinter::ops

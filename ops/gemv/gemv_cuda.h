@@ -41,4 +41,8 @@ struct PreparedGemv final : Prepared {
   void run(const KernelContext& context, const GemvBias& bias = {}) const;
 };
 
+/// For Kernel::microseconds of calls that PreparedGemv is for: the time in which memory brings their
+/// matrices.
+double gemv_microseconds(const KernelQuery& query, const Prepared* prepared);
+
 }  // namespace sinter::ops

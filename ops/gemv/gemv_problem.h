@@ -44,7 +44,8 @@ inline int unit_elements(const GemvProblem& problem) {
 /// Whether threads walk down whole columns (FewRowPlan).
 inline bool takes_few_rows(const GemvProblem& problem) {
   return problem.vectors == 1 && problem.transpose &&
-         is_few_rows(problem.processors, problem.batch, problem.rows, problem.columns, unit_elements(problem));
+         is_few_rows(problem.processors, problem.batch, problem.rows, problem.columns,
+                     unit_elements(problem));
 }
 
 /// Whether blocks walk along few long rows (LongRowPlan).
@@ -60,7 +61,8 @@ inline GemvProblem without_single_column(GemvProblem problem) {
   if (problem.transpose && problem.x_element == 1) {
     problem.transpose = false;
     problem.columns = std::exchange(problem.rows, 1);
-  } else if (!problem.transpose && is_few_rows(problem.processors, problem.batch, 1, problem.rows, unit_elements(problem))) {
+  } else if (!problem.transpose &&
+             is_few_rows(problem.processors, problem.batch, 1, problem.rows, unit_elements(problem))) {
     problem.transpose = true;
     problem.columns = std::exchange(problem.rows, 1);
   }
@@ -84,7 +86,8 @@ inline bool takes_unit_rows(const GemvProblem& problem, int pack) {
   if (!may_take_unit_rows(problem) || pack >= unit_elements(problem)) return false;
   const int64_t rows = problem.batch * problem.rows, units = problem.columns / unit_elements(problem);
   if (4 * pack <= unit_elements(problem) && rows >= detail::divide_up(kLarge, units)) return true;
-  return (pack == 1 && is_half(problem.dtype)) || !plan_row_sums(problem.processors, rows, problem.columns, pack, false).at_once;
+  return (pack == 1 && is_half(problem.dtype)) ||
+         !plan_row_sums(problem.processors, rows, problem.columns, pack, false).at_once;
 }
 
 /// Rows that together are whole units.
@@ -113,8 +116,9 @@ inline ColumnSumPlan folded_plan_of(const GemvProblem& problem) {
   const int fold = rows_of_fold(problem);
   const int pack = unit_elements(problem);
   const int64_t rows = problem.rows / fold, columns = problem.columns * fold;
-  return plan_column_sums(problem.processors, problem.batch, rows, columns, pack, most_blocks,
-                          detail::folded_width(problem.processors, problem.batch, rows, columns / pack, problem.columns));
+  return plan_column_sums(
+      problem.processors, problem.batch, rows, columns, pack, most_blocks,
+      detail::folded_width(problem.processors, problem.batch, rows, columns / pack, problem.columns));
 }
 
 /// Whether its blocks have whole folded rows, and add what these hold of a column: a sum of each thread.
@@ -153,9 +157,10 @@ inline size_t gemv_workspace(const GemvProblem& given) {
     most = folded_parts(problem, folded_plan_of(problem));
   }
   for (int pack = 1; pack <= widest && problem.columns % pack == 0; pack *= 2) {
-    const int64_t parts = problem.transpose
-                              ? plan_column_sums(problem.processors, problem.batch, problem.rows, problem.columns, pack).parts
-                              : plan_row_sums(problem.processors, all_rows, problem.columns, pack, pack == widest).parts;
+    const int64_t parts =
+        problem.transpose
+            ? plan_column_sums(problem.processors, problem.batch, problem.rows, problem.columns, pack).parts
+            : plan_row_sums(problem.processors, all_rows, problem.columns, pack, pack == widest).parts;
     most = std::max(most, parts);
   }
   const auto sums = static_cast<size_t>(problem.batch * problem.out() * problem.vectors);

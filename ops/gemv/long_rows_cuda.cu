@@ -193,7 +193,8 @@ void launch_plan(const Stream& stream, const GemvProblem& problem, const LongRow
 template <class T>
 void launch_long_rows(const Stream& stream, const GemvProblem& problem, const T* a, const T* x, T* y,
                       compute_type<T>* table, const GemvBias& bias) {
-  const LongRowPlan plan = plan_long_rows(problem.processors, problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
+  const LongRowPlan plan =
+      plan_long_rows(problem.processors, problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
   const GemvOutput output(problem, plan.parts, bias);
   const auto launch = [&]<int rows>() { launch_plan<rows>(stream, problem, plan, a, x, y, table, output); };
   static_assert(LongRowPlan::kMostGroupRows == 4);

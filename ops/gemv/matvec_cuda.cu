@@ -21,21 +21,19 @@ std::shared_ptr<const Prepared> prepare_matvec(const KernelQuery& query) {
   const Shape &a = query.input(0).shape, &y = query.output(0).shape;
   if (y.numel() == 0) return prepared;
   const bool transpose = query.attributes<MatvecAttributes>().transpose_a;
-  const int64_t rows = a[-2], columns = a[-1], in = transpose ? rows : columns, out = transpose ? columns : rows;
+  const int64_t rows = a[-2], columns = a[-1], in = transpose ? rows : columns,
+                out = transpose ? columns : rows;
   const auto add = [&](const BatchRun& run) {
-    const GemvProblem problem{
-        .dtype = query.input(0).dtype,
-        .transpose = transpose,
-        .batch = run.count,
-        .rows = rows,
-        .columns = columns,
-        .a_stride = run.a_step * rows * columns,
-        .x_stride = run.b_step * in,
-        .processors = cuda::device_traits(query.output(0).device.index).processors};
-    prepared->products.push_back({.problem = problem,
-                                  .first = run.a * rows * columns,
-                                  .second = run.b * in,
-                                  .out = run.first * out});
+    const GemvProblem problem{.dtype = query.input(0).dtype,
+                              .transpose = transpose,
+                              .batch = run.count,
+                              .rows = rows,
+                              .columns = columns,
+                              .a_stride = run.a_step * rows * columns,
+                              .x_stride = run.b_step * in,
+                              .processors = cuda::device_traits(query.output(0).device.index).processors};
+    prepared->products.push_back(
+        {.problem = problem, .first = run.a * rows * columns, .second = run.b * in, .out = run.first * out});
   };
   for_each_batch_run(batch_shape(y, 1), batch_shape(a, 2), batch_shape(query.input(1).shape, 1), add,
                      std::max<int64_t>(kMostOuts / std::max<int64_t>(out, 1), 1));
@@ -69,9 +67,11 @@ void run_outer(const KernelContext& context) {
 
 void register_gemv_cuda(OpRegistry& registry);
 void register_gemv_cuda(OpRegistry& registry) {
-  registry.add_kernel(
-      "matvec",
-      {.device = DeviceType::kCuda, .name = "gemv", .prepare = prepare_matvec, .run = run_matvec});
+  registry.add_kernel("matvec", {.device = DeviceType::kCuda,
+                                 .name = "gemv",
+                                 .microseconds = gemv_microseconds,
+                                 .prepare = prepare_matvec,
+                                 .run = run_matvec});
   registry.add_kernel("outer", {.device = DeviceType::kCuda, .run = run_outer});
 }
 

@@ -202,8 +202,8 @@ struct RowSumLaunch {
   /// One vector.
   template <int pack>
   void run() const {
-    const RowSumPlan plan =
-        plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns, pack, pack == cuda::kPackSize<T>);
+    const RowSumPlan plan = plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns,
+                                          pack, pack == cuda::kPackSize<T>);
     const bool gapless = problem.batch == 1 || problem.a_stride == problem.rows * problem.columns;
     if (plan.at_once && gapless) return run_short<pack, 32>(plan);
     walk<pack, RowSumPlan::kWalking, 1, false>(plan);
@@ -211,8 +211,8 @@ struct RowSumLaunch {
 
   template <int pack, bool interleaved>
   void run_vectors() const {
-    const RowSumPlan plan =
-        plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns, pack, pack == cuda::kPackSize<T>);
+    const RowSumPlan plan = plan_row_sums(problem.processors, problem.batch * problem.rows, problem.columns,
+                                          pack, pack == cuda::kPackSize<T>);
     if (problem.vectors <= 2) return walk<pack, 2, 2, interleaved>(plan);
     walk<pack, 2, 4, interleaved>(plan);
   }

@@ -268,7 +268,8 @@ void launch_plan(const Stream& stream, const GemvProblem& problem, const UnitRow
 template <class T>
 void launch_unit_rows(const Stream& stream, const GemvProblem& problem, const T* a, const T* x, T* y,
                       compute_type<T>* table, const GemvBias& bias) {
-  const UnitRowPlan plan = plan_unit_rows(problem.processors, problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
+  const UnitRowPlan plan =
+      plan_unit_rows(problem.processors, problem.batch, problem.rows, problem.columns, cuda::kPackSize<T>);
   const auto launch = [&]<int lanes, int units>() {
     launch_plan<lanes, units>(stream, problem, plan, a, x, y, table, bias);
   };

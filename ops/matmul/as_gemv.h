@@ -1,5 +1,5 @@
-// Matrix products with a side so thin that they are products of a matrix with a few vectors, and whether
-// those kernels are the faster ones. Host code without devices.
+// Matrix products with a side so thin that they are products of a matrix with a few vectors. Host code
+// without devices.
 #pragma once
 
 #include <algorithm>
@@ -42,21 +42,6 @@ inline std::optional<GemvMatmul> as_gemv(const MatmulOptions& options, DType dty
   p.y_element = product.swapped ? 1 : vectors;
   if (!can_gemv(p)) return std::nullopt;
   return product;
-}
-
-/// Whether the kernels are faster than cuBLASLt: with one vector, and with several where these are few and
-/// memory is the bottleneck, as measured on an H200. In the 16-bit types cuBLASLt has tensor cores, which it
-/// feeds badly where rows are few.
-inline bool is_gemv_faster(const GemvProblem& problem) {
-  if (problem.vectors == 1) return true;
-  if (problem.transpose || problem.x_element != 1) return false;
-  const int64_t rows = problem.batch * problem.rows;
-  if (problem.dtype != DType::kFloat32) {
-    if (problem.vectors == 2 && problem.columns <= 32) return true;
-    const bool few_rows = is_half(problem.dtype) && rows <= 1024 && problem.columns % 8 == 0;
-    return few_rows && (problem.vectors == 2 || problem.columns <= 512);
-  }
-  return problem.columns % 4 == 0 && (problem.vectors == 2 || problem.columns <= 100 || rows <= 4096);
 }
 
 }  // namespace sinter::ops

@@ -1,3 +1,4 @@
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/gemv/batch.h>
 #include <sinter/ops/gemv/gemv.h>
@@ -175,7 +176,8 @@ void register_matmul(OpRegistry& registry) {
                 .gradient = matmul_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})},
                 .traits = {.precision = Precision::kReduced},
-                .flops = matmul_flops});
+                .flops = matmul_flops,
+                .choose = choose_by_time});
   registry.add({.name = "linear",
                 .inputs = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
                 .outputs = {{"y"}},
@@ -183,7 +185,8 @@ void register_matmul(OpRegistry& registry) {
                 .gradient = linear_gradient,
                 .gradient_reads = {.inputs = reads_of({0, 1})},
                 .traits = {.precision = Precision::kReduced},
-                .flops = linear_flops});
+                .flops = linear_flops,
+                .choose = choose_by_time});
   registry.add({.name = "linear_grad_weight",
                 .inputs = {{"dy"}, {"x"}},
                 .outputs = {{"dweight"}},

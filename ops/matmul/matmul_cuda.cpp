@@ -138,7 +138,32 @@ std::shared_ptr<const Prepared> prepare_matmul(const KernelQuery& query) {
   return prepared;
 }
 
-void run_matmul(const KernelContext& context) {
+/// A matvec is a product with a single column.
+std::shared_ptr<const Prepared> prepare_matvec(const KernelQuery& query) {
+  auto prepared = std::make_shared<PreparedProducts>();
+  const Shape &a = query.input(0).shape, &y = query.output(0).shape;
+  if (y.numel() == 0) return prepared;
+  const bool transpose = query.attributes<MatvecAttributes>().transpose_a;
+  const int64_t out = a[transpose ? -1 : -2], in = a[transpose ? -2 : -1];
+  prepared->is_zero = in == 0;
+  if (prepared->is_zero) return prepared;
+  const auto add = [&](const BatchRun& run) {
+    const MatmulProblem problem{.dtype = query.output(0).dtype,
+                                .transpose_a = transpose,
+                                .m = out,
+                                .n = 1,
+                                .k = in,
+                                .batch = run.count,
+                                .a_stride = run.count == 1 ? 0 : run.a_step * out * in,
+                                .b_stride = run.count == 1 ? 0 : run.b_step * in};
+    prepared->products.push_back(find_product(query, problem, run.a * out * in, run.b * in, run.first * out));
+  };
+  for_each_batch_run(batch_shape(y, 1), batch_shape(a, 2), batch_shape(query.input(1).shape, 1), add,
+                     std::numeric_limits<int32_t>::max());
+  return prepared;
+}
+
+void run_products(const KernelContext& context) {
   context.prepared<PreparedProducts>().run(context);
 }
 
@@ -179,12 +204,6 @@ std::shared_ptr<const Prepared> prepare_gemv(const KernelQuery& query) {
 
 void run_gemv_products(const KernelContext& context) {
   context.prepared<PreparedGemv>().run(context);
-}
-
-/// Whether the kernels for a few vectors are the faster ones: the products of a call differ in their number alone.
-double gemv_microseconds(const KernelQuery&, const Prepared* prepared) {
-  const auto& products = static_cast<const PreparedGemv*>(prepared)->products;
-  return best_if(is_gemv_faster(products.front().problem));
 }
 
 // ---- the linear layer
@@ -265,10 +284,6 @@ std::shared_ptr<const Prepared> prepare_grad_weight(const KernelQuery& query) {
   return prepared;
 }
 
-void run_linear_grad_weight(const KernelContext& context) {
-  context.prepared<PreparedProducts>().run(context);
-}
-
 void run_linear_grad_weight_bias(const KernelContext& context) {
   const TensorView& dbias = context.output(1);
   if (context.prepared<PreparedProducts>().run(context, dbias.data)) return;
@@ -291,11 +306,12 @@ void register_matmul_cuda(OpRegistry& registry) {
                              .prepare = prepare,
                              .run = run});
   };
-  add("matmul", prepare_matmul, run_matmul);
+  add("matvec", prepare_matvec, run_products);
+  add("matmul", prepare_matmul, run_products);
   add_gemv("matmul", prepare_gemv, run_gemv_products);
   add("linear", prepare_linear, run_linear);
   add_gemv("linear", prepare_gemv_linear, run_gemv_linear);
-  add("linear_grad_weight", prepare_grad_weight, run_linear_grad_weight);
+  add("linear_grad_weight", prepare_grad_weight, run_products);
   add("linear_grad_weight_bias", prepare_grad_weight, run_linear_grad_weight_bias);
 }
 

@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/permute/plan/permute_plan.h>
@@ -48,7 +49,8 @@ void register_permute(OpRegistry& registry) {
                 .outputs = {{"y"}},
                 .infer = infer_permute,
                 .gradient = permute_gradient,
-                .traits = {.precision = Precision::kFollow, .role = Role::kPermutation}});
+                .traits = {.precision = Precision::kFollow, .role = Role::kPermutation},
+                .choose = choose_by_time});
 }
 
 }  // namespace sinter::ops

@@ -1,3 +1,4 @@
+#include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
 
@@ -78,7 +79,8 @@ void register_prelu(OpRegistry& registry) {
   registry.add({.name = "prelu_grad",
                 .inputs = {{"x"}, {"alpha"}, {"dy"}},
                 .outputs = {{"dx"}, {"dalpha"}},
-                .infer = infer_prelu_grad});
+                .infer = infer_prelu_grad,
+                .choose = choose_by_time});
   registry.add({.name = "prelu_grad_x",
                 .inputs = {{"x"}, {"alpha"}, {"dy"}},
                 .outputs = {{"dx"}},

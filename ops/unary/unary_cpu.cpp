@@ -68,8 +68,7 @@ void run_angles(const KernelContext& context) {
 /// Kernels for some calls of an op, before its general one.
 void add_special_kernel(OpRegistry& registry, const char* op, const char* name,
                         bool (*can_run)(const KernelQuery&), void (*run)(const KernelContext&)) {
-  registry.add_kernel(
-      op, {.device = DeviceType::kCpu, .name = name, .priority = 1, .can_run = can_run, .run = run});
+  registry.add_kernel(op, {.device = DeviceType::kCpu, .name = name, .can_run = can_run, .run = run});
 }
 
 }  // namespace

@@ -1,21 +1,19 @@
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <mutex>
 
 #include <sinter/core/base/log.h>
-#include <sinter/core/profile/median_time.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/timing/work_timer.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/passes/norm/call_race.h>
 
 namespace sinter::passes {
 namespace {
 
-constexpr size_t kFlushBytes = size_t{128} << 20;  // more than a GPU's cache, twice: read and written
-constexpr int64_t kPatternLength = 4099;           // a prime: no two channels get the same values
+constexpr int64_t kPatternLength = 4099;  // a prime: no two channels get the same values
 
 /// A tensor of values that are neither zero nor equal: on zeros a GPU draws less power and runs faster.
 Tensor filled(const TensorSpec& spec) {
@@ -68,10 +66,8 @@ PlanCache& cache_of(Device device, const std::string& topic) {
   static auto& caches = *new std::map<std::pair<int, std::string>, std::unique_ptr<PlanCache>>;
   auto& cache = caches[{device.index, topic}];
   if (cache == nullptr) {
-    // "cuda:0: NVIDIA H200, ...": equal devices share what was measured.
-    std::string model = backend_of(device).describe(device.index);
-    if (const size_t name = model.find(": "); name != std::string::npos) model.erase(0, name + 2);
-    cache = std::make_unique<PlanCache>(cache_folder(), fmt::format("{} {}", model, topic));
+    cache = std::make_unique<PlanCache>(
+        cache_folder(), fmt::format("{} {}", backend_of(device).signature(device.index), topic));
   }
   return *cache;
 }
@@ -93,21 +89,11 @@ GraphNode& CopiedCalls::add(const GraphNode& node) {
 double CopiedCalls::time(const std::function<bool(const Program&)>& accepts) {
   Program program(std::move(graph_), device_);
   if (accepts && !accepts(program)) throw_error<Unsupported>("[race] this way is not worth a try");
-  Backend& backend = backend_of(device_);
-  const Stream stream = current_stream(device_);
-  std::shared_ptr<Storage> flush;
-  if (!device_.is_cpu()) flush = Storage::allocate(2 * kFlushBytes, device_);
-  const auto run = [&] {
-    if (flush != nullptr) {
-      auto* const half = static_cast<std::byte*>(flush->data());
-      backend.copy(half + kFlushBytes, device_, half, device_, kFlushBytes, stream);
-    }
-    const auto start = backend.mark_time(stream);
-    program.run({});
-    return backend.mark_time(stream)->microseconds_since(*start);
-  };
-  for (int warm_up = 0; warm_up < 3; ++warm_up) run();  // code is loaded, work captured
-  return median_time(run, std::numeric_limits<double>::infinity());
+  const std::unique_ptr<WorkTimer> timer = make_work_timer(device_);
+  const StreamGuard guard(timer->stream());
+  const auto run = [&] { program.run({}); };
+  for (int warm_up = 0; warm_up < 2; ++warm_up) run();  // code is loaded, work captured
+  return timer->measure(run);
 }
 
 RaceResult race(Device device, const std::string& topic, const std::string& problem,

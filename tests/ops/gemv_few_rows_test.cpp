@@ -52,7 +52,12 @@ TEST(FewRowPlan, ThreadsTakeEveryColumnOnce) {
 }
 
 GemvProblem few_rows(DType dtype, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
+  return {.dtype = dtype,
+          .transpose = true,
+          .batch = batch,
+          .rows = rows,
+          .columns = columns,
+          .processors = kProcessors};
 }
 
 TEST(FewRowPlan, TakesFewLongRows) {

@@ -20,7 +20,12 @@ constexpr int kCases = 100000;
 constexpr int64_t kProcessors = 132;  // of an H100
 
 GemvProblem folded_problem(DType dtype, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = true, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
+  return {.dtype = dtype,
+          .transpose = true,
+          .batch = batch,
+          .rows = rows,
+          .columns = columns,
+          .processors = kProcessors};
 }
 
 TEST(FoldedRows, EveryUnitLiesInTwoRowsAtMost) {
@@ -74,8 +79,10 @@ TEST(FoldedRows, ShortRowsAreWholeAndLongOnesFillWaves) {
   for (const auto& [rows, columns] : {std::array<int64_t, 2>{824, 27397}, {168, 62724}, {1024, 20783}}) {
     const ColumnSumPlan folded = plan(DType::kFloat16, rows, columns);
     EXPECT_GE(folded.width, 32);
-    EXPECT_LE(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks)) << "a second wave of few rows";
-    EXPECT_GT(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks) * 9 / 10) << "idle processors";
+    EXPECT_LE(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks))
+        << "a second wave of few rows";
+    EXPECT_GT(folded.tiles * folded.parts, (kProcessors * ColumnSumPlan::kBlocks) * 9 / 10)
+        << "idle processors";
   }
 }
 

@@ -52,7 +52,8 @@ TEST(UnitRowPlan, FitsTheKernelAndTheGpu) {
     ASSERT_LT((plan.parts - 1) * plan.part_spans, plan.spans) << "an empty part";
     ASSERT_LT(batch * plan.groups * plan.parts, int64_t{1} << 31);
     if (plan.parts > 1) {
-      ASSERT_LE(batch * plan.groups * plan.parts, 2 * (kProcessors * detail::kBlocksOfProcessor)) << "a table that is not small";
+      ASSERT_LE(batch * plan.groups * plan.parts, 2 * (kProcessors * detail::kBlocksOfProcessor))
+          << "a table that is not small";
     }
   }
 }
@@ -206,7 +207,12 @@ TEST(LongRowPlan, GroupsHaveAsManyRowsAsPay) {
 }
 
 GemvProblem vector_problem(DType dtype, bool transpose, int64_t rows, int64_t columns, int64_t batch = 1) {
-  return {.dtype = dtype, .transpose = transpose, .batch = batch, .rows = rows, .columns = columns, .processors = kProcessors};
+  return {.dtype = dtype,
+          .transpose = transpose,
+          .batch = batch,
+          .rows = rows,
+          .columns = columns,
+          .processors = kProcessors};
 }
 
 TEST(UnitProduct, TakesLongRowsThatFillNoPacks) {
@@ -240,8 +246,9 @@ TEST(UnitProduct, HasScratchForItsParts) {
     const bool is_long = takes_long_rows(problem);
     if (!is_long && !may_take_unit_rows(problem)) continue;
     const int pack = unit_elements(problem);
-    const int64_t parts = is_long ? plan_long_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts
-                                  : plan_unit_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts;
+    const int64_t parts =
+        is_long ? plan_long_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts
+                : plan_unit_rows(kProcessors, problem.batch, problem.rows, problem.columns, pack).parts;
     if (parts == 1) continue;
     const int64_t sums = problem.batch * problem.rows * parts;
     ASSERT_GE(gemv_workspace(problem), static_cast<size_t>(sums) * size_of(accumulate_dtype(dtype)));

@@ -55,7 +55,8 @@ TEST(GemvPlan, RowSumsTakeEveryPackOnce) {
     ASSERT_LE(plan.lanes, 2 * std::max<int64_t>(plan.packs, 1)) << "most lanes are idle";
     // Rows are cut only if they are few: the table of partial sums stays small.
     if (plan.parts > 1) {
-      ASSERT_LE(plan.parts * rows, int64_t{2} * (kProcessors * detail::kBlocksOfProcessor) * RowSumPlan::kThreads);
+      ASSERT_LE(plan.parts * rows,
+                int64_t{2} * (kProcessors * detail::kBlocksOfProcessor) * RowSumPlan::kThreads);
     }
     if (columns > 5000 || i % 10 != 0) continue;
     std::vector<int> visits(static_cast<size_t>(plan.packs));
@@ -138,7 +139,8 @@ TEST(GemvPlan, ColumnSumsOfFewBatchesFillWholeWaves) {
 }
 
 TEST(GemvProblem, ASingleColumnIsARow) {
-  const GemvProblem column{.transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100, .processors = kProcessors};
+  const GemvProblem column{
+      .transpose = true, .batch = 3, .rows = 100, .columns = 1, .a_stride = 100, .processors = kProcessors};
   const GemvProblem row = without_single_column(column);
   EXPECT_FALSE(row.transpose);
   EXPECT_EQ(row.rows, 1);
@@ -146,11 +148,17 @@ TEST(GemvProblem, ASingleColumnIsARow) {
   EXPECT_EQ(row.a_stride, 100);
   EXPECT_EQ(row.out(), column.out());
   EXPECT_EQ(row.in(), column.in());
-  EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2, .processors = kProcessors}).transpose);
+  EXPECT_TRUE(without_single_column({.transpose = true, .rows = 100, .columns = 2, .processors = kProcessors})
+                  .transpose);
 }
 
 TEST(GemvProblem, ALongColumnThatIsScaledIsARow) {
-  const GemvProblem column{.batch = 3, .rows = 1000000, .columns = 1, .a_stride = 1000000, .x_stride = 1, .processors = kProcessors};
+  const GemvProblem column{.batch = 3,
+                           .rows = 1000000,
+                           .columns = 1,
+                           .a_stride = 1000000,
+                           .x_stride = 1,
+                           .processors = kProcessors};
   const GemvProblem row = without_single_column(column);
   EXPECT_TRUE(row.transpose);
   EXPECT_EQ(row.rows, 1);
@@ -159,7 +167,8 @@ TEST(GemvProblem, ALongColumnThatIsScaledIsARow) {
   EXPECT_EQ(row.out(), column.out());
   EXPECT_EQ(row.in(), column.in());
   EXPECT_TRUE(takes_few_rows(row));
-  EXPECT_FALSE(without_single_column({.rows = 100, .columns = 1, .processors = kProcessors}).transpose) << "a short one";
+  EXPECT_FALSE(without_single_column({.rows = 100, .columns = 1, .processors = kProcessors}).transpose)
+      << "a short one";
   EXPECT_FALSE(without_single_column({.rows = 1000000, .columns = 2, .processors = kProcessors}).transpose);
 }
 

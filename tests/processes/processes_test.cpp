@@ -124,6 +124,12 @@ TEST_P(ProcessesTest, PartsOfDifferentSizesAreRefusedOnAllRanks) {
   expect_all_well(workers.wait(60));
 }
 
+TEST_P(ProcessesTest, AllRanksOfAJobRunTheKernelThatRankZeroChose) {
+  Workers workers;
+  workers.start_all(GetParam(), {"kernels"}, free_port(), {{"SINTER_CACHE_DIR", ""}});
+  expect_all_well(workers.wait(60));
+}
+
 // Promise 6: centres that are divided among the ranks train as those of one process.
 TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
   for (const char* kind : {"faces.arc", "faces.cos", "faces.all"}) {

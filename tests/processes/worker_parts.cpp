@@ -1,6 +1,12 @@
 #include "processes/worker_parts.h"
 
+#include <chrono>
+#include <cstring>
+#include <thread>
+
 #include <sinter/autograd/backward.h>
+#include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/call.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 #include <sinter/nn/loss/partial_fc.h>
@@ -100,7 +106,52 @@ void unequal_labels(const Communicator& ranks) {
   }
 }
 
+int rank_of_process = 0;
+std::string last_kernel;
+
+/// The identity, slow on rank 0 or on all others.
+template <bool slow_on_first>
+void copy_slowly(const KernelContext& context) {
+  last_kernel = slow_on_first ? "second" : "first";
+  if ((rank_of_process == 0) == slow_on_first) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::memcpy(context.output(0).data, context.input(0).data,
+              static_cast<size_t>(context.input(0).numel()) * size_of(context.input(0).dtype));
+}
+
+const Op& identity_op() {
+  static const Op* const op = [] {
+    OpRegistry& registry = OpRegistry::instance();
+    const Op& added =
+        registry.add({.name = "test_identity",
+                      .inputs = {{"x"}},
+                      .outputs = {{"y"}},
+                      .infer = [](const InferContext& c) { return std::vector{c.input(0)}; },
+                      .gradient = [](const GradientContext& c) { return std::vector{c.grad()}; },
+                      .choose = choose_by_time});
+    registry.add_kernel("test_identity", {.name = "first", .run = copy_slowly<false>});
+    registry.add_kernel("test_identity", {.name = "second", .run = copy_slowly<true>});
+    return &added;
+  }();
+  return *op;
+}
+
 }  // namespace
+
+void shared_kernels(const Communicator& ranks) {
+  rank_of_process = ranks.rank();
+  const nn::Linear model(4, 400);
+  nn::SGD sgd(model.parameters());
+  const auto loss = [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{nn::MSELoss{}(call(identity_op(), {model(in[0])}).front(), in[1])};
+  };
+  nn::TrainJob job(model, loss, sgd, {.communicator = &ranks});
+  const Tensor x = Tensor::full({400, 4}, 1.0), y = Tensor::zeros({400, 400});
+  job.step(x, y, 0.1);
+  expect(last_kernel == "first", last_kernel + " runs on rank " + std::to_string(ranks.rank()));
+  // By themselves they would not agree, as on a shape that the job has not met.
+  call(identity_op(), {Tensor::zeros({401, 400})});
+  expect(last_kernel == (ranks.rank() == 0 ? "first" : "second"), "eager calls run " + last_kernel);
+}
 
 void train_beside(const Communicator& ranks, const std::string& way, const std::string& file) {
   manual_seed(static_cast<uint64_t>(7 + ranks.rank()));

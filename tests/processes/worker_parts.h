@@ -14,4 +14,7 @@ void train_beside(const Communicator& ranks, const std::string& way, const std::
 /// Steps of a job and of centres in which one rank's part is smaller: all ranks throw and go on.
 void unequal_parts(const Communicator& ranks);
 
+/// A job with an op whose quickest kernel is another one on rank 0 than on all others: all run rank 0's.
+void shared_kernels(const Communicator& ranks);
+
 }  // namespace sinter::testing

@@ -7,9 +7,11 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <sinter/core/cuda/backend/cuda_backend.h>
+#include <sinter/core/cuda/cublaslt/cublaslt_matmul.h>
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/cuda_graph.h>
 #include <sinter/core/cuda/cuda_memory.h>
+#include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/cuda/stream_events.h>
 #include <sinter/core/cuda/unique_handle.h>
 
@@ -126,6 +128,16 @@ class CudaBackend final : public Backend {
                        properties.totalGlobalMem >> 30, properties.major, properties.minor);
   }
 
+  std::string signature(int index) override {
+    cudaDeviceProp properties{};
+    SINTER_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+    int driver = 0;
+    SINTER_CUDA_CHECK(cudaDriverGetVersion(&driver));
+    return fmt::format("{} driver {} cublaslt {}", properties.name, version_text(driver),
+                       cuda::cublaslt_version());
+  }
+  size_t cache_bytes(int index) override { return cuda::device_traits(index).l2_bytes; }
+
   void make_current(int index) override {
     if (count_ > 1) cuda::make_current(index);  // a thread begins with GPU 0
   }
@@ -152,6 +164,8 @@ class CudaBackend final : public Backend {
     SINTER_CUDA_CHECK_ON(stream.device.index,
                          cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native)));
   }
+
+  bool wait_until_idle(int index) override { return cuda::synchronize_device(index); }
 
   void stream_wait(const Stream& stream, void* event) override {
     cuda::expect_not_captured(static_cast<cudaStream_t>(stream.native), "stream_wait");

@@ -199,4 +199,8 @@ std::shared_ptr<const MatmulPlan> find_matmul_plan(const MatmulQuery& query) {
   return plans.add(key, std::make_shared<const CublasLtPlan>(key), settings::plan_limit());
 }
 
+size_t cublaslt_version() {
+  return cublasLtGetVersion();
+}
+
 }  // namespace sinter::cuda

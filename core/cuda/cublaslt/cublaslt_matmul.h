@@ -67,4 +67,7 @@ class MatmulPlan {
 /// settings::allow_tf32(). Throws DeviceError.
 std::shared_ptr<const MatmulPlan> find_matmul_plan(const MatmulQuery& query);
 
+/// As the library counts: 130100 and the like.
+size_t cublaslt_version();
+
 }  // namespace sinter::cuda

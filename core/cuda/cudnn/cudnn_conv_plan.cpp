@@ -16,10 +16,10 @@
 #include <sinter/core/cuda/cudnn/cudnn_conv_limits.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
 #include <sinter/core/cuda/cudnn/staged_conv_plan.h>
-#include <sinter/core/cuda/kernel_timer.h>
 #include <sinter/core/runtime/plan_cache.h>
 #include <sinter/core/runtime/plan_store.h>
 #include <sinter/core/runtime/settings.h>
+#include <sinter/core/timing/work_timer.h>
 
 namespace sinter::cuda {
 namespace {
@@ -142,7 +142,7 @@ class ConvCandidates final : public PlanCandidates {
 
   bool prepare_timing() override {
     try {
-      timer_ = std::make_unique<KernelTimer>(problem_.device);
+      timer_ = make_work_timer(Device::cuda(problem_.device));
       x_ = timer_->scratch(bytes_of(problem_.x, problem_.dtype));
       weight_ = timer_->scratch(bytes_of(problem_.weight, problem_.dtype));
       y_ = timer_->scratch(bytes_of(problem_.y, problem_.dtype));
@@ -222,7 +222,7 @@ class ConvCandidates final : public PlanCandidates {
   ConvProblem problem_;
   std::list<Approach> approaches_;  // candidates point into it
   std::vector<Candidate> candidates_;
-  std::unique_ptr<KernelTimer> timer_;
+  std::unique_ptr<WorkTimer> timer_;
   double best_time_ = std::numeric_limits<double>::infinity();
   void *x_ = nullptr, *weight_ = nullptr, *y_ = nullptr, *sums_ = nullptr, *workspace_ = nullptr;
   size_t workspace_bytes_ = 0;

@@ -45,7 +45,8 @@ inline int64_t column_sum_width(int64_t processors, int64_t matrices, int64_t ro
   if (packs > width && packs % width != 0 && packs * pack <= ColumnSumPlan::kThreads && fills_blocks(packs)) {
     constexpr int64_t kLeastBatches = 2;
     const int64_t batch = ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / packs);
-    if (rows >= divide_up(processors * ColumnSumPlan::kBlocks * kLeastBatches, matrices) * batch) return packs;
+    if (rows >= divide_up(processors * ColumnSumPlan::kBlocks * kLeastBatches, matrices) * batch)
+      return packs;
   }
   // A thread writes one sum at most.
   while (2 * width * pack <= ColumnSumPlan::kThreads && 2 * width <= packs) {
@@ -79,7 +80,8 @@ inline constexpr int64_t kLeastWholeRows = 16, kLeastStripeRows = 32;
 
 /// The most threads side by side for folded rows, which begin anywhere in a line: a whole row, or stripes of
 /// half a KB and more that make whole waves of blocks. Unit: as above.
-inline int64_t folded_width(int64_t processors, int64_t matrices, int64_t rows, int64_t packs, int64_t columns) {
+inline int64_t folded_width(int64_t processors, int64_t matrices, int64_t rows, int64_t packs,
+                            int64_t columns) {
   constexpr int64_t kLeastWidth = 32, kMostWidth = 256, kMostWaves = 4, kWidest = 4;
   constexpr double kStart = 1, kShared = 4;  // packs of 64 bytes of memory, which two stripes share
   constexpr double kIdle = 0.25;             // of the time of the last wave, if it had no blocks
@@ -96,8 +98,7 @@ inline int64_t folded_width(int64_t processors, int64_t matrices, int64_t rows, 
                   batch = ColumnSumPlan::kAtOnce * (ColumnSumPlan::kThreads / width);
     const int64_t most = std::max<int64_t>(rows / std::max(batch, kLeastStripeRows), 1);
     const int64_t parts = std::clamp<int64_t>(wanted / tiles, 1, most);
-    const auto full =
-        static_cast<double>(matrices * tiles * parts) / static_cast<double>(wave);
+    const auto full = static_cast<double>(matrices * tiles * parts) / static_cast<double>(wave);
     const double taken = full > kMostWaves ? full + 0.5 : std::ceil(full);
     const double batches = static_cast<double>(rows) / static_cast<double>(batch * parts);
     const double waste = kShared / static_cast<double>(width) + kIdle * (taken - full) / taken +
@@ -120,8 +121,9 @@ inline int64_t folded_width(int64_t processors, int64_t matrices, int64_t rows, 
 
 /// `rows` and `columns` of one of `matrices`; about `most_blocks` at most, unless some would be idle;
 /// `width`: the most threads side by side, of folded rows.
-inline ColumnSumPlan plan_column_sums(int64_t processors, int64_t matrices, int64_t rows, int64_t columns, int pack,
-                                      int64_t most_blocks = ColumnSumPlan::kMostBlocks, int64_t width = 0) {
+inline ColumnSumPlan plan_column_sums(int64_t processors, int64_t matrices, int64_t rows, int64_t columns,
+                                      int pack, int64_t most_blocks = ColumnSumPlan::kMostBlocks,
+                                      int64_t width = 0) {
   const int64_t wave = processors * ColumnSumPlan::kBlocks;
   constexpr int64_t kUsualParts = 64;  // of a column: small blocks even out what the GPU's parts do
   constexpr int64_t kManyRows = 32;    // of a thread, from which on four blocks to a processor pay,

@@ -56,8 +56,8 @@ inline RowSumPlan plan_row_sums(int64_t processors, int64_t rows, int64_t column
   if (plan.at_once) return plan;
   const int64_t blocks = std::max<int64_t>(detail::divide_up(rows, plan.rows_per_block()), 1);
   const int64_t most = std::max<int64_t>(packs / (kLeastPart * plan.lanes), 1);
-  const int64_t parts =
-      std::clamp<int64_t>(processors * detail::kBlocksOfProcessor / blocks, 1, std::min(most, detail::kMostParts));
+  const int64_t parts = std::clamp<int64_t>(processors * detail::kBlocksOfProcessor / blocks, 1,
+                                            std::min(most, detail::kMostParts));
   plan.part_packs = detail::divide_up(packs, parts);
   plan.parts = detail::divide_up(packs, plan.part_packs);
   return plan;
@@ -133,7 +133,8 @@ inline int64_t groups_of_rows(int64_t processors, const UnitRowPlan& plan, int64
 }  // namespace detail
 
 /// `rows` and `columns` of one of `batch` matrices, at least 1, `pack` elements to a unit.
-inline UnitRowPlan plan_unit_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns, int pack) {
+inline UnitRowPlan plan_unit_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns,
+                                  int pack) {
   UnitRowPlan plan;
   const int64_t units = std::max<int64_t>(columns / pack, 1);
   if (units <= 64) {
@@ -181,7 +182,8 @@ struct LongRowPlan {
 /// `rows` of each of `batch` matrices and `columns`, `pack` elements to a unit: groups of as many rows as
 /// pay, and parts that fill one wave of the blocks that a GPU runs at once, or more where that leaves fewer
 /// processors idle.
-inline LongRowPlan plan_long_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns, int pack) {
+inline LongRowPlan plan_long_rows(int64_t processors, int64_t batch, int64_t rows, int64_t columns,
+                                  int pack) {
   constexpr int64_t kMostWaves = 4, kLeastLoads = 4;
   const int64_t wave = processors * LongRowPlan::kBlocks;
   // In units of a thread: one of the vector, which L2 has, a block's start, and a second kernel.

@@ -52,7 +52,6 @@ void add_norm_kernels(OpRegistry& registry, const char* op) {
            }});
   registry.add_kernel(op, {.device = DeviceType::kCuda,
                            .name = "resident",
-                           .priority = 1,
                            .can_run = wants,
                            .prepare = [](const KernelQuery& query) -> std::shared_ptr<const Prepared> {
                              const NormResidentPlan plan = plan_resident(problem_of(query));
@@ -65,7 +64,6 @@ void add_norm_kernels(OpRegistry& registry, const char* op) {
                                }});
   registry.add_kernel(op, {.device = DeviceType::kCuda,
                            .name = "grouped",
-                           .priority = 2,
                            .can_run = wants,
                            .prepare = [](const KernelQuery& query) -> std::shared_ptr<const Prepared> {
                              const NormGroupPlan plan = plan_grouped(problem_of(query));

@@ -52,14 +52,13 @@ const Op& scratch_op() {
                                            ran.push_back("plain");
                                            EXPECT_EQ(context.workspace_bytes(), 0u);
                                          }});
-    registry.add_kernel("test_scratch", {.name = "prepared",
-                                         .priority = 1,
-                                         .prepare = prepare_large,
-                                         .run = [](const KernelContext& context) {
-                                           const auto& prepared = context.prepared<Doubled>();
-                                           EXPECT_EQ(context.workspace_bytes(), prepared.bytes);
-                                           ran.push_back("prepared " + prepared.detail());
-                                         }});
+    registry.add_kernel(
+        "test_scratch",
+        {.name = "prepared", .prepare = prepare_large, .run = [](const KernelContext& context) {
+           const auto& prepared = context.prepared<Doubled>();
+           EXPECT_EQ(context.workspace_bytes(), prepared.bytes);
+           ran.push_back("prepared " + prepared.detail());
+         }});
     return &added;
   }();
   return *op;
@@ -168,16 +167,82 @@ TEST(ForcedKernelTest, RunsAKernelThatDoesNotPay) {
   const Op& op =
       registry.add({.name = "test_pays", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
   registry.add_kernel("test_pays", {.name = "other", .run = [](const KernelContext&) {}});
-  registry.add_kernel("test_pays", {.name = "special",
-                                    .priority = 1,
-                                    .pays = [](const KernelQuery&) { return false; },
-                                    .run = [](const KernelContext&) { ran.push_back("special"); }});
+  registry.add_kernel("test_pays",
+                      {.name = "special",
+                       .microseconds = [](const KernelQuery&, const Prepared*) { return best_if(false); },
+                       .run = [](const KernelContext&) { ran.push_back("special"); }});
   ran.clear();
   call(op, {Tensor::zeros({3})});
   EXPECT_EQ(ran, std::vector<std::string>());
   const ForcedKernel forced("test_pays", "special");
   call(op, {Tensor::zeros({3})});
   EXPECT_EQ(ran, std::vector<std::string>{"special"});
+}
+
+TEST(Dispatch, TakesTheLeastEstimateBeforeTheOrderOfRegistration) {
+  static std::vector<double> estimates;  // of "third", "second" and "first"
+  static std::vector<std::string> asked;
+  OpRegistry& registry = OpRegistry::instance();
+  const Op& op =
+      registry.add({.name = "test_estimates", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+  const auto can_run = [](const KernelQuery& query) { return query.input(0).shape.numel() > 1; };
+  const auto run = [](const KernelContext&) {};
+  registry.add_kernel("test_estimates", {.name = "plain", .run = run});
+  registry.add_kernel("test_estimates", {.name = "first",
+                                         .microseconds =
+                                             [](const KernelQuery&, const Prepared* prepared) {
+                                               asked.emplace_back("first");
+                                               EXPECT_EQ(prepared, nullptr);
+                                               return estimates[2];
+                                             },
+                                         .run = run});
+  registry.add_kernel("test_estimates", {.name = "unknown", .can_run = can_run, .run = run});
+  registry.add_kernel("test_estimates", {.name = "second",
+                                         .microseconds =
+                                             [](const KernelQuery&, const Prepared*) {
+                                               asked.emplace_back("second");
+                                               return estimates[1];
+                                             },
+                                         .run = run});
+  registry.add_kernel("test_estimates",
+                      {.name = "third",
+                       .microseconds =
+                           [](const KernelQuery&, const Prepared* prepared) {
+                             asked.emplace_back("third");
+                             EXPECT_NE(prepared, nullptr);
+                             return estimates[0];
+                           },
+                       .prepare = [](const KernelQuery&) -> std::shared_ptr<const Prepared> {
+                         return std::make_shared<Doubled>(0);
+                       },
+                       .run = run});
+  const auto chosen = [&op](std::vector<double> times, int64_t count = 3) {
+    estimates = std::move(times);
+    asked.clear();
+    const TensorSpec spec{{count}, DType::kFloat32, {}};
+    const TensorSpec* const specs[] = {&spec};
+    const Attributes none;
+    const InferContext infer(op.definition, specs, none);
+    const KernelQuery query(infer, std::span(&spec, 1));
+    const std::string name = choose_kernel(op, Device::cpu(), query).kernel->name;
+    std::vector<std::string> names;
+    for (const KernelCandidate& each : kernel_candidates(op, Device::cpu(), query))
+      names.push_back(each.choice.kernel->name);
+    EXPECT_EQ(name, names.front());
+    return names;
+  };
+  const double never = best_if(false);
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(chosen({3, 2, 1}), (Names{"first", "second", "third", "unknown", "plain"}));
+  EXPECT_EQ(chosen({2, 2, 2}), (Names{"third", "second", "first", "unknown", "plain"}));
+  EXPECT_EQ(chosen({never, 2, never}), (Names{"second", "unknown", "plain"}));
+  EXPECT_EQ(chosen({never, never, never}), (Names{"unknown", "plain"}));
+  EXPECT_EQ(chosen({never, never, never}, 1), (Names{"plain"}));
+
+  estimates = {best_if(true), 1, 1};
+  asked.clear();
+  call(op, {Tensor::zeros({3})});
+  EXPECT_EQ(asked, Names{"third"}) << "nothing is better than the best";
 }
 
 struct PlaceAttributes {

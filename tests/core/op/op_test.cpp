@@ -156,15 +156,14 @@ TEST(Call, TellsTheObserverOfEveryKernel) {
   EXPECT_EQ(set_call_observer(nullptr), nullptr);
 }
 
-TEST(Registry, PrefersTheKernelOfHigherPriorityThatCanRun) {
+TEST(Registry, PrefersTheKernelRegisteredLastThatCanRun) {
   static int chosen = 0;
   OpRegistry& registry = OpRegistry::instance();
   const Op& op =
-      registry.add({.name = "test_priority", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
-  registry.add_kernel("test_priority", {.run = [](const KernelContext&) { chosen = 1; }});
-  registry.add_kernel("test_priority",
-                      {.priority = 5,
-                       .can_run = [](const KernelQuery& q) { return q.input(0).shape.numel() > 1; },
+      registry.add({.name = "test_order", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
+  registry.add_kernel("test_order", {.run = [](const KernelContext&) { chosen = 1; }});
+  registry.add_kernel("test_order",
+                      {.can_run = [](const KernelQuery& q) { return q.input(0).shape.numel() > 1; },
                        .run = [](const KernelContext&) { chosen = 2; }});
   call(op, {Tensor::full({1}, 0)});
   EXPECT_EQ(chosen, 1);
@@ -178,8 +177,7 @@ TEST(Registry, LetsKernelsChooseByAlignment) {
   const Op& op =
       registry.add({.name = "test_alignment", .inputs = {{"x"}}, .outputs = {{"y"}}, .infer = infer_first});
   registry.add_kernel("test_alignment", {.run = [](const KernelContext&) { chosen = 1; }});
-  registry.add_kernel("test_alignment", {.priority = 5,
-                                         .can_run = [](const KernelQuery& q) { return q.is_aligned(0, 16); },
+  registry.add_kernel("test_alignment", {.can_run = [](const KernelQuery& q) { return q.is_aligned(0, 16); },
                                          .run = [](const KernelContext&) { chosen = 2; }});
   const Tensor memory = Tensor::full({16}, 0);
   const auto address = reinterpret_cast<uintptr_t>(memory.raw_data());

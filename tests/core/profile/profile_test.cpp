@@ -37,7 +37,6 @@ const Op& sleepy_op() {
     registry.add_kernel("test_sleepy", {.name = "short", .run = sleep<200>});
     registry.add_kernel("test_sleepy",
                         {.name = "long",
-                         .priority = 1,
                          .can_run = [](const KernelQuery& q) { return q.input(0).dtype == DType::kFloat32; },
                          .run = sleep<2000>});
     return &added;

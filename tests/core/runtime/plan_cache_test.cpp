@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/log.h>
-#include <sinter/core/profile/median_time.h>
 #include <sinter/core/runtime/plan_cache.h>
+#include <sinter/core/timing/median_time.h>
 
 namespace sinter {
 namespace {
@@ -239,6 +239,15 @@ TEST(ChoosePlan, TakesTheFastestAndRemembersIt) {
   EXPECT_EQ(again.built, Indices({3}));
   EXPECT_TRUE(again.timed.empty());
   EXPECT_EQ(again.preparations, 0) << "memory is not taken for nothing";
+}
+
+TEST(ChoosePlan, TheFirstStaysWithinTheMargin) {
+  for (const auto& [second, chosen] : {std::pair(96.1, 0u), {95.9, 1u}}) {
+    PlanCache cache(std::nullopt, "gpu");
+    FakeCandidates candidates({{"first", true, 100.0}, {"second", true, second}, {"third", true, 96.05}});
+    EXPECT_EQ(choose_plan(cache, "p", candidates, Timing::kNow, 10, 0.04), settled(chosen)) << second;
+    EXPECT_EQ(cache.find("p")->microseconds, chosen == 0 ? 100.0 : second) << "as it was measured";
+  }
 }
 
 TEST(ChoosePlan, BuildsWhatIsKnownAndNothingElse) {
