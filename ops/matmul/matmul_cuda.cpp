@@ -14,6 +14,7 @@
 #include <sinter/ops/common/cuda/add_bias_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/gemv/batch.h>
+#include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/gemv/gemv_cuda.h>
 #include <sinter/ops/matmul/as_gemv.h>
 #include <sinter/ops/matmul/matmul.h>
