@@ -59,7 +59,7 @@ const bench::NormInputs kInputs = {
 bool has_cudnn(const bench::NormCase& c) {
   using enum bench::NormTail;
   return c.dtype == DType::kFloat16 && c.layout == Layout::kNHWC && !c.two_gradients &&
-         (c.tail == kNone || c.tail == kRelu || c.tail == kAddRelu);
+         (c.tail == kRelu || c.tail == kAddRelu);
 }
 
 void measure(bench::Report& report, const Case& one) {

@@ -7,8 +7,6 @@
 #include <sinter/core/op/call.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/pool/pool.h>
 
 #include "common/gpu_bench.h"
@@ -27,8 +25,6 @@ constexpr Case kMaxPools[] = {
     {256, 64, 56, 56, 2, 2, 0},   {96, 48, 55, 55, 3, 2, 0},   {64, 256, 28, 28, 3, 1, 1},
     {64, 64, 61, 75, 5, 3, 2},
 };
-/// With batch norm and ReLU before it.
-constexpr Case kStems[] = {{256, 64, 112, 112, 3, 2, 1}, {64, 64, 112, 112, 3, 2, 1}};
 constexpr Case kAvgPools[] = {{256, 64, 56, 56, 2, 2, 0}, {64, 256, 28, 28, 3, 1, 1}};
 constexpr std::array<int64_t, 4> kGlobalPools[] = {
     {256, 2048, 7, 7}, {512, 512, 4, 4}, {32, 512, 7, 7}, {64, 256, 56, 56}, {96, 320, 15, 15}};
@@ -89,55 +85,6 @@ void run_windows(bench::Report& report, const char* op, const Case& c, DType dty
   }
 }
 
-/// "batch_norm_relu_max_pool (…) k3 s2 p1", its gradient, and "… apart": the ops that jobs had before, one
-/// behind the other.
-void run_stem(bench::Report& report, const Case& c, DType dtype, Layout layout) {
-  const ops::BatchNormReluMaxPoolOptions options{.layout = layout,
-                                                 .kernel = {c.kernel, c.kernel},
-                                                 .stride = {c.stride, c.stride},
-                                                 .padding = {c.padding, c.padding}};
-  const std::string forward = name_of("batch_norm_relu_max_pool", c),
-                    backward = name_of("batch_norm_relu_max_pool_grad", c), apart = " apart";
-  const auto asked = [&](const std::string& name) { return wants(report, name, dtype, layout); };
-  if (!asked(forward) && !asked(backward) && !asked(forward + apart) && !asked(backward + apart)) return;
-  const Tensor x = bench::normal_tensor(image_shape(c, layout), dtype);
-  const Tensor weight = Tensor::full({c.channels}, 1.0), bias = Tensor::full({c.channels}, 0.1);
-  const Tensor w = weight.to(x.device()), b = bias.to(x.device());
-  const auto& registry = OpRegistry::instance();
-  const Op &fused = *registry.find("batch_norm_relu_max_pool"), &norm = *registry.find("batch_norm_act"),
-           &pool = *registry.find("max_pool2d");
-  const auto run_fused = [&] { return call(fused, {x, w, b, {}, {}, {}}, options); };
-  const ops::BatchNormActOptions norm_options{.layout = layout};
-  std::vector<Tensor> norm_inputs(13);
-  norm_inputs[0] = x, norm_inputs[1] = w, norm_inputs[2] = b;
-  const auto run_apart = [&] {
-    std::vector<Tensor> normed = call(norm, norm_inputs, norm_options);
-    const std::vector<Tensor> pooled = call(pool, {normed[0]}, options.pool());
-    normed.insert(normed.end(), pooled.begin(), pooled.end());
-    return normed;
-  };
-  const std::vector<Tensor> results = run_fused();
-  if (asked(forward)) add(report, forward, dtype, layout, {x}, run_fused);
-  if (asked(forward + apart)) add(report, forward + apart, dtype, layout, {x}, run_apart);
-  const Tensor dy = bench::normal_tensor(results[0].shape(), dtype, 2);
-  const ops::NormState state{.weight = w, .bias = {}, .mean = results[1], .inv_std = results[2]};
-  if (asked(backward)) {
-    add(report, backward, dtype, layout, {x, dy, results[3]}, [&] {
-      const ops::BatchNormReluMaxPoolGrads grads =
-          ops::batch_norm_relu_max_pool_grad(x, dy, results[3], state, {.pool = options.pool()});
-      return std::vector{grads.dx, grads.dweight, grads.dbias};
-    });
-  }
-  if (!asked(backward + apart)) return;
-  const std::vector<Tensor> kept = run_apart();
-  add(report, backward + apart, dtype, layout, {x, dy, kept[3], kept[5]}, [&] {
-    const Tensor dz = ops::max_pool2d_grad(dy, kept[5], {options.pool(), c.height, c.width});
-    const ops::BatchNormActGrads grads =
-        ops::batch_norm_act_grad(x, state, dz, {}, kept[3], {.layout = layout});
-    return std::vector{dz, grads.dx, grads.dweight, grads.dbias};
-  });
-}
-
 void run_global(bench::Report& report, const std::array<int64_t, 4>& extents, DType dtype, Layout layout) {
   const auto [batch, channels, height, width] = extents;
   const Case c{batch, channels, height, width, 0, 0, 0};
@@ -163,7 +110,6 @@ void run(bench::Report& report) {
     if (report.quick() && dtype == DType::kFloat32) continue;
     for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
       for (const Case& c : kMaxPools) run_windows(report, "max_pool2d", c, dtype, layout);
-      for (const Case& c : kStems) run_stem(report, c, dtype, layout);
       for (const Case& c : kAvgPools) run_windows(report, "avg_pool2d", c, dtype, layout);
       for (const auto& extents : kGlobalPools) run_global(report, extents, dtype, layout);
     }

@@ -11,7 +11,6 @@ void make_mixed(Graph& graph, PassContext& context);
 void turn_layout(Graph& graph, PassContext& context);
 void fold_normalization(Graph& graph, PassContext& context);
 void fuse_normalization(Graph& graph, PassContext& context);
-void fuse_pairs(Graph& graph, PassContext& context);
 void sum_gradients(Graph& graph, PassContext& context);
 void choose_norm_backend(Graph& graph, PassContext& context);
 void sum_in_convolutions(Graph& graph, PassContext& context);

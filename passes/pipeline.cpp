@@ -23,7 +23,6 @@ const Pass kForwardPasses[] = {
     {"channels_last", "images are turned to the layout that is asked for", false, turn_layout},
     {"fuse_normalization", "normalisations take in sums and activations behind them", false,
      fuse_normalization},
-    {"fuse_pairs", "normalisations with ReLU take in the max-pooling behind them", false, fuse_pairs},
 };
 
 const Pass kStepPasses[] = {

@@ -6,13 +6,10 @@
 // Where the reader's definition says so (OpTraits::summed_input) and nobody else reads the sum. Of a chain of
 // sums the last one goes. 16-bit sums are no longer rounded on the way.
 #include <sinter/passes/passes.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::passes {
 namespace {
-
-std::string name_of(const GraphNode& node) {
-  return node.scope.empty() ? node.op->name() : node.op->name() + " in " + node.scope;
-}
 
 /// The sum that gives input `first` of `node`; nullptr if there is none that could go.
 GraphNode* sum_to_take(const Graph& graph, const GraphNode& node, PassContext& context) {

@@ -85,13 +85,13 @@ std::vector<Tensor> NormTensors::forward(ops::NormBackend backend) const {
 
 ops::BatchNormActGrads NormTensors::backward(const std::vector<Tensor>& outputs,
                                              ops::NormBackend backend) const {
-  const bool two = options.normalize_addend, on_cudnn = backend == ops::NormBackend::kCudnn;
+  const bool two = options.normalize_addend;
   const ops::BatchNormActGradOptions grad_options{.addend_grad = addend.defined(),
                                                   .layout = options.layout,
                                                   .activation = options.activation,
                                                   .normalize_addend = two,
                                                   .backend = backend};
-  const bool masked = options.activation != ops::Activation::kNone || on_cudnn;
+  const bool masked = options.activation != ops::Activation::kNone;
   return ops::batch_norm_act_grad(
       x, {norm.weight, norm.bias, outputs[1], outputs[2]}, dy, dy2, masked ? outputs[3] : Tensor(),
       grad_options, alpha, two ? addend : Tensor(),

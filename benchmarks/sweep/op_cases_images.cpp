@@ -3,7 +3,6 @@
 #include <sinter/ops/augment_images/augment_images.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/erase_images/erase_images.h>
@@ -154,17 +153,6 @@ void add_norms(OpCaseTable& table) {
                ops::SyncBatchNormAttributes{.layout = s.layout, .activation = ops::Activation::kRelu}};
     one.inputs.resize(12);
     return std::vector{one};
-  };
-  table["batch_norm_relu_max_pool"] = [](const OpSize& s) {
-    return std::vector{
-        OpCase{{image(s), channels(s), channels(s), channels(s), ones(s), std::nullopt},
-               ops::BatchNormReluMaxPoolOptions{
-                   .layout = s.layout, .kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}}};
-  };
-  table["batch_norm_relu_max_pool_grad"] = [](const OpSize& s) {
-    return std::vector{OpCase{{image(s), OpInput{pooled(s), s.dtype}, OpInput{pooled(s), DType::kUInt8, 9},
-                               channels(s), channels(s), ones(s)},
-                              ops::BatchNormReluMaxPoolGradOptions{.pool = pool(s)}}};
   };
   table["prelu"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), channels(s, s.dtype)}, ops::PReluAttributes{s.layout}}};

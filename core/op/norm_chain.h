@@ -1,6 +1,5 @@
 // What rewrites find in a graph and ops take in: a normalisation and what follows it (NormChain, for
-// OpTraits::fuse_norm), two calls for which there is one op (PairRule), and a result that can be computed
-// again (RecomputeRule).
+// OpTraits::fuse_norm), and a result that can be computed again (RecomputeRule).
 #pragma once
 
 #include <optional>
@@ -35,23 +34,6 @@ struct FusedNorm {
   std::string reason = {};  ///< then why: "epsilon is 0.001 and 1e-05"
 };
 
-/// An op that does the work of two others, one behind the other: `second`, whose one input is output 0 of
-/// `first`. The op that takes both in adds the rule where it registers itself, so that neither of the two has
-/// to know of it.
-struct PairRule {
-  std::string first, second;  ///< names of ops
-  /// Makes one call of both, or says why it cannot. Input 0 of `second` is undefined.
-  FusedNorm (*fuse)(const FoundCall& first, const FoundCall& second) = nullptr;
-};
-
-/// Safe to call from several threads. Throws InvalidArgument if there is a rule for these two, or no
-/// function.
-void add_pair_rule(PairRule rule);
-/// The rule for two ops, or nullptr. Its address never changes.
-const PairRule* find_pair_rule(const std::string& first, const std::string& second);
-/// Whether some rule begins with an op.
-bool has_pair_rule(const std::string& first);
-
 /// How the first output of a call is computed again later in a step, in one pass over memory, so that it need
 /// not be kept. Whoever has the op that does so adds the rule. Elementwise ops of one output need none: they
 /// are called again.
@@ -63,8 +45,9 @@ struct RecomputeRule {
   Tensor (*compute)(const FoundCall& call, const std::vector<Tensor>& outputs) = nullptr;
 };
 
-/// As add_pair_rule and find_pair_rule.
+/// Safe to call from several threads. Throws InvalidArgument if there is a rule for this op, or no function.
 void add_recompute_rule(RecomputeRule rule);
+/// The rule for an op, or nullptr. Its address never changes.
 const RecomputeRule* find_recompute_rule(const std::string& op);
 
 }  // namespace sinter

@@ -37,7 +37,6 @@ namespace {
 /// Rules by the names of their ops.
 struct RewriteRules {
   std::shared_mutex mutex;
-  std::map<std::pair<std::string, std::string>, PairRule> pairs;
   std::map<std::string, RecomputeRule> recomputed;
 
   static RewriteRules& instance() {
@@ -47,31 +46,6 @@ struct RewriteRules {
 };
 
 }  // namespace
-
-void add_pair_rule(PairRule rule) {
-  SINTER_CHECK(rule.fuse != nullptr, "[registry] the rule for {} and {} has no function", rule.first,
-               rule.second);
-  RewriteRules& rules = RewriteRules::instance();
-  const std::unique_lock lock(rules.mutex);
-  auto key = std::pair(rule.first, rule.second);
-  const auto [place, added] = rules.pairs.try_emplace(std::move(key), std::move(rule));
-  SINTER_CHECK(added, "[registry] there is a rule for {} and {} already", place->first.first,
-               place->first.second);
-}
-
-const PairRule* find_pair_rule(const std::string& first, const std::string& second) {
-  RewriteRules& rules = RewriteRules::instance();
-  const std::shared_lock lock(rules.mutex);
-  const auto found = rules.pairs.find(std::pair(first, second));
-  return found == rules.pairs.end() ? nullptr : &found->second;
-}
-
-bool has_pair_rule(const std::string& first) {
-  RewriteRules& rules = RewriteRules::instance();
-  const std::shared_lock lock(rules.mutex);
-  const auto found = rules.pairs.lower_bound(std::pair(first, std::string()));
-  return found != rules.pairs.end() && found->first.first == first;
-}
 
 void add_recompute_rule(RecomputeRule rule) {
   SINTER_CHECK(rule.compute != nullptr, "[registry] the rule to compute {} again has no function", rule.op);

@@ -3,10 +3,9 @@
 #include <span>
 
 #include <sinter/core/op/autotune/choose_by_time.h>
-#include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/node.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
+#include <sinter/ops/batch_norm_act/cudnn_norm.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
 
@@ -112,9 +111,9 @@ std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
                    context.output(Out::kAddendMean), context.output(Out::kAddendInvStd)};
   }
   const BatchNormActGrads all = batch_norm_act_grad(
-      context.input(In::kX), norm, context.grad(), {},
-      masked || on_cudnn ? context.output(Out::kMask) : Tensor(), grad_options, context.input(In::kAlpha),
-      reads_addend(options) ? context.input(In::kAddend) : Tensor(), addend_norm);
+      context.input(In::kX), norm, context.grad(), {}, masked ? context.output(Out::kMask) : Tensor(),
+      grad_options, context.input(In::kAlpha), reads_addend(options) ? context.input(In::kAddend) : Tensor(),
+      addend_norm);
   const auto give = [&](size_t i, const Tensor& grad) {
     if (context.needs(i) && !grads[i].defined()) grads[i] = grad;
   };
@@ -138,13 +137,13 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   for (size_t i = In::kWeight; i <= In::kInvStd; ++i) expect_channel_vector(context, i, channels);
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
-  const bool on_cudnn = options.backend == NormBackend::kCudnn;
-  const bool masked = options.activation != Activation::kNone || on_cudnn;
+  const bool masked = options.activation != Activation::kNone;
   SINTER_CHECK(context.has(In::kMask) == masked, "[{}] expected {} mask with activation {}", context.tag(),
                masked ? "a" : "no", to_string(options.activation));
   if (masked) {
     context.expect_dtype(In::kMask, DType::kUInt8);
-    if (!on_cudnn) context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
+    if (options.backend == NormBackend::kSinter)
+      context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
   }
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend) && context.has(In::kAddendMean) && context.has(In::kAddendInvStd),
@@ -160,13 +159,6 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
                                : no_statistic;
   const TensorSpec addend_parameter = options.normalize_addend ? parameter : no_statistic;
   return {x, parameter, parameter, options.addend_grad ? x : none, alpha, addend_parameter, addend_parameter};
-}
-
-/// Throws Unsupported, with the reason, where cuDNN was asked for and cannot run a call.
-void check_backend(NormBackend backend, const CudnnNormCase& call, const char* op) {
-  if (backend != NormBackend::kCudnn) return;
-  if (const auto constraint = cudnn_norm_constraint(call))
-    throw_error<Unsupported>("[{}] cuDNN cannot run this call: {}", op, *constraint);
 }
 
 /// cuDNN takes one gradient.
@@ -209,13 +201,11 @@ int64_t norm_reserve_bytes(std::span<const TensorSpec* const> inputs, const Batc
   const Attributes attributes(options);
   const InferContext infer(op.definition, inputs, attributes);
   const std::vector<TensorSpec> outputs = op.definition.infer(infer);
+  if (options.backend == NormBackend::kSinter) return 0;
   const KernelQuery query(infer, outputs);
-  check_backend(options.backend, cudnn_norm_forward_case(query), "batch_norm_act");
-  const Device device = outputs[0].device;
-  backend_of(device).make_current(device.index);  // it asks cuDNN, whose handles belong to a GPU
-  const KernelChoice choice = choose_kernel(op, device, query);
-  const auto* prepared = dynamic_cast<const CudnnNorm*>(choice.prepared.get());
-  return prepared != nullptr ? prepared->reserve_bytes() : 0;
+  if (const auto constraint = cudnn_norm_constraint(&query, nullptr))
+    throw_error<Unsupported>("[batch_norm_act] cuDNN cannot run this call: {}", *constraint);
+  return cudnn_norm().reserve_bytes(query);
 }
 
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,

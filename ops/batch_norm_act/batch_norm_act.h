@@ -12,9 +12,9 @@ namespace sinter::ops {
 
 /// Whose kernels run. kCudnn is there to be compared with and for GPUs on which it is the faster one, which
 /// jobs find out (passes/norm/choose_norm_backend.cpp). It takes float16 images under kNHWC whose channels
-/// are a multiple of 4, on a GPU, in training, with weight and bias, ReLU or nothing at all behind, an addend
-/// only before ReLU and not normalised, no sums, one incoming gradient, all gradients computed, and tensors
-/// aligned to 16 bytes. Other calls throw Unsupported with the reason (cudnn_norm_constraint.h).
+/// are a multiple of 4, on a GPU, in training, with weight and bias, ReLU behind, no addend that is
+/// normalised, no sums, one incoming gradient, all gradients computed, and tensors aligned to 16 bytes. Other
+/// calls throw Unsupported with the reason (cudnn_norm.h).
 enum class NormBackend : uint8_t { kSinter, kCudnn };
 
 constexpr std::string_view to_string(NormBackend backend) {

@@ -56,21 +56,6 @@ NormCall batch_norm_act_call(const KernelContext& context);
 NormGradProblem batch_norm_act_grad_problem(const KernelQuery& query);
 NormGradCall batch_norm_act_grad_call(const KernelContext& context);
 
-/// What the kernel "cudnn" finds out about a call of batch_norm_act.
-class CudnnNorm : public Prepared {
- public:
-  CudnnNorm(size_t workspace_bytes, int64_t reserve_bytes)
-      : workspace_bytes_(workspace_bytes), reserve_bytes_(reserve_bytes) {}
-
-  size_t workspace_bytes() const override { return workspace_bytes_; }
-  /// That the call's attributes must have.
-  int64_t reserve_bytes() const { return reserve_bytes_; }
-
- private:
-  size_t workspace_bytes_;
-  int64_t reserve_bytes_;
-};
-
 /// The call is for Sinter's own kernels, not for cuDNN's.
 template <class Options>
 bool wants_own_kernel(const KernelQuery& query) {

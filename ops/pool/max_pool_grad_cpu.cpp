@@ -15,9 +15,9 @@ bool scatters(const PoolGeometry& geometry, Layout layout, int threads) {
   return layout == Layout::kNCHW || (geometry.channels < kPoolVector && geometry.batch >= threads);
 }
 
-/// Every window gives to the pixel that it took. Adds up in `sums`, which is dx itself unless To has 16 bits.
-template <class T, class Index, class To>
-void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
+/// Every window gives to the pixel that it took. Adds up in `sums`, which is dx itself unless T has 16 bits.
+template <class T, class Index>
+void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
                            compute_type<T>* scratch, int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
@@ -26,7 +26,7 @@ void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Inde
   parallel_slots(threads, geometry.batch, size, [&](int64_t slot, int64_t begin, int64_t end) {
     for (int64_t image = begin; image < end; ++image) {
       C* sums = nullptr;
-      if constexpr (std::is_same_v<To, C>) {
+      if constexpr (std::is_same_v<T, C>) {
         sums = dx + image * size;
       } else {
         sums = scratch + slot * size;
@@ -52,8 +52,8 @@ void max_pool_grad_scatter(const PoolGeometry& geometry, const T* dy, const Inde
           }
         }
       }
-      if constexpr (!std::is_same_v<To, C>) {
-        for (int64_t i = 0; i < size; ++i) dx[image * size + i] = static_cast<To>(sums[i]);
+      if constexpr (!std::is_same_v<T, C>) {
+        for (int64_t i = 0; i < size; ++i) dx[image * size + i] = static_cast<T>(sums[i]);
       }
     }
   });
@@ -88,8 +88,8 @@ template <class Index, class C>
 
 /// Each pixel gathers from the windows that contain it: channels side by side, and no two threads write to
 /// one place.
-template <class T, class Index, class To>
-void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index* indices, To* dx,
+template <class T, class Index>
+void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index* indices, T* dx,
                           compute_type<T>*, int threads) {
   using C = compute_type<T>;
   const PoolAxis &rows = geometry.y, &columns = geometry.x;
@@ -118,10 +118,10 @@ void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index
     for (int64_t line = begin; line < end; ++line) {
       const int64_t iy = line % rows.extent;
       Place at{line / rows.extent * rows.out, iy, 0, rows.windows(iy), {}};
-      To* pixel = dx + line * columns.extent * depth;
+      T* pixel = dx + line * columns.extent * depth;
       for (; at.ix < columns.extent; ++at.ix, pixel += depth) {
         at.across = columns.windows(at.ix);
-        if constexpr (std::is_same_v<To, C>) {
+        if constexpr (std::is_same_v<T, C>) {
           if (adds_in_place) {
             gather(at, 0, depth, pixel);
             continue;
@@ -130,7 +130,7 @@ void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index
         for_channel_blocks(depth, [&](int64_t first, int64_t count) {
           alignas(64) C sums[kChannelBlock];
           gather(at, first, count, sums);
-          for (int64_t c = 0; c < count; ++c) pixel[first + c] = static_cast<To>(sums[c]);
+          for (int64_t c = 0; c < count; ++c) pixel[first + c] = static_cast<T>(sums[c]);
         });
       }
     }
@@ -138,29 +138,15 @@ void max_pool_grad_gather(const PoolGeometry& geometry, const T* dy, const Index
   parallel_slots(threads, geometry.batch * rows.extent, columns.extent * depth * 4, run);
 }
 
-template <class T, class Index, class To>
-void max_pool_grad(const PoolGeometry& geometry, Layout layout, const T* dy, const Index* indices, To* dx,
+template <class T, class Index>
+void max_pool_grad(const PoolGeometry& geometry, Layout layout, const T* dy, const Index* indices, T* dx,
                    compute_type<T>* scratch, int threads) {
-  const auto kernel = scatters(geometry, layout, threads) ? max_pool_grad_scatter<T, Index, To>
-                                                          : max_pool_grad_gather<T, Index, To>;
+  const auto kernel =
+      scatters(geometry, layout, threads) ? max_pool_grad_scatter<T, Index> : max_pool_grad_gather<T, Index>;
   kernel(pixels_of(geometry, layout), dy, indices, dx, scratch, threads);
 }
 
 }  // namespace
-
-template <class T>
-void max_pool_slopes(const PoolGeometry& geometry, Layout layout, const T* dy, const uint8_t* indices,
-                     compute_type<T>* dx, int threads) {
-  max_pool_grad(geometry, layout, dy, indices, dx, nullptr, threads);
-}
-
-template void max_pool_slopes<float>(const PoolGeometry&, Layout, const float*, const uint8_t*, float*, int);
-template void max_pool_slopes<double>(const PoolGeometry&, Layout, const double*, const uint8_t*, double*,
-                                      int);
-template void max_pool_slopes<float16>(const PoolGeometry&, Layout, const float16*, const uint8_t*, float*,
-                                       int);
-template void max_pool_slopes<bfloat16>(const PoolGeometry&, Layout, const bfloat16*, const uint8_t*, float*,
-                                        int);
 
 size_t max_pool_grad_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolGradOptions>().pool;

@@ -60,26 +60,10 @@ struct RowBest {
   int column;
 };
 
-/// What is pooled: the elements themselves.
-struct PlainPlanes {
-  struct Plane {
-    template <class C>
-    __device__ C operator()(C value) const {
-      return value;
-    }
-  };
-  __device__ Plane of(int64_t) const { return {}; }
-  /// What is stored of a window's maximum, and for its place.
-  template <class C>
-  __device__ void finish(C&, int&) const {}
-};
-
-/// Makes `wide` neighbouring results in one step. `planes` says what is pooled, as PlainPlanes does; `places`
-/// is null if they are not wanted, but never of PlainPlanes.
-template <int kernel, int stride, int wide, class T, class Planes>
+/// Makes `wide` neighbouring results in one step.
+template <int kernel, int stride, int wide, class T>
 __global__ void __launch_bounds__(kStripThreads)
-    max_pool_strips_kernel(PoolStrips strips, bool together, const T* x, T* y, uint8_t* places,
-                           Planes planes) {
+    max_pool_strips_kernel(PoolStrips strips, bool together, const T* x, T* y, uint8_t* places) {
   using C = compute_type<T>;
   constexpr C nothing = -std::numeric_limits<C>::infinity();
   constexpr int columns = (wide - 1) * stride + kernel;          // that are read
@@ -92,11 +76,8 @@ __global__ void __launch_bounds__(kStripThreads)
   int row = place.first_row * stride - strips.padding_y;  // the next to be read
   const T* from = x + (place.image * strips.height + row) * strips.width + column;
   const int64_t out = (place.image * strips.out_height + place.first_row) * strips.out_width + out_column;
-  constexpr bool is_plain = std::is_same_v<Planes, PlainPlanes>;
-  const bool keeps_places = is_plain || places != nullptr;
   y += out;
-  if (keeps_places) places += out;
-  const auto value_of = planes.of(place.image);
+  places += out;
 
   RowBest<C> rows[kernel][wide];
   const auto read_row = [&](RowBest<C>(&to)[wide]) {
@@ -106,10 +87,8 @@ __global__ void __launch_bounds__(kStripThreads)
 #pragma unroll
     for (int j = 0; j < columns; ++j) {
       T element = cuda::round_to<T>(nothing);
-      const bool is_inside = (mask >> j & 1u) != 0;
-      if (is_inside) element = from[j];
+      if ((mask >> j & 1u) != 0) element = from[j];
       values[j] = cuda::load_as_compute(element);
-      if constexpr (!is_plain) values[j] = is_inside ? value_of(values[j]) : nothing;
     }
 #pragma unroll
     for (int w = 0; w < wide; ++w) {
@@ -149,23 +128,22 @@ __global__ void __launch_bounds__(kStripThreads)
         best.value = takes ? rows[i][w].value : best.value;
         best.column = takes ? i * kernel + rows[i][w].column : best.column;
       }
-      planes.finish(best.value, best.column);
       result.values[w] = cuda::round_to<T>(best.value);
       result_places.values[w] = static_cast<uint8_t>(best.column);
     }
     if (together) {
       *reinterpret_cast<cuda::Pack<T, wide>*>(y) = result;
-      if (keeps_places) *reinterpret_cast<cuda::Pack<uint8_t, wide>*>(places) = result_places;
+      *reinterpret_cast<cuda::Pack<uint8_t, wide>*>(places) = result_places;
     } else {
 #pragma unroll
       for (int w = 0; w < wide; ++w) {
         if (out_column + w >= strips.out_width) break;
         y[w] = result.values[w];
-        if (keeps_places) places[w] = result_places.values[w];
+        places[w] = result_places.values[w];
       }
     }
     y += strips.out_width;
-    if (keeps_places) places += strips.out_width;
+    places += strips.out_width;
   }
 }
 
@@ -364,9 +342,9 @@ inline bool has_padding(const PoolGeometry& geometry, int64_t padding) {
   return geometry.y.padding == padding && geometry.x.padding == padding;
 }
 
-template <int kernel, int stride, class T, class Planes>
+template <int kernel, int stride, class T>
 bool launch_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, const T* x, T* y,
-                            uint8_t* places, const Planes& planes) {
+                            uint8_t* places) {
   constexpr int wide = 2;
   if (!has_windows(geometry, kernel, stride)) return false;
   const PoolStrips strips =
@@ -374,8 +352,8 @@ bool launch_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, 
   if (strips.threads == 0) return false;
   const bool together =
       geometry.x.out % wide == 0 && cuda::is_aligned(y, sizeof(T) * wide) && cuda::is_aligned(places, wide);
-  cuda::launch(stream, strips_shape(strips), max_pool_strips_kernel<kernel, stride, wide, T, Planes>, strips,
-               together, x, y, places, planes);
+  cuda::launch(stream, strips_shape(strips), max_pool_strips_kernel<kernel, stride, wide, T>, strips,
+               together, x, y, places);
   return true;
 }
 
@@ -413,14 +391,13 @@ bool launch_max_pool_grad_strips(const Stream& stream, const PoolGeometry& geome
 
 }  // namespace detail
 
-/// max_pool2d of images in NCHW, or of what `planes` makes of them. False if there is no kernel for this
-/// geometry: nothing was launched.
-template <class T, class Planes = detail::PlainPlanes>
+/// max_pool2d of images in NCHW. False if there is no kernel for this geometry: nothing was launched.
+template <class T>
 bool try_max_pool_strips(const Stream& stream, const PoolGeometry& geometry, const T* x, T* y,
-                         uint8_t* places, const Planes& planes = {}) {
-  return detail::launch_max_pool_strips<3, 2>(stream, geometry, x, y, places, planes) ||
-         detail::launch_max_pool_strips<2, 2>(stream, geometry, x, y, places, planes) ||
-         detail::launch_max_pool_strips<3, 1>(stream, geometry, x, y, places, planes);
+                         uint8_t* places) {
+  return detail::launch_max_pool_strips<3, 2>(stream, geometry, x, y, places) ||
+         detail::launch_max_pool_strips<2, 2>(stream, geometry, x, y, places) ||
+         detail::launch_max_pool_strips<3, 1>(stream, geometry, x, y, places);
 }
 
 /// max_pool2d_grad; `pack` is 1, or under NHWC divides the channels and all pointers allow

@@ -126,13 +126,8 @@ class PoolRows {
   /// a new image.
   template <class T>
   void load(const T* image, int64_t begin, int64_t end) {
-    load(image, begin, end, [](C value) { return value; });
-  }
-  /// The same of map(element).
-  template <class T, class Map>
-  void load(const T* image, int64_t begin, int64_t end, const Map& map) {
     for (int64_t row = std::max(next_, begin); row < end; ++row) {
-      split(image + row * x_.extent * depth_, slot(row), map);
+      split(image + row * x_.extent * depth_, slot(row));
     }
     next_ = std::max(next_, end);
   }
@@ -150,8 +145,8 @@ class PoolRows {
     return memory_ + row % inner_kernel(y_) * phases(x_) * phase_width(x_) * depth_;
   }
 
-  template <class T, class Map>
-  void split(const T* row, C* to, const Map& map) const {
+  template <class T>
+  void split(const T* row, C* to) const {
     const int64_t width = phase_width(x_), stride = x_.stride;
     for (int64_t phase = 0; phase < phases(x_); ++phase, to += width * depth_) {
       const int64_t start = phase - x_.padding;  // the column of pixel 0
@@ -161,17 +156,17 @@ class PoolRows {
       const T* from = row + start * depth_;
       std::fill(to, to + first * depth_, padding_);
       if (stride == 1) {
-        for (int64_t i = first * depth_; i < last * depth_; ++i) to[i] = map(static_cast<C>(from[i]));
+        for (int64_t i = first * depth_; i < last * depth_; ++i) to[i] = static_cast<C>(from[i]);
       } else if (depth_ != 1) {
         for (int64_t i = first; i < last; ++i) {
           for (int64_t k = 0; k < depth_; ++k) {
-            to[i * depth_ + k] = map(static_cast<C>(from[stride * i * depth_ + k]));
+            to[i * depth_ + k] = static_cast<C>(from[stride * i * depth_ + k]);
           }
         }
       } else if (stride == 2) {
-        for (int64_t i = first; i < last; ++i) to[i] = map(static_cast<C>(from[2 * i]));
+        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(from[2 * i]);
       } else {
-        for (int64_t i = first; i < last; ++i) to[i] = map(static_cast<C>(from[stride * i]));
+        for (int64_t i = first; i < last; ++i) to[i] = static_cast<C>(from[stride * i]);
       }
       std::fill(to + last * depth_, to + width * depth_, padding_);
     }

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/backend.h>
@@ -36,29 +38,34 @@ Tensor filled(const TensorSpec& spec) {
 
 class Candidates final : public PlanCandidates {
  public:
-  Candidates(Device device, std::span<const Contender> contenders)
-      : device_(device), contenders_(contenders), times_(contenders.size()) {}
+  explicit Candidates(const Race& race) : race_(race), contenders_{&race.usual, &race.other} {}
 
   size_t count() const override { return contenders_.size(); }
-  std::string name(size_t i) const override { return contenders_[i].name; }
+  std::string name(size_t i) const override { return contenders_[i]->name; }
   bool build(size_t) override { return true; }
   bool prepare_timing() override { return true; }
   std::optional<double> time(size_t i) override {
     try {
-      times_[i] = contenders_[i].time();
+      times_[i] = contenders_[i]->time();
       log::debug("[race] {}: {:.1f} us", name(i), *times_[i]);
     } catch (const Error& error) {
-      synchronize(device_);  // throws if it is the GPU that is lost
+      synchronize(race_.device);  // throws if it is the GPU that is lost
       log::debug("[race] {}: {}", name(i), error.what());
     }
     return times_[i];
   }
-  const std::vector<std::optional<double>>& times() const { return times_; }
+  /// What was measured now.
+  std::string text() const {
+    const auto& [usual, other] = times_;
+    if (usual && other) return fmt::format("{:.1f} us, and {:.1f} us {}", *other, *usual, race_.usual_words);
+    if (usual) return "no kernel runs it so";
+    return settings::autotune() ? "as measured before" : "nothing is measured (autotune)";
+  }
 
  private:
-  Device device_;
-  std::span<const Contender> contenders_;
-  std::vector<std::optional<double>> times_;
+  const Race& race_;
+  std::array<const Contender*, 2> contenders_;
+  std::array<std::optional<double>, 2> times_;
 };
 
 /// Guarded by the caller.
@@ -96,16 +103,23 @@ double CopiedCalls::time(const std::function<bool(const Program&)>& accepts) {
   return timer->measure(run);
 }
 
-RaceResult race(Device device, const std::string& topic, const std::string& problem,
-                std::span<const Contender> contenders) {
+Verdict run_race(const Race& race) {
+  if (settings::deterministic()) return {false, "bits must not depend on a measurement (deterministic)"};
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  Candidates candidates(device, contenders);
+  Candidates candidates(race);
   const PlanChoice choice =
-      choose_plan(cache_of(device, topic), problem, candidates,
+      choose_plan(cache_of(race.device, race.topic), race.problem, candidates,
                   settings::autotune() ? Timing::kNow : Timing::kNever, candidates.count());
-  backend_of(device).memory_pool(device.index).trim();
-  return {choice.plan.value_or(0), candidates.times()};
+  backend_of(race.device).memory_pool(race.device.index).trim();
+  return {choice.plan.value_or(0) == 1, candidates.text()};
+}
+
+void LeftCalls::report(PassContext& context, const std::string& before, const std::string& behind) const {
+  for (const auto& [reason, names] : names_) {
+    const std::string others = names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "";
+    context.missed(fmt::format("{}{}{}{}: {}", before, names.front(), others, behind, reason));
+  }
 }
 
 }  // namespace sinter::passes

@@ -1,16 +1,16 @@
-// Which of several ways to make the same calls is the fastest: timed once, then remembered in memory and on
-// the disk (core/runtime/plan_cache.h).
+// Which of two ways to make the same calls is the faster: timed once, then remembered in memory and on the
+// disk (core/runtime/plan_cache.h).
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
 #include <sinter/core/executor/program.h>
 #include <sinter/core/graph/graph.h>
+#include <sinter/passes/pass.h>
 
 namespace sinter::passes {
 
@@ -41,17 +41,36 @@ struct Contender {
   std::function<double()> time;  ///< microseconds; throws if it cannot run
 };
 
-struct RaceResult {
-  size_t winner = 0;
-  /// By contender: what was measured now; nothing if that one failed, or if the winner was remembered.
-  std::vector<std::optional<double>> times;
+struct Race {
+  Device device;
+  /// What files remember the result under: what the race is about, with the versions of libraries that
+  /// decide, and the problem.
+  std::string topic, problem;
+  Contender usual, other;
+  std::string usual_words;  ///< of the usual way, for the verdict: "with a pass of its own"
 };
 
-/// The fastest of the contenders for a problem on a device. Files remember it under `topic`, which says what
-/// the race is about and names the versions of libraries that decide. One race at a time: others would
-/// disturb its times. Without autotuning a problem that nobody timed goes to the first. A contender that
-/// fails is out; throws DeviceLost if it is the GPU that is lost.
-RaceResult race(Device device, const std::string& topic, const std::string& problem,
-                std::span<const Contender> contenders);
+/// Whether the other way is taken, and why.
+struct Verdict {
+  bool other = false;
+  std::string reason;
+};
+
+/// The verdict on a problem. One race at a time: others would disturb its times. Without autotuning a problem
+/// that nobody timed stays with the usual way, and with settings::deterministic() all do, for the bits would
+/// depend on a measurement. A way that fails is out; throws DeviceLost if it is the GPU that is lost.
+Verdict run_race(const Race& race);
+
+/// Calls that a pass left as they were, by reason, so that a report has one line for many: "sums of bn1 and 2
+/// more: slower".
+class LeftCalls {
+ public:
+  void add(const std::string& reason, std::string name) { names_[reason].push_back(std::move(name)); }
+  /// Each line between `before` and `behind`, which stands in front of the reason.
+  void report(PassContext& context, const std::string& before, const std::string& behind) const;
+
+ private:
+  std::map<std::string, std::vector<std::string>> names_;
+};
 
 }  // namespace sinter::passes

@@ -5,20 +5,17 @@
 //
 // Both calls of a pair or neither. Whether cuDNN can run them is asked of ops::cudnn_norm_constraint.
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
+#include <sinter/ops/batch_norm_act/cudnn_norm.h>
 #include <sinter/passes/norm/norm_backend.h>
-#include <sinter/passes/norm/norm_backend_race.h>
 #include <sinter/passes/passes.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::passes {
 namespace {
 
-using ops::NormActGradInput;
-using ops::NormActInput;
-using ops::NormActOutput;
 using ops::NormBackend;
 
 bool is_sinters(const GraphNode& node) {
@@ -36,55 +33,41 @@ uintptr_t address_of(const GraphValue& value) {
   uintptr_t address = 0;
   const GraphValue* root = &value;
   for (; root->base != nullptr; root = root->base) address += root->base_offset;
-  if (root->is_memory()) address += reinterpret_cast<uintptr_t>(root->tensor.raw_data());
-  return address;
+  return root->is_memory() ? address + reinterpret_cast<uintptr_t>(root->tensor.raw_data()) : address;
 }
 
-/// A node as kernels are asked about it.
-class NodeQuery {
- public:
-  explicit NodeQuery(const GraphNode& node)
-      : specs_(specs_of(node)),
-        outputs_(outputs_of(node)),
-        views_(views_of(node)),
-        infer_(node.definition(), specs_, node.attributes),
-        query_(infer_, outputs_, views_) {}
-  NodeQuery(const NodeQuery&) = delete;
-  NodeQuery& operator=(const NodeQuery&) = delete;
-
-  const KernelQuery& query() const { return query_; }
-
- private:
-  static std::vector<const TensorSpec*> specs_of(const GraphNode& node) {
-    std::vector<const TensorSpec*> specs;
-    for (const GraphUse& use : node.inputs)
-      specs.push_back(use.value != nullptr ? &use.value->spec : nullptr);
-    return specs;
+/// question(query), where the query asks about a node as kernels are asked.
+template <class Question>
+auto ask(const GraphNode& node, Question question) {
+  std::vector<const TensorSpec*> specs;
+  std::vector<TensorView> views(node.inputs.size());
+  for (const GraphUse& use : node.inputs) {
+    specs.push_back(use.value != nullptr ? &use.value->spec : nullptr);
+    if (use.value != nullptr)
+      views[specs.size() - 1] = {reinterpret_cast<void*>(address_of(*use.value)), specs.back()->shape,
+                                 specs.back()->dtype, true};
   }
-  static std::vector<TensorSpec> outputs_of(const GraphNode& node) {
-    std::vector<TensorSpec> specs;
-    for (const GraphValue* value : node.outputs) specs.push_back(value->spec);
-    return specs;
-  }
-  static std::vector<TensorView> views_of(const GraphNode& node) {
-    std::vector<TensorView> views;
-    for (const GraphUse& use : node.inputs) {
-      views.push_back(use.value == nullptr ? TensorView{}
-                                           : TensorView{reinterpret_cast<void*>(address_of(*use.value)),
-                                                        use.value->spec.shape, use.value->spec.dtype, true});
-    }
-    return views;
-  }
+  std::vector<TensorSpec> outputs;
+  for (const GraphValue* value : node.outputs) outputs.push_back(value->spec);
+  const InferContext infer(node.definition(), specs, node.attributes);
+  return question(KernelQuery(infer, outputs, views));
+}
 
-  std::vector<const TensorSpec*> specs_;
-  std::vector<TensorSpec> outputs_;
-  std::vector<TensorView> views_;
-  InferContext infer_;
-  KernelQuery query_;
-};
+std::optional<std::string> cudnn_constraint(const NormPair& pair) {
+  return ask(*pair.forward, [&](const KernelQuery& forward) {
+    return ask(*pair.gradient,
+               [&](const KernelQuery& gradient) { return ops::cudnn_norm_constraint(&forward, &gradient); });
+  });
+}
 
-std::string name_of(const GraphNode& node) {
-  return node.scope.empty() ? node.op->name() : node.op->name() + " in " + node.scope;
+void move_to_cudnn(Graph& graph, const NormPair& pair) {
+  const int64_t reserve_bytes = ask(*pair.forward, ops::cudnn_norm().reserve_bytes);
+  const auto with_cudnn = [](const GraphNode& node) {
+    return node.attributes.with("backend", NormBackend::kCudnn);
+  };
+  graph.set_attributes(*pair.forward, with_cudnn(*pair.forward).with("reserve_bytes", reserve_bytes));
+  graph.infer_again(*pair.forward);  // the mask is cuDNN's reserve space now
+  graph.set_attributes(*pair.gradient, with_cudnn(*pair.gradient));
 }
 
 }  // namespace
@@ -93,67 +76,55 @@ std::vector<NormPair> norm_pairs(const Graph& graph) {
   std::vector<NormPair> pairs;
   for (GraphNode* const node : graph.nodes()) {
     if (!is_forward(*node)) continue;
-    std::vector<GraphNode*> gradients = node->outputs[NormActOutput::kInvStd]->users;
+    std::vector<GraphNode*> gradients = node->outputs[ops::NormActOutput::kInvStd]->users;
     std::erase_if(gradients, [](const GraphNode* user) { return !is_sinters(*user) || is_forward(*user); });
     if (gradients.size() == 1) pairs.push_back({node, gradients.front()});
   }
   return pairs;
 }
 
-std::optional<std::string> cudnn_constraint(const NormPair& pair, int64_t version) {
-  const NodeQuery forward(*pair.forward), gradient(*pair.gradient);
-  ops::CudnnNormCase both = ops::cudnn_norm_pair_case(forward.query(), gradient.query());
-  both.version = version;
-  return ops::cudnn_norm_constraint(both);
+double time_norm_pair(const NormPair& pair, bool cudnn) {
+  CopiedCalls calls(pair.forward->outputs[0]->spec.device);
+  GraphNode& forward = calls.add(*pair.forward);
+  GraphNode& gradient = calls.add(*pair.gradient);
+  if (cudnn) move_to_cudnn(calls.graph(), {&forward, &gradient});
+  return calls.time();
 }
 
-NormPair move_to_cudnn(Graph& graph, const NormPair& pair, int64_t reserve_bytes) {
-  GraphNode& forward = graph.insert(
-      pair.forward, *pair.forward->op, pair.forward->inputs,
-      pair.forward->attributes.with("backend", NormBackend::kCudnn).with("reserve_bytes", reserve_bytes),
-      pair.forward->scope);
-  for (size_t i = 0; i < pair.forward->outputs.size(); ++i) {
-    if (i != NormActOutput::kMask) graph.replace_uses(*pair.forward->outputs[i], *forward.outputs[i]);
-  }
-  // Without an activation there was no mask, but there is a reserve space.
-  std::vector<GraphUse> inputs = pair.gradient->inputs;
-  inputs[NormActGradInput::kMask] = {forward.outputs[NormActOutput::kMask], false};
-  GraphNode& gradient =
-      graph.insert(pair.gradient, *pair.gradient->op, std::move(inputs),
-                   pair.gradient->attributes.with("backend", NormBackend::kCudnn), pair.gradient->scope);
-  for (size_t i = 0; i < pair.gradient->outputs.size(); ++i) {
-    graph.replace_uses(*pair.gradient->outputs[i], *gradient.outputs[i]);
-  }
-  graph.erase(*pair.gradient);
-  graph.erase(*pair.forward);
-  return {&forward, &gradient};
+Verdict race_norm_backends(const NormPair& pair) {
+  const TensorSpec& x = pair.forward->outputs[0]->spec;
+  const auto& options = pair.forward->attributes.as<ops::BatchNormActOptions>();
+  const bool adds = pair.forward->input(ops::NormActInput::kAddend) != nullptr;
+  return run_race({.device = x.device,
+                   .topic = fmt::format("norms, cudnn {}", ops::cudnn_norm().version),
+                   .problem = fmt::format("{} {} {} {}{}", x.dtype, x.shape, to_string(options.layout),
+                                          to_string(options.activation), adds ? " add" : ""),
+                   .usual = {"sinter", [&] { return time_norm_pair(pair, false); }},
+                   .other = {"cudnn", [&] { return time_norm_pair(pair, true); }},
+                   .usual_words = "on Sinter's kernels"});
 }
 
-void choose_norm_backend(Graph& graph, PassContext& context, NormBackendJudge& judge) {
-  std::map<std::string, std::vector<std::string>> kept;  // calls by reason
+void choose_norm_backend(Graph& graph, PassContext& context, const NormBackendJudge& judge) {
+  LeftCalls left;
   for (const NormPair& pair : norm_pairs(graph)) {
     const std::string name = name_of(*pair.forward);
-    if (auto constraint = cudnn_constraint(pair, judge.cudnn_version())) {
-      kept[*constraint].push_back(name);
+    if (const auto constraint = cudnn_constraint(pair)) {
+      left.add(*constraint, name);
       continue;
     }
-    const NormBackendJudge::Verdict verdict = judge.judge(pair);
-    if (!verdict.cudnn) {
-      kept[verdict.reason].push_back(name);
-      continue;
+    const Verdict verdict = judge(pair);
+    if (verdict.other) {
+      move_to_cudnn(graph, pair);
+      context.done(fmt::format("{} on cuDNN: {}", name, verdict.reason));
+    } else {
+      left.add(verdict.reason, name);
     }
-    move_to_cudnn(graph, pair, judge.reserve_bytes(*pair.forward));
-    context.done(fmt::format("{} on cuDNN: {}", name, verdict.reason));
   }
-  for (const auto& [reason, names] : kept) {
-    const std::string others = names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "";
-    context.missed(fmt::format("{}{} on cuDNN: {}", names.front(), others, reason));
-  }
+  left.report(context, "", " on cuDNN");
 }
 
 void choose_norm_backend(Graph& graph, PassContext& context) {
-  NormBackendRace race;
-  choose_norm_backend(graph, context, race);
+  choose_norm_backend(graph, context, race_norm_backends);
 }
 
 }  // namespace sinter::passes

@@ -11,10 +11,8 @@
 #include <optional>
 #include <string_view>
 
-#include <sinter/core/runtime/settings.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
-#include <sinter/passes/norm/call_race.h>
+#include <sinter/ops/batch_norm_act/cudnn_norm.h>
 #include <sinter/passes/norm/convolution_sums.h>
 #include <sinter/passes/passes.h>
 
@@ -49,41 +47,29 @@ std::string specs_of(const GraphNode& node) {
   return text;
 }
 
+double time(const SummableNorm& norm, bool sums) {
+  CopiedCalls calls(norm.norm->outputs[0]->spec.device);
+  GraphNode& convolution = calls.add(*norm.convolution);
+  const SummableNorm copied{&convolution, &calls.add(*norm.norm), norm.image, norm.sums};
+  if (!sums) return calls.time();
+  take_sums(calls.graph(), copied);
+  // A kernel that computes first and sums afterwards only costs time here.
+  return calls.time([](const Program& program) { return program.calls().front().kernel == "cudnn"; });
+}
+
 /// Times the convolution and the norm, with a pass over the result and without.
-class SumsRace final : public ConvolutionSumsJudge {
- public:
-  Verdict judge(const SummableNorm& norm) override {
-    const Device device = norm.norm->outputs[0]->spec.device;
-    if (device.is_cpu()) return {false, "nothing on a cpu sums while it computes"};
-    if (settings::deterministic()) return {false, "bits must not depend on a measurement (deterministic)"};
-    constexpr size_t kApart = 0, kSums = 1;
-    const Contender contenders[] = {{"apart", [&] { return time(norm, device, false); }},
-                                    {"sums", [&] { return time(norm, device, true); }}};
-    const std::string problem = fmt::format(
-        "{}{} then {}{} takes {}", to_string(norm.convolution->attributes), specs_of(*norm.convolution),
-        to_string(norm.norm->attributes), specs_of(*norm.norm), norm.sums);
-    const RaceResult result = race(device, topic(), problem, contenders);
-    const auto &apart = result.times[kApart], &sums = result.times[kSums];
-    if (apart && !sums) return {false, "no kernel sums while it computes"};
-    return {result.winner == kSums,
-            apart && sums ? fmt::format("{:.1f} us, and {:.1f} us with a pass of its own", *sums, *apart)
-            : settings::autotune() ? "as measured before"
-                                   : "nothing is measured (autotune)"};
-  }
-
- private:
-  static std::string topic() { return fmt::format("convolution sums, cudnn {}", ops::cudnn_norm_version()); }
-
-  static double time(const SummableNorm& norm, Device device, bool sums) {
-    CopiedCalls calls(device);
-    GraphNode& convolution = calls.add(*norm.convolution);
-    SummableNorm copied{&convolution, &calls.add(*norm.norm), norm.image, norm.sums};
-    if (!sums) return calls.time();
-    take_sums(calls.graph(), copied);
-    // A kernel that computes first and sums afterwards only costs time here.
-    return calls.time([](const Program& program) { return program.calls().front().kernel == "cudnn"; });
-  }
-};
+Verdict race_sums(const SummableNorm& norm) {
+  const Device device = norm.norm->outputs[0]->spec.device;
+  if (device.is_cpu()) return {false, "nothing on a cpu sums while it computes"};
+  return run_race({.device = device,
+                   .topic = fmt::format("convolution sums, cudnn {}", ops::cudnn_norm().version),
+                   .problem = fmt::format("{}{} then {}{} takes {}", to_string(norm.convolution->attributes),
+                                          specs_of(*norm.convolution), to_string(norm.norm->attributes),
+                                          specs_of(*norm.norm), norm.sums),
+                   .usual = {"apart", [&] { return time(norm, false); }},
+                   .other = {"sums", [&] { return time(norm, true); }},
+                   .usual_words = "with a pass of its own"});
+}
 
 }  // namespace
 
@@ -115,32 +101,28 @@ GraphNode& take_sums(Graph& graph, const SummableNorm& norm) {
   return summing;
 }
 
-void sum_in_convolutions(Graph& graph, PassContext& context, ConvolutionSumsJudge& judge) {
-  std::map<std::string, std::vector<std::string>> kept;  // norms by reason
-  std::map<const GraphNode*, GraphNode*> replaced;       // of convolutions with several norms behind them
+void sum_in_convolutions(Graph& graph, PassContext& context, const ConvolutionSumsJudge& judge) {
+  LeftCalls left;
+  std::map<const GraphNode*, GraphNode*> replaced;  // of convolutions with several norms behind them
   for (const SummableNorm& norm : summable_norms(graph)) {
     if (const auto found = replaced.find(norm.convolution); found != replaced.end()) {
       graph.set_input(*norm.norm, norm.sums, {found->second->outputs[1], false});
       continue;
     }
     const std::string name = norm.norm->scope.empty() ? norm.norm->op->name() : norm.norm->scope;
-    const ConvolutionSumsJudge::Verdict verdict = judge.judge(norm);
-    if (!verdict.sums) {
-      kept[verdict.reason].push_back(name);
+    const Verdict verdict = judge(norm);
+    if (!verdict.other) {
+      left.add(verdict.reason, name);
       continue;
     }
     replaced[norm.convolution] = &take_sums(graph, norm);
     context.done(fmt::format("sums of {}: {}", name, verdict.reason));
   }
-  for (const auto& [reason, names] : kept) {
-    const std::string others = names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "";
-    context.missed(fmt::format("sums of {}{}: {}", names.front(), others, reason));
-  }
+  left.report(context, "sums of ", "");
 }
 
 void sum_in_convolutions(Graph& graph, PassContext& context) {
-  SumsRace race;
-  sum_in_convolutions(graph, context, race);
+  sum_in_convolutions(graph, context, race_sums);
 }
 
 }  // namespace sinter::passes

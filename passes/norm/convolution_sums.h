@@ -2,10 +2,11 @@
 // asks and does.
 #pragma once
 
-#include <string>
+#include <functional>
 #include <vector>
 
 #include <sinter/core/graph/graph.h>
+#include <sinter/passes/norm/call_race.h>
 #include <sinter/passes/pass.h>
 
 namespace sinter::passes {
@@ -25,18 +26,9 @@ std::vector<SummableNorm> summable_norms(const Graph& graph);
 GraphNode& take_sums(Graph& graph, const SummableNorm& norm);
 
 /// What decides whether that pays.
-class ConvolutionSumsJudge {
- public:
-  virtual ~ConvolutionSumsJudge() = default;
-
-  struct Verdict {
-    bool sums = false;
-    std::string reason;
-  };
-  virtual Verdict judge(const SummableNorm& norm) = 0;
-};
+using ConvolutionSumsJudge = std::function<Verdict(const SummableNorm& norm)>;
 
 /// The pass with a judge of one's own.
-void sum_in_convolutions(Graph& graph, PassContext& context, ConvolutionSumsJudge& judge);
+void sum_in_convolutions(Graph& graph, PassContext& context, const ConvolutionSumsJudge& judge);
 
 }  // namespace sinter::passes

@@ -25,13 +25,10 @@
 #include <sinter/core/op/norm_chain.h>
 #include <sinter/passes/memory_order.h>
 #include <sinter/passes/passes.h>
+#include <sinter/passes/value_map.h>
 
 namespace sinter::passes {
 namespace {
-
-std::string name_of(const GraphNode& node) {
-  return node.scope.empty() ? node.op->name() : node.op->name() + " in " + node.scope;
-}
 
 bool is_activation(const GraphNode& node) {
   return node.traits().role == Role::kRelu || node.traits().role == Role::kPRelu;

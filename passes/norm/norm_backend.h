@@ -2,12 +2,11 @@
 // does.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
+#include <functional>
 #include <vector>
 
 #include <sinter/core/graph/graph.h>
+#include <sinter/passes/norm/call_race.h>
 #include <sinter/passes/pass.h>
 
 namespace sinter::passes {
@@ -22,29 +21,15 @@ struct NormPair {
 /// than one are left out.
 std::vector<NormPair> norm_pairs(const Graph& graph);
 
-/// Why cuDNN cannot run a pair, nothing if it can, with cuDNN's version taken to be `version`.
-std::optional<std::string> cudnn_constraint(const NormPair& pair, int64_t version);
+/// Microseconds of a pair out of a cold cache, under cuDNN or as it is. Throws Unsupported, OutOfMemory and
+/// DeviceError.
+double time_norm_pair(const NormPair& pair, bool cudnn);
 
-/// Gives a pair to cuDNN, whose forward call leaves `reserve_bytes` for its gradient.
-NormPair move_to_cudnn(Graph& graph, const NormPair& pair, int64_t reserve_bytes);
-
-/// What decides between backends where both can run.
-class NormBackendJudge {
- public:
-  virtual ~NormBackendJudge() = default;
-  /// As ops::cudnn_norm_version().
-  virtual int64_t cudnn_version() = 0;
-  /// Of a forward call, if cuDNN runs it.
-  virtual int64_t reserve_bytes(const GraphNode& forward) = 0;
-
-  struct Verdict {
-    bool cudnn = false;
-    std::string reason;
-  };
-  virtual Verdict judge(const NormPair& pair) = 0;
-};
+/// What decides on a pair that cuDNN can run; the one that measures is run_race().
+using NormBackendJudge = std::function<Verdict(const NormPair& pair)>;
+Verdict race_norm_backends(const NormPair& pair);
 
 /// The pass with a judge of one's own.
-void choose_norm_backend(Graph& graph, PassContext& context, NormBackendJudge& judge);
+void choose_norm_backend(Graph& graph, PassContext& context, const NormBackendJudge& judge);
 
 }  // namespace sinter::passes

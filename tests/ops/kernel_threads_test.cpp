@@ -11,7 +11,6 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
-#include <sinter/ops/batch_norm_relu_max_pool/batch_norm_relu_max_pool.h>
 #include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/conv2d/conv2d_geometry.h>
@@ -208,8 +207,6 @@ std::vector<OpCall> large_calls(DType dtype, Layout layout) {
     differentiate(avg_pool2d(images(channels), {.kernel = {3, 3}, .stride = {2, 2}, .layout = layout}));
     differentiate(adaptive_avg_pool2d(images(channels), {13, 9}, layout));
     differentiate(upsample(images(channels), {70, 61}, {.mode = UpsampleMode::kBilinear, .layout = layout}));
-    differentiate(batch_norm_relu_max_pool(
-        images(channels), {}, {.layout = layout, .kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}));
   }
   topk(images(3), 5, 2);
   return recorder.calls;

@@ -1,14 +1,14 @@
 // Whose kernels run fused normalisations: every constraint of cuDNN broken in turn, on graphs for a GPU that
 // need not be there.
 #include <sinter/autograd/differentiate.h>
+#include <sinter/core/op/node.h>
 #include <sinter/core/tensor/trace_access.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm_constraint.h>
+#include <sinter/ops/batch_norm_act/cudnn_norm.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/passes/norm/norm_backend.h>
-#include <sinter/passes/norm/norm_backend_race.h>
 
 #include "common/error_message.h"
 #include "passes/passes_test_support.h"
@@ -76,22 +76,33 @@ std::unique_ptr<Graph> graph_of(const Fused& fused) {
   return graph;
 }
 
-class FakeJudge final : public NormBackendJudge {
+/// A library of that version, as long as it lives.
+class FakeCudnn {
  public:
-  FakeJudge(int64_t version, bool prefers_cudnn) : version_(version), prefers_cudnn_(prefers_cudnn) {}
-  int64_t cudnn_version() override { return version_; }
-  int64_t reserve_bytes(const GraphNode&) override { return 4321; }
-  Verdict judge(const NormPair& pair) override {
-    ++asked;
-    EXPECT_NE(pair.forward, nullptr);
-    return {prefers_cudnn_, prefers_cudnn_ ? "faster" : "slower"};
+  explicit FakeCudnn(int64_t version = 91900) {
+    ops::set_cudnn_norm({.version = version, .reserve_bytes = [](const KernelQuery&) { return kReserve; }});
   }
-  int asked = 0;
+  ~FakeCudnn() { ops::set_cudnn_norm(real_); }
+  FakeCudnn(const FakeCudnn&) = delete;
+  FakeCudnn& operator=(const FakeCudnn&) = delete;
+
+  static constexpr int64_t kReserve = 4321;
 
  private:
-  int64_t version_;
-  bool prefers_cudnn_;
+  ops::CudnnNorm real_ = ops::cudnn_norm();
 };
+
+/// Runs the pass with a judge who prefers one side; gives how often it was asked.
+int choose(Graph& graph, PassContext& context, bool prefers_cudnn) {
+  int asked = 0;
+  choose_norm_backend(graph, context, [&](const NormPair& pair) -> Verdict {
+    ++asked;
+    EXPECT_NE(pair.forward, nullptr);
+    return {prefers_cudnn, prefers_cudnn ? "faster" : "slower"};
+  });
+  graph.verify();
+  return asked;
+}
 
 /// The backends of all calls that have one, in program order.
 std::string backends(const Graph& graph) {
@@ -117,7 +128,8 @@ std::vector<Case> all_cases() {
   };
   return {
       {"all that cuDNN wants", {}, ""},
-      {"no activation", with([](Fused& f) { f.options.activation = Activation::kNone; }), ""},
+      {"no activation", with([](Fused& f) { f.options.activation = Activation::kNone; }),
+       "none instead of relu"},
       {"a plain addend", with([](Fused& f) { f.addend = true; }), ""},
       {"the CPU", with([](Fused& f) { f.device = Device::cpu(); }), "cpu instead of a GPU"},
       {"float32", with([](Fused& f) { f.dtype = DType::kFloat32; }), "float32 instead of float16"},
@@ -138,14 +150,10 @@ std::vector<Case> all_cases() {
          f.shape = {256, 1024, 1024, 8};
        }),
        "2147483648 elements, more than 2^31 - 1"},
-      {"PReLU", with([](Fused& f) { f.options.activation = Activation::kPRelu; }),
-       "prelu instead of relu or nothing"},
+      {"PReLU", with([](Fused& f) { f.options.activation = Activation::kPRelu; }), "prelu instead of relu"},
       {"no parameters", with([](Fused& f) { f.parameters = false; }), "no weight or no bias"},
       {"statistics from the convolution", with([](Fused& f) { f.sums = true; }),
        "statistics that came with x"},
-      {"an addend without ReLU",
-       with([](Fused& f) { f.addend = true, f.options.activation = Activation::kNone; }),
-       "an addend without relu"},
       {"two normalised branches", with([](Fused& f) { f.addend = f.options.normalize_addend = true; }),
        "two normalised branches"},
       {"two users", with([](Fused& f) { f.users = 2; }),
@@ -159,8 +167,6 @@ std::vector<Case> all_cases() {
        }),
        "a tensor that does not begin at a multiple of 16 bytes"},
       {"a view that is aligned", with([](Fused& f) { f.is_sliced = true; }), ""},
-      {"a library that is too old", with([](Fused& f) { f.version = 8907; }),
-       "cuDNN 8.9.7, older than 9.0.0"},
       {"no library", with([](Fused& f) { f.version = 0; }), "a build without cuDNN"},
   };
 }
@@ -170,10 +176,9 @@ TEST(ChooseNormBackend, FollowsEveryConstraintOfCudnn) {
     SCOPED_TRACE(each.name);
     const auto graph = graph_of(each.fused);
     run(sum_gradients, *graph, true, true);
-    FakeJudge judge(each.fused.version, true);
+    const FakeCudnn library(each.fused.version);
     PassContext context;
-    choose_norm_backend(*graph, context, judge);
-    graph->verify();
+    const int asked = choose(*graph, context, true);
     if (each.reason.empty()) {
       EXPECT_EQ(context.report.done, Texts{"batch_norm_act in bn on cuDNN: faster"});
       EXPECT_EQ(context.report.missed, Texts{});
@@ -183,53 +188,57 @@ TEST(ChooseNormBackend, FollowsEveryConstraintOfCudnn) {
       EXPECT_EQ(context.report.missed, Texts{"batch_norm_act in bn on cuDNN: " + each.reason});
       EXPECT_EQ(backends(*graph), "sinter sinter");
     }
-    EXPECT_EQ(judge.asked, each.reason.empty() ? 1 : 0);
+    EXPECT_EQ(asked, each.reason.empty() ? 1 : 0);
   }
 }
 
 TEST(ChooseNormBackend, LeavesEvaluationAndEmptyBatches) {
-  ops::CudnnNormCase call{.x = {Shape{2, 3, 3, 8}, DType::kFloat16, Device::cuda()}, .version = 91900};
-  EXPECT_EQ(ops::cudnn_norm_constraint(call), std::nullopt);
-  call.training = false;
-  EXPECT_EQ(ops::cudnn_norm_constraint(call), "statistics that are constants");
-  call = {.x = {Shape{0, 3, 3, 8}, DType::kFloat16, Device::cuda()}, .version = 91900};
-  EXPECT_EQ(ops::cudnn_norm_constraint(call), "no elements");
+  const FakeCudnn library;
+  const Device gpu = Device::cuda();  // there need not be one
+  const auto constraint = [&](int64_t images, bool training) {
+    const TensorSpec x{Shape{images, 3, 3, 8}, DType::kFloat16, gpu}, vector{Shape{8}, DType::kFloat32, gpu};
+    const OpDef& op = ops::builtin("batch_norm_act").definition;
+    const std::vector<const TensorSpec*> inputs = {&x, &vector, &vector, &vector, &vector};
+    const Attributes attributes(ops::BatchNormActOptions{.training = training, .layout = Layout::kNHWC});
+    const InferContext infer(op, inputs, attributes);
+    const std::vector<TensorSpec> outputs = op.infer(infer);
+    const KernelQuery query(infer, outputs);
+    return ops::cudnn_norm_constraint(&query, nullptr);
+  };
+  EXPECT_EQ(constraint(2, true), std::nullopt);
+  EXPECT_EQ(constraint(2, false), "statistics that are constants");
+  EXPECT_EQ(constraint(0, true), "no elements");
 }
 
 TEST(ChooseNormBackend, StaysWithSintersKernelsWhereTheyAreFaster) {
+  const FakeCudnn library;
   const auto graph = graph_of({});
-  FakeJudge judge(91900, false);
   PassContext context;
-  choose_norm_backend(*graph, context, judge);
+  choose(*graph, context, false);
   EXPECT_EQ(backends(*graph), "sinter sinter");
   EXPECT_EQ(context.report.missed, Texts{"batch_norm_act in bn on cuDNN: slower"});
 }
 
 TEST(ChooseNormBackend, HandsTheReserveSpaceFromOneCallToTheOther) {
-  for (const Activation activation : {Activation::kRelu, Activation::kNone}) {
-    Fused fused;
-    fused.options.activation = activation;
-    const auto graph = graph_of(fused);
-    const std::vector<NormPair> before = norm_pairs(*graph);
-    ASSERT_EQ(before.size(), 1U);
-    FakeJudge judge(91900, true);
-    PassContext context;
-    choose_norm_backend(*graph, context, judge);
-    graph->verify();
-    EXPECT_EQ(norm_pairs(*graph).size(), 0U) << "they have been moved";
-    const GraphNode *forward = nullptr, *gradient = nullptr;
-    for (const GraphNode* node : graph->nodes()) {
-      if (node->attributes.find<NormBackend>("backend") == nullptr) continue;
-      (forward == nullptr ? forward : gradient) = node;
-    }
-    ASSERT_NE(gradient, nullptr);
-    ASSERT_EQ(forward->outputs.size(), 4U);
-    EXPECT_EQ(forward->outputs[3]->spec, (TensorSpec{Shape{4321}, DType::kUInt8, Device::cuda()}));
-    EXPECT_EQ(gradient->input(3), forward->outputs[3]) << "the mask";
-    EXPECT_EQ(gradient->input(6), forward->outputs[1]) << "the mean";
-    EXPECT_EQ(gradient->input(7), forward->outputs[2]) << "the inverse deviation";
-    EXPECT_EQ(*gradient->attributes.find<double>("epsilon"), *forward->attributes.find<double>("epsilon"));
+  const FakeCudnn library;
+  const auto graph = graph_of({});
+  ASSERT_EQ(norm_pairs(*graph).size(), 1U);
+  PassContext context;
+  choose(*graph, context, true);
+  EXPECT_EQ(norm_pairs(*graph).size(), 0U) << "they have been moved";
+  const GraphNode *forward = nullptr, *gradient = nullptr;
+  for (const GraphNode* node : graph->nodes()) {
+    if (node->attributes.find<NormBackend>("backend") == nullptr) continue;
+    (forward == nullptr ? forward : gradient) = node;
   }
+  ASSERT_NE(gradient, nullptr);
+  ASSERT_EQ(forward->outputs.size(), 4U);
+  EXPECT_EQ(forward->outputs[3]->spec,
+            (TensorSpec{Shape{FakeCudnn::kReserve}, DType::kUInt8, Device::cuda()}));
+  EXPECT_EQ(gradient->input(3), forward->outputs[3]) << "the mask";
+  EXPECT_EQ(gradient->input(6), forward->outputs[1]) << "the mean";
+  EXPECT_EQ(gradient->input(7), forward->outputs[2]) << "the inverse deviation";
+  EXPECT_EQ(*gradient->attributes.find<double>("epsilon"), *forward->attributes.find<double>("epsilon"));
 }
 
 TEST(ChooseNormBackend, TellsInErrorsWhatCudnnMisses) {
@@ -245,14 +254,20 @@ TEST(ChooseNormBackend, TimesPairs) {
   const auto graph = graph_of(fused);
   const std::vector<NormPair> pairs = norm_pairs(*graph);
   ASSERT_EQ(pairs.size(), 1U);
-  EXPECT_GT(time_norm_pair(pairs[0], std::nullopt), 0.0);
+  EXPECT_GT(time_norm_pair(pairs[0], false), 0.0);
   if (fused.device.is_cpu()) {
-    EXPECT_THROW(time_norm_pair(pairs[0], 100), Unsupported) << "there is no cuDNN";
+    const FakeCudnn library;
+    EXPECT_THROW(time_norm_pair(pairs[0], true), Unsupported) << "there is no cuDNN";
     GTEST_SKIP() << "the rest needs a GPU";
   }
-  NormBackendRace race;
-  EXPECT_GT(time_norm_pair(pairs[0], race.reserve_bytes(*pairs[0].forward)), 0.0);
-  EXPECT_FALSE(race.judge(pairs[0]).reason.empty());
+  PassContext context;
+  choose_norm_backend(*graph, context, [&](const NormPair& pair) {
+    EXPECT_GT(time_norm_pair(pair, true), 0.0);
+    Verdict verdict = race_norm_backends(pair);
+    EXPECT_FALSE(verdict.reason.empty());
+    return verdict;
+  });
+  EXPECT_EQ(context.report.done.size() + context.report.missed.size(), 1U);
 }
 
 }  // namespace

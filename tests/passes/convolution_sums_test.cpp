@@ -16,10 +16,10 @@ using namespace testing;
 
 using Texts = std::vector<std::string>;
 
-class FakeJudge final : public ConvolutionSumsJudge {
+class FakeJudge {
  public:
   explicit FakeJudge(bool prefers_sums) : prefers_sums_(prefers_sums) {}
-  Verdict judge(const SummableNorm& norm) override {
+  Verdict operator()(const SummableNorm& norm) {
     ++asked;
     EXPECT_NE(norm.convolution, nullptr);
     return {prefers_sums_, prefers_sums_ ? "faster" : "slower"};
@@ -61,7 +61,7 @@ TEST(ConvolutionSums, GoToEveryNormThatAConvolutionFeeds) {
   EXPECT_EQ(summable_norms(*graph).size(), 3U);
   FakeJudge judge(true);
   PassContext context;
-  sum_in_convolutions(*graph, context, judge);
+  sum_in_convolutions(*graph, context, std::ref(judge));
   graph->verify();
   EXPECT_EQ(judge.asked, 3);
   EXPECT_EQ(context.report.done.size(), 3U);
@@ -86,7 +86,7 @@ TEST(ConvolutionSums, KeepWhatIsComputed) {
     auto graph = fused_graph(block);
     FakeJudge judge(sums);
     PassContext context;
-    sum_in_convolutions(*graph, context, judge);
+    sum_in_convolutions(*graph, context, std::ref(judge));
     Program program(std::move(graph), Device::cpu());
     std::vector<Tensor> results = program.run({&x, 1});
     results.push_back(block.bn2.running_mean.tensor());
@@ -107,7 +107,7 @@ TEST(ConvolutionSums, StayAwayWhereTheyDoNotPay) {
   const std::string before = graph->to_string();
   FakeJudge judge(false);
   PassContext context;
-  sum_in_convolutions(*graph, context, judge);
+  sum_in_convolutions(*graph, context, std::ref(judge));
   EXPECT_EQ(graph->to_string(), before);
   EXPECT_EQ(context.report.missed, Texts{"sums of bn1 and 2 more: slower"});
   EXPECT_EQ(run(sum_in_convolutions, *graph).missed,
@@ -138,7 +138,7 @@ TEST(ConvolutionSums, AreComputedOnceForTwoNorms) {
   run(fuse_normalization, *graph);
   FakeJudge judge(true);
   PassContext context;
-  sum_in_convolutions(*graph, context, judge);
+  sum_in_convolutions(*graph, context, std::ref(judge));
   graph->verify();
   EXPECT_EQ(judge.asked, 1);
   EXPECT_EQ(outline(*graph),

@@ -8,10 +8,10 @@
 
 namespace sinter::cuda {
 
-/// A problem that cuDNN's fused kernels are made for: float16, NHWC, channels in fours.
+/// A problem that cuDNN's fused kernels are made for: float16, NHWC, channels in fours, ReLU behind.
 struct CudnnNormProblem {
   int64_t images = 0, height = 0, width = 0, channels = 0;
-  bool adds = false, relu = false;  ///< adds only with relu
+  bool adds = false;
   double epsilon = 1e-5;
 };
 
@@ -35,15 +35,16 @@ struct CudnnNormBackward {
   size_t reserve_bytes;
 };
 
+/// Bytes of scratch of each direction, and of the reserve space that a forward call leaves for its gradient:
+/// they depend on cuDNN's version.
+struct CudnnNormBytes {
+  size_t forward = 0, backward = 0, reserve = 0;
+};
+
 /// The version of the cuDNN that runs, as it gives it: 91900 for 9.19.0.
 int64_t cudnn_library_version();
 
-/// Bytes of the reserve space that a forward call leaves for its gradient: they depend on cuDNN's version.
-size_t cudnn_norm_reserve_bytes(const CudnnNormProblem& problem, const Stream& stream);
-
-/// Scratch of each direction.
-size_t cudnn_norm_forward_bytes(const CudnnNormProblem& problem, const Stream& stream);
-size_t cudnn_norm_backward_bytes(const CudnnNormProblem& problem, const Stream& stream);
+CudnnNormBytes cudnn_norm_bytes(const CudnnNormProblem& problem, const Stream& stream);
 
 /// Queue the work; pointers are aligned to 16 bytes. Throw DeviceError, and InvalidArgument for a reserve
 /// space that is too small.

@@ -185,9 +185,8 @@ class Backward {
                                 slopes_.dy, slopes_.dy2, main_.source.mean, addend_.source.mean});
     const ChannelView view = simplified_norm_view(view_);
     const int plane_pack = view.inner % NormPlan::kGroup == 0 ? kPlanePack : kSumPack<T>;
-    const NormPlan plan =
-        plan_norm_sums(view, wide ? kSumPack<T> : 1, wide ? plane_pack : 1,
-                       norm_blocks(stream_.device.index, kGradientBlocks), NormPacks::kStraddling);
+    const NormPlan plan = plan_norm_sums(view, wide ? kSumPack<T> : 1, wide ? plane_pack : 1,
+                                         norm_blocks(stream_.device.index, kGradientBlocks));
     // In flight per thread: so many that registers for two blocks remain.
     constexpr bool alone = kind == GradKind::kPReluAlone, large = kPlanePack * sizeof(T) > 16;
     constexpr int packs = alone && sizeof(T) == 2             ? 3

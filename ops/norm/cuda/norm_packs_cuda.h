@@ -14,10 +14,6 @@ constexpr int kWarp = 32;
 
 }  // namespace detail
 
-/// Elements of an access, 16 bytes of them; float64 is accessed one by one.
-template <class T>
-inline constexpr int kNormPack = sizeof(T) == sizeof(double) ? 1 : cuda::kPackSize<T>;
-
 /// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
 /// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
 template <class T, int pack>

@@ -45,7 +45,7 @@ inline size_t norm_table_bytes(const ChannelView& view, DType dtype, int device,
   const int64_t blocks = norm_blocks(device, per_processor);
   const int pack = 16 / static_cast<int>(size_of(dtype));
   const auto table_of = [&](int own, int of_plane) {
-    return plan_norm_sums(walked, own, of_plane, blocks, NormPacks::kStraddling).table_size();
+    return plan_norm_sums(walked, own, of_plane, blocks).table_size();
   };
   const int64_t size = std::max({table_of(pack, pack), table_of(pack, NormPlan::kGroup), table_of(1, 1)});
   return static_cast<size_t>(size) * static_cast<size_t>(values) * size_of(accumulate_dtype(dtype));
@@ -60,14 +60,6 @@ P* pointer_or_null(const TensorView& tensor) {
 inline bool are_wide(std::initializer_list<const void*> pointers) {
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* pointer) { return cuda::is_aligned(pointer, 16); });
-}
-
-/// All of the pointers allow accesses of whole packs; null does, and no pointer to float64.
-template <class T>
-bool allows_packs(std::initializer_list<const void*> pointers) {
-  return sizeof(T) < sizeof(double) && std::all_of(pointers.begin(), pointers.end(), [](const void* pointer) {
-           return cuda::is_aligned(pointer, cuda::kPackSize<T> * sizeof(T));
-         });
 }
 
 }  // namespace sinter::ops

@@ -64,8 +64,7 @@ void sum_and_finish(const ChannelView& view, const Terms& terms, bool wide, cons
   const int pack = wide ? kSumPack<T> : 1;
   const NormPlan plan =
       plan_norm_sums(simplified_norm_view(view), pack, pack,
-                     norm_blocks(stream.device.index, pair ? kPairedStatisticsBlocks : kStatisticsBlocks),
-                     NormPacks::kStraddling);
+                     norm_blocks(stream.device.index, pair ? kPairedStatisticsBlocks : kStatisticsBlocks));
   // In flight per thread. Where packs straddle planes, all of the plan's blocks have registers for fewer.
   constexpr int packs = sizeof(T) == sizeof(float) ? 8 : 4, straddling = packs * 3 / 4;
   sum_channels<T, packs, packs, kSumPack<T>, straddling>(stream, plan, terms, static_cast<C*>(table));

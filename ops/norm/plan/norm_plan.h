@@ -85,10 +85,6 @@ inline NormFinishPlan plan_norm_finish(int64_t lines, int64_t columns) {
   return {side, threads};
 }
 
-/// Which packs a kernel takes: only those within a row of channels or a plane, or those that straddle them
-/// too.
-enum class NormPacks { kWithin, kStraddling };
-
 /// With one channel, or one element, there is a simpler view of the same tensor.
 inline ChannelView simplified_norm_view(const ChannelView& view) {
   if (view.channels == 1) return {.outer = 1, .channels = 1, .inner = view.numel()};
@@ -210,11 +206,11 @@ inline void cut_columns(NormPlan& plan, const ChannelView& view, int64_t fold) {
 
 /// Whether the tensor is walked by columns, and whether in packs: of `pack` elements (1, or a divisor of a
 /// group), by planes of `plane_pack`.
-inline NormPlan norm_walk(const ChannelView& view, int pack, int plane_pack, NormPacks packs) {
+inline NormPlan norm_walk(const ChannelView& view, int pack, int plane_pack) {
   const int64_t image = view.channels * view.inner;
   NormPlan plan{.channels = view.channels, .inner = view.inner};
   const bool whole_planes = view.inner % NormPlan::kGroup == 0, whole_images = image % NormPlan::kGroup == 0;
-  const bool straddles = packs == NormPacks::kStraddling && pack > 1 && image > 0;
+  const bool straddles = pack > 1 && image > 0;
   const bool long_planes = straddles && plane_pack > 1 && view.inner >= kLongPlane;
   const bool rows = view.inner == 1 || (!whole_planes && !long_planes && view.outer >= kLeastImagesAsRows);
   if (whole_images ? view.inner == 1 || (pack > 1 && rows) : view.inner == 1 && !straddles) {
@@ -243,9 +239,8 @@ inline NormPlan norm_walk(const ChannelView& view, int pack, int plane_pack, Nor
 
 /// To sum every channel up, in packs of `pack` elements (by planes, `plane_pack`) where that is possible,
 /// where the GPU can hold `blocks` blocks at a time.
-inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int plane_pack, int64_t blocks,
-                               NormPacks packs = NormPacks::kWithin) {
-  NormPlan plan = detail::norm_walk(view, pack, plane_pack, packs);
+inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int plane_pack, int64_t blocks) {
+  NormPlan plan = detail::norm_walk(view, pack, plane_pack);
   if (plan.items == 0 || plan.tiles == 0) return plan;
   const auto parts_of = [&](int64_t per_thread) {
     return (plan.items + plan.lanes() * per_thread - 1) / (plan.lanes() * per_thread);
@@ -260,13 +255,13 @@ inline NormPlan plan_norm_sums(const ChannelView& view, int pack, int plane_pack
 /// Whether a tensor can be mapped by columns in packs of `pack` elements: one without planes, with rows
 /// enough.
 inline bool maps_by_columns(const ChannelView& view, int pack) {
-  return view.inner == 1 && detail::norm_walk(view, pack, pack, NormPacks::kStraddling).pack > 1;
+  return view.inner == 1 && detail::norm_walk(view, pack, pack).pack > 1;
 }
 
 /// To map a tensor by columns in packs of `pack` elements where the GPU can hold `blocks` blocks at a time.
 /// Only for views that maps_by_columns takes.
 inline NormPlan plan_norm_map(const ChannelView& view, int pack, int64_t blocks) {
-  NormPlan plan = detail::norm_walk(view, pack, pack, NormPacks::kStraddling);
+  NormPlan plan = detail::norm_walk(view, pack, pack);
   if (plan.items == 0 || plan.tiles == 0) return plan;
   const int64_t most = (plan.items + plan.lanes() - 1) / plan.lanes();
   plan.parts = detail::norm_parts(plan.tiles, blocks, 1, most,

@@ -255,10 +255,8 @@ TEST_P(ChangingBuffers, TrainAlike) {
       },
       NetworkKind::kChanging);
   if (HasFailure() || count < 40) return;
-  std::vector<std::string> idle = {"mixed_precision", "choose_norm_backend", "convolution_sums",
-                                   "fold_normalization"};
-  if (GetParam() == DeviceType::kCuda) idle.emplace_back("fuse_pairs");
-  expect_all_at_work(rewrites, idle);
+  expect_all_at_work(rewrites,
+                     {"mixed_precision", "choose_norm_backend", "convolution_sums", "fold_normalization"});
 }
 
 TEST_P(ChangingBuffers, InferAlike) {

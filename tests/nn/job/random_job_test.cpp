@@ -57,10 +57,8 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaning) {
   });
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, or see no graphs with gradients.
-  std::vector<std::string> idle = {"mixed_precision", "choose_norm_backend", "convolution_sums",
-                                   "fold_normalization"};
-  if (GetParam() == DeviceType::kCuda) idle.emplace_back("fuse_pairs");  // does not pay in training there
-  expect_all_at_work(rewrites, idle);
+  expect_all_at_work(rewrites,
+                     {"mixed_precision", "choose_norm_backend", "convolution_sums", "fold_normalization"});
 }
 
 /// The relative error of all changes together.
@@ -130,9 +128,8 @@ TEST_P(RandomJob, EveryPassKeepsTheMeaningOfInference) {
   if (HasFailure() || count < 25) return;
   // The others have a choice in 16 bit on a GPU only, need gradients, or normalise with the batch's
   // statistics.
-  expect_all_at_work(
-      rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "fuse_pairs", "sum_gradients",
-                 "step_dead_code", "step_common_subexpressions", "recompute"});
+  expect_all_at_work(rewrites, {"mixed_precision", "choose_norm_backend", "convolution_sums", "sum_gradients",
+                                "step_dead_code", "step_common_subexpressions", "recompute"});
 }
 
 }  // namespace
