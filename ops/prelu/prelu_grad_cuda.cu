@@ -15,7 +15,10 @@ struct PReluGradTerms {
   using C = compute_type<T>;
   /// As many as 64 registers hold.
   template <int pack, bool one_sum>
-  static constexpr int kInFlight = one_sum ? (pack > 1 ? 4 : 8) : (sizeof(T) == 2 ? 3 : 4);
+  static constexpr int kInFlight = one_sum ? (pack == 1        ? 8
+                                              : sizeof(T) == 4 ? 5
+                                                               : 4)
+                                           : (sizeof(T) == 2 ? 3 : 4);
   template <int pack>
   struct Loaded {
     PReluWords<T, pack> x, dy;
