@@ -76,17 +76,7 @@ struct PReluGradTerms {
   }
 };
 
-template <class S>
-struct StoreSlope {
-  S* dalpha;
-
-  template <class C>
-  __device__ void operator()(int64_t channel, C sum) const {
-    dalpha[channel] = cuda::round_to<S>(sum);
-  }
-};
-
-/// `shape`s and the device are those of x, input 0, and alpha, input 1, of a query or a context.
+/// Of the inputs x and alpha of a query or a context.
 template <class Call>
 ChannelReduction reduction_of(const Call& call, int device, std::optional<ChannelWalk> forced) {
   const ChannelView view = prelu_view(call.input(0).shape, call.input(1).shape,
@@ -120,7 +110,7 @@ void run_walk(const KernelContext& context) {
     const bool wide =
         cuda::is_aligned(terms.x, 16) && cuda::is_aligned(terms.dy, 16) && cuda::is_aligned(terms.dx, 16);
     channel_reduce<T>(context.stream(), of, wide, terms, context.workspace<compute_type<T>>(),
-                      StoreSlope<S>{context.output(1).as<S>()});
+                      StoreSums<S>{context.output(1).as<S>()});
   });
 }
 

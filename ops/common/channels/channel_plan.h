@@ -144,18 +144,20 @@ inline int64_t width_of_runs(const ChannelCut& cut, int64_t runs) {
   return (elements + pack - std::gcd(elements, pack) + pack - 1) / pack;
 }
 
-/// Of one or two blocks to a processor, once or twice: the cheapest.
+/// Of one or two blocks to a processor, once or twice: the cheapest. Smaller ones where a thread has all of
+/// its packs in flight at once: some begin while others end.
 inline ChannelCut plan_runs(const ChannelGroups& shape, int64_t pack, const cuda::DeviceTraits& traits) {
   constexpr int64_t kLongSum = 512;  // rows of a thread that would cost accuracy
-  constexpr int64_t kLineRuns = 128 / 16;
+  constexpr int64_t kPacksOfLine = 8, kFewRows = 4;
   ChannelCut cut = cut_rows(shape, ChannelWalk::kRuns, pack);
   const int64_t all = int64_t{cut.copies} * cut.channels, rows = cut.all_rows();
   ChannelParts best{0, 0};
-  for (const int64_t threads : {ChannelCut::kMostThreads, ChannelCut::kMostThreads / 2}) {
+  const int64_t most = rows <= kFewRows ? ChannelCut::kMostThreads / 4 : ChannelCut::kMostThreads;
+  for (const int64_t threads : {most, most / 2}) {
     for (const int64_t waves : {1, 2}) {
       const int64_t blocks = waves * blocks_at_once(traits, threads);
       int64_t runs = std::min((all + blocks - 1) / blocks, (threads - 1) * pack / cut.inner);
-      runs = std::clamp<int64_t>(runs, std::min(all, (kLineRuns * pack + cut.inner - 1) / cut.inner), all);
+      runs = std::clamp<int64_t>(runs, std::min(all, (kPacksOfLine * pack + cut.inner - 1) / cut.inner), all);
       const int64_t width = width_of_runs(cut, runs), lanes = std::min(threads / width, rows);
       const int64_t used = (lanes * width + 31) / 32 * 32, steps = (rows + lanes - 1) / lanes;
       const ChannelParts parts =
@@ -219,7 +221,7 @@ inline bool can_walk(ChannelWalk walk, const ChannelGroups& shape, int64_t pack)
   const ChannelView& view = shape.view;
   if (shape.groups > 1 && (view.inner > 1 || view.numel() % pack != 0)) return false;
   if (walk == ChannelWalk::kPlanes) return shape.groups == 1;
-  if (walk == ChannelWalk::kRuns) return pack > 1 && view.inner >= pack && view.inner <= 256 * pack;
+  if (walk == ChannelWalk::kRuns) return pack > 1 && view.inner >= pack && view.inner <= 64 * pack;
   return std::lcm(view.inner, pack) <= ChannelCut::kElementThreads;
 }
 

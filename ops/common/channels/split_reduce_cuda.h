@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <sinter/core/cuda/device/block_reduce.h>
+#include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/cuda/device/launch_early.h>
 
@@ -15,8 +16,10 @@ namespace sinter::ops {
 /// A block has 2^log_side neighbouring sums, and 2^log_lanes threads to each.
 struct SplitCut {
   static constexpr unsigned kMostThreads = 1024;
-  static constexpr unsigned kMostSide = 32;  ///< neighbours in the table, loaded at once
-  static constexpr unsigned kFewSide = 8;    ///< of a sector: where many parts make more blocks worth it
+  static constexpr unsigned kMostSide = 32;      ///< neighbours in the table, loaded at once
+  static constexpr unsigned kFewSide = 8;        ///< of a sector: where many parts make more blocks worth it
+  static constexpr int kAhead = 4;               ///< parts that a thread loads at once
+  static constexpr int64_t kManyOuts = 1 << 16;  ///< from which on each has as many
 
   unsigned log_side = 0, log_lanes = 0;
 
@@ -26,8 +29,20 @@ struct SplitCut {
     };
     unsigned side = up(outs, kMostSide);
     while (side > kFewSide && parts > kMostThreads / side) side /= 2;
+    const int64_t each = outs < kManyOuts ? 1 : kAhead;
     log_side = static_cast<unsigned>(std::countr_zero(side));
-    log_lanes = static_cast<unsigned>(std::countr_zero(up(parts, kMostThreads / side)));
+    log_lanes = static_cast<unsigned>(std::countr_zero(up((parts + each - 1) / each, kMostThreads / side)));
+  }
+};
+
+/// A Finish: to[out] = the sum.
+template <class T>
+struct StoreSums {
+  T* to;
+
+  template <class C>
+  __device__ void operator()(int64_t out, C sum) const {
+    to[out] = cuda::round_to<T>(sum);
   }
 };
 
@@ -41,7 +56,8 @@ __global__ void __launch_bounds__(SplitCut::kMostThreads)
   const int64_t out = (int64_t{blockIdx.x} << cut.log_side) + (threadIdx.x & (side - 1));
   cuda::wait_for_previous();
   C sum = 0;
-  if (out < outs) sum = cuda::add_strided<4>(table, lane * outs + out, parts * outs, lanes * outs);
+  if (out < outs)
+    sum = cuda::add_strided<SplitCut::kAhead>(table, lane * outs + out, parts * outs, lanes * outs);
   sums[threadIdx.x] = sum;
   cuda::fold_lanes(sums, threadIdx.x, lane, lanes, side, [](C a, C b) { return a + b; });
   if (lane == 0 && out < outs) finish(out, sums[threadIdx.x]);
