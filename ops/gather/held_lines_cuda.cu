@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/core/op/kernel.h>
 #include <sinter/ops/common/axis_split.h>
+#include <sinter/ops/common/channels/split_reduce_cuda.h>
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/gather/gather_grad_cuda.h>
 #include <sinter/ops/gather/held_lines_plan.h>
@@ -260,47 +260,6 @@ __global__ void __launch_bounds__(mode == Held::kTurns ? 1024 : 256)
   }
 }
 
-constexpr int kFoldThreads = 1024;
-constexpr int64_t kMostLanes = 32;
-
-/// dx[i] = the sum of partials[part * results + i] over the parts, shared by `lanes` threads, a power of two.
-template <class T>
-__global__ void __launch_bounds__(kFoldThreads)
-    fold_parts_kernel(int64_t results, int64_t parts, unsigned lanes, const compute_type<T>* partials,
-                      T* dx) {
-  using C = compute_type<T>;
-  constexpr int kAhead = 4;
-  __shared__ C values[kFoldThreads];
-  const unsigned columns = kFoldThreads / lanes;
-  const unsigned lane = threadIdx.x / columns;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * columns + threadIdx.x % columns;
-  C sum = 0;
-  for (int64_t part = lane; column < results && part < parts; part += kAhead * lanes) {
-    C loaded[kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int64_t at = part + j * static_cast<int64_t>(lanes);
-      loaded[j] = at < parts ? partials[at * results + column] : C{0};
-    }
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) sum += loaded[j];
-  }
-  values[threadIdx.x] = sum;
-  cuda::fold_lanes(values, threadIdx.x, lane, lanes, columns, [](C a, C b) { return a + b; });
-  if (lane == 0 && column < results) dx[column] = cuda::round_to<T>(values[threadIdx.x]);
-}
-
-template <class T>
-void fold_parts(const Stream& stream, const HeldLines& lines, const compute_type<T>* partials, T* dx) {
-  const int64_t results = lines.results();
-  const int64_t wanted = int64_t{1024} * cuda::device_traits(stream.device.index).processors / results;
-  const int64_t lanes = std::clamp<int64_t>(wanted, 1, std::min(kMostLanes, lines.parts));
-  const auto rounded = std::bit_floor(static_cast<unsigned>(lanes));
-  const int64_t blocks = cuda::blocks_for(results, kFoldThreads / static_cast<int64_t>(rounded));
-  cuda::launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(kFoldThreads)}, fold_parts_kernel<T>,
-               results, lines.parts, rounded, partials, dx);
-}
-
 template <class T, Held mode, HeldWalk walk>
 void launch_held(const KernelContext& context, const HeldLines& lines) {
   const auto kernel = held_lines_kernel<T, mode, walk>;
@@ -313,7 +272,9 @@ void launch_held(const KernelContext& context, const HeldLines& lines) {
   auto* partials = context.workspace<compute_type<T>>();
   cuda::launch(context.stream(), shape, kernel, lines, lines.tasks(), context.input(0).as<const T>(),
                context.input(1).as<const int64_t>(), dx, partials);
-  if (lines.parts > 1) fold_parts<T>(context.stream(), lines, partials, dx);
+  if (lines.parts > 1) {
+    split_reduce(context.stream(), lines.parts, lines.results(), partials, StoreSums<T>{dx});
+  }
 }
 
 template <class T, Held mode>

@@ -17,6 +17,7 @@ struct MaxPool {
   T* y;
   Place* places;
 
+  MaxPool at(int64_t images, int64_t pooled) const { return {x + images, y + pooled, places + pooled}; }
   __device__ void operator()(const PoolImages<Index>& images, I n, I oy, I ox, I channel, I out) const {
     const auto rows = images.y.inside(oy), columns = images.x.inside(ox);
     // Should all be -infinity: the first place inside the image.
@@ -65,6 +66,7 @@ struct MaxPoolGrad {
   const Place* places;
   T* dx;
 
+  MaxPoolGrad at(int64_t images, int64_t pooled) const { return {dy + pooled, places + pooled, dx + images}; }
   __device__ void operator()(const PoolImages<Index>& images, I n, I iy, I ix, I channel, I in) const {
     const auto rows = images.windows_of_row(iy), columns = images.windows_of_column(ix);
     C sums[pack];
@@ -96,12 +98,17 @@ bool allow_packs(const void* a, const void* b, const void* places) {
          cuda::is_aligned(places, sizeof(cuda::Pack<Place, cuda::kPackSize<T>>));
 }
 
+/// Others are left to kernels that take any window and image.
+bool suits_packs(const PoolGeometry& geometry, Layout layout) {
+  return !geometry.is_dilated() && fits_32_bits(geometry, layout);
+}
+
 }  // namespace
 
 void run_max_pool_cuda(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
-  if (geometry.is_dilated()) return run_dilated_max_pool_cuda(context);
+  if (!suits_packs(geometry, options.layout)) return run_any_max_pool_cuda(context);
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Place> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
@@ -120,7 +127,7 @@ void run_max_pool_cuda(const KernelContext& context) {
 void run_max_pool_grad_cuda(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "max_pool2d_grad");
-  if (geometry.is_dilated()) return run_dilated_max_pool_grad_cuda(context);
+  if (!suits_packs(geometry, options.layout)) return run_any_max_pool_grad_cuda(context);
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Place> {
     const T* dy = context.input(0).as<const T>();
     const Place* places = context.input(1).as<const Place>();

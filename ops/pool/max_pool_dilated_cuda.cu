@@ -1,5 +1,5 @@
-// Max pooling on a GPU with gaps between a window's elements: plain loops over the kernel, a thread for each
-// element. The usual windows, without gaps, have kernels that the compiler can unroll (max_pool_cuda.cu).
+// Max pooling on a GPU with gaps between a window's elements, and with windows or images that take 64-bit
+// indices: plain loops over the kernel, a thread for each element. The usual ones are in max_pool_cuda.cu.
 #include <limits>
 
 #include <sinter/ops/pool/pool_cuda.h>
@@ -8,16 +8,17 @@ namespace sinter::ops {
 namespace {
 
 /// Row by row through the window; the first of equal elements stays.
-template <class T, class Place, class Index>
-struct DilatedMaxPool {
+template <class T, class Place>
+struct AnyMaxPool {
   using C = compute_type<T>;
-  using I = std::make_signed_t<Index>;
+  using I = int64_t;
 
   const T* x;
   T* y;
   Place* places;
 
-  __device__ void operator()(const PoolImages<Index>& images, I n, I oy, I ox, I channel, I out) const {
+  AnyMaxPool at(int64_t, int64_t) const { return *this; }
+  __device__ void operator()(const PoolImages<int64_t>& images, I n, I oy, I ox, I channel, I out) const {
     const auto rows = images.y.taps(oy), columns = images.x.taps(ox);
     C best = -std::numeric_limits<C>::infinity();
     // Should all be -infinity: the first place inside the image, or one outside if there is none inside.
@@ -38,16 +39,17 @@ struct DilatedMaxPool {
 };
 
 /// Gathers from the windows that have the pixel, so that no two threads write to one place.
-template <class T, class Place, class Index>
-struct DilatedMaxPoolGrad {
+template <class T, class Place>
+struct AnyMaxPoolGrad {
   using C = compute_type<T>;
-  using I = std::make_signed_t<Index>;
+  using I = int64_t;
 
   const T* dy;
   const Place* places;
   T* dx;
 
-  __device__ void operator()(const PoolImages<Index>& images, I n, I iy, I ix, I channel, I in) const {
+  AnyMaxPoolGrad at(int64_t, int64_t) const { return *this; }
+  __device__ void operator()(const PoolImages<int64_t>& images, I n, I iy, I ix, I channel, I in) const {
     const auto rows = images.windows_of_row(iy), columns = images.windows_of_column(ix);
     C sum{0};
     for (I oy = rows.begin; oy < rows.end; ++oy) {
@@ -67,28 +69,28 @@ struct DilatedMaxPoolGrad {
 
 }  // namespace
 
-void run_dilated_max_pool_cuda(const KernelContext& context) {
+void run_any_max_pool_cuda(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "max_pool2d");
   dispatch_pool(context.input(0).dtype, context.output(1).dtype, "max_pool2d", [&]<class T, class Place> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
     Place* places = context.output(1).as<Place>();
-    launch_pool<1>(context.stream(), geometry, options.layout, false, true, [=]<int, class Index> {
-      return DilatedMaxPool<T, Place, Index>{x, y, places};
+    launch_pool<1, int64_t>(context.stream(), geometry, options.layout, false, false, [=]<int, class> {
+      return AnyMaxPool<T, Place>{x, y, places};
     });
   });
 }
 
-void run_dilated_max_pool_grad_cuda(const KernelContext& context) {
+void run_any_max_pool_grad_cuda(const KernelContext& context) {
   const PoolOptions& options = context.attributes<PoolGradOptions>().pool;
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "max_pool2d_grad");
   dispatch_pool(context.input(0).dtype, context.input(1).dtype, "max_pool2d_grad", [&]<class T, class Place> {
     const T* dy = context.input(0).as<const T>();
     const Place* places = context.input(1).as<const Place>();
     T* dx = context.output(0).as<T>();
-    launch_pool<1>(context.stream(), geometry, options.layout, true, true, [=]<int, class Index> {
-      return DilatedMaxPoolGrad<T, Place, Index>{dy, places, dx};
+    launch_pool<1, int64_t>(context.stream(), geometry, options.layout, true, false, [=]<int, class> {
+      return AnyMaxPoolGrad<T, Place>{dy, places, dx};
     });
   });
 }

@@ -27,15 +27,6 @@ ResampleExtents extents_of(const PoolGeometry& geometry, bool gradient) {
           .most_source_rows = gradient ? std::min((y.kernel - 1) / y.stride + 1, y.out) : inner_kernel(y)};
 }
 
-/// Calls function(rows divisor, columns divisor): what the windows of an axis are divided by.
-template <class F>
-void with_divisors(const PoolGeometry& geometry, const PoolOptions& options, F function) {
-  with_counts(options, [&](auto counts) {
-    function([&geometry, counts](int64_t o) { return counts.rows(geometry.y, o); },
-             [&geometry, counts](int64_t o) { return counts.columns(geometry.x, o); });
-  });
-}
-
 size_t avg_pool_workspace(const KernelQuery& query) {
   const auto& options = query.attributes<PoolOptions>();
   const PoolGeometry geometry = pooled_geometry(query.input(0).shape, options, "avg_pool2d");
@@ -47,6 +38,7 @@ void run_avg_pool(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
   const PoolGeometry geometry = pooled_geometry(x.shape, options, "avg_pool2d");
   const ResampleExtents extents = extents_of(geometry, false);
+  const PoolCounts counts = counts_of(options);
   dispatch_float(x.dtype, "avg_pool2d", [&]<class T> {
     ResampleTables<compute_type<T>> tables(extents, context.workspace());
     const auto axis_of = [&](const PoolAxis& axis, int64_t inner, auto divisor) {
@@ -54,11 +46,10 @@ void run_avg_pool(const KernelContext& context) {
           axis.extent, axis.out, inner, [&axis](int64_t o) { return axis.inside(o); },
           [divisor](int64_t o) { return static_cast<compute_type<T>>(divisor(o)); });
     };
-    with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
-      const auto rows = axis_of(geometry.y, 1, of_rows);
-      const auto columns = axis_of(geometry.x, geometry.channels, of_columns);
-      resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace(), context.threads());
-    });
+    const auto rows = axis_of(geometry.y, 1, [&](int64_t o) { return counts.rows(geometry.y, o); });
+    const auto columns =
+        axis_of(geometry.x, geometry.channels, [&](int64_t o) { return counts.columns(geometry.x, o); });
+    resample(extents, rows, columns, x.as<const T>(), y.as<T>(), context.workspace(), context.threads());
   });
 }
 
@@ -73,6 +64,7 @@ void run_avg_pool_grad(const KernelContext& context) {
   const TensorView &dy = context.input(0), &dx = context.output(0);
   const PoolGeometry geometry = pooled_geometry(dx.shape, options, "avg_pool2d_grad");
   const ResampleExtents extents = extents_of(geometry, true);
+  const PoolCounts counts = counts_of(options);
   dispatch_float(dy.dtype, "avg_pool2d_grad", [&]<class T> {
     using C = compute_type<T>;
     ResampleTables<C> tables(extents, context.workspace());
@@ -81,11 +73,9 @@ void run_avg_pool_grad(const KernelContext& context) {
           axis.out, axis.extent, [&axis](int64_t i) { return axis.windows(i); },
           [divisor](int64_t o) { return C{1} / static_cast<C>(divisor(o)); });
     };
-    with_divisors(geometry, options, [&](auto of_rows, auto of_columns) {
-      const auto rows = axis_of(geometry.y, of_rows);
-      const auto columns = axis_of(geometry.x, of_columns);
-      resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace(), context.threads());
-    });
+    const auto rows = axis_of(geometry.y, [&](int64_t o) { return counts.rows(geometry.y, o); });
+    const auto columns = axis_of(geometry.x, [&](int64_t o) { return counts.columns(geometry.x, o); });
+    resample(extents, rows, columns, dy.as<const T>(), dx.as<T>(), context.workspace(), context.threads());
   });
 }
 

@@ -1,25 +1,25 @@
 // Average pooling on a GPU, and the registration of all pooling kernels.
 #include <utility>
 
+#include <sinter/ops/common/channels/channel_reduce_cuda.h>
 #include <sinter/ops/common/cuda/axis_taps_cuda.h>
 #include <sinter/ops/common/op_support.h>
-#include <sinter/ops/pool/channels/channel_map_cuda.h>
-#include <sinter/ops/pool/channels/channel_reduce_cuda.h>
 #include <sinter/ops/pool/pool_cuda.h>
 #include <sinter/ops/pool/pool_taps.h>
 
 namespace sinter::ops {
 namespace {
 
-template <class T, int pack, class Index, class Counts>
+template <class T, int pack, class Index>
 struct AvgPool {
   using C = compute_type<T>;
   using I = std::make_signed_t<Index>;
 
   const T* x;
   T* y;
-  Counts counts;
+  PoolCounts counts;
 
+  AvgPool at(int64_t images, int64_t pooled) const { return {x + images, y + pooled, counts}; }
   __device__ void operator()(const PoolImages<Index>& images, I n, I oy, I ox, I channel, I out) const {
     const auto rows = images.y.inside(oy), columns = images.x.inside(ox);
     C sums[pack];
@@ -42,15 +42,16 @@ struct AvgPool {
 };
 
 /// Gathers every window's share from the windows that contain the pixel.
-template <class T, int pack, class Index, class Counts>
+template <class T, int pack, class Index>
 struct AvgPoolGrad {
   using C = compute_type<T>;
   using I = std::make_signed_t<Index>;
 
   const T* dy;
   T* dx;
-  Counts counts;
+  PoolCounts counts;
 
+  AvgPoolGrad at(int64_t images, int64_t pooled) const { return {dy + pooled, dx + images, counts}; }
   __device__ void operator()(const PoolImages<Index>& images, I n, I iy, I ix, I channel, I in) const {
     const auto rows = images.windows_of_row(iy), columns = images.windows_of_column(ix);
     C sums[pack];
@@ -103,19 +104,26 @@ bool run_average_strips(const KernelContext& context, const PoolGeometry& geomet
   return runs;
 }
 
+/// Windows and images of any size; make_body as launch_pool has it.
+template <class T, class MakeBody>
+void launch_average(const KernelContext& context, const PoolGeometry& geometry, Layout layout,
+                    bool over_images, MakeBody make_body) {
+  if (!fits_32_bits(geometry, layout)) {
+    return launch_pool<1, int64_t>(context.stream(), geometry, layout, over_images, false, make_body);
+  }
+  const bool wide =
+      cuda::is_aligned(context.input(0).data, 16) && cuda::is_aligned(context.output(0).data, 16);
+  launch_pool<cuda::kPackSize<T>>(context.stream(), geometry, layout, over_images, wide, make_body);
+}
+
 void run_avg_pool(const KernelContext& context) {
   const auto& options = context.attributes<PoolOptions>();
   const PoolGeometry geometry = pool_geometry(context.input(0).shape, options, "avg_pool2d");
   if (run_average_strips<false>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d", [&]<class T> {
-    const T* x = context.input(0).as<const T>();
-    T* y = context.output(0).as<T>();
-    with_counts(options, [&]<class Counts>(Counts counts) {
-      constexpr int widest = std::is_same_v<Counts, PoolCounts> ? cuda::kPackSize<T> : 1;
-      launch_pool<widest>(context.stream(), geometry, options.layout, false,
-                          cuda::is_aligned(x, 16) && cuda::is_aligned(y, 16), [=]<int pack, class Index> {
-                            return AvgPool<T, pack, Index, Counts>{x, y, counts};
-                          });
+    launch_average<T>(context, geometry, options.layout, false, [&]<int pack, class Index> {
+      return AvgPool<T, pack, Index>{context.input(0).as<const T>(), context.output(0).as<T>(),
+                                     counts_of(options)};
     });
   });
 }
@@ -125,255 +133,160 @@ void run_avg_pool_grad(const KernelContext& context) {
   const PoolGeometry geometry = pool_geometry(context.output(0).shape, options, "avg_pool2d_grad");
   if (run_average_strips<true>(context, geometry, options)) return;
   dispatch_float(context.input(0).dtype, "avg_pool2d_grad", [&]<class T> {
-    const T* dy = context.input(0).as<const T>();
-    T* dx = context.output(0).as<T>();
-    with_counts(options, [&]<class Counts>(Counts counts) {
-      constexpr int widest = std::is_same_v<Counts, PoolCounts> ? cuda::kPackSize<T> : 1;
-      launch_pool<widest>(context.stream(), geometry, options.layout, true,
-                          cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16), [=]<int pack, class Index> {
-                            return AvgPoolGrad<T, pack, Index, Counts>{dy, dx, counts};
-                          });
+    launch_average<T>(context, geometry, options.layout, true, [&]<int pack, class Index> {
+      return AvgPoolGrad<T, pack, Index>{context.input(0).as<const T>(), context.output(0).as<T>(),
+                                         counts_of(options)};
     });
   });
 }
 
-// ---- global
-// -------------------------------------------------------------------------------------------------------
+// ---- global: one channel_reduce
 
-constexpr unsigned kThreads = 256;
-constexpr int kWarp = 32;
-
-/// Planes of up to so many pixels are one warp's work; larger ones are cut into parts.
-constexpr int64_t kSmallPlane = 4096;
-
-/// One warp per plane.
-template <int pack, class T>
-__global__ void __launch_bounds__(kThreads)
-    average_planes_kernel(int64_t planes, int64_t pixels, const T* x, T* y) {
-  using C = compute_type<T>;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t stride = int64_t{gridDim.x} * (kThreads / kWarp), packs = pixels / pack;
-  for (int64_t plane = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp; plane < planes;
-       plane += stride) {
-    const auto* from = reinterpret_cast<const cuda::Pack<T, pack>*>(x + plane * pixels);
-    C sum{0};
-    for (int64_t i = lane; i < packs; i += kWarp) {
-      const cuda::Pack<T, pack> elements = from[i];
-#pragma unroll
-      for (int j = 0; j < pack; ++j) sum += cuda::load_as_compute(elements.values[j]);
-    }
-    auto total = static_cast<double>(sum);
-#pragma unroll
-    for (int half = kWarp / 2; half > 0; half /= 2) total += __shfl_xor_sync(0xffffffffu, total, half);
-    if (lane == 0) y[plane] = cuda::round_to<T>(total / static_cast<double>(pixels));
-  }
-}
-
-/// One block for the channels of an image that `columns` threads take, `pack` each; its other threads share
-/// the pixels with them.
-template <int pack, class T>
-__global__ void __launch_bounds__(kThreads)
-    average_pixels_kernel(int64_t pixels, int64_t channels, int64_t tiles, int columns, const T* x, T* y) {
-  using C = compute_type<T>;
-  constexpr int64_t kShortSum = 64;  // pixels that are summed in the compute type before they go to doubles
-  __shared__ double sums[kThreads * pack];
-  const int id = static_cast<int>(threadIdx.x), column = id % columns, lane = id / columns,
-            lanes = static_cast<int>(kThreads) / columns;
-  const int64_t image = blockIdx.x / tiles, tile = blockIdx.x - image * tiles;
-  const int64_t channel = (tile * columns + column) * pack;
-  double total[pack] = {};
-  if (channel < channels) {
-    const T* const from = x + image * pixels * channels + channel;
-    for (int64_t first = lane; first < pixels; first += kShortSum * lanes) {
-      const int64_t last = min(pixels, first + kShortSum * lanes);
-      C sum[pack] = {};
-#pragma unroll 8
-      for (int64_t pixel = first; pixel < last; pixel += lanes) {
-        const auto elements = *reinterpret_cast<const cuda::Pack<T, pack>*>(from + pixel * channels);
-#pragma unroll
-        for (int i = 0; i < pack; ++i) sum[i] += cuda::load_as_compute(elements.values[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < pack; ++i) total[i] += static_cast<double>(sum[i]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < pack; ++i) sums[i * static_cast<int>(kThreads) + id] = total[i];
-  __syncthreads();
-  for (int at = id; at < columns * pack; at += static_cast<int>(kThreads)) {
-    const int64_t to = tile * columns * pack + at;
-    if (to >= channels) return;
-    const double* const from = sums + at % pack * static_cast<int>(kThreads) + at / pack;
-    double sum = 0.0;
-    for (int l = 0; l < lanes; ++l) sum += from[l * columns];
-    y[image * channels + to] = cuda::round_to<T>(sum / static_cast<double>(pixels));
-  }
-}
-
-/// The terms of a sum over all elements.
 template <class T>
-struct ElementTerms {
-  using Compute = compute_type<T>;
-  struct Parameter {};
-  static constexpr int kValues = 1;
+struct MeanTerms {
+  using C = compute_type<T>;
+  template <int pack, bool one_sum>
+  static constexpr int kInFlight = one_sum && sizeof(T) == 2 ? 4 : 8;
+  template <int pack>
+  using Loaded = cuda::Pack<T, pack>;
+  struct Nothing {};
 
   const T* x;
 
-  __device__ Parameter parameter(int64_t) const { return {}; }
+  MeanTerms at(int64_t element, int64_t) const { return {x + element}; }
   template <int pack>
-  __device__ void add(int64_t offset, const Parameter (&)[pack], Compute (&sums)[1][pack]) const {
-    const auto elements = *reinterpret_cast<const cuda::Pack<T, pack>*>(x + offset);
+  __device__ __forceinline__ Loaded<pack> load(uint32_t i) const {
+    return reinterpret_cast<const Loaded<pack>*>(x)[i];
+  }
+  template <int pack>
+  __device__ __forceinline__ Loaded<pack> load_some(uint32_t i, int from, int to) const {
+    Loaded<pack> loaded = {};
 #pragma unroll
-    for (int lane = 0; lane < pack; ++lane) sums[0][lane] += cuda::load_as_compute(elements.values[lane]);
+    for (int e = 0; e < pack; ++e) {
+      if (e >= from && e < to) loaded.values[e] = x[int64_t{i} * pack + e];
+    }
+    return loaded;
+  }
+  template <int pack, class Channels>
+  __device__ __forceinline__ Nothing parameters(const Channels&) const {
+    return {};
+  }
+  template <int pack, int n>
+  __device__ __forceinline__ void add(const Loaded<pack>& loaded, Nothing, uint32_t, int from, int to,
+                                      C (&sums)[n]) const {
+#pragma unroll
+    for (int e = 0; e < pack; ++e) {
+      const bool counts = n == pack || (e >= from && e < to);
+      sums[e % n] += counts ? cuda::load_as_compute(loaded.values[e]) : C{0};
+    }
   }
 };
 
 template <class T>
 struct StoreMean {
   T* means;
+  double pixels;
 
-  __device__ void operator()(int64_t i, const double* sums, double count) const {
-    means[i] = cuda::round_to<T>(sums[0] / count);
+  __device__ void operator()(int64_t i, compute_type<T> sum) const {
+    means[i] = cuda::round_to<T>(static_cast<double>(sum) / pixels);
   }
 };
 
-template <class T>
-void global_avg_pool(const KernelContext& context) {
-  const Shape& shape = context.input(0).shape;
-  const T* x = context.input(0).as<const T>();
-  T* y = context.output(0).as<T>();
-  const Stream& stream = context.stream();
-  constexpr int pack = cuda::kPackSize<T>;
-  const bool aligned = cuda::is_aligned(x, 16);
-  const ChannelSums<ElementTerms<T>> op{ElementTerms<T>{x}};
-  auto* table = context.workspace<double>();
-  if (context.output(0).numel() == 0) return;
-  if (context.attributes<GlobalPoolOptions>().layout == Layout::kNHWC) {
-    const bool wide = aligned && shape[3] % pack == 0;
-    const ChannelPlan plan = plan_channel_rows(shape[0], shape[1] * shape[2], shape[3], wide ? pack : 1);
-    if (plan.parts == 1) {
-      const cuda::LaunchShape blocks{dim3(static_cast<unsigned>(shape[0] * plan.tiles)), dim3(kThreads)};
-      const auto kernel = wide ? average_pixels_kernel<pack, T> : average_pixels_kernel<1, T>;
-      cuda::launch(stream, blocks, kernel, plan.items, shape[3], plan.tiles, plan.columns, x, y);
-      return;
-    }
-    const auto reduce = wide ? reduce_rows<pack, ChannelSums<ElementTerms<T>>, StoreMean<T>>
-                             : reduce_rows<1, ChannelSums<ElementTerms<T>>, StoreMean<T>>;
-    reduce(stream, shape[0], shape[1] * shape[2], shape[3], op, table, StoreMean<T>{y});
-    return;
-  }
-  const int64_t planes = shape[0] * shape[1], pixels = shape[2] * shape[3];
-  if (pixels > kSmallPlane) {
-    reduce_channels<T>(stream, {.outer = 1, .channels = planes, .inner = pixels}, aligned, op, table,
-                       StoreMean<T>{y});
-    return;
-  }
-  const auto kernel =
-      aligned && pixels % pack == 0 ? average_planes_kernel<pack, T> : average_planes_kernel<1, T>;
-  cuda::launch(stream, cuda::grid_stride_shape(planes, kThreads / kWarp, kThreads), kernel, planes, pixels, x,
-               y);
+/// NCHW is one row of planes, NHWC a matrix of pixels and channels for each image.
+ChannelReduction means_of(const Shape& x, Layout layout, DType dtype, int device) {
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  const cuda::DeviceTraits& traits = cuda::device_traits(device);
+  if (layout == Layout::kNCHW) return {{1, {1, x[0] * x[1], x[2] * x[3]}}, element, traits};
+  return {{x[0], {x[1] * x[2], x[3], 1}}, element, traits};
 }
 
 size_t global_avg_pool_workspace(const KernelQuery& query) {
-  const Shape& shape = query.input(0).shape;
-  const size_t element = size_of(query.input(0).dtype);
-  if (query.attributes<GlobalPoolOptions>().layout == Layout::kNHWC) {
-    const auto bytes = [&](int64_t pack) {
-      if (shape[3] % pack != 0) return size_t{0};
-      return plan_channel_rows(shape[0], shape[1] * shape[2], shape[3], pack).table_bytes(1);
-    };
-    return std::max(bytes(1), bytes(16 / static_cast<int64_t>(element)));
-  }
-  const int64_t pixels = shape[2] * shape[3];
-  if (pixels <= kSmallPlane) return 0;
-  return reduce_channels_bytes({.outer = 1, .channels = shape[0] * shape[1], .inner = pixels}, 1, element);
+  const TensorSpec& x = query.input(0);
+  return means_of(x.shape, query.attributes<GlobalPoolOptions>().layout, x.dtype, x.device.index)
+      .table_bytes(size_of(accumulate_dtype(x.dtype)));
 }
 
 void run_global_avg_pool(const KernelContext& context) {
-  dispatch_float(context.input(0).dtype, "global_avg_pool2d", [&]<class T> { global_avg_pool<T>(context); });
+  const TensorView& x = context.input(0);
+  const ChannelReduction of = means_of(x.shape, context.attributes<GlobalPoolOptions>().layout, x.dtype,
+                                       context.stream().device.index);
+  dispatch_float(x.dtype, "global_avg_pool2d", [&]<class T> {
+    channel_reduce<T>(
+        context.stream(), of, cuda::is_aligned(x.data, 16), MeanTerms<T>{x.as<const T>()},
+        context.workspace<compute_type<T>>(),
+        StoreMean<T>{context.output(0).as<T>(), static_cast<double>(of.shape.view.per_channel())});
+  });
 }
 
-/// Spreads a plane's gradient, scaled.
-template <class C>
-struct ScaledValue {
-  C share;
-
-  __device__ C operator()(C value) const { return value * share; }
-};
-
-template <class T>
-struct PlaneGradient {
-  const T* dy;
-
-  __device__ compute_type<T> operator()(int64_t plane) const { return cuda::load_as_compute(dy[plane]); }
-};
+constexpr unsigned kThreads = 256;
 
 /// Packs of a thread, a block apart: their loads are on the way together.
 constexpr int kSpreadPacks = 4;
 
-/// NHWC: pixel i / packs of image i / packs / pixels takes channels i % packs.
-template <int pack, class Index, class T>
+/// dx (groups, pixels, inner) from the means of dy (groups, inner). `vectors`: a pack lies in one pixel.
+template <int pack, bool vectors, class T>
 __global__ void __launch_bounds__(kThreads)
-    spread_pixels_kernel(int64_t count, IndexDivide<Index> by_packs, IndexDivide<Index> by_pixels,
-                         int64_t packs, compute_type<T> share, const T* dy, T* dx) {
+    spread_kernel(int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_pixels, int64_t pixels,
+                  int64_t inner, compute_type<T> share, const T* dy, T* dx) {
   const int64_t first = int64_t{blockIdx.x} * kThreads * kSpreadPacks + threadIdx.x;
   cuda::Pack<T, pack> slopes[kSpreadPacks] = {};
 #pragma unroll
   for (int k = 0; k < kSpreadPacks; ++k) {
-    const int64_t i = first + int64_t{k} * kThreads;
-    if (i >= count) break;
-    Index vector;
-    const Index image = by_pixels.divide(by_packs.divide(static_cast<Index>(i), vector));
-    slopes[k] =
-        reinterpret_cast<const cuda::Pack<T, pack>*>(dy)[static_cast<int64_t>(image) * packs + vector];
+    const int64_t element = (first + int64_t{k} * kThreads) * pack;
+    if (element >= count) break;
+    int64_t channel, pixel;
+    int64_t group = by_pixels.divide(by_inner.divide(element, channel), pixel);
+    if constexpr (vectors) {
+      slopes[k] = *reinterpret_cast<const cuda::Pack<T, pack>*>(dy + group * inner + channel);
+    } else {
+      T slope = dy[group * inner + channel];
+#pragma unroll
+      for (int e = 0; e < pack; ++e) {
+        if (element + e >= count) break;
+        slopes[k].values[e] = slope;
+        if (++channel == inner) {
+          channel = 0;
+          if (++pixel == pixels) pixel = 0, ++group;
+        }
+        if ((inner > 1 || pixel == 0) && element + e + 1 < count) slope = dy[group * inner + channel];
+      }
+    }
   }
 #pragma unroll
   for (int k = 0; k < kSpreadPacks; ++k) {
-    const int64_t i = first + int64_t{k} * kThreads;
-    if (i >= count) break;
-    cuda::Pack<T, pack> result;
+    const int64_t element = (first + int64_t{k} * kThreads) * pack;
+    if (element >= count) break;
 #pragma unroll
-    for (int lane = 0; lane < pack; ++lane) {
-      result.values[lane] = cuda::round_to<T>(cuda::load_as_compute(slopes[k].values[lane]) * share);
+    for (int e = 0; e < pack; ++e) {
+      slopes[k].values[e] = cuda::round_to<T>(cuda::load_as_compute(slopes[k].values[e]) * share);
     }
-    reinterpret_cast<cuda::Pack<T, pack>*>(dx)[i] = result;
-  }
-}
-
-template <class T>
-void global_avg_pool_grad(const KernelContext& context) {
-  const auto& options = context.attributes<GlobalPoolOptions>();
-  const T* dy = context.input(0).as<const T>();
-  T* dx = context.output(0).as<T>();
-  const int64_t numel = context.output(0).numel(), channels = context.input(0).shape[1];
-  const int64_t pixels = options.height * options.width;
-  if (numel == 0) return;
-  using C = compute_type<T>;
-  const C share = C{1} / static_cast<C>(pixels);
-  if (options.layout == Layout::kNCHW) {
-    map_channels(context.stream(), {.outer = 1, .channels = context.input(0).numel(), .inner = pixels},
-                 PlaneGradient<T>{dy}, ScaledValue<C>{share}, dx);
-    return;
-  }
-  dispatch_index(numel, [&]<class Index> {
-    const auto run = [&]<int pack>() {
-      const int64_t packs = channels / pack, count = numel / pack;
-      cuda::launch(context.stream(), cuda::grid_stride_shape(count, kSpreadPacks * kThreads, kThreads),
-                   spread_pixels_kernel<pack, Index, T>, count, IndexDivide<Index>(static_cast<Index>(packs)),
-                   IndexDivide<Index>(static_cast<Index>(pixels)), packs, share, dy, dx);
-    };
-    constexpr int widest = cuda::kPackSize<T>;
-    if (channels % widest == 0 && cuda::is_aligned(dy, 16) && cuda::is_aligned(dx, 16)) {
-      run.template operator()<widest>();
+    if (vectors || element + pack <= count) {
+      *reinterpret_cast<cuda::Pack<T, pack>*>(dx + element) = slopes[k];
     } else {
-      run.template operator()<1>();
+      for (int e = 0; element + e < count; ++e) dx[element + e] = slopes[k].values[e];
     }
-  });
+  }
 }
 
 void run_global_avg_pool_grad(const KernelContext& context) {
-  dispatch_float(context.input(0).dtype, "global_avg_pool2d_grad",
-                 [&]<class T> { global_avg_pool_grad<T>(context); });
+  const auto& options = context.attributes<GlobalPoolOptions>();
+  const TensorView &dy = context.input(0), &dx = context.output(0);
+  const int64_t count = dx.numel(), pixels = options.height * options.width;
+  const int64_t inner = options.layout == Layout::kNCHW ? 1 : dy.shape[1];
+  if (count == 0) return;
+  dispatch_float(dy.dtype, "global_avg_pool2d_grad", [&]<class T> {
+    const auto run = [&]<int pack, bool vectors>() {
+      const int64_t packs = cuda::blocks_for(count, pack);
+      cuda::launch(context.stream(), cuda::grid_stride_shape(packs, kSpreadPacks * kThreads, kThreads),
+                   spread_kernel<pack, vectors, T>, count, cuda::WideDivide(inner), cuda::WideDivide(pixels),
+                   pixels, inner, compute_type<T>{1} / static_cast<compute_type<T>>(pixels), dy.as<const T>(),
+                   dx.as<T>());
+    };
+    constexpr int widest = cuda::kPackSize<T>;
+    if (!cuda::is_aligned(dx.data, 16)) return run.template operator()<1, false>();
+    if (inner % widest == 0 && cuda::is_aligned(dy.data, 16)) return run.template operator()<widest, true>();
+    run.template operator()<widest, false>();
+  });
 }
 
 }  // namespace

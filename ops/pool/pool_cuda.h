@@ -11,8 +11,9 @@ namespace sinter::ops {
 
 void run_max_pool_cuda(const KernelContext& context);
 void run_max_pool_grad_cuda(const KernelContext& context);
-void run_dilated_max_pool_cuda(const KernelContext& context);
-void run_dilated_max_pool_grad_cuda(const KernelContext& context);
+/// With any window and images of any size.
+void run_any_max_pool_cuda(const KernelContext& context);
+void run_any_max_pool_grad_cuda(const KernelContext& context);
 
 /// Calls function.operator()<T, Place>() for max pooling.
 template <class F>
@@ -27,7 +28,7 @@ void dispatch_pool(DType dtype, DType index, const char* tag, F function) {
 }
 
 /// Images and pooled images as kernels see them. NCHW is NHWC with every plane an image of one channel, so
-/// one kernel serves both. Index: uint32_t, or int64_t for tensors or windows that are too large.
+/// one kernel serves both. Index: uint32_t, or int64_t for images or windows that are too large.
 template <class Index>
 struct PoolImages {
   using I = std::make_signed_t<Index>;
@@ -74,59 +75,85 @@ __global__ void __launch_bounds__(kPoolThreads)
   }
 }
 
-/// True if 32-bit indices hold everything that PoolImages computes.
-inline bool fits_32_bits(const PoolGeometry& geometry) {
+/// Images as launches cut them into slabs: batch and channels of NHWC.
+struct PoolBatch {
+  int64_t images, depth;
+
+  PoolBatch(const PoolGeometry& geometry, Layout layout)
+      : images(layout == Layout::kNCHW ? geometry.batch * geometry.channels : geometry.batch),
+        depth(layout == Layout::kNCHW ? 1 : geometry.channels) {}
+  int64_t image(const PoolGeometry& geometry) const { return geometry.y.extent * geometry.x.extent * depth; }
+  int64_t pooled(const PoolGeometry& geometry) const { return geometry.y.out * geometry.x.out * depth; }
+  int64_t largest(const PoolGeometry& geometry) const { return std::max(image(geometry), pooled(geometry)); }
+};
+
+}  // namespace detail
+
+/// True if 32-bit indices hold everything that PoolImages computes for one image.
+inline bool fits_32_bits(const PoolGeometry& geometry, Layout layout) {
   const auto axis_fits = [](const PoolAxis& axis) {
     const int64_t padding = axis.padding + axis.padding_after;
     return axis.extent < INT32_MAX && axis.extent + padding + 2 * axis.span + axis.stride < INT32_MAX;
   };
   return axis_fits(geometry.y) && axis_fits(geometry.x) &&
          geometry.y.kernel * geometry.x.kernel < INT32_MAX &&
-         geometry.image_shape(Layout::kNHWC).numel() < INT32_MAX &&
-         geometry.output_shape(Layout::kNHWC).numel() < INT32_MAX;
+         detail::PoolBatch(geometry, layout).largest(geometry) < INT32_MAX;
 }
-
-}  // namespace detail
 
 /// Launches one thread for `pack` neighbouring channels of every pixel of the pooled images (or of the
 /// images, if `over_images`). make_body.operator()<pack, Index>() gives the body, which is called as
-/// detail::pool_kernel says. `wide`: all pointers allow accesses of `widest` elements.
-template <int widest, class MakeBody>
+/// detail::pool_kernel says; body.at(images, pooled) is one for the images so many elements further on, and
+/// for their pooled images. `wide`: all pointers allow accesses of `widest` elements. 32-bit indices go slab
+/// by slab of images, of which each must fit.
+template <int widest, class Index = uint32_t, class MakeBody>
 void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layout, bool over_images,
                  bool wide, MakeBody make_body) {
-  const bool first = layout == Layout::kNCHW;
-  const int64_t batch = first ? geometry.batch * geometry.channels : geometry.batch;
-  const int64_t depth = first ? 1 : geometry.channels;
+  using I = std::make_signed_t<Index>;
+  const detail::PoolBatch batch(geometry, layout);
+  if (batch.images * batch.depth == 0) return;
   const int64_t rows = over_images ? geometry.y.extent : geometry.y.out;
   const int64_t columns = over_images ? geometry.x.extent : geometry.x.out;
-  if (batch * depth == 0) return;
-  const auto run = [&]<int pack, class Index>() {
-    using I = std::make_signed_t<Index>;
-    const auto axis = [](const PoolAxis& from) {
-      return BasicPoolAxis<I>{.extent = static_cast<I>(from.extent),
-                              .kernel = static_cast<I>(from.kernel),
-                              .stride = static_cast<I>(from.stride),
-                              .padding = static_cast<I>(from.padding),
-                              .padding_after = static_cast<I>(from.padding_after),
-                              .dilation = static_cast<I>(from.dilation),
-                              .span = static_cast<I>(from.span),
-                              .out = static_cast<I>(from.out)};
-    };
-    const auto by = [](int64_t divisor) { return IndexDivide<Index>(static_cast<Index>(divisor)); };
-    const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride),
-                                   by(geometry.x.stride), static_cast<I>(depth)};
-    const int64_t count = batch * rows * columns * (depth / pack);
-    const auto body = make_body.template operator()<pack, Index>();
-    cuda::launch(stream, cuda::grid_stride_shape(count, detail::kPoolThreads, detail::kPoolThreads),
-                 detail::pool_kernel<Index, std::remove_const_t<decltype(body)>>, count, pack, images,
-                 by(depth / pack), by(columns), by(rows), body);
+  const auto axis = [](const PoolAxis& from) {
+    return BasicPoolAxis<I>{.extent = static_cast<I>(from.extent),
+                            .kernel = static_cast<I>(from.kernel),
+                            .stride = static_cast<I>(from.stride),
+                            .padding = static_cast<I>(from.padding),
+                            .padding_after = static_cast<I>(from.padding_after),
+                            .dilation = static_cast<I>(from.dilation),
+                            .span = static_cast<I>(from.span),
+                            .out = static_cast<I>(from.out)};
   };
-  const bool packs = wide && depth % widest == 0;
-  if (detail::fits_32_bits(geometry)) {
-    packs ? run.template operator()<widest, uint32_t>() : run.template operator()<1, uint32_t>();
-  } else {
-    packs ? run.template operator()<widest, int64_t>() : run.template operator()<1, int64_t>();
+  const auto by = [](int64_t divisor) { return IndexDivide<Index>(divisor); };
+  const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride),
+                                 by(geometry.x.stride), static_cast<I>(batch.depth)};
+  // A body without at() takes all images at once (ops/batch_norm_relu_max_pool).
+  constexpr bool moves = requires {
+    make_body.template operator()<1, Index>().at(int64_t{}, int64_t{});
+  };
+  if constexpr (!moves && sizeof(Index) == 4) {
+    if (!fits_32_bits(geometry, layout) || batch.images * batch.largest(geometry) >= INT32_MAX) {
+      return launch_pool<1, int64_t>(stream, geometry, layout, over_images, false, make_body);
+    }
   }
+  const auto run = [&]<int pack>() {
+    const auto body = make_body.template operator()<pack, Index>();
+    const auto body_of = [&](int64_t first) {
+      if constexpr (moves) return body.at(first * batch.image(geometry), first * batch.pooled(geometry));
+      if constexpr (!moves) return body;
+    };
+    const int64_t slab =
+        sizeof(Index) == 8 ? batch.images : std::max<int64_t>(INT32_MAX / batch.largest(geometry), 1);
+    for (int64_t first = 0; first < batch.images; first += slab) {
+      const int64_t count = std::min(slab, batch.images - first) * rows * columns * (batch.depth / pack);
+      cuda::launch(stream, cuda::grid_stride_shape(count, detail::kPoolThreads, detail::kPoolThreads),
+                   detail::pool_kernel<Index, std::remove_const_t<decltype(body)>>, count, pack, images,
+                   by(batch.depth / pack), by(columns), by(rows), body_of(first));
+    }
+  };
+  if constexpr (widest > 1) {
+    if (wide && batch.depth % widest == 0) return run.template operator()<widest>();
+  }
+  run.template operator()<1>();
 }
 
 }  // namespace sinter::ops

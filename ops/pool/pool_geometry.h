@@ -29,14 +29,9 @@ PoolGeometry pool_geometry(const Shape& image, const PoolOptions& options, const
 /// The shape of images with the extents of `options` and the batch and channels of `dy` (rank 4).
 Shape pooled_image_shape(const Shape& dy, const PoolGradOptions& options);
 
-/// Calls function(counts) with what averages of these options are divided by.
-template <class F>
-void with_counts(const PoolOptions& options, F function) {
-  if (options.divisor != 0) {
-    function(FixedPoolCounts{options.divisor});
-  } else {
-    function(PoolCounts{options.count_include_pad});
-  }
+/// What averages of these options are divided by.
+inline PoolCounts counts_of(const PoolOptions& options) {
+  return {options.count_include_pad, options.divisor};
 }
 
 /// The dtype of max_pool2d's indices.

@@ -75,26 +75,15 @@ using PoolAxis = BasicPoolAxis<int64_t>;
 /// number that is given.
 struct PoolCounts {
   bool include_pad = true;
+  int64_t divisor = 0;  ///< 0: none is given
 
   template <class I>
   SINTER_HOST_DEVICE I rows(const BasicPoolAxis<I>& y, I o) const {
-    return y.count(o, include_pad);
+    return divisor != 0 ? static_cast<I>(divisor) : y.count(o, include_pad);
   }
   template <class I>
   SINTER_HOST_DEVICE I columns(const BasicPoolAxis<I>& x, I o) const {
-    return x.count(o, include_pad);
-  }
-};
-struct FixedPoolCounts {
-  int64_t divisor = 1;
-
-  template <class I>
-  SINTER_HOST_DEVICE I rows(const BasicPoolAxis<I>&, I) const {
-    return static_cast<I>(divisor);
-  }
-  template <class I>
-  SINTER_HOST_DEVICE I columns(const BasicPoolAxis<I>&, I) const {
-    return I{1};
+    return divisor != 0 ? I{1} : x.count(o, include_pad);
   }
 };
 

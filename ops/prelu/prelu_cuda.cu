@@ -2,6 +2,7 @@
 // cut as they are.
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch.h>
+#include <sinter/ops/common/channels/channel_slabs.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/prelu/prelu_cuda.h>
@@ -14,7 +15,6 @@ namespace {
 
 using cuda::FastDivide;
 constexpr int kThreads = 128;
-constexpr int64_t kMostElements = int64_t{1} << 30;
 
 /// Finds the slopes of packs of `pack` elements that follow each other.
 template <SlopeOrder order, int pack, class S>
@@ -145,7 +145,7 @@ void run_map(const KernelContext& context) {
     const T* x = context.input(0).as<const T>();
     const S* alpha = context.input(1).as<const S>();
     const T* dy = backward ? context.input(2).as<const T>() : nullptr;
-    for_each_slab(view, kMostElements, cuda::kPackSize<T>, [&](const ChannelSlab& slab) {
+    for_each_slab(view, kMostSlabElements, cuda::kPackSize<T>, [&](const ChannelSlab& slab) {
       launch_slab<backward>(context.stream(), slab.view, alpha + slab.channel, x + slab.first,
                             backward ? dy + slab.first : nullptr, context.output(0).as<T>() + slab.first);
     });
@@ -158,9 +158,7 @@ void register_prelu_cuda(OpRegistry& registry);
 void register_prelu_cuda(OpRegistry& registry) {
   registry.add_kernel("prelu", {.device = DeviceType::kCuda, .run = run_map<false>});
   registry.add_kernel("prelu_grad_x", {.device = DeviceType::kCuda, .run = run_map<true>});
-  registry.add_kernel(
-      "prelu_grad",
-      {.device = DeviceType::kCuda, .workspace_bytes = prelu_grad_workspace, .run = run_prelu_grad});
+  register_prelu_grad_cuda(registry);
 }
 
 }  // namespace sinter::ops

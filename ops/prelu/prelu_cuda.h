@@ -1,7 +1,7 @@
 // The CUDA kernels of PReLU's two files.
 #pragma once
 
-#include <sinter/core/op/kernel.h>
+#include <sinter/core/op/registry.h>
 #include <sinter/ops/common/channel_view.h>
 #include <sinter/ops/prelu/prelu.h>
 
@@ -14,7 +14,6 @@ inline ChannelView prelu_view(const Shape& x, const Shape& alpha, Layout layout)
   return channel_view(x, last ? x.rank() - 1 : 1);
 }
 
-size_t prelu_grad_workspace(const KernelQuery& query);
-void run_prelu_grad(const KernelContext& context);
+void register_prelu_grad_cuda(OpRegistry& registry);
 
 }  // namespace sinter::ops

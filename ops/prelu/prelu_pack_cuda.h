@@ -126,13 +126,6 @@ struct PReluWords {
   }
 };
 
-/// `index`, in a way that what is loaded with it is loaded behind this point. What a loop's iterations have
-/// in common is else loaded in front of the loop, and waited for before the loop's own loads begin.
-__device__ __forceinline__ uint32_t from_here(uint32_t index) {
-  asm volatile("" : "+r"(index));
-  return index;
-}
-
 /// Word k of dy times its slopes, for the 16-bit types.
 template <class T, int pack, class S>
 __device__ __forceinline__ uint32_t scaled_pair(const PReluWords<T, pack>& dy, int k,

@@ -9,6 +9,7 @@
 
 #include <sinter/core/op/call.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/common/samples/op_samples.h>
 #include <sinter/ops/pool/pool.h>
 
 #include "common/test_cases.h"
@@ -196,20 +197,24 @@ TEST_F(MaxPoolCuda, LongStripsOfManyPlanes) {
 
 class GlobalAvgPoolCuda : public GpuTest {};
 
-TEST_F(GlobalAvgPoolCuda, ImagesInNhwcOfAnySize) {
+TEST_F(GlobalAvgPoolCuda, ImagesOfAnySize) {
   uint64_t state = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", state));
   std::mt19937_64 random(state);
   const Shape shapes[] = {{3, 7, 7, 512}, {2, 1, 1, 8},   {5, 4, 9, 13},    {1, 33, 65, 24}, {300, 3, 3, 40},
                           {2, 7, 7, 264}, {64, 14, 5, 7}, {40, 57, 31, 72}, {1, 2, 3, 1}};
-  for (const DType dtype : kDTypes) {
+  for (int variant = 0; variant < 2 * static_cast<int>(std::size(kDTypes)); ++variant) {
+    const DType dtype = kDTypes[variant / 2];
+    const Layout layout = variant % 2 == 0 ? Layout::kNHWC : Layout::kNCHW;
     for (const Shape& shape : shapes) {
-      SCOPED_TRACE(fmt::format("{} {}", shape, dtype));
+      SCOPED_TRACE(fmt::format("{} {} {}", shape, dtype, to_string(layout)));
       // Quarters below 4: exact in every dtype, and so are their sums.
       std::vector<double> values(static_cast<size_t>(shape.numel()));
       for (double& value : values) value = static_cast<double>(random() % 16) / 4;
-      const int64_t pixels = shape[1] * shape[2], channels = shape[3];
-      std::vector<double> means(static_cast<size_t>(shape[0] * channels));
+      const bool last = layout == Layout::kNHWC;
+      const int64_t pixels = last ? shape[1] * shape[2] : shape[2] * shape[3];
+      const int64_t channels = last ? shape[3] : 1;
+      std::vector<double> means(values.size() / static_cast<size_t>(pixels));
       for (size_t i = 0; i < values.size(); ++i) {
         const auto element = static_cast<int64_t>(i);
         means[static_cast<size_t>(element / (pixels * channels) * channels + element % channels)] +=
@@ -223,12 +228,48 @@ TEST_F(GlobalAvgPoolCuda, ImagesInNhwcOfAnySize) {
                                                           : 0x1p-11;
       for (const int64_t offset : {0, 1}) {
         const Tensor x = on_gpu(cast(Tensor::from_values(values, shape), dtype), offset);
-        const std::vector<double> got = as_double(global_avg_pool2d(x, Layout::kNHWC)).to_vector<double>();
+        const std::vector<double> got = as_double(global_avg_pool2d(x, layout)).to_vector<double>();
         for (size_t i = 0; i < got.size(); ++i) {
           ASSERT_NEAR(got[i], means[i], 1.01 * rounding * means[i]) << "element " << i;
         }
       }
+      // One product and one rounding, as on the CPU.
+      const Shape outs{shape[0], shape[last ? 3 : 1]};
+      const GlobalPoolOptions options{layout, shape[last ? 1 : 2], shape[last ? 2 : 3]};
+      const Tensor dy =
+          cast(Tensor::from_values(std::vector<double>(values.begin(), values.begin() + outs.numel()), outs),
+               dtype);
+      for (const int64_t offset : {0, 1}) {
+        ASSERT_EQ(as_double(global_avg_pool2d_grad(on_gpu(dy, offset), options)).to_vector<double>(),
+                  as_double(global_avg_pool2d_grad(dy, options)).to_vector<double>());
+      }
     }
+  }
+}
+
+class WidePoolCuda : public GpuTest {};
+
+TEST_F(WidePoolCuda, WindowsThatTake64BitsAgreeWithTheCpu) {
+  constexpr int64_t kWide = int64_t{1} << 30;
+  SampleMaker maker(31, DType::kFloat32);
+  for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
+    const Shape shape{2, 5, 6, 7};
+    const Tensor x = maker.tensor(shape);
+    const PoolOptions options{
+        .kernel = {kWide, 1}, .stride = {kWide, 1}, .padding = {kWide / 2, 0}, .layout = layout};
+    const PoolGradOptions grad{options, shape[layout == Layout::kNCHW ? 2 : 1],
+                               shape[layout == Layout::kNCHW ? 3 : 2]};
+    const std::vector<Tensor> host = call(builtin("max_pool2d"), {x}, options),
+                              device = call(builtin("max_pool2d"), {on_gpu(x)}, options);
+    EXPECT_EQ(device[0].to_vector<float>(), host[0].to_vector<float>());
+    EXPECT_EQ(device[1].to_vector<int32_t>(), host[1].to_vector<int32_t>());
+    EXPECT_EQ(max_pool2d_grad(device[0], device[1], grad).to_vector<float>(),
+              max_pool2d_grad(host[0], host[1], grad).to_vector<float>());
+    const std::vector<float> mean = avg_pool2d(x, options).to_vector<float>(),
+                             on_device = avg_pool2d(on_gpu(x), options).to_vector<float>();
+    for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(on_device[i], mean[i], 1e-6 * std::abs(mean[i]));
+    EXPECT_EQ(avg_pool2d_grad(device[0], grad).to_vector<float>(),
+              avg_pool2d_grad(host[0], grad).to_vector<float>());
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/core/op/dispatch.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/samples/op_samples.h>
@@ -154,8 +155,8 @@ TEST_F(PReluCuda, AgreesWithLoopsForRandomShapes) {
   }
 }
 
-TEST_F(PReluCuda, BlocksOfAClusterAddUpBetweenThemselves) {
-  // Few channels of many elements: several blocks to each, with one channel to a cluster and with several.
+TEST_F(PReluCuda, FewChannelsAreSharedByBlocks) {
+  // Few channels of many elements: several blocks to each, with one channel to a block and with several.
   for (const Shape& shape : {Shape{16, 8, 64, 64}, Shape{64, 256, 7, 7}, Shape{33, 20, 30, 29}}) {
     for (const DType dtype : kDTypes) {
       SCOPED_TRACE(fmt::format("{} {}", shape, dtype));
@@ -205,6 +206,114 @@ TEST_F(PReluCuda, APlanesNeighboursDoNotSpoilIt) {
       EXPECT_TRUE(std::isnan(sums[c]));
     } else {
       EXPECT_EQ(sums[c], -1023.0F) << "channel " << c;
+    }
+  }
+}
+
+/// A tensor on the GPU with canaries around it, `offset` elements behind an address that is aligned.
+struct Guarded {
+  Tensor room, tensor;
+
+  Guarded(const Tensor& host, int64_t offset)
+      : room(Tensor::full({host.numel() + offset + kBehind}, kCanary, host.dtype(), Device::cuda())),
+        tensor(Tensor::over(room.storage(),
+                            room.offset_bytes() + static_cast<size_t>(offset) * size_of(host.dtype()),
+                            {host.shape(), host.dtype(), Device::cuda()})),
+        offset_(offset) {
+    copy_bytes(tensor.raw_data(), Device::cuda(), host.raw_data(), Device::cpu(), host.spec().bytes());
+  }
+  bool is_intact() const {
+    const std::vector<double> values = doubles(room);
+    for (int64_t i = 0; i < room.numel(); ++i) {
+      const bool inside = i >= offset_ && i < offset_ + tensor.numel();
+      if (!inside && values[static_cast<size_t>(i)] != kCanary) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kBehind = 16;
+  static constexpr double kCanary = -97;
+  int64_t offset_;
+};
+
+/// Small integers, whose sums are exact in any order.
+Tensor integers(SampleMaker& maker, const Shape& shape, DType dtype) {
+  std::vector<float> values(static_cast<size_t>(shape.numel()));
+  for (float& value : values) value = static_cast<float>(maker.integer(-3, 3));
+  return cast(Tensor::from_values<float>(values, shape), dtype);
+}
+
+TEST_F(PReluCuda, EveryWalkIsExactForSmallIntegers) {
+  int64_t runs[3] = {};
+  for (int i = 0; i < 240; ++i) {
+    SampleMaker maker(static_cast<uint64_t>(5000 + i), kDTypes[i % 4]);
+    const DType dtype = maker.dtype();
+    const bool many = maker.chance(0.2);
+    const Shape shape{maker.integer(1, many ? 200 : 12), maker.integer(1, many ? 70 : 20),
+                      maker.integer(1, maker.chance(0.2) ? 40 : 12), maker.integer(1, 12)};
+    const Layout layout = maker.chance(0.3) ? Layout::kNHWC : Layout::kNCHW;
+    const int64_t offset = maker.chance(0.3) ? maker.integer(1, 7) : 0;
+    const bool wide = is_half(dtype) && maker.chance(0.5);
+    const DType slopes = wide ? DType::kFloat32 : dtype;
+    const Shape channels{shape[layout == Layout::kNHWC ? 3 : 1]};
+    const Tensor host_x = integers(maker, shape, dtype), host_dy = integers(maker, shape, dtype),
+                 host_alpha = integers(maker, channels, slopes);
+    // Sums beyond float16's integers are rounded: the same on the CPU, from an exact sum.
+    const PReluGrads expected = prelu_grad(host_x, host_alpha, host_dy, layout);
+    const Guarded x(host_x, offset), dy(host_dy, offset), alpha(host_alpha, offset);
+    int walk = 0;
+    for (const char* name : {"elements", "runs", "planes"}) {
+      SCOPED_TRACE(fmt::format("case {} {} {} {} wide {} offset {} walk {}", i, shape, dtype,
+                               to_string(layout), wide, offset, name));
+      const ForcedKernel forced("prelu_grad", name);
+      int64_t& taken = runs[walk++];
+      try {
+        const PReluGrads grads = prelu_grad(x.tensor, alpha.tensor, dy.tensor, layout);
+        ++taken;
+        ASSERT_TRUE(same_bytes(cast(grads.dx, DType::kFloat64), cast(expected.dx, DType::kFloat64)));
+        ASSERT_TRUE(same_bytes(cast(grads.dalpha, DType::kFloat64), cast(expected.dalpha, DType::kFloat64)));
+      } catch (const Unsupported&) {
+        // Not every walk fits every shape and alignment.
+      }
+    }
+    ASSERT_TRUE(x.is_intact() && dy.is_intact() && alpha.is_intact()) << "inputs were written";
+  }
+  for (const int64_t taken : runs) EXPECT_GE(taken, 60);
+}
+
+TEST_F(PReluCuda, NoWalkTakesInWhatIsNotItsChannels) {
+  // One channel is not a number everywhere, as is what lies in front of the tensors and behind them.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Shape& shape : {Shape{3, 5, 7, 7}, Shape{2, 6, 3, 1}, Shape{5, 7, 13, 11}, Shape{9, 12, 1, 1}}) {
+    const Shape whole{shape[0] + 2, shape[1], shape[2], shape[3]};
+    const int64_t inner = shape[2] * shape[3], image = shape[1] * inner;
+    const Tensor host_x = Tensor::full(whole, nan), host_dy = Tensor::full(whole, nan);
+    for (int64_t i = image; i < image * (shape[0] + 1); ++i) {
+      const bool bad = i / inner % shape[1] == 2;
+      host_x.data<float>()[i] = bad ? nan : -1.0F;
+      host_dy.data<float>()[i] = bad ? nan : 1.0F;
+    }
+    const auto inside = [&](const Tensor& host) {
+      const Tensor room = on_gpu(host);
+      return Tensor::over(room.storage(), room.offset_bytes() + static_cast<size_t>(image) * sizeof(float),
+                          {shape, DType::kFloat32, Device::cuda()});
+    };
+    const Tensor x = inside(host_x), dy = inside(host_dy), alpha = on_gpu(Tensor::full({shape[1]}, 0.25));
+    for (const char* name : {"elements", "runs", "planes"}) {
+      const ForcedKernel forced("prelu_grad", name);
+      try {
+        const std::vector<float> sums = prelu_grad(x, alpha, dy).dalpha.to(Device::cpu()).to_vector<float>();
+        for (int64_t c = 0; c < shape[1]; ++c) {
+          if (c == 2) {
+            EXPECT_TRUE(std::isnan(sums[2])) << fmt::format("{} {}", shape, name);
+          } else {
+            EXPECT_EQ(sums[static_cast<size_t>(c)], -static_cast<float>(shape[0] * inner))
+                << fmt::format("{} {} channel {}", shape, name, c);
+          }
+        }
+      } catch (const Unsupported&) {
+      }
     }
   }
 }
@@ -264,7 +373,7 @@ TEST_F(PReluCuda, AgreesWithTheCpuBitForBitWithFloat32SlopesBesideHalves) {
 }
 
 TEST_F(PReluCuda, SumsBeyondFloat16GoIntoFloat32Slopes) {
-  // With clusters of blocks, and with parts.
+  // By planes and by elements.
   for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
     const Shape shape = layout == Layout::kNCHW ? Shape{16, 8, 64, 64} : Shape{16, 64, 64, 8};
     const Tensor x = Tensor::full(shape, -1.0, DType::kFloat16, Device::cuda());

@@ -9,23 +9,21 @@
 
 namespace sinter::ops {
 
-/// Index: int64_t, or uint32_t (divisors up to 2^31) for the fast form.
+/// Index: int64_t, or uint32_t (divisors up to 2^31), which needs no look at the numbers.
 template <class Index>
-class IndexDivide {
+class IndexDivide;
+
+template <>
+class IndexDivide<int64_t> : public cuda::WideDivide {
  public:
   IndexDivide() = default;
-  explicit IndexDivide(int64_t divisor) : divisor_(divisor) {}
+  explicit IndexDivide(int64_t divisor) : cuda::WideDivide(divisor) {}
 
-  SINTER_HOST_DEVICE Index divide(Index n) const { return n / divisor_; }
-  /// Quotient and remainder at once.
-  SINTER_HOST_DEVICE Index divide(Index n, Index& remainder) const {
-    const Index quotient = n / divisor_;
-    remainder = n - quotient * divisor_;
-    return quotient;
+  using cuda::WideDivide::divide;
+  SINTER_HOST_DEVICE int64_t divide(int64_t n) const {
+    int64_t remainder;
+    return cuda::WideDivide::divide(n, remainder);
   }
-
- private:
-  Index divisor_ = 1;
 };
 
 template <>
