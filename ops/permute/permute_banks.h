@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include <sinter/ops/permute/permute_tiles_cuda.h>
@@ -96,56 +95,13 @@ inline void spread_matrices(TileJob& job, int element_bytes, int rows, int colum
   }
 }
 
-/// Whether a block turns its tiles of bytes before it stores them: where lanes would meet in banks, since
-/// rows lie an even number of bytes apart or columns are `short_runs`. Runs of packs are stored as quickly
-/// without, and rows or columns over several axes more quickly.
-inline bool turns_tiles(const TileJob& job, bool short_runs, bool aligned_output) {
-  constexpr int64_t kLeastRows = 16, kLeastColumns = 16;
-  if (has_several_columns(job.kind) || job.row_count < kLeastRows || job.column_count < kLeastColumns) {
-    return false;
-  }
-  const bool is_even = job.rows.axes[0].stride % 2 == 0;
-  return aligned_output ? job.piece && is_even : short_runs || is_even;
-}
-
 /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
 /// more than these.
 inline int64_t most_rows_in_memory(const TileJob& job) {
   constexpr int64_t kMostMemory = 81920;  // about, of a block
   const int64_t table = job.kind == TileKind::kSeveralAxes ? 13 : 0,
-                turned = job.turned ? job.column_step : 0,
-                row_bytes = job.pitch + (job.skip >> job.log_pack) + table + turned;
+                row_bytes = job.pitch + (job.skip >> job.log_pack) + table;
   return kMostMemory / row_bytes >> job.log_pack << job.log_pack;
-}
-
-/// Which of a block's threads turn which packs of rows and words of columns, and how the second image lies.
-inline void spread_turned(TileJob& job, int log_block) {
-  const auto divide_up = [](int count, int by) { return (count + by - 1) / by; };
-  const auto rows = static_cast<int>(std::min<int64_t>(job.row_count, job.rows_loaded)),
-             packs = divide_up(rows, 1 << job.log_pack);
-  const int words = divide_up(job.column_step, 4);
-  // Eight packs of rows that lie 16 bytes apart in the banks fill these with four words each, four that lie
-  // 32 bytes apart with eight, and so on. A piece leaves no choice.
-  const int piece_apart = std::countr_zero(static_cast<unsigned>(job.pitch));
-  int fewest = INT32_MAX;
-  for (int log_words = 0; log_words <= log_block; ++log_words) {
-    for (int log_turn = 0; log_turn <= std::min(3, log_block - log_words); ++log_turn) {
-      if (job.piece && log_turn != std::clamp(3 - piece_apart, 0, log_block - log_words)) continue;
-      const int rounds = divide_up(packs, 1 << (log_block - log_words)) * divide_up(words, 1 << log_words);
-      const int meeting = 1 << std::max(0, 5 - log_turn - log_words);
-      const int cost = rounds * std::max(2, meeting);  // two may meet while others compute
-      if (cost > fewest) continue;
-      fewest = cost;
-      job.log_turn = log_turn;
-      job.log_words = log_words;
-    }
-  }
-  if (!job.piece) job.skip = ((128 >> job.log_turn) - (job.pitch << job.log_pack)) & 127;
-  job.turned_pitch = 16 * packs;
-  // Of the columns of 2^(3 - log_turn) neighbouring words, eight lanes store a pack each at once.
-  const int apart = 16 << job.log_turn;
-  job.turned_skip = (apart - 4 * job.turned_pitch) & (2 * apart - 1) & -apart & 127;
-  job.turned_bytes = job.turned_place(4 * words) + 16;
 }
 
 }  // namespace sinter::ops::tiling

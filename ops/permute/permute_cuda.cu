@@ -44,12 +44,6 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
   load_tile<T, kKind>(job, tile, thread, in, memory);
   wait_for_copies();
   __syncthreads();
-  if constexpr (may_turn(kKind, sizeof(T))) {
-    if (job.turned) {
-      turn_tile<T, kKind>(job, tile, thread, memory);
-      __syncthreads();
-    }
-  }
   store_tile<T, kKind>(job, tile, thread, memory, out);
 }
 

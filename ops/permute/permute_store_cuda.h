@@ -3,7 +3,7 @@
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/core/cuda/device/in_register.h>
-#include <sinter/ops/permute/permute_turn_cuda.h>
+#include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
 namespace detail {
@@ -70,24 +70,11 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   const int64_t start = tile.out + job.columns.locate<false>(tile.column + lane.column);
   const int shift = job.shift_of(start), first_row = lane.pack * n + shift;
   const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
-  StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
-                      job.columns.locate<false>(lane.column_step), lane.column_step * size};
-  StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
-                    lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
+  const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
+                            job.columns.locate<false>(lane.column_step), lane.column_step * size};
+  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
+                          lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
   T* const to = out + start + first_row;
-  if constexpr (may_turn(kKind, sizeof(T))) {
-    if (job.turned) {
-      by_column.image_step = job.turned_place(lane.column_step);
-      by_pack.image_step = lane.pack_step * 16;
-      const TurnedRead at(job.turned_place(lane.column) + first_row * size);
-      if (job.whole_packs) {
-        return store_walk(job, lane, by_column, by_pack, memory.turned, to,
-                          [&](const std::byte* image) { return at.whole_pack<T>(image); });
-      }
-      return store_walk(job, lane, by_column, by_pack, memory.turned, to,
-                        [&](const std::byte* image) { return at.pack<T>(image); });
-    }
-  }
   // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
   // other order.
   const bool swaps = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
@@ -182,15 +169,6 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       store_pack<false>(out + start + row, collect<T>([&](int j) { return read(row + j); }));
     }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
-    if constexpr (may_turn(kKind, sizeof(T))) {
-      if (job.turned && joined && tile.row == 0 && column + 1 < columns) {
-        const int here = tile.rows - rest;  // rows of this column
-        store_pack<false>(out + start + rest,
-                          turned_pack_of_two<T>(memory.turned, job.turned_place(column) + rest * size,
-                                                job.turned_place(column + 1) - here * size, here * size));
-        continue;
-      }
-    }
     if (has_next || (joined && column + 1 < tile.columns)) {
       store_pack<false>(out + start + rest, collect<T>([&](int j) { return read(rest + j); }));
     } else {

@@ -33,15 +33,13 @@ constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
 // then read while what tiles share of them is in L2.
 constexpr int64_t kFewColumnTiles = 16, kGroupRowTiles = 64;
-// Few rows of bytes are turned if there are at least so many, and so many columns.
-constexpr int64_t kLeastTurnedRows = 64, kLeastTurnedColumns = 16;
 // So many columns of bytes are cut, since tiles of all would hold short runs of the output.
 constexpr int64_t kLeastWideColumns = 128;
 constexpr int64_t kSectorBytes = 32;  // of the memory
 // Lanes that take packs of one column together: 128 bytes, more where neighbouring tiles share sectors. Tiles
 // hold whole multiples of that, but for those of small tensors and very large ones.
 constexpr int64_t kLanes = 8, kShiftedLanes = 16;
-constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152, kMostTurnedTileBytes = 40960;
+constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
 // tile, cut at least such runs of the output at sectors.
@@ -75,7 +73,6 @@ class TilePlanner {
       take_sides();
     }
     choose_pitch();
-    if (job_.turned) spread_turned(job_, log_threads(job_.kind));
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
@@ -85,10 +82,9 @@ class TilePlanner {
             ? std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)})
         : job_.skip == 0 ? whole_band
                          : std::min(whole_band, log2_ceil(run_packs));
-    const int64_t rows = job_.turned ? round_up(job_.rows_loaded, pack_) : job_.rows_loaded;
+    const int64_t rows = job_.rows_loaded;
     job_.image_bytes =
         static_cast<int>(round_up(rows * job_.pitch + (rows >> job_.log_pack) * job_.skip + 32, 16));
-    job_.turned_begin = round_up(TileMemory::first_bytes(job_), 16);
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
     const int64_t column_tiles = divide_up(job_.column_count, job_.column_step);
     const bool few = column_tiles > 1 && column_tiles <= kFewColumnTiles;
@@ -242,9 +238,7 @@ class TilePlanner {
   /// Transposes that are not small.
   void take_sides() {
     Sides sides(plan_);
-    // Long columns of bytes are turned.
-    const bool turns = size_ == 1 && sides.rows >= kLeastTurnedRows && sides.columns >= kLeastTurnedColumns;
-    bool few_rows = !turns && is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+    bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
                     sides.columns >= sides.rows;
     const bool all_meet = 16 * sides.columns % 128 == 0;  // lanes, which are packs of rows apart, in one bank
     const bool is_wide = size_ == 1 && sides.columns >= kLeastWideColumns;
@@ -309,8 +303,7 @@ class TilePlanner {
     } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
       set_tile_bytes(kShiftedShortTileBytes);
     }
-    turn_tiles();
-    if (!job_.turned && cuts_sectors()) {
+    if (cuts_sectors()) {
       job_.kind = TileKind::kShiftedColumns;
       job_.whole_packs = false;
       job_.cut_unit = static_cast<int>(kSectorBytes / size_);
@@ -319,11 +312,8 @@ class TilePlanner {
     const int64_t most = std::min(job_.column_count, choose_row_bytes() / size_), tile = tile_bytes_ / size_;
     const int64_t rows =
         std::min(round_up(job_.row_count, pack_), std::max(tile / most / pack_ * pack_, pack_));
-    const int64_t columns = job_.piece    ? job_.column_count
-                            : job_.turned ? even_step_below(job_.column_count, tile / rows)
-                                          : even_step(job_.column_count, tile / rows);
-    const bool whole_words = job_.turned && columns < job_.column_count;
-    job_.column_step = static_cast<int>(aligned_input_ || whole_words ? round_up(columns, pack_) : columns);
+    const int64_t columns = job_.piece ? job_.column_count : even_step(job_.column_count, tile / rows);
+    job_.column_step = static_cast<int>(aligned_input_ ? round_up(columns, pack_) : columns);
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
@@ -334,20 +324,6 @@ class TilePlanner {
     job_.out_row_tile = job_.row_step;
     join_several_axes();
     choose_lanes();
-  }
-
-  /// Tiles that are turned in shared memory.
-  void turn_tiles() {
-    const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
-    job_.turned = size_ == 1 && turns_tiles(job_, is_short, aligned_output_);
-    if (!job_.turned) return;
-    job_.kind = TileKind::kShiftedColumns;
-    const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;
-    set_tile_bytes(is_odd ? kShiftedShortTileBytes : kTileBytes);
-    job_.word_rows = job_.input.phase % 4 == 0 && job_.rows.all_divide_by(4);
-    for (int i = 0; i < job_.outer.rank; ++i) {
-      job_.word_rows = job_.word_rows && job_.outer.axes[i].in_stride % 4 == 0;
-    }
   }
 
   /// What a tile is to hold of a row of the input, and how large it is then; measured.
@@ -387,14 +363,11 @@ class TilePlanner {
   int64_t row_step_near(int64_t fit) const {
     const int64_t even = even_step(job_.row_count, fit);
     if (even >= job_.row_count) return round_up(job_.row_count, pack_);
-    const int64_t lanes = job_.kind == TileKind::kShiftedColumns && !job_.turned ? kShiftedLanes : kLanes,
+    const int64_t lanes = job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes,
                   unit = lanes * pack_;
-    // A block turns whole units, of which the last rows belong to the next tile.
-    const int64_t shared = job_.turned && !job_.whole_packs ? job_.cut_unit : 0;
-    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit - shared;
+    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit;
     const int64_t idle = round_up(job_.row_count, step) - job_.row_count;
-    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <=
-                                             (job_.turned ? kMostTurnedTileBytes : kMostLineTileBytes);
+    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <= kMostLineTileBytes;
     if (tile_bytes_ >= kLeastLineTileBytes && fits && 8 * idle <= job_.row_count) return step;
     return round_up(even, aligned_output_ ? kSectorBytes / size_ : pack_);
   }

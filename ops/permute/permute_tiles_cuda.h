@@ -35,11 +35,6 @@ constexpr bool has_several_columns(TileKind kind) {
   return kind == TileKind::kSeveralColumns || kind == TileKind::kSeveralAxes;
 }
 
-/// Whether tiles of such elements may be turned in shared memory: see permute_turn_cuda.h.
-constexpr bool may_turn(TileKind kind, size_t element_bytes) {
-  return element_bytes == 1 && kind == TileKind::kShiftedColumns;
-}
-
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
   return kind == TileKind::kShiftedColumns || has_several_columns(kind) || kind == TileKind::kSeparateMatrices
@@ -94,14 +89,6 @@ struct TileJob {
   /// ones; 0: none does.
   int next_column = 0;
 
-  // Turned tiles: from column to column of their second image, what it skips behind every word of columns,
-  // and where that image begins. A block turns packs of rows, 2^log_turn side by side in a warp, by
-  // 2^log_words words of columns.
-  bool turned = false;
-  bool word_rows = false;  ///< rows begin at words of the first image
-  int turned_pitch = 0, turned_skip = 0, log_turn = 0, log_words = 0;
-  int64_t turned_begin = 0, turned_bytes = 0;
-
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
   int64_t piece_stride = 0;
@@ -148,11 +135,6 @@ struct TileJob {
   /// Where TileMemory::places has row `row`: those a pack apart lie in different banks.
   SINTER_HOST_DEVICE int place_index(int row) const { return row + (row >> log_pack); }
 
-  /// Where the second image holds column `column`.
-  SINTER_HOST_DEVICE int turned_place(int column) const {
-    return column * turned_pitch + (column >> 2) * turned_skip;  // a word has four columns
-  }
-
   /// Where the image holds row `row`, if row 0 begins at byte `base`.
   SINTER_HOST_DEVICE int place(int row, int base) const {
     return base + row * pitch + (row >> log_pack) * skip;
@@ -170,19 +152,13 @@ struct TileMemory {
   int64_t* columns;  ///< where columns begin in the output: for several columns or axes
   int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends: for kSeveralAxes
   int* places;       ///< where rows are in the image, at place_index(row): for kSeveralAxes
-  std::byte* turned;  ///< the second image, of turned tiles
 
   SINTER_HOST_DEVICE TileMemory(std::byte* memory, const TileJob& job)
       : image(memory),
         columns(reinterpret_cast<int64_t*>(memory + job.image_bytes)),
         rows(columns + job.column_step),
-        places(reinterpret_cast<int*>(rows + job.rows_loaded)),
-        turned(memory + job.turned_begin) {}
+        places(reinterpret_cast<int*>(rows + job.rows_loaded)) {}
   static int64_t bytes(const TileJob& job) {
-    return job.turned ? job.turned_begin + job.turned_bytes : first_bytes(job);
-  }
-  /// Of all but the second image.
-  static int64_t first_bytes(const TileJob& job) {
     const int next_rows = job.joined ? (1 << job.log_pack) : 0;
     constexpr auto kStart = static_cast<int64_t>(sizeof(int64_t)), kPlace = static_cast<int64_t>(sizeof(int));
     return job.image_bytes + next_rows * (job.pitch + job.skip) + 32 +

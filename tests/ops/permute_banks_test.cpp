@@ -62,29 +62,6 @@ TEST(PermuteBanksTest, ThinRowsWhoseLanesWouldMeetAreNoPiece) {
   EXPECT_FALSE(plan_of<uint8_t>({2048, 1627, 56}, {0, 2, 1}).piece);
 }
 
-/// Lanes of a warp read words of different banks, and each eight of them store packs to all banks.
-TEST(PermuteBanksTest, TurnedTilesMeetInNoBank) {
-  for (const auto& [extents, axes] :
-       std::vector<std::pair<std::vector<int64_t>, std::vector<int>>>{{{356, 149, 324}, {0, 2, 1}},
-                                                                      {{53, 188, 2048}, {0, 2, 1}},
-                                                                      {{367443, 1024}, {1, 0}},
-                                                                      {{4096, 4096, 100}, {0, 2, 1}},
-                                                                      {{4096, 4097, 98}, {0, 2, 1}}}) {
-    const TileJob job = plan_of<uint8_t>(extents, axes);
-    ASSERT_TRUE(job.turned);
-    std::map<int, std::set<int>> loaded, stored;  // words, by bank
-    for (int lane = 0; lane < 32; ++lane) {
-      const detail::TurnLane at(job, lane, 1 << log_threads(job.kind));
-      const int word = (job.place(at.pack * 16, 0) + at.word * 4) / 4;
-      loaded[word % 32].insert(word);
-      const int place = (job.turned_place(at.word * 4) + at.pack * 16) / 4;
-      for (int w = 0; lane < 8 && w < 4; ++w) stored[(place + w) % 32].insert(place + w);
-    }
-    for (const auto& [bank, meeting] : loaded) EXPECT_EQ(meeting.size(), 1u) << extents.back();
-    for (const auto& [bank, meeting] : stored) EXPECT_EQ(meeting.size(), 1u) << extents.back();
-  }
-}
-
 /// What skips banks is copied pack of rows by pack of rows, which takes longer than lanes of such matrices
 /// would wait for each other.
 TEST(PermuteBanksTest, SmallerMatricesAreCopiedInOnePiece) {

@@ -45,10 +45,6 @@ void run_tiles(const TileJob& job, const T* in, T* out) {
       if (tile.rows <= 0) continue;
       for (int t = 0; t < 1 << log_threads(kKind); ++t) note_tile<T, kKind>(job, tile, t, memory);
       for (int t = 0; t < 1 << log_threads(kKind); ++t) load_tile<T, kKind>(job, tile, t, in, memory);
-      if constexpr (may_turn(kKind, sizeof(T))) {
-        for (int t = 0; job.turned && t < 1 << log_threads(kKind); ++t)
-          turn_tile<T, kKind>(job, tile, t, memory);
-      }
       for (int t = 0; t < 1 << log_threads(kKind); ++t) store_tile<T, kKind>(job, tile, t, memory, out);
     }
   }
@@ -59,20 +55,19 @@ template <class T>
 std::string run(const PermutePlan& plan, const T* in, T* out) {
   const TileJob job =
       plan_tiles(plan, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
-  const std::string turned = job.turned ? "turned " : "";
   switch (job.kind) {
     case TileKind::kColumns:
       run_tiles<TileKind::kColumns>(job, in, out);
       return job.piece ? "few columns" : "columns";
     case TileKind::kShiftedColumns:
       run_tiles<TileKind::kShiftedColumns>(job, in, out);
-      return turned + (job.joined ? "joined columns" : "shifted columns");
+      return job.joined ? "joined columns" : "shifted columns";
     case TileKind::kSeveralColumns:
       run_tiles<TileKind::kSeveralColumns>(job, in, out);
-      return turned + (job.next_column != 0 ? "joined several columns" : "several columns");
+      return job.next_column != 0 ? "joined several columns" : "several columns";
     case TileKind::kSeveralAxes:
       run_tiles<TileKind::kSeveralAxes>(job, in, out);
-      return turned + (job.next_column != 0 ? "joined several axes" : "several axes");
+      return job.next_column != 0 ? "joined several axes" : "several axes";
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
       return job.piece ? "small matrices" : job.middle.divisor() < 1u << 31 ? "matrices apart" : "few rows";
@@ -390,61 +385,6 @@ TEST(PermuteTilesTest, MoveMatricesWhoseRowsLieApart) {
     check<uint64_t>({{70, 5, 3, 19}, {2, 0, 3, 1}, phase, 0}, seen);
   }
   EXPECT_EQ(seen["matrices apart"], 10);
-}
-
-TEST(PermuteTilesTest, TurnTilesOfBytesAtAnyAlignment) {
-  std::map<std::string, int> seen;
-  for (const int64_t phase : {0, 3, 8}) {
-    for (const int64_t other : {0, 5}) {
-      check<uint8_t>({{6, 149, 324}, {0, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{3, 188, 600}, {0, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{3, 2, 16, 415}, {1, 0, 3, 2}, phase, other}, seen);
-      check<uint8_t>({{2, 48, 1011}, {0, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{2, 70, 1000}, {0, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{3, 1001, 100}, {0, 2, 1}, phase, other}, seen);  // pieces
-      check<uint8_t>({{3, 2005, 18}, {0, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{1203, 514}, {1, 0}, phase, other}, seen);
-      check<uint8_t>({{709, 11, 8, 88}, {1, 3, 2, 0}, phase, other}, seen);
-      check<uint8_t>({{13, 41, 215}, {2, 1, 0}, phase, other}, seen);
-      check<uint8_t>({{5, 24, 4, 64}, {0, 3, 2, 1}, phase, other}, seen);
-      check<uint8_t>({{113, 21, 215}, {2, 1, 0}, phase, other}, seen);
-      check<uint8_t>({{440, 6, 3, 79}, {3, 2, 1, 0}, phase, other}, seen);
-    }
-  }
-  int turned = 0;
-  for (const auto& [kind, count] : seen) {
-    if (kind.starts_with("turned ")) turned += count;
-  }
-  EXPECT_EQ(turned, 7 * 6);
-}
-
-TEST(PermuteTilesTest, TurnTilesOfBytesInRandomCases) {
-  CaseMaker maker;
-  std::map<std::string, int> seen;
-  const auto below = [&](size_t bound) { return static_cast<int64_t>(maker.below(bound)); };
-  for (int i = 0; i < 1600; ++i) {
-    const int64_t unit = below(3) == 0 ? 16 : below(2) == 0 ? 4 : 1;
-    const int64_t rows = unit * (1 + below(static_cast<size_t>(300 / unit))),
-                  columns = unit * (1 + below(static_cast<size_t>(200 / unit)));
-    const int64_t few = 2 + below(6), phase = below(2) * below(16), other = below(2) * below(16);
-    switch (i % 4) {
-      case 0:
-        check<uint8_t>({{few, rows, columns}, {0, 2, 1}, phase, other}, seen);
-        break;
-      case 1:
-        check<uint8_t>({{rows, few, columns}, {2, 1, 0}, phase, other}, seen);
-        break;
-      case 2:
-        check<uint8_t>({{128 + rows / 3, 2, few, 16 + columns / 4}, {1, 3, 2, 0}, phase, other}, seen);
-        break;
-      default:
-        check<uint8_t>({{20 + rows / 8, 2, few, columns}, {3, 2, 1, 0}, phase, other}, seen);
-    }
-    if (HasFatalFailure()) FAIL() << "case " << i;
-  }
-  for (const char* kind : {"turned shifted columns", "turned joined columns"}) {
-    EXPECT_GT(seen[kind], 25) << kind;
-  }
 }
 
 TEST(PermuteTilesTest, CutAlignedRunsAtSectors) {
