@@ -73,12 +73,8 @@ auto tile_kernel_for(TileKind kind) {
       return tile_kernel<T, TileKind::kSeveralAxes>;
     case TileKind::kWholeColumns:
       return tile_kernel<T, TileKind::kWholeColumns>;
-    case TileKind::kElementsOfRows:
-      return tile_kernel<T, TileKind::kElementsOfRows>;
-    case TileKind::kSpreadMatrices:
-      return tile_kernel<T, TileKind::kSpreadMatrices>;
     default:
-      return tile_kernel<T, TileKind::kSeparateMatrices>;
+      return tile_kernel<T, TileKind::kElementsOfRows>;
   }
 }
 
@@ -113,7 +109,7 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
   const auto kernel = tile_kernel_for<T>(job.kind);
   const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
   allow_shared_bytes(kernel, shared_bytes);
-  if (job.kind == TileKind::kShiftedColumns && sizeof(T) > 1) {
+  if (job.kind == TileKind::kShiftedColumns) {
     SINTER_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kShiftedCarveout));
   }

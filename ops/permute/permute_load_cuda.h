@@ -128,22 +128,6 @@ SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start,
   }
 }
 
-/// A piece in whose image each pack of rows skips some bytes: such a pack is a whole number of packs in the
-/// input too, so that all begin alike.
-template <class T, TileKind kKind>
-SINTER_HOST_DEVICE inline void copy_packs_of_rows(const TileJob& job, int64_t start, int length, int thread,
-                                                  const T* in, std::byte* image) {
-  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
-  const int width = 1 << job.log_band, group = job.column_step * n, base = job.input.behind<T>(start);
-  const int first = (thread & (width - 1)) * n - base;
-  SINTER_KEEP_LOOP
-  for (int pack = thread >> job.log_band; pack * group < length; pack += kThreads >> job.log_band) {
-    copy_row_at_end(job, start + pack * group, first, width * n, smaller(group, length - pack * group), in,
-                    image + job.place(pack * n, base * size));
-  }
-}
-
 }  // namespace detail
 
 /// Fills in a thread's part of the tables. Where rows run over several axes, a barrier follows.
@@ -182,9 +166,6 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);
-    if (kKind == TileKind::kSpreadMatrices && job.skip != 0) {
-      return detail::copy_packs_of_rows<T, kKind>(job, start, run_length, thread, in, memory.image);
-    }
     const int64_t last = start + job.rows.locate<false>(rows - 1);
     const bool inside = start >= n && last + columns + n <= job.input.total;
     if (inside && job.long_rows) {

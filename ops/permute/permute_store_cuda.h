@@ -181,24 +181,18 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
 template <TileKind kKind>
 struct PieceWalk {
   int row, column, inner;
-  int matrix_column = 0;  ///< for kSeparateMatrices; `inner` is then the row in the matrix
 
   SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
     inner = static_cast<int>(rest);
-    if constexpr (has_whole_columns(kKind)) {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       const uint32_t matrix = job.middle.divide(outer, at);
       row = static_cast<int>(matrix * job.inner.divisor()) + inner;
       column = static_cast<int>(at);
     } else {
       row = static_cast<int>(outer);
       column = piece * static_cast<int>(job.inner.divisor()) + inner;
-    }
-    if constexpr (kKind == TileKind::kSeparateMatrices) {
-      matrix_column = static_cast<int>(job.middle.divide(rest, at));
-      column += static_cast<int>(at) * job.matrix_columns + matrix_column - inner;
-      inner = static_cast<int>(at);
     }
   }
   SINTER_HOST_DEVICE void advance(const TileJob& job) {
@@ -208,15 +202,6 @@ struct PieceWalk {
       if (++inner < inner_length) return;
       column -= inner_length;
       ++row;
-    } else if constexpr (kKind == TileKind::kSeparateMatrices) {
-      column += job.matrix_columns;
-      if (++inner < static_cast<int>(job.middle.divisor())) return;
-      column += 1 - inner_length;
-      if (++matrix_column == job.matrix_columns) {
-        matrix_column = 0;
-        column -= job.matrix_columns;
-        ++row;
-      }
     } else {
       ++row;
       if (++inner < inner_length) return;
@@ -238,10 +223,9 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   const auto inner = static_cast<int>(job.inner.divisor());
   const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
   const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = has_whole_columns(kKind) ? 1 : columns / whole, length = rows * columns / pieces;
+  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
-  if (kKind == TileKind::kSpreadMatrices && job.lanes_apart) thread = apart_thread(thread);
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
   auto pack = static_cast<int>(rest);
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
@@ -279,7 +263,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
     first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
-    if constexpr (has_whole_columns(kKind)) {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       column += job.walk_columns;
       if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
         column -= static_cast<int>(job.middle.divisor());
@@ -379,8 +363,7 @@ SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, 
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (has_whole_columns(kKind) || kKind == TileKind::kElementsOfRows ||
-                kKind == TileKind::kSeparateMatrices) {
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
     if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
       // Eight places that a thread keeps cost less than words that it looks for.
       const bool keeps_places = sizeof(T) == 2 && job.place_step != 0;

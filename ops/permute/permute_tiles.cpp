@@ -16,13 +16,14 @@ using namespace tiling;
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
 constexpr int64_t kMostMatrixBytes = 8192;
+// Unless, in matrices of at least this size, the lanes of a warp would wait for each other that often: rows
+// of other tiles skip banks.
+constexpr int64_t kLeastBankBytes = 1536, kMostWavefronts = 8;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
 // every few elements has nothing to wait for memory with.
 constexpr int64_t kLeastSidesBytes = 8192;
 // Matrices whose rows lie apart have rows of at least this, and columns below it.
 constexpr int64_t kLeastApartBytes = 64;
-// Of the output at least, where a tile takes groups of small matrices from both sides.
-constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
 // better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
 // once.
@@ -69,7 +70,7 @@ class TilePlanner {
   TileJob make() {
     if (plan_.keeps_last()) {
       take_elements_of_rows();
-    } else if (!take_matrices() && !take_separate_matrices() && !take_apart_matrices()) {
+    } else if (!take_matrices() && !take_apart_matrices()) {
       take_sides();
     }
     choose_pitch();
@@ -80,8 +81,7 @@ class TilePlanner {
     job_.log_band =
         !job_.piece
             ? std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)})
-        : job_.skip == 0 ? whole_band
-                         : std::min(whole_band, log2_ceil(run_packs));
+            : whole_band;
     const int64_t rows = job_.rows_loaded;
     job_.image_bytes =
         static_cast<int>(round_up(rows * job_.pitch + (rows >> job_.log_pack) * job_.skip + 32, 16));
@@ -121,7 +121,7 @@ class TilePlanner {
       const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    if (job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices) return;
+    if (job_.kind == TileKind::kElementsOfRows) return;
     if (job_.kind == TileKind::kWholeColumns)
       return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
     job_.skip = skip_of(job_.pitch, job_.log_pack);
@@ -134,15 +134,15 @@ class TilePlanner {
       return false;
     }
     const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
+    if (rows * columns * size_ >= kLeastBankBytes &&
+        count_wavefronts({static_cast<int>(columns * size_)}, job_.log_pack, static_cast<int>(size_),
+                         static_cast<int>(rows), static_cast<int>(columns)) > kMostWavefronts) {
+      return false;
+    }
     fill_with_matrices(plan_.rank - 2);
     job_.piece = true;
     aligned_input_ = false;
     if (job_.place_step == 0) walk_within_matrices(rows, columns);
-    // Of smaller ones the copy of packs of rows, each to a place of its own, would take longer than lanes
-    // wait.
-    constexpr int64_t kLeastBytes = 1536;
-    if (rows * columns * size_ >= kLeastBytes)
-      spread_matrices(job_, static_cast<int>(size_), static_cast<int>(rows), static_cast<int>(columns));
     return true;
   }
 
@@ -191,24 +191,6 @@ class TilePlanner {
     job_.walk_columns = static_cast<int>(walk);
     job_.place_step = static_cast<int>(walk * size_);
     job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
-  }
-
-  /// Small matrices that lie elsewhere in the output, as rows do whose last axis stays: a tile holds those
-  /// that follow each other there and those that follow each other in the input.
-  bool take_separate_matrices() {
-    constexpr int64_t kMostRun = 16 * ((1 << log_threads(TileKind::kSeparateMatrices)) - 2);
-    if (plan_.rank < 4 || !has_small_matrices(plan_, size_, kMostRun)) return false;
-    job_.kind = TileKind::kSeparateMatrices;
-    aligned_input_ = false;
-    const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
-    const int64_t bytes = rows * columns * size_;
-    // A few more than make a run of that length are taken whole.
-    const int64_t few = std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes);
-    const int64_t all = extent(plan_.axes[static_cast<size_t>(plan_.rank - 3)]);
-    take_groups(2, rows * columns, few < all && all <= 2 * few && all * bytes <= kMostRun ? all : few);
-    job_.middle = divide_by(rows);
-    job_.matrix_columns = static_cast<int>(columns);
-    return true;
   }
 
   /// The first `count` axes of the output, but for input axis `without`, number the matrices.
@@ -412,7 +394,7 @@ class TilePlanner {
     set_tile_bytes(kRowsTileBytes);
     const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
     const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
-    if (bytes <= most_run) return take_groups(1, length, most_run / bytes);
+    if (bytes <= most_run) return take_groups(length, most_run / bytes);
     const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)];
     job_.row_count = extent(row_axis);
     job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
@@ -428,10 +410,10 @@ class TilePlanner {
     take_outer(plan_.rank - 2, -1);
   }
 
-  /// The last `inner_axes` axes are the same in both tensors and make groups of `length` columns: of all
-  /// other axes the last in the output makes rows, `most_rows` in a tile, the last in the input groups.
-  void take_groups(int inner_axes, int64_t length, int64_t most_rows) {
-    const int group_axis = plan_.rank - 1 - inner_axes;
+  /// Groups of `length` columns, the last axis: of all other axes the last in the output makes rows,
+  /// `most_rows` in a tile, the last in the input groups.
+  void take_groups(int64_t length, int64_t most_rows) {
+    const int group_axis = plan_.rank - 2;
     const int row_axis = plan_.axes[static_cast<size_t>(group_axis)];
     const auto group_out =
         static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());

@@ -15,20 +15,13 @@ namespace sinter::ops {
 
 /// How the output takes a tile.
 enum class TileKind : uint8_t {
-  kColumns,           ///< every column is a run of the output; rows and columns are single axes
-  kShiftedColumns,    ///< the same where runs begin anywhere, so that neighbouring tiles load the same
-  kSeveralColumns,    ///< columns over several axes, rows a single one
-  kSeveralAxes,       ///< rows over several axes
-  kWholeColumns,      ///< short columns, one after the other: the tile is one piece of the output
-  kElementsOfRows,    ///< the last axis stays: groups of `inner` columns move whole
-  kSeparateMatrices,  ///< the same with the last two axes: such a group is a matrix that is transposed
-  kSpreadMatrices,  ///< whole columns of small matrices whose lanes would meet in banks: see spread_matrices
+  kColumns,         ///< every column is a run of the output; rows and columns are single axes
+  kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
+  kSeveralColumns,  ///< columns over several axes, rows a single one
+  kSeveralAxes,     ///< rows over several axes
+  kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
+  kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
 };
-
-/// Whether the tile is one piece of the output.
-constexpr bool has_whole_columns(TileKind kind) {
-  return kind == TileKind::kWholeColumns || kind == TileKind::kSpreadMatrices;
-}
 
 /// Whether columns may run over several axes.
 constexpr bool has_several_columns(TileKind kind) {
@@ -37,15 +30,7 @@ constexpr bool has_several_columns(TileKind kind) {
 
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
-  return kind == TileKind::kShiftedColumns || has_several_columns(kind) || kind == TileKind::kSeparateMatrices
-             ? 8
-             : 7;
-}
-
-/// The pack that a thread of 128 takes instead of the one of its own number: 8 lanes take packs that follow
-/// each other, and those of a warp that do not are 32 packs apart, so that they read different columns.
-SINTER_HOST_DEVICE constexpr int apart_thread(int thread) {
-  return (thread & 7) | (thread >> 3 & 3) << 5 | thread >> 5 << 3;
+  return kind == TileKind::kShiftedColumns || has_several_columns(kind) ? 8 : 7;
 }
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
@@ -75,8 +60,8 @@ struct TileJob {
   int rows_loaded = 0;  ///< more than row_step if columns are stored unaligned
   int pitch = 0, skip = 0;
   int image_bytes = 0;
-  int log_band = 0;    ///< a band of 2 * 2^log_band packs of a row is copied at once
-  bool piece = false;  ///< the rows of a tile follow each other in the input; without `skip` in the image too
+  int log_band = 0;        ///< a band of 2 * 2^log_band packs of a row is copied at once
+  bool piece = false;      ///< the rows of a tile follow each other in the input and in the image
   bool long_rows = false;  ///< all threads copy one row after the other
 
   // Columns: 2^log_lanes lanes take packs of rows of one column; from lane to lane columns are 2^log_spread
@@ -92,14 +77,11 @@ struct TileJob {
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
   int64_t piece_stride = 0;
-  int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
   /// For small matrices that follow each other: the columns of that step, and how much farther the image is
   /// where it leads into the next matrix.
   int walk_columns = 0, wrap_step = 0;
-  bool lanes_apart =
-      false;  ///< for kSpreadMatrices: the threads of a block take its packs as apart_thread says
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;

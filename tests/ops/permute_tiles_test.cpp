@@ -71,18 +71,12 @@ std::string run(const PermutePlan& plan, const T* in, T* out) {
     case TileKind::kWholeColumns:
       run_tiles<TileKind::kWholeColumns>(job, in, out);
       return job.piece ? "small matrices" : job.middle.divisor() < 1u << 31 ? "matrices apart" : "few rows";
-    case TileKind::kSpreadMatrices:
-      run_tiles<TileKind::kSpreadMatrices>(job, in, out);
-      return "small matrices";
-    case TileKind::kElementsOfRows:
+    default:
       run_tiles<TileKind::kElementsOfRows>(job, in, out);
       return sizeof(T) <= 2 && job.inner.divisor() >= Pack<T>::kSize &&
                      (sizeof(T) == 1 || job.place_step == 0)
                  ? "runs of rows"
                  : "elements of rows";
-    default:
-      run_tiles<TileKind::kSeparateMatrices>(job, in, out);
-      return "separate matrices";
   }
 }
 
@@ -235,10 +229,10 @@ TEST(PermuteTilesTest, MoveEveryElementInRandomCases) {
     if (HasFatalFailure()) FAIL() << "case " << i;
   }
   if (cases < usual) return;
-  for (const char* kind : {"columns", "shifted columns", "joined columns", "several columns",
-                           "joined several columns", "several axes", "joined several axes", "few rows",
-                           "few columns", "small matrices", "elements of rows", "runs of rows",
-                           "separate matrices", "woven", "shifted woven", "joined woven", "chosen woven"}) {
+  for (const char* kind :
+       {"columns", "shifted columns", "joined columns", "several columns", "joined several columns",
+        "several axes", "joined several axes", "few rows", "few columns", "small matrices",
+        "elements of rows", "runs of rows", "woven", "shifted woven", "joined woven", "chosen woven"}) {
     EXPECT_GT(seen[kind], 100) << kind;
   }
 }
@@ -271,9 +265,9 @@ TEST(PermuteTilesTest, MoveSmallMatricesAndWideSides) {
   check<uint32_t>({{14, 99, 25, 31}, {1, 0, 3, 2}, 1, 2}, seen);
   check<uint64_t>({{24, 5, 7, 61, 8}, {2, 0, 1, 4, 3}, 1, 0}, seen);
   check<Bits128>({{30, 5, 7, 11, 13}, {2, 1, 0, 4, 3}}, seen);
-  EXPECT_EQ(seen["separate matrices"], 6);
+  EXPECT_EQ(seen["chosen woven"], 6);  // matrices that lie elsewhere in the output
   check<uint32_t>({{25, 8, 192, 12, 11}, {1, 0, 2, 4, 3}, 1, 1}, seen);
-  check<uint8_t>({{127, 277, 16}, {0, 2, 1}, 5, 11}, seen);
+  check<uint8_t>({{127, 277, 15}, {0, 2, 1}, 5, 11}, seen);
   EXPECT_EQ(seen["small matrices"], 2);
   check<uint64_t>({{24, 275, 22, 8}, {3, 1, 0, 2}}, seen);
   check<uint32_t>({{64, 71, 32, 8}, {1, 3, 0, 2}}, seen);
@@ -348,7 +342,6 @@ TEST(PermuteTilesTest, WovenTilesHaveLongRunsOnBothSides) {
 
 TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
   EXPECT_NE(plan_of<uint16_t>({6612, 264, 5}, {0, 2, 1}).walk_columns, 0);
-  EXPECT_NE(plan_of<uint16_t>({165189, 80, 16}, {0, 2, 1}).walk_columns, 0);
   std::map<std::string, int> seen;
   check<uint16_t>({{189, 74, 16}, {0, 2, 1}}, seen);
   check<uint16_t>({{61, 264, 5}, {0, 2, 1}, 3, 0}, seen);
@@ -356,10 +349,10 @@ TEST(PermuteTilesTest, WalkWithinMatricesOfManyPacks) {
   check<uint64_t>({{88, 4, 105}, {0, 2, 1}, 1, 0}, seen);
   check<uint32_t>({{77, 130, 14}, {0, 2, 1}}, seen);
   check<uint8_t>({{33, 60, 48}, {0, 2, 1}, 0, 7}, seen);
-  EXPECT_EQ(seen["small matrices"], 6);
+  EXPECT_EQ(seen["small matrices"], 4);
 }
 
-TEST(PermuteTilesTest, SkipWithinMatricesWhateverTheAlignment) {
+TEST(PermuteTilesTest, MoveSmallMatricesWhateverTheAlignment) {
   std::map<std::string, int> seen;
   for (const int64_t rows : {2, 7, 8, 16, 31, 64, 74, 96, 205}) {
     for (const int64_t columns : {2, 4, 6, 8, 14, 16, 28, 40}) {
@@ -372,7 +365,8 @@ TEST(PermuteTilesTest, SkipWithinMatricesWhateverTheAlignment) {
       }
     }
   }
-  EXPECT_GT(seen["small matrices"], 500);
+  EXPECT_GT(seen["small matrices"], 300);
+  EXPECT_GT(seen["columns"] + seen["joined columns"] + seen["shifted columns"] + seen["chosen woven"], 100);
 }
 
 TEST(PermuteTilesTest, MoveMatricesWhoseRowsLieApart) {
