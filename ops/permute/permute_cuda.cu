@@ -39,8 +39,10 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
   const int thread = static_cast<int>(threadIdx.x);
   const Tile tile = job.tile(blockIdx.x, job.first_outer + blockIdx.y);
   if (tile.rows <= 0) return;  // behind the last group of rows
-  note_tile<T, kKind>(job, tile, thread, memory);
-  if constexpr (kKind == TileKind::kSeveralAxes) __syncthreads();
+  if constexpr (kKind == TileKind::kSeveralAxes) {
+    note_tile<T>(job, tile, thread, memory);
+    __syncthreads();
+  }
   load_tile<T, kKind>(job, tile, thread, in, memory);
   wait_for_copies();
   __syncthreads();
@@ -62,20 +64,13 @@ __global__ void __launch_bounds__(1 << kLogWovenThreads, 4)
 
 template <class T>
 auto tile_kernel_for(TileKind kind) {
-  switch (kind) {
-    case TileKind::kColumns:
-      return tile_kernel<T, TileKind::kColumns>;
-    case TileKind::kShiftedColumns:
-      return tile_kernel<T, TileKind::kShiftedColumns>;
-    case TileKind::kSeveralColumns:
-      return tile_kernel<T, TileKind::kSeveralColumns>;
-    case TileKind::kSeveralAxes:
-      return tile_kernel<T, TileKind::kSeveralAxes>;
-    case TileKind::kWholeColumns:
-      return tile_kernel<T, TileKind::kWholeColumns>;
-    default:
-      return tile_kernel<T, TileKind::kElementsOfRows>;
+  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs begin where packs do
+    if (kind == TileKind::kShiftedColumns) return tile_kernel<T, TileKind::kShiftedColumns>;
+    if (kind == TileKind::kElementsOfRows) return tile_kernel<T, TileKind::kElementsOfRows>;
   }
+  if (kind == TileKind::kSeveralAxes) return tile_kernel<T, TileKind::kSeveralAxes>;
+  if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
+  return tile_kernel<T, TileKind::kColumns>;
 }
 
 /// Lets blocks of a kernel have so much shared memory.

@@ -43,12 +43,12 @@ SINTER_HOST_DEVICE inline void copy_rows_at_ends(const TileJob& job, int64_t sta
   }
 }
 
-/// Rows over several axes, which the tables tell.
-template <class T, TileKind kKind>
+/// Rows that the tables tell.
+template <class T>
 SINTER_HOST_DEVICE inline void copy_scattered_rows(const TileJob& job, int rows, int length, int thread,
                                                    const T* in, const TileMemory& memory) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
+  constexpr int kThreads = 1 << log_threads(TileKind::kSeveralAxes);
   const int width = 1 << job.log_band, step = width * n, lane = (thread & (width - 1)) * n;
   SINTER_KEEP_LOOP
   for (int row = thread >> job.log_band; row < rows; row += kThreads >> job.log_band) {
@@ -130,28 +130,23 @@ SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start,
 
 }  // namespace detail
 
-/// Fills in a thread's part of the tables. Where rows run over several axes, a barrier follows.
-template <class T, TileKind kKind>
+/// Fills in a thread's part of the tables for kSeveralAxes; a barrier follows.
+template <class T>
 SINTER_HOST_DEVICE inline void note_tile(const TileJob& job, const Tile& tile, int thread,
                                          const TileMemory& memory) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
-  if constexpr (has_several_columns(kKind)) {
-    const int columns = smaller(tile.columns, job.column_step);
-    SINTER_KEEP_LOOP
-    for (int column = thread; column < columns; column += kThreads) {
-      memory.columns[column] = tile.out + job.columns.locate<true>(tile.column + column);
-    }
+  constexpr int kThreads = 1 << log_threads(TileKind::kSeveralAxes);
+  const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
+  SINTER_KEEP_LOOP
+  for (int column = thread; column < columns; column += kThreads) {
+    memory.columns[column] = tile.out + job.columns.locate<true>(tile.column + column);
   }
-  if constexpr (kKind == TileKind::kSeveralAxes) {
-    const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
-    SINTER_KEEP_LOOP
-    for (int row = thread; row < rows; row += kThreads) {
-      const int64_t at = tile.in + job.rows.locate<true>(tile.row + row);
-      const bool inside = at >= n && at + columns + n <= job.input.total;
-      memory.rows[row] = inside ? at : ~at;
-      memory.places[job.place_index(row)] = job.place(row, job.input.behind<T>(at) * size);
-    }
+  SINTER_KEEP_LOOP
+  for (int row = thread; row < rows; row += kThreads) {
+    const int64_t at = tile.in + job.rows.locate<true>(tile.row + row);
+    const bool inside = at >= n && at + columns + n <= job.input.total;
+    memory.rows[row] = inside ? at : ~at;
+    memory.places[job.place_index(row)] = job.place(row, job.input.behind<T>(at) * size);
   }
 }
 
@@ -162,7 +157,7 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   constexpr int n = Pack<T>::kSize;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
   if constexpr (kKind == TileKind::kSeveralAxes) {
-    detail::copy_scattered_rows<T, kKind>(job, rows, columns, thread, in, memory);
+    detail::copy_scattered_rows<T>(job, rows, columns, thread, in, memory);
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);

@@ -91,13 +91,12 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
 }
 
 /// The same where rows or columns run over several axes, so that each has a place of its own.
-template <class T, TileKind kKind>
+template <class T>
 SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const Tile& tile, int thread,
                                                        const TileMemory& memory, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const ColumnLane<kKind> lane(job, thread);
+  const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
-  const int base = kKind == TileKind::kSeveralAxes ? 0 : image_base<T>(job, tile);
   SINTER_KEEP_LOOP
   for (int pack = lane.pack; pack * n < job.row_step && pack * n + n <= tile.rows; pack += lane.pack_step) {
     int places[size_t{n}] = {};
@@ -109,13 +108,8 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       if (row + n > tile.rows) continue;
       if (shift != known) {
         known = shift;
-        // Of the rows of this pack and the next, between which the image skips.
-        const int first = job.place(row, base), in_pack = n - (row & (n - 1));
         SINTER_UNROLL
-        for (int j = 0; j < n; ++j) {
-          places[j] = kKind == TileKind::kSeveralAxes ? memory.places[job.place_index(row + j)]
-                                                      : first + j * job.pitch + (j < in_pack ? 0 : job.skip);
-        }
+        for (int j = 0; j < n; ++j) places[j] = memory.places[job.place_index(row + j)];
       }
       const std::byte* image = memory.image + column * size;
       store_pack<false>(out + start + row,
@@ -129,10 +123,10 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile& tile, int thread,
                                                  const TileMemory& memory, T* out) {
-  constexpr bool kSeveral = has_several_columns(kKind), kHasPlaces = kKind == TileKind::kSeveralAxes;
+  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   if (tile.row != 0 && tile.rows >= job.row_step + job.cut_unit) return;
-  const int base = kHasPlaces ? 0 : image_base<T>(job, tile);
+  const int base = kSeveral ? 0 : image_base<T>(job, tile);
   const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
@@ -152,7 +146,7 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       const bool beyond = row >= tile.rows;  // in the column that follows
       const int in_column = beyond ? row - tile.rows : row;
       const int from = kKind == TileKind::kShiftedColumns && beyond ? next_base : base;
-      const int place = kHasPlaces ? memory.places[job.place_index(in_column)] : job.place(in_column, from);
+      const int place = kSeveral ? memory.places[job.place_index(in_column)] : job.place(in_column, from);
       const int in_row = kSeveral && beyond ? column + job.next_column : column;
       return image_element<T>(memory.image, place + in_row * size);
     };
@@ -373,8 +367,8 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
     }
     detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
   } else {
-    if constexpr (has_several_columns(kKind)) {
-      detail::store_scattered_columns<T, kKind>(job, tile, thread, memory, out);
+    if constexpr (kKind == TileKind::kSeveralAxes) {
+      detail::store_scattered_columns<T>(job, tile, thread, memory, out);
     } else {
       detail::store_columns<T, kKind>(job, tile, thread, memory, out);
     }

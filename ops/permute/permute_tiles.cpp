@@ -259,11 +259,7 @@ class TilePlanner {
       if (axis >= sides.first_column) continue;
       job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
-    if (job_.rows.rank > 1) {
-      job_.kind = TileKind::kSeveralAxes;
-    } else if (job_.columns.rank > 1) {
-      job_.kind = TileKind::kSeveralColumns;
-    }
+    if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
     aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 && job_.rows.all_divide_by(pack_);
     aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 && job_.columns.all_divide_by(pack_);
     for (int i = 0; i < job_.outer.rank; ++i) {
@@ -282,7 +278,7 @@ class TilePlanner {
       job_.kind = TileKind::kShiftedColumns;
       const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
       if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
-    } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
+    } else if (job_.kind == TileKind::kSeveralAxes && !aligned_output_ && size_ <= 2) {
       set_tile_bytes(kShiftedShortTileBytes);
     }
     if (cuts_sectors()) {
@@ -310,7 +306,7 @@ class TilePlanner {
 
   /// What a tile is to hold of a row of the input, and how large it is then; measured.
   int64_t choose_row_bytes() {
-    const bool several = has_several_columns(job_.kind);
+    const bool several = job_.kind == TileKind::kSeveralAxes;
     if (job_.piece) return 256;
     if (size_ == 1) {
       if (!several || !aligned_output_) return 128;
@@ -357,7 +353,7 @@ class TilePlanner {
   /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
   /// output.
   void join_several_axes() {
-    if (!has_several_columns(job_.kind) || aligned_output_) return;
+    if (job_.kind != TileKind::kSeveralAxes || aligned_output_) return;
     if (job_.row_count < pack_ || job_.row_count > job_.row_step) return;
     int64_t apart = 1;
     for (int axis = job_.columns.rank - 1; axis >= 0; --axis) {
@@ -372,7 +368,8 @@ class TilePlanner {
     job_.log_lanes = std::min(log2_ceil(job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes),
                               log2_ceil(job_.row_step / pack_));
     int columns_at_once = log_threads(job_.kind) - job_.log_lanes;
-    if (has_several_columns(job_.kind) && aligned_output_) {  // what a thread knows of a pack serves columns
+    if (job_.kind == TileKind::kSeveralAxes &&
+        aligned_output_) {  // what a thread knows of a pack serves columns
       const int packs_at_once = log2_ceil(job_.row_step / pack_);
       columns_at_once = std::max(log_threads(job_.kind) - packs_at_once, 5 - job_.log_lanes);
     }

@@ -17,20 +17,14 @@ namespace sinter::ops {
 enum class TileKind : uint8_t {
   kColumns,         ///< every column is a run of the output; rows and columns are single axes
   kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
-  kSeveralColumns,  ///< columns over several axes, rows a single one
-  kSeveralAxes,     ///< rows over several axes
+  kSeveralAxes,     ///< rows or columns over several axes
   kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
   kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
 };
 
-/// Whether columns may run over several axes.
-constexpr bool has_several_columns(TileKind kind) {
-  return kind == TileKind::kSeveralColumns || kind == TileKind::kSeveralAxes;
-}
-
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
-  return kind == TileKind::kShiftedColumns || has_several_columns(kind) ? 8 : 7;
+  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ? 8 : 7;
 }
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
@@ -127,13 +121,13 @@ struct TileJob {
 /// kCopy.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
-/// The shared memory of a block: the image, and where axes have to be divided for it, tables, so that this is
-/// done once for a row or column.
+/// The shared memory of a block: the image, and for kSeveralAxes tables, so that axes are divided once for a
+/// row or column.
 struct TileMemory {
   std::byte* image;
-  int64_t* columns;  ///< where columns begin in the output: for several columns or axes
-  int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends: for kSeveralAxes
-  int* places;       ///< where rows are in the image, at place_index(row): for kSeveralAxes
+  int64_t* columns;  ///< where columns begin in the output
+  int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends
+  int* places;       ///< where rows are in the image, at place_index(row)
 
   SINTER_HOST_DEVICE TileMemory(std::byte* memory, const TileJob& job)
       : image(memory),
@@ -143,11 +137,10 @@ struct TileMemory {
   static int64_t bytes(const TileJob& job) {
     const int next_rows = job.joined ? (1 << job.log_pack) : 0;
     constexpr auto kStart = static_cast<int64_t>(sizeof(int64_t)), kPlace = static_cast<int64_t>(sizeof(int));
+    const int64_t tables =
+        (job.column_step + job.rows_loaded) * kStart + job.place_index(job.rows_loaded) * kPlace;
     return job.image_bytes + next_rows * (job.pitch + job.skip) + 32 +
-           (has_several_columns(job.kind) ? job.column_step * kStart : 0) +
-           (job.kind == TileKind::kSeveralAxes
-                ? job.rows_loaded * kStart + job.place_index(job.rows_loaded) * kPlace
-                : 0);
+           (job.kind == TileKind::kSeveralAxes ? tables : 0);
   }
 };
 
