@@ -4,15 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops::tiling {
-
-// What it counts as, in wavefronts of two warps, that a thread looks for the places of each of its packs.
-constexpr int kPlacesWavefronts = 4;
 
 /// Between packs of rows that lie so far apart.
 inline int skip_of(int pitch, int log_pack) {
@@ -21,31 +17,25 @@ inline int skip_of(int pitch, int log_pack) {
 
 struct BankLayout {
   int pitch = 0, skip = 0;
-  bool apart = false;  ///< TileJob::lanes_apart
 };
 
-/// Wavefronts in which a block's first warps read the first elements of their packs: lanes wait for each
-/// other that read different words of a bank. Columns of `rows` follow each other in the output; behind
+/// Wavefronts in which a warp reads the first elements of its packs: lanes wait for each other that read
+/// different words of a bank. Columns of `rows` follow each other in the output; behind
 /// `columns` of these come those of the next matrix, whose rows follow.
-inline int count_wavefronts(const BankLayout& layout, int log_pack, int element_bytes, int rows, int columns,
-                            int warps) {
-  int wavefronts = 0;
-  for (int warp = 0; warp < warps; ++warp) {
-    std::array<int, 32> words, counts{};
-    words.fill(-1);
-    for (int lane = 0; lane < 32; ++lane) {
-      const int thread = 32 * warp + lane;
-      const int index = (layout.apart ? apart_thread(thread) : thread) << log_pack;
-      const int column = index / rows, row = index % rows + column / columns * rows;
-      const int word =
-          (row * layout.pitch + (row >> log_pack) * layout.skip + column % columns * element_bytes) / 4;
-      const auto bank = static_cast<size_t>(word % 32);
-      if (words[bank] != word) ++counts[bank];
-      words[bank] = word;
-    }
-    wavefronts += *std::max_element(counts.begin(), counts.end());
+inline int count_wavefronts(const BankLayout& layout, int log_pack, int element_bytes, int rows,
+                            int columns) {
+  std::array<int, 32> words, counts{};
+  words.fill(-1);
+  for (int lane = 0; lane < 32; ++lane) {
+    const int index = lane << log_pack;
+    const int column = index / rows, row = index % rows + column / columns * rows;
+    const int word =
+        (row * layout.pitch + (row >> log_pack) * layout.skip + column % columns * element_bytes) / 4;
+    const auto bank = static_cast<size_t>(word % 32);
+    if (words[bank] != word) ++counts[bank];
+    words[bank] = word;
   }
-  return wavefronts;
+  return *std::max_element(counts.begin(), counts.end());
 }
 
 /// Where lanes walk through few rows, or matrices of few, at least job.pitch apart: the pitch at which fewest
@@ -57,7 +47,7 @@ inline void spread_rows(TileJob& job, int element_bytes, int64_t most_bytes) {
   for (int pitch = least_pitch; pitch < least_pitch + 128; pitch += 16) {
     if (job.row_step * (pitch - least_pitch) > most_bytes) break;
     const BankLayout layout{pitch, skip_of(pitch, job.log_pack)};
-    const int meeting = count_wavefronts(layout, job.log_pack, element_bytes, rows, columns, 1);
+    const int meeting = count_wavefronts(layout, job.log_pack, element_bytes, rows, columns);
     if (meeting >= fewest) continue;
     fewest = meeting;
     job.pitch = pitch;
@@ -65,87 +55,13 @@ inline void spread_rows(TileJob& job, int element_bytes, int64_t most_bytes) {
   job.skip = skip_of(job.pitch, job.log_pack);
 }
 
-/// In matrices that follow each other in both tensors: whether each pack of rows skips 16 bytes, which makes
-/// the way to the next one an odd number of them, and whether lanes of a warp take packs apart.
-inline void spread_matrices(TileJob& job, int element_bytes, int rows, int columns) {
-  const int pitch = columns * element_bytes, skip = columns % 2 == 0 ? 16 : 0, pack = 1 << job.log_pack;
-  // The rows from one pack of a thread to the next where that is a constant: only if those are packs of rows
-  // too, it stays one in spite of a skip.
-  const int walked = job.walk_columns != 0 ? rows : job.place_step / pitch;
-  const bool loses = walked % pack != 0;
-  int fewest = INT32_MAX;
-  for (const BankLayout& layout : {BankLayout{pitch, 0}, BankLayout{pitch, 0, true}, BankLayout{pitch, skip},
-                                   BankLayout{pitch, skip, true}}) {
-    const int meeting = count_wavefronts(layout, job.log_pack, element_bytes, rows, columns, 2) +
-                        (loses && layout.skip != 0 ? kPlacesWavefronts : 0);
-    if (meeting >= fewest) continue;
-    fewest = meeting;
-    job.skip = layout.skip;
-    job.lanes_apart = layout.apart;
-  }
-  if (job.skip != 0 || job.lanes_apart) job.kind = TileKind::kSpreadMatrices;
-  if (job.skip == 0) return;
-  const int skipped = walked / pack * job.skip;
-  if (loses) {
-    job.pack_step = 1 << log_threads(job.kind);
-    job.place_step = job.walk_columns = job.wrap_step = 0;
-  } else if (job.walk_columns != 0) {
-    job.wrap_step += skipped;
-  } else if (job.place_step != 0) {
-    job.place_step += skipped;
-  }
-}
-
-/// Whether a block turns its tiles of bytes before it stores them: where lanes would meet in banks, since
-/// rows lie an even number of bytes apart or columns are `short_runs`. Runs of packs are stored as quickly
-/// without, and rows or columns over several axes more quickly.
-inline bool turns_tiles(const TileJob& job, bool short_runs, bool aligned_output) {
-  constexpr int64_t kLeastRows = 16, kLeastColumns = 16;
-  if (has_several_columns(job.kind) || job.row_count < kLeastRows || job.column_count < kLeastColumns) {
-    return false;
-  }
-  const bool is_even = job.rows.axes[0].stride % 2 == 0;
-  return aligned_output ? job.piece && is_even : short_runs || is_even;
-}
-
 /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
 /// more than these.
 inline int64_t most_rows_in_memory(const TileJob& job) {
   constexpr int64_t kMostMemory = 81920;  // about, of a block
   const int64_t table = job.kind == TileKind::kSeveralAxes ? 13 : 0,
-                turned = job.turned ? job.column_step : 0,
-                row_bytes = job.pitch + (job.skip >> job.log_pack) + table + turned;
+                row_bytes = job.pitch + (job.skip >> job.log_pack) + table;
   return kMostMemory / row_bytes >> job.log_pack << job.log_pack;
-}
-
-/// Which of a block's threads turn which packs of rows and words of columns, and how the second image lies.
-inline void spread_turned(TileJob& job, int log_block) {
-  const auto divide_up = [](int count, int by) { return (count + by - 1) / by; };
-  const auto rows = static_cast<int>(std::min<int64_t>(job.row_count, job.rows_loaded)),
-             packs = divide_up(rows, 1 << job.log_pack);
-  const int words = divide_up(job.column_step, 4);
-  // Eight packs of rows that lie 16 bytes apart in the banks fill these with four words each, four that lie
-  // 32 bytes apart with eight, and so on. A piece leaves no choice.
-  const int piece_apart = std::countr_zero(static_cast<unsigned>(job.pitch));
-  int fewest = INT32_MAX;
-  for (int log_words = 0; log_words <= log_block; ++log_words) {
-    for (int log_turn = 0; log_turn <= std::min(3, log_block - log_words); ++log_turn) {
-      if (job.piece && log_turn != std::clamp(3 - piece_apart, 0, log_block - log_words)) continue;
-      const int rounds = divide_up(packs, 1 << (log_block - log_words)) * divide_up(words, 1 << log_words);
-      const int meeting = 1 << std::max(0, 5 - log_turn - log_words);
-      const int cost = rounds * std::max(2, meeting);  // two may meet while others compute
-      if (cost > fewest) continue;
-      fewest = cost;
-      job.log_turn = log_turn;
-      job.log_words = log_words;
-    }
-  }
-  if (!job.piece) job.skip = ((128 >> job.log_turn) - (job.pitch << job.log_pack)) & 127;
-  job.turned_pitch = 16 * packs;
-  // Of the columns of 2^(3 - log_turn) neighbouring words, eight lanes store a pack each at once.
-  const int apart = 16 << job.log_turn;
-  job.turned_skip = (apart - 4 * job.turned_pitch) & (2 * apart - 1) & -apart & 127;
-  job.turned_bytes = job.turned_place(4 * words) + 16;
 }
 
 }  // namespace sinter::ops::tiling

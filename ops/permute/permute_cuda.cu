@@ -39,17 +39,13 @@ __global__ void __launch_bounds__(1 << log_threads(kKind), least_blocks(kKind, s
   const int thread = static_cast<int>(threadIdx.x);
   const Tile tile = job.tile(blockIdx.x, job.first_outer + blockIdx.y);
   if (tile.rows <= 0) return;  // behind the last group of rows
-  note_tile<T, kKind>(job, tile, thread, memory);
-  if constexpr (kKind == TileKind::kSeveralAxes) __syncthreads();
+  if constexpr (kKind == TileKind::kSeveralAxes) {
+    note_tile<T>(job, tile, thread, memory);
+    __syncthreads();
+  }
   load_tile<T, kKind>(job, tile, thread, in, memory);
   wait_for_copies();
   __syncthreads();
-  if constexpr (may_turn(kKind, sizeof(T))) {
-    if (job.turned) {
-      turn_tile<T, kKind>(job, tile, thread, memory);
-      __syncthreads();
-    }
-  }
   store_tile<T, kKind>(job, tile, thread, memory, out);
 }
 
@@ -68,24 +64,13 @@ __global__ void __launch_bounds__(1 << kLogWovenThreads, 4)
 
 template <class T>
 auto tile_kernel_for(TileKind kind) {
-  switch (kind) {
-    case TileKind::kColumns:
-      return tile_kernel<T, TileKind::kColumns>;
-    case TileKind::kShiftedColumns:
-      return tile_kernel<T, TileKind::kShiftedColumns>;
-    case TileKind::kSeveralColumns:
-      return tile_kernel<T, TileKind::kSeveralColumns>;
-    case TileKind::kSeveralAxes:
-      return tile_kernel<T, TileKind::kSeveralAxes>;
-    case TileKind::kWholeColumns:
-      return tile_kernel<T, TileKind::kWholeColumns>;
-    case TileKind::kElementsOfRows:
-      return tile_kernel<T, TileKind::kElementsOfRows>;
-    case TileKind::kSpreadMatrices:
-      return tile_kernel<T, TileKind::kSpreadMatrices>;
-    default:
-      return tile_kernel<T, TileKind::kSeparateMatrices>;
+  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs begin where packs do
+    if (kind == TileKind::kShiftedColumns) return tile_kernel<T, TileKind::kShiftedColumns>;
+    if (kind == TileKind::kElementsOfRows) return tile_kernel<T, TileKind::kElementsOfRows>;
   }
+  if (kind == TileKind::kSeveralAxes) return tile_kernel<T, TileKind::kSeveralAxes>;
+  if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
+  return tile_kernel<T, TileKind::kColumns>;
 }
 
 /// Lets blocks of a kernel have so much shared memory.
@@ -119,7 +104,7 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
   const auto kernel = tile_kernel_for<T>(job.kind);
   const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
   allow_shared_bytes(kernel, shared_bytes);
-  if (job.kind == TileKind::kShiftedColumns && sizeof(T) > 1) {
+  if (job.kind == TileKind::kShiftedColumns) {
     SINTER_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kShiftedCarveout));
   }

@@ -43,12 +43,12 @@ SINTER_HOST_DEVICE inline void copy_rows_at_ends(const TileJob& job, int64_t sta
   }
 }
 
-/// Rows over several axes, which the tables tell.
-template <class T, TileKind kKind>
+/// Rows that the tables tell.
+template <class T>
 SINTER_HOST_DEVICE inline void copy_scattered_rows(const TileJob& job, int rows, int length, int thread,
                                                    const T* in, const TileMemory& memory) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
+  constexpr int kThreads = 1 << log_threads(TileKind::kSeveralAxes);
   const int width = 1 << job.log_band, step = width * n, lane = (thread & (width - 1)) * n;
   SINTER_KEEP_LOOP
   for (int row = thread >> job.log_band; row < rows; row += kThreads >> job.log_band) {
@@ -128,46 +128,25 @@ SINTER_HOST_DEVICE inline void copy_long_rows(const TileJob& job, int64_t start,
   }
 }
 
-/// A piece in whose image each pack of rows skips some bytes: such a pack is a whole number of packs in the
-/// input too, so that all begin alike.
-template <class T, TileKind kKind>
-SINTER_HOST_DEVICE inline void copy_packs_of_rows(const TileJob& job, int64_t start, int length, int thread,
-                                                  const T* in, std::byte* image) {
-  constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
-  const int width = 1 << job.log_band, group = job.column_step * n, base = job.input.behind<T>(start);
-  const int first = (thread & (width - 1)) * n - base;
-  SINTER_KEEP_LOOP
-  for (int pack = thread >> job.log_band; pack * group < length; pack += kThreads >> job.log_band) {
-    copy_row_at_end(job, start + pack * group, first, width * n, smaller(group, length - pack * group), in,
-                    image + job.place(pack * n, base * size));
-  }
-}
-
 }  // namespace detail
 
-/// Fills in a thread's part of the tables. Where rows run over several axes, a barrier follows.
-template <class T, TileKind kKind>
+/// Fills in a thread's part of the tables for kSeveralAxes; a barrier follows.
+template <class T>
 SINTER_HOST_DEVICE inline void note_tile(const TileJob& job, const Tile& tile, int thread,
                                          const TileMemory& memory) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  constexpr int kThreads = 1 << log_threads(kKind);
-  if constexpr (has_several_columns(kKind)) {
-    const int columns = smaller(tile.columns, job.column_step);
-    SINTER_KEEP_LOOP
-    for (int column = thread; column < columns; column += kThreads) {
-      memory.columns[column] = tile.out + job.columns.locate<true>(tile.column + column);
-    }
+  constexpr int kThreads = 1 << log_threads(TileKind::kSeveralAxes);
+  const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
+  SINTER_KEEP_LOOP
+  for (int column = thread; column < columns; column += kThreads) {
+    memory.columns[column] = tile.out + job.columns.locate<true>(tile.column + column);
   }
-  if constexpr (kKind == TileKind::kSeveralAxes) {
-    const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
-    SINTER_KEEP_LOOP
-    for (int row = thread; row < rows; row += kThreads) {
-      const int64_t at = tile.in + job.rows.locate<true>(tile.row + row);
-      const bool inside = at >= n && at + columns + n <= job.input.total;
-      memory.rows[row] = inside ? at : ~at;
-      memory.places[job.place_index(row)] = job.place(row, job.input.behind<T>(at) * size);
-    }
+  SINTER_KEEP_LOOP
+  for (int row = thread; row < rows; row += kThreads) {
+    const int64_t at = tile.in + job.rows.locate<true>(tile.row + row);
+    const bool inside = at >= n && at + columns + n <= job.input.total;
+    memory.rows[row] = inside ? at : ~at;
+    memory.places[job.place_index(row)] = job.place(row, job.input.behind<T>(at) * size);
   }
 }
 
@@ -178,13 +157,10 @@ SINTER_HOST_DEVICE inline void load_tile(const TileJob& job, const Tile& tile, i
   constexpr int n = Pack<T>::kSize;
   const int rows = smaller(tile.rows, job.rows_loaded), columns = smaller(tile.columns, job.column_step);
   if constexpr (kKind == TileKind::kSeveralAxes) {
-    detail::copy_scattered_rows<T, kKind>(job, rows, columns, thread, in, memory);
+    detail::copy_scattered_rows<T>(job, rows, columns, thread, in, memory);
   } else {
     const int runs = job.piece ? 1 : rows, run_length = job.piece ? rows * columns : columns;
     const int64_t start = tile.in + job.rows.locate<false>(tile.row);
-    if (kKind == TileKind::kSpreadMatrices && job.skip != 0) {
-      return detail::copy_packs_of_rows<T, kKind>(job, start, run_length, thread, in, memory.image);
-    }
     const int64_t last = start + job.rows.locate<false>(rows - 1);
     const bool inside = start >= n && last + columns + n <= job.input.total;
     if (inside && job.long_rows) {

@@ -3,7 +3,7 @@
 
 #include <sinter/core/base/host_device.h>
 #include <sinter/core/cuda/device/in_register.h>
-#include <sinter/ops/permute/permute_turn_cuda.h>
+#include <sinter/ops/permute/permute_tiles_cuda.h>
 
 namespace sinter::ops {
 namespace detail {
@@ -70,24 +70,11 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
   const int64_t start = tile.out + job.columns.locate<false>(tile.column + lane.column);
   const int shift = job.shift_of(start), first_row = lane.pack * n + shift;
   const int packs = smaller(job.row_step, tile.rows - shift) >> job.log_pack;
-  StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
-                      job.columns.locate<false>(lane.column_step), lane.column_step * size};
-  StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
-                    lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
+  const StoreLoop by_column{(columns - lane.column + lane.column_step - 1) >> job.log_columns,
+                            job.columns.locate<false>(lane.column_step), lane.column_step * size};
+  const StoreLoop by_pack{(packs - lane.pack + lane.pack_step - 1) >> (log_threads(kKind) - job.log_columns),
+                          lane.pack_step * n, lane.pack_step * (n * job.pitch + job.skip)};
   T* const to = out + start + first_row;
-  if constexpr (may_turn(kKind, sizeof(T))) {
-    if (job.turned) {
-      by_column.image_step = job.turned_place(lane.column_step);
-      by_pack.image_step = lane.pack_step * 16;
-      const TurnedRead at(job.turned_place(lane.column) + first_row * size);
-      if (job.whole_packs) {
-        return store_walk(job, lane, by_column, by_pack, memory.turned, to,
-                          [&](const std::byte* image) { return at.whole_pack<T>(image); });
-      }
-      return store_walk(job, lane, by_column, by_pack, memory.turned, to,
-                        [&](const std::byte* image) { return at.pack<T>(image); });
-    }
-  }
   // With 16 lanes to a column, each two meet in a bank: one of them reads the halves of its packs in the
   // other order.
   const bool swaps = kKind == TileKind::kShiftedColumns && job.log_lanes == 4 && (thread & 8) != 0;
@@ -104,13 +91,12 @@ SINTER_HOST_DEVICE inline void store_columns(const TileJob& job, const Tile& til
 }
 
 /// The same where rows or columns run over several axes, so that each has a place of its own.
-template <class T, TileKind kKind>
+template <class T>
 SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const Tile& tile, int thread,
                                                        const TileMemory& memory, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const ColumnLane<kKind> lane(job, thread);
+  const ColumnLane<TileKind::kSeveralAxes> lane(job, thread);
   const int columns = smaller(tile.columns, job.column_step);
-  const int base = kKind == TileKind::kSeveralAxes ? 0 : image_base<T>(job, tile);
   SINTER_KEEP_LOOP
   for (int pack = lane.pack; pack * n < job.row_step && pack * n + n <= tile.rows; pack += lane.pack_step) {
     int places[size_t{n}] = {};
@@ -122,13 +108,8 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
       if (row + n > tile.rows) continue;
       if (shift != known) {
         known = shift;
-        // Of the rows of this pack and the next, between which the image skips.
-        const int first = job.place(row, base), in_pack = n - (row & (n - 1));
         SINTER_UNROLL
-        for (int j = 0; j < n; ++j) {
-          places[j] = kKind == TileKind::kSeveralAxes ? memory.places[job.place_index(row + j)]
-                                                      : first + j * job.pitch + (j < in_pack ? 0 : job.skip);
-        }
+        for (int j = 0; j < n; ++j) places[j] = memory.places[job.place_index(row + j)];
       }
       const std::byte* image = memory.image + column * size;
       store_pack<false>(out + start + row,
@@ -142,10 +123,10 @@ SINTER_HOST_DEVICE inline void store_scattered_columns(const TileJob& job, const
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile& tile, int thread,
                                                  const TileMemory& memory, T* out) {
-  constexpr bool kSeveral = has_several_columns(kKind), kHasPlaces = kKind == TileKind::kSeveralAxes;
+  constexpr bool kSeveral = kKind == TileKind::kSeveralAxes;
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
   if (tile.row != 0 && tile.rows >= job.row_step + job.cut_unit) return;
-  const int base = kHasPlaces ? 0 : image_base<T>(job, tile);
+  const int base = kSeveral ? 0 : image_base<T>(job, tile);
   const int next_base = job.image_bytes + job.input.behind<T>(tile.in + 1) * size;
   const int columns = smaller(tile.columns, job.column_step);
   SINTER_KEEP_LOOP
@@ -165,7 +146,7 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       const bool beyond = row >= tile.rows;  // in the column that follows
       const int in_column = beyond ? row - tile.rows : row;
       const int from = kKind == TileKind::kShiftedColumns && beyond ? next_base : base;
-      const int place = kHasPlaces ? memory.places[job.place_index(in_column)] : job.place(in_column, from);
+      const int place = kSeveral ? memory.places[job.place_index(in_column)] : job.place(in_column, from);
       const int in_row = kSeveral && beyond ? column + job.next_column : column;
       return image_element<T>(memory.image, place + in_row * size);
     };
@@ -182,15 +163,6 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
       store_pack<false>(out + start + row, collect<T>([&](int j) { return read(row + j); }));
     }
     if (tile.rows <= shift || rest == tile.rows || rest - shift >= job.row_step) continue;
-    if constexpr (may_turn(kKind, sizeof(T))) {
-      if (job.turned && joined && tile.row == 0 && column + 1 < columns) {
-        const int here = tile.rows - rest;  // rows of this column
-        store_pack<false>(out + start + rest,
-                          turned_pack_of_two<T>(memory.turned, job.turned_place(column) + rest * size,
-                                                job.turned_place(column + 1) - here * size, here * size));
-        continue;
-      }
-    }
     if (has_next || (joined && column + 1 < tile.columns)) {
       store_pack<false>(out + start + rest, collect<T>([&](int j) { return read(rest + j); }));
     } else {
@@ -203,24 +175,18 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
 template <TileKind kKind>
 struct PieceWalk {
   int row, column, inner;
-  int matrix_column = 0;  ///< for kSeparateMatrices; `inner` is then the row in the matrix
 
   SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
     inner = static_cast<int>(rest);
-    if constexpr (has_whole_columns(kKind)) {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       const uint32_t matrix = job.middle.divide(outer, at);
       row = static_cast<int>(matrix * job.inner.divisor()) + inner;
       column = static_cast<int>(at);
     } else {
       row = static_cast<int>(outer);
       column = piece * static_cast<int>(job.inner.divisor()) + inner;
-    }
-    if constexpr (kKind == TileKind::kSeparateMatrices) {
-      matrix_column = static_cast<int>(job.middle.divide(rest, at));
-      column += static_cast<int>(at) * job.matrix_columns + matrix_column - inner;
-      inner = static_cast<int>(at);
     }
   }
   SINTER_HOST_DEVICE void advance(const TileJob& job) {
@@ -230,15 +196,6 @@ struct PieceWalk {
       if (++inner < inner_length) return;
       column -= inner_length;
       ++row;
-    } else if constexpr (kKind == TileKind::kSeparateMatrices) {
-      column += job.matrix_columns;
-      if (++inner < static_cast<int>(job.middle.divisor())) return;
-      column += 1 - inner_length;
-      if (++matrix_column == job.matrix_columns) {
-        matrix_column = 0;
-        column -= job.matrix_columns;
-        ++row;
-      }
     } else {
       ++row;
       if (++inner < inner_length) return;
@@ -260,10 +217,9 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
   const auto inner = static_cast<int>(job.inner.divisor());
   const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
   const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = has_whole_columns(kKind) ? 1 : columns / whole, length = rows * columns / pieces;
+  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
   const int base = image_base<T>(job, tile);
   uint32_t rest = 0;
-  if (kKind == TileKind::kSpreadMatrices && job.lanes_apart) thread = apart_thread(thread);
   auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
   auto pack = static_cast<int>(rest);
   if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
@@ -301,7 +257,7 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
     first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
-    if constexpr (has_whole_columns(kKind)) {
+    if constexpr (kKind == TileKind::kWholeColumns) {
       column += job.walk_columns;
       if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
         column -= static_cast<int>(job.middle.divisor());
@@ -401,8 +357,7 @@ SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, 
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (has_whole_columns(kKind) || kKind == TileKind::kElementsOfRows ||
-                kKind == TileKind::kSeparateMatrices) {
+  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
     if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
       // Eight places that a thread keeps cost less than words that it looks for.
       const bool keeps_places = sizeof(T) == 2 && job.place_step != 0;
@@ -412,8 +367,8 @@ SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, 
     }
     detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
   } else {
-    if constexpr (has_several_columns(kKind)) {
-      detail::store_scattered_columns<T, kKind>(job, tile, thread, memory, out);
+    if constexpr (kKind == TileKind::kSeveralAxes) {
+      detail::store_scattered_columns<T>(job, tile, thread, memory, out);
     } else {
       detail::store_columns<T, kKind>(job, tile, thread, memory, out);
     }

@@ -16,13 +16,14 @@ using namespace tiling;
 constexpr int64_t kMostThinBytes = 256;
 // Matrices up to this size share a tile.
 constexpr int64_t kMostMatrixBytes = 8192;
+// Unless, in matrices of at least this size, the lanes of a warp would wait for each other that often: rows
+// of other tiles skip banks.
+constexpr int64_t kLeastBankBytes = 1536, kMostWavefronts = 8;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
 // every few elements has nothing to wait for memory with.
 constexpr int64_t kLeastSidesBytes = 8192;
 // Matrices whose rows lie apart have rows of at least this, and columns below it.
 constexpr int64_t kLeastApartBytes = 64;
-// Of the output at least, where a tile takes groups of small matrices from both sides.
-constexpr int64_t kGroupRunBytes = 1024;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
 // better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
 // once.
@@ -33,15 +34,13 @@ constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
 // then read while what tiles share of them is in L2.
 constexpr int64_t kFewColumnTiles = 16, kGroupRowTiles = 64;
-// Few rows of bytes are turned if there are at least so many, and so many columns.
-constexpr int64_t kLeastTurnedRows = 64, kLeastTurnedColumns = 16;
 // So many columns of bytes are cut, since tiles of all would hold short runs of the output.
 constexpr int64_t kLeastWideColumns = 128;
 constexpr int64_t kSectorBytes = 32;  // of the memory
 // Lanes that take packs of one column together: 128 bytes, more where neighbouring tiles share sectors. Tiles
 // hold whole multiples of that, but for those of small tensors and very large ones.
 constexpr int64_t kLanes = 8, kShiftedLanes = 16;
-constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152, kMostTurnedTileBytes = 40960;
+constexpr int64_t kLeastLineTileBytes = 8192, kMostLineTileBytes = 49152;
 constexpr int64_t kMostOneWaveBytes = 32 << 20;
 // Tiles of at least such tensors with at least so many columns, which leave but 128 bytes to the runs of a
 // tile, cut at least such runs of the output at sectors.
@@ -71,11 +70,10 @@ class TilePlanner {
   TileJob make() {
     if (plan_.keeps_last()) {
       take_elements_of_rows();
-    } else if (!take_matrices() && !take_separate_matrices() && !take_apart_matrices()) {
+    } else if (!take_matrices() && !take_apart_matrices()) {
       take_sides();
     }
     choose_pitch();
-    if (job_.turned) spread_turned(job_, log_threads(job_.kind));
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
     // The rows of a thread have to be a multiple of a pack apart.
@@ -83,12 +81,10 @@ class TilePlanner {
     job_.log_band =
         !job_.piece
             ? std::min({log_threads(job_.kind) - job_.log_pack, 4, std::max(0, log2_ceil(run_packs) - 1)})
-        : job_.skip == 0 ? whole_band
-                         : std::min(whole_band, log2_ceil(run_packs));
-    const int64_t rows = job_.turned ? round_up(job_.rows_loaded, pack_) : job_.rows_loaded;
+            : whole_band;
+    const int64_t rows = job_.rows_loaded;
     job_.image_bytes =
         static_cast<int>(round_up(rows * job_.pitch + (rows >> job_.log_pack) * job_.skip + 32, 16));
-    job_.turned_begin = round_up(TileMemory::first_bytes(job_), 16);
     const int64_t row_tiles = divide_up(job_.row_count, job_.row_step);
     const int64_t column_tiles = divide_up(job_.column_count, job_.column_step);
     const bool few = column_tiles > 1 && column_tiles <= kFewColumnTiles;
@@ -125,7 +121,7 @@ class TilePlanner {
       const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    if (job_.kind == TileKind::kElementsOfRows || job_.kind == TileKind::kSeparateMatrices) return;
+    if (job_.kind == TileKind::kElementsOfRows) return;
     if (job_.kind == TileKind::kWholeColumns)
       return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
     job_.skip = skip_of(job_.pitch, job_.log_pack);
@@ -138,15 +134,15 @@ class TilePlanner {
       return false;
     }
     const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
+    if (rows * columns * size_ >= kLeastBankBytes &&
+        count_wavefronts({static_cast<int>(columns * size_)}, job_.log_pack, static_cast<int>(size_),
+                         static_cast<int>(rows), static_cast<int>(columns)) > kMostWavefronts) {
+      return false;
+    }
     fill_with_matrices(plan_.rank - 2);
     job_.piece = true;
     aligned_input_ = false;
     if (job_.place_step == 0) walk_within_matrices(rows, columns);
-    // Of smaller ones the copy of packs of rows, each to a place of its own, would take longer than lanes
-    // wait.
-    constexpr int64_t kLeastBytes = 1536;
-    if (rows * columns * size_ >= kLeastBytes)
-      spread_matrices(job_, static_cast<int>(size_), static_cast<int>(rows), static_cast<int>(columns));
     return true;
   }
 
@@ -197,24 +193,6 @@ class TilePlanner {
     job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
   }
 
-  /// Small matrices that lie elsewhere in the output, as rows do whose last axis stays: a tile holds those
-  /// that follow each other there and those that follow each other in the input.
-  bool take_separate_matrices() {
-    constexpr int64_t kMostRun = 16 * ((1 << log_threads(TileKind::kSeparateMatrices)) - 2);
-    if (plan_.rank < 4 || !has_small_matrices(plan_, size_, kMostRun)) return false;
-    job_.kind = TileKind::kSeparateMatrices;
-    aligned_input_ = false;
-    const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
-    const int64_t bytes = rows * columns * size_;
-    // A few more than make a run of that length are taken whole.
-    const int64_t few = std::max<int64_t>(1, std::min(kMostRun, kGroupRunBytes) / bytes);
-    const int64_t all = extent(plan_.axes[static_cast<size_t>(plan_.rank - 3)]);
-    take_groups(2, rows * columns, few < all && all <= 2 * few && all * bytes <= kMostRun ? all : few);
-    job_.middle = divide_by(rows);
-    job_.matrix_columns = static_cast<int>(columns);
-    return true;
-  }
-
   /// The first `count` axes of the output, but for input axis `without`, number the matrices.
   void take_outer(int count, int without) {
     for (int i = 0; i < count; ++i) {
@@ -242,9 +220,7 @@ class TilePlanner {
   /// Transposes that are not small.
   void take_sides() {
     Sides sides(plan_);
-    // Long columns of bytes are turned.
-    const bool turns = size_ == 1 && sides.rows >= kLeastTurnedRows && sides.columns >= kLeastTurnedColumns;
-    bool few_rows = !turns && is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+    bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
                     sides.columns >= sides.rows;
     const bool all_meet = 16 * sides.columns % 128 == 0;  // lanes, which are packs of rows apart, in one bank
     const bool is_wide = size_ == 1 && sides.columns >= kLeastWideColumns;
@@ -283,11 +259,7 @@ class TilePlanner {
       if (axis >= sides.first_column) continue;
       job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
-    if (job_.rows.rank > 1) {
-      job_.kind = TileKind::kSeveralAxes;
-    } else if (job_.columns.rank > 1) {
-      job_.kind = TileKind::kSeveralColumns;
-    }
+    if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
     aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 && job_.rows.all_divide_by(pack_);
     aligned_output_ = aligned_output_ && sides.rows % pack_ == 0 && job_.columns.all_divide_by(pack_);
     for (int i = 0; i < job_.outer.rank; ++i) {
@@ -306,11 +278,10 @@ class TilePlanner {
       job_.kind = TileKind::kShiftedColumns;
       const bool one_wave = total_ * size_ <= kMostOneWaveBytes;
       if (one_wave || size_ <= 2) set_tile_bytes(one_wave ? kShiftedTileBytes : kShiftedShortTileBytes);
-    } else if (has_several_columns(job_.kind) && !aligned_output_ && size_ <= 2) {
+    } else if (job_.kind == TileKind::kSeveralAxes && !aligned_output_ && size_ <= 2) {
       set_tile_bytes(kShiftedShortTileBytes);
     }
-    turn_tiles();
-    if (!job_.turned && cuts_sectors()) {
+    if (cuts_sectors()) {
       job_.kind = TileKind::kShiftedColumns;
       job_.whole_packs = false;
       job_.cut_unit = static_cast<int>(kSectorBytes / size_);
@@ -319,11 +290,8 @@ class TilePlanner {
     const int64_t most = std::min(job_.column_count, choose_row_bytes() / size_), tile = tile_bytes_ / size_;
     const int64_t rows =
         std::min(round_up(job_.row_count, pack_), std::max(tile / most / pack_ * pack_, pack_));
-    const int64_t columns = job_.piece    ? job_.column_count
-                            : job_.turned ? even_step_below(job_.column_count, tile / rows)
-                                          : even_step(job_.column_count, tile / rows);
-    const bool whole_words = job_.turned && columns < job_.column_count;
-    job_.column_step = static_cast<int>(aligned_input_ || whole_words ? round_up(columns, pack_) : columns);
+    const int64_t columns = job_.piece ? job_.column_count : even_step(job_.column_count, tile / rows);
+    job_.column_step = static_cast<int>(aligned_input_ ? round_up(columns, pack_) : columns);
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
@@ -336,23 +304,9 @@ class TilePlanner {
     choose_lanes();
   }
 
-  /// Tiles that are turned in shared memory.
-  void turn_tiles() {
-    const bool is_short = is_thin(job_.row_count) || job_.row_count < kLanes * pack_;
-    job_.turned = size_ == 1 && turns_tiles(job_, is_short, aligned_output_);
-    if (!job_.turned) return;
-    job_.kind = TileKind::kShiftedColumns;
-    const bool is_odd = !aligned_output_ && total_ * size_ > kMostOneWaveBytes;
-    set_tile_bytes(is_odd ? kShiftedShortTileBytes : kTileBytes);
-    job_.word_rows = job_.input.phase % 4 == 0 && job_.rows.all_divide_by(4);
-    for (int i = 0; i < job_.outer.rank; ++i) {
-      job_.word_rows = job_.word_rows && job_.outer.axes[i].in_stride % 4 == 0;
-    }
-  }
-
   /// What a tile is to hold of a row of the input, and how large it is then; measured.
   int64_t choose_row_bytes() {
-    const bool several = has_several_columns(job_.kind);
+    const bool several = job_.kind == TileKind::kSeveralAxes;
     if (job_.piece) return 256;
     if (size_ == 1) {
       if (!several || !aligned_output_) return 128;
@@ -387,14 +341,11 @@ class TilePlanner {
   int64_t row_step_near(int64_t fit) const {
     const int64_t even = even_step(job_.row_count, fit);
     if (even >= job_.row_count) return round_up(job_.row_count, pack_);
-    const int64_t lanes = job_.kind == TileKind::kShiftedColumns && !job_.turned ? kShiftedLanes : kLanes,
+    const int64_t lanes = job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes,
                   unit = lanes * pack_;
-    // A block turns whole units, of which the last rows belong to the next tile.
-    const int64_t shared = job_.turned && !job_.whole_packs ? job_.cut_unit : 0;
-    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit - shared;
+    const int64_t step = std::max<int64_t>(1, (2 * fit + unit) / (2 * unit)) * unit;
     const int64_t idle = round_up(job_.row_count, step) - job_.row_count;
-    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <=
-                                             (job_.turned ? kMostTurnedTileBytes : kMostLineTileBytes);
+    const bool fits = step <= 2 * fit && step * (job_.pitch + job_.skip / pack_) <= kMostLineTileBytes;
     if (tile_bytes_ >= kLeastLineTileBytes && fits && 8 * idle <= job_.row_count) return step;
     return round_up(even, aligned_output_ ? kSectorBytes / size_ : pack_);
   }
@@ -402,7 +353,7 @@ class TilePlanner {
   /// In tiles of all rows over several axes: the column behind which one begins that follows it in the
   /// output.
   void join_several_axes() {
-    if (!has_several_columns(job_.kind) || aligned_output_) return;
+    if (job_.kind != TileKind::kSeveralAxes || aligned_output_) return;
     if (job_.row_count < pack_ || job_.row_count > job_.row_step) return;
     int64_t apart = 1;
     for (int axis = job_.columns.rank - 1; axis >= 0; --axis) {
@@ -417,7 +368,8 @@ class TilePlanner {
     job_.log_lanes = std::min(log2_ceil(job_.kind == TileKind::kShiftedColumns ? kShiftedLanes : kLanes),
                               log2_ceil(job_.row_step / pack_));
     int columns_at_once = log_threads(job_.kind) - job_.log_lanes;
-    if (has_several_columns(job_.kind) && aligned_output_) {  // what a thread knows of a pack serves columns
+    if (job_.kind == TileKind::kSeveralAxes &&
+        aligned_output_) {  // what a thread knows of a pack serves columns
       const int packs_at_once = log2_ceil(job_.row_step / pack_);
       columns_at_once = std::max(log_threads(job_.kind) - packs_at_once, 5 - job_.log_lanes);
     }
@@ -439,7 +391,7 @@ class TilePlanner {
     set_tile_bytes(kRowsTileBytes);
     const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
     const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
-    if (bytes <= most_run) return take_groups(1, length, most_run / bytes);
+    if (bytes <= most_run) return take_groups(length, most_run / bytes);
     const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)];
     job_.row_count = extent(row_axis);
     job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
@@ -455,10 +407,10 @@ class TilePlanner {
     take_outer(plan_.rank - 2, -1);
   }
 
-  /// The last `inner_axes` axes are the same in both tensors and make groups of `length` columns: of all
-  /// other axes the last in the output makes rows, `most_rows` in a tile, the last in the input groups.
-  void take_groups(int inner_axes, int64_t length, int64_t most_rows) {
-    const int group_axis = plan_.rank - 1 - inner_axes;
+  /// Groups of `length` columns, the last axis: of all other axes the last in the output makes rows,
+  /// `most_rows` in a tile, the last in the input groups.
+  void take_groups(int64_t length, int64_t most_rows) {
+    const int group_axis = plan_.rank - 2;
     const int row_axis = plan_.axes[static_cast<size_t>(group_axis)];
     const auto group_out =
         static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());

@@ -15,42 +15,16 @@ namespace sinter::ops {
 
 /// How the output takes a tile.
 enum class TileKind : uint8_t {
-  kColumns,           ///< every column is a run of the output; rows and columns are single axes
-  kShiftedColumns,    ///< the same where runs begin anywhere, so that neighbouring tiles load the same
-  kSeveralColumns,    ///< columns over several axes, rows a single one
-  kSeveralAxes,       ///< rows over several axes
-  kWholeColumns,      ///< short columns, one after the other: the tile is one piece of the output
-  kElementsOfRows,    ///< the last axis stays: groups of `inner` columns move whole
-  kSeparateMatrices,  ///< the same with the last two axes: such a group is a matrix that is transposed
-  kSpreadMatrices,  ///< whole columns of small matrices whose lanes would meet in banks: see spread_matrices
+  kColumns,         ///< every column is a run of the output; rows and columns are single axes
+  kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
+  kSeveralAxes,     ///< rows or columns over several axes
+  kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
+  kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
 };
-
-/// Whether the tile is one piece of the output.
-constexpr bool has_whole_columns(TileKind kind) {
-  return kind == TileKind::kWholeColumns || kind == TileKind::kSpreadMatrices;
-}
-
-/// Whether columns may run over several axes.
-constexpr bool has_several_columns(TileKind kind) {
-  return kind == TileKind::kSeveralColumns || kind == TileKind::kSeveralAxes;
-}
-
-/// Whether tiles of such elements may be turned in shared memory: see permute_turn_cuda.h.
-constexpr bool may_turn(TileKind kind, size_t element_bytes) {
-  return element_bytes == 1 && kind == TileKind::kShiftedColumns;
-}
 
 /// log2 of a block's threads.
 constexpr int log_threads(TileKind kind) {
-  return kind == TileKind::kShiftedColumns || has_several_columns(kind) || kind == TileKind::kSeparateMatrices
-             ? 8
-             : 7;
-}
-
-/// The pack that a thread of 128 takes instead of the one of its own number: 8 lanes take packs that follow
-/// each other, and those of a warp that do not are 32 packs apart, so that they read different columns.
-SINTER_HOST_DEVICE constexpr int apart_thread(int thread) {
-  return (thread & 7) | (thread >> 3 & 3) << 5 | thread >> 5 << 3;
+  return kind == TileKind::kShiftedColumns || kind == TileKind::kSeveralAxes ? 8 : 7;
 }
 
 /// One tile: offsets of its first column in the input and of its first element in the output, its first row
@@ -80,8 +54,8 @@ struct TileJob {
   int rows_loaded = 0;  ///< more than row_step if columns are stored unaligned
   int pitch = 0, skip = 0;
   int image_bytes = 0;
-  int log_band = 0;    ///< a band of 2 * 2^log_band packs of a row is copied at once
-  bool piece = false;  ///< the rows of a tile follow each other in the input; without `skip` in the image too
+  int log_band = 0;        ///< a band of 2 * 2^log_band packs of a row is copied at once
+  bool piece = false;      ///< the rows of a tile follow each other in the input and in the image
   bool long_rows = false;  ///< all threads copy one row after the other
 
   // Columns: 2^log_lanes lanes take packs of rows of one column; from lane to lane columns are 2^log_spread
@@ -94,25 +68,14 @@ struct TileJob {
   /// ones; 0: none does.
   int next_column = 0;
 
-  // Turned tiles: from column to column of their second image, what it skips behind every word of columns,
-  // and where that image begins. A block turns packs of rows, 2^log_turn side by side in a warp, by
-  // 2^log_words words of columns.
-  bool turned = false;
-  bool word_rows = false;  ///< rows begin at words of the first image
-  int turned_pitch = 0, turned_skip = 0, log_turn = 0, log_words = 0;
-  int64_t turned_begin = 0, turned_bytes = 0;
-
   // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
   cuda::FastDivide inner, middle, piece_packs;
   int64_t piece_stride = 0;
-  int matrix_columns = 0;             ///< for kSeparateMatrices: of each; `middle` is how many rows it has
   int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
   int place_step = 0;                 ///< which is that far in the image; 0: not always the same
   /// For small matrices that follow each other: the columns of that step, and how much farther the image is
   /// where it leads into the next matrix.
   int walk_columns = 0, wrap_step = 0;
-  bool lanes_apart =
-      false;  ///< for kSpreadMatrices: the threads of a block take its packs as apart_thread says
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
@@ -148,11 +111,6 @@ struct TileJob {
   /// Where TileMemory::places has row `row`: those a pack apart lie in different banks.
   SINTER_HOST_DEVICE int place_index(int row) const { return row + (row >> log_pack); }
 
-  /// Where the second image holds column `column`.
-  SINTER_HOST_DEVICE int turned_place(int column) const {
-    return column * turned_pitch + (column >> 2) * turned_skip;  // a word has four columns
-  }
-
   /// Where the image holds row `row`, if row 0 begins at byte `base`.
   SINTER_HOST_DEVICE int place(int row, int base) const {
     return base + row * pitch + (row >> log_pack) * skip;
@@ -163,33 +121,26 @@ struct TileJob {
 /// kCopy.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
-/// The shared memory of a block: the image, and where axes have to be divided for it, tables, so that this is
-/// done once for a row or column.
+/// The shared memory of a block: the image, and for kSeveralAxes tables, so that axes are divided once for a
+/// row or column.
 struct TileMemory {
   std::byte* image;
-  int64_t* columns;  ///< where columns begin in the output: for several columns or axes
-  int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends: for kSeveralAxes
-  int* places;       ///< where rows are in the image, at place_index(row): for kSeveralAxes
-  std::byte* turned;  ///< the second image, of turned tiles
+  int64_t* columns;  ///< where columns begin in the output
+  int64_t* rows;     ///< where rows begin in the input, its complement at the tensor's ends
+  int* places;       ///< where rows are in the image, at place_index(row)
 
   SINTER_HOST_DEVICE TileMemory(std::byte* memory, const TileJob& job)
       : image(memory),
         columns(reinterpret_cast<int64_t*>(memory + job.image_bytes)),
         rows(columns + job.column_step),
-        places(reinterpret_cast<int*>(rows + job.rows_loaded)),
-        turned(memory + job.turned_begin) {}
+        places(reinterpret_cast<int*>(rows + job.rows_loaded)) {}
   static int64_t bytes(const TileJob& job) {
-    return job.turned ? job.turned_begin + job.turned_bytes : first_bytes(job);
-  }
-  /// Of all but the second image.
-  static int64_t first_bytes(const TileJob& job) {
     const int next_rows = job.joined ? (1 << job.log_pack) : 0;
     constexpr auto kStart = static_cast<int64_t>(sizeof(int64_t)), kPlace = static_cast<int64_t>(sizeof(int));
+    const int64_t tables =
+        (job.column_step + job.rows_loaded) * kStart + job.place_index(job.rows_loaded) * kPlace;
     return job.image_bytes + next_rows * (job.pitch + job.skip) + 32 +
-           (has_several_columns(job.kind) ? job.column_step * kStart : 0) +
-           (job.kind == TileKind::kSeveralAxes
-                ? job.rows_loaded * kStart + job.place_index(job.rows_loaded) * kPlace
-                : 0);
+           (job.kind == TileKind::kSeveralAxes ? tables : 0);
   }
 };
 

@@ -303,9 +303,9 @@ std::optional<WovenJob> plan_woven(const PermutePlan& plan, int element_bytes, u
 
 std::optional<WovenJob> choose_woven(const PermutePlan& plan, const TileJob& tiles, int element_bytes,
                                      uintptr_t input, uintptr_t output) {
-  if (!has_several_columns(tiles.kind)) return std::nullopt;
-  const bool is_idle = tiles.row_count < 16 / element_bytes;  // a column has not even a pack
   const bool is_tiny = tiles.row_count < divide_up(kThinTileBytes, tiles.column_count * element_bytes);
+  if (!is_tiny && tiles.kind != TileKind::kSeveralAxes) return std::nullopt;
+  const bool is_idle = tiles.row_count < 16 / element_bytes;  // a column has not even a pack
   const bool is_small = tiles.input.total * element_bytes < kMostSmallBytes;
   const int64_t thin = is_small ? kThinSmallRunBytes : kThinRunBytes;
   if (!is_idle && !is_tiny && thinnest_run(plan, tiles) * element_bytes >= thin) return std::nullopt;

@@ -13,37 +13,17 @@
 namespace sinter::ops {
 namespace {
 
+/// Matrices in which lanes would wait for each other go in tiles whose rows skip banks, or are woven.
 TEST(PermuteBanksTest, SmallMatricesLieInDifferentBanks) {
-  const auto waves = [](int64_t rows, int64_t columns, auto zero) {
-    const int size = static_cast<int>(sizeof(zero)), pack = 16 / size;
-    const TileJob job = plan_of<decltype(zero)>({5000, rows, columns}, {0, 2, 1});
-    EXPECT_EQ(job.kind, TileKind::kSpreadMatrices);
-    int total = 0;
-    for (int warp = 0; warp < 4; ++warp) {
-      std::map<int, std::set<int>> words;  // by bank, of the first elements of a warp's packs
-      for (int thread = 32 * warp; thread < 32 * warp + 32; ++thread) {
-        const int index = (job.lanes_apart ? apart_thread(thread) : thread) * pack;
-        if (index >= job.row_step * columns) continue;
-        const detail::PieceWalk<TileKind::kSpreadMatrices> at(job, index, 0);
-        const int word = (job.place(at.row, 0) + at.column * size) / 4;
-        words[word % 32].insert(word);
-      }
-      size_t most = 0;
-      for (const auto& [bank, meeting] : words) most = std::max(most, meeting.size());
-      total += static_cast<int>(most);
-    }
-    return total;
+  const auto is_whole = [](int64_t rows, int64_t columns, auto zero) {
+    return plan_of<decltype(zero)>({5000, rows, columns}, {0, 2, 1}).kind == TileKind::kWholeColumns;
   };
-  EXPECT_LE(waves(205, 16, uint16_t{}), 16);  // all lanes of a column, without a skip
-  EXPECT_LE(waves(74, 16, uint16_t{}), 16);
-  EXPECT_LE(waves(128, 32, uint16_t{}), 16);
-  EXPECT_LE(waves(512, 8, uint8_t{}), 8);
-  EXPECT_LE(waves(128, 16, uint32_t{}), 8);
-  EXPECT_LE(waves(64, 12, uint64_t{}), 16);
-  std::set<int> threads;
-  for (int thread = 0; thread < 128; ++thread) threads.insert(apart_thread(thread));
-  EXPECT_EQ(threads.size(), 128u);
-  EXPECT_EQ(*threads.rbegin(), 127);
+  EXPECT_FALSE(is_whole(205, 16, uint16_t{}));  // all lanes of a column in one bank
+  EXPECT_FALSE(is_whole(128, 32, uint16_t{}));
+  EXPECT_FALSE(is_whole(128, 16, uint32_t{}));
+  EXPECT_TRUE(is_whole(205, 15, uint16_t{}));
+  EXPECT_TRUE(is_whole(16, 50, uint32_t{}));
+  EXPECT_TRUE(is_whole(12, 24, uint16_t{}));  // of less than a tile can do without
 }
 
 TEST(PermuteBanksTest, FewLongRowsLieInDifferentBanks) {
@@ -62,31 +42,6 @@ TEST(PermuteBanksTest, ThinRowsWhoseLanesWouldMeetAreNoPiece) {
   EXPECT_FALSE(plan_of<uint8_t>({2048, 1627, 56}, {0, 2, 1}).piece);
 }
 
-/// Lanes of a warp read words of different banks, and each eight of them store packs to all banks.
-TEST(PermuteBanksTest, TurnedTilesMeetInNoBank) {
-  for (const auto& [extents, axes] :
-       std::vector<std::pair<std::vector<int64_t>, std::vector<int>>>{{{356, 149, 324}, {0, 2, 1}},
-                                                                      {{53, 188, 2048}, {0, 2, 1}},
-                                                                      {{367443, 1024}, {1, 0}},
-                                                                      {{4096, 4096, 100}, {0, 2, 1}},
-                                                                      {{4096, 4097, 98}, {0, 2, 1}}}) {
-    const TileJob job = plan_of<uint8_t>(extents, axes);
-    ASSERT_TRUE(job.turned);
-    std::map<int, std::set<int>> loaded, stored;  // words, by bank
-    for (int lane = 0; lane < 32; ++lane) {
-      const detail::TurnLane at(job, lane, 1 << log_threads(job.kind));
-      const int word = (job.place(at.pack * 16, 0) + at.word * 4) / 4;
-      loaded[word % 32].insert(word);
-      const int place = (job.turned_place(at.word * 4) + at.pack * 16) / 4;
-      for (int w = 0; lane < 8 && w < 4; ++w) stored[(place + w) % 32].insert(place + w);
-    }
-    for (const auto& [bank, meeting] : loaded) EXPECT_EQ(meeting.size(), 1u) << extents.back();
-    for (const auto& [bank, meeting] : stored) EXPECT_EQ(meeting.size(), 1u) << extents.back();
-  }
-}
-
-/// What skips banks is copied pack of rows by pack of rows, which takes longer than lanes of such matrices
-/// would wait for each other.
 TEST(PermuteBanksTest, SmallerMatricesAreCopiedInOnePiece) {
   for (const TileJob& job :
        {plan_of<uint16_t>({20000, 7, 24}, {0, 2, 1}), plan_of<uint16_t>({8192, 12, 24}, {0, 2, 1}),

@@ -232,7 +232,7 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInTilesCutAtSectors) {
   expect_same_as_cpu(random_tensor(Shape{936, 5, 1600}, DType::kFloat16, generator), {2, 1, 0}, 8);
 }
 
-TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfBytesThatAreTurned) {
+TEST(PermuteCudaTest, AgreesWithTheCpuInTilesOfBytes) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const LargeCase cases[] = {{{56, 149, 18, 18}, {0, 2, 3, 1}, DType::kUInt8},
                              {{11, 188, 2048}, {0, 2, 1}, DType::kUInt8},
