@@ -61,14 +61,20 @@ Tensor between_nans(const Tensor& tensor, int64_t offset) {
                       {tensor.shape(), tensor.dtype(), Device::cuda()});
 }
 
+/// On the kernels under test, whatever is faster.
+Tensor gemv(const Tensor& a, const Tensor& x, bool transpose = false) {
+  const ForcedKernel forced("matvec", "gemv");
+  return matvec(a, x, transpose);
+}
+
 void check_matvec(SampleMaker& maker, const Shape& shape, bool transpose, int64_t offset) {
   SCOPED_TRACE(fmt::format("{} {} transpose {} offset {}", shape, maker.dtype(), transpose, offset));
   const int64_t in = shape[transpose ? -2 : -1];
   const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
   const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, offset);
-  const Tensor y = matvec(a_gpu, x_gpu, transpose);
+  const Tensor y = gemv(a_gpu, x_gpu, transpose);
   expect_close(y, matvec(as_double(a), as_double(x), transpose), in);
-  ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, transpose))) << "differs from run to run";
+  ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, transpose))) << "differs from run to run";
 }
 
 TEST_F(GemvCuda, EveryNumberOfColumns) {
@@ -159,9 +165,9 @@ TEST_F(GemvCuda, VeryFewColumns) {
     const Shape x_shape = batch > 1 && maker.chance(0.5) ? Shape{batch, rows} : Shape{rows};
     const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor(x_shape, -1, 1);
     const Tensor a_gpu = between_nans(a, offset), x_gpu = between_nans(x, maker.integer(0, 3));
-    const Tensor y = matvec(a_gpu, x_gpu, true);
+    const Tensor y = gemv(a_gpu, x_gpu, true);
     expect_close(y, matvec(as_double(a), as_double(x), true), rows);
-    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, true))) << "differs from run to run";
+    ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, true))) << "differs from run to run";
     if (HasFatalFailure()) return;
   }
 }
@@ -210,9 +216,9 @@ TEST_F(GemvCuda, ColumnsOfVeryFewRows) {
     const Tensor expected = matvec(as_double(a), as_double(x), true);
     // What the pool gives to y next: sums that are not written stay NaN.
     between_nans(Tensor::full({1}, 0.0, a.dtype()), expected.numel());
-    const Tensor y = matvec(a_gpu, x_gpu, true);
+    const Tensor y = gemv(a_gpu, x_gpu, true);
     expect_close(y, expected, rows);
-    ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, true))) << "differs from run to run";
+    ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, true))) << "differs from run to run";
     if (HasFatalFailure()) return;
   }
 }
@@ -235,9 +241,9 @@ void check_long_rows(SampleMaker& maker, const Shape& shape, bool is_column) {
   const int64_t in = is_column ? shape[0] : shape[-1];
   const Tensor a = maker.tensor(shape, -1, 1), x = maker.tensor({in}, -1, 1);
   const Tensor a_gpu = on_gpu(a, offset), x_gpu = on_gpu(x, x_offset);
-  const Tensor y = matvec(a_gpu, x_gpu, is_column);
+  const Tensor y = gemv(a_gpu, x_gpu, is_column);
   expect_close(y, matvec(as_double(a), as_double(x), is_column), in);
-  ASSERT_TRUE(same_bytes(y, matvec(a_gpu, x_gpu, is_column))) << "differs from run to run";
+  ASSERT_TRUE(same_bytes(y, gemv(a_gpu, x_gpu, is_column))) << "differs from run to run";
 }
 
 /// Rows and the vector begin at places of a unit that differ: see LongRowPlan.
@@ -289,8 +295,8 @@ TEST_F(GemvCuda, BadValuesStayInShortAndLongRows) {
     host.data<float>()[4 * columns] = nan;
     host.data<float>()[7 * columns - 1] = inf;
     host.data<float>()[rows * columns - 1] = nan;
-    const Tensor y = matvec(on_gpu(cast(host, DType::kBFloat16)),
-                            on_gpu(cast(Tensor::full({columns}, 0.5), DType::kBFloat16)));
+    const Tensor y = gemv(on_gpu(cast(host, DType::kBFloat16)),
+                          on_gpu(cast(Tensor::full({columns}, 0.5), DType::kBFloat16)));
     const std::vector<double> sums = as_double(y).to_vector<double>();
     const double half = static_cast<double>(columns) / 2;
     for (int64_t row = 0; row < rows; ++row) {
@@ -314,7 +320,7 @@ TEST_F(GemvCuda, BadValuesStayWhereTheyAreInUnits) {
       host.data<double>()[10 * columns] = nan;
       host.data<double>()[21 * columns - 1] = inf;
       const Tensor x = cast(Tensor::full({columns}, 0.5), dtype);
-      const auto sums = as_double(matvec(on_gpu(cast(host, dtype), 1), on_gpu(x))).to_vector<double>();
+      const auto sums = as_double(gemv(on_gpu(cast(host, dtype), 1), on_gpu(x))).to_vector<double>();
       for (int64_t row = 0; row < rows; ++row) {
         const double value = sums[static_cast<size_t>(row)];
         if (row == 10) {
@@ -331,7 +337,7 @@ TEST_F(GemvCuda, BadValuesStayWhereTheyAreInUnits) {
     host.data<double>()[0] = host.data<double>()[columns - 1] = inf;
     host.data<double>()[columns + 1] = host.data<double>()[3 * columns - 2] = nan;
     const Tensor x = cast(Tensor::full({rows}, 0.5), dtype);
-    const auto sums = as_double(matvec(on_gpu(cast(host, dtype), 1), on_gpu(x), true)).to_vector<double>();
+    const auto sums = as_double(gemv(on_gpu(cast(host, dtype), 1), on_gpu(x), true)).to_vector<double>();
     for (int64_t i = 0; i < columns; ++i) {
       const double value = sums[static_cast<size_t>(i)];
       const bool is_infinite = i == 0 || i == columns - 1, is_bad = i == 1 || i == columns - 2;
@@ -383,7 +389,7 @@ TEST_F(GemvCuda, EmptySumsAreZero) {
   for (const bool transpose : {false, true}) {
     const Tensor a = Tensor::empty(transpose ? Shape{0, 5} : Shape{5, 0}, DType::kFloat32, Device::cuda());
     const Tensor x = Tensor::empty({0}, DType::kFloat32, Device::cuda());
-    EXPECT_EQ(matvec(a, x, transpose).to(Device::cpu()).to_vector<float>(), std::vector<float>(5, 0.0F));
+    EXPECT_EQ(gemv(a, x, transpose).to(Device::cpu()).to_vector<float>(), std::vector<float>(5, 0.0F));
   }
 }
 
@@ -393,7 +399,7 @@ TEST_F(GemvCuda, BadValuesStayInTheirRow) {
     const Tensor host = Tensor::full({64, columns}, 1.0);
     host.data<float>()[10 * columns] = nan;
     host.data<float>()[21 * columns - 1] = inf;
-    const Tensor y = matvec(on_gpu(host), on_gpu(Tensor::full({columns}, 0.5))).to(Device::cpu());
+    const Tensor y = gemv(on_gpu(host), on_gpu(Tensor::full({columns}, 0.5))).to(Device::cpu());
     for (int64_t row = 0; row < 64; ++row) {
       const float value = y.data<float>()[row];
       if (row == 10) {
@@ -411,7 +417,7 @@ TEST_F(GemvCuda, HalvesAreSummedInFloat32) {
   // 0.001 added 60000 times to a float16 stops growing at about 2.
   const Tensor a = on_gpu(cast(Tensor::full({3, 60000}, 0.001), DType::kFloat16));
   const Tensor ones = on_gpu(cast(Tensor::full({60000}, 1.0), DType::kFloat16));
-  for (const double sum : as_double(matvec(a, ones)).to_vector<double>()) EXPECT_NEAR(sum, 60.0, 0.06);
+  for (const double sum : as_double(gemv(a, ones)).to_vector<double>()) EXPECT_NEAR(sum, 60.0, 0.06);
 }
 
 TEST_F(GemvCuda, MatricesWithFewRowsOrColumnsAgreeWithTheCpu) {
