@@ -124,8 +124,8 @@ void register_prelu_grad_cuda(OpRegistry& registry) {
     constexpr int number = static_cast<int>(walk);
     registry.add_kernel("prelu_grad", {.device = DeviceType::kCuda,
                                        .name = name,
-                                       .priority = -1,
                                        .can_run = can_walk_so<number>,
+                                       .pays = [](const KernelQuery&) { return false; },
                                        .workspace_bytes = workspace_of<number>,
                                        .run = run_walk<number>});
   };

@@ -110,14 +110,15 @@ struct PReluWords {
   static __device__ __forceinline__ PReluWords all(T value) {
     return of([&](int) { return value; });
   }
-  /// element(i) for every i.
+  /// element(i) for every i, in order.
   template <class F>
   static __device__ __forceinline__ PReluWords of(F element) {
     PReluWords result;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
       if constexpr (kPaired) {
-        result.words[k] = PReluPair<T>::of(element(2 * k), element(2 * k + 1));
+        const T low = element(2 * k), high = element(2 * k + 1);  // in order: it may count on
+        result.words[k] = PReluPair<T>::of(low, high);
       } else {
         result.words[k] = element(k);
       }
