@@ -74,6 +74,11 @@ std::vector<Tensor> NormTensors::forward(ops::NormBackend backend) const {
                                       addend_norm.bias,
                                       addend_norm.running_mean,
                                       addend_norm.running_var,
+                                      {},
+                                      {},
+                                      {},
+                                      {},
+                                      {},
                                       {}};
   if (backend == ops::NormBackend::kCudnn) {
     std::vector<const TensorSpec*> specs;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
 
 namespace sinter::bench {
 

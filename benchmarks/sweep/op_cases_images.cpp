@@ -2,14 +2,12 @@
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/augment_images/augment_images.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/erase_images/erase_images.h>
 #include <sinter/ops/gemv/gemv.h>
 #include <sinter/ops/matmul/matmul.h>
 #include <sinter/ops/mix_images/mix_images.h>
-#include <sinter/ops/normalize_act/normalize_act.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/prelu/prelu.h>
 #include <sinter/ops/resize_images/resize_images.h>
@@ -127,7 +125,7 @@ void add_norms(OpCaseTable& table) {
   table["batch_norm_act"] = [](const OpSize& s) {
     OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s)},
                ops::BatchNormActOptions{.layout = s.layout}};
-    one.inputs.resize(13);
+    one.inputs.resize(18);
     return std::vector{one};
   };
   table["batch_norm_act_grad"] = [](const OpSize& s) {
@@ -137,22 +135,9 @@ void add_norms(OpCaseTable& table) {
     one.inputs.resize(14);
     return std::vector{one};
   };
-  table["normalize_act"] = [](const OpSize& s) {
-    OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s)},
-               ops::NormalizeActOptions{.layout = s.layout, .activation = ops::Activation::kRelu}};
-    one.inputs.resize(11);
-    return std::vector{one};
-  };
   table["rank_statistics"] = [](const OpSize& s) {
     return std::vector{
         OpCase{{image(s), channels(s), ones(s)}, ops::RankStatisticsAttributes{.layout = s.layout}}};
-  };
-  table["sync_batch_norm"] = [](const OpSize& s) {
-    OpCase one{{image(s), channels(s), channels(s), channels(s), ones(s),
-                OpInput{Shape{1}, accumulate_dtype(s.dtype)}},
-               ops::SyncBatchNormAttributes{.layout = s.layout, .activation = ops::Activation::kRelu}};
-    one.inputs.resize(12);
-    return std::vector{one};
   };
   table["prelu"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), channels(s, s.dtype)}, ops::PReluAttributes{s.layout}}};

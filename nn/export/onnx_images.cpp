@@ -261,38 +261,29 @@ std::string activated(OnnxCall& call, const std::string& x, size_t alpha) {
   call.refuse("its activation is unknown");
 }
 
-// x, weight, bias, running_mean, running_var, sums, alpha, addend, and the addend's likewise.
-void batch_norm_act(OnnxCall& call) {
-  check_layout(call);
-  check_norm(call, {1, 2, 3, 4, 5});
-  constexpr size_t kAlpha = 6, kAddend = 7;
-  std::string y = batch_normalized(call, {0, 1});
-  if (call.has_input(kAddend)) {
-    const bool normalized = call.attribute<bool>("normalize_addend");
-    y = call.node("Add",
-                  {y, normalized ? batch_normalized(call, {kAddend, kAddend + 1}) : call.input(kAddend)});
-  }
-  call.give(activated(call, y, kAlpha));
-}
-
-/// (x - mean) inv_std weight + bias.
-std::string normalized(OnnxCall& call, const NormInputs& in) {
+/// (x - mean) inv_std weight + bias, where mean and inv_std begin at input `statistics`.
+std::string normalized(OnnxCall& call, const NormInputs& in, size_t statistics) {
   const int rank = call.input_rank(0);
-  std::string y = call.node("Sub", {call.input(in.x), call.channels(in.weight + 2, rank)});
-  y = call.node("Mul", {y, call.channels(in.weight + 3, rank)});
+  std::string y = call.node("Sub", {call.input(in.x), call.channels(statistics, rank)});
+  y = call.node("Mul", {y, call.channels(statistics + 1, rank)});
   if (call.has_input(in.weight)) y = call.node("Mul", {y, call.channels(in.weight, rank)});
   if (call.has_input(in.weight + 1)) y = call.node("Add", {y, call.channels(in.weight + 1, rank)});
   return y;
 }
 
-// x, weight, bias, mean, inv_std, alpha, addend, and the addend's likewise.
-void normalize_act(OnnxCall& call) {
+// x, weight, bias, running_mean, running_var, sums, alpha, addend, the addend's likewise, and given mean and
+// inv_std of both.
+void batch_norm_act(OnnxCall& call) {
   check_layout(call);
-  constexpr size_t kAlpha = 5, kAddend = 6;
-  std::string y = normalized(call, {0, 1});
+  check_norm(call, {1, 2, 3, 4, 5});
+  constexpr size_t kAlpha = 6, kAddend = 7, kMean = 13, kAddendMean = 15;
+  const auto norm = [&](const NormInputs& in, size_t given) {
+    return call.has_input(given) ? normalized(call, in, given) : batch_normalized(call, in);
+  };
+  std::string y = norm({0, 1}, kMean);
   if (call.has_input(kAddend)) {
     const bool too = call.attribute<bool>("normalize_addend");
-    y = call.node("Add", {y, too ? normalized(call, {kAddend, kAddend + 1}) : call.input(kAddend)});
+    y = call.node("Add", {y, too ? norm({kAddend, kAddend + 1}, kAddendMean) : call.input(kAddend)});
   }
   call.give(activated(call, y, kAlpha));
 }
@@ -315,7 +306,6 @@ void add_image_translations(OnnxTable& table) {
   table["conv2d_grad_input"] = conv2d_grad_input;
   table["global_avg_pool2d"] = global_avg_pool2d;
   table["max_pool2d"] = max_pool2d;
-  table["normalize_act"] = normalize_act;
   table["prelu"] = prelu;
   table["upsample"] = upsample;
 }

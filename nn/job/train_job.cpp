@@ -230,8 +230,7 @@ void TrainJob::agree_with_ranks(const Graph& graph) {
   if (options_.communicator == nullptr) return;
   std::string text;
   for (const GraphNode* node : graph.nodes()) {
-    // A norm's map only hands the communicator to its gradient.
-    if (!node->is_collective() || node->traits().role == Role::kNormalization) continue;
+    if (!node->is_collective()) continue;
     // Without devices: each rank has a GPU of its own. Not of all inputs: batches may differ in size.
     const auto add = [&](const GraphValue& value) {
       text += fmt::format(" {} {}", value.spec.dtype, value.spec.shape);

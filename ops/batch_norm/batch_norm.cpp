@@ -1,5 +1,6 @@
 // batch_norm and its gradient as ops: checks, shapes, what the gradient reads.
 #include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/norm_chain.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/batch_norm/batch_norm_fusion.h>
 #include <sinter/ops/common/op_support.h>
@@ -30,6 +31,15 @@ std::vector<Tensor> batch_norm_gradient(const GradientContext& context) {
   return {grads.dx, grads.dweight, grads.dbias, {}, {}};
 }
 
+/// The same result from the statistics that were used.
+Tensor compute_again(const FoundCall& call, const std::vector<Tensor>& outputs) {
+  const Layout layout = call.attributes.as<BatchNormOptions>().layout;
+  return batch_norm_act(
+      call.inputs[0],
+      {.weight = call.inputs[1], .bias = call.inputs[2], .mean = outputs[1], .inv_std = outputs[2]},
+      {.training = false, .layout = layout, .activation = Activation::kNone});
+}
+
 std::vector<TensorSpec> infer_batch_norm_grad(const InferContext& context) {
   const auto& options = context.attributes<BatchNormGradOptions>();
   const int64_t channels = expect_norm_input(context, options.layout);
@@ -58,6 +68,7 @@ BatchNormGrads batch_norm_grad(const Tensor& x, const Tensor& dy, const Tensor& 
   return {grads[0], grads[1], grads[2]};
 }
 
+void register_batch_norm_act(OpRegistry& registry);  // batch_norm_act.cpp
 void register_batch_norm(OpRegistry& registry);
 void register_batch_norm(OpRegistry& registry) {
   // The gradient reads the statistics from the outputs, not the running ones, which may have moved on by
@@ -84,6 +95,10 @@ void register_batch_norm(OpRegistry& registry) {
                 .outputs = {{"dx"}, {"dweight"}, {"dbias"}},
                 .infer = infer_batch_norm_grad,
                 .choose = choose_by_time});
+  add_recompute_rule({.op = "batch_norm",
+                      .reads = {.inputs = reads_of({0, 1, 2}), .outputs = reads_of({1, 2})},
+                      .compute = compute_again});
+  register_batch_norm_act(registry);
 }
 
 }  // namespace sinter::ops

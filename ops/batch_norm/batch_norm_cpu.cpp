@@ -1,4 +1,4 @@
-// batch_norm on the CPU: ops/norm does the work.
+// The ops of batch normalisation on the CPU: ops/norm does the work.
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/batch_norm/batch_norm_call.h>
 #include <sinter/ops/norm/norm_cpu.h>
@@ -6,28 +6,37 @@
 namespace sinter::ops {
 namespace {
 
-size_t forward_bytes(const KernelQuery& query) {
-  return norm_forward_cpu_bytes(batch_norm_problem(query));
-}
-void run_forward(const KernelContext& context) {
-  norm_forward_cpu(batch_norm_call(context), context.workspace());
+template <auto problem_of, auto call_of>
+void add_forward(OpRegistry& registry, const char* op, bool (*can_run)(const KernelQuery&) = nullptr) {
+  registry.add_kernel(
+      op,
+      {.device = DeviceType::kCpu,
+       .can_run = can_run,
+       .workspace_bytes = [](const KernelQuery& query) { return norm_forward_cpu_bytes(problem_of(query)); },
+       .run = [](const KernelContext& context) { norm_forward_cpu(call_of(context), context.workspace()); }});
 }
 
-size_t backward_bytes(const KernelQuery& query) {
-  return norm_backward_cpu_bytes(batch_norm_grad_problem(query));
-}
-void run_backward(const KernelContext& context) {
-  norm_backward_cpu(batch_norm_grad_call(context), context.workspace());
+template <auto problem_of, auto call_of>
+void add_gradient(OpRegistry& registry, const char* op, bool (*can_run)(const KernelQuery&) = nullptr) {
+  registry.add_kernel(
+      op,
+      {.device = DeviceType::kCpu,
+       .can_run = can_run,
+       .workspace_bytes = [](const KernelQuery& query) { return norm_backward_cpu_bytes(problem_of(query)); },
+       .run =
+           [](const KernelContext& context) { norm_backward_cpu(call_of(context), context.workspace()); }});
 }
 
 }  // namespace
 
 void register_batch_norm_cpu(OpRegistry& registry);
 void register_batch_norm_cpu(OpRegistry& registry) {
-  registry.add_kernel("batch_norm",
-                      {.device = DeviceType::kCpu, .workspace_bytes = forward_bytes, .run = run_forward});
-  registry.add_kernel("batch_norm_grad",
-                      {.device = DeviceType::kCpu, .workspace_bytes = backward_bytes, .run = run_backward});
+  add_forward<batch_norm_problem, batch_norm_call>(registry, "batch_norm");
+  add_gradient<batch_norm_grad_problem, batch_norm_grad_call>(registry, "batch_norm_grad");
+  add_forward<batch_norm_act_problem, batch_norm_act_call>(registry, "batch_norm_act",
+                                                           wants_own_kernel<BatchNormActOptions>);
+  add_gradient<batch_norm_act_grad_problem, batch_norm_act_grad_call>(
+      registry, "batch_norm_act_grad", wants_own_kernel<BatchNormActGradOptions>);
 }
 
 }  // namespace sinter::ops

@@ -1,24 +1,56 @@
-// How batch_norm takes in what follows it: as one call of batch_norm_act.
-#include <algorithm>
-#include <initializer_list>
-
-#include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
 #include <sinter/ops/batch_norm/batch_norm_fusion.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/cast/cast.h>
-#include <sinter/ops/norm/norm_call.h>
 
 namespace sinter::ops {
 namespace {
 
-/// Why two calls cannot share one call's options; empty if they can.
-std::string difference(const BatchNormOptions& a, const BatchNormOptions& b) {
-  if (a.training != b.training) return "one normalises by its running statistics, the other does not";
+using In = NormActInput;
+
+Tensor input(const FoundCall& norm, size_t i) {
+  return i < norm.inputs.size() ? norm.inputs[i] : Tensor();
+}
+
+NormParameters parameters_of(const FoundCall& norm) {
+  return {.weight = input(norm, In::kWeight),
+          .bias = input(norm, In::kBias),
+          .running_mean = input(norm, In::kRunningMean),
+          .running_var = input(norm, In::kRunningVar),
+          .sums = input(norm, In::kSums),
+          .mean = input(norm, In::kMean),
+          .inv_std = input(norm, In::kInvStd),
+          .share = input(norm, In::kShare)};
+}
+
+/// The options of a call of batch_norm, or of batch_norm_act.
+BatchNormActOptions options_of(const FoundCall& norm) {
+  if (norm.attributes.find<Activation>("activation") != nullptr)
+    return norm.attributes.as<BatchNormActOptions>();
+  const auto& options = norm.attributes.as<BatchNormOptions>();
+  return {.epsilon = options.epsilon,
+          .momentum = options.momentum,
+          .training = options.training,
+          .layout = options.layout,
+          .activation = Activation::kNone};
+}
+
+bool has_taken_in(const FoundCall& norm) {
+  return options_of(norm).activation != Activation::kNone || input(norm, In::kAddend).defined();
+}
+
+/// Why the addend's normalisation cannot share the other's call; empty if it can.
+std::string difference(const FoundCall& norm, const FoundCall& other) {
+  if (other.op != norm.op) return fmt::format("it is a {}", other.op->name);
+  if (has_taken_in(other)) return "the addend's normalisation has an activation or an addend";
+  const BatchNormActOptions a = options_of(norm), b = options_of(other);
+  if (a.training != b.training || input(norm, In::kMean).defined() != input(other, In::kMean).defined())
+    return "one normalises by its running statistics, the other does not";
   if (a.epsilon != b.epsilon) return fmt::format("epsilon is {} here and {} there", a.epsilon, b.epsilon);
   // Running statistics stay as they are in inference, whatever the momentum.
   if (a.training && a.momentum != b.momentum)
     return fmt::format("momentum is {} here and {} there", a.momentum, b.momentum);
   if (a.layout != b.layout) return "their layouts differ";
+  if (a.ranks != b.ranks) return "their ranks differ";
   return {};
 }
 
@@ -34,43 +66,30 @@ std::string misfit(const FoundCall& prelu, const Tensor& x, Layout layout) {
   return {};
 }
 
-NormParameters parameters_of(const FoundCall& norm) {
-  return {.weight = norm.inputs[1],
-          .bias = norm.inputs[2],
-          .running_mean = norm.inputs[3],
-          .running_var = norm.inputs[4],
-          .sums = {}};
-}
-
 }  // namespace
 
 FusedNorm fuse_batch_norm(const NormChain& chain) {
-  const auto& norm = chain.norm.attributes.as<BatchNormOptions>();
-  const Tensor& x = chain.norm.inputs[0];
-  BatchNormActOptions options{.epsilon = norm.epsilon,
-                              .momentum = norm.momentum,
-                              .training = norm.training,
-                              .layout = norm.layout,
-                              .activation = Activation::kNone};
+  if (has_taken_in(chain.norm)) return {.reason = "it has an activation or an addend"};
+  BatchNormActOptions options = options_of(chain.norm);
+  const Tensor& x = chain.norm.inputs[In::kX];
   NormParameters addend_norm;
   Tensor addend = chain.addend, alpha;
   if (chain.addend_norm) {
-    const FoundCall& other = *chain.addend_norm;
-    if (other.op != chain.norm.op) return {.reason = fmt::format("it is a {}", other.op->name)};
-    std::string reason = difference(norm, other.attributes.as<BatchNormOptions>());
+    std::string reason = difference(chain.norm, *chain.addend_norm);
     if (!reason.empty()) return {.reason = std::move(reason)};
     options.normalize_addend = true;
-    addend = other.inputs[0];
-    addend_norm = parameters_of(other);
+    addend = chain.addend_norm->inputs[In::kX];
+    addend_norm = parameters_of(*chain.addend_norm);
   }
   if (chain.activation && chain.activation->op->traits.role == Role::kPRelu) {
-    std::string reason = misfit(*chain.activation, x, norm.layout);
+    std::string reason = misfit(*chain.activation, x, options.layout);
     if (!reason.empty()) return {.reason = std::move(reason)};
     options.activation = Activation::kPRelu;
     alpha = cast(chain.activation->inputs[1], accumulate_dtype(x.dtype()));
   } else if (chain.activation) {
     options.activation = Activation::kRelu;
   }
+  options.save_mask = true;  // batch_norm_act() does without where it can
   return {.y = batch_norm_act(x, parameters_of(chain.norm), options, alpha, addend, addend_norm)};
 }
 

@@ -143,8 +143,10 @@ double sums_over_images(const OpSample& sample, size_t) {
 
 }  // namespace
 
+void register_batch_norm_act_samples(SampleRegistry& registry);  // batch_norm_act_samples.cpp
 void register_batch_norm_samples(SampleRegistry& registry);
 void register_batch_norm_samples(SampleRegistry& registry) {
+  register_batch_norm_act_samples(registry);
   // A mean of values of either sign, and y where the bias cancels.
   registry.add({.op = "batch_norm",
                 .make = make_batch_norm,

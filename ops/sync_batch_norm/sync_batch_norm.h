@@ -7,7 +7,6 @@
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/ops/norm/activation.h>
 
 namespace sinter::ops {
 
@@ -29,9 +28,9 @@ Tensor sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
                        const Tensor& running_var, const SyncBatchNormOptions& options,
                        const Communicator& communicator);
 
-/// Of the op "rank_statistics", the first half: of x (and running mean and variance, which may be absent and
-/// are moved) it gives the mean and 1 / sqrt(variance + epsilon) per channel over all ranks, and one over the
-/// number of elements that a channel has there.
+/// Of the op "rank_statistics", the first half; the second is batch_norm_act with given statistics: of x (and
+/// running mean and variance, which may be absent and are moved) it gives the mean and 1 / sqrt(variance +
+/// epsilon) per channel over all ranks, and one over the number of elements that a channel has there.
 struct RankStatisticsAttributes {
   double epsilon = 1e-5;
   double momentum = 0.1;
@@ -43,24 +42,6 @@ struct RankStatisticsAttributes {
     using Options = RankStatisticsAttributes;
     return std::tuple(field("epsilon", &Options::epsilon), field("momentum", &Options::momentum),
                       field("layout", &Options::layout), field("communicator", &Options::communicator));
-  }
-};
-
-/// Of the op "sync_batch_norm", the second half: y = act(norm(x) + addend), or with the addend normalised
-/// likewise, as batch_norm_act, but from given statistics. Its gradient sums over the ranks.
-struct SyncBatchNormAttributes {
-  Layout layout = Layout::kNCHW;
-  Activation activation = Activation::kNone;
-  bool normalize_addend = false;
-  bool save_mask = true;  ///< give the mask that the gradient needs if there is an activation
-  uint64_t communicator = 0;
-
-  bool operator==(const SyncBatchNormAttributes&) const = default;
-  static constexpr auto fields() {
-    using Options = SyncBatchNormAttributes;
-    return std::tuple(field("layout", &Options::layout), field("activation", &Options::activation),
-                      field("normalize_addend", &Options::normalize_addend),
-                      field("save_mask", &Options::save_mask), field("communicator", &Options::communicator));
   }
 };
 

@@ -1,12 +1,12 @@
-// sync_batch_norm on the CPU: ops/norm does the work, the communicator sums.
+// rank_statistics on the CPU: ops/norm does the work, the communicator sums.
 #include <algorithm>
 #include <cmath>
 
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/norm/norm_cpu.h>
 #include <sinter/ops/norm/norm_math.h>
 #include <sinter/ops/norm/norm_statistics_cpu.h>
-#include <sinter/ops/sync_batch_norm/sync_batch_norm_call.h>
+#include <sinter/ops/sync_batch_norm/rank_sums.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 namespace sinter::ops {
 namespace {
@@ -80,15 +80,6 @@ void register_sync_batch_norm_cpu(OpRegistry& registry) {
   registry.add_kernel(
       "rank_statistics",
       {.device = DeviceType::kCpu, .workspace_bytes = statistics_bytes, .run = run_statistics});
-  registry.add_kernel(
-      "sync_batch_norm",
-      {.device = DeviceType::kCpu,
-       .workspace_bytes =
-           [](const KernelQuery& query) { return norm_forward_cpu_bytes(sync_batch_norm_problem(query)); },
-       .run =
-           [](const KernelContext& context) {
-             norm_forward_cpu(sync_batch_norm_call(context), context.workspace());
-           }});
 }
 
 }  // namespace sinter::ops

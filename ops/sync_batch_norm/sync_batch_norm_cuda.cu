@@ -1,12 +1,12 @@
-// sync_batch_norm on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
+// rank_statistics on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
 #include <sinter/ops/norm/norm_math.h>
-#include <sinter/ops/sync_batch_norm/sync_batch_norm_call.h>
+#include <sinter/ops/sync_batch_norm/rank_sums.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 namespace sinter::ops {
 namespace {
@@ -86,16 +86,6 @@ void register_sync_batch_norm_cuda(OpRegistry& registry) {
   registry.add_kernel("rank_statistics", {.device = DeviceType::kCuda,
                                           .workspace_bytes = statistics_bytes,
                                           .run = [](const KernelContext& c) { run_statistics(c); }});
-  registry.add_kernel(
-      "sync_batch_norm",
-      {.device = DeviceType::kCuda,
-       .name = "streaming",
-       .workspace_bytes =
-           [](const KernelQuery& query) { return norm_streaming_bytes(sync_batch_norm_problem(query)); },
-       .run =
-           [](const KernelContext& context) {
-             norm_streaming(sync_batch_norm_call(context), context.stream(), context.workspace());
-           }});
 }
 
 }  // namespace sinter::ops

@@ -1,18 +1,17 @@
-// Random calls of the ops of batch normalisation over ranks, of a process alone, and their results by plain
-// loops. With other processes: tests/processes.
+// Random calls of rank_statistics, of a process alone, and their results by plain loops. With other
+// processes: tests/processes.
 #include <algorithm>
 #include <cmath>
 
 #include <sinter/ops/common/samples/op_samples.h>
-#include <sinter/ops/sync_batch_norm/sync_batch_norm_call.h>
+#include <sinter/ops/norm/norm_call.h>
+#include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
 namespace sinter::ops {
 
 void register_sync_batch_norm_samples(SampleRegistry& registry);
 
 namespace {
-
-using In = SyncNormInput;
 
 /// Random values in the dtype that goes with images of the maker's dtype.
 Tensor vector_of(SampleMaker& maker, int64_t count, double low, double high) {
@@ -77,64 +76,6 @@ std::vector<ReferenceTensor> statistics(const OpSample& sample) {
   return results;
 }
 
-OpSample make_map(SampleMaker& maker) {
-  const SyncBatchNormAttributes options{
-      .layout = maker.pick({Layout::kNCHW, Layout::kNHWC}),
-      .activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu}),
-      .normalize_addend = maker.chance(0.3),
-      .save_mask = false};
-  const Shape shape = make_shape(maker, options.layout, 0);
-  const int64_t channels = channels_of(shape, options.layout);
-  std::vector<Tensor> inputs(In::kCount);
-  inputs[In::kX] = maker.tensor(shape);
-  if (options.normalize_addend || maker.chance(0.5)) inputs[In::kAddend] = maker.tensor(shape);
-  const auto fill = [&](size_t first) {
-    for (size_t i = first; i < first + 2; ++i) {
-      if (maker.chance(0.8)) inputs[i] = vector_of(maker, channels, -2.0, 2.0);
-    }
-    inputs[first + 2] = vector_of(maker, channels, -1.0, 1.0);
-    inputs[first + 3] = vector_of(maker, channels, 0.5, 2.0);
-  };
-  fill(In::kWeight);
-  if (options.normalize_addend) fill(In::kAddendWeight);
-  inputs[In::kShare] = vector_of(maker, 1, 0.1, 0.2);
-  if (options.activation == Activation::kPRelu)
-    inputs[In::kAlpha] = vector_of(maker, maker.chance(0.3) ? 1 : channels, -0.5, 0.5);
-  return {inputs, options};
-}
-
-/// Element c of a vector of one element or one per channel.
-double at_or(const Tensor& tensor, int64_t c, double otherwise) {
-  return tensor.defined() ? reference_of(tensor)[tensor.numel() == 1 ? 0 : c] : otherwise;
-}
-
-/// The largest sum of absolute terms of an element goes to `terms`.
-ReferenceTensor map(const OpSample& sample, double& terms) {
-  const auto& options = sample.attributes.as<SyncBatchNormAttributes>();
-  const std::vector<Tensor>& in = sample.inputs;
-  ReferenceTensor y = reference_of(in[In::kX]);
-  const int axis = norm_axis(y.shape, options.layout);
-  const int64_t stride = y.shape.stride(axis), channels = y.shape[axis];
-  const ReferenceTensor addend =
-      in[In::kAddend].defined() ? reference_of(in[In::kAddend]) : ReferenceTensor(y.shape);
-  for (int64_t i = 0; i < y.shape.numel(); ++i) {
-    const int64_t c = i / stride % channels;
-    const auto apply = [&](double value, size_t weight) {
-      const double mean = at_or(in[weight + 2], c, 0.0);
-      const double scale = at_or(in[weight + 3], c, 1.0) * at_or(in[weight], c, 1.0);
-      const double bias = at_or(in[weight + 1], c, 0.0);
-      terms = std::max(terms, 2.0 * ((std::abs(value) + std::abs(mean)) * std::abs(scale) + std::abs(bias)));
-      return (value - mean) * scale + bias;
-    };
-    double z = apply(y[i], In::kWeight);
-    z += options.normalize_addend ? apply(addend[i], In::kAddendWeight) : addend[i];
-    if (z < 0.0 && options.activation == Activation::kRelu) z = 0.0;
-    if (z < 0.0 && options.activation == Activation::kPRelu) z *= at_or(in[In::kAlpha], c, 0.0);
-    y[i] = z;
-  }
-  return y;
-}
-
 }  // namespace
 
 void register_sync_batch_norm_samples(SampleRegistry& registry) {
@@ -143,21 +84,6 @@ void register_sync_batch_norm_samples(SampleRegistry& registry) {
                 .reference = statistics,
                 .term_size = [](const OpSample& sample,
                                 size_t output) { return output == 2 ? statistics(sample)[2][0] : 1.0; },
-                .check_gradient = false});
-  // Its gradient is that of the statistics, too: tests/ops/sync_batch_norm_test.cpp.
-  registry.add({.op = "sync_batch_norm",
-                .make = make_map,
-                .reference =
-                    [](const OpSample& sample) {
-                      double terms = 0.0;
-                      return std::vector<ReferenceTensor>{map(sample, terms)};
-                    },
-                .term_size =
-                    [](const OpSample& sample, size_t) {
-                      double terms = 0.0;
-                      map(sample, terms);
-                      return terms;
-                    },
                 .check_gradient = false});
 }
 

@@ -4,7 +4,7 @@
 //   %1, %2, %3, %4 = batch_norm_act(%0, …)         %1, %2, %3, %4 = batch_norm_act(%0, …)
 //   %5 = conv2d(%1, …)                             %5 = conv2d(%1, …)
 //   …                                        →     …
-//   %80 = conv2d_grad_weight(%1, %79)              %81 = normalize_act(%0, …, %2, %3)
+//   %80 = conv2d_grad_weight(%1, %79)              %81 = batch_norm_act(%0, …, %2, %3)
 //                                                  %80 = conv2d_grad_weight(%81, %79)
 //
 // Only what takes one pass over memory is computed again, and only from what is there at that time anyway.

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <optional>
 
-#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 #include <sinter/passes/norm/norm_backend.h>
 #include <sinter/passes/passes.h>
 #include <sinter/passes/value_map.h>
@@ -75,7 +75,8 @@ void move_to_cudnn(Graph& graph, const NormPair& pair) {
 std::vector<NormPair> norm_pairs(const Graph& graph) {
   std::vector<NormPair> pairs;
   for (GraphNode* const node : graph.nodes()) {
-    if (!is_forward(*node)) continue;
+    const bool has_statistics = node->outputs.size() > ops::NormActOutput::kInvStd;  // they may be given
+    if (!is_forward(*node) || !has_statistics) continue;
     std::vector<GraphNode*> gradients = node->outputs[ops::NormActOutput::kInvStd]->users;
     std::erase_if(gradients, [](const GraphNode* user) { return !is_sinters(*user) || is_forward(*user); });
     if (gradients.size() == 1) pairs.push_back({node, gradients.front()});

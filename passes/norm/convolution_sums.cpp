@@ -11,8 +11,8 @@
 #include <optional>
 #include <string_view>
 
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 #include <sinter/passes/norm/convolution_sums.h>
 #include <sinter/passes/passes.h>
 

@@ -10,10 +10,13 @@
 // What stands in the arguments depends on leaves alone, so that a program computes it again only when one of
 // them has changed (core/executor/program.h). It is computed in float32 and rounded to the convolution's
 // dtype at the end.
+#include <algorithm>
+
 #include <sinter/core/graph/tracer.h>
 #include <sinter/core/op/call.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
+#include <sinter/ops/norm/activation.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/unary/unary.h>
@@ -31,6 +34,11 @@ std::string reason_against(const Graph& graph, const GraphNode& norm) {
     return "it has other attributes";
   if (*training) return "it computes the statistics of the batch";
   if (norm.input(kMean) == nullptr || norm.input(kVariance) == nullptr) return "it has no statistics";
+  const auto* const activation = norm.attributes.find<ops::Activation>("activation");
+  const bool adds = std::any_of(norm.inputs.begin() + kVariance + 1, norm.inputs.end(),
+                                [](const GraphUse& use) { return use.value != nullptr; });
+  if (adds || (activation != nullptr && *activation != ops::Activation::kNone))
+    return "it has an activation or an addend";
   const GraphValue& x = *norm.input(kX);
   if (x.kind != GraphValue::Kind::kResult || x.producer->traits().role != Role::kConvolution) {
     return "no convolution is before it";

@@ -150,12 +150,9 @@ TEST_P(DifferentiateTest, HasTheBitsOfBackward) {
   EXPECT_GT(compared, 0) << "no gradient in any of the samples";
 }
 
-/// All but sync_batch_norm, whose gradient is that of the statistics before it too: processes_test and
-/// SyncBatchNormScope compare jobs of it with eager steps.
 std::vector<std::string> differentiable_ops() {
   std::vector<std::string> names;
   for (const std::string& name : OpRegistry::instance().names()) {
-    if (name == "sync_batch_norm") continue;
     if (OpRegistry::instance().get(name).definition.gradient != nullptr) names.push_back(name);
   }
   return names;

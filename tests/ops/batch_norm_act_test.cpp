@@ -12,7 +12,6 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/prelu/prelu.h>
@@ -49,7 +48,7 @@ TEST(BatchNormAct, GivesThePlainOpsBitsWithoutAddendAndActivation) {
         const Tensor own_mean = cast(mean, DType::kFloat64), own_var = cast(var, DType::kFloat64);
         const std::vector<Tensor> plain = call(builtin("batch_norm"), {x, weight, bias, mean, var},
                                                BatchNormOptions{.training = training, .layout = layout});
-        std::vector<Tensor> inputs(13);
+        std::vector<Tensor> inputs(18);
         inputs[0] = x, inputs[1] = weight, inputs[2] = bias;
         inputs[3] = cast(own_mean, wide), inputs[4] = cast(own_var, wide);
         const std::vector<Tensor> fused = call(
@@ -98,7 +97,7 @@ TEST(BatchNormAct, SendsNanThroughPReluAsThatOpDoes) {
     const Tensor slopes = Tensor::from_values<double>({0.25, -0.5}, Shape{2});
     const Tensor expected = prelu(x, cast(slopes, dtype));
     const PReluGrads expected_grads = prelu_grad(x, cast(slopes, dtype), dy);
-    std::vector<Tensor> inputs(13);
+    std::vector<Tensor> inputs(18);
     inputs[0] = x, inputs[6] = cast(slopes, wide);
     inputs[3] = Tensor::zeros({2}, wide), inputs[4] = Tensor::full({2}, 1.0, wide);
     const std::vector<Tensor> outputs =
@@ -132,7 +131,7 @@ std::vector<TensorSpec> infer(const Shape& x, Device device, const BatchNormActO
   const OpDef& definition = builtin("batch_norm_act").definition;
   const int64_t channels = x[options.layout == Layout::kNHWC ? 3 : 1];
   const TensorSpec image{x, DType::kFloat16, device}, vector{Shape{channels}, DType::kFloat32, device};
-  std::vector<const TensorSpec*> inputs(13);
+  std::vector<const TensorSpec*> inputs(18);
   inputs[0] = &image, inputs[1] = inputs[2] = &vector;
   const Attributes attributes(options);
   return definition.infer(InferContext(definition, inputs, attributes));
@@ -164,7 +163,7 @@ TEST(BatchNormAct, RefusesABackendThatIsNotThere) {
 
 TEST(BatchNormAct, NeedsNoReserveSpaceWithoutCudnn) {
   const TensorSpec x{Shape{4, 3, 3, 8}, DType::kFloat16, Device::cpu()};
-  std::vector<const TensorSpec*> inputs(13);
+  std::vector<const TensorSpec*> inputs(18);
   inputs[0] = &x;
   EXPECT_EQ(norm_reserve_bytes(inputs, {.layout = Layout::kNHWC}), 0);
   EXPECT_THROW(norm_reserve_bytes(inputs, {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn}),

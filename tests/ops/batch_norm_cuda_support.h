@@ -13,7 +13,7 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/tensor.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/common/samples/op_samples.h>
@@ -82,7 +82,7 @@ class BatchNormOnCuda : public ::testing::Test {
 
 /// All inputs of a fused call, on the CPU.
 struct Call {
-  std::vector<Tensor> inputs = std::vector<Tensor>(13);
+  std::vector<Tensor> inputs = std::vector<Tensor>(18);
   BatchNormActOptions options;
   Tensor dy, dy2;
 

@@ -14,7 +14,6 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/common/samples/op_samples.h>
@@ -154,7 +153,7 @@ TEST_F(BatchNormOnCuda, RefusesWhatCudnnCannotDo) {
 }
 
 TEST_F(BatchNormOnCuda, RefusesAReserveSpaceOfAnotherSize) {
-  std::vector<Tensor> inputs(13);
+  std::vector<Tensor> inputs(18);
   inputs[0] = on_gpu(cast(normal({4, 3, 3, 8}, 0.0, 1.0), DType::kFloat16));
   inputs[1] = inputs[2] = Tensor::full({8}, 1.0, DType::kFloat32, kGpu);
   std::vector<const TensorSpec*> specs;

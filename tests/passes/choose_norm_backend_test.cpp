@@ -4,8 +4,8 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/tensor/trace_access.h>
 #include <sinter/nn/job/train_job.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/passes/norm/norm_backend.h>
@@ -31,6 +31,7 @@ struct Fused {
   bool parameters = true;
   bool parameters_are_frozen = false;
   bool sums = false;
+  bool given = false;
   bool addend = false;
   bool addend_is_constant = false;
   int users = 1;
@@ -63,6 +64,7 @@ std::unique_ptr<Graph> graph_of(const Fused& fused) {
   }
   ops::NormParameters norm, addend_norm;
   if (fused.parameters) norm.weight = vector(), norm.bias = vector();
+  if (fused.given) norm.mean = vector(), norm.inv_std = vector();
   if (fused.sums) norm.sums = input({2, channels}, of_parameters, false);
   Tensor addend, alpha;
   if (fused.addend) addend = image(!fused.addend_is_constant);
@@ -208,6 +210,20 @@ TEST(ChooseNormBackend, LeavesEvaluationAndEmptyBatches) {
   EXPECT_EQ(constraint(2, true), std::nullopt);
   EXPECT_EQ(constraint(2, false), "statistics that are constants");
   EXPECT_EQ(constraint(0, true), "no elements");
+}
+
+TEST(ChooseNormBackend, LeavesGivenStatistics) {
+  const FakeCudnn library;
+  for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
+    Fused fused{.given = true};
+    fused.options.training = false;
+    fused.options.activation = activation;
+    const auto graph = graph_of(fused);
+    PassContext context;
+    EXPECT_EQ(choose(*graph, context, true), 0);
+    EXPECT_EQ(context.report.missed, Texts{});
+    EXPECT_EQ(backends(*graph), "sinter sinter");
+  }
 }
 
 TEST(ChooseNormBackend, StaysWithSintersKernelsWhereTheyAreFaster) {

@@ -5,7 +5,6 @@
 #include <sinter/core/op/norm_chain.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/prelu/prelu.h>

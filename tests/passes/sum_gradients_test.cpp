@@ -1,7 +1,7 @@
 // Sums of gradients that go into their readers, by the text of the differentiated graph.
 #include <sinter/autograd/differentiate.h>
 #include <sinter/ops/activation/activation.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/operators.h>
 

@@ -255,8 +255,8 @@ void train(const Communicator& ranks, Way way, int64_t accumulate, const std::st
   if (job && ranks.size() > 1 && way == Way::kJob)
     expect(job->report().find("gradient_buckets") != std::string::npos, "no buckets in the report");
   if (job && ranks.size() > 1 && has_norms) {
-    for (const char* text : {"sync_batch_norm + relu in first", "sync_batch_norm + add(sync_batch_norm in",
-                             "sync_batch_norm + add + relu in third", "sync_batch_norm + prelu in fourth"})
+    for (const char* text : {"batch_norm_act + relu in first", "batch_norm_act + add(batch_norm_act in",
+                             "batch_norm_act + add + relu in third", "batch_norm_act + prelu in fourth"})
       expect(job->report().find(text) != std::string::npos, std::string("no ") + text + job->report());
   }
   nn::State state = network.state();

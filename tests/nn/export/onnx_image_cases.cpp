@@ -1,10 +1,8 @@
 // Cases of ops of images and norms.
 #include <sinter/ops/adaptive_pool/adaptive_pool.h>
 #include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/fill/fill.h>
-#include <sinter/ops/normalize_act/normalize_act.h>
 #include <sinter/ops/operators.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/prelu/prelu.h>
@@ -108,7 +106,9 @@ Results norms(Tensors in, CaseWeights& weights) {
   const auto positive = [&] { return weights.wide({4}, 0.5, 2.0); };
   const ops::BatchNormOptions inference{.training = false};
   const auto norm = [&] { return ops::NormParameters{vector(), vector(), vector(), positive()}; };
-  const auto state = [&] { return ops::NormState{vector(), vector(), vector(), positive()}; };
+  const auto given = [&] {
+    return ops::NormParameters{.weight = vector(), .bias = vector(), .mean = vector(), .inv_std = positive()};
+  };
   using ops::Activation;
   return {ops::batch_norm(x, vector(), vector(), vector(), positive(), inference),
           ops::batch_norm(x, {}, {}, vector(), positive(), {.epsilon = 0.25, .training = false}),
@@ -118,10 +118,11 @@ Results norms(Tensors in, CaseWeights& weights) {
           ops::batch_norm_act(x, norm(), {.training = false, .activation = Activation::kPRelu}, vector(), a),
           ops::batch_norm_act(v, norm(), {.training = false, .activation = Activation::kPRelu}, vector()),
           ops::batch_norm_act(x, norm(), {.training = false, .normalize_addend = true}, {}, a, norm()),
-          ops::normalize_act(x, state()),
-          ops::normalize_act(v, {{}, {}, vector(), positive()}, {.activation = Activation::kRelu}),
-          ops::normalize_act(x, state(), {.activation = Activation::kPRelu, .normalize_addend = true},
-                             weights.wide({1}), a, state()),
+          ops::batch_norm_act(x, given(), {.training = false, .activation = Activation::kNone}),
+          ops::batch_norm_act(v, {.mean = vector(), .inv_std = positive()}, {.training = false}),
+          ops::batch_norm_act(x, given(),
+                              {.training = false, .activation = Activation::kPRelu, .normalize_addend = true},
+                              weights.wide({1}), a, given()),
           ops::prelu(x, weights({4})),
           ops::prelu(x, weights({1})),
           ops::prelu(v, weights({4})),

@@ -240,7 +240,6 @@ TEST(OnnxTable, EveryOpIsTranslatedOrRefused) {
                                       "resize_images",
                                       "shard_cross_entropy",
                                       "shard_log_sums",
-                                      "sync_batch_norm",
                                       "advance_steps",
                                       "all_reduce"};
   const std::vector<std::string> translated = onnx_translated_ops();

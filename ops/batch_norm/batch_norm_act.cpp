@@ -4,8 +4,11 @@
 
 #include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/node.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/core/op/norm_chain.h>
+#include <sinter/ops/batch_norm/batch_norm_act_gradient.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
+#include <sinter/ops/batch_norm/batch_norm_fusion.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
 
@@ -32,15 +35,24 @@ void check_alpha(const InferContext& context, size_t i, Activation activation, i
                context.tag(), channels, slopes);
 }
 
-/// The parameters of one normalisation, from input `first` on, and its sums.
-void check_norm(const InferContext& context, const BatchNormActOptions& options, size_t first, size_t sums,
-                int64_t channels) {
-  expect_norm_parameters(context, first, channels, options.training);
-  if (!context.has(sums)) return;
-  SINTER_CHECK(options.training, "[{}] expected sums only in training but got them in inference",
-               context.tag());
-  context.expect_dtype(sums, accumulate_dtype(context.input(0).dtype));
-  context.expect_shape(sums, Shape{2, channels});
+/// What belongs to one normalised tensor: its parameters, and statistics that are learned, or given.
+void check_norm(const InferContext& context, const BatchNormActOptions& options, const NormActPlaces& at,
+                bool given, int64_t channels) {
+  const char* const tag = context.tag();
+  expect_norm_parameters(context, at.weight, channels, options.training || given);
+  const size_t sums = at.weight + 4;
+  if (context.has(sums)) {
+    SINTER_CHECK(options.training, "[{}] expected sums only in training but got them in inference", tag);
+    context.expect_dtype(sums, accumulate_dtype(context.input(0).dtype));
+    context.expect_shape(sums, Shape{2, channels});
+  }
+  SINTER_CHECK(context.has(at.mean) == given && context.has(at.mean + 1) == given,
+               "[{}] expected mean and inv_std of all that is normalised or of nothing", tag);
+  if (!given) return;
+  expect_channel_vector(context, at.mean, channels);
+  expect_channel_vector(context, at.mean + 1, channels);
+  SINTER_CHECK(!options.training && !context.has(at.weight + 2),
+               "[{}] expected given statistics without running ones and not in training", tag);
 }
 
 std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
@@ -48,15 +60,23 @@ std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
   const auto& options = context.attributes<BatchNormActOptions>();
   const int64_t channels = expect_norm_input(context, options.layout);
   const TensorSpec& x = context.input(In::kX);
-  check_norm(context, options, In::kWeight, In::kSums, channels);
+  const bool given = context.has(In::kMean);
+  check_norm(context, options, kMainPlaces, given, channels);
+  SINTER_CHECK(context.has(In::kShare) <= given, "[{}] expected a share only of given statistics",
+               context.tag());
+  if (context.has(In::kShare)) {
+    context.expect_dtype(In::kShare, accumulate_dtype(x.dtype));
+    context.expect_shape(In::kShare, Shape{1});
+  }
   check_alpha(context, In::kAlpha, options.activation, channels);
   check_image(context, In::kAddend);
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend), "[{}] expected an addend to normalize but got none",
                  context.tag());
-    check_norm(context, options, In::kAddendWeight, In::kAddendSums, channels);
+    check_norm(context, options, kAddendPlaces, given, channels);
   } else {
-    for (size_t i = In::kAddendWeight; i <= In::kAddendSums; ++i) {
+    for (const size_t i : {In::kAddendWeight, In::kAddendBias, In::kAddendRunningMean, In::kAddendRunningVar,
+                           In::kAddendSums, In::kAddendMean, In::kAddendInvStd}) {
       SINTER_CHECK(!context.has(i), "[{}] expected {} only with normalize_addend", context.tag(),
                    context.op().input_def(i).name);
     }
@@ -66,65 +86,14 @@ std::vector<TensorSpec> infer_batch_norm_act(const InferContext& context) {
   SINTER_CHECK(options.reserve_bytes >= 0 && (on_cudnn || options.reserve_bytes == 0),
                "[{}] expected reserve_bytes of 0 or, with cudnn, more but got {} with {}", context.tag(),
                options.reserve_bytes, to_string(options.backend));
-  const TensorSpec statistic{Shape{channels}, accumulate_dtype(x.dtype), x.device};
+  const TensorSpec statistic{Shape{given ? 0 : channels}, accumulate_dtype(x.dtype), x.device};
   const bool masked = (options.activation != Activation::kNone && options.save_mask) || on_cudnn;
   const int64_t bytes = on_cudnn ? options.reserve_bytes : masked ? mask_bytes(x.shape.numel()) : 0;
   const TensorSpec mask{Shape{bytes}, DType::kUInt8, x.device};
-  if (options.normalize_addend) return {x, statistic, statistic, mask, statistic, statistic};
+  if (options.normalize_addend && !given) return {x, statistic, statistic, mask, statistic, statistic};
   if (masked) return {x, statistic, statistic, mask};
+  if (given) return {x};
   return {x, statistic, statistic};
-}
-
-/// The addend is read where it is normalised or where PReLU's argument is found again.
-bool reads_addend(const BatchNormActOptions& options) {
-  return options.normalize_addend || options.activation == Activation::kPRelu;
-}
-
-std::vector<Tensor> batch_norm_act_gradient(const GradientContext& context) {
-  using In = NormActInput;
-  using Out = NormActOutput;
-  const auto& options = context.attributes<BatchNormActOptions>();
-  const bool on_cudnn = options.backend == NormBackend::kCudnn;
-  const bool masked = options.activation != Activation::kNone;
-  SINTER_CHECK(!masked || options.save_mask,
-               "[batch_norm_act] expected save_mask for a gradient but it is off");
-  std::vector<Tensor> grads(In::kCount);
-  if (context.needs(In::kAddend) && !options.normalize_addend && !masked) grads[In::kAddend] = context.grad();
-  const std::initializer_list<size_t> parameters = {In::kWeight, In::kBias, In::kAlpha, In::kAddendWeight,
-                                                    In::kAddendBias};
-  const BatchNormActGradOptions grad_options{
-      .training = options.training,
-      .parameter_grads = on_cudnn || std::any_of(parameters.begin(), parameters.end(),
-                                                 [&](size_t i) { return context.needs(i); }),
-      .addend_grad = on_cudnn ? context.input(In::kAddend).defined()
-                              : context.needs(In::kAddend) && !grads[In::kAddend].defined(),
-      .layout = options.layout,
-      .activation = options.activation,
-      .normalize_addend = options.normalize_addend,
-      .backend = options.backend,
-      .epsilon = options.epsilon};
-  const NormState norm{context.input(In::kWeight), context.input(In::kBias), context.output(Out::kMean),
-                       context.output(Out::kInvStd)};
-  NormState addend_norm;
-  if (options.normalize_addend) {
-    addend_norm = {context.input(In::kAddendWeight), context.input(In::kAddendBias),
-                   context.output(Out::kAddendMean), context.output(Out::kAddendInvStd)};
-  }
-  const BatchNormActGrads all = batch_norm_act_grad(
-      context.input(In::kX), norm, context.grad(), {}, masked ? context.output(Out::kMask) : Tensor(),
-      grad_options, context.input(In::kAlpha), reads_addend(options) ? context.input(In::kAddend) : Tensor(),
-      addend_norm);
-  const auto give = [&](size_t i, const Tensor& grad) {
-    if (context.needs(i) && !grads[i].defined()) grads[i] = grad;
-  };
-  give(In::kX, all.dx);
-  give(In::kWeight, all.dweight);
-  give(In::kBias, all.dbias);
-  give(In::kAlpha, all.dalpha);
-  give(In::kAddend, all.daddend);
-  give(In::kAddendWeight, all.daddend_weight);
-  give(In::kAddendBias, all.daddend_bias);
-  return grads;
 }
 
 std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
@@ -161,6 +130,27 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
   return {x, parameter, parameter, options.addend_grad ? x : none, alpha, addend_parameter, addend_parameter};
 }
 
+/// The same results from the statistics that were used.
+Tensor compute_again(const FoundCall& call, const std::vector<Tensor>& outputs) {
+  using In = NormActInput;
+  const auto input = [&](size_t i) { return i < call.inputs.size() ? call.inputs[i] : Tensor(); };
+  const auto known = [&](const NormActPlaces& at) {
+    const bool given = input(at.mean).defined();
+    return NormParameters{.weight = input(at.weight),
+                          .bias = input(at.weight + 1),
+                          .mean = given ? input(at.mean) : outputs[at.mean_output],
+                          .inv_std = given ? input(at.mean + 1) : outputs[at.mean_output + 1]};
+  };
+  const auto& options = call.attributes.as<BatchNormActOptions>();
+  return batch_norm_act(input(In::kX), known(kMainPlaces),
+                        {.training = false,
+                         .layout = options.layout,
+                         .activation = options.activation,
+                         .normalize_addend = options.normalize_addend},
+                        input(In::kAlpha), input(In::kAddend),
+                        options.normalize_addend ? known(kAddendPlaces) : NormParameters{});
+}
+
 /// cuDNN takes one gradient.
 bool can_sum_gradients(const Attributes& call) {
   return call.as<BatchNormActGradOptions>().backend == NormBackend::kSinter;
@@ -183,7 +173,12 @@ Tensor batch_norm_act(const Tensor& x, const NormParameters& norm, const BatchNo
                                                 addend_norm.bias,
                                                 addend_norm.running_mean,
                                                 addend_norm.running_var,
-                                                addend_norm.sums};
+                                                addend_norm.sums,
+                                                norm.mean,
+                                                norm.inv_std,
+                                                addend_norm.mean,
+                                                addend_norm.inv_std,
+                                                norm.share};
   BatchNormActOptions wanted = options;
   wanted.save_mask =
       options.save_mask && grad_enabled() &&
@@ -237,38 +232,47 @@ void register_batch_norm_act(OpRegistry& registry);
 void register_batch_norm_act(OpRegistry& registry) {
   using In = NormActInput;
   using Out = NormActOutput;
-  registry.add({.name = "batch_norm_act",
-                .inputs = {{"x"},
-                           {"weight", true},
-                           {"bias", true},
-                           {.name = "running_mean", .optional = true, .mutated = true},
-                           {.name = "running_var", .optional = true, .mutated = true},
-                           {"sums", true},
-                           {"alpha", true},
-                           {"addend", true},
-                           {"addend_weight", true},
-                           {"addend_bias", true},
-                           {.name = "addend_running_mean", .optional = true, .mutated = true},
-                           {.name = "addend_running_var", .optional = true, .mutated = true},
-                           {"addend_sums", true}},
-                .outputs = {{"y"},
-                            {"mean", false},
-                            {"inv_std", false},
-                            {"mask", false},
-                            {"addend_mean", false},
-                            {"addend_inv_std", false}},
-                .infer = infer_batch_norm_act,
-                .gradient = batch_norm_act_gradient,
-                .gradient_reads = {.inputs = reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha,
-                                                       In::kAddend, In::kAddendWeight, In::kAddendBias}),
-                                   .outputs = reads_of({Out::kMean, Out::kInvStd, Out::kMask,
-                                                        Out::kAddendMean, Out::kAddendInvStd})},
-                .traits = {.precision = Precision::kFollow,
-                           .float32_inputs = ~reads_of({In::kX, In::kAddend}),
-                           .layout = {.kind = LayoutRule::Kind::kAttribute,
-                                      .images = reads_of({In::kX, In::kAddend})}},
-                .changes = [](const Attributes& call) { return call.as<BatchNormActOptions>().training; },
-                .choose = choose_by_time});
+  constexpr uint64_t used =
+      reads_of({In::kX, In::kWeight, In::kBias, In::kAlpha, In::kAddend, In::kAddendWeight, In::kAddendBias,
+                In::kMean, In::kInvStd, In::kAddendMean, In::kAddendInvStd});
+  constexpr uint64_t statistics = reads_of({Out::kMean, Out::kInvStd, Out::kAddendMean, Out::kAddendInvStd});
+  constexpr uint64_t mask = reads_of({Out::kMask});
+  registry.add(
+      {.name = "batch_norm_act",
+       .inputs = {{"x"},
+                  {"weight", true},
+                  {"bias", true},
+                  {.name = "running_mean", .optional = true, .mutated = true},
+                  {.name = "running_var", .optional = true, .mutated = true},
+                  {"sums", true},
+                  {"alpha", true},
+                  {"addend", true},
+                  {"addend_weight", true},
+                  {"addend_bias", true},
+                  {.name = "addend_running_mean", .optional = true, .mutated = true},
+                  {.name = "addend_running_var", .optional = true, .mutated = true},
+                  {"addend_sums", true},
+                  {"mean", true},
+                  {"inv_std", true},
+                  {"addend_mean", true},
+                  {"addend_inv_std", true},
+                  {"share", true}},
+       .outputs = {{"y"},
+                   {"mean", false},
+                   {"inv_std", false},
+                   {"mask", false},
+                   {"addend_mean", false},
+                   {"addend_inv_std", false}},
+       .infer = infer_batch_norm_act,
+       .gradient = batch_norm_act_gradient,
+       .gradient_reads = {.inputs = used | reads_of({In::kShare}), .outputs = statistics | mask},
+       .traits = {.precision = Precision::kFollow,
+                  .float32_inputs = ~reads_of({In::kX, In::kAddend}),
+                  .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({In::kX, In::kAddend})},
+                  .role = Role::kNormalization,
+                  .fuse_norm = fuse_batch_norm},
+       .changes = [](const Attributes& call) { return call.as<BatchNormActOptions>().training; },
+       .choose = choose_by_time});
   registry.add(
       {.name = "batch_norm_act_grad",
        .inputs = {{"x"},
@@ -292,6 +296,8 @@ void register_batch_norm_act(OpRegistry& registry) {
                                    .second = NormActGradInput::kDy2,
                                    .can = can_sum_gradients}},
        .choose = choose_by_time});
+  add_recompute_rule(
+      {.op = "batch_norm_act", .reads = {.inputs = used, .outputs = statistics}, .compute = compute_again});
 }
 
 }  // namespace sinter::ops

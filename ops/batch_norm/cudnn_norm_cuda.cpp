@@ -1,8 +1,8 @@
 // cuDNN's kernels for batch_norm_act and its gradient.
 #include <sinter/core/cuda/cudnn/cudnn_batch_norm.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 
 namespace sinter::ops {
 

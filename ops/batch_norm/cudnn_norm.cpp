@@ -1,5 +1,5 @@
-#include <sinter/ops/batch_norm_act/batch_norm_act_call.h>
-#include <sinter/ops/batch_norm_act/cudnn_norm.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
+#include <sinter/ops/batch_norm/cudnn_norm.h>
 
 namespace sinter::ops {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <sinter/ops/batch_norm_act/batch_norm_act.h>
+#include <sinter/ops/batch_norm/batch_norm.h>
 #include <sinter/ops/common/samples/op_samples.h>
 
 namespace sinter::ops {
@@ -64,9 +64,11 @@ double at_or(const Tensor& tensor, int64_t i, double otherwise) {
   return tensor.defined() ? reference_of(tensor)[tensor.numel() == 1 ? 0 : i] : otherwise;
 }
 
-/// `parameters`: weight, bias, running mean and variance; `sums` may be undefined.
-Normalized normalize(const Tensor& tensor, const Tensor* parameters, const Tensor& sums,
+/// `parameters`: weight, bias, running mean and variance, and sums, which may be undefined; `given`: mean and
+/// inverse deviation, which may be too.
+Normalized normalize(const Tensor& tensor, const Tensor* parameters, const Tensor* given,
                      const BatchNormActOptions& options) {
+  const Tensor& sums = parameters[4];
   const ReferenceTensor x = reference_of(tensor);
   const Geometry geometry(x.shape, options.layout);
   const int64_t channels = geometry.channels;
@@ -77,14 +79,16 @@ Normalized normalize(const Tensor& tensor, const Tensor* parameters, const Tenso
                     .running = {},
                     .terms = 0.0};
   ReferenceTensor variance(Shape{channels});
-  if (!options.training) {
+  if (given[0].defined()) {
+    result.mean = reference_of(given[0]);
+  } else if (!options.training) {
     result.mean = reference_of(parameters[2]);
     variance = reference_of(parameters[3]);
   } else if (sums.defined()) {
-    const ReferenceTensor given = reference_of(sums);
+    const ReferenceTensor summed = reference_of(sums);
     for (int64_t c = 0; c < channels; ++c) {
-      result.mean[c] = given[c] / geometry.count;
-      variance[c] = given[channels + c] / geometry.count - result.mean[c] * result.mean[c];
+      result.mean[c] = summed[c] / geometry.count;
+      variance[c] = summed[channels + c] / geometry.count - result.mean[c] * result.mean[c];
     }
   } else {
     for (int64_t i = 0; i < x.shape.numel(); ++i) result.mean[geometry.channel(i)] += x[i] / geometry.count;
@@ -94,6 +98,7 @@ Normalized normalize(const Tensor& tensor, const Tensor* parameters, const Tenso
     }
   }
   for (int64_t c = 0; c < channels; ++c) result.inv_std[c] = 1.0 / std::sqrt(variance[c] + options.epsilon);
+  if (given[1].defined()) result.inv_std = reference_of(given[1]);
   if (parameters[2].defined()) {
     result.running = {reference_of(parameters[2]), reference_of(parameters[3])};
     for (int64_t c = 0; options.training && c < channels; ++c) {
@@ -114,7 +119,8 @@ Normalized normalize(const Tensor& tensor, const Tensor* parameters, const Tenso
 }
 
 // The order of inputs is that of the op.
-constexpr size_t kSums = 5, kAlpha = 6, kAddend = 7, kAddendWeight = 8, kAddendSums = 12, kInputs = 13;
+constexpr size_t kSums = 5, kAlpha = 6, kAddend = 7, kAddendWeight = 8, kAddendSums = 12, kGivenMean = 13,
+                 kGivenAddendMean = 15, kInputs = 18;
 
 /// The sums that whatever computed `tensor` would have taken.
 Tensor sums_of(const Tensor& tensor, Layout layout) {
@@ -150,7 +156,7 @@ Normalized normalized_addend(const OpSample& sample) {
             .running = {},
             .terms = largest_of(reference_of(sample.inputs[kAddend]))};
   }
-  return normalize(sample.inputs[kAddend], &sample.inputs[kAddendWeight], sample.inputs[kAddendSums],
+  return normalize(sample.inputs[kAddend], &sample.inputs[kAddendWeight], &sample.inputs[kGivenAddendMean],
                    options);
 }
 
@@ -167,20 +173,22 @@ OpSample draw(SampleMaker& maker) {
   std::vector<Tensor> inputs(kInputs);
   inputs[0] = maker.tensor(shape);
   if (options.normalize_addend || maker.chance(0.5)) inputs[kAddend] = maker.tensor(shape);
-  const auto fill = [&](size_t first, size_t sums, const Tensor& tensor) {
+  // To given statistics flows no gradient, as finite differences, which are taken in float64, would tell.
+  const bool given = !options.training && maker.dtype() != DType::kFloat64 && maker.chance(0.5);
+  const auto fill = [&](size_t first, size_t sums, size_t mean, const Tensor& tensor) {
     inputs[first] = maybe(maker, channels, -2.0, 2.0);
     inputs[first + 1] = maybe(maker, channels, -2.0, 2.0);
     if (!options.training || maker.chance(0.8)) {
-      inputs[first + 2] = vector_of(maker, Shape{channels}, -1.0, 1.0);
-      inputs[first + 3] = vector_of(maker, Shape{channels}, 0.5, 2.0);
+      inputs[given ? mean : first + 2] = vector_of(maker, Shape{channels}, -1.0, 1.0);
+      inputs[given ? mean + 1 : first + 3] = vector_of(maker, Shape{channels}, 0.5, 2.0);
     }
     // float64 samples are for finite differences, which would vary the tensor under fixed sums.
     if (options.training && maker.dtype() != DType::kFloat64 && maker.chance(0.2)) {
       inputs[sums] = sums_of(tensor, options.layout);
     }
   };
-  fill(1, kSums, inputs[0]);
-  if (options.normalize_addend) fill(kAddendWeight, kAddendSums, inputs[kAddend]);
+  fill(1, kSums, kGivenMean, inputs[0]);
+  if (options.normalize_addend) fill(kAddendWeight, kAddendSums, kGivenAddendMean, inputs[kAddend]);
   if (options.activation == Activation::kPRelu) {
     inputs[kAlpha] = vector_of(maker, Shape{maker.chance(0.3) ? 1 : channels}, -0.5, 0.5);
   }
@@ -194,7 +202,8 @@ OpSample make_batch_norm_act(SampleMaker& maker) {
     OpSample sample = draw(maker);
     const auto& options = sample.attributes.as<BatchNormActOptions>();
     if (options.activation == Activation::kNone) return sample;
-    const Normalized main = normalize(sample.inputs[0], &sample.inputs[1], sample.inputs[kSums], options);
+    const Normalized main =
+        normalize(sample.inputs[0], &sample.inputs[1], &sample.inputs[kGivenMean], options);
     const std::vector<double> z = activation_argument(sample, main, normalized_addend(sample));
     if (std::none_of(z.begin(), z.end(), [](double value) { return std::abs(value) < kGap; })) return sample;
   }
@@ -209,7 +218,7 @@ ReferenceTensor mask_of(const std::vector<double>& z) {
 
 std::vector<ReferenceTensor> batch_norm_act_reference(const OpSample& sample) {
   const auto& options = sample.attributes.as<BatchNormActOptions>();
-  const Normalized main = normalize(sample.inputs[0], &sample.inputs[1], sample.inputs[kSums], options);
+  const Normalized main = normalize(sample.inputs[0], &sample.inputs[1], &sample.inputs[kGivenMean], options);
   const Normalized addend = normalized_addend(sample);
   const std::vector<double> z = activation_argument(sample, main, addend);
   const Geometry geometry(sample.inputs[0].shape(), options.layout);
@@ -222,8 +231,12 @@ std::vector<ReferenceTensor> batch_norm_act_reference(const OpSample& sample) {
                              : at_or(sample.inputs[kAlpha], geometry.channel(i), 0.0);
     y[i] = value > 0.0 ? value : slope * value;
   }
-  std::vector<ReferenceTensor> outputs = {y, main.mean, main.inv_std};
   const bool masked = options.activation != Activation::kNone;
+  if (sample.inputs[kGivenMean].defined()) {
+    if (!masked) return {y};
+    return {y, ReferenceTensor(Shape{0}), ReferenceTensor(Shape{0}), mask_of(z)};
+  }
+  std::vector<ReferenceTensor> outputs = {y, main.mean, main.inv_std};
   if (masked || options.normalize_addend) outputs.push_back(masked ? mask_of(z) : ReferenceTensor(Shape{0}));
   if (options.normalize_addend) {
     outputs.push_back(addend.mean);
@@ -238,7 +251,7 @@ std::vector<ReferenceTensor> batch_norm_act_reference(const OpSample& sample) {
 double batch_norm_act_terms(const OpSample& sample, size_t output) {
   if (output > 0) return 2.0;
   const auto& options = sample.attributes.as<BatchNormActOptions>();
-  return normalize(sample.inputs[0], &sample.inputs[1], sample.inputs[kSums], options).terms +
+  return normalize(sample.inputs[0], &sample.inputs[1], &sample.inputs[kGivenMean], options).terms +
          normalized_addend(sample).terms;
 }
 
