@@ -4,14 +4,13 @@
 // A rule has the op's `kName` and `Options`, the names of its buffers and the `Element`, made once for a slot
 // from the options, the rates behind the learning rate's address, the number of the step (0: none was given)
 // and the sums for the trust ratio. It maps a parameter and its gradient to the new parameter and changes the
-// buffers that it `uses`; in the compute type C, what is the same for all elements worked out in double
-// precision. What the options leave out is skipped, so that 0 * infinity cannot make a NaN. `branches` are
-// conditions that a loop on a CPU should know while it is compiled.
+// buffers that it `uses`; in the compute type C, what all elements share worked out in double precision. What
+// options leave out is skipped, so that 0 * infinity makes no NaN. `branches` a CPU's loop knows when
+// compiled.
 #pragma once
 
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
