@@ -1,5 +1,4 @@
 // Ops that are neither elementwise nor on images.
-#include <sinter/ops/adamw/adamw.h>
 #include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
 #include <sinter/ops/argmax/argmax_attributes.h>
@@ -11,18 +10,15 @@
 #include <sinter/ops/fill/fill_attributes.h>
 #include <sinter/ops/gather/gather.h>
 #include <sinter/ops/l2_normalize/l2_normalize.h>
-#include <sinter/ops/lamb/lamb.h>
-#include <sinter/ops/lars/lars.h>
 #include <sinter/ops/loss_scale/loss_scale.h>
 #include <sinter/ops/margin/margin.h>
 #include <sinter/ops/metrics/metrics.h>
 #include <sinter/ops/one_hot/one_hot.h>
+#include <sinter/ops/optimizer/optimizer.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/random_key/random_key.h>
 #include <sinter/ops/reduce/reduce.h>
-#include <sinter/ops/rmsprop/rmsprop.h>
-#include <sinter/ops/sgd/sgd.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/softmax/softmax.h>
 #include <sinter/ops/topk/topk_attributes.h>

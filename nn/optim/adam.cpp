@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include <sinter/nn/optim/adam.h>
-#include <sinter/ops/adamw/adamw.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -59,19 +59,7 @@ void Adam::set_beta1(double beta1) {
 }
 
 void Adam::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  std::vector<ops::AdamWSlot> updates;
-  updates.reserve(slots.size());
-  for (const Slot* slot : slots) {
-    const Parameter& parameter = slot->parameter;
-    updates.push_back({.parameter = parameter.master(),
-                       .gradient = parameter.grad(),
-                       .exp_avg = slot->buffers[0],
-                       .exp_avg_sq = slot->buffers[1],
-                       .step = slot->step,
-                       .working = parameter.working(),
-                       .max_exp_avg_sq = options_.amsgrad ? slot->buffers[2] : Tensor()});
-  }
-  ops::adamw_step(updates, options.learning_rate,
+  ops::adamw_step(update_slots(slots), options.learning_rate,
                   {.beta1 = options_.beta1,
                    .beta2 = options_.beta2,
                    .epsilon = options_.epsilon,

@@ -7,7 +7,7 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
-#include <sinter/ops/sgd/sgd.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -49,16 +49,15 @@ void EMA::update() {
   }
   // A step of gradient descent on half the squared distance: average - (1 - decay) (average - parameter),
   // with -parameter as the gradient and the average itself as what weight decay adds.
-  std::vector<ops::SgdSlot> updates;
+  std::vector<ops::UpdateSlot> updates;
   updates.reserve(slots_.size());
   for (const Slot& slot : slots_) {
     updates.push_back({.parameter = slot.average,
-                       .gradient = ops::cast(slot.parameter.master().detach(), slot.average.dtype()),
-                       .momentum = {}});
+                       .gradient = ops::cast(slot.parameter.master().detach(), slot.average.dtype())});
   }
   write_decay();
   if (options_.decay == 0.0) {  // whatever the averages hold
-    for (const ops::SgdSlot& slot : updates) ops::copy_(slot.parameter, slot.gradient);
+    for (const ops::UpdateSlot& slot : updates) ops::copy_(slot.parameter, slot.gradient);
   } else {
     ops::sgd_step(updates, rate_, {.weight_decay = 1.0}, minus_one_);
   }
@@ -199,11 +198,11 @@ void Lookahead::update(double decay) {
   rate_value_ = decay;
   // Two steps of gradient descent on half the squared distance, as in EMA::update: first the values go to
   // what the average will be, then the average goes all the way to the values.
-  std::vector<ops::SgdSlot> values, averages;
+  std::vector<ops::UpdateSlot> values, averages;
   for (const Slot& slot : slots_) {
     const Tensor value = slot.variable.master().detach();
-    values.push_back({.parameter = value, .gradient = slot.average, .momentum = {}});
-    averages.push_back({.parameter = slot.average, .gradient = value, .momentum = {}});
+    values.push_back({.parameter = value, .gradient = slot.average});
+    averages.push_back({.parameter = slot.average, .gradient = value});
   }
   ops::sgd_step(values, rate_, {.weight_decay = 1.0}, minus_one_);
   ops::sgd_step(averages, one_, {.weight_decay = 1.0}, minus_one_);

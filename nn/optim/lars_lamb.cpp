@@ -1,8 +1,8 @@
+#include <algorithm>
 #include <cmath>
 
 #include <sinter/nn/optim/lars_lamb.h>
-#include <sinter/ops/lamb/lamb.h>
-#include <sinter/ops/lars/lars.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -11,9 +11,10 @@ bool is_beta(double beta) {
   return beta >= 0.0 && beta < 1.0;
 }
 
-/// Norms and biases have fewer than two axes.
-bool adapts(const Parameter& parameter, bool adapt_all) {
-  return adapt_all || parameter.shape().rank() >= 2;
+/// Moves norms and biases, which have fewer than two axes, behind the slots that adapt, and returns them.
+std::span<const ops::UpdateSlot> split_plain(std::span<ops::UpdateSlot> slots, bool adapt_all) {
+  return std::ranges::stable_partition(
+      slots, [&](const ops::UpdateSlot& slot) { return adapt_all || slot.parameter.shape().rank() >= 2; });
 }
 
 }  // namespace
@@ -40,22 +41,15 @@ void LARS::set_momentum(double momentum) {
 }
 
 void LARS::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  std::vector<ops::LarsSlot> adapted, plain;
-  for (const Slot* slot : slots) {
-    const Parameter& parameter = slot->parameter;
-    (adapts(parameter, options_.adapt_all) ? adapted : plain)
-        .push_back({.parameter = parameter.master(),
-                    .gradient = parameter.grad(),
-                    .momentum = slot->buffers[0],
-                    .working = parameter.working()});
-  }
+  std::vector<ops::UpdateSlot> updates = update_slots(slots);
+  const std::span plain = split_plain(updates, options_.adapt_all);
   ops::LarsOptions step{.momentum = options_.momentum,
                         .weight_decay = options.weight_decay,
                         .trust_coefficient = options_.trust_coefficient,
                         .epsilon = options_.epsilon,
                         .nesterov = options_.nesterov,
                         .moving_momentum = has_moving()};
-  ops::lars_step(adapted, options.learning_rate, step, options.gradient_factor);
+  ops::lars_step({updates.data(), plain.data()}, options.learning_rate, step, options.gradient_factor);
   step.adapts = false;
   ops::lars_step(plain, options.learning_rate, step, options.gradient_factor);
 }
@@ -80,23 +74,14 @@ void LAMB::set_beta1(double beta1) {
 }
 
 void LAMB::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  std::vector<ops::LambSlot> adapted, plain;
-  for (const Slot* slot : slots) {
-    const Parameter& parameter = slot->parameter;
-    (adapts(parameter, options_.adapt_all) ? adapted : plain)
-        .push_back({.parameter = parameter.master(),
-                    .gradient = parameter.grad(),
-                    .exp_avg = slot->buffers[0],
-                    .exp_avg_sq = slot->buffers[1],
-                    .step = slot->step,
-                    .working = parameter.working()});
-  }
+  std::vector<ops::UpdateSlot> updates = update_slots(slots);
+  const std::span plain = split_plain(updates, options_.adapt_all);
   ops::LambOptions step{.beta1 = options_.beta1,
                         .beta2 = options_.beta2,
                         .epsilon = options_.epsilon,
                         .weight_decay = options.weight_decay,
                         .moving_beta1 = has_moving()};
-  ops::lamb_step(adapted, options.learning_rate, step, options.gradient_factor);
+  ops::lamb_step({updates.data(), plain.data()}, options.learning_rate, step, options.gradient_factor);
   step.adapts = false;
   ops::lamb_step(plain, options.learning_rate, step, options.gradient_factor);
 }

@@ -7,6 +7,7 @@
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/advance_steps/advance_steps.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -114,6 +115,24 @@ void Optimizer::prepare(Slot& slot) {
   }
   slot.buffers = std::move(buffers);
   ++revision_;
+}
+
+std::vector<ops::UpdateSlot> Optimizer::update_slots(std::span<Slot* const> slots) {
+  std::vector<ops::UpdateSlot> updates;
+  updates.reserve(slots.size());
+  for (const Slot* slot : slots) {
+    const Parameter& parameter = slot->parameter;
+    ops::UpdateSlot& update = updates.emplace_back();
+    update = {.parameter = parameter.master(),
+              .gradient = parameter.grad(),
+              .step = slot->step,
+              .working = parameter.working()};
+    SINTER_CHECK(slot->buffers.size() <= std::size(update.buffers),
+                 "[optimizer] expected at most {} buffers a parameter but got {}", std::size(update.buffers),
+                 slot->buffers.size());
+    std::ranges::copy(slot->buffers, update.buffers);
+  }
+  return updates;
 }
 
 void Optimizer::set_counts(const Tensor& counts) {

@@ -12,6 +12,10 @@
 #include <sinter/core/runtime/exclusive_use.h>
 #include <sinter/nn/module/module.h>
 
+namespace sinter::ops {
+struct UpdateSlot;  // ops/optimizer/optimizer.h
+}
+
 namespace sinter::nn {
 
 /// Parameters that are treated alike.
@@ -101,6 +105,8 @@ class Optimizer {
   /// Updates the slots of one group, which are on one device. Buffers exist, zeros at first, and the step
   /// counts are those of this update. Recording is off.
   virtual void update(std::span<Slot* const> slots, const UpdateOptions& options) = 0;
+  /// The same slots for the update ops, with their buffers, three at most, in order.
+  static std::vector<ops::UpdateSlot> update_slots(std::span<Slot* const> slots);
   /// To be called when an option of the optimiser has changed that its updates read.
   void options_changed() { ++revision_; }
   /// Moves a number that updates read beside the learning rate, such as a momentum, so that jobs can follow

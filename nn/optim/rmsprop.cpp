@@ -1,5 +1,5 @@
 #include <sinter/nn/optim/rmsprop.h>
-#include <sinter/ops/rmsprop/rmsprop.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -27,16 +27,9 @@ RMSprop::RMSprop(std::vector<ParameterGroup> groups, const RMSpropOptions& optio
 }
 
 void RMSprop::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  std::vector<ops::RmsPropSlot> updates;
-  updates.reserve(slots.size());
-  for (const Slot* slot : slots) {
-    const Parameter& parameter = slot->parameter;
-    updates.push_back({.parameter = parameter.master(),
-                       .gradient = parameter.grad(),
-                       .square_avg = slot->buffers[0],
-                       .grad_avg = options_.centered ? slot->buffers[1] : Tensor(),
-                       .momentum = options_.momentum != 0.0 ? slot->buffers.back() : Tensor(),
-                       .working = parameter.working()});
+  std::vector<ops::UpdateSlot> updates = update_slots(slots);
+  if (!options_.centered) {
+    for (ops::UpdateSlot& update : updates) std::swap(update.buffers[1], update.buffers[2]);  // the momentum
   }
   ops::rmsprop_step(updates, options.learning_rate,
                     {.alpha = options_.alpha,

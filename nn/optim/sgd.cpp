@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include <sinter/nn/optim/sgd.h>
-#include <sinter/ops/sgd/sgd.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
 namespace {
@@ -38,17 +38,7 @@ void SGD::set_momentum(double momentum) {
 }
 
 void SGD::update(std::span<Slot* const> slots, const UpdateOptions& options) {
-  std::vector<ops::SgdSlot> updates;
-  updates.reserve(slots.size());
-  for (const Slot* slot : slots) {
-    const Parameter& parameter = slot->parameter;
-    updates.push_back({.parameter = parameter.master(),
-                       .gradient = parameter.grad(),
-                       .momentum = slot->buffers.empty() ? Tensor() : slot->buffers[0],
-                       .step = slot->step,
-                       .working = parameter.working()});
-  }
-  ops::sgd_step(updates, options.learning_rate,
+  ops::sgd_step(update_slots(slots), options.learning_rate,
                 {.momentum = options_.momentum,
                  .dampening = options_.dampening,
                  .weight_decay = options.weight_decay,

@@ -1,6 +1,6 @@
 #include <sinter/core/op/kernel.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/common/parameter_update.h>
+#include <sinter/ops/common/gradient_factor.h>
 
 namespace sinter::ops {
 namespace {

@@ -8,10 +8,10 @@
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/dropout/dropout.h>
 #include <sinter/ops/gather/gather.h>
+#include <sinter/ops/optimizer/optimizer.h>
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/prelu/prelu.h>
-#include <sinter/ops/sgd/sgd.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/unary/unary.h>
 
@@ -185,12 +185,12 @@ TEST_P(LargeElementwise, SgdStep) {
   const Tensor parameter = p.whole(), gradient = q.whole(), momentum = q.whole();
   const Tensor rate = Tensor::from_values<double>({0.5}, {}, scale.device);
   const SgdOptions options{.momentum = 0.5, .weight_decay = 0.25};
-  const SgdSlot slot{parameter, gradient, momentum};
+  const UpdateSlot slot{parameter, gradient, {momentum}};
   sgd_step({&slot, 1}, rate, options);
   EXPECT_EQ(wrong(parameter,
                   [&](auto begin, auto end) {
                     const Tensor part = p.piece(begin, end);
-                    const SgdSlot part_slot{part, q.piece(begin, end), q.piece(begin, end)};
+                    const UpdateSlot part_slot{part, q.piece(begin, end), {q.piece(begin, end)}};
                     sgd_step({&part_slot, 1}, rate, options);
                     return part;
                   }),

@@ -5,11 +5,10 @@
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
-#include <sinter/ops/adamw/adamw.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
 #include <sinter/ops/grad_norm/grad_norm.h>
-#include <sinter/ops/sgd/sgd.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 #include "ops/ops_test_support.h"
 
@@ -39,7 +38,7 @@ Doubles run_five(Step step) {
 Doubles run_sgd(const SgdOptions& options, double rate) {
   const Tensor buffer = options.momentum != 0 ? Tensor::full({3}, NAN, DType::kFloat64) : Tensor();
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
-    const SgdSlot slot{weights, gradient, buffer, Tensor::scalar(int64_t{i + 1})};
+    const UpdateSlot slot{weights, gradient, {buffer}, Tensor::scalar(int64_t{i + 1})};
     sgd_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
@@ -47,7 +46,7 @@ Doubles run_sgd(const SgdOptions& options, double rate) {
 Doubles run_adamw(const AdamWOptions& options, double rate) {
   const Tensor mean = Tensor::zeros({3}, DType::kFloat64), square = Tensor::zeros({3}, DType::kFloat64);
   return run_five([&](const Tensor& weights, const Tensor& gradient, int i) {
-    const AdamWSlot slot{weights, gradient, mean, square, Tensor::scalar(int64_t{i + 1})};
+    const UpdateSlot slot{weights, gradient, {mean, square}, Tensor::scalar(int64_t{i + 1})};
     adamw_step({&slot, 1}, Tensor::scalar(rate), options);
   });
 }
@@ -129,15 +128,18 @@ TEST(AdamWStepTest, FiveStepsAgreeWithPyTorchAndTheFormulas) {
 
 /// More slots than a launch on a GPU takes, of every kind, from none to several blocks of elements.
 void expect_many_slots_updated(Device device) {
-  std::vector<SgdSlot> slots;
+  std::vector<UpdateSlot> slots;
   std::vector<Tensor> gradients;
   double squares = 0.0;
   for (int i = 0; i < 900; ++i) {
     const DType dtype = i % 3 == 1 ? DType::kBFloat16 : DType::kFloat32;
     const DType gradient_dtype = i % 3 == 0 ? DType::kFloat32 : i % 3 == 1 ? dtype : DType::kFloat16;
     const Shape shape = i % 100 == 99 ? Shape{3, 8191 + i} : Shape{i % 7, 1 + i % 50};
-    slots.push_back({full(shape, 2.0, dtype, device), full(shape, i % 32, gradient_dtype, device), Tensor(),
-                     Tensor(), i % 3 == 2 ? full(shape, 0.0, gradient_dtype, device) : Tensor()});
+    slots.push_back({full(shape, 2.0, dtype, device),
+                     full(shape, i % 32, gradient_dtype, device),
+                     {},
+                     Tensor(),
+                     i % 3 == 2 ? full(shape, 0.0, gradient_dtype, device) : Tensor()});
     gradients.push_back(slots.back().gradient);
     squares += static_cast<double>(shape.numel() * (i % 32) * (i % 32));
   }
@@ -169,7 +171,7 @@ TEST(SgdStepTest, UpdatesManySlotsOfDifferentDtypesInOneCallOnCuda) {
 }
 
 TEST(SgdStepTest, WorkingCopiesMustFit) {
-  SgdSlot slot{counting({2}), counting({2}), Tensor(), Tensor(), Tensor::zeros({2}, DType::kFloat16)};
+  UpdateSlot slot{counting({2}), counting({2}), {}, Tensor(), Tensor::zeros({2}, DType::kFloat16)};
   const auto message = [&] { return message_of([&] { sgd_step({&slot, 1}, Tensor::scalar(0.1), {}); }); };
   EXPECT_EQ(message(),
             "[sgd_step] expected gradient[0] and working[0] of one dtype but got float32 and float16");
@@ -193,7 +195,7 @@ TEST(SgdStepTest, WorkingCopiesMustFit) {
 
 TEST(SgdStepTest, NamesWhatIsWrong) {
   const Tensor rate = Tensor::scalar(0.1);
-  SgdSlot slot{counting({2}), counting({2}), Tensor()};
+  UpdateSlot slot{counting({2}), counting({2})};
   const auto with = [&](const SgdOptions& options, const Tensor& learning_rate) {
     return message_of([&] { sgd_step({&slot, 1}, learning_rate, options); });
   };
@@ -201,27 +203,34 @@ TEST(SgdStepTest, NamesWhatIsWrong) {
   EXPECT_EQ(with({.weight_decay = -1}, rate), "[sgd_step] expected weight_decay >= 0 but got -1");
   EXPECT_EQ(with({.nesterov = true}, rate),
             "[sgd_step] Nesterov's step needs momentum > 0 and dampening = 0 but got 0 and 0");
-  EXPECT_EQ(with({.momentum = 0.9}, rate),
-            "[sgd_step] expected a momentum buffer in slot 0 for momentum 0.9");
+  EXPECT_EQ(
+      with({.momentum = 0.9}, rate),
+      "[sgd_step] expected a buffer 'momentum' in slot 0 with momentum=0.9, dampening=0, weight_decay=0, "
+      "nesterov=false, maximize=false, moving_momentum=false");
   EXPECT_EQ(with({}, Tensor::scalar(0.1f)),
             "[sgd_step] expected learning_rate[0] of dtype float64 but got float32");
   EXPECT_EQ(with({}, Tensor::full({1}, 0.1, DType::kFloat64)),
             "[sgd_step] expected learning_rate[0] of shape () but got (1,)");
-  slot.momentum = counting({2});
-  EXPECT_EQ(with({}, rate), "[sgd_step] expected no momentum buffer in slot 0 for momentum 0");
-  slot.momentum = counting({3});
+  slot.buffers[0] = counting({2});
+  EXPECT_EQ(
+      with({}, rate),
+      "[sgd_step] expected no buffer 'momentum' in slot 0 with momentum=0, dampening=0, weight_decay=0, "
+      "nesterov=false, maximize=false, moving_momentum=false");
+  slot.buffers[0] = counting({3});
   EXPECT_EQ(with({.momentum = 0.9}, rate), "[sgd_step] expected momentum[0] of shape (2,) but got (3,)");
-  slot = {counting({2}), counting({3}), Tensor()};
+  slot = {counting({2}), counting({3})};
   EXPECT_EQ(with({}, rate), "[sgd_step] expected gradient[0] of shape (2,) but got (3,)");
-  slot = {counting({2}).set_requires_grad(true), counting({2}), Tensor()};
+  slot = {counting({2}).set_requires_grad(true), counting({2})};
   EXPECT_EQ(
       with({}, rate),
       "[sgd_step] cannot change 'parameter' in place while its gradient is recorded; use sinter::NoGrad");
+  slot = {counting({2}), counting({2}), {Tensor(), counting({2})}};
+  EXPECT_EQ(with({}, rate), "[sgd_step] expected buffers[1] to be undefined");
   sgd_step({}, rate, {});
 }
 
 TEST(AdamWStepTest, NamesWhatIsWrong) {
-  AdamWSlot slot{counting({2}), counting({2}), counting({2}), counting({2}), {}};
+  UpdateSlot slot{counting({2}), counting({2}), {counting({2}), counting({2})}};
   const auto with = [&](const AdamWOptions& options, const Tensor& step) {
     slot.step = step;
     return message_of([&] { adamw_step({&slot, 1}, Tensor::scalar(0.1), options); });
@@ -233,9 +242,9 @@ TEST(AdamWStepTest, NamesWhatIsWrong) {
   EXPECT_EQ(with({.weight_decay = -1}, one), "[adamw_step] expected weight_decay >= 0 but got -1");
   EXPECT_EQ(with({}, Tensor::scalar(int64_t{0})), "[adamw_step] expected a step count >= 1 but got 0");
   EXPECT_EQ(with({}, Tensor::scalar(1.0)), "[adamw_step] expected step[0] of dtype int64 but got float64");
-  slot.exp_avg_sq = Tensor();
+  slot.buffers[1] = Tensor();
   EXPECT_EQ(with({}, one), "[adamw_step] input 'exp_avg_sq' is undefined");
-  slot.exp_avg_sq = counting({1});
+  slot.buffers[1] = counting({1});
   EXPECT_EQ(with({}, one), "[adamw_step] expected exp_avg_sq[0] of shape (2,) but got (1,)");
 }
 

@@ -17,7 +17,7 @@
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/dropout/dropout.h>
-#include <sinter/ops/sgd/sgd.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 #include "ops/float_places.h"
 
@@ -235,7 +235,7 @@ TEST_P(ZeroWeight, NoWeightDecayNoProductWithTheParameter) {
   if (is_half(GetParam().dtype)) GTEST_SKIP() << "parameters are float32";
   const Tensor parameter = vector({kInfinity, 1}), gradient = vector({1, 1});
   const Tensor rate = Tensor::scalar(0.5, GetParam().device);
-  sgd_step(std::vector<SgdSlot>{{.parameter = parameter, .gradient = gradient, .momentum = {}}}, rate, {});
+  sgd_step(std::vector<UpdateSlot>{{.parameter = parameter, .gradient = gradient}}, rate, {});
   expect(parameter, {kInfinity, 0.5});
 }
 

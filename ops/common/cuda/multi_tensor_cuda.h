@@ -9,7 +9,6 @@
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/kernel.h>
-#include <sinter/ops/common/parameter_update.h>
 
 namespace sinter::ops {
 
@@ -64,8 +63,6 @@ __device__ __forceinline__ void for_each_element(const SlotTable<width>& table, 
   for (; i < end; i += kMultiTensorThreads) body.template operator()<1>(i);
 }
 
-namespace detail {
-
 /// Fills tables with the slots whose inputs 0 and `typed` are of `dtypes` and passes each, with its launch
 /// shape, to launch_table. `is_ranged(i)`: whether input i of a slot is an array of the length of input 0.
 template <int width, class Ranged, class F>
@@ -103,8 +100,6 @@ void fill_slot_tables(const KernelContext& context, const char* tag, size_t type
   flush();
 }
 
-}  // namespace detail
-
 /// Calls launch_table.operator()<T>(table, launch shape) until all inputs of the call are covered: arrays of
 /// any floating-point dtype; those of a table have elements of type T.
 template <class F>
@@ -112,33 +107,11 @@ void for_each_array_table(const KernelContext& context, const char* tag, F&& lau
   SlotTable<1> table;
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
     dispatch_float(dtype, tag, [&]<class T> {
-      detail::fill_slot_tables(
+      fill_slot_tables(
           context, tag, 0, {dtype, dtype}, table, [](int) { return true; },
           [&](const SlotTable<1>& filled, const cuda::LaunchShape& shape) {
             launch_table.template operator()<T>(filled, shape);
           });
-    });
-  }
-}
-
-/// The same for the slots of a parameter update (parameter_update.h) with `arrays` arrays each:
-/// launch_table.operator()<T, G>(table, launch shape), T the type of the parameters and G that of the
-/// gradients.
-template <int arrays, class F>
-void for_each_update_table(const KernelContext& context, const char* tag, F&& launch_table) {
-  using enum DType;
-  constexpr std::pair<DType, DType> kTypes[] = {{kFloat32, kFloat32},   {kFloat32, kFloat16},
-                                                {kFloat32, kBFloat16},  {kFloat16, kFloat16},
-                                                {kBFloat16, kBFloat16}, {kFloat64, kFloat64}};
-  constexpr int width = arrays + static_cast<int>(kUpdateInputs);
-  SlotTable<width> table;
-  const auto is_ranged = [](int i) { return i <= arrays + static_cast<int>(kWorkingCopy); };
-  for (const auto& dtypes : kTypes) {
-    dispatch_update(dtypes.first, dtypes.second, tag, [&]<class T, class G> {
-      detail::fill_slot_tables(context, tag, 1, dtypes, table, is_ranged,
-                               [&](const SlotTable<width>& filled, const cuda::LaunchShape& shape) {
-                                 launch_table.template operator()<T, G>(filled, shape);
-                               });
     });
   }
 }

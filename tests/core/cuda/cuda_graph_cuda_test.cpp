@@ -25,7 +25,7 @@
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/matmul/matmul.h>
-#include <sinter/ops/sgd/sgd.h>
+#include <sinter/ops/optimizer/optimizer.h>
 
 #include "common/error_message.h"
 #include "common/prepared_call.h"
@@ -136,8 +136,8 @@ float eager_step(const TinyNet& net) {
   const auto loss =
       call(OpRegistry::instance().get("cross_entropy"), {logits, net.target}, ops::CrossEntropyOptions{});
   const Tensor dlogits = ops::cross_entropy_grad(logits, net.target, loss[1], net.dloss, {}).logits;
-  const ops::SgdSlot slot{
-      .parameter = net.weight, .gradient = ops::linear_grad_weight(dlogits, rows), .momentum = net.momentum};
+  const ops::UpdateSlot slot{
+      .parameter = net.weight, .gradient = ops::linear_grad_weight(dlogits, rows), .buffers = {net.momentum}};
   ops::sgd_step({&slot, 1}, net.rate, {.momentum = kMomentum});
   return loss[0].to_vector<float>()[0];
 }
