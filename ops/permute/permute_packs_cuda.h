@@ -28,11 +28,6 @@ struct alignas(16) Pack {
   T at[16 / sizeof(T)];
 };
 
-/// An element of 16 bytes.
-struct alignas(16) Bits128 {
-  uint64_t low, high;
-};
-
 /// Division of indices of any size by a number that is fixed for a launch: cuda::FastDivide's method in 64
 /// bits. Unlike cuda::WideDivide it has neither a branch nor a division, which matters here since a kernel's
 /// instructions come out of memory when it starts.
@@ -213,15 +208,6 @@ SINTER_HOST_DEVICE inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint3
     picked |= static_cast<uint32_t>((both >> ((selector >> (4 * i) & 7) * 8)) & 0xff) << (8 * i);
   }
   return picked;
-#endif
-}
-
-/// The lower half of the eight bytes of two words, shifted to the right by less than 32 bits.
-SINTER_HOST_DEVICE inline uint32_t shift_right(uint32_t low, uint32_t high, int bits) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_r(low, high, static_cast<uint32_t>(bits));
-#else
-  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> bits);
 #endif
 }
 

@@ -28,7 +28,6 @@ constexpr int64_t kLeastApartBytes = 64;
 // better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
 // once.
 constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
-constexpr int64_t kRowsTileBytes = 12288;
 // Of aligned elements of 4 bytes and more, in tensors of more than one wave.
 constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
@@ -68,11 +67,7 @@ class TilePlanner {
   }
 
   TileJob make() {
-    if (plan_.keeps_last()) {
-      take_elements_of_rows();
-    } else if (!take_matrices() && !take_apart_matrices()) {
-      take_sides();
-    }
+    if (!take_matrices() && !take_apart_matrices()) take_sides();
     choose_pitch();
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
@@ -121,7 +116,6 @@ class TilePlanner {
       const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    if (job_.kind == TileKind::kElementsOfRows) return;
     if (job_.kind == TileKind::kWholeColumns)
       return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
     job_.skip = skip_of(job_.pitch, job_.log_pack);
@@ -175,7 +169,10 @@ class TilePlanner {
     job_.row_step = job_.rows_loaded = static_cast<int>(matrices * rows);
     job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
-    take_outer(plan_.rank - 3, -1);
+    for (int i = 0; i < plan_.rank - 3; ++i) {
+      const int axis = plan_.axes[static_cast<size_t>(i)];
+      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+    }
     choose_walk(rows, columns, elements, elements * size_);
   }
 
@@ -193,21 +190,11 @@ class TilePlanner {
     job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
   }
 
-  /// The first `count` axes of the output, but for input axis `without`, number the matrices.
-  void take_outer(int count, int without) {
-    for (int i = 0; i < count; ++i) {
-      const int axis = plan_.axes[static_cast<size_t>(i)];
-      if (axis == without) continue;
-      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
-    }
-  }
-
   /// A thread's packs of a piece are so far apart that they hold the same pattern of `period` elements, which
   /// is pattern_bytes further on in the image.
   void choose_walk(int64_t inner, int64_t middle, int64_t period, int64_t pattern_bytes) {
     job_.inner = divide_by(inner);
     job_.middle = divide_by(middle);
-    job_.piece_packs = divide_by(threads());
     const int64_t packs = period / std::gcd(period, pack_), step = threads() / packs * packs;
     // That many threads have work; others save more, the more elements they would have to look for.
     const bool most = size_ > 2 ? 4 * step >= 3 * threads() : (size_ == 2 ? 2 : 3) * step >= threads();
@@ -382,56 +369,6 @@ class TilePlanner {
     if (step == 0) return;
     const int words = 2 - log2_ceil(size_) - std::countr_zero(static_cast<uint64_t>(step));
     job_.log_spread = std::clamp(words, 0, job_.log_columns - job_.log_warp);
-  }
-
-  /// The last axis stays: rows of the input move whole; long ones are cut.
-  void take_elements_of_rows() {
-    job_.kind = TileKind::kElementsOfRows;
-    aligned_input_ = false;
-    set_tile_bytes(kRowsTileBytes);
-    const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
-    const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
-    if (bytes <= most_run) return take_groups(length, most_run / bytes);
-    const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)];
-    job_.row_count = extent(row_axis);
-    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
-    job_.row_step = job_.rows_loaded = 1;
-    job_.out_row_tile = length;
-    job_.inner = divide_by(std::min<int64_t>(length, 1 << 30));
-    job_.column_count = length;
-    job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
-    job_.out_column_tile = job_.column_step;
-    job_.piece_packs = divide_by(threads());
-    job_.pack_step = threads();
-    job_.place_step = threads() * 16;
-    take_outer(plan_.rank - 2, -1);
-  }
-
-  /// Groups of `length` columns, the last axis: of all other axes the last in the output makes rows,
-  /// `most_rows` in a tile, the last in the input groups.
-  void take_groups(int64_t length, int64_t most_rows) {
-    const int group_axis = plan_.rank - 2;
-    const int row_axis = plan_.axes[static_cast<size_t>(group_axis)];
-    const auto group_out =
-        static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());
-    job_.row_count = extent(row_axis);
-    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
-    job_.row_step = job_.rows_loaded = static_cast<int>(even_step_below(job_.row_count, most_rows));
-    job_.out_row_tile = job_.row_step * length;
-    job_.inner = divide_by(length);
-    const int64_t all = extent(group_axis), most = tile_bytes_ / (length * size_) / job_.row_step;
-    // All of short rows that follow each other in the input share sectors.
-    const int64_t groups = size_ >= 4 && 2 * all <= 3 * most ? all : even_step_below(all, most);
-    const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
-    job_.column_count = extent(group_axis) * length;
-    job_.column_step = static_cast<int>(groups * length);
-    job_.piece_stride = plan_.output_stride(group_out);
-    job_.out_column_tile = groups * job_.piece_stride;
-    job_.piece_packs = divide_by(packs);
-    job_.piece_step = static_cast<int>(threads() / packs);
-    const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
-    job_.place_step = same ? static_cast<int>(job_.piece_step * length * size_) : 0;
-    take_outer(group_axis, group_axis);
   }
 
   const PermutePlan& plan_;
