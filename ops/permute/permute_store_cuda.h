@@ -206,7 +206,6 @@ SINTER_HOST_DEVICE inline void store_piece(const TileJob& job, const Tile& tile,
   if (thread >= job.pack_step) return;
 
   int places[size_t{n}] = {};
-  int column = 0;
   bool known = false;
   int first = thread * n - job.output.behind<T>(tile.out);
   T* to = out + tile.out + first;
@@ -217,7 +216,6 @@ SINTER_HOST_DEVICE inline void store_piece(const TileJob& job, const Tile& tile,
     if (!known) {
       from = image;
       PieceWalk at(job, first < 0 ? 0 : first);
-      column = at.column;
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = cuda::in_register(job.place(at.row, base) + at.column * size);
@@ -235,11 +233,6 @@ SINTER_HOST_DEVICE inline void store_piece(const TileJob& job, const Tile& tile,
     }
     to += to_step;
     from += job.place_step;
-    column += job.walk_columns;
-    if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
-      column -= static_cast<int>(job.middle.divisor());
-      from += job.wrap_step;
-    }
   }
 }
 

@@ -71,9 +71,6 @@ struct TileJob {
   cuda::FastDivide inner, middle;  ///< rows of a matrix, its columns
   int pack_step = 0;               ///< to the pack that many further on
   int place_step = 0;              ///< which is that far in the image; 0: not always the same
-  /// For small matrices that follow each other: the columns of that step, and how much farther the image is
-  /// where it leads into the next matrix.
-  int walk_columns = 0, wrap_step = 0;
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
