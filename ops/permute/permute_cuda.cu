@@ -63,11 +63,11 @@ __global__ void __launch_bounds__(1 << kLogWovenThreads, 4)
 
 template <class T>
 auto tile_kernel_for(TileKind kind) {
-  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs begin where packs do
+  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs are never shifted nor collected
     if (kind == TileKind::kShiftedColumns) return tile_kernel<T, TileKind::kShiftedColumns>;
+    if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
   }
   if (kind == TileKind::kSeveralAxes) return tile_kernel<T, TileKind::kSeveralAxes>;
-  if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
   return tile_kernel<T, TileKind::kColumns>;
 }
 

@@ -13,9 +13,11 @@
 
 #if defined(__CUDA_ARCH__)
 #define SINTER_UNROLL _Pragma("unroll")
+#define SINTER_UNROLL_4 _Pragma("unroll 4")
 #define SINTER_KEEP_LOOP _Pragma("unroll 1")
 #else
 #define SINTER_UNROLL
+#define SINTER_UNROLL_4
 #define SINTER_KEEP_LOOP
 #endif
 

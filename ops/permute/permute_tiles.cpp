@@ -152,11 +152,11 @@ class TilePlanner {
   }
 
   /// Small matrices that follow each other in both tensors: those of which a thread's packs hold the same
-  /// pattern.
+  /// pattern, of more than one element.
   bool take_matrices() {
     const auto last = static_cast<size_t>(plan_.rank - 1);
-    if (plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 || plan_.axes[last - 1] != plan_.rank - 1 ||
-        plan_.axes[last - 2] != plan_.rank - 3) {
+    if (pack_ == 1 || plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 ||
+        plan_.axes[last - 1] != plan_.rank - 1 || plan_.axes[last - 2] != plan_.rank - 3) {
       return false;
     }
     const int64_t batch = extent(plan_.rank - 3), rows = extent(plan_.rank - 2),
