@@ -19,10 +19,9 @@ constexpr int kMostSharedBytes = 96 << 10;      // what a tile may need
 // Percent of a multiprocessor's memory that blocks share where tiles overlap: the rest is L1 cache, in which
 // they find what both load.
 constexpr int kShiftedCarveout = 60;
-// Shorter rows whose units are narrower go through tiles, if there are enough of them for a tile.
-constexpr int64_t kLeastUnit = 4, kMostTileRowBytes = 160, kLeastMatrixBytes = 4096;
-// So do rows of wider units that are shorter than this: each read on its own would fetch sectors of others.
-constexpr int64_t kMostWordTileRowBytes = 64, kLeastRunBytes = 128;
+// Shorter rows go in tiles, since each on its own would fetch sectors of others, or be collected by units of
+// less than 4 bytes.
+constexpr int64_t kMostShortRowBytes = 64, kMostNarrowRowBytes = 160;
 
 /// Blocks that a multiprocessor's registers are to suffice for: aligned tiles fill its memory, others leave a
 /// part of it to the cache.
@@ -64,12 +63,11 @@ __global__ void __launch_bounds__(1 << kLogWovenThreads, 4)
 
 template <class T>
 auto tile_kernel_for(TileKind kind) {
-  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs begin where packs do
+  if constexpr (Pack<T>::kSize > 1) {  // elements that are packs are never shifted nor collected
     if (kind == TileKind::kShiftedColumns) return tile_kernel<T, TileKind::kShiftedColumns>;
-    if (kind == TileKind::kElementsOfRows) return tile_kernel<T, TileKind::kElementsOfRows>;
+    if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
   }
   if (kind == TileKind::kSeveralAxes) return tile_kernel<T, TileKind::kSeveralAxes>;
-  if (kind == TileKind::kWholeColumns) return tile_kernel<T, TileKind::kWholeColumns>;
   return tile_kernel<T, TileKind::kColumns>;
 }
 
@@ -81,26 +79,17 @@ void allow_shared_bytes(Kernel kernel, size_t bytes) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes));
 }
 
-/// False unless tiles of rows and columns would be thin and woven ones are not.
 template <class T>
-bool launch_woven(const Stream& stream, const PermutePlan& plan, const TileJob& tiles, const void* in,
-                  void* out) {
-  const std::optional<WovenJob> job =
-      choose_woven(plan, tiles, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
-  if (!job) return false;
-  const auto shared_bytes = static_cast<size_t>(job->shared_bytes());
+void launch_woven(const Stream& stream, const WovenJob& job, const void* in, void* out) {
+  const auto shared_bytes = static_cast<size_t>(job.shared_bytes());
   allow_shared_bytes(woven_kernel<T>, shared_bytes);
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(job->tiles)), dim3(1u << kLogWovenThreads),
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(job.tiles)), dim3(1u << kLogWovenThreads),
                                 shared_bytes};
-  cuda::launch(stream, shape, woven_kernel<T>, *job, static_cast<const T*>(in), static_cast<T*>(out));
-  return true;
+  cuda::launch(stream, shape, woven_kernel<T>, job, static_cast<const T*>(in), static_cast<T*>(out));
 }
 
 template <class T>
-void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in, void* out) {
-  TileJob job =
-      plan_tiles(plan, sizeof(T), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
-  if (launch_woven<T>(stream, plan, job, in, out)) return;
+void launch_tiles(const Stream& stream, TileJob job, const void* in, void* out) {
   const auto kernel = tile_kernel_for<T>(job.kind);
   const auto shared_bytes = static_cast<size_t>(TileMemory::bytes(job));
   allow_shared_bytes(kernel, shared_bytes);
@@ -116,27 +105,31 @@ void launch_tiles(const Stream& stream, const PermutePlan& plan, const void* in,
   }
 }
 
-void dispatch_tiles(const Stream& stream, const PermutePlan& plan, int64_t element_bytes, const void* in,
-                    void* out) {
-  const auto size = static_cast<int>(element_bytes);
+/// Elements of `bytes` bytes, whose last axis moves.
+void permute_elements(const Stream& stream, const PermutePlan& plan, int64_t bytes, const void* in,
+                      void* out) {
+  const auto size = static_cast<int>(bytes);
+  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
   if (plan.kind == PermutePlan::Kind::kTranspose) {
-    const std::optional<PlainJob> plain =
-        choose_plain(plan.batch, plan.rows, plan.columns, size, reinterpret_cast<uintptr_t>(in),
-                     reinterpret_cast<uintptr_t>(out));
+    const std::optional<PlainJob> plain = choose_plain(plan.batch, plan.rows, plan.columns, size, from, to);
     if (plain) return transpose_plain_cuda(stream, *plain, size, in, out);
   }
-  switch (element_bytes) {
-    case 1:
-      return launch_tiles<uint8_t>(stream, plan, in, out);
-    case 2:
-      return launch_tiles<uint16_t>(stream, plan, in, out);
-    case 4:
-      return launch_tiles<uint32_t>(stream, plan, in, out);
-    case 8:
-      return launch_tiles<uint64_t>(stream, plan, in, out);
-    default:
-      return launch_tiles<Bits128>(stream, plan, in, out);
-  }
+  const TileJob tiles = plan_tiles(plan, size, from, to);
+  const std::optional<WovenJob> woven = choose_woven(plan, tiles, size, from, to);
+  dispatch_unit(bytes, [&]<class T> {
+    if (woven) return launch_woven<T>(stream, *woven, in, out);
+    launch_tiles<T>(stream, tiles, in, out);
+  });
+}
+
+/// Short rows of `row_bytes` bytes in units of `unit`. False if there are no tiles for them.
+bool weave_rows(const Stream& stream, PermutePlan plan, int64_t row_bytes, int64_t unit, const void* in,
+                void* out) {
+  plan.extents[static_cast<size_t>(plan.rank - 1)] = row_bytes / unit;
+  const std::optional<WovenJob> job = plan_woven(
+      plan, static_cast<int>(unit), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
+  if (job) dispatch_unit(unit, [&]<class T> { launch_woven<T>(stream, *job, in, out); });
+  return job.has_value();
 }
 
 /// The last axis stays: rows of `bytes` bytes are copied whole.
@@ -165,25 +158,15 @@ void run_permute(const KernelContext& context) {
     copy_rows_cuda(context.stream(), y.data, bytes, x.data, bytes, bytes, 1);
     return;
   }
-  if (!plan.keeps_last()) return dispatch_tiles(context.stream(), plan, size, x.data, y.data);
+  if (!plan.keeps_last()) return permute_elements(context.stream(), plan, size, x.data, y.data);
   const int64_t row_bytes = plan.extents[static_cast<size_t>(plan.rank - 1)] * size;
-  if (row_bytes <= 16 && widest_unit({address_of(x.data), address_of(y.data), row_bytes}) == row_bytes) {
+  const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), row_bytes});
+  if (row_bytes == unit) {
     plan.drop_last();  // such a row is one element of a permutation that does not keep its last axis
-    return dispatch_tiles(context.stream(), plan, row_bytes, x.data, y.data);
+    return permute_elements(context.stream(), plan, row_bytes, x.data, y.data);
   }
-  const auto group_axis = static_cast<size_t>(plan.rank - 2),
-             row_axis = static_cast<size_t>(plan.axes[group_axis]);
-  const int64_t matrix_bytes = plan.extents[group_axis] * plan.extents[row_axis] * row_bytes;
-  if (matrix_bytes >= kLeastMatrixBytes) {
-    const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), row_bytes});
-    const bool is_short = row_bytes < kMostTileRowBytes || address_of(y.data) % 16 != 0;
-    const int64_t run_bytes = plan.extents[row_axis] * row_bytes;  // of the output, in a tile
-    const bool has_words = unit < 16 && row_bytes < kMostWordTileRowBytes && run_bytes >= kLeastRunBytes;
-    if (unit < kLeastUnit ? is_short : has_words) {
-      plan.extents[static_cast<size_t>(plan.rank - 1)] = row_bytes / unit;
-      return dispatch_tiles(context.stream(), plan, unit, x.data, y.data);
-    }
-  }
+  const bool is_short = row_bytes < (unit < 4 ? kMostNarrowRowBytes : kMostShortRowBytes) && unit < 16;
+  if (is_short && weave_rows(context.stream(), plan, row_bytes, unit, x.data, y.data)) return;
   copy_permuted_rows(context.stream(), plan, row_bytes, x.data, y.data);
 }
 

@@ -13,9 +13,11 @@
 
 #if defined(__CUDA_ARCH__)
 #define SINTER_UNROLL _Pragma("unroll")
+#define SINTER_UNROLL_4 _Pragma("unroll 4")
 #define SINTER_KEEP_LOOP _Pragma("unroll 1")
 #else
 #define SINTER_UNROLL
+#define SINTER_UNROLL_4
 #define SINTER_KEEP_LOOP
 #endif
 
@@ -26,11 +28,6 @@ template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = static_cast<int>(16 / sizeof(T));
   T at[16 / sizeof(T)];
-};
-
-/// An element of 16 bytes.
-struct alignas(16) Bits128 {
-  uint64_t low, high;
 };
 
 /// Division of indices of any size by a number that is fixed for a launch: cuda::FastDivide's method in 64
@@ -213,15 +210,6 @@ SINTER_HOST_DEVICE inline uint32_t pick_bytes(uint32_t low, uint32_t high, uint3
     picked |= static_cast<uint32_t>((both >> ((selector >> (4 * i) & 7) * 8)) & 0xff) << (8 * i);
   }
   return picked;
-#endif
-}
-
-/// The lower half of the eight bytes of two words, shifted to the right by less than 32 bits.
-SINTER_HOST_DEVICE inline uint32_t shift_right(uint32_t low, uint32_t high, int bits) {
-#if defined(__CUDA_ARCH__)
-  return __funnelshift_r(low, high, static_cast<uint32_t>(bits));
-#else
-  return static_cast<uint32_t>(((uint64_t{high} << 32) | low) >> bits);
 #endif
 }
 

@@ -32,25 +32,6 @@ inline int64_t even_step_below(int64_t count, int64_t most) {
   return divide_up(count, divide_up(count, std::max<int64_t>(1, most)));
 }
 
-/// Whether the last two axes change places, and make a matrix that is small.
-inline bool has_small_matrices(const PermutePlan& plan, int64_t element_bytes, int64_t most_bytes) {
-  const auto last = static_cast<size_t>(plan.rank - 1);
-  if (plan.rank < 3 || plan.axes[last] != plan.rank - 2 || plan.axes[last - 1] != plan.rank - 1) return false;
-  const int64_t rows = plan.extents[last - 1], columns = plan.extents[last];
-  return rows <= most_bytes && columns <= most_bytes && rows * columns * element_bytes <= most_bytes;
-}
-
-/// The axis of the rows of matrices that follow each other in the output, and whose rows, not next to each
-/// other, do so in the input; the last axis makes their columns. -1: there are none.
-inline int row_axis_apart(const PermutePlan& plan) {
-  if (plan.rank < 4) return -1;
-  const auto last = static_cast<size_t>(plan.rank - 1);
-  const int axis = plan.axes[last];
-  const bool is_apart = axis >= 1 && axis < plan.rank - 2 && plan.axes[last - 1] == plan.rank - 1 &&
-                        plan.axes[last - 2] == axis - 1;
-  return is_apart ? axis : -1;
-}
-
 /// The plan's axes by role: rows are the last axes of the output, columns those of the input, the others are
 /// outer.
 struct Sides {

@@ -171,80 +171,57 @@ SINTER_HOST_DEVICE inline void store_column_ends(const TileJob& job, const Tile&
   }
 }
 
-/// Walks a tile in the order of the output.
-template <TileKind kKind>
+/// Walks a tile of whole columns in the order of the output.
 struct PieceWalk {
   int row, column, inner;
 
-  SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index, int piece) {
+  SINTER_HOST_DEVICE PieceWalk(const TileJob& job, int index) {
     uint32_t rest = 0, at = 0;
     const uint32_t outer = job.inner.divide(static_cast<uint32_t>(index), rest);
+    const uint32_t matrix = job.middle.divide(outer, at);
     inner = static_cast<int>(rest);
-    if constexpr (kKind == TileKind::kWholeColumns) {
-      const uint32_t matrix = job.middle.divide(outer, at);
-      row = static_cast<int>(matrix * job.inner.divisor()) + inner;
-      column = static_cast<int>(at);
-    } else {
-      row = static_cast<int>(outer);
-      column = piece * static_cast<int>(job.inner.divisor()) + inner;
-    }
+    row = static_cast<int>(matrix * job.inner.divisor()) + inner;
+    column = static_cast<int>(at);
   }
   SINTER_HOST_DEVICE void advance(const TileJob& job) {
     const auto inner_length = static_cast<int>(job.inner.divisor());
-    if constexpr (kKind == TileKind::kElementsOfRows) {
-      ++column;
-      if (++inner < inner_length) return;
-      column -= inner_length;
-      ++row;
-    } else {
-      ++row;
-      if (++inner < inner_length) return;
-      row -= inner_length;
-      if (++column == static_cast<int>(job.middle.divisor())) {
-        column = 0;
-        row += inner_length;
-      }
-    }
+    ++row;
+    if (++inner < inner_length) return;
     inner = 0;
+    row -= inner_length;
+    if (++column == static_cast<int>(job.middle.divisor())) {
+      column = 0;
+      row += inner_length;
+    }
   }
 };
 
-/// One or several pieces of the output, each in packs.
-template <class T, TileKind kKind>
-SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile, int thread,
-                                            const std::byte* image, T* out) {
+/// A piece of the output, in packs.
+template <class T>
+SINTER_HOST_DEVICE inline void store_piece(const TileJob& job, const Tile& tile, int thread,
+                                           const std::byte* image, T* out) {
   constexpr int n = Pack<T>::kSize, size = static_cast<int>(sizeof(T));
-  const auto inner = static_cast<int>(job.inner.divisor());
-  const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
-  const int whole = smaller(columns, inner);  // less than `inner` if long rows are cut
-  const int pieces = kKind == TileKind::kWholeColumns ? 1 : columns / whole, length = rows * columns / pieces;
+  const int length = smaller(tile.rows, job.row_step) * smaller(tile.columns, job.column_step);
   const int base = image_base<T>(job, tile);
-  uint32_t rest = 0;
-  auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
-  auto pack = static_cast<int>(rest);
-  if (job.piece_step != 0 ? piece >= job.piece_step : pack >= job.pack_step) return;
+  if (thread >= job.pack_step) return;
 
   int places[size_t{n}] = {};
-  int first = 0, column = 0;
   bool known = false;
-  T* to = out;
+  int first = thread * n - job.output.behind<T>(tile.out);
+  T* to = out + tile.out + first;
   const std::byte* from = image;
-  const int64_t to_step = cuda::in_register(job.pack_step * n + job.piece_step * job.piece_stride);
+  const int64_t to_step = cuda::in_register(job.pack_step * n);
   SINTER_KEEP_LOOP
-  while (piece < pieces && pack * n < length + n) {
+  for (; first < length; first += job.pack_step * n) {
     if (!known) {
-      const int64_t start = tile.out + piece * job.piece_stride;
-      first = pack * n - job.output.behind<T>(start);
-      to = out + start + first;
       from = image;
-      PieceWalk<kKind> at(job, first < 0 ? 0 : first, piece);
-      column = at.column;
+      PieceWalk at(job, first < 0 ? 0 : first);
       SINTER_UNROLL
       for (int j = 0; j < n; ++j) {
         places[j] = cuda::in_register(job.place(at.row, base) + at.column * size);
         if (first + j >= 0) at.advance(job);
       }
-      known = job.place_step != 0 && (first >= 0 || job.pack_step == 0);
+      known = job.place_step != 0 && first >= 0;
     }
     if (first >= 0 && first + n <= length) {
       store_pack<true>(to, collect<T>([&](int j) { return image_element<T>(from, places[j]); }));
@@ -254,100 +231,8 @@ SINTER_HOST_DEVICE inline void store_pieces(const TileJob& job, const Tile& tile
         if (first + j >= 0 && first + j < length) to[j] = image_element<T>(from, places[j]);
       }
     }
-    first += job.pack_step * n;
     to += to_step;
     from += job.place_step;
-    if constexpr (kKind == TileKind::kWholeColumns) {
-      column += job.walk_columns;
-      if (column >= static_cast<int>(job.middle.divisor()) && job.walk_columns != 0) {
-        column -= static_cast<int>(job.middle.divisor());
-        from += job.wrap_step;
-      }
-    }
-    pack += job.pack_step;
-    piece += job.piece_step;
-  }
-}
-
-/// A pack of the output that lies in two runs of the image at most.
-struct RunPack {
-  int here = 0;               ///< elements before the second run begins, or all
-  int place = 0, beyond = 0;  ///< of its first element, in the first run and as if in the second
-
-  /// Begins `first` elements behind (or before) the piece's first one.
-  template <class T>
-  SINTER_HOST_DEVICE static RunPack locate(const TileJob& job, int first, int piece, int base) {
-    constexpr int size = static_cast<int>(sizeof(T));
-    const PieceWalk<TileKind::kElementsOfRows> at(job, first < 0 ? 0 : first, piece);
-    const int before = first < 0 ? -first : 0;
-    RunPack pack;
-    pack.here = smaller(static_cast<int>(job.inner.divisor()) - at.inner + before, Pack<T>::kSize);
-    pack.place = job.place(at.row, base) + (at.column - before) * size;
-    pack.beyond = job.place(at.row + 1, base) + (at.column - at.inner - pack.here) * size;
-    return pack;
-  }
-  template <class T>
-  SINTER_HOST_DEVICE T element(const std::byte* image, int j) const {
-    return image_element<T>(image, (j < here ? place : beyond) + j * static_cast<int>(sizeof(T)));
-  }
-  /// A pack of elements that are all in the image.
-  template <class T>
-  SINTER_HOST_DEVICE Pack<T> collect(const std::byte* image) const {
-    uint32_t words[4], others[4];
-    four_words(image, place, words);
-    const int bytes = here * static_cast<int>(sizeof(T));
-    if (bytes < 16) {
-      four_words(image, beyond, others);
-      SINTER_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        const int own = bytes - 4 * w;
-        const uint32_t mask = own >= 4 ? UINT32_MAX : own <= 0 ? 0 : (1u << (8 * own)) - 1;
-        words[w] = (words[w] & mask) | (others[w] & ~mask);
-      }
-    }
-    Pack<T> pack;
-    memcpy(&pack, words, sizeof(pack));
-    return pack;
-  }
-
- private:
-  /// 16 bytes from any place on; reads up to 19.
-  SINTER_HOST_DEVICE static void four_words(const std::byte* image, int at, uint32_t* words) {
-    uint32_t low = image_element<uint32_t>(image, at & ~3);
-    SINTER_UNROLL
-    for (int w = 0; w < 4; ++w) {
-      const uint32_t high = image_element<uint32_t>(image, (at & ~3) + 4 * w + 4);
-      words[w] = shift_right(low, high, at % 4 * 8);
-      low = high;
-    }
-  }
-};
-
-/// Pieces of runs of at least a pack: 16 bytes are read by words.
-template <class T>
-SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, int thread,
-                                          const std::byte* image, T* out) {
-  constexpr int n = Pack<T>::kSize;
-  const int rows = smaller(tile.rows, job.row_step), columns = smaller(tile.columns, job.column_step);
-  const int whole = smaller(columns, static_cast<int>(job.inner.divisor()));
-  const int pieces = columns / whole, length = rows * whole;
-  const int base = image_base<T>(job, tile);
-  uint32_t rest = 0;
-  auto piece = static_cast<int>(job.piece_packs.divide(static_cast<uint32_t>(thread), rest));
-  auto pack = static_cast<int>(rest);
-  if (job.piece_step != 0 && piece >= job.piece_step) return;
-  SINTER_KEEP_LOOP
-  for (; piece < pieces && pack * n < length + n; pack += job.pack_step, piece += job.piece_step) {
-    const int64_t start = tile.out + piece * job.piece_stride;
-    const int first = pack * n - job.output.behind<T>(start);
-    const RunPack at = RunPack::locate<T>(job, first, piece, base);
-    T* to = out + start + first;
-    if (first >= 0 && first + n <= length) {
-      store_pack<true>(to, at.collect<T>(image));
-      continue;
-    }
-    SINTER_KEEP_LOOP
-    for (int j = first < 0 ? -first : 0; j < n && first + j < length; ++j) to[j] = at.element<T>(image, j);
   }
 }
 
@@ -357,15 +242,8 @@ SINTER_HOST_DEVICE inline void store_runs(const TileJob& job, const Tile& tile, 
 template <class T, TileKind kKind>
 SINTER_HOST_DEVICE inline void store_tile(const TileJob& job, const Tile& tile, int thread,
                                           const TileMemory& memory, T* out) {
-  if constexpr (kKind == TileKind::kWholeColumns || kKind == TileKind::kElementsOfRows) {
-    if constexpr (kKind == TileKind::kElementsOfRows && sizeof(T) <= 2) {
-      // Eight places that a thread keeps cost less than words that it looks for.
-      const bool keeps_places = sizeof(T) == 2 && job.place_step != 0;
-      if (job.inner.divisor() >= Pack<T>::kSize && !keeps_places) {
-        return detail::store_runs(job, tile, thread, memory.image, out);
-      }
-    }
-    detail::store_pieces<T, kKind>(job, tile, thread, memory.image, out);
+  if constexpr (kKind == TileKind::kWholeColumns) {
+    detail::store_piece<T>(job, tile, thread, memory.image, out);
   } else {
     if constexpr (kKind == TileKind::kSeveralAxes) {
       detail::store_scattered_columns<T>(job, tile, thread, memory, out);

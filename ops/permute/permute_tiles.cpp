@@ -1,9 +1,9 @@
 // Which tiles a permutation on a GPU is cut into: host logic, so that tests need no GPU.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 
-#include <sinter/ops/permute/permute_banks.h>
 #include <sinter/ops/permute/permute_sides.h>
 #include <sinter/ops/permute/permute_tiles_cuda.h>
 
@@ -14,21 +14,13 @@ using namespace tiling;
 
 // Up to this length, a side whose runs do not begin at multiples of 16 bytes is taken whole.
 constexpr int64_t kMostThinBytes = 256;
-// Matrices up to this size share a tile.
-constexpr int64_t kMostMatrixBytes = 8192;
-// Unless, in matrices of at least this size, the lanes of a warp would wait for each other that often: rows
-// of other tiles skip banks.
-constexpr int64_t kLeastBankBytes = 1536, kMostWavefronts = 8;
 // Where rows and columns make less than this, they take in more axes, beyond what fills sectors: a block for
-// every few elements has nothing to wait for memory with.
+// every few elements has nothing to wait for memory with. Pieces need half as much.
 constexpr int64_t kLeastSidesBytes = 8192;
-// Matrices whose rows lie apart have rows of at least this, and columns below it.
-constexpr int64_t kLeastApartBytes = 64;
 // Of a tile. Where rows or columns are shifted, neighbouring tiles load the same sectors: the fewer the
 // better, but for what the cache keeps from one tile to the next, if there are more than the GPU holds at
 // once.
 constexpr int64_t kTileBytes = 16384, kShiftedTileBytes = 32768, kShiftedShortTileBytes = 24576;
-constexpr int64_t kRowsTileBytes = 12288;
 // Of aligned elements of 4 bytes and more, in tensors of more than one wave.
 constexpr int64_t kWideTileBytes = 8192;
 // Where all columns are in so few tiles, these come first, of so many tiles of rows: rows of the input are
@@ -52,6 +44,42 @@ cuda::FastDivide divide_by(int64_t count) {
   return cuda::FastDivide(static_cast<uint32_t>(count));
 }
 
+/// What an image skips between packs of rows, so that these begin in neighbouring packs of the banks.
+int skip_of(int pitch, int log_pack) {
+  return (16 - (pitch << log_pack)) & 127;
+}
+
+/// Wavefronts in which a warp reads the first elements of its packs of few rows, whose columns follow each
+/// other in the output: lanes wait for each other that read different words of a bank.
+int count_wavefronts(const TileJob& job, int pitch, int element_bytes) {
+  const auto rows = static_cast<int>(job.inner.divisor());
+  std::array<int, 32> words, counts{};
+  words.fill(-1);
+  for (int lane = 0; lane < 32; ++lane) {
+    const int index = lane << job.log_pack, row = index % rows;
+    const int skipped = (row >> job.log_pack) * skip_of(pitch, job.log_pack);
+    const int word = (row * pitch + skipped + index / rows * element_bytes) / 4;
+    const auto bank = static_cast<size_t>(word % 32);
+    if (words[bank] != word) ++counts[bank];
+    words[bank] = word;
+  }
+  return *std::max_element(counts.begin(), counts.end());
+}
+
+/// Where lanes walk through few rows, at least job.pitch apart: the pitch at which fewest of them meet, of
+/// those that cost up to `most_bytes`.
+int choose_spread_pitch(const TileJob& job, int element_bytes, int64_t most_bytes) {
+  int chosen = job.pitch, fewest = INT32_MAX;
+  for (int pitch = job.pitch; pitch < job.pitch + 128; pitch += 16) {
+    if (job.row_step * (pitch - job.pitch) > most_bytes) break;
+    const int meeting = count_wavefronts(job, pitch, element_bytes);
+    if (meeting >= fewest) continue;
+    fewest = meeting;
+    chosen = pitch;
+  }
+  return chosen;
+}
+
 /// Makes a job out of a plan.
 class TilePlanner {
  public:
@@ -68,11 +96,7 @@ class TilePlanner {
   }
 
   TileJob make() {
-    if (plan_.keeps_last()) {
-      take_elements_of_rows();
-    } else if (!take_matrices() && !take_apart_matrices()) {
-      take_sides();
-    }
+    if (!take_matrices()) take_sides();
     choose_pitch();
     const int64_t run_packs = divide_up(job_.column_step * size_ + (aligned_input_ ? 0 : 15), 16);
     job_.long_rows = job_.piece || run_packs >= threads() / 2;
@@ -121,98 +145,57 @@ class TilePlanner {
       const auto stride = static_cast<int>(job_.rows.axes[0].stride % 16 * size_);
       job_.pitch = bytes + 15 + ((stride - bytes - 15) & 15);
     }
-    if (job_.kind == TileKind::kElementsOfRows) return;
-    if (job_.kind == TileKind::kWholeColumns)
-      return spread_rows(job_, static_cast<int>(size_), tile_bytes_ / 4);
+    if (job_.kind == TileKind::kWholeColumns) {
+      job_.pitch = choose_spread_pitch(job_, static_cast<int>(size_), tile_bytes_ / 4);
+    }
     job_.skip = skip_of(job_.pitch, job_.log_pack);
   }
 
-  /// Small matrices that follow each other in both tensors.
+  /// Small matrices that follow each other in both tensors: those of which a thread's packs hold the same
+  /// pattern, of more than one element.
   bool take_matrices() {
-    if (!has_small_matrices(plan_, size_, kMostMatrixBytes) ||
-        plan_.axes[static_cast<size_t>(plan_.rank - 3)] != plan_.rank - 3) {
+    const auto last = static_cast<size_t>(plan_.rank - 1);
+    if (pack_ == 1 || plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 ||
+        plan_.axes[last - 1] != plan_.rank - 1 || plan_.axes[last - 2] != plan_.rank - 3) {
       return false;
     }
-    const int64_t rows = extent(plan_.rank - 2), columns = extent(plan_.rank - 1);
-    if (rows * columns * size_ >= kLeastBankBytes &&
-        count_wavefronts({static_cast<int>(columns * size_)}, job_.log_pack, static_cast<int>(size_),
-                         static_cast<int>(rows), static_cast<int>(columns)) > kMostWavefronts) {
-      return false;
-    }
-    fill_with_matrices(plan_.rank - 2);
+    const int64_t batch = extent(plan_.rank - 3), rows = extent(plan_.rank - 2),
+                  columns = extent(plan_.rank - 1), elements = rows * columns;
+    if (steady_step(elements) == 0) return false;
+    job_.kind = TileKind::kWholeColumns;
     job_.piece = true;
     aligned_input_ = false;
-    if (job_.place_step == 0) walk_within_matrices(rows, columns);
-    return true;
-  }
-
-  /// Small matrices that follow each other in the output, so that a tile is one piece of it. In the input
-  /// their rows lie apart, and too few follow each other for runs of the output.
-  bool take_apart_matrices() {
-    const int row_axis = row_axis_apart(plan_);
-    if (row_axis < 0) return false;
-    const int64_t rows = extent(row_axis), row_bytes = extent(plan_.rank - 1) * size_;
-    if (rows >= kLeastApartBytes / size_ || row_bytes < kLeastApartBytes ||
-        row_bytes > kMostMatrixBytes / rows || extent(row_axis - 1) * rows * row_bytes < kLeastSidesBytes) {
-      return false;
-    }
-    fill_with_matrices(row_axis);
-    aligned_input_ = aligned_input_ && row_bytes % 16 == 0;  // as do all of the input's strides then
-    job_.pack_step = threads();
-    job_.place_step = 0;
-    return true;
-  }
-
-  /// Tiles of matrices whose rows are this axis and columns the last one; the axis before numbers them.
-  void fill_with_matrices(int row_axis) {
-    const int64_t batch = extent(row_axis - 1), rows = extent(row_axis), columns = extent(plan_.rank - 1);
-    job_.kind = TileKind::kWholeColumns;
-    job_.rows.add(batch * rows, plan_.input_stride(row_axis));
+    job_.rows.add(batch * rows, columns);
     job_.row_count = batch * rows;
     job_.column_count = columns;
-    const int64_t elements = rows * columns,
-                  matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
+    const int64_t matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
     job_.row_step = job_.rows_loaded = static_cast<int>(matrices * rows);
     job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
-    take_outer(plan_.rank - 3, -1);
-    choose_walk(rows, columns, elements, elements * size_);
-  }
-
-  /// Where the packs of a matrix are more than the threads: a step of whole columns, since rows are then the
-  /// same; packs end with matrices.
-  void walk_within_matrices(int64_t rows, int64_t columns) {
-    if (!aligned_output_ || rows * columns % pack_ != 0) return;
-    const int64_t pattern = pack_ / std::gcd(rows, pack_);  // columns
-    const int64_t packs = pattern * rows / pack_;
-    const int64_t walk = std::min(threads() / packs, columns / pattern) * pattern;
-    if (2 * walk * rows < threads() * pack_) return;
-    job_.pack_step = static_cast<int>(walk * rows / pack_);
-    job_.walk_columns = static_cast<int>(walk);
-    job_.place_step = static_cast<int>(walk * size_);
-    job_.wrap_step = static_cast<int>((rows - 1) * columns * size_);
-  }
-
-  /// The first `count` axes of the output, but for input axis `without`, number the matrices.
-  void take_outer(int count, int without) {
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < plan_.rank - 3; ++i) {
       const int axis = plan_.axes[static_cast<size_t>(i)];
-      if (axis == without) continue;
       job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
+    choose_walk(rows, columns, elements, elements * size_);
+    return true;
   }
 
-  /// A thread's packs of a piece are so far apart that they hold the same pattern of `period` elements, which
-  /// is pattern_bytes further on in the image.
-  void choose_walk(int64_t inner, int64_t middle, int64_t period, int64_t pattern_bytes) {
-    job_.inner = divide_by(inner);
-    job_.middle = divide_by(middle);
-    job_.piece_packs = divide_by(threads());
+  /// Packs from one of a thread's packs of a piece to the next, so that both hold the same pattern of
+  /// `period` elements; 0: there are too few threads for that.
+  int64_t steady_step(int64_t period) const {
     const int64_t packs = period / std::gcd(period, pack_), step = threads() / packs * packs;
     // That many threads have work; others save more, the more elements they would have to look for.
     const bool most = size_ > 2 ? 4 * step >= 3 * threads() : (size_ == 2 ? 2 : 3) * step >= threads();
-    job_.pack_step = static_cast<int>(most ? step : threads());
-    job_.place_step = static_cast<int>(most ? step * pack_ / period * pattern_bytes : 0);
+    return most ? step : 0;
+  }
+
+  /// How threads walk through a piece; the next pattern is pattern_bytes further on in the image.
+  void choose_walk(int64_t inner, int64_t middle, int64_t period, int64_t pattern_bytes) {
+    job_.inner = divide_by(inner);
+    job_.middle = divide_by(middle);
+    const int64_t step = steady_step(period);
+    job_.pack_step = static_cast<int>(step != 0 ? step : threads());
+    job_.place_step = static_cast<int>(step * pack_ / period * pattern_bytes);
   }
 
   bool is_thin(int64_t count) const { return count * size_ < kMostThinBytes && count * size_ % 16 != 0; }
@@ -227,7 +210,8 @@ class TilePlanner {
     job_.piece = !few_rows && is_thin(sides.columns) && !all_meet && !is_wide &&
                  sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
     const int64_t least = std::min(tile_bytes_, kLeastSidesBytes) / size_;
-    if ((few_rows || job_.piece) && !sides.reaches(least) && (sides.more_rows() || sides.more_columns())) {
+    if ((few_rows || job_.piece) && !sides.reaches(least / 2) &&
+        (sides.more_rows() || sides.more_columns())) {
       few_rows = job_.piece = false;
     }
     if (!few_rows && !job_.piece) sides.extend(size_, least);
@@ -295,7 +279,7 @@ class TilePlanner {
     choose_pitch();
     // Where rows are short, what lies between them in the image counts too.
     const int64_t fit = std::min(tile / job_.column_step, 2 * tile_bytes_ / (job_.pitch + job_.skip / pack_));
-    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = most_rows_in_memory(job_);
+    const int64_t near = row_step_near(std::max(pack_, fit)), most_rows = most_rows_in_memory();
     job_.row_step = static_cast<int>(
         near <= most_rows ? near : round_up(even_step_below(job_.row_count, most_rows), pack_));
     job_.rows_loaded = job_.row_step + job_.cut_unit - static_cast<int>(aligned_output_ ? pack_ : 1);
@@ -333,6 +317,14 @@ class TilePlanner {
     int64_t strides = job_.columns.axes[0].stride | job_.output.phase;
     for (int i = 0; i < job_.outer.rank; ++i) strides |= job_.outer.axes[i].out_stride;
     return strides % (kSectorBytes / size_) != 0;
+  }
+
+  /// Whole packs of rows for which a block has memory: of few columns, tables and what pads their rows count
+  /// more than these.
+  int64_t most_rows_in_memory() const {
+    constexpr int64_t kMostMemory = 81920;  // about, of a block
+    const int64_t table = job_.kind == TileKind::kSeveralAxes ? 13 : 0;
+    return kMostMemory / (job_.pitch + job_.skip / pack_ + table) / pack_ * pack_;
   }
 
   /// About `fit` rows: as many packs as lanes take of a column at once. Where runs of the output are aligned,
@@ -382,56 +374,6 @@ class TilePlanner {
     if (step == 0) return;
     const int words = 2 - log2_ceil(size_) - std::countr_zero(static_cast<uint64_t>(step));
     job_.log_spread = std::clamp(words, 0, job_.log_columns - job_.log_warp);
-  }
-
-  /// The last axis stays: rows of the input move whole; long ones are cut.
-  void take_elements_of_rows() {
-    job_.kind = TileKind::kElementsOfRows;
-    aligned_input_ = false;
-    set_tile_bytes(kRowsTileBytes);
-    const int64_t most_run = 16 * (threads() - 2);  // bytes of the output that a thread each has a pack of
-    const int64_t length = extent(plan_.rank - 1), bytes = length * size_;
-    if (bytes <= most_run) return take_groups(length, most_run / bytes);
-    const int row_axis = plan_.axes[static_cast<size_t>(plan_.rank - 2)];
-    job_.row_count = extent(row_axis);
-    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
-    job_.row_step = job_.rows_loaded = 1;
-    job_.out_row_tile = length;
-    job_.inner = divide_by(std::min<int64_t>(length, 1 << 30));
-    job_.column_count = length;
-    job_.column_step = static_cast<int>(even_step(length, tile_bytes_ / size_));
-    job_.out_column_tile = job_.column_step;
-    job_.piece_packs = divide_by(threads());
-    job_.pack_step = threads();
-    job_.place_step = threads() * 16;
-    take_outer(plan_.rank - 2, -1);
-  }
-
-  /// Groups of `length` columns, the last axis: of all other axes the last in the output makes rows,
-  /// `most_rows` in a tile, the last in the input groups.
-  void take_groups(int64_t length, int64_t most_rows) {
-    const int group_axis = plan_.rank - 2;
-    const int row_axis = plan_.axes[static_cast<size_t>(group_axis)];
-    const auto group_out =
-        static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), group_axis) - plan_.axes.begin());
-    job_.row_count = extent(row_axis);
-    job_.rows.add(job_.row_count, plan_.input_stride(row_axis));
-    job_.row_step = job_.rows_loaded = static_cast<int>(even_step_below(job_.row_count, most_rows));
-    job_.out_row_tile = job_.row_step * length;
-    job_.inner = divide_by(length);
-    const int64_t all = extent(group_axis), most = tile_bytes_ / (length * size_) / job_.row_step;
-    // All of short rows that follow each other in the input share sectors.
-    const int64_t groups = size_ >= 4 && 2 * all <= 3 * most ? all : even_step_below(all, most);
-    const int64_t packs = divide_up(job_.row_step * length + pack_ - 1, pack_);
-    job_.column_count = extent(group_axis) * length;
-    job_.column_step = static_cast<int>(groups * length);
-    job_.piece_stride = plan_.output_stride(group_out);
-    job_.out_column_tile = groups * job_.piece_stride;
-    job_.piece_packs = divide_by(packs);
-    job_.piece_step = static_cast<int>(threads() / packs);
-    const bool same = job_.piece_stride * job_.piece_step % pack_ == 0;
-    job_.place_step = same ? static_cast<int>(job_.piece_step * length * size_) : 0;
-    take_outer(group_axis, group_axis);
   }
 
   const PermutePlan& plan_;

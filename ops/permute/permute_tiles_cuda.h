@@ -19,7 +19,6 @@ enum class TileKind : uint8_t {
   kShiftedColumns,  ///< the same where runs begin anywhere, so that neighbouring tiles load the same
   kSeveralAxes,     ///< rows or columns over several axes
   kWholeColumns,    ///< short columns, one after the other: the tile is one piece of the output
-  kElementsOfRows,  ///< the last axis stays: groups of `inner` columns move whole
 };
 
 /// log2 of a block's threads.
@@ -68,14 +67,10 @@ struct TileJob {
   /// ones; 0: none does.
   int next_column = 0;
 
-  // Pieces: how the output walks a tile, and what a thread does from one of its packs to the next.
-  cuda::FastDivide inner, middle, piece_packs;
-  int64_t piece_stride = 0;
-  int pack_step = 0, piece_step = 0;  ///< to the pack or the piece that many further on
-  int place_step = 0;                 ///< which is that far in the image; 0: not always the same
-  /// For small matrices that follow each other: the columns of that step, and how much farther the image is
-  /// where it leads into the next matrix.
-  int walk_columns = 0, wrap_step = 0;
+  // Whole columns: how the output walks a tile, and what a thread does from one of its packs to the next.
+  cuda::FastDivide inner, middle;  ///< rows of a matrix, its columns
+  int pack_step = 0;               ///< to the pack that many further on
+  int place_step = 0;              ///< which is that far in the image; 0: not always the same
 
   SideAxes rows, columns;  ///< strides in the input, strides in the output
   OuterAxes outer;
@@ -118,7 +113,7 @@ struct TileJob {
 };
 
 /// The plan's permutation of elements of `element_bytes` bytes at these addresses; not for a plan of kind
-/// kCopy.
+/// kCopy, nor one that keeps its last axis.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
 /// The shared memory of a block: the image, and for kSeveralAxes tables, so that axes are divided once for a

@@ -42,7 +42,7 @@ class WovenPlanner {
   }
 
   std::optional<WovenJob> make() {
-    if (plan_.rank < 3 || plan_.keeps_last()) return std::nullopt;
+    if (plan_.rank < 3) return std::nullopt;
     grow();
     take_roles();
     number_tiles();

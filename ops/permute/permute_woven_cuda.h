@@ -95,8 +95,8 @@ struct WovenJob {
   }
 };
 
-/// The plan's permutation of elements of `element_bytes` bytes at these addresses in woven tiles; none if the
-/// last axis stays, or the table of places would be large. Not for a plan of kind kCopy.
+/// The plan's permutation of elements of `element_bytes` bytes at these addresses in woven tiles; none for
+/// fewer than three axes, or if the table of places would be large. Not for a plan of kind kCopy.
 std::optional<WovenJob> plan_woven(const PermutePlan& plan, int element_bytes, uintptr_t input,
                                    uintptr_t output);
 

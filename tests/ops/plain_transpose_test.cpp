@@ -32,21 +32,19 @@ TEST(PlainTransposeTest, TakesSmallTransposesOfFullTiles) {
   EXPECT_FALSE(choose(839, 205, 16, 2)) << "columns of a quarter of a tile";
   EXPECT_FALSE(choose(1, 100000, 33, 2)) << "half of each tile";
   EXPECT_FALSE(choose(1, 128, 128, 16));
-  EXPECT_FALSE(choose(1, 1 << 30, 1 << 30, 1));
+  EXPECT_FALSE(choose(1, 1 << 30, 1 << 30, 2));
+  EXPECT_FALSE(choose(1, 1000, 1000, 1)) << "bytes";
 }
 
 TEST(PlainTransposeTest, TakesUnitsWhereRunsAndAddressesAllow) {
   const auto wide = [](int64_t rows, int64_t columns, uintptr_t input, uintptr_t output) {
-    const PlainJob job = choose(1, rows, columns, 2, input, output).value();
-    return (job.wide_in ? 1 : 0) + (job.wide_out ? 2 : 0);
+    return choose(1, rows, columns, 2, input, output).value().wide;
   };
-  EXPECT_EQ(wide(1000, 1000, 0, 4), 3);
-  EXPECT_EQ(wide(1001, 1000, 8, 0), 1);
-  EXPECT_EQ(wide(1000, 1001, 0, 0), 2);
-  EXPECT_EQ(wide(1000, 1000, 2, 6), 0);
-  EXPECT_TRUE(choose(1, 1000, 1000, 1));
-  EXPECT_FALSE(choose(1, 1000, 1001, 1));
-  EXPECT_FALSE(choose(1, 1000, 1000, 1, 0, 1));
+  EXPECT_TRUE(wide(1000, 1000, 0, 4));
+  EXPECT_FALSE(wide(1001, 1000, 8, 0));
+  EXPECT_FALSE(wide(1000, 1001, 0, 0));
+  EXPECT_FALSE(wide(1000, 1000, 0, 6));
+  EXPECT_FALSE(wide(1000, 1000, 2, 0));
 }
 
 /// Memory that ends with its last element, so that a checker of memory sees every access beyond.
@@ -57,7 +55,7 @@ std::vector<T> random_elements(int64_t count, Generator& generator) {
   return elements;
 }
 
-template <class T, bool kWideIn, bool kWideOut>
+template <class T, bool kWide>
 void run(const PlainJob& job, const T* in, T* out) {
   constexpr int kSide = PlainTile<T>::kSide;
   std::vector<uint64_t> shared(size_t{kSide * PlainTile<T>::kPitch} / 8);
@@ -66,24 +64,24 @@ void run(const PlainJob& job, const T* in, T* out) {
     for (int row = 0; row < job.rows; row += kSide) {
       for (int column = 0; column < job.columns; column += kSide) {
         for (int t = 0; t < kPlainThreads; ++t) {
-          load_plain<T, kWideIn, kWideOut>(in, job.rows, job.columns, row, column, matrix, t, image);
+          load_plain<T, kWide>(in, job.rows, job.columns, row, column, matrix, t, image);
         }
         for (int t = 0; t < kPlainThreads; ++t) {
-          store_plain<T, kWideOut>(out, job.rows, job.columns, row, column, matrix, t, image);
+          store_plain<T, kWide>(out, job.rows, job.columns, row, column, matrix, t, image);
         }
       }
     }
   }
 }
 
-template <class T, bool kWideIn, bool kWideOut>
+template <class T, bool kWide>
 void check(int batch, int rows, int columns) {
-  const PlainJob job{batch, rows, columns, kWideIn, kWideOut};
+  const PlainJob job{batch, rows, columns, kWide};
   const int64_t count = int64_t{1} * batch * rows * columns;
   Generator generator(static_cast<uint64_t>(count));
   const std::vector<T> in = random_elements<T>(count, generator);
   std::vector<T> out(in.size());
-  run<T, kWideIn, kWideOut>(job, in.data(), out.data());
+  run<T, kWide>(job, in.data(), out.data());
   int wrong = 0;
   for (int b = 0; b < batch; ++b) {
     for (int r = 0; r < rows; ++r) {
@@ -100,25 +98,22 @@ void check(int batch, int rows, int columns) {
 TEST(PlainTransposeTest, MovesEveryElement) {
   for (const int rows : {1, 31, 32, 64, 97, 130}) {
     for (const int columns : {1, 31, 32, 63, 128, 131}) {
-      check<uint16_t, false, false>(2, rows, columns);
-      check<uint32_t, false, false>(3, rows, columns);
-      check<uint64_t, false, false>(2, rows, columns);
-      check<uint16_t, true, false>(2, rows, 2 * columns);
-      check<uint16_t, false, true>(2, 2 * rows, columns);
-      check<uint16_t, true, true>(1, 2 * rows, 2 * columns);
-      check<uint8_t, true, true>(2, 4 * rows, 4 * columns);
+      check<uint16_t, false>(2, rows, columns);
+      check<uint32_t, false>(3, rows, columns);
+      check<uint64_t, false>(2, rows, columns);
+      check<uint16_t, true>(1, 2 * rows, 2 * columns);
     }
   }
 }
 
 /// How many different words the lanes of a warp read of the bank of which they read most.
-template <class T, bool kWideOut>
+template <class T, bool kWide>
 size_t most_in_a_bank() {
-  constexpr int kElements = kWideOut ? PlainTile<T>::kUnit : 1;
+  constexpr int kElements = kWide ? PlainTile<T>::kUnit : 1;
   constexpr int kLanes = sizeof(T) == 8 ? 16 : 32;  // that are served at once
   std::map<int, std::set<int>> words;
   for (int lane = 0; lane < kLanes; ++lane) {
-    const int word = plain_row<T, kWideOut>(lane * kElements) / 4;
+    const int word = plain_row<T, kWide>(lane * kElements) / 4;
     for (int half = 0; half < (sizeof(T) == 8 ? 2 : 1); ++half) words[(word + half) % 32].insert(word + half);
   }
   size_t most = 0;
@@ -127,7 +122,6 @@ size_t most_in_a_bank() {
 }
 
 TEST(PlainTransposeTest, LanesReadDifferentBanks) {
-  EXPECT_EQ((most_in_a_bank<uint8_t, true>()), 1u);
   EXPECT_EQ((most_in_a_bank<uint16_t, true>()), 1u);
   EXPECT_EQ((most_in_a_bank<uint16_t, false>()), 1u);
   EXPECT_EQ((most_in_a_bank<uint32_t, false>()), 1u);
@@ -139,10 +133,10 @@ TEST(PlainTransposeCudaTest, AgreesWithTheCpuAtAnyAlignment) {
   const NoGrad no_grad;
   Generator generator(29);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(generator.below(bound)); };
-  const DType dtypes[] = {DType::kUInt8, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
+  const DType dtypes[] = {DType::kBFloat16, DType::kFloat32, DType::kFloat64};
   std::map<size_t, int> taken;
   for (int i = 0; i < 300; ++i) {
-    const DType dtype = dtypes[below(4)];
+    const DType dtype = dtypes[below(3)];
     const auto size = static_cast<int64_t>(size_of(dtype));
     const int64_t unit = below(3) == 0 ? 1 : size < 4 ? 4 / size : 1;
     const Shape shape{1 + below(5), unit * (25 + below(140)), unit * (25 + below(140))};

@@ -12,14 +12,7 @@
 #include <type_traits>
 
 #include <sinter/core/base/host_device.h>
-
-#if defined(__CUDA_ARCH__)
-#define SINTER_UNROLL_ALL _Pragma("unroll")
-#define SINTER_UNROLL_FOUR _Pragma("unroll 4")
-#else
-#define SINTER_UNROLL_ALL
-#define SINTER_UNROLL_FOUR
-#endif
+#include <sinter/ops/permute/permute_packs_cuda.h>
 
 namespace sinter::ops {
 
@@ -30,10 +23,11 @@ constexpr int64_t kLeastPlainShare = 70;
 
 constexpr int kPlainThreads = 256;
 
-/// `batch` matrices of rows x columns in the input. Wide: in units of 4 bytes, else element by element.
+/// `batch` matrices of rows x columns in the input. Wide: short elements go by units of 4 bytes, else one by
+/// one.
 struct PlainJob {
   int batch = 0, rows = 0, columns = 0;
-  bool wide_in = false, wide_out = false;
+  bool wide = false;
 };
 
 /// A tile's measures for elements of so many bytes.
@@ -49,10 +43,11 @@ struct PlainTileOf {
 template <class T>
 using PlainTile = PlainTileOf<static_cast<int>(sizeof(T))>;
 
-/// Of `batch` matrices of rows x columns; nothing where other tiles are better.
+/// Of `batch` matrices of rows x columns; nothing where other tiles are better, nor for elements of a byte or
+/// more than 8.
 inline std::optional<PlainJob> choose_plain(int64_t batch, int64_t rows, int64_t columns, int element_bytes,
                                             uintptr_t input, uintptr_t output) {
-  if (element_bytes > 8) return std::nullopt;
+  if (element_bytes == 1 || element_bytes > 8) return std::nullopt;
   const int64_t most = kMostPlainBytes / element_bytes;
   if (rows > most || columns > most || batch > most / rows / columns) return std::nullopt;
   const int unit = element_bytes < 4 ? 4 / element_bytes : 1, side = 32 * unit;
@@ -61,38 +56,32 @@ inline std::optional<PlainJob> choose_plain(int64_t batch, int64_t rows, int64_t
   if (batch > kMostGrid || tiles(columns) > kMostGrid) return std::nullopt;
   if (100 * rows * columns < kLeastPlainShare * tiles(rows) * side * tiles(columns) * side)
     return std::nullopt;
-  const auto is_wide = [&](int64_t run, uintptr_t address) {
-    return unit > 1 && run % unit == 0 && address % 4 == 0;
-  };
-  const PlainJob job{static_cast<int>(batch), static_cast<int>(rows), static_cast<int>(columns),
-                     is_wide(columns, input), is_wide(rows, output)};
-  // Four times as many accesses, each of a sector, are what the other tiles are for.
-  if (element_bytes == 1 && !(job.wide_in && job.wide_out)) return std::nullopt;
-  return job;
+  const bool wide = unit > 1 && rows % unit == 0 && columns % unit == 0 && (input | output) % 4 == 0;
+  return PlainJob{static_cast<int>(batch), static_cast<int>(rows), static_cast<int>(columns), wide};
 }
 
 /// Where the image has a row: one of each unit of rows in every 32, so that lanes that read units of rows
 /// find them in different banks.
-template <class T, bool kWideOut>
+template <class T, bool kWide>
 SINTER_HOST_DEVICE constexpr int plain_row(int row) {
   constexpr int kUnit = PlainTile<T>::kUnit;
-  return (kWideOut ? row % kUnit * 32 + row / kUnit : row) * PlainTile<T>::kPitch;
+  return (kWide ? row % kUnit * 32 + row / kUnit : row) * PlainTile<T>::kPitch;
 }
 
 /// A thread's part of the tile that begins at this row and column of a matrix.
-template <class T, bool kWideIn, bool kWideOut>
+template <class T, bool kWide>
 SINTER_HOST_DEVICE inline void load_plain(const T* in, int rows, int columns, int first_row, int first_column,
                                           int matrix, int thread, std::byte* image) {
   using Measures = PlainTile<T>;
-  using Value = std::conditional_t<kWideIn, uint32_t, T>;
-  constexpr int kElements = kWideIn ? Measures::kUnit : 1, kRuns = Measures::kUnit / kElements;
+  using Value = std::conditional_t<kWide, uint32_t, T>;
+  constexpr int kElements = kWide ? Measures::kUnit : 1, kRuns = Measures::kUnit / kElements;
   const int lane = thread % 32, own = thread / 32, column = first_column + lane * kElements;
   const T* from = in + (matrix * rows + first_row + own) * columns + column;
   const int left = rows - first_row - own;
   Value values[size_t{Measures::kRounds}][size_t{kRuns}] = {};
-  SINTER_UNROLL_ALL
+  SINTER_UNROLL
   for (int i = 0; i < Measures::kRounds; ++i) {
-    SINTER_UNROLL_ALL
+    SINTER_UNROLL
     for (int run = 0; run < kRuns; ++run) {
       if (i * Measures::kStep < left && column + run * 32 < columns) {
         values[i][run] = *reinterpret_cast<const Value*>(from + run * 32);
@@ -100,30 +89,29 @@ SINTER_HOST_DEVICE inline void load_plain(const T* in, int rows, int columns, in
     }
     from += Measures::kStep * columns;
   }
-  SINTER_UNROLL_ALL
+  SINTER_UNROLL
   for (int i = 0; i < Measures::kRounds; ++i) {
-    SINTER_UNROLL_ALL
+    SINTER_UNROLL
     for (int run = 0; run < kRuns; ++run) {
-      std::byte* const to = image + plain_row<T, kWideOut>(own + i * Measures::kStep);
+      std::byte* const to = image + plain_row<T, kWide>(own + i * Measures::kStep);
       reinterpret_cast<Value*>(to)[run * 32 + lane] = values[i][run];
     }
   }
 }
 
 /// The same of the output, once all threads have loaded theirs.
-template <class T, bool kWideOut>
+template <class T, bool kWide>
 SINTER_HOST_DEVICE inline void store_plain(T* out, int rows, int columns, int first_row, int first_column,
                                            int matrix, int thread, const std::byte* image) {
   using Measures = PlainTile<T>;
-  constexpr int kElements = kWideOut ? Measures::kUnit : 1, kRuns = Measures::kUnit / kElements;
+  constexpr int kElements = kWide ? Measures::kUnit : 1, kRuns = Measures::kUnit / kElements;
   const int lane = thread % 32, own = thread / 32, row = first_row + lane * kElements;
   T* to = out + (matrix * columns + first_column + own) * rows + row;
   const int left = columns - first_column - own;
-  const std::byte* from =
-      image + plain_row<T, kWideOut>(lane * kElements) + own * static_cast<int>(sizeof(T));
-  SINTER_UNROLL_FOUR
+  const std::byte* from = image + plain_row<T, kWide>(lane * kElements) + own * static_cast<int>(sizeof(T));
+  SINTER_UNROLL_4
   for (int i = 0; i < Measures::kRounds; ++i) {
-    SINTER_UNROLL_ALL
+    SINTER_UNROLL
     for (int run = 0; run < kRuns; ++run) {
       if (i * Measures::kStep >= left || row + run * 32 >= rows) continue;
       const auto read = [&](int j) {
@@ -131,9 +119,9 @@ SINTER_HOST_DEVICE inline void store_plain(T* out, int rows, int columns, int fi
             32 * Measures::kPitch;  // to the next row of a unit, or to the run that many rows on
         return *reinterpret_cast<const T*>(from + (run + j) * kFar);
       };
-      if constexpr (kWideOut) {
+      if constexpr (kWide) {
         uint32_t unit = read(0);
-        SINTER_UNROLL_ALL
+        SINTER_UNROLL
         for (int j = 1; j < kElements; ++j)
           unit |= static_cast<uint32_t>(read(j)) << (j * 8 * static_cast<int>(sizeof(T)));
         *reinterpret_cast<uint32_t*>(to) = unit;

@@ -6,7 +6,7 @@
 
 namespace sinter::ops {
 
-/// What choose_plain chose, of elements of 1, 2, 4 or 8 bytes.
+/// What choose_plain chose, of elements of 2, 4 or 8 bytes.
 void transpose_plain_cuda(const Stream& stream, const PlainJob& job, int element_bytes, const void* in,
                           void* out);
 
