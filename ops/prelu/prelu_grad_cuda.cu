@@ -122,12 +122,13 @@ void register_prelu_grad_cuda(OpRegistry& registry) {
   // Each way through a tensor by itself, for tests: none is chosen where it is not forced.
   const auto add_walk = [&]<ChannelWalk walk>(const char* name) {
     constexpr int number = static_cast<int>(walk);
-    registry.add_kernel("prelu_grad", {.device = DeviceType::kCuda,
-                                       .name = name,
-                                       .can_run = can_walk_so<number>,
-                                       .pays = [](const KernelQuery&) { return false; },
-                                       .workspace_bytes = workspace_of<number>,
-                                       .run = run_walk<number>});
+    registry.add_kernel("prelu_grad",
+                        {.device = DeviceType::kCuda,
+                         .name = name,
+                         .can_run = can_walk_so<number>,
+                         .microseconds = [](const KernelQuery&, const Prepared*) { return best_if(false); },
+                         .workspace_bytes = workspace_of<number>,
+                         .run = run_walk<number>});
   };
   add_walk.operator()<ChannelWalk::kElements>("elements");
   add_walk.operator()<ChannelWalk::kRuns>("runs");
