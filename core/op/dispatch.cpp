@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -57,63 +56,71 @@ std::pair<KernelChoice, Workspace::Lease> lease_scratch(const Op& op, Device dev
   }
 }
 
-/// Ready to run within the query's limit; null if it cannot.
-std::optional<KernelChoice> prepare_kernel(const Kernel& kernel, const KernelQuery& query) {
-  if (kernel.can_run != nullptr && !kernel.can_run(query)) return std::nullopt;
-  KernelChoice choice{.kernel = &kernel, .prepared = nullptr, .threads = query.threads()};
+/// Makes `choice` ready to run within the query's limit; false if the kernel cannot.
+[[gnu::always_inline]] inline bool prepare_kernel(const Kernel& kernel, const KernelQuery& query,
+                                                  KernelChoice& choice) {
+  if (kernel.can_run != nullptr && !kernel.can_run(query)) return false;
+  choice.kernel = &kernel;
+  choice.threads = query.threads();
   if (kernel.prepare != nullptr) {
     choice.prepared = kernel.prepare(query);
-    if (choice.prepared == nullptr) return std::nullopt;
+    if (choice.prepared == nullptr) return false;
     choice.workspace_bytes = choice.prepared->workspace_bytes();
   } else if (kernel.workspace_bytes != nullptr) {
     choice.workspace_bytes = kernel.workspace_bytes(query);
   }
-  if (choice.workspace_bytes > query.workspace_limit()) return std::nullopt;
-  return choice;
+  return choice.workspace_bytes <= query.workspace_limit();
 }
 
-bool has_several(const Op& op, DeviceType device) {
-  return std::ranges::count(op.kernels, device, &Kernel::device) > 1;
+double estimated_time(const Kernel& kernel, const KernelQuery& query, const KernelChoice& choice) {
+  return kernel.microseconds == nullptr ? kUnknownTime : kernel.microseconds(query, choice.prepared.get());
 }
 
 }  // namespace
 
 KernelChoice choose_kernel(const Op& op, Device device, const KernelQuery& query) {
+  const ForcedKernel* const forced = ForcedKernel::of(op);
   const OpDef::Choose choose = op.definition.choose;
-  const bool chooses = choose != nullptr && has_several(op, device.type) &&
-                       query.workspace_limit() == KernelQuery::kNoLimit && ForcedKernel::of(op) == nullptr;
-  return chooses ? choose(op, device, query) : choose_by_estimate(op, device, query);
+  if (choose != nullptr && forced == nullptr && query.workspace_limit() == KernelQuery::kNoLimit &&
+      op.kernels_of_device[static_cast<size_t>(device.type)] > 1)
+    return choose(op, device, query);
+  if (op.estimates && forced == nullptr) return choose_by_estimate(op, device, query);
+  for (const Kernel& kernel : op.kernels) {
+    if (kernel.device != device.type) continue;
+    if (forced != nullptr && kernel.name != forced->kernel_) [[unlikely]]
+      continue;
+    KernelChoice choice;
+    if (prepare_kernel(kernel, query, choice)) return choice;
+  }
+  fail_without_kernel(op, device, query, forced != nullptr ? forced->kernel_ : std::string());
 }
 
 KernelChoice choose_by_estimate(const Op& op, Device device, const KernelQuery& query) {
-  const ForcedKernel* const forced = ForcedKernel::of(op);
-  std::optional<KernelChoice> best;
+  KernelChoice best;
   double least = std::numeric_limits<double>::infinity();
   for (const Kernel& kernel : op.kernels) {
-    if (kernel.device != device.type || least <= 0.0) continue;
-    if (forced != nullptr && kernel.name != forced->kernel_) continue;
-    const bool estimates = kernel.microseconds != nullptr && forced == nullptr;
-    if (best && !estimates) continue;
-    std::optional<KernelChoice> choice = prepare_kernel(kernel, query);
-    if (!choice) continue;
-    const double time = estimates ? kernel.microseconds(query, choice->prepared.get()) : kUnknownTime;
+    if (kernel.device != device.type) continue;
+    if (best.kernel != nullptr && kernel.microseconds == nullptr) continue;
+    KernelChoice choice;
+    if (!prepare_kernel(kernel, query, choice)) continue;
+    const double time = estimated_time(kernel, query, choice);
     if (!(time < least)) continue;
+    if (time <= 0.0) return choice;
     best = std::move(choice);
     least = time;
   }
-  if (!best) fail_without_kernel(op, device, query, forced != nullptr ? forced->kernel_ : std::string());
-  return *std::move(best);
+  if (best.kernel == nullptr) fail_without_kernel(op, device, query, {});
+  return best;
 }
 
 std::vector<KernelCandidate> kernel_candidates(const Op& op, Device device, const KernelQuery& query) {
   std::vector<KernelCandidate> candidates;
   for (const Kernel& kernel : op.kernels) {
     if (kernel.device != device.type) continue;
-    std::optional<KernelChoice> choice = prepare_kernel(kernel, query);
-    if (!choice) continue;
-    const double time =
-        kernel.microseconds != nullptr ? kernel.microseconds(query, choice->prepared.get()) : kUnknownTime;
-    if (time < std::numeric_limits<double>::infinity()) candidates.push_back({*std::move(choice), time});
+    KernelChoice choice;
+    if (!prepare_kernel(kernel, query, choice)) continue;
+    const double time = estimated_time(kernel, query, choice);
+    if (time < std::numeric_limits<double>::infinity()) candidates.push_back({std::move(choice), time});
   }
   if (candidates.empty()) fail_without_kernel(op, device, query, {});
   std::ranges::stable_sort(candidates, {}, &KernelCandidate::microseconds);

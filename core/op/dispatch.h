@@ -61,7 +61,6 @@ class ForcedKernel {
 
  private:
   friend KernelChoice choose_kernel(const Op&, Device, const KernelQuery&);
-  friend KernelChoice choose_by_estimate(const Op&, Device, const KernelQuery&);
   friend void run_kernel(const Op&, const KernelChoice&, const KernelQuery&, const KernelContext&);
 
   static ForcedKernel* of(const Op& op);

@@ -83,7 +83,7 @@ const Op& OpRegistry::add(OpDef definition) {
   const std::unique_lock lock(mutex_);
   auto [place, added] = ops_.try_emplace(definition.name);
   SINTER_CHECK(added, "[registry] op '{}' is registered already", definition.name);
-  place->second = std::make_unique<Op>(Op{std::move(definition), {}});
+  place->second = std::make_unique<Op>(Op{.definition = std::move(definition)});
   return *place->second;
 }
 
@@ -94,8 +94,10 @@ void OpRegistry::add_kernel(std::string_view op, Kernel kernel) {
                kernel.name, op);
   SINTER_CHECK(kernel.run != nullptr, "[registry] kernel '{}' of op '{}' has no run function", kernel.name,
                op);
-  auto& kernels = found->second->kernels;
-  kernels.insert(kernels.begin(), std::move(kernel));
+  Op& changed = *found->second;
+  ++changed.kernels_of_device[static_cast<size_t>(kernel.device)];
+  changed.estimates = changed.estimates || kernel.microseconds != nullptr;
+  changed.kernels.insert(changed.kernels.begin(), std::move(kernel));
 }
 
 const Op* OpRegistry::find(std::string_view name) const {

@@ -2,6 +2,7 @@
 // ops come by OpRegistry::add from their program or by load_library at run time.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <shared_mutex>
@@ -17,7 +18,9 @@ namespace sinter {
 /// A registered op. Its address never changes.
 struct Op {
   OpDef definition;
-  std::vector<Kernel> kernels;  ///< the one registered last comes first
+  std::vector<Kernel> kernels = {};                      ///< the one registered last comes first
+  bool estimates = false;                                ///< whether any of them estimates its time
+  std::array<int, kDeviceTypes> kernels_of_device = {};  ///< how many there are, by DeviceType
 
   const std::string& name() const { return definition.name; }
 };

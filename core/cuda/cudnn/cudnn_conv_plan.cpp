@@ -12,6 +12,7 @@
 
 #include <sinter/core/base/log.h>
 #include <sinter/core/cuda/cuda_check.h>
+#include <sinter/core/cuda/cuda_memory.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_graph.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_limits.h>
 #include <sinter/core/cuda/cudnn/cudnn_conv_plan.h>
