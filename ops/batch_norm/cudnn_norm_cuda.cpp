@@ -13,25 +13,23 @@ namespace {
 bool can_forward(const KernelQuery& query) {
   return !wants_own_kernel<BatchNormActOptions>(query) && !cudnn_norm_constraint(&query, nullptr);
 }
-
 bool can_backward(const KernelQuery& query) {
   return !wants_own_kernel<BatchNormActGradOptions>(query) && !cudnn_norm_constraint(nullptr, &query);
 }
 
-cuda::CudnnNormProblem problem_of(const Shape& x, double epsilon, bool adds) {
-  return {.images = x[0], .height = x[1], .width = x[2], .channels = x[3], .adds = adds, .epsilon = epsilon};
-}
-/// Of a KernelQuery or a KernelContext.
+/// The problem of a KernelQuery or a KernelContext.
 template <class Call>
 cuda::CudnnNormProblem forward_problem(const Call& call) {
-  return problem_of(call.input(NormActInput::kX).shape,
-                    call.template attributes<BatchNormActOptions>().epsilon,
-                    call.has_input(NormActInput::kAddend));
+  const auto& options = call.template attributes<BatchNormActOptions>();
+  const Shape& x = call.input(NormActInput::kX).shape;
+  const bool adds = call.has_input(NormActInput::kAddend);
+  return {x[0], x[1], x[2], x[3], adds, options.epsilon, options.momentum};
 }
 template <class Call>
 cuda::CudnnNormProblem backward_problem(const Call& call) {
   const auto& options = call.template attributes<BatchNormActGradOptions>();
-  return problem_of(call.input(NormActGradInput::kX).shape, options.epsilon, options.addend_grad);
+  const Shape& x = call.input(NormActGradInput::kX).shape;
+  return {x[0], x[1], x[2], x[3], options.addend_grad, options.epsilon, {}};
 }
 
 cuda::CudnnNormBytes bytes_of(const KernelQuery& query, const cuda::CudnnNormProblem& problem) {
@@ -40,43 +38,39 @@ cuda::CudnnNormBytes bytes_of(const KernelQuery& query, const cuda::CudnnNormPro
   return cuda::cudnn_norm_bytes(problem, current_stream(device));
 }
 
-float* pointer_or_null(const TensorView& tensor) {
-  return tensor.present ? tensor.as<float>() : nullptr;
+/// What both directions read; `main` is a NormTensor or a NormGradTensor.
+template <class Main>
+cuda::CudnnNormTensors tensors_of(const Main& main, const TensorView& reserve) {
+  return {.x = main.x.data,
+          .weight = main.weight.template as<float>(),
+          .bias = main.bias.template as<float>(),
+          .mean = main.mean.template as<float>(),
+          .inv_std = main.inv_std.template as<float>(),
+          .reserve = reserve.data,
+          .reserve_bytes = static_cast<size_t>(reserve.numel())};
 }
 
 void run_forward(const KernelContext& context) {
   const NormCall call = batch_norm_act_call(context);
-  const TensorView& reserve = context.output(NormActOutput::kMask);
-  const cuda::CudnnNormForward tensors{.x = call.main.x.data,
-                                       .addend = call.addend.x.data,
-                                       .y = call.y.data,
-                                       .weight = call.main.weight.as<const float>(),
-                                       .bias = call.main.bias.as<const float>(),
-                                       .running_mean = pointer_or_null(call.main.running_mean),
-                                       .running_var = pointer_or_null(call.main.running_var),
-                                       .momentum = call.options.momentum,
-                                       .mean = call.main.mean.as<float>(),
-                                       .inv_std = call.main.inv_std.as<float>(),
-                                       .reserve = reserve.data,
-                                       .reserve_bytes = static_cast<size_t>(reserve.numel())};
+  cuda::CudnnNormTensors tensors = tensors_of(call.main, context.output(NormActOutput::kMask));
+  tensors.addend = call.addend.x.data;
+  tensors.y = call.y.data;
+  if (call.main.running_mean.present) {
+    tensors.running_mean = call.main.running_mean.as<float>();
+    tensors.running_var = call.main.running_var.as<float>();
+  }
   cuda::cudnn_norm_forward(forward_problem(context), tensors, context.stream(), context.workspace(),
                            context.workspace_bytes());
 }
 
 void run_backward(const KernelContext& context) {
   const NormGradCall call = batch_norm_act_grad_call(context);
-  const cuda::CudnnNormBackward tensors{.x = call.main.x.data,
-                                        .dy = call.dy.data,
-                                        .dx = call.main.dx.data,
-                                        .daddend = call.addend.dx.data,
-                                        .weight = call.main.weight.as<const float>(),
-                                        .bias = call.main.bias.as<const float>(),
-                                        .mean = call.main.mean.as<const float>(),
-                                        .inv_std = call.main.inv_std.as<const float>(),
-                                        .dweight = call.main.dweight.as<float>(),
-                                        .dbias = call.main.dbias.as<float>(),
-                                        .reserve = call.mask.data,
-                                        .reserve_bytes = static_cast<size_t>(call.mask.numel())};
+  cuda::CudnnNormTensors tensors = tensors_of(call.main, call.mask);
+  tensors.dy = call.dy.data;
+  tensors.dx = call.main.dx.data;
+  tensors.daddend = call.addend.dx.data;
+  tensors.dweight = call.main.dweight.as<float>();
+  tensors.dbias = call.main.dbias.as<float>();
   cuda::cudnn_norm_backward(backward_problem(context), tensors, context.stream(), context.workspace(),
                             context.workspace_bytes());
 }

@@ -9,6 +9,7 @@
 
 #include <sinter/ops/batch_norm/batch_norm_call.h>
 #include <sinter/ops/batch_norm/cudnn_norm.h>
+#include <sinter/passes/norm/node_query.h>
 #include <sinter/passes/norm/norm_backend.h>
 #include <sinter/passes/passes.h>
 #include <sinter/passes/value_map.h>
@@ -25,32 +26,6 @@ bool is_sinters(const GraphNode& node) {
 /// The forward call says how much it leaves for its gradient.
 bool is_forward(const GraphNode& node) {
   return is_sinters(node) && node.attributes.find<int64_t>("reserve_bytes") != nullptr;
-}
-
-/// Where a value begins, as far as it is known before memory is planned: results and inputs of the job at
-/// multiples of everything.
-uintptr_t address_of(const GraphValue& value) {
-  uintptr_t address = 0;
-  const GraphValue* root = &value;
-  for (; root->base != nullptr; root = root->base) address += root->base_offset;
-  return root->is_memory() ? address + reinterpret_cast<uintptr_t>(root->tensor.raw_data()) : address;
-}
-
-/// question(query), where the query asks about a node as kernels are asked.
-template <class Question>
-auto ask(const GraphNode& node, Question question) {
-  std::vector<const TensorSpec*> specs;
-  std::vector<TensorView> views(node.inputs.size());
-  for (const GraphUse& use : node.inputs) {
-    specs.push_back(use.value != nullptr ? &use.value->spec : nullptr);
-    if (use.value != nullptr)
-      views[specs.size() - 1] = {reinterpret_cast<void*>(address_of(*use.value)), specs.back()->shape,
-                                 specs.back()->dtype, true};
-  }
-  std::vector<TensorSpec> outputs;
-  for (const GraphValue* value : node.outputs) outputs.push_back(value->spec);
-  const InferContext infer(node.definition(), specs, node.attributes);
-  return question(KernelQuery(infer, outputs, views));
 }
 
 std::optional<std::string> cudnn_constraint(const NormPair& pair) {
@@ -70,6 +45,15 @@ void move_to_cudnn(Graph& graph, const NormPair& pair) {
   graph.set_attributes(*pair.gradient, with_cudnn(*pair.gradient));
 }
 
+/// Microseconds of a pair out of a cold cache, under cuDNN or as it is.
+double time_pair(const NormPair& pair, bool cudnn) {
+  CopiedCalls calls(pair.forward->outputs[0]->spec.device);
+  GraphNode& forward = calls.add(*pair.forward);
+  GraphNode& gradient = calls.add(*pair.gradient);
+  if (cudnn) move_to_cudnn(calls.graph(), {&forward, &gradient});
+  return calls.time();
+}
+
 }  // namespace
 
 std::vector<NormPair> norm_pairs(const Graph& graph) {
@@ -84,14 +68,6 @@ std::vector<NormPair> norm_pairs(const Graph& graph) {
   return pairs;
 }
 
-double time_norm_pair(const NormPair& pair, bool cudnn) {
-  CopiedCalls calls(pair.forward->outputs[0]->spec.device);
-  GraphNode& forward = calls.add(*pair.forward);
-  GraphNode& gradient = calls.add(*pair.gradient);
-  if (cudnn) move_to_cudnn(calls.graph(), {&forward, &gradient});
-  return calls.time();
-}
-
 Verdict race_norm_backends(const NormPair& pair) {
   const TensorSpec& x = pair.forward->outputs[0]->spec;
   const auto& options = pair.forward->attributes.as<ops::BatchNormActOptions>();
@@ -100,8 +76,8 @@ Verdict race_norm_backends(const NormPair& pair) {
                    .topic = fmt::format("norms, cudnn {}", ops::cudnn_norm().version),
                    .problem = fmt::format("{} {} {} {}{}", x.dtype, x.shape, to_string(options.layout),
                                           to_string(options.activation), adds ? " add" : ""),
-                   .usual = {"sinter", [&] { return time_norm_pair(pair, false); }},
-                   .other = {"cudnn", [&] { return time_norm_pair(pair, true); }},
+                   .usual = {"sinter", [&] { return time_pair(pair, false); }},
+                   .other = {"cudnn", [&] { return time_pair(pair, true); }},
                    .usual_words = "on Sinter's kernels"});
 }
 

@@ -21,10 +21,6 @@ struct NormPair {
 /// than one are left out.
 std::vector<NormPair> norm_pairs(const Graph& graph);
 
-/// Microseconds of a pair out of a cold cache, under cuDNN or as it is. Throws Unsupported, OutOfMemory and
-/// DeviceError.
-double time_norm_pair(const NormPair& pair, bool cudnn);
-
 /// What decides on a pair that cuDNN can run; the one that measures is run_race().
 using NormBackendJudge = std::function<Verdict(const NormPair& pair)>;
 Verdict race_norm_backends(const NormPair& pair);

@@ -1,4 +1,4 @@
-// Batch normalisation on a GPU by the kernel that gives whole channels to blocks and clusters of them. The
+// Batch normalisation on a GPU by the kernel that gives whole channels to blocks. The
 // CPU's results are the reference.
 #include <cmath>
 #include <cstring>
@@ -78,28 +78,6 @@ TEST_F(BatchNormOnCuda, AgreesWithTheCpuByGroupsOnRandomShapes) {
     if (HasFailure()) return;
   }
   EXPECT_GT(runs, 20);
-}
-
-TEST_F(BatchNormOnCuda, AgreesWithTheCpuByClusters) {
-  struct Clustered {
-    Case c;
-    DType dtype;
-    Activation activation;
-  };
-  uint64_t seed = 1;
-  for (const Clustered& one :
-       {Clustered{{{3, 7, 128, 128}, Layout::kNCHW}, DType::kFloat64, Activation::kPRelu},
-        Clustered{{{2, 20, 96, 64}, Layout::kNCHW}, DType::kFloat64, Activation::kNone},
-        Clustered{{{8, 191, 40, 41}, Layout::kNCHW}, DType::kFloat16, Activation::kRelu},
-        Clustered{{{6, 30, 64, 48}, Layout::kNCHW}, DType::kBFloat16, Activation::kRelu},
-        Clustered{{{2, 40, 64, 64}, Layout::kNCHW}, DType::kFloat32, Activation::kNone},
-        Clustered{{{3, 16, 37, 256}, Layout::kNCHW}, DType::kFloat32, Activation::kRelu}}) {
-    SCOPED_TRACE(fmt::format("{} {}", one.c.shape, one.dtype));
-    for (const bool adds : {false, true}) {
-      EXPECT_TRUE(agrees_by_groups(call_of(one.c, one.dtype, one.activation, adds, true, ++seed), false));
-      if (HasFailure()) return;
-    }
-  }
 }
 
 /// Those of a channel spoil it, and no other.

@@ -17,7 +17,6 @@ NormGroupRoom any_room(Generator& generator) {
           .shared_bytes = static_cast<size_t>(8 + generator.below(220)) << 10,
           .tensors = 1 + static_cast<int>(generator.below(2)),
           .element_bytes = 2 << generator.below(3),
-          .clusters = generator.uniform() < 0.7,
           .wide = generator.uniform() < 0.8,
           .mask = generator.uniform() < 0.4};
 }
@@ -48,18 +47,15 @@ template <class Visit>
 void walk(const NormGroupPlan& plan, Visit visit) {
   const NormGroupWalk all(plan);
   for (int64_t group = 0; group < plan.groups; ++group) {
-    for (int member = 0; member < plan.members; ++member) {
-      for (int id = 0; id < plan.threads; ++id) {
-        const NormGroupPlace place(all, group, member, id);
-        ASSERT_LE(place.packs, plan.slots);
-        ASSERT_TRUE(place.packs == 0 || id < plan.active);
-        for (int i = 0; i < place.packs; ++i) {
-          const int64_t offset = place.offset(i);
-          ASSERT_EQ(offset % plan.pack, 0) << "an access that is not aligned";
-          for (int k = 0; k < plan.pack; ++k) {
-            visit(offset + k, place.first_channel + place.channel(k), place, id, k);
-          }
-        }
+    for (int id = 0; id < plan.threads; ++id) {
+      const NormGroupPlace place(all, group, id);
+      ASSERT_LE(place.packs, plan.slots);
+      ASSERT_TRUE(place.packs == 0 || id < plan.active);
+      for (int i = 0; i < place.packs; ++i) {
+        const int64_t offset = place.offset(i);
+        ASSERT_EQ(offset % plan.pack, 0) << "an access that is not aligned";
+        for (int k = 0; k < plan.pack; ++k)
+          visit(offset + k, place.first_channel + place.channel(k), place, id, k);
       }
     }
   }
@@ -68,7 +64,7 @@ void walk(const NormGroupPlan& plan, Visit visit) {
 TEST(NormGroupPlan, TakesEachElementInOnceAndAddsItToItsChannel) {
   Generator generator(11);
   const int usual = 2600, cases = test::share_of_cases(usual);
-  int fitting = 0, single = 0, clusters = 0;
+  int fitting = 0, single = 0;
   for (int i = 0; i < cases; ++i) {
     const ChannelView view = any_view(generator, 50);
     const NormGroupRoom room = any_room(generator);
@@ -76,7 +72,6 @@ TEST(NormGroupPlan, TakesEachElementInOnceAndAddsItToItsChannel) {
     if (!plan.fits()) continue;
     ++fitting;
     single += plan.pack == 1 ? 1 : 0;
-    clusters += plan.members > 1 ? 1 : 0;
     SCOPED_TRACE(name(view, room));
     std::vector<int> visits(static_cast<size_t>(view.numel()));
     const int64_t pitch = plan.pitch(), size = plan.lines() * pitch, span = plan.span();
@@ -98,7 +93,6 @@ TEST(NormGroupPlan, TakesEachElementInOnceAndAddsItToItsChannel) {
   if (cases < usual) return;
   EXPECT_GT(fitting, 400);
   EXPECT_GT(single, 100);
-  EXPECT_GT(clusters, 30);
 }
 
 TEST(NormGroupPlan, StaysWithinItsRoom) {
@@ -116,7 +110,6 @@ TEST(NormGroupPlan, StaysWithinItsRoom) {
     ASSERT_LE(plan.threads, NormGroupPlan::kThreads);
     ASSERT_EQ(plan.threads % 32, 0);
     ASSERT_GE(plan.threads, std::max(plan.active, plan.channels)) << "a channel without a thread";
-    ASSERT_LE(plan.members, room.clusters ? NormGroupPlan::kMostCluster : 1);
     ASSERT_GE(plan.groups * plan.channels, view.channels);
     ASSERT_LT((plan.groups - 1) * plan.channels, view.channels) << "a group without channels";
     ASSERT_TRUE(plan.fixed || plan.channels == 1);
@@ -125,10 +118,10 @@ TEST(NormGroupPlan, StaysWithinItsRoom) {
       ASSERT_EQ(plan.active * plan.pack % 8, 0) << "a byte of the mask in two pieces";
       ASSERT_EQ(plan.columns * plan.pack % 8, 0);
     }
-    ASSERT_GE(int64_t{plan.slots} * plan.active * plan.members,
+    ASSERT_GE(int64_t{plan.slots} * plan.active,
               plan.fixed ? int64_t{plan.rows} * plan.columns : view.per_channel() / plan.pack);
     const NormGroupWalk all(plan);
-    ASSERT_GT(NormGroupPlace(all, 0, plan.members - 1, 0).packs, 0) << "a block without packs";
+    ASSERT_GT(NormGroupPlace(all, 0, 0).packs, 0) << "a block without packs";
   }
 }
 
@@ -139,7 +132,6 @@ TEST(NormGroupPlan, TakesSmallTensorsOfManyChannels) {
                                                        .shared_bytes = 227 << 10,
                                                        .tensors = tensors,
                                                        .element_bytes = bytes,
-                                                       .clusters = true,
                                                        .wide = true,
                                                        .mask = mask});
   };
@@ -148,18 +140,11 @@ TEST(NormGroupPlan, TakesSmallTensorsOfManyChannels) {
         plan(96, 2760, 1, 1, 8, true), plan(3, 928, 136, 1, 8, true), plan(6 * 64, 1384, 1, 1, 4, true)}) {
     EXPECT_TRUE(taken.fits());
     EXPECT_GT(taken.pack, 1);
-    EXPECT_GE(taken.blocks(), 80);
+    EXPECT_GE(taken.groups, 80);
   }
   for (const NormGroupPlan& taken : {plan(128, 7127, 1, 2, 2), plan(229, 5557, 1, 2, 2)}) {
     EXPECT_EQ(taken.pack, 1);
-    EXPECT_GE(taken.blocks(), 80);
-  }
-  for (const bool mask : {false, true}) {  // as the tests of clusters on a GPU expect
-    EXPECT_EQ(plan(8, 191, 40 * 41, mask ? 1 : 2, 2, mask).members, 2);
-    EXPECT_EQ(plan(3, 16, 37 * 256, mask ? 1 : 2, 4, mask).members, 4);
-    EXPECT_EQ(plan(6, 30, 64 * 48, mask ? 1 : 2, 2, mask).members, 4);
-    EXPECT_EQ(plan(2, 40, 64 * 64, mask ? 1 : 2, 4, mask).members, 2);
-    EXPECT_EQ(plan(2, 20, 96 * 64, mask ? 1 : 2, 8, mask).members, 4);
+    EXPECT_GE(taken.groups, 80);
   }
   EXPECT_FALSE(plan(2846, 319, 1, 1, 4).fits()) << "most processors would be idle";
   EXPECT_FALSE(plan(37 * 144, 512, 1, 2, 2).fits());

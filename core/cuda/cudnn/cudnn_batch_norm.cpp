@@ -77,18 +77,18 @@ CudnnNormBytes cudnn_norm_bytes(const CudnnNormProblem& problem, const Stream& s
   return bytes;
 }
 
-void cudnn_norm_forward(const CudnnNormProblem& problem, const CudnnNormForward& tensors,
+void cudnn_norm_forward(const CudnnNormProblem& problem, const CudnnNormTensors& tensors,
                         const Stream& stream, void* workspace, size_t workspace_bytes) {
   const Descriptors of(problem, stream);
   of.expect_reserve(tensors.reserve_bytes);
   SINTER_CUDNN_CHECK(cudnnBatchNormalizationForwardTrainingEx(
       of.handle, kMode, of.ops, &kOne, &kZero, of.image.get(), tensors.x, of.addend(), tensors.addend,
-      of.image.get(), tensors.y, of.parameter.get(), tensors.weight, tensors.bias, tensors.momentum,
+      of.image.get(), tensors.y, of.parameter.get(), tensors.weight, tensors.bias, problem.momentum,
       tensors.running_mean, tensors.running_var, problem.epsilon, tensors.mean, tensors.inv_std,
       of.relu.get(), workspace, workspace_bytes, tensors.reserve, tensors.reserve_bytes));
 }
 
-void cudnn_norm_backward(const CudnnNormProblem& problem, const CudnnNormBackward& tensors,
+void cudnn_norm_backward(const CudnnNormProblem& problem, const CudnnNormTensors& tensors,
                          const Stream& stream, void* workspace, size_t workspace_bytes) {
   const Descriptors of(problem, stream);
   of.expect_reserve(tensors.reserve_bytes);

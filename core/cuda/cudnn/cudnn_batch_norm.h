@@ -12,27 +12,19 @@ namespace sinter::cuda {
 struct CudnnNormProblem {
   int64_t images = 0, height = 0, width = 0, channels = 0;
   bool adds = false;
-  double epsilon = 1e-5;
+  double epsilon = 1e-5, momentum = 0.1;
 };
 
-struct CudnnNormForward {
-  const void *x, *addend;
-  void* y;
-  const float *weight, *bias;
-  float *running_mean, *running_var;  ///< null: not kept
-  double momentum;
-  float *mean, *inv_std;
-  void* reserve;  ///< what the gradient needs
-  size_t reserve_bytes;
-};
-
-struct CudnnNormBackward {
-  const void *x, *dy;
-  void *dx, *daddend;
-  const float *weight, *bias, *mean, *inv_std;
-  float *dweight, *dbias;
-  void* reserve;  ///< of the forward call
-  size_t reserve_bytes;
+/// The tensors of a call of either direction; those of the other one are not looked at. Null running
+/// statistics are not kept.
+struct CudnnNormTensors {
+  const void *x = nullptr, *addend = nullptr, *dy = nullptr;
+  void *y = nullptr, *dx = nullptr, *daddend = nullptr;
+  const float *weight = nullptr, *bias = nullptr;
+  float *mean = nullptr, *inv_std = nullptr, *running_mean = nullptr, *running_var = nullptr;
+  float *dweight = nullptr, *dbias = nullptr;
+  void* reserve = nullptr;  ///< what the forward call leaves for its gradient
+  size_t reserve_bytes = 0;
 };
 
 /// Bytes of scratch of each direction, and of the reserve space that a forward call leaves for its gradient:
@@ -48,9 +40,9 @@ CudnnNormBytes cudnn_norm_bytes(const CudnnNormProblem& problem, const Stream& s
 
 /// Queue the work; pointers are aligned to 16 bytes. Throw DeviceError, and InvalidArgument for a reserve
 /// space that is too small.
-void cudnn_norm_forward(const CudnnNormProblem& problem, const CudnnNormForward& tensors,
+void cudnn_norm_forward(const CudnnNormProblem& problem, const CudnnNormTensors& tensors,
                         const Stream& stream, void* workspace, size_t workspace_bytes);
-void cudnn_norm_backward(const CudnnNormProblem& problem, const CudnnNormBackward& tensors,
+void cudnn_norm_backward(const CudnnNormProblem& problem, const CudnnNormTensors& tensors,
                          const Stream& stream, void* workspace, size_t workspace_bytes);
 
 }  // namespace sinter::cuda

@@ -1,11 +1,10 @@
 // How a GPU cuts a tensor of which blocks keep whole channels on chip between a normalisation's sums and its
 // map. Pure arithmetic, without CUDA.
 //
-// A group of neighbouring channels belongs to one block, or to a cluster of blocks that read each other's
-// sums: no block waits for any other. A group is a matrix: an image's elements of these channels, which are
-// neighbours in memory, are a row of `columns` packs. If a pack may have elements of several channels, or
-// threads' packs be of different ones, threads have fixed columns and walk down the rows. Else the group is
-// one channel, whose packs they take as they come.
+// A group of neighbouring channels belongs to one block: none waits for any other. A group is a matrix: an
+// image's elements of these channels, which are neighbours in memory, are a row of `columns` packs. If a pack
+// may have elements of several channels, or threads' packs be of different ones, threads have fixed columns
+// and walk down the rows. Else the group is one channel, whose packs they take as they come.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,6 @@ struct NormGroupRoom {
   size_t shared_bytes = 0;  ///< that a block may have
   int tensors = 1;          ///< that are kept
   int element_bytes = 4;    ///< of their elements: 2, 4 or 8
-  bool clusters = false;    ///< blocks can read each other's shared memory
   bool wide = false;        ///< pointers allow accesses of 16 bytes
   bool mask = false;        ///< a mask is written: a byte of it must be one block's
 };
@@ -35,7 +33,6 @@ struct NormGroupPlan {
   static constexpr int kThreads = 768;  ///< that a processor has registers for, in one block or in several
   static constexpr int kValues = 2;     ///< sums of a channel
   static constexpr int kMostChannels = 128;
-  static constexpr int kMostCluster = 8;
 
   int64_t groups = 0;  ///< 0: the tensor does not fit, or other kernels are faster
   int64_t all_channels = 0, inner = 1;
@@ -47,12 +44,10 @@ struct NormGroupPlan {
   bool fixed = false;  ///< threads keep to a column, `lanes` of them to each
   int lanes = 1;
   int active = 0, threads = 0;               ///< of a block: those that take packs; all
-  int members = 1;                           ///< blocks of a cluster
   int slots = 0;                             ///< packs of a thread, at most
   size_t fixed_bytes = 0, shared_bytes = 0;  ///< in front of the slots; with them
 
   bool fits() const { return groups > 0; }
-  int64_t blocks() const { return groups * members; }
   /// What threads leave of their sums: a line for each lane, of so many places, no two lanes' in one bank.
   constexpr int lines() const { return fixed ? lanes : 1; }
   constexpr int pitch() const { return !fixed ? active : columns > 2 ? columns | 1 : columns; }
@@ -74,7 +69,7 @@ struct NormGroupWalk {
         by_span(static_cast<uint32_t>(p.span())) {}
 };
 
-/// The packs of thread `id` of member `member` of a group.
+/// The packs of thread `id` of a group.
 class NormGroupPlace {
  public:
   int channels;  ///< that the group has
@@ -82,20 +77,19 @@ class NormGroupPlace {
   int column = 0;  ///< of a thread with a fixed one
   int packs = 0;
 
-  SINTER_HOST_DEVICE NormGroupPlace(const NormGroupWalk& walk, int64_t group, int member, int id)
+  SINTER_HOST_DEVICE NormGroupPlace(const NormGroupWalk& walk, int64_t group, int id)
       : first_channel(group * walk.plan.channels), walk_(walk) {
     const NormGroupPlan& plan = walk.plan;
     const int64_t left = plan.all_channels - first_channel;
     channels = left < plan.channels ? static_cast<int>(left) : plan.channels;
     begin_ = first_channel * plan.inner;
     if (id >= plan.active) return;
-    int first = member * plan.active + id, step = plan.members * plan.active,
-        count = plan.rows * plan.columns;
+    int first = id, step = plan.active, count = plan.rows * plan.columns;
     if (plan.fixed) {
       uint32_t own;
-      first = member * plan.lanes + static_cast<int>(walk.by_columns.divide(static_cast<uint32_t>(id), own));
+      first = static_cast<int>(walk.by_columns.divide(static_cast<uint32_t>(id), own));
       column = static_cast<int>(own);
-      step = plan.members * plan.lanes;
+      step = plan.lanes;
       count = int64_t{column} * plan.pack < channels * plan.inner ? plan.rows : 0;
       begin_ += first * plan.width + column * plan.pack;
       stride_ = step * plan.width;
@@ -132,11 +126,9 @@ inline constexpr int64_t kGroupMaskUnit = 8;  ///< elements of a byte of the mas
 inline constexpr int64_t kSectorBytes = 32;
 inline constexpr int64_t kLargestGroupRun = 128;  ///< bytes of a row of more channels than must be
 inline constexpr double kCostOfRow = 16.0;        ///< in bytes that are read in its place
-inline constexpr double kCostOfCluster = 2048.0;  ///< in elements
 inline constexpr int64_t kManyGroups = 4;         ///< for each processor: groups are made larger
 inline constexpr int64_t kLeastGroupThreads = 64;
-inline constexpr int64_t kLeastPacksOfThread = 2;   ///< or a block has fewer threads
-inline constexpr int64_t kLeastPacksOfBlock = 512;  ///< or a group's blocks do not become more
+inline constexpr int64_t kLeastPacksOfThread = 2;  ///< or a block has fewer threads
 /// What a processor takes in, at most: bytes, for of larger tensors other kernels keep its memory busier;
 /// elements more than its share would be if all were busy, which take as long as those kernels' waiting; and
 /// elements, where they are accessed one by one. With more than a few, most processors have to be busy.
@@ -158,28 +150,25 @@ inline int64_t least_channels(const ChannelView& view, const NormGroupRoom& room
   return whole / std::gcd(view.inner, whole);
 }
 
-/// Blocks of one processor where groups have so many members: in the processors among which the largest
-/// clusters find their place, a few are left over.
-inline int64_t blocks_of_processor(const NormGroupPlan& plan, const NormGroupRoom& room, int members) {
-  const int64_t usable = members == NormGroupPlan::kMostCluster ? room.processors * 15 / 16 : room.processors;
-  return over(plan.groups * members, std::max<int64_t>(usable, 1));
+/// Blocks of one processor.
+inline int64_t blocks_of_processor(const NormGroupPlan& plan, const NormGroupRoom& room) {
+  return over(plan.groups, std::max(room.processors, 1));
 }
 
 /// Gives the groups their threads: fewer to a block where a processor has many blocks.
-inline void share_threads(NormGroupPlan& plan, const NormGroupRoom& room, int members) {
-  const int64_t of_processor = blocks_of_processor(plan, room, members);
+inline void share_threads(NormGroupPlan& plan, const NormGroupRoom& room) {
+  const int64_t of_processor = blocks_of_processor(plan, room);
   const int64_t most = std::clamp<int64_t>(NormGroupPlan::kThreads / of_processor / 32 * 32,
                                            kLeastGroupThreads, NormGroupPlan::kThreads);
   const int64_t packs = int64_t{plan.rows} * plan.columns;
-  plan.members = members;
   if (plan.fixed) {
-    plan.lanes = static_cast<int>(
-        std::clamp<int64_t>(most / plan.columns, 1, over(plan.rows, members * kLeastPacksOfThread)));
+    plan.lanes =
+        static_cast<int>(std::clamp<int64_t>(most / plan.columns, 1, over(plan.rows, kLeastPacksOfThread)));
     plan.active = plan.lanes * plan.columns;
-    plan.slots = static_cast<int>(over(plan.rows, int64_t{plan.lanes} * members));
+    plan.slots = static_cast<int>(over(plan.rows, plan.lanes));
   } else {
-    plan.active = static_cast<int>(std::min(most, over(over(packs, members * kLeastPacksOfThread), 32) * 32));
-    plan.slots = static_cast<int>(over(packs, int64_t{plan.active} * members));
+    plan.active = static_cast<int>(std::min(most, over(over(packs, kLeastPacksOfThread), 32) * 32));
+    plan.slots = static_cast<int>(over(packs, plan.active));
   }
   plan.threads = static_cast<int>(over(std::max(plan.active, plan.channels), 32) * 32);
 }
@@ -193,23 +182,6 @@ inline void share_memory(NormGroupPlan& plan, const NormGroupRoom& room) {
       whole(NormGroupPlan::kValues * plan.own_sums() * int64_t{plan.lines()} * plan.pitch() * computes));
   plan.shared_bytes = plan.fixed_bytes + static_cast<size_t>(int64_t{plan.slots} * plan.threads * plan.pack *
                                                              room.element_bytes * room.tensors);
-}
-
-/// How many blocks share a group: as many as give processors clearly less to do, and threads still enough. Of
-/// a group whose threads have fixed columns one: a few sectors of many rows for each of few blocks were
-/// slower than what other kernels do.
-inline int group_members(const NormGroupPlan& plan, const NormGroupRoom& room) {
-  if (plan.fixed) return 1;
-  const int64_t packs = int64_t{plan.rows} * plan.columns;
-  const auto load = [&](int members) {  // of a processor, in eighths of a group
-    return blocks_of_processor(plan, room, members) * (NormGroupPlan::kMostCluster / members);
-  };
-  int best = 1;
-  for (int members = 2; room.clusters && members <= NormGroupPlan::kMostCluster; members *= 2) {
-    if (packs < members * kLeastPacksOfBlock) break;
-    if (load(members) * 6 <= load(best) * 5) best = members;
-  }
-  return best;
 }
 
 /// The plan of groups of so many channels, whatever it needs.
@@ -231,18 +203,18 @@ inline NormGroupPlan plan_of_channels(const ChannelView& view, const NormGroupRo
                      .pack = pack,
                      .columns = static_cast<int>(columns),
                      .fixed = fixed};
-  share_threads(plan, room, group_members(plan, room));
+  share_threads(plan, room);
   share_memory(plan, room);
   return plan;
 }
 
 /// Elements that a processor takes in, with threads' empty slots.
 inline int64_t of_processor(const NormGroupPlan& plan, const NormGroupRoom& room) {
-  return blocks_of_processor(plan, room, plan.members) * plan.slots * plan.threads * plan.pack * room.tensors;
+  return blocks_of_processor(plan, room) * plan.slots * plan.threads * plan.pack * room.tensors;
 }
 
 /// Of the groups whose rows are of one to four sectors, or the smallest, those that give processors the least
-/// to do; short rows touch more sectors, and clusters wait. Larger ones where they would be small and many.
+/// to do; short rows touch more sectors. Larger ones where they would be small and many.
 inline NormGroupPlan plan_groups(const ChannelView& view, const NormGroupRoom& room, int pack) {
   const int64_t least = least_channels(view, room, pack), bytes = view.inner * room.element_bytes;
   if (least == 0) return {};
@@ -254,8 +226,7 @@ inline NormGroupPlan plan_groups(const ChannelView& view, const NormGroupRoom& r
     if (quarters > 4 && run > kLargestGroupRun) break;
     const NormGroupPlan plan = plan_of_channels(view, room, pack, channels);
     const double cost =
-        static_cast<double>(of_processor(plan, room)) * (1.0 + kCostOfRow / static_cast<double>(run)) +
-        (plan.members > 1 ? kCostOfCluster : 0.0);
+        static_cast<double>(of_processor(plan, room)) * (1.0 + kCostOfRow / static_cast<double>(run));
     if (plan.fits() && (!best.fits() || cost < best_cost)) best = plan, best_cost = cost;
   }
   while (best.fits() && best.groups >= kManyGroups * room.processors) {
@@ -265,7 +236,7 @@ inline NormGroupPlan plan_groups(const ChannelView& view, const NormGroupRoom& r
   }
   if (!best.fits()) return {};
   const int64_t elements = of_processor(best, room), share = view.numel() * room.tensors / room.processors;
-  const bool idle = elements > kFewElements && 5 * best.blocks() < 2 * room.processors;
+  const bool idle = elements > kFewElements && 5 * best.groups < 2 * room.processors;
   const bool slow = idle || elements > share + kMostExcess ||
                     (pack == 1 ? elements > kMostSingles : elements * room.element_bytes > kMostGroupBytes);
   return slow || best.shared_bytes > room.shared_bytes ? NormGroupPlan{} : best;

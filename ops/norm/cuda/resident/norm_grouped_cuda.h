@@ -1,11 +1,9 @@
-// Batch normalisation in one kernel in which a block, or a cluster of blocks, keeps whole channels in shared
-// memory between the sums and the map. For .cu files. NormGroupPlan says how the tensor is cut,
-// norm_resident_cuda.h what a pass is; here its packs may be single elements, too.
+// Batch normalisation in one kernel in which a block keeps whole channels in shared memory between the sums
+// and the map. For .cu files. NormGroupPlan says how the tensor is cut, norm_resident_cuda.h what a pass is;
+// here its packs may be single elements, too.
 #pragma once
 
-#include <cooperative_groups.h>
-
-#include <sinter/core/cuda/device/launch_cluster.h>
+#include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/cuda/device/most_shared_memory.h>
 #include <sinter/core/cuda/device_traits.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
@@ -23,7 +21,7 @@ class GroupedBlock {
       : pass_(pass),
         walk_(walk),
         plan_(walk.plan),
-        place_(walk, blockIdx.x, static_cast<int>(blockIdx.y), id_),
+        place_(walk, blockIdx.x, id_),
         finished_(reinterpret_cast<Finished*>(shared)),
         totals_(reinterpret_cast<double*>(shared + plan_.channels * sizeof(C) / 4)),
         scratch_(reinterpret_cast<C*>(totals_ + kValues * plan_.channels)),
@@ -33,25 +31,23 @@ class GroupedBlock {
     take_in();
     typename Pass::Known known;
     const int64_t own = place_.first_channel + id_;
-    const bool finishes = id_ < place_.channels, keeps = blockIdx.y == 0;
-    if (finishes) known = pass_.known(own, keeps);
+    const bool finishes = id_ < place_.channels;
+    if (finishes) known = pass_.known(own, true);
     C sums[kValues][kPack] = {};
     sum_up(sums);
     leave(sums);
     __syncthreads();
     add_up();
-    const bool many = plan_.members > 1;
-    meet(many);
+    __syncthreads();
     if (finishes) {
       double all[kValues];
-      collect(all);
+#pragma unroll
+      for (int value = 0; value < kValues; ++value) all[value] = totals_[value * plan_.channels + id_];
       finished_[id_] = pass_.finish(known, all);
-      if (keeps) pass_.keep(own, known, all);
+      pass_.keep(own, known, all);
     }
     __syncthreads();
-    arrive(many);
     map();
-    depart(many);
   }
 
  private:
@@ -192,49 +188,6 @@ class GroupedBlock {
     }
   }
 
-  /// A channel's sums, of all blocks of the cluster.
-  __device__ __forceinline__ void collect(double (&all)[kValues]) const {
-#pragma unroll
-    for (int value = 0; value < kValues; ++value) {
-      double* const own = totals_ + value * plan_.channels + id_;
-      all[value] = *own;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-      if (plan_.members == 1) continue;
-      const auto cluster = cooperative_groups::this_cluster();
-      all[value] = 0.0;
-#pragma unroll
-      for (int member = 0; member < NormGroupPlan::kMostCluster; ++member) {
-        const bool there = member < plan_.members;
-        const double sum = *cluster.map_shared_rank(own, there ? static_cast<unsigned>(member) : 0U);
-        all[value] += there ? sum : 0.0;
-      }
-#endif
-    }
-  }
-
-  /// Waits until all of the cluster's blocks have their sums.
-  static __device__ __forceinline__ void meet(bool many) {
-    if (many) {
-      arrive(true);
-      depart(true);
-    } else {
-      __syncthreads();
-    }
-  }
-  /// No block may end before all have read its sums.
-  static __device__ __forceinline__ void arrive(bool many) {
-    __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (many) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-  }
-  static __device__ __forceinline__ void depart(bool many) {
-    __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (many) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-  }
-
   __device__ __forceinline__ void map() const {
     if (place_.packs == 0) return;
     typename Pass::Parameter parameters[kPack];
@@ -289,7 +242,6 @@ inline NormGroupPlan plan_grouped_tensors(const ChannelView& view, DType dtype, 
                                                        .shared_bytes = traits.shared_of_block(1),
                                                        .tensors = tensors,
                                                        .element_bytes = static_cast<int>(size_of(dtype)),
-                                                       .clusters = traits.clusters,
                                                        .wide = wide,
                                                        .mask = mask});
 }
@@ -300,13 +252,9 @@ void run_grouped(const Stream& stream, const NormGroupPlan& plan, const Pass& pa
   const auto kernel = detail::grouped_kernel<Pass>;
   static cuda::MostSharedMemory memory;
   memory.allow(kernel, stream.device.index);
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.groups), static_cast<unsigned>(plan.members)),
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.groups)),
                                 dim3(static_cast<unsigned>(plan.threads)), plan.shared_bytes};
-  if (plan.members == 1) {
-    cuda::launch(stream, shape, kernel, pass, NormGroupWalk(plan));
-  } else {
-    cuda::launch_column_clusters(stream, shape, kernel, pass, NormGroupWalk(plan));
-  }
+  cuda::launch(stream, shape, kernel, pass, NormGroupWalk(plan));
 }
 
 }  // namespace sinter::ops
