@@ -117,34 +117,34 @@ struct Call {
         out(reinterpret_cast<uintptr_t>(y)) {
     const auto axes = check_permutation(attributes.axes, shape.rank());
     plan = plan_permute(shape, std::span(axes.data(), static_cast<size_t>(shape.rank())));
-    if (is_copy() || !plan.keeps_last()) return;
+    if (plan.is_copy() || !plan.keeps_last()) return;
     int64_t& length = plan.extents[static_cast<size_t>(plan.rank - 1)];
     const int64_t row_bytes = length * bytes, unit = widest_unit({address_of(x), address_of(y), row_bytes});
     bytes = static_cast<int>(unit);
     length = row_bytes / unit;
-    if (length == 1) plan.drop_last();
+    if (length == 1) --plan.rank;
   }
   /// As it is planned: the output is aligned.
   explicit Call(const KernelQuery& query)
       : Call(query.input(0).shape, query.attributes<PermuteAttributes>(), query.input(0).dtype,
              query.inputs().empty() ? nullptr : query.inputs()[0].data, nullptr) {}
 
-  bool is_copy() const { return plan.kind == PermutePlan::Kind::kCopy; }
   std::optional<PlainJob> plain() const {
-    if (plan.kind != PermutePlan::Kind::kTranspose) return std::nullopt;
-    return choose_plain(plan.batch, plan.rows, plan.columns, bytes, in, out);
+    if (!plan.is_transpose()) return std::nullopt;
+    return choose_plain(plan.rank == 3 ? plan.extent(0) : 1, plan.extent(plan.rank - 2),
+                        plan.extent(plan.rank - 1), bytes, in, out);
   }
-  bool has_tiles() const { return !is_copy() && !plan.keeps_last(); }
+  bool has_tiles() const { return !plan.is_copy() && !plan.keeps_last(); }
   std::optional<TileJob> tiles() const {
     return has_tiles() ? std::optional(plan_tiles(plan, bytes, in, out)) : std::nullopt;
   }
   std::optional<WovenJob> woven() const {
-    return is_copy() ? std::nullopt : plan_woven(plan, bytes, in, out);
+    return plan.is_copy() ? std::nullopt : plan_woven(plan, bytes, in, out);
   }
   /// Where these serve better than `tiles`, or than rows.
   std::optional<WovenJob> better_woven(const std::optional<TileJob>& tiles) const {
     if (tiles) return choose_woven(plan, *tiles, bytes, in, out);
-    const int64_t row_bytes = plan.extents[static_cast<size_t>(plan.rank - 1)] * bytes;
+    const int64_t row_bytes = plan.extent(plan.rank - 1) * bytes;
     const bool is_short = row_bytes < (bytes < 4 ? kMostNarrowRowBytes : kMostShortRowBytes) && bytes < 16;
     return is_short ? woven() : std::nullopt;
   }
@@ -155,12 +155,12 @@ void copy_permuted_rows(const Stream& stream, const PermutePlan& plan, int64_t b
                         void* out) {
   std::array<StridedAxis, kMaxRank> axes;
   for (int i = 0; i + 1 < plan.rank; ++i) {
-    const int axis = plan.axes[static_cast<size_t>(i)];
-    axes[static_cast<size_t>(i)] = {plan.extents[static_cast<size_t>(axis)], plan.output_stride(i) * bytes,
+    const int axis = plan.input_axis(i);
+    axes[static_cast<size_t>(i)] = {plan.extent(axis), plan.output_stride(i) * bytes,
                                     plan.input_stride(axis) * bytes};
   }
   copy_strided_cuda(stream, out, in, std::span(axes.data(), static_cast<size_t>(plan.rank - 1)),
-                    plan.extents[static_cast<size_t>(plan.rank - 1)] * bytes);
+                    plan.extent(plan.rank - 1) * bytes);
 }
 
 /// Which way elements go.
@@ -182,7 +182,7 @@ void run_permute(const KernelContext& context) {
   if (x.numel() == 0) return;
   const Call call(x.shape, context.attributes<PermuteAttributes>(), x.dtype, x.data, y.data);
   const Stream& stream = context.stream();
-  if (call.is_copy()) {
+  if (call.plan.is_copy()) {
     const int64_t bytes = x.numel() * call.bytes;
     return copy_rows_cuda(stream, y.data, bytes, x.data, bytes, bytes, 1);
   }
