@@ -53,13 +53,13 @@ template <class T>
 void permute_rows(const PermutePlan& plan, const T* in, T* out) {
   OuterAxes outer;
   for (int i = 0; i + 2 < plan.rank; ++i) {
-    const int axis = plan.axes[static_cast<size_t>(i)];
-    outer.add(plan.extents[static_cast<size_t>(axis)], plan.input_stride(axis), plan.output_stride(i));
+    const int axis = plan.input_axis(i);
+    outer.add(plan.extent(axis), plan.input_stride(axis), plan.output_stride(i));
   }
-  const int row_axis = plan.axes[static_cast<size_t>(plan.rank - 2)];
-  const int64_t rows = plan.extents[static_cast<size_t>(row_axis)];
+  const int row_axis = plan.input_axis(plan.rank - 2);
+  const int64_t rows = plan.extent(row_axis);
   const int64_t row_stride = plan.input_stride(row_axis);
-  const int64_t length = plan.extents[static_cast<size_t>(plan.rank - 1)];
+  const int64_t length = plan.extent(plan.rank - 1);
   const auto size = static_cast<int64_t>(sizeof(T));
   const int64_t work = rows * length;
   parallel_for(outer.count(), std::max<int64_t>(1, kGrainElements / work), [=](int64_t begin, int64_t end) {
@@ -78,17 +78,17 @@ void permute_transposing(const PermutePlan& plan, const T* in, T* out) {
   OuterAxes outer;
   int64_t out_stride = 0;
   for (int i = 0; i + 1 < plan.rank; ++i) {
-    const int axis = plan.axes[static_cast<size_t>(i)];
+    const int axis = plan.input_axis(i);
     if (axis == plan.rank - 1) {
       out_stride = plan.output_stride(i);
     } else {
-      outer.add(plan.extents[static_cast<size_t>(axis)], plan.input_stride(axis), plan.output_stride(i));
+      outer.add(plan.extent(axis), plan.input_stride(axis), plan.output_stride(i));
     }
   }
-  const int row_axis = plan.axes[static_cast<size_t>(plan.rank - 1)];
-  const int64_t rows = plan.extents[static_cast<size_t>(row_axis)];
+  const int row_axis = plan.input_axis(plan.rank - 1);
+  const int64_t rows = plan.extent(row_axis);
   const int64_t in_stride = plan.input_stride(row_axis);
-  const int64_t columns = plan.extents[static_cast<size_t>(plan.rank - 1)];
+  const int64_t columns = plan.extent(plan.rank - 1);
   const int64_t row_blocks = (rows + kBlockRows - 1) / kBlockRows;
   const int64_t column_blocks = (columns + kBlockColumns - 1) / kBlockColumns;
   const int64_t work = std::min(rows, kBlockRows) * std::min(columns, kBlockColumns);
@@ -111,13 +111,13 @@ void run_permute(const KernelContext& context) {
   const TensorView& y = context.output(0);
   const auto axes = check_permutation(context.attributes<PermuteAttributes>().axes, x.shape.rank());
   const PermutePlan plan = plan_permute(x.shape, std::span(axes.data(), static_cast<size_t>(x.shape.rank())));
-  if (plan.kind == PermutePlan::Kind::kCopy) {
+  if (plan.is_copy()) {
     const auto bytes = x.numel() * static_cast<int64_t>(size_of(x.dtype));
     copy_rows(y.data, bytes, x.data, bytes, bytes, 1);
     return;
   }
   dispatch_bits(x.dtype, [&]<class T> {
-    if (plan.axes[static_cast<size_t>(plan.rank - 1)] == plan.rank - 1) {
+    if (plan.keeps_last()) {
       permute_rows(plan, x.as<const T>(), y.as<T>());
     } else {
       permute_transposing(plan, x.as<const T>(), y.as<T>());

@@ -105,76 +105,116 @@ void launch_tiles(const Stream& stream, TileJob job, const void* in, void* out) 
   }
 }
 
-/// Elements of `bytes` bytes, whose last axis moves.
-void permute_elements(const Stream& stream, const PermutePlan& plan, int64_t bytes, const void* in,
-                      void* out) {
-  const auto size = static_cast<int>(bytes);
-  const auto from = reinterpret_cast<uintptr_t>(in), to = reinterpret_cast<uintptr_t>(out);
-  if (plan.kind == PermutePlan::Kind::kTranspose) {
-    const std::optional<PlainJob> plain = choose_plain(plan.batch, plan.rows, plan.columns, size, from, to);
-    if (plain) return transpose_plain_cuda(stream, *plain, size, in, out);
+/// A call in the widest elements that both tensors have: rows that stay rows are elements, or made of some.
+struct Call {
+  PermutePlan plan;
+  int bytes = 0;  ///< of an element
+  uintptr_t in = 0, out = 0;
+
+  Call(const Shape& shape, const PermuteAttributes& attributes, DType dtype, const void* x, const void* y)
+      : bytes(static_cast<int>(size_of(dtype))),
+        in(reinterpret_cast<uintptr_t>(x)),
+        out(reinterpret_cast<uintptr_t>(y)) {
+    const auto axes = check_permutation(attributes.axes, shape.rank());
+    plan = plan_permute(shape, std::span(axes.data(), static_cast<size_t>(shape.rank())));
+    if (plan.is_copy() || !plan.keeps_last()) return;
+    int64_t& length = plan.extents[static_cast<size_t>(plan.rank - 1)];
+    const int64_t row_bytes = length * bytes, unit = widest_unit({address_of(x), address_of(y), row_bytes});
+    bytes = static_cast<int>(unit);
+    length = row_bytes / unit;
+    if (length == 1) --plan.rank;
   }
-  const TileJob tiles = plan_tiles(plan, size, from, to);
-  const std::optional<WovenJob> woven = choose_woven(plan, tiles, size, from, to);
-  dispatch_unit(bytes, [&]<class T> {
-    if (woven) return launch_woven<T>(stream, *woven, in, out);
-    launch_tiles<T>(stream, tiles, in, out);
-  });
-}
+  /// As it is planned: the output is aligned.
+  explicit Call(const KernelQuery& query)
+      : Call(query.input(0).shape, query.attributes<PermuteAttributes>(), query.input(0).dtype,
+             query.inputs().empty() ? nullptr : query.inputs()[0].data, nullptr) {}
 
-/// Short rows of `row_bytes` bytes in units of `unit`. False if there are no tiles for them.
-bool weave_rows(const Stream& stream, PermutePlan plan, int64_t row_bytes, int64_t unit, const void* in,
-                void* out) {
-  plan.extents[static_cast<size_t>(plan.rank - 1)] = row_bytes / unit;
-  const std::optional<WovenJob> job = plan_woven(
-      plan, static_cast<int>(unit), reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(out));
-  if (job) dispatch_unit(unit, [&]<class T> { launch_woven<T>(stream, *job, in, out); });
-  return job.has_value();
-}
+  std::optional<PlainJob> plain() const {
+    if (!plan.is_transpose()) return std::nullopt;
+    return choose_plain(plan.rank == 3 ? plan.extent(0) : 1, plan.extent(plan.rank - 2),
+                        plan.extent(plan.rank - 1), bytes, in, out);
+  }
+  bool has_tiles() const { return !plan.is_copy() && !plan.keeps_last(); }
+  std::optional<TileJob> tiles() const {
+    return has_tiles() ? std::optional(plan_tiles(plan, bytes, in, out)) : std::nullopt;
+  }
+  std::optional<WovenJob> woven() const {
+    return plan.is_copy() ? std::nullopt : plan_woven(plan, bytes, in, out);
+  }
+  /// Where these serve better than `tiles`, or than rows.
+  std::optional<WovenJob> better_woven(const std::optional<TileJob>& tiles) const {
+    if (tiles) return choose_woven(plan, *tiles, bytes, in, out);
+    const int64_t row_bytes = plan.extent(plan.rank - 1) * bytes;
+    const bool is_short = row_bytes < (bytes < 4 ? kMostNarrowRowBytes : kMostShortRowBytes) && bytes < 16;
+    return is_short ? woven() : std::nullopt;
+  }
+};
 
-/// The last axis stays: rows of `bytes` bytes are copied whole.
+/// The last axis stays: rows are copied whole.
 void copy_permuted_rows(const Stream& stream, const PermutePlan& plan, int64_t bytes, const void* in,
                         void* out) {
-  const int64_t length = plan.extents[static_cast<size_t>(plan.rank - 1)];
   std::array<StridedAxis, kMaxRank> axes;
   for (int i = 0; i + 1 < plan.rank; ++i) {
-    const int axis = plan.axes[static_cast<size_t>(i)];
-    axes[static_cast<size_t>(i)] = {plan.extents[static_cast<size_t>(axis)],
-                                    plan.output_stride(i) / length * bytes,
-                                    plan.input_stride(axis) / length * bytes};
+    const int axis = plan.input_axis(i);
+    axes[static_cast<size_t>(i)] = {plan.extent(axis), plan.output_stride(i) * bytes,
+                                    plan.input_stride(axis) * bytes};
   }
-  copy_strided_cuda(stream, out, in, std::span(axes.data(), static_cast<size_t>(plan.rank - 1)), bytes);
+  copy_strided_cuda(stream, out, in, std::span(axes.data(), static_cast<size_t>(plan.rank - 1)),
+                    plan.extent(plan.rank - 1) * bytes);
 }
 
+/// Which way elements go.
+enum class Way : uint8_t { kBest, kPlain, kTiles, kWoven };
+
+template <Way kWay>
+bool can_permute(const KernelQuery& query) {
+  if (query.input(0).shape.numel() == 0) return false;
+  const Call call(query);
+  return kWay == Way::kPlain   ? call.plain().has_value()
+         : kWay == Way::kTiles ? call.has_tiles()
+                               : call.woven().has_value();
+}
+
+template <Way kWay>
 void run_permute(const KernelContext& context) {
   const TensorView& x = context.input(0);
   const TensorView& y = context.output(0);
   if (x.numel() == 0) return;
-  const auto axes = check_permutation(context.attributes<PermuteAttributes>().axes, x.shape.rank());
-  PermutePlan plan = plan_permute(x.shape, std::span(axes.data(), static_cast<size_t>(x.shape.rank())));
-  const auto size = static_cast<int64_t>(size_of(x.dtype));
-  if (plan.kind == PermutePlan::Kind::kCopy) {
-    const int64_t bytes = x.numel() * size;
-    copy_rows_cuda(context.stream(), y.data, bytes, x.data, bytes, bytes, 1);
-    return;
+  const Call call(x.shape, context.attributes<PermuteAttributes>(), x.dtype, x.data, y.data);
+  const Stream& stream = context.stream();
+  if (call.plan.is_copy()) {
+    const int64_t bytes = x.numel() * call.bytes;
+    return copy_rows_cuda(stream, y.data, bytes, x.data, bytes, bytes, 1);
   }
-  if (!plan.keeps_last()) return permute_elements(context.stream(), plan, size, x.data, y.data);
-  const int64_t row_bytes = plan.extents[static_cast<size_t>(plan.rank - 1)] * size;
-  const int64_t unit = widest_unit({address_of(x.data), address_of(y.data), row_bytes});
-  if (row_bytes == unit) {
-    plan.drop_last();  // such a row is one element of a permutation that does not keep its last axis
-    return permute_elements(context.stream(), plan, row_bytes, x.data, y.data);
+  if constexpr (kWay == Way::kBest || kWay == Way::kPlain) {
+    const auto plain = call.plain();
+    if (plain) return transpose_plain_cuda(stream, *plain, call.bytes, x.data, y.data);
   }
-  const bool is_short = row_bytes < (unit < 4 ? kMostNarrowRowBytes : kMostShortRowBytes) && unit < 16;
-  if (is_short && weave_rows(context.stream(), plan, row_bytes, unit, x.data, y.data)) return;
-  copy_permuted_rows(context.stream(), plan, row_bytes, x.data, y.data);
+  const auto tiles = kWay == Way::kWoven ? std::nullopt : call.tiles();
+  const auto woven = kWay == Way::kTiles   ? std::nullopt
+                     : kWay == Way::kWoven ? call.woven()
+                                           : call.better_woven(tiles);
+  if (!tiles && !woven) return copy_permuted_rows(stream, call.plan, call.bytes, x.data, y.data);
+  dispatch_unit(call.bytes, [&]<class T> {
+    if (woven) return launch_woven<T>(stream, *woven, x.data, y.data);
+    launch_tiles<T>(stream, *tiles, x.data, y.data);
+  });
 }
 
 }  // namespace
 
 void register_permute_cuda(OpRegistry& registry);
 void register_permute_cuda(OpRegistry& registry) {
-  registry.add_kernel("permute", {.device = DeviceType::kCuda, .run = run_permute});
+  const auto add = [&](const char* name, int priority, auto can_run, auto run) {
+    registry.add_kernel(
+        "permute",
+        {.device = DeviceType::kCuda, .name = name, .priority = priority, .can_run = can_run, .run = run});
+  };
+  add("default", 1, nullptr,
+      run_permute<Way::kBest>);  // one of the others, or rows: they are there to be forced
+  add("plain", 0, can_permute<Way::kPlain>, run_permute<Way::kPlain>);
+  add("tiles", 0, can_permute<Way::kTiles>, run_permute<Way::kTiles>);
+  add("woven", 0, can_permute<Way::kWoven>, run_permute<Way::kWoven>);
 }
 
 }  // namespace sinter::ops

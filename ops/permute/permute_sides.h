@@ -41,25 +41,19 @@ struct Sides {
 
   explicit Sides(const PermutePlan& permute_plan)
       : plan(permute_plan), first_row(plan.rank - 1), first_column(plan.rank - 1) {
-    rows = extent(input_axis(first_row));
-    columns = extent(first_column);
-  }
-
-  int64_t extent(int axis) const { return plan.extents[static_cast<size_t>(axis)]; }
-  int input_axis(int output_axis) const { return plan.axes[static_cast<size_t>(output_axis)]; }
-  int output_axis(int input_axis) const {
-    return static_cast<int>(std::find(plan.axes.begin(), plan.axes.end(), input_axis) - plan.axes.begin());
+    rows = plan.extent(plan.input_axis(first_row));
+    columns = plan.extent(first_column);
   }
 
   /// Whether rows or columns can take in the axis before them: the other side has not taken it, and their
   /// indices stay below 2^31.
   bool more_rows() const {
-    return first_row > 0 && input_axis(first_row - 1) < first_column &&
-           rows * extent(input_axis(first_row - 1)) <= INT32_MAX;
+    return first_row > 0 && plan.input_axis(first_row - 1) < first_column &&
+           rows * plan.extent(plan.input_axis(first_row - 1)) <= INT32_MAX;
   }
   bool more_columns() const {
-    return first_column > 0 && output_axis(first_column - 1) < first_row &&
-           columns * extent(first_column - 1) <= INT32_MAX;
+    return first_column > 0 && plan.output_axis(first_column - 1) < first_row &&
+           columns * plan.extent(first_column - 1) <= INT32_MAX;
   }
 
   /// Takes axes into sides that are short, so that runs fill the memory's sectors, then into the shorter one
@@ -86,8 +80,8 @@ struct Sides {
   bool reaches(int64_t elements) const { return rows >= divide_up(elements, columns); }
 
  private:
-  void take_rows() { rows *= extent(input_axis(--first_row)); }
-  void take_columns() { columns *= extent(--first_column); }
+  void take_rows() { rows *= plan.extent(plan.input_axis(--first_row)); }
+  void take_columns() { columns *= plan.extent(--first_column); }
 };
 
 }  // namespace sinter::ops::tiling

@@ -86,7 +86,7 @@ class TilePlanner {
   TilePlanner(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output)
       : plan_(plan), size_(element_bytes), pack_(16 / element_bytes) {
     job_.log_pack = log2_ceil(pack_);
-    for (int axis = 0; axis < plan.rank; ++axis) total_ *= extent(axis);
+    for (int axis = 0; axis < plan.rank; ++axis) total_ *= plan_.extent(axis);
     job_.input = {total_, static_cast<int>(input % 16) / element_bytes};
     job_.output = {total_, static_cast<int>(output % kSectorBytes) / element_bytes};
     job_.cut_unit = static_cast<int>(pack_);
@@ -123,8 +123,6 @@ class TilePlanner {
   }
 
  private:
-  int64_t extent(int axis) const { return plan_.extents[static_cast<size_t>(axis)]; }
-
   int threads() const { return 1 << log_threads(job_.kind); }
 
   void set_tile_bytes(int64_t bytes) {
@@ -154,13 +152,13 @@ class TilePlanner {
   /// Small matrices that follow each other in both tensors: those of which a thread's packs hold the same
   /// pattern, of more than one element.
   bool take_matrices() {
-    const auto last = static_cast<size_t>(plan_.rank - 1);
-    if (pack_ == 1 || plan_.rank < 3 || plan_.axes[last] != plan_.rank - 2 ||
-        plan_.axes[last - 1] != plan_.rank - 1 || plan_.axes[last - 2] != plan_.rank - 3) {
+    const int last = plan_.rank - 1;
+    if (pack_ == 1 || last < 2 || plan_.input_axis(last) != last - 1 || plan_.input_axis(last - 1) != last ||
+        plan_.input_axis(last - 2) != last - 2) {
       return false;
     }
-    const int64_t batch = extent(plan_.rank - 3), rows = extent(plan_.rank - 2),
-                  columns = extent(plan_.rank - 1), elements = rows * columns;
+    const int64_t batch = plan_.extent(plan_.rank - 3), rows = plan_.extent(plan_.rank - 2),
+                  columns = plan_.extent(plan_.rank - 1), elements = rows * columns;
     if (steady_step(elements) == 0) return false;
     job_.kind = TileKind::kWholeColumns;
     job_.piece = true;
@@ -173,8 +171,8 @@ class TilePlanner {
     job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
     for (int i = 0; i < plan_.rank - 3; ++i) {
-      const int axis = plan_.axes[static_cast<size_t>(i)];
-      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+      const int axis = plan_.input_axis(i);
+      job_.outer.add(plan_.extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
     choose_walk(rows, columns, elements, elements * size_);
     return true;
@@ -203,12 +201,12 @@ class TilePlanner {
   /// Transposes that are not small.
   void take_sides() {
     Sides sides(plan_);
-    bool few_rows = is_thin(sides.rows) && sides.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
+    bool few_rows = is_thin(sides.rows) && plan_.output_axis(plan_.rank - 1) == plan_.rank - 2 &&
                     sides.columns >= sides.rows;
     const bool all_meet = 16 * sides.columns % 128 == 0;  // lanes, which are packs of rows apart, in one bank
     const bool is_wide = size_ == 1 && sides.columns >= kLeastWideColumns;
     job_.piece = !few_rows && is_thin(sides.columns) && !all_meet && !is_wide &&
-                 sides.input_axis(plan_.rank - 1) == plan_.rank - 2;
+                 plan_.input_axis(plan_.rank - 1) == plan_.rank - 2;
     const int64_t least = std::min(tile_bytes_, kLeastSidesBytes) / size_;
     if ((few_rows || job_.piece) && !sides.reaches(least / 2) &&
         (sides.more_rows() || sides.more_columns())) {
@@ -233,15 +231,15 @@ class TilePlanner {
     job_.row_count = sides.rows;
     job_.column_count = sides.columns;
     for (int i = sides.first_row; i < plan_.rank; ++i) {
-      job_.rows.add(extent(sides.input_axis(i)), plan_.input_stride(sides.input_axis(i)));
+      job_.rows.add(plan_.extent(plan_.input_axis(i)), plan_.input_stride(plan_.input_axis(i)));
     }
     for (int axis = sides.first_column; axis < plan_.rank; ++axis) {
-      job_.columns.add(extent(axis), plan_.output_stride(sides.output_axis(axis)));
+      job_.columns.add(plan_.extent(axis), plan_.output_stride(plan_.output_axis(axis)));
     }
     for (int i = 0; i < sides.first_row; ++i) {
-      const int axis = sides.input_axis(i);
+      const int axis = plan_.input_axis(i);
       if (axis >= sides.first_column) continue;
-      job_.outer.add(extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
+      job_.outer.add(plan_.extent(axis), plan_.input_stride(axis), plan_.output_stride(i));
     }
     if (job_.rows.rank > 1 || job_.columns.rank > 1) job_.kind = TileKind::kSeveralAxes;
     aligned_input_ = aligned_input_ && sides.columns % pack_ == 0 && job_.rows.all_divide_by(pack_);

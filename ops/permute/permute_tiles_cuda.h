@@ -112,8 +112,8 @@ struct TileJob {
   }
 };
 
-/// The plan's permutation of elements of `element_bytes` bytes at these addresses; not for a plan of kind
-/// kCopy, nor one that keeps its last axis.
+/// The plan's permutation of elements of `element_bytes` bytes at these addresses; not for a copy,
+/// nor for a plan that keeps its last axis.
 TileJob plan_tiles(const PermutePlan& plan, int element_bytes, uintptr_t input, uintptr_t output);
 
 /// The shared memory of a block: the image, and for kSeveralAxes tables, so that axes are divided once for a

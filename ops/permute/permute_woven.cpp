@@ -35,7 +35,7 @@ class WovenPlanner {
         pack_(16 / element_bytes),
         aligned_input_(input % 16 == 0),
         aligned_output_(output % 16 == 0) {
-    for (int axis = 0; axis < plan.rank; ++axis) total_ *= extent(axis);
+    for (int axis = 0; axis < plan.rank; ++axis) total_ *= plan_.extent(axis);
     job_.input = {total_, static_cast<int>(input % 16) / element_bytes};
     job_.output = {total_, static_cast<int>(output % 16) / element_bytes};
     job_.log_pack = log2_ceil(pack_);
@@ -62,11 +62,8 @@ class WovenPlanner {
     int64_t run = 1;         ///< how many elements follow each other
   };
 
-  int64_t extent(int axis) const { return plan_.extents[static_cast<size_t>(axis)]; }
   int64_t& held(int axis) { return held_[static_cast<size_t>(axis)]; }
-  int axis_at(const Side& side, int place) const {
-    return &side == &in_ ? place : plan_.axes[static_cast<size_t>(place)];
-  }
+  int axis_at(const Side& side, int place) const { return &side == &in_ ? place : plan_.input_axis(place); }
   bool is_open(const Side& side) const { return side.first > 0 && !side.is_closed; }
   bool in_run(int axis) const { return axis >= in_.first; }
 
@@ -76,7 +73,7 @@ class WovenPlanner {
       while (is_open(*side) && held(axis_at(*side, side->first - 1)) > 0) {
         const int axis = axis_at(*side, --side->first);
         side->run *= held(axis);
-        side->is_closed = held(axis) < extent(axis);
+        side->is_closed = held(axis) < plan_.extent(axis);
       }
     }
   }
@@ -93,8 +90,9 @@ class WovenPlanner {
   bool widen(int64_t room, int64_t& tile) {
     for (int axis = 0; axis < plan_.rank; ++axis) {
       const int64_t had = held(axis), most = had * room;
-      if (had == 0 || had == extent(axis)) continue;
-      const int64_t has = extent(axis) <= most ? extent(axis) : cut(extent(axis), most, most);
+      if (had == 0 || had == plan_.extent(axis)) continue;
+      const int64_t has =
+          plan_.extent(axis) <= most ? plan_.extent(axis) : cut(plan_.extent(axis), most, most);
       if (has <= had) continue;
       held(axis) = has;
       tile = tile / had * has;
@@ -111,7 +109,7 @@ class WovenPlanner {
     const auto fair =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(total_ * size_ / kLeastTiles)));
     const bool is_odd =
-        extent(plan_.rank - 1) % pack_ != 0 || extent(axis_at(out_, plan_.rank - 1)) % pack_ != 0;
+        plan_.extent(plan_.rank - 1) % pack_ != 0 || plan_.extent(axis_at(out_, plan_.rank - 1)) % pack_ != 0;
     const int64_t most = is_odd ? kShiftedTileBytes : kTileBytes;
     const int64_t elements = std::clamp(fair, kLeastTileBytes, most) / size_;
     int64_t tile = 1;
@@ -133,11 +131,11 @@ class WovenPlanner {
                                        static_cast<double>(side.run)));
         share = std::clamp<int64_t>(share, 2, room);
       }
-      const bool whole = extent(axis) <= share ||
+      const bool whole = plan_.extent(axis) <= share ||
                          (serves_both && elements * size_ >= kTileBytes &&
-                          extent(axis) <= kMostWholeBytes / (tile * size_)) ||
-                         (extent(axis) <= room && 4 * extent(axis) <= 5 * share);
-      held(axis) = whole ? extent(axis) : cut(extent(axis), share, room);
+                          plan_.extent(axis) <= kMostWholeBytes / (tile * size_)) ||
+                         (plan_.extent(axis) <= room && 4 * plan_.extent(axis) <= 5 * share);
+      held(axis) = whole ? plan_.extent(axis) : cut(plan_.extent(axis), share, room);
       tile *= held(axis);
       settle();
     }
@@ -147,21 +145,21 @@ class WovenPlanner {
   void take_roles() {
     int first_row = plan_.rank;
     int64_t rows = 1;
-    const auto take_row = [&] { rows *= held(plan_.axes[static_cast<size_t>(--first_row)]); };
+    const auto take_row = [&] { rows *= held(plan_.input_axis(--first_row)); };
     for (int axis = 0; axis < in_.first; ++axis) {
-      while (held(axis) > 0 && output_place(axis) < first_row) take_row();
+      while (held(axis) > 0 && plan_.output_axis(axis) < first_row) take_row();
     }
     while (first_row > out_.first && rows * size_ < kWantedRowBytes) take_row();
     add_runs(first_row);
     for (int place = first_row; place < plan_.rank; ++place) {
-      const int axis = plan_.axes[static_cast<size_t>(place)];
+      const int axis = plan_.input_axis(place);
       job_.row_axes.add(held(axis), role(axis));
       take_into(job_.rows, axis);
     }
     const auto add_columns = [&](bool cut) {
       for (int place = 0; place < first_row; ++place) {
-        const int axis = plan_.axes[static_cast<size_t>(place)];
-        if (held(axis) == 0 || (held(axis) < extent(axis)) != cut) continue;
+        const int axis = plan_.input_axis(place);
+        if (held(axis) == 0 || (held(axis) < plan_.extent(axis)) != cut) continue;
         job_.column_axes.add(held(axis), role(axis));
         take_into(job_.columns, axis);
       }
@@ -173,22 +171,18 @@ class WovenPlanner {
                   job_.column_axes.axes[last].out_stride == job_.rows.step;
   }
 
-  int output_place(int axis) const {
-    return static_cast<int>(std::find(plan_.axes.begin(), plan_.axes.end(), axis) - plan_.axes.begin());
-  }
-
   /// The axes of the tile outside runs number them: all of these are rows.
   void add_runs(int first_row) {
     for (int axis = in_.first; axis < plan_.rank; ++axis) take_into(job_.length, axis);
     int64_t apart = 1;
     for (int place = plan_.rank - 1; place >= first_row; --place) {
-      const int axis = plan_.axes[static_cast<size_t>(place)];
+      const int axis = plan_.input_axis(place);
       if (in_run(axis)) continue;
       runs_apart_[static_cast<size_t>(axis)] = apart;
       apart *= held(axis);
     }
     for (int place = first_row; place < plan_.rank; ++place) {
-      const int axis = plan_.axes[static_cast<size_t>(place)];
+      const int axis = plan_.input_axis(place);
       if (in_run(axis)) continue;
       job_.run_axes.add(held(axis), plan_.input_stride(axis));
       take_into(job_.runs, axis);
@@ -198,7 +192,7 @@ class WovenPlanner {
 
   WovenAxes::Axis role(int axis) const {
     WovenAxes::Axis role;
-    role.out_stride = plan_.output_stride(output_place(axis));
+    role.out_stride = plan_.output_stride(plan_.output_axis(axis));
     if (in_run(axis)) {
       role.in_run = static_cast<int>(plan_.input_stride(axis));
     } else {
@@ -211,8 +205,8 @@ class WovenPlanner {
   /// Multiplies a side by what the tile holds of an axis; the one that is cut comes first or is the
   /// outermost.
   void take_into(WovenSide& side, int axis) {
-    const int64_t count = divide_up(extent(axis), held(axis));
-    side.last = static_cast<int>((extent(axis) - (count - 1) * held(axis)) * side.last);
+    const int64_t count = divide_up(plan_.extent(axis), held(axis));
+    side.last = static_cast<int>((plan_.extent(axis) - (count - 1) * held(axis)) * side.last);
     side.step = static_cast<int>(held(axis) * side.step);
     if (count == 1) return;
     side.count = count;
@@ -229,9 +223,9 @@ class WovenPlanner {
   /// Axes that are not in the tile as a whole, in the output's order.
   void number_tiles() {
     for (int place = 0; place < plan_.rank; ++place) {
-      const int axis = plan_.axes[static_cast<size_t>(place)];
-      if (held(axis) == extent(axis)) continue;
-      const int64_t step = std::max<int64_t>(1, held(axis)), count = divide_up(extent(axis), step);
+      const int axis = plan_.input_axis(place);
+      if (held(axis) == plan_.extent(axis)) continue;
+      const int64_t step = std::max<int64_t>(1, held(axis)), count = divide_up(plan_.extent(axis), step);
       for (WovenSide* side : {&job_.rows, &job_.columns, &job_.runs, &job_.length}) {
         if (cut_axis_of(*side) == axis) side->outer = job_.outer.rank;
       }
@@ -286,10 +280,10 @@ class WovenPlanner {
 int64_t thinnest_run(const PermutePlan& plan, const TileJob& tiles) {
   int64_t input_run = tiles.column_count, output_run = tiles.row_count;
   if (tiles.rows.axes[tiles.rows.rank - 1].stride == input_run) {
-    input_run *= plan.extents[static_cast<size_t>(plan.axes[static_cast<size_t>(plan.rank - 1)])];
+    input_run *= plan.extent(plan.input_axis(plan.rank - 1));
   }
   if (tiles.columns.axes[tiles.columns.rank - 1].stride == output_run) {
-    output_run *= plan.extents[static_cast<size_t>(plan.rank - 1)];
+    output_run *= plan.extent(plan.rank - 1);
   }
   return std::min(input_run, output_run);
 }

@@ -96,7 +96,7 @@ struct WovenJob {
 };
 
 /// The plan's permutation of elements of `element_bytes` bytes at these addresses in woven tiles; none for
-/// fewer than three axes, or if the table of places would be large. Not for a plan of kind kCopy.
+/// fewer than three axes, or if the table of places would be large. Not for a copy.
 std::optional<WovenJob> plan_woven(const PermutePlan& plan, int element_bytes, uintptr_t input,
                                    uintptr_t output);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <sinter/core/op/dispatch.h>
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
@@ -41,14 +42,17 @@ Tensor on_gpu(const Tensor& tensor, int64_t phase) {
   return view;
 }
 
-void expect_same_as_cpu(const Tensor& x, const std::vector<int64_t>& axes, int64_t phase) {
-  const NoGrad no_grad;
-  const Tensor expected = permute(x, axes);
-  const Tensor got = permute(on_gpu(x, phase), axes).to(Device{});
+void expect_same(const Tensor& got, const Tensor& expected, const Tensor& x, const std::vector<int64_t>& axes,
+                 int64_t phase) {
   ASSERT_EQ(got.shape(), expected.shape());
-  ASSERT_EQ(std::memcmp(got.raw_data(), expected.raw_data(), expected.spec().bytes()), 0)
+  ASSERT_EQ(std::memcmp(got.to(Device{}).raw_data(), expected.raw_data(), expected.spec().bytes()), 0)
       << to_string(x.spec()) << " by " << fmt::format("{}", fmt::join(axes, ",")) << " from element "
       << phase;
+}
+
+void expect_same_as_cpu(const Tensor& x, const std::vector<int64_t>& axes, int64_t phase) {
+  const NoGrad no_grad;
+  expect_same(permute(on_gpu(x, phase), axes), permute(x, axes), x, axes, phase);
 }
 
 TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
@@ -76,6 +80,54 @@ TEST(PermuteCudaTest, AgreesWithTheCpuInRandomCases) {
     const Tensor x = random_tensor(Shape(extents), dtypes[below(4)], generator);
     expect_same_as_cpu(x, axes, below(3) == 0 ? below(16) : 0);
     if (HasFatalFailure()) FAIL() << "case " << i;
+  }
+}
+
+struct RandomCase {
+  std::vector<int64_t> extents, axes;
+};
+
+/// A transpose of matrices, or any order of up to five axes.
+RandomCase random_case(Generator& generator) {
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(generator.below(bound)); };
+  if (below(3) == 0) return {{1 + below(5), 20 + below(300), 20 + below(300)}, {0, 2, 1}};
+  RandomCase random;
+  const size_t rank = 2 + generator.below(4);
+  for (int64_t count = 1; random.extents.size() < rank; count *= random.extents.back()) {
+    const uint64_t bounds[] = {3, 9, 40, 300};
+    const int64_t extent = std::min(1 + below(bounds[below(4)]), 1 + 100000 / count);
+    random.extents.push_back(below(2) == 0 && count * extent < 40000 ? 8 * extent : extent);
+  }
+  random.axes.resize(rank);
+  std::iota(random.axes.begin(), random.axes.end(), int64_t{0});
+  for (size_t j = rank; j > 1; --j) std::swap(random.axes[j - 1], random.axes[generator.below(j)]);
+  return random;
+}
+
+TEST(PermuteCudaTest, EveryKernelAgreesWithTheCpuWhereItCanRun) {
+  if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
+  const NoGrad no_grad;
+  for (const char* const kernel : {"plain", "tiles", "woven"}) {
+    Generator generator(17);
+    int ran = 0;
+    for (int i = 0; i < random_cases(); ++i) {
+      const RandomCase random = random_case(generator);
+      const DType dtypes[] = {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64};
+      const Tensor x = random_tensor(Shape(random.extents), dtypes[generator.below(4)], generator);
+      const auto phase = static_cast<int64_t>(generator.below(3) == 0 ? generator.below(16) : 0);
+      const Tensor expected = permute(x, random.axes), view = on_gpu(x, phase);
+      Tensor got;
+      try {
+        const ForcedKernel forced("permute", kernel);
+        got = permute(view, random.axes);
+        ran += static_cast<int>(forced.runs());
+      } catch (const Unsupported&) {
+        continue;
+      }
+      expect_same(got, expected, x, random.axes, phase);
+      if (HasFatalFailure()) FAIL() << "case " << i << " by " << kernel;
+    }
+    EXPECT_GT(ran, random_cases() / 20) << kernel;
   }
 }
 

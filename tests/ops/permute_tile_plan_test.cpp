@@ -36,7 +36,7 @@ TEST(PermuteTilePlanTest, GiveEveryBlockSomethingToWaitFor) {
 TEST(PermuteTilePlanTest, FitIntoSharedMemoryWhateverTheShape) {
   const auto bytes = [](const std::vector<int64_t>& extents, const std::vector<int>& axes, int size) {
     const PermutePlan plan = plan_permute(Shape(extents), axes);
-    if (plan.kind == PermutePlan::Kind::kCopy) return int64_t{0};
+    if (plan.is_copy()) return int64_t{0};
     const std::optional<WovenJob> woven = plan_woven(plan, size, 0, 0);
     const int64_t tiles = plan.keeps_last() ? 0 : TileMemory::bytes(plan_tiles(plan, size, 0, 0));
     return std::max(tiles, woven ? woven->shared_bytes() : 0);

@@ -153,7 +153,7 @@ void expect_permuted(const Case& c, const Elements<T>& in, const Elements<T>& ou
 template <class T>
 void check(const Case& c, std::map<std::string, int>& seen) {
   const PermutePlan plan = plan_permute(Shape(c.extents), c.axes);
-  if (plan.kind == PermutePlan::Kind::kCopy) return;
+  if (plan.is_copy()) return;
   const int64_t count = Shape(c.extents).numel();
   Elements<T> in(count, c.input_phase), out(count, c.output_phase);
   for (int64_t i = 0; i < count; ++i) in.data[i] = element<T>(i);

@@ -47,53 +47,18 @@ void merge_neighbours(PermutePlan& plan) {
   plan.rank = merged + 1;
 }
 
-void classify(PermutePlan& plan) {
-  const auto& e = plan.extents;
-  plan.kind = PermutePlan::Kind::kGeneral;
-  plan.batch = plan.rows = plan.columns = 1;
-  if (plan.rank <= 1) {  // a single axis stays where it is
-    plan.kind = PermutePlan::Kind::kCopy;
-  } else if (plan.rank == 2) {  // two axes that stay in order would have been merged
-    plan.kind = PermutePlan::Kind::kTranspose;
-    plan.rows = e[0];
-    plan.columns = e[1];
-  } else if (plan.rank == 3 && plan.axes[0] == 0) {
-    plan.kind = PermutePlan::Kind::kTranspose;
-    plan.batch = e[0];
-    plan.rows = e[1];
-    plan.columns = e[2];
-  }
-}
-
 }  // namespace
-
-void PermutePlan::drop_last() {
-  --rank;
-  classify(*this);
-}
 
 int64_t PermutePlan::input_stride(int axis) const {
   int64_t stride = 1;
-  for (int i = axis + 1; i < rank; ++i) stride *= extents[static_cast<size_t>(i)];
+  for (int i = axis + 1; i < rank; ++i) stride *= extent(i);
   return stride;
 }
 
 int64_t PermutePlan::output_stride(int axis) const {
   int64_t stride = 1;
-  for (int i = axis + 1; i < rank; ++i) stride *= extents[static_cast<size_t>(axes[static_cast<size_t>(i)])];
+  for (int i = axis + 1; i < rank; ++i) stride *= extent(input_axis(i));
   return stride;
-}
-
-std::string_view to_string(PermutePlan::Kind kind) {
-  switch (kind) {
-    case PermutePlan::Kind::kCopy:
-      return "copy";
-    case PermutePlan::Kind::kTranspose:
-      return "transpose";
-    case PermutePlan::Kind::kGeneral:
-      return "general";
-  }
-  return "unknown";
 }
 
 PermutePlan plan_permute(const Shape& shape, std::span<const int> axes) {
@@ -106,7 +71,6 @@ PermutePlan plan_permute(const Shape& shape, std::span<const int> axes) {
   }
   drop_ones(plan);
   merge_neighbours(plan);
-  classify(plan);
   return plan;
 }
 
