@@ -13,7 +13,7 @@
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/ops/permute/permute.h>
-#include <sinter/ops/permute/plain/plain_transpose.h>
+#include <sinter/ops/permute/plain_transpose.h>
 
 namespace sinter::ops {
 namespace {

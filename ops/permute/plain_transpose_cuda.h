@@ -2,7 +2,7 @@
 #pragma once
 
 #include <sinter/core/runtime/backend.h>
-#include <sinter/ops/permute/plain/plain_transpose.h>
+#include <sinter/ops/permute/plain_transpose.h>
 
 namespace sinter::ops {
 

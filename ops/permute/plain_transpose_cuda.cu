@@ -1,6 +1,6 @@
 // Transposing small tensors on a GPU: see plain_transpose.h.
 #include <sinter/core/cuda/device/launch.h>
-#include <sinter/ops/permute/plain/plain_transpose_cuda.h>
+#include <sinter/ops/permute/plain_transpose_cuda.h>
 
 namespace sinter::ops {
 namespace {
