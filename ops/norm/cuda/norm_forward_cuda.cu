@@ -7,18 +7,18 @@
 namespace sinter::ops {
 namespace {
 
-template <class T, AddendKind kind, Activation activation>
+template <class T, AddendKind kind, bool prelu>
 void map_forward(const NormCall& call, const Stream& stream,
                  const Normalize<compute_type<T>>* main_parameters,
                  const Normalize<compute_type<T>>* addend_parameters) {
   constexpr int column_groups = kind == AddendKind::kNormalized ? 2 : 4;
-  const auto map = map_of<T, kind, activation>(call, main_parameters, addend_parameters);
+  const auto map = map_of<T, kind, prelu>(call, main_parameters, addend_parameters);
   map_channels_of<T, column_groups, 2, cuda::kPackSize<T>>(stream, simplified_norm_view(call.view),
                                                            are_wide({map.x, map.addend, map.y}), map);
 }
 
 /// Workspace: the parameters of the map, for both tensors, then the table of the sums.
-template <class T, AddendKind kind, Activation activation>
+template <class T, AddendKind kind, bool prelu>
 void forward(const NormCall& call, const Stream& stream, void* workspace) {
   using C = compute_type<T>;
   constexpr bool two = kind == AddendKind::kNormalized;
@@ -33,19 +33,13 @@ void forward(const NormCall& call, const Stream& stream, void* workspace) {
     find_statistics<T>(call, call.main, stream, main_parameters, scratch.rest());
     if (two) find_statistics<T>(call, call.addend, stream, addend_parameters, scratch.rest());
   }
-  map_forward<T, kind, activation>(call, stream, main_parameters, addend_parameters);
+  map_forward<T, kind, prelu>(call, stream, main_parameters, addend_parameters);
 }
 
 template <class T, AddendKind kind>
 void forward(const NormCall& call, const Stream& stream, void* workspace) {
-  switch (call.options.activation) {
-    case Activation::kNone:
-      return forward<T, kind, Activation::kNone>(call, stream, workspace);
-    case Activation::kRelu:
-      return forward<T, kind, Activation::kRelu>(call, stream, workspace);
-    case Activation::kPRelu:
-      return forward<T, kind, Activation::kPRelu>(call, stream, workspace);
-  }
+  call.options.activation == Activation::kPRelu ? forward<T, kind, true>(call, stream, workspace)
+                                                : forward<T, kind, false>(call, stream, workspace);
 }
 
 template <class T>

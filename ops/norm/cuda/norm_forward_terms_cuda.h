@@ -1,6 +1,8 @@
 // What forward normalisation sums up per channel, and how it maps a tensor afterwards. For .cu files.
 #pragma once
 
+#include <limits>
+
 #include <sinter/ops/norm/cuda/norm_map_parameters_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
@@ -155,12 +157,13 @@ ChannelStatistics<compute_type<T>> statistics_of(const NormCall& call, const Nor
 
 // ---- the map
 
-/// y = act(norm(x) + addend) and the mask.
-template <class T, AddendKind kind, Activation activation>
+/// y = act(norm(x) + addend) and the mask. ReLU and nothing are one kernel: what is at most `limit` becomes
+/// 0, and nothing is at most NaN.
+template <class T, AddendKind kind, bool prelu>
 struct NormalizeMap {
   using C = compute_type<T>;
   static constexpr bool kAdds = kind != AddendKind::kNone, kNormalizes = kind == AddendKind::kNormalized;
-  static constexpr bool kAlpha = activation == Activation::kPRelu;
+  static constexpr bool kAlpha = prelu;
   static constexpr int kBlocks = kNormalizes || (kAdds && kAlpha) ? 2 : 3;
 
   using Channels = MapParameters<Normalize<C>, C, kNormalizes, kAlpha>;
@@ -175,6 +178,7 @@ struct NormalizeMap {
   const T *x, *addend;
   T* y;
   uint8_t* mask;  // null: not wanted
+  C limit;        // of ReLU: 0; else NaN
   Channels channels;
 
   template <int pack, bool whole>
@@ -200,31 +204,31 @@ struct NormalizeMap {
           z += added;
         }
       }
-      if constexpr (activation != Activation::kNone) {
-        const bool on = passes<activation>(z);
+      if constexpr (kAlpha) {
+        const bool on = passes<Activation::kPRelu>(z);
         if (on && (whole || i < valid)) bits |= 1u << i;
-        if constexpr (kAlpha) {
-          z = on ? z : parameters[i].alpha * z;
-        } else {
-          z = on ? z : C{0};
-        }
+        z = on ? z : parameters[i].alpha * z;
+      } else {
+        const bool on = !(z <= limit);
+        if (on && (whole || i < valid)) bits |= 1u << i;
+        z = on ? z : C{0};
       }
       result.values[i] = cuda::round_to<T>(z);
     }
     store_pack<pack, whole>(y, offset, result, valid);
-    if (activation != Activation::kNone && mask != nullptr) store_mask<pack>(mask, offset, bits);
+    if (mask != nullptr) store_mask<pack>(mask, offset, bits);
   }
 };
 
-template <class T, AddendKind kind, Activation activation>
-NormalizeMap<T, kind, activation> map_of(const NormCall& call,
-                                         const Normalize<compute_type<T>>* main_parameters,
-                                         const Normalize<compute_type<T>>* addend_parameters) {
+template <class T, AddendKind kind, bool prelu>
+NormalizeMap<T, kind, prelu> map_of(const NormCall& call, const Normalize<compute_type<T>>* main_parameters,
+                                    const Normalize<compute_type<T>>* addend_parameters) {
   using C = compute_type<T>;
   return {.x = call.main.x.as<const T>(),
           .addend = pointer_or_null<const T>(call.addend.x),
           .y = call.y.as<T>(),
           .mask = pointer_or_null<uint8_t>(call.mask),
+          .limit = call.options.activation == Activation::kRelu ? C{0} : std::numeric_limits<C>::quiet_NaN(),
           .channels = {main_parameters, addend_parameters, pointer_or_null<const C>(call.alpha),
                        call.alpha.present && call.alpha.numel() != 1 ? 1 : 0}};
 }

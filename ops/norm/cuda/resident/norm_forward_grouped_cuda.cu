@@ -12,11 +12,11 @@ NormGroupPlan plan_grouped(const NormProblem& problem) {
 }
 
 void norm_grouped(const NormCall& call, const NormGroupPlan& plan, const Stream& stream) {
-  dispatch_forward(call, [&]<class T, AddendKind kind, Activation activation>() {
+  dispatch_forward(call, [&]<class T, AddendKind kind, bool prelu>() {
     if (plan.pack == 1) {
-      run_grouped(stream, plan, forward_pass_of<T, kind, activation, 1>(call));
+      run_grouped(stream, plan, forward_pass_of<T, kind, prelu, 1>(call));
     } else {
-      run_grouped(stream, plan, forward_pass_of<T, kind, activation, cuda::kPackSize<T>>(call));
+      run_grouped(stream, plan, forward_pass_of<T, kind, prelu, cuda::kPackSize<T>>(call));
     }
   });
 }

@@ -7,13 +7,13 @@
 namespace sinter::ops {
 
 /// Statistics and map of a tensor that is kept on chip between them.
-template <class T_, AddendKind kind, Activation activation, int pack = cuda::kPackSize<T_>>
+template <class T_, AddendKind kind, bool prelu, int pack = cuda::kPackSize<T_>>
 struct ResidentForward {
   using T = T_;
   using C = compute_type<T>;
   static constexpr int kPack = pack, kTensors = 1;
   static constexpr bool kChanges = false;
-  using Map = NormalizeMap<T, kind, activation>;
+  using Map = NormalizeMap<T, kind, prelu>;
 
   StatisticsTerms<T> terms;
   ChannelStatistics<C> statistics;
@@ -92,13 +92,13 @@ struct ResidentForward {
   }
 };
 
-template <class T, AddendKind kind, Activation activation, int pack>
-ResidentForward<T, kind, activation, pack> forward_pass_of(const NormCall& call) {
+template <class T, AddendKind kind, bool prelu, int pack>
+ResidentForward<T, kind, prelu, pack> forward_pass_of(const NormCall& call) {
   const double count = static_cast<double>(call.view.per_channel());
-  const ResidentForward<T, kind, activation, pack> pass{
+  const ResidentForward<T, kind, prelu, pack> pass{
       .terms = {call.main.x.as<const T>(), PilotPlaces(call.view)},
       .statistics = statistics_of<T>(call, call.main),
-      .map_to = map_of<T, kind, activation>(call, nullptr, nullptr),
+      .map_to = map_of<T, kind, prelu>(call, nullptr, nullptr),
       .count = count,
       .inverse_count = 1.0 / count};
   SINTER_ASSERT(pack == 1 || are_wide({pass.terms.x, pass.map_to.addend, pass.map_to.y}),
@@ -106,25 +106,16 @@ ResidentForward<T, kind, activation, pack> forward_pass_of(const NormCall& call)
   return pass;
 }
 
-/// Calls body<T, kind, activation>() for what the call is.
+/// Calls body<T, kind, prelu>() for what the call is.
 template <class Body>
 void dispatch_forward(const NormCall& call, const Body& body) {
   const auto with_kind = [&]<class T, AddendKind kind>() {
-    switch (call.options.activation) {
-      case Activation::kNone:
-        return body.template operator()<T, kind, Activation::kNone>();
-      case Activation::kRelu:
-        return body.template operator()<T, kind, Activation::kRelu>();
-      case Activation::kPRelu:
-        return body.template operator()<T, kind, Activation::kPRelu>();
-    }
+    call.options.activation == Activation::kPRelu ? body.template operator()<T, kind, true>()
+                                                  : body.template operator()<T, kind, false>();
   };
   dispatch_float(call.main.x.dtype, "batch_norm", [&]<class T> {
-    if (call.addend.x.present) {
-      with_kind.template operator()<T, AddendKind::kPlain>();
-    } else {
-      with_kind.template operator()<T, AddendKind::kNone>();
-    }
+    call.addend.x.present ? with_kind.template operator()<T, AddendKind::kPlain>()
+                          : with_kind.template operator()<T, AddendKind::kNone>();
   });
 }
 

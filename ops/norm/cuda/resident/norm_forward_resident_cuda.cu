@@ -12,9 +12,9 @@ NormResidentPlan plan_resident(const NormProblem& problem) {
 
 void norm_resident(const NormCall& call, const NormResidentPlan& plan, const Stream& stream,
                    void* workspace) {
-  dispatch_forward(call, [&]<class T, AddendKind kind, Activation activation>() {
+  dispatch_forward(call, [&]<class T, AddendKind kind, bool prelu>() {
     if constexpr (sizeof(T) < sizeof(double)) {
-      run_resident(stream, plan, forward_pass_of<T, kind, activation, cuda::kPackSize<T>>(call), workspace);
+      run_resident(stream, plan, forward_pass_of<T, kind, prelu, cuda::kPackSize<T>>(call), workspace);
     }
   });
 }
