@@ -162,7 +162,7 @@ __global__ void crop_kernel(int64_t count, CropGeometry crop, cuda::WideDivide b
   const int64_t image = crop.out_height * crop.out_width * crop.channels;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack; i < count;
        i += stride) {
-    int64_t at = 0;
+    int64_t at = 0, row = 0;
     int64_t n = by_image.divide(i, at);
     ImagePlaces::Place place = places.place_of(at);
     const int lanes = count - i < kPack ? static_cast<int>(count - i) : kPack;
@@ -171,7 +171,8 @@ __global__ void crop_kernel(int64_t count, CropGeometry crop, cuda::WideDivide b
     for (int lane = 0; lane < kPack; ++lane) {
       if (lane >= lanes) break;
       const int32_t* window = windows + 3 * n;
-      const int64_t from = crop.pixel(window, crop.row_start(window, n, place.y), place.x);
+      if (lane == 0 || place.x == 0) row = crop.row_start(window, n, place.y);
+      const int64_t from = crop.pixel(window, row, place.x);
       const float value = from < 0 ? 0.0f : static_cast<float>(bytes[from + place.c]);
       pack.values[lane] = normalized<T>(scales, static_cast<int>(place.c), value);
       places.advance(place);
