@@ -3,6 +3,7 @@
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch.h>
+#include <sinter/ops/common/cuda/image_places_cuda.h>
 #include <sinter/ops/common/cuda/image_value_cuda.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/crop_images/crop_images.h>
@@ -14,7 +15,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 struct CropDivides {
-  cuda::WideDivide channels, width, height, plane_packs;
+  cuda::WideDivide width, plane_packs;
 };
 
 template <class T>
@@ -150,89 +151,41 @@ __global__ void crop_rgb_kernel(int64_t packs, CropGeometry crop, CropDivides di
   }
 }
 
-/// Any number of channels: a thread writes 16 bytes of the batch.
+/// Any number of channels and either layout: a thread writes 16 bytes of the batch.
 template <class T>
-__global__ void crop_nhwc_kernel(int64_t count, CropGeometry crop, CropDivides divides,
-                                 const __grid_constant__ ChannelScales scales,
-                                 const uint8_t* __restrict__ bytes, const int32_t* __restrict__ windows,
-                                 T* __restrict__ batch) {
+__global__ void crop_kernel(int64_t count, CropGeometry crop, cuda::WideDivide by_image,
+                            const __grid_constant__ ImagePlaces places,
+                            const __grid_constant__ ChannelScales scales, const uint8_t* __restrict__ bytes,
+                            const int32_t* __restrict__ windows, T* __restrict__ batch) {
   constexpr int kPack = cuda::kPackSize<T>;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kPack;
+  const int64_t image = crop.out_height * crop.out_width * crop.channels;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack; i < count;
        i += stride) {
-    int64_t c = 0, x = 0, y = 0;
-    int64_t n = divides.height.divide(divides.width.divide(divides.channels.divide(i, c), x), y);
-    int64_t row = crop.row_start(windows + 3 * n, n, y);
-    int64_t from = crop.pixel(windows + 3 * n, row, x);
+    int64_t at = 0, row = 0;
+    int64_t n = by_image.divide(i, at);
+    ImagePlaces::Place place = places.place_of(at);
+    const int lanes = count - i < kPack ? static_cast<int>(count - i) : kPack;
     cuda::Pack<T, kPack> pack;
 #pragma unroll
     for (int lane = 0; lane < kPack; ++lane) {
-      const float value = from < 0 ? 0.0f : static_cast<float>(bytes[from + c]);
-      pack.values[lane] = normalized<T>(scales, static_cast<int>(c), value);
-      if (i + lane + 1 >= count) break;
-      if (++c < crop.channels) continue;
-      c = 0;
-      if (++x == crop.out_width) {
-        x = 0;
-        if (++y == crop.out_height) {
-          y = 0;
-          ++n;
-        }
-        row = crop.row_start(windows + 3 * n, n, y);
+      if (lane >= lanes) break;
+      const int32_t* window = windows + 3 * n;
+      if (lane == 0 || place.x == 0) row = crop.row_start(window, n, place.y);
+      const int64_t from = crop.pixel(window, row, place.x);
+      const float value = from < 0 ? 0.0f : static_cast<float>(bytes[from + place.c]);
+      pack.values[lane] = normalized<T>(scales, static_cast<int>(place.c), value);
+      places.advance(place);
+      if (++at == image) {
+        at = 0;
+        ++n;
+        place = {0, 0, 0};
       }
-      from = crop.pixel(windows + 3 * n, row, x);
     }
-    if (i + kPack <= count) {
+    if (lanes == kPack) {
       *reinterpret_cast<cuda::Pack<T, kPack>*>(batch + i) = pack;
     } else {
-      for (int lane = 0; i + lane < count; ++lane) batch[i + lane] = pack.values[lane];
-    }
-  }
-}
-
-/// Any number of channels: a thread has the same 16 bytes of every plane. `aligned`: they are multiples
-/// of 16.
-template <class T>
-__global__ void crop_nchw_kernel(int64_t packs, CropGeometry crop, CropDivides divides, bool aligned,
-                                 const __grid_constant__ ChannelScales scales,
-                                 const uint8_t* __restrict__ bytes, const int32_t* __restrict__ windows,
-                                 T* __restrict__ batch) {
-  constexpr int kPack = cuda::kPackSize<T>;
-  const int64_t plane = crop.out_height * crop.out_width;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < packs; i += stride) {
-    int64_t first = 0, x = 0;
-    const int64_t n = divides.plane_packs.divide(i, first);
-    first *= kPack;
-    int64_t y = divides.width.divide(first, x);
-    const int32_t* window = windows + 3 * n;
-    const int lanes = static_cast<int>(plane - first < kPack ? plane - first : kPack);
-    int64_t from[kPack];
-    int64_t row = crop.row_start(window, n, y);
-#pragma unroll
-    for (int lane = 0; lane < kPack; ++lane) {
-      from[lane] = lane < lanes ? crop.pixel(window, row, x) : -1;
-      if (++x == crop.out_width) {
-        x = 0;
-        row = crop.row_start(window, n, ++y);
-      }
-    }
-    T* to = batch + n * crop.channels * plane + first;
-    for (int c = 0; c < static_cast<int>(crop.channels); ++c, to += plane) {
-      cuda::Pack<T, kPack> pack;
-#pragma unroll
-      for (int lane = 0; lane < kPack; ++lane) {
-        const float value = from[lane] < 0 ? 0.0f : static_cast<float>(bytes[from[lane] + c]);
-        pack.values[lane] = normalized<T>(scales, c, value);
-      }
-      if (aligned && lanes == kPack) {
-        *reinterpret_cast<cuda::Pack<T, kPack>*>(to) = pack;
-      } else {
-#pragma unroll
-        for (int lane = 0; lane < kPack; ++lane) {
-          if (lane < lanes) to[lane] = pack.values[lane];
-        }
-      }
+      for (int lane = 0; lane < lanes; ++lane) batch[i + lane] = pack.values[lane];
     }
   }
 }
@@ -244,22 +197,19 @@ void crop(const KernelContext& context, const CropGeometry& crop, const ChannelS
   const auto* windows = context.input(1).as<const int32_t>();
   T* batch = context.output(0).as<T>();
   const int64_t plane = crop.out_height * crop.out_width, plane_packs = cuda::blocks_for(plane, kPack);
-  const CropDivides divides{.channels = cuda::WideDivide(crop.channels),
-                            .width = cuda::WideDivide(crop.out_width),
-                            .height = cuda::WideDivide(crop.out_height),
-                            .plane_packs = cuda::WideDivide(plane_packs)};
   const bool channels_last = context.attributes<CropImagesAttributes>().output.layout == Layout::kNHWC;
-  const bool aligned = plane % kPack == 0 && cuda::is_aligned(batch, 16);
-  const int64_t count = context.output(0).numel(), packs = crop.images * plane_packs;
   if (crop.channels == 3) {
+    const int64_t packs = crop.images * plane_packs;
+    const CropDivides divides{cuda::WideDivide(crop.out_width), cuda::WideDivide(plane_packs)};
+    const bool aligned = plane % kPack == 0 && cuda::is_aligned(batch, 16);
     cuda::launch(context.stream(), cuda::grid_stride_shape(packs, kThreads, kThreads), crop_rgb_kernel<T>,
                  packs, crop, divides, channels_last, aligned, scales, bytes, windows, batch);
-  } else if (channels_last && crop.channels > 1) {  // with one channel the layouts are the same
-    cuda::launch(context.stream(), cuda::grid_stride_shape(count, kPack * kThreads, kThreads),
-                 crop_nhwc_kernel<T>, count, crop, divides, scales, bytes, windows, batch);
   } else {
-    cuda::launch(context.stream(), cuda::grid_stride_shape(packs, kThreads, kThreads), crop_nchw_kernel<T>,
-                 packs, crop, divides, aligned, scales, bytes, windows, batch);
+    const ImageAxes axes{crop.images, crop.channels, crop.out_height, crop.out_width, channels_last};
+    const int64_t count = context.output(0).numel();
+    cuda::launch(context.stream(), cuda::grid_stride_shape(count, kPack * kThreads, kThreads), crop_kernel<T>,
+                 count, crop, cuda::WideDivide(axes.elements()), ImagePlaces(axes), scales, bytes, windows,
+                 batch);
   }
 }
 

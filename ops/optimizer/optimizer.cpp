@@ -119,7 +119,7 @@ void step(std::span<const UpdateSlot> slots, const Tensor& learning_rate,
     }
     inputs.push_back(slot.parameter);
     inputs.push_back(slot.gradient);
-    inputs.insert(inputs.end(), slot.buffers, slot.buffers + kCount);
+    for (size_t i = 0; i < kCount; ++i) inputs.push_back(slot.buffers[i]);
     inputs.push_back(slot.working);
     inputs.push_back(learning_rate);
     inputs.push_back(Rule::kStep == StepCount::kPassedOver ? Tensor() : slot.step);

@@ -12,8 +12,7 @@ namespace sinter::ops {
 namespace {
 
 constexpr int64_t kGrain = 16384;
-/// Elements of the ranges that norms are summed over, so that threads do not change them.
-constexpr int64_t kPiece = 8192;
+constexpr int64_t kPiece = 8192;  // elements whose norms are summed up together, whatever the threads
 
 template <class Rule>
 float factor_of(const KernelContext& context, size_t slot) {
@@ -68,11 +67,11 @@ void with_branches(const Element& element, const F& function) {
   }
 }
 
-/// Buffer by buffer without a loop: the compiler would unroll it when conditions have missed their turn to
-/// leave the outer one.
+/// A function of its own, for its own registers. A loop over buffers would be unrolled too late for
+/// conditions to leave the outer one.
 template <unsigned known, class Element, class Slot, size_t... k>
-[[gnu::flatten]] void step_elements(int64_t begin, int64_t end, Element element, Slot slot,
-                                    std::index_sequence<k...>) {
+[[gnu::flatten, gnu::noinline]] void step_elements(int64_t begin, int64_t end, Element element, Slot slot,
+                                                   std::index_sequence<k...>) {
   using C = typename Slot::C;
   using T = std::remove_pointer_t<decltype(slot.parameter)>;
   using G = std::remove_pointer_t<decltype(slot.working)>;
@@ -91,7 +90,8 @@ template <unsigned known, class Element, class Slot, size_t... k>
 /// The sums over a parameter's elements [begin, end) in lanes side by side: one sum after the other would
 /// wait for each addition.
 template <class Rule, class T, class G>
-[[gnu::flatten]] TrustSums sum_range(const KernelContext& context, size_t first, int64_t begin, int64_t end) {
+[[gnu::flatten, gnu::noinline]] TrustSums sum_range(const KernelContext& context, size_t first, int64_t begin,
+                                                    int64_t end) {
   using C = compute_type<T>;
   constexpr int64_t kLanes = 16;
   const Arrays<Rule, T, G> slot(context, first);

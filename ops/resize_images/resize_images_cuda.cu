@@ -32,11 +32,10 @@ struct ResizeProblem {
 };
 
 /// The geometry of each image once, as its divisions cost more than the rest of a thread's work.
-template <int kChannels>
-__global__ void prepare_kernel(ResizeProblem problem, ResampleImage* images) {
+__global__ void prepare_kernel(ResizeProblem problem, int64_t channels, ResampleImage* images) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (n >= problem.images) return;
-  images[n] = resample_image(problem.pixels, problem.bytes, kChannels, problem.extents + 3 * n,
+  images[n] = resample_image(problem.pixels, problem.bytes, channels, problem.extents + 3 * n,
                              problem.boxes + 5 * n, problem.height, problem.width);
 }
 
@@ -200,7 +199,7 @@ void run_resize_images(const KernelContext& context) {
   const cuda::LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(32, kWarps), 0};
   auto* images = context.workspace<ResampleImage>();
   cuda::launch(context.stream(), cuda::grid_stride_shape(problem.images, kPrepareThreads, kPrepareThreads),
-               channels == 3 ? prepare_kernel<3> : prepare_kernel<1>, problem, images);
+               prepare_kernel, problem, channels, images);
   const ChannelScales scales = channel_scales(output, channels);
   dispatch_image_output(output.dtype, [&, channels = channels]<class T> {
     cuda::launch(context.stream(), shape, channels == 3 ? resize_kernel<T, 3> : resize_kernel<T, 1>, problem,
