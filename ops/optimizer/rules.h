@@ -41,11 +41,11 @@ SINTER_HOST_DEVICE inline double trust_ratio(const TrustSums& sums, double coeff
   return coefficient * norm / (std::sqrt(sums.direction) + weight_decay * norm + epsilon);
 }
 
-/// a * b + c, on GPUs with one rounding: where two products meet, nvcc would choose by the code around which
-/// of them it fuses, and an element's bits would depend on the place where it lies.
+/// a * b + c, with one rounding where the processor has that: where two products meet, compilers would choose
+/// by the code around which of them they fuse, and an element's bits would depend on the place where it lies.
 template <class C>
 SINTER_HOST_DEVICE inline C multiply_add(C a, C b, C c) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
   return std::fma(a, b, c);
 #else
   return c + a * b;
@@ -55,11 +55,7 @@ SINTER_HOST_DEVICE inline C multiply_add(C a, C b, C c) {
 /// parameter - rate * step, in the same way.
 template <class C>
 SINTER_HOST_DEVICE inline C descend(C parameter, C rate, C step) {
-#if defined(__CUDA_ARCH__)
-  return std::fma(-rate, step, parameter);
-#else
-  return parameter - rate * step;
-#endif
+  return multiply_add(-rate, step, parameter);
 }
 
 struct BufferName {
