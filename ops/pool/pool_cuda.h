@@ -126,28 +126,16 @@ void launch_pool(const Stream& stream, const PoolGeometry& geometry, Layout layo
   const auto by = [](int64_t divisor) { return IndexDivide<Index>(divisor); };
   const PoolImages<Index> images{axis(geometry.y), axis(geometry.x), by(geometry.y.stride),
                                  by(geometry.x.stride), static_cast<I>(batch.depth)};
-  // A body without at() takes all images at once (ops/batch_norm_relu_max_pool).
-  constexpr bool moves = requires {
-    make_body.template operator()<1, Index>().at(int64_t{}, int64_t{});
-  };
-  if constexpr (!moves && sizeof(Index) == 4) {
-    if (!fits_32_bits(geometry, layout) || batch.images * batch.largest(geometry) >= INT32_MAX) {
-      return launch_pool<1, int64_t>(stream, geometry, layout, over_images, false, make_body);
-    }
-  }
   const auto run = [&]<int pack>() {
     const auto body = make_body.template operator()<pack, Index>();
-    const auto body_of = [&](int64_t first) {
-      if constexpr (moves) return body.at(first * batch.image(geometry), first * batch.pooled(geometry));
-      if constexpr (!moves) return body;
-    };
     const int64_t slab =
         sizeof(Index) == 8 ? batch.images : std::max<int64_t>(INT32_MAX / batch.largest(geometry), 1);
     for (int64_t first = 0; first < batch.images; first += slab) {
       const int64_t count = std::min(slab, batch.images - first) * rows * columns * (batch.depth / pack);
       cuda::launch(stream, cuda::grid_stride_shape(count, detail::kPoolThreads, detail::kPoolThreads),
                    detail::pool_kernel<Index, std::remove_const_t<decltype(body)>>, count, pack, images,
-                   by(batch.depth / pack), by(columns), by(rows), body_of(first));
+                   by(batch.depth / pack), by(columns), by(rows),
+                   body.at(first * batch.image(geometry), first * batch.pooled(geometry)));
     }
   };
   if constexpr (widest > 1) {

@@ -2,6 +2,7 @@
 # train_insightface as a user runs it, on made-up faces of 16x16 pixels: a run that is stopped ends with the weights and the log of one
 # that is not, bit for bit; what it saves can be tested, turned into embeddings and loaded; mistakes are one clear line.
 # Usage: train_insightface_test.sh <program> <sinter_pack> <folder>
+export SINTER_DETERMINISTIC=1  # on a GPU, the fastest plans of a convolution may sum in any order
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 program=$1 pack=$2 work=$3
 command=("$program" --threads 1)
