@@ -33,7 +33,6 @@
 #include "common/text.h"
 #include "options.h"
 #include "outputs.h"
-#include "recipe.h"
 #include "recipe/recipe_file.h"
 #include "run/left_files.h"
 #include "run/processes.h"

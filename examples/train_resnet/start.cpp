@@ -8,7 +8,6 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
-#include "recipe.h"
 #include "run/run_folder.h"
 #include "run/same_start.h"
 

@@ -6,7 +6,6 @@
 #include <sinter/core/json/json.h>
 #include <sinter/core/runtime/backend.h>
 
-#include "recipe.h"
 #include "recipe/recipe_file.h"
 #include "run/output_files.h"
 #include "trainer.h"

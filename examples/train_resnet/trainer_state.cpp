@@ -8,7 +8,6 @@
 #include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
-#include "recipe.h"
 #include "trainer.h"
 
 namespace train_resnet {
@@ -57,7 +56,7 @@ nn::CheckpointData Trainer::checkpoint() const {
                  {"epoch_seconds", stats_.seconds},
                  {"epoch_compute_seconds", stats_.compute_seconds},
                  {"epoch_wait_seconds", stats_.wait_seconds}};
-  write_recipe(recipe_of(options_), data);
+  examples::write_recipe(recipe_of(options_), data);
   examples::write_metadata(metadata_, data);
   if (!options_.data.empty()) examples::write_paths("data", {options_.data}, data);
   return data;
