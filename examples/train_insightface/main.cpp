@@ -9,8 +9,8 @@
 //   train_insightface --ijb ijbc --load-weights run1/best.safetensors
 //
 // The data flows: data.cpp gives batches of faces, model.cpp the network that turns them into embeddings and
-// the centres that these are held against, trainer.cpp repeats steps, verifier.cpp tells how good the
-// embeddings are.
+// the centres that these are held against, trainer.cpp makes steps, which trainer/trainer_base.cpp repeats,
+// verifier.cpp tells how good the embeddings are.
 
 #include <memory>
 #include <optional>

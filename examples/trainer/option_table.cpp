@@ -1,7 +1,6 @@
 #include "trainer/option_table.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
@@ -26,12 +25,6 @@ OptionRow& OptionTable::add_row(const char* names,
 const OptionRow* OptionTable::find(const std::string& flag) const {
   const auto found = std::ranges::find(rows_, flag, [](const OptionRow& row) { return row.flag(); });
   return found == rows_.end() ? nullptr : &*found;
-}
-
-OptionRow& OptionTable::operator[](const std::string& flag) {
-  const OptionRow* const row = find(flag);
-  if (row == nullptr) throw std::logic_error("there is no option " + flag);
-  return const_cast<OptionRow&>(*row);
 }
 
 void OptionTable::attach(CLI::App& app) const {

@@ -80,9 +80,6 @@ class OptionTable {
         [&value] { return text_of(value); }, std::move(check), help);
   }
 
-  /// The row of an option of the table.
-  OptionRow& operator[](const std::string& flag);
-
   /// Adds all options to a command line.
   void attach(CLI::App& app) const;
 
