@@ -5,14 +5,13 @@
 #include <optional>
 #include <string_view>
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <sinter/nn/augment/color_jitter.h>
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
 
+#include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
 namespace sinter::examples {
@@ -52,57 +51,45 @@ CLI::Validator list(const std::vector<T>& limits, const char* value, const std::
 
 }  // namespace
 
-void add_augmentation_options(CLI::App& app, AugmentationOptions& options) {
-  app.add_option("--mixup", options.mixup,
-                 "Mix images and labels of a batch, by shares from Beta(A, A); 0: not. The training accuracy "
-                 "then counts the class with the larger share")
-      ->capture_default_str()
-      ->check(number(0, kMostAlpha));
-  app.add_option(
-         "--cutmix", options.cutmix,
-         "The same, but with a box cut from another image; with --mixup, each batch takes one of them")
-      ->capture_default_str()
-      ->check(number(0, kMostAlpha));
-  app.add_option("--random-erasing", options.random_erasing,
-                 "Probability that a box of a training image is overwritten with the mean")
-      ->capture_default_str()
-      ->check(number(0, 1));
-  const auto set_jitter = [&options](const std::string& text) {
-    options.color_jitter = *parse_list(text, kJitterLimits);
-    if (std::ranges::all_of(options.color_jitter, [](double amount) { return amount == 0; }))
-      options.color_jitter.clear();
-  };
-  app.add_option_function<std::string>("--color-jitter", set_jitter,
-                                       "Largest changes of brightness, contrast, saturation and hue, as in "
-                                       "0.4,0.4,0.4,0.1; 0,0,0,0: none")
-      ->check(list(kJitterLimits, "B,C,S,H", "B,C,S,H: three amounts from 0 to 100 and a hue up to 0.5"));
-  const auto set_rand_augment = [&options](const std::string& text) {
-    options.rand_augment = *parse_list(text, kRandAugmentLimits);
-    if (options.rand_augment.front() == 0) options.rand_augment.clear();
-  };
-  app.add_option_function<std::string>("--randaugment", set_rand_augment,
-                                       "Random steps of an image and their magnitude, as in 2,9; 0,0: none")
-      ->check(list(kRandAugmentLimits, "N,M", "N,M: up to 16 steps and a magnitude up to 30"));
-}
-
-Recipe augmentation_recipe(const AugmentationOptions& options) {
-  Recipe recipe;
-  const auto add = [&recipe](const char* option, double value) {
-    if (value > 0) recipe[option] = fmt::format("{}", value);
-  };
-  add("--mixup", options.mixup);
-  add("--cutmix", options.cutmix);
-  add("--random-erasing", options.random_erasing);
-  if (!options.color_jitter.empty())
-    recipe["--color-jitter"] = fmt::format("{}", fmt::join(options.color_jitter, ","));
-  if (!options.rand_augment.empty())
-    recipe["--randaugment"] = fmt::format("{}", fmt::join(options.rand_augment, ","));
-  return recipe;
+void add_augmentation_rows(OptionTable& table, AugmentationOptions& options) {
+  table
+      .add("--mixup", options.mixup, number(0, kMostAlpha),
+           "Mix images and labels of a batch, by shares from Beta(A, A); 0: not. The training accuracy "
+           "then counts the class with the larger share")
+      .kept_unless("0");
+  table
+      .add("--cutmix", options.cutmix, number(0, kMostAlpha),
+           "The same, but with a box cut from another image; with --mixup, each batch takes one of them")
+      .kept_unless("0");
+  table
+      .add("--random-erasing", options.random_erasing, number(0, 1),
+           "Probability that a box of a training image is overwritten with the mean")
+      .kept_unless("0");
+  table.add(
+      "--color-jitter", options.color_jitter,
+      [&options](const std::string& text) {
+        options.color_jitter = *parse_list(text, kJitterLimits);
+        if (std::ranges::count(options.color_jitter, 0.0) == 4) options.color_jitter.clear();
+      },
+      list(kJitterLimits, "B,C,S,H", "B,C,S,H: three amounts from 0 to 100 and a hue up to 0.5"),
+      "Largest changes of brightness, contrast, saturation and hue, as in 0.4,0.4,0.4,0.1; 0,0,0,0: none");
+  table.add(
+      "--randaugment", options.rand_augment,
+      [&options](const std::string& text) {
+        options.rand_augment = *parse_list(text, kRandAugmentLimits);
+        if (options.rand_augment.front() == 0) options.rand_augment.clear();
+      },
+      list(kRandAugmentLimits, "N,M", "N,M: up to 16 steps and a magnitude up to 30"),
+      "Random steps of an image and their magnitude, as in 2,9; 0,0: none");
 }
 
 std::string describe(const AugmentationOptions& options) {
+  AugmentationOptions values = options;
+  OptionTable table;
+  table.group(kRecipeGroup);
+  add_augmentation_rows(table, values);
   std::string text;
-  for (const auto& [option, value] : augmentation_recipe(options))
+  for (const auto& [option, value] : table.recipe())
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", option.substr(2), value);
   return text.empty() ? "none" : text;
 }

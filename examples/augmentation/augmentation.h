@@ -8,11 +8,7 @@
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/data/augmentation.h>
 
-#include "recipe/recipe.h"
-
-namespace CLI {
-class App;
-}
+#include "trainer/option_table.h"
 
 namespace sinter::examples {
 
@@ -27,10 +23,7 @@ struct AugmentationOptions {
 };
 
 /// --mixup, --cutmix, --random-erasing, --color-jitter and --randaugment.
-void add_augmentation_options(CLI::App& app, AugmentationOptions& options);
-
-/// The options in use, in the words of the command line.
-Recipe augmentation_recipe(const AugmentationOptions& options);
+void add_augmentation_rows(OptionTable& table, AugmentationOptions& options);
 
 /// A line for the start of a run; "none" without any.
 std::string describe(const AugmentationOptions& options);

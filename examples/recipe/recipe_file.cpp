@@ -109,17 +109,6 @@ ordered_json plain_value(const std::string& value) {
 
 }  // namespace
 
-void add_recipe_file_options(CLI::App& app, std::string& recipe, std::string& write_recipe) {
-  app.add_option(
-         "--recipe", recipe,
-         "JSON file with options of the group Recipe, as {\"optimizer\": \"sgd\", \"lr\": 0.4}; what the "
-         "command line says goes before. A name alone is also looked for among the recipes that ship with "
-         "Sinter")
-      ->check(file());
-  app.add_option("--write-recipe", write_recipe, "Write the run's recipe, defaults included, to such a file")
-      ->check(file());
-}
-
 Recipe read_recipe_file(const std::string& path, const CLI::App& app) {
   Recipe recipe;
   const ordered_json object = parse_flat(path, read_text(path));

@@ -20,9 +20,6 @@ inline constexpr const char* kRecipeGroup = "Recipe (with those above also in th
 /// The file in the folder of a run's log that holds its recipe.
 inline constexpr const char* kRecipeName = "recipe.json";
 
-/// Adds --recipe and --write-recipe.
-void add_recipe_file_options(CLI::App& app, std::string& recipe, std::string& write_recipe);
-
 /// The recipe in a file. Throws Error with the path and, for a key that is no option of kRecipeGroup or has a
 /// value of another kind, with the key.
 Recipe read_recipe_file(const std::string& path, const CLI::App& app);

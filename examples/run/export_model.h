@@ -6,19 +6,12 @@
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/module/module.h>
 
-namespace CLI {
-class App;
-}
-
 namespace sinter::examples {
 
 struct ExportOptions {
   std::string path;                    ///< empty: nothing is exported
   std::string preprocessing = "none";  ///< as of nn::OnnxOptions
 };
-
-/// Adds --export and --export-preprocessing.
-void add_export_options(CLI::App& app, ExportOptions& options);
 
 /// Writes the model, which takes images as `metadata` says, and says so.
 void export_model(const nn::Module& model, const nn::ModelMetadata& metadata, const ExportOptions& options);

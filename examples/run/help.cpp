@@ -97,4 +97,11 @@ void set_help(CLI::App& app, HelpPage page) {
                                             CLI::AppFormatMode) { return show(*shown, page); });
 }
 
+void set_help_and_version(CLI::App& app, HelpPage page) {
+  app.set_version_flag("--version", app.get_name() + " of Sinter " SINTER_VERSION,
+                       "Print the version and exit")
+      ->group(kSystemGroup);
+  set_help(app, std::move(page));
+}
+
 }  // namespace sinter::examples

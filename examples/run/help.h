@@ -31,5 +31,7 @@ struct HelpPage {
 /// and no word is cut. A value is called what its check says, as FILE, or what it may be stands behind the
 /// description; a default that was captured does too.
 void set_help(CLI::App& app, HelpPage page);
+/// The same, with --version.
+void set_help_and_version(CLI::App& app, HelpPage page);
 
 }  // namespace sinter::examples

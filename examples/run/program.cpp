@@ -54,16 +54,20 @@ void tell_what_ends_threads_of_libraries() {
 
 }  // namespace
 
-int run_program(const std::function<int()>& body) {
+int run_program(const std::function<int()>& body, const Advice& advice) {
   set_up_console();
   tell_what_ends_threads_of_libraries();
   int code = 1;
   try {
     code = body();
   } catch (const std::bad_alloc&) {
-    complain("error: out of memory; a smaller --batch needs less");
+    complain("error: out of memory{}", advice.memory);
   } catch (const std::system_error& error) {
-    complain("error: the system refuses: {}; fewer --threads and --workers may do", error.what());
+    if (advice.system == nullptr) {
+      complain("error: {}", error.what());
+    } else {
+      complain("error: the system refuses: {}{}", error.what(), advice.system);
+    }
   } catch (const std::exception& error) {
     complain("error: {}", error.what());
   }

@@ -22,8 +22,14 @@ class Ending {
   bool failed_ = false;
 };
 
+/// What a program's user can do about errors of the system: ends of messages.
+struct Advice {
+  const char* memory = "; a smaller --batch needs less";
+  const char* system = "; fewer --threads and --workers may do";  ///< null: the error tells enough
+};
+
 /// Runs `body`, which gives the exit code, and tells its errors: 1 for these, and for output that did not
 /// arrive.
-int run_program(const std::function<int()>& body);
+int run_program(const std::function<int()>& body, const Advice& advice = {});
 
 }  // namespace sinter::examples

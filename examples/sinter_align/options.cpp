@@ -52,8 +52,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--threads", options.threads, "Threads that read and write; 0: one per processor")
       ->capture_default_str()
       ->check(examples::whole(0, 1024));
-  app.set_version_flag("--version", "sinter_align of Sinter " SINTER_VERSION, "Print the version and exit");
-  examples::set_help(
+  examples::set_help_and_version(
       app,
       {.first = {"--size", "--check"},
        .examples = {"sinter_align photos landmarks.csv aligned",

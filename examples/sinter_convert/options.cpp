@@ -32,8 +32,7 @@ void add_options(CLI::App& app, Options& options) {
                "Print name, dtype and shape of each tensor, and write nothing unless an output is given");
   app.add_flag("--force", options.force, "Replace an output that is there");
   app.option_defaults()->group(examples::kSystemGroup);
-  app.set_version_flag("--version", "sinter_convert of Sinter " SINTER_VERSION, "Print the version and exit");
-  examples::set_help(
+  examples::set_help_and_version(
       app,
       {.first = {"--key", "--list"},
        .examples = {"sinter_convert resnet18.pth resnet18.safetensors",

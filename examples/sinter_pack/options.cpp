@@ -66,8 +66,7 @@ void add_options(CLI::App& app, Options& options, std::string& size) {
   app.add_option("--threads", options.threads, "Threads that read and encode; 0: one per processor")
       ->capture_default_str()
       ->check(examples::whole(0, 1024));
-  app.set_version_flag("--version", "sinter_pack of Sinter " SINTER_VERSION, "Print the version and exit");
-  examples::set_help(
+  examples::set_help_and_version(
       app,
       {.first = {"--size", "--name"},
        .examples = {"sinter_pack faces packed", "sinter_pack faces packed --size 112",

@@ -53,8 +53,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
          "--precision", options.precision,
          "Arithmetic: float32, or 16 bits with float32 weights beside them (mixed-f16 on a GPU, else f32)")
       ->check(examples::one_of({"f32", "mixed-f16", "mixed-bf16"}));
-  app.set_version_flag("--version", "speedrun of Sinter " SINTER_VERSION, "Print the version and exit");
-  examples::set_help(
+  examples::set_help_and_version(
       app, {.first = {"--data", "--runs", "--epochs", "--batch"},
             .examples = {"speedrun cifar10", "speedrun cifar10 --runs 10", "speedrun cifar10 --whole",
                          "speedrun cifar10 --without lookahead --without crops"},

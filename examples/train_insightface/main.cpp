@@ -9,18 +9,15 @@
 //   train_insightface --ijb ijbc --load-weights run1/best.safetensors
 //
 // The data flows: data.cpp gives batches of faces, model.cpp the network that turns them into embeddings and
-// the centres that these are held against, trainer.cpp repeats steps, verifier.cpp tells how good the
-// embeddings are.
+// the centres that these are held against, trainer.cpp makes steps, which trainer/trainer_base.cpp repeats,
+// verifier.cpp tells how good the embeddings are.
 
-#include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include <sinter/core/base/log.h>
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
@@ -40,41 +37,27 @@
 #include "run/left_files.h"
 #include "run/model_files.h"
 #include "run/output_files.h"
-#include "run/processes.h"
-#include "run/program.h"
-#include "run/run_folder.h"
-#include "run/same_start.h"
 #include "trainer.h"
+#include "trainer/trainer_run.h"
 #include "verifier.h"
 
 namespace {
 
 using namespace train_insightface;
 namespace examples = sinter::examples;
-namespace fs = std::filesystem;
 using examples::say;
 using examples::stop_signal;
 using sinter::Communicator;
 using sinter::Error;
 using sinter::nn::LoadedCheckpoint;
 
-/// Throws Error that names the option unless everything that the options ask for can be written. What it
-/// gives keeps other processes from training in the same folder of checkpoints. Of several ranks the first
-/// writes.
-std::optional<examples::FolderLock> check_outputs(const Options& options, const Communicator& ranks) {
-  if (ranks.rank() != 0) return std::nullopt;
-  if (!options.save_weights.empty()) examples::check_file("--save-weights", options.save_weights);
-  if (!options.exported.path.empty()) examples::check_file("--export", options.exported.path);
-  if (!options.report.empty()) examples::check_file("--report", options.report);
-  if (!options.write_recipe.empty()) examples::check_file("--write-recipe", options.write_recipe);
+/// Throws Error that names the option unless everything that the options ask for can be written. The lock
+/// keeps other processes from training in the same folder of checkpoints.
+void check_outputs(const Options& options, std::optional<examples::FolderLock>& lock) {
+  check_common_files(options);
   if (!options.output.empty()) examples::check_file("--output", options.output);
   if (!options.roc.empty()) check_curves(options.roc);
-  if (!options.trains()) return std::nullopt;
-  if (!options.checkpoints.empty()) examples::check_checkpoints(options.checkpoints, options.resume);
-  if (!options.log_folder().empty())
-    examples::RunFolder::check(options.log_option(), options.log_folder(), options.resume);
-  if (options.checkpoints.empty()) return std::nullopt;
-  return std::optional<examples::FolderLock>(std::in_place, "--checkpoints", options.checkpoints);
+  if (options.trains()) check_folders(options, lock);
 }
 
 /// Throws Error that names the option unless the disks have room for what a run will write.
@@ -82,13 +65,7 @@ void check_room(const Options& options, const Trainer& trainer) {
   const auto backbone = sizeof(float) * static_cast<uint64_t>(trainer.backbone().parameter_count());
   const auto centres = sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * options.dims);
   const uint64_t copies = options.momentum > 0 ? 2 : 1;
-  examples::check_room("--save-weights", options.save_weights, fs::path(options.save_weights).parent_path(),
-                       backbone);
-  examples::check_room("--export", options.exported.path, fs::path(options.exported.path).parent_path(),
-                       backbone);
-  if (trainer.epochs_left() > 0)
-    examples::check_room("--checkpoints", options.checkpoints, options.checkpoints,
-                         copies * (backbone + centres));
+  check_room(options, backbone, trainer.epochs_left() > 0 ? copies * (backbone + centres) : 0);
 }
 
 /// The checkpoint that --resume goes on with, whose options then hold wherever the command line says nothing.
@@ -139,21 +116,10 @@ void describe_run(const Options& options, const TrainingData& data, const std::v
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
 int finish(const Options& options, Trainer& trainer, bool complete) {
   examples::Ending ending;
-  if (!options.save_weights.empty()) {
-    ending.attempt([&] {
-      sinter::nn::write_safetensors(options.save_weights, trainer.backbone().state(),
-                                    sinter::nn::to_safetensors_metadata(trainer.metadata()));
-      say("weights written to {}\n", options.save_weights);
-    });
-  }
-  if (!options.exported.path.empty()) {
-    ending.attempt([&] { examples::export_model(trainer.backbone(), trainer.metadata(), options.exported); });
-  }
-  const std::string report = trainer.report(complete);
-  if (!options.report.empty()) ending.attempt([&] { examples::write_text(options.report, report); });
-  if (examples::RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
-  if (!trainer.save_failure().empty())
-    ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  write_weights(
+      ending, options, trainer, [&] { return trainer.backbone().state(); },
+      [&] { examples::export_model(trainer.backbone(), trainer.metadata(), options.exported); });
+  write_report(ending, options, trainer, trainer.report(complete));
   say("\n{}", examples::list_left({.checkpoints = options.checkpoints,
                                    .save_weights = options.save_weights,
                                    .exported = options.exported.path,
@@ -171,39 +137,19 @@ int finish(const Options& options, Trainer& trainer, bool complete) {
   return !complete && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
-/// Gives the run its name, the checkpoint's or a new one. Throws Error if the folder of its log has another
-/// run's.
-void identify_run(const std::optional<LoadedCheckpoint>& checkpoint, const Communicator& ranks,
-                  Options& options) {
-  if (checkpoint && checkpoint->data.values.contains("run"))
-    options.run = checkpoint->data.value<std::string>("run");
-  if (options.resume && !options.log_folder().empty() && ranks.rank() == 0) {
-    options.run = examples::RunFolder::check_run(options.log_option(), options.log_folder(), options.run,
-                                                 options.checkpoints);
-  }
-  if (options.run.empty()) options.run = examples::new_run();
-}
-
 /// Throws Error, which says what differs, on all ranks unless they all start alike.
 void check_same_start(const Communicator& ranks, const std::optional<LoadedCheckpoint>& checkpoint,
                       const Options& options, const TrainingData& data, const std::vector<FacePairs>& pairs) {
   if (ranks.size() == 1) return;
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  std::vector<examples::Fact> facts = {
-      {"the newest checkpoint (--checkpoints must be one folder for all)",
-       checkpoint ? text(checkpoint->data.value<int64_t>("step")) : "none", options.checkpoints},
+  std::vector<examples::Fact> of_data = {
       {"the kind of data", data.kind, data.name},
       {"the number of images", text(data.faces->size()), data.name},
       {"the number of identities", text(data.faces->num_classes()), data.name},
-      {"the images (their fingerprint)", examples::fingerprint_text(*data.faces), data.name},
-      {"whether there are --checkpoints", text(!options.checkpoints.empty())},
-      {"--eager", text(!options.job)},
-      {"--max-steps", text(options.max_steps)},
-      {"--checkpoint-every", text(options.checkpoint_every)},
-      {"--load-weights", text(!options.load_weights.empty())}};
-  for (const FacePairs& faces : pairs) facts.push_back({"--verify " + faces.name, text(faces.pairs.size())});
-  for (const auto& [option, value] : recipe_of(options)) facts.push_back({option, value});
-  examples::check_same_start(ranks, facts);
+      {"the images (their fingerprint)", examples::fingerprint_text(*data.faces), data.name}};
+  for (const FacePairs& faces : pairs)
+    of_data.push_back({"--verify " + faces.name, text(faces.pairs.size())});
+  examples::check_same_start(ranks, facts_of(options, checkpoint, of_data, recipe_of(options)));
 }
 
 int train(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint,
@@ -312,23 +258,10 @@ int evaluate_ijb(Options& options, sinter::Device device, const std::optional<Lo
   return 0;
 }
 
-/// Of several ranks the first speaks and writes.
-void be_one_of_many(Options& options, const Communicator& ranks) {
-  if (ranks.size() == 1) return;
-  if (!options.trains())
-    throw Error(fmt::format("{} is of one process, but {} were started", options.only(), ranks.size()));
-  options.threads = examples::threads_of_rank(options.threads, ranks.environment());
-  if (ranks.rank() == 0) return;
-  examples::be_quiet();
-  options.save_weights.clear();
-  options.exported.path.clear();
-  options.report.clear();
-  options.write_recipe.clear();
-}
-
 int run(Options options, const Communicator& ranks, sinter::Device device) {
   const std::optional<LoadedCheckpoint> checkpoint = find_checkpoint(options);
-  const std::optional<examples::FolderLock> lock = check_outputs(options, ranks);
+  std::optional<examples::FolderLock> lock;
+  if (ranks.rank() == 0) check_outputs(options, lock);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   complete(options, device);
@@ -345,25 +278,12 @@ std::string purpose_of(const Options& options) {
 }
 
 int start(Options& options, char** argv) {
-  sinter::log::level();  // warns of a SINTER_LOG that is no level
-  const sinter::ProcessEnvironment environment = sinter::read_process_environment();
-  const examples::ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
-                                        std::max(options.gpus, options.processes)};
-  if (examples::must_start(count, environment)) return examples::run_processes(argv, count.count);
-  if (environment.size > 1) examples::set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
-  const sinter::Device device =
-      examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(
-      environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose_of(options)});
-  try {
-    be_one_of_many(options, *ranks);
-    const int code = run(options, *ranks, device);
-    ranks->leave();
-    return code;
-  } catch (const std::exception& error) {
-    ranks->fail(error.what());
-    throw;
-  }
+  return run_ranks(options, argv, purpose_of(options), [&](const Communicator& ranks, sinter::Device device) {
+    if (ranks.size() > 1 && !options.trains())
+      throw Error(fmt::format("{} is of one process, but {} were started", options.only(), ranks.size()));
+    be_one_of_many(options, ranks);
+    return run(options, ranks, device);
+  });
 }
 
 }  // namespace

@@ -17,38 +17,29 @@
 // --change-recipe insists. On a GPU it trains in mixed precision: --precision f32, tf32 or mixed-bf16 changes
 // that.
 
-#include <algorithm>
-
 #include <fmt/core.h>
 
-#include <sinter/core/base/log.h>
 #include <sinter/core/comm/communicator.h>
 #include <sinter/core/runtime/backend.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
 #include "common/stop.h"
 #include "common/text.h"
 #include "options.h"
-#include "outputs.h"
-#include "recipe.h"
 #include "recipe/recipe_file.h"
 #include "run/left_files.h"
-#include "run/processes.h"
-#include "run/program.h"
 #include "start.h"
 #include "trainer.h"
+#include "trainer/trainer_run.h"
 
 namespace {
 
 using namespace train_resnet;
 using sinter::Communicator;
 using sinter::Error;
-using sinter::ProcessEnvironment;
 using sinter::examples::catch_stop_signals;
-using sinter::examples::choose_device;
 using sinter::examples::Ending;
 using sinter::examples::ignore_write_signals;
 using sinter::examples::say;
@@ -77,20 +68,13 @@ sinter::examples::LeftFiles left_files(const Options& options) {
 /// Writes and tells what came of the run, complete or not. Gives the exit code.
 int finish(const Options& options, Trainer& trainer, bool complete, const Communicator& ranks) {
   Ending ending;
-  if (!options.save_weights.empty()) {
-    ending.attempt([&] {
-      sinter::nn::write_safetensors(options.save_weights, trainer.tested_weights(),
-                                    sinter::nn::to_safetensors_metadata(trainer.metadata()));
-      say("weights written to {}\n", options.save_weights);
-    });
-  }
-  if (!options.exported.path.empty()) {
-    ending.attempt([&] {
-      const sinter::nn::ResNet model = sinter::nn::clone(trainer.model());
-      model.load_state(trainer.tested_weights());
-      sinter::examples::export_model(model, trainer.metadata(), options.exported);
-    });
-  }
+  write_weights(
+      ending, options, trainer, [&] { return trainer.tested_weights(); },
+      [&] {
+        const sinter::nn::ResNet model = sinter::nn::clone(trainer.model());
+        model.load_state(trainer.tested_weights());
+        sinter::examples::export_model(model, trainer.metadata(), options.exported);
+      });
   std::optional<TestResult> result;
   try {
     if (complete) result = trainer.evaluate();
@@ -99,11 +83,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
     ending.fail(error.what());
   }
   const std::string report = trainer.report(result ? &*result : nullptr);
-  if (!options.report.empty()) ending.attempt([&] { sinter::examples::write_text(options.report, report); });
-  if (sinter::examples::RunFolder* folder = trainer.run_folder())
-    ending.attempt([&] { folder->finish(report); });
-  if (!trainer.save_failure().empty())
-    ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+  write_report(ending, options, trainer, report);
   if (result) say("\n{}", result->confusion.to_string(sinter::examples::text_columns(stdout)));
   if (ranks.rank() == 0)
     say("\n{}{}", options.evaluate ? "" : trainer.best_so_far(),
@@ -120,27 +100,12 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
   return !result && trainer.stopped_by() != 0 ? 128 + trainer.stopped_by() : 0;
 }
 
-/// Of several ranks the first speaks and writes.
-void be_one_of_many(Options& options, const Communicator& ranks) {
-  if (ranks.size() == 1) return;
-  options.threads = sinter::examples::threads_of_rank(options.threads, ranks.environment());
-  if (ranks.rank() == 0) return;
-  sinter::examples::be_quiet();
-  options.save_weights.clear();
-  options.exported.path.clear();
-  options.report.clear();
-  options.log.clear();
-  options.log_dir.clear();
-  options.trace.clear();
-  options.profile = 0;
-}
-
 int run(Options options, const Communicator& ranks, sinter::Device device) {
   check_place(options);
-  std::optional<Outputs> outputs;
-  if (ranks.rank() == 0) outputs.emplace(options);
+  std::optional<sinter::examples::FolderLock> lock;
+  if (ranks.rank() == 0) check_outputs(options, lock);
   const Start start = find_start(options);
-  identify_run(start, ranks, options);
+  identify_run(start.checkpoint, ranks, options);
   if (options.threads > 0) sinter::set_num_threads(options.threads);
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
@@ -168,8 +133,8 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   const auto weight_bytes = sizeof(float) * static_cast<uint64_t>(trainer.model().parameter_count());
   uint64_t copies = !options.has_momentum() ? 3 : options.momentum > 0 ? 2 : 1;
   if (options.ema > 0) ++copies;
-  if (ranks.rank() == 0)
-    Outputs::check_room(options, weight_bytes, trainer.epochs_left() > 0 ? copies * weight_bytes : 0);
+  const bool saves = !options.evaluate && trainer.epochs_left() > 0;
+  if (ranks.rank() == 0) check_room(options, weight_bytes, saves ? copies * weight_bytes : 0);
   const bool is_complete = options.evaluate || trainer.train();
   return finish(options, trainer, is_complete, ranks);
 }
@@ -181,27 +146,14 @@ std::string purpose_of(const Options& options) {
 }
 
 int start(Options& options, char** argv) {
-  sinter::log::level();  // warns of a SINTER_LOG that is no level
-  const ProcessEnvironment environment = sinter::read_process_environment();
-  const sinter::examples::ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
-                                                std::max(options.gpus, options.processes)};
-  if (sinter::examples::must_start(count, environment))
-    return sinter::examples::run_processes(argv, count.count);
-  if (environment.size > 1)
-    sinter::examples::set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
-  const sinter::Device device =
-      sinter::examples::device_of_rank(options.device, options.gpus, options.processes, environment);
-  const std::shared_ptr<Communicator> ranks = Communicator::join(
-      environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose_of(options)});
-  be_one_of_many(options, *ranks);
-  try {
-    const int code = run(options, *ranks, device);
-    ranks->leave();
-    return code;
-  } catch (const std::exception& error) {
-    ranks->fail(error.what());
-    throw;
-  }
+  return run_ranks(options, argv, purpose_of(options), [&](const Communicator& ranks, sinter::Device device) {
+    if (be_one_of_many(options, ranks)) {
+      options.log.clear();
+      options.trace.clear();
+      options.profile = 0;
+    }
+    return run(options, ranks, device);
+  });
 }
 
 }  // namespace

@@ -8,9 +8,8 @@
 #include <sinter/core/base/error.h>
 
 #include "common/console.h"
-#include "recipe.h"
-#include "run/run_folder.h"
-#include "run/same_start.h"
+#include "run/output_files.h"
+#include "trainer/trainer_run.h"
 
 namespace train_resnet {
 
@@ -44,6 +43,21 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
 
 }  // namespace
 
+void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
+  check_common_files(options);
+  if (options.evaluate) return;
+  if (!options.trace.empty()) check_file("--trace", options.trace);
+  if (!options.log.empty()) {
+    check_file("--log", options.log);
+    std::error_code missing;
+    if (!options.resume && fs::file_size(options.log, missing) > 0 && !missing) {
+      throw Error(
+          fmt::format("--log {} holds another run's lines; name another file, or remove it", options.log));
+    }
+  }
+  check_folders(options, lock);
+}
+
 void check_place(const Options& options) {
   if (!options.resume || options.evaluate || options.is_given("--data")) return;
   std::error_code ignored;
@@ -68,16 +82,6 @@ Start find_start(Options& options) {
   return start;
 }
 
-void identify_run(const Start& start, const Communicator& ranks, Options& options) {
-  if (start.checkpoint && start.checkpoint->data.values.contains("run"))
-    options.run = start.checkpoint->data.value<std::string>("run");
-  const bool has_log = options.resume && !options.evaluate && !options.log_folder().empty();
-  if (has_log && ranks.rank() == 0)
-    options.run =
-        RunFolder::check_run(options.log_option(), options.log_folder(), options.run, options.checkpoints);
-  if (options.run.empty()) options.run = new_run();
-}
-
 void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
   const Recipe before = read_recipe(checkpoint.data), now = recipe_of(options);
   if (before.at("--model") != options.model) {
@@ -93,23 +97,14 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
                       const Data& data) {
   if (ranks.size() == 1) return;
   const auto text = [](auto value) { return fmt::format("{}", value); };
-  std::vector<Fact> facts = {
-      {"the newest checkpoint (--checkpoints must be one folder for all)",
-       start.checkpoint ? text(start.checkpoint->data.value<int64_t>("step")) : "none", options.checkpoints},
+  const std::vector<Fact> of_data = {
       {"the kind of data", data.kind, data.name},
       {"the number of training images", text(data.train->size()), data.name},
       {"the number of test images", text(data.test->size()), data.name},
       {"the number of classes", text(data.train->num_classes()), data.name},
       {"the training images (their fingerprint)", fingerprint_text(*data.train), data.name},
-      {"the test images (their fingerprint)", fingerprint_text(*data.test), data.name},
-      {"whether there are --checkpoints", text(!options.checkpoints.empty())},
-      {"--eager", text(!options.job)},
-      {"--evaluate", text(options.evaluate)},
-      {"--max-steps", text(options.max_steps)},
-      {"--checkpoint-every", text(options.checkpoint_every)},
-      {"--load-weights", text(!options.load_weights.empty())}};
-  for (const auto& [option, value] : recipe_of(options)) facts.push_back({option, value});
-  sinter::examples::check_same_start(ranks, facts);
+      {"the test images (their fingerprint)", fingerprint_text(*data.test), data.name}};
+  sinter::examples::check_same_start(ranks, facts_of(options, start.checkpoint, of_data, recipe_of(options)));
 }
 
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "options.h"
 #include "run/model_files.h"
+#include "run/output_files.h"
 #include "setup.h"
 
 namespace train_resnet {
@@ -23,6 +24,10 @@ struct Start {
   std::string source() const { return weights ? weights->source : checkpoint->folder.string(); }
 };
 
+/// Throws Error that names the option unless everything that the options ask for can be written. The lock
+/// keeps other processes from training in the same folder of checkpoints while it lives.
+void check_outputs(const Options& options, std::optional<sinter::examples::FolderLock>& lock);
+
 /// Throws Error where --resume has nothing to go on with, and --data does not say what to begin with: a
 /// folder that is mistyped must not become that of a run on the digits.
 void check_place(const Options& options);
@@ -30,10 +35,6 @@ void check_place(const Options& options);
 /// Reads the checkpoint that --resume goes on with, whose options then hold wherever the command line says
 /// nothing, or --load-weights, which say what they are of.
 Start find_start(Options& options);
-
-/// Gives the run its name, the checkpoint's or a new one. Throws Error if the folder of its log has another
-/// run's.
-void identify_run(const Start& start, const sinter::Communicator& ranks, Options& options);
 
 /// Refuses a run that would go on with another recipe without being told to.
 void check_recipe(const Options& options, const sinter::nn::LoadedCheckpoint& checkpoint);

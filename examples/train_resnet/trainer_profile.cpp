@@ -66,11 +66,14 @@ void Trainer::finish_profile() {
   }
 }
 
-void Trainer::check_profile() const {
-  if (options_.profile == 0 || total_.steps > kFirstProfiled) return;
-  complain(
-      "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",
-      options_.trace.empty() ? "" : ", and --trace is not written");
+bool Trainer::train() {
+  const bool is_complete = TrainerBase::train();
+  if (options_.profile > 0 && total_.steps <= kFirstProfiled) {
+    complain(
+        "warning: --profile begins at the eleventh step, which this run did not reach: nothing was timed{}",
+        options_.trace.empty() ? "" : ", and --trace is not written");
+  }
+  return is_complete;
 }
 
 }  // namespace train_resnet

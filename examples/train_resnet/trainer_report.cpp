@@ -17,6 +17,7 @@
 namespace train_resnet {
 
 using namespace sinter;
+using examples::rate;
 
 namespace {
 
@@ -47,10 +48,6 @@ std::string rows_of(const nn::ConfusionMatrix& confusion) {
     text += "]";
   }
   return text + "\n  ]";
-}
-
-double rate(int64_t images, double seconds) {
-  return static_cast<double>(images) / std::max(seconds, 1e-9);
 }
 
 }  // namespace
@@ -95,40 +92,20 @@ void Trainer::report_epoch(const TestResult& test) const {
 
 std::string Trainer::report(const TestResult* test) const {
   nlohmann::ordered_json report = {{"model", options_.model},
-                                   {"precision", *options_.precision},
-                                   {"layout", to_string(*options_.layout)},
-                                   {"device", fmt::format("{}", device_)},
                                    {"optimizer", options_.optimizer},
-                                   {"epochs", *options_.epochs},
                                    {"batch", *options_.batch},
-                                   {"processes", ranks_.size()},
-                                   {"seed", options_.seed},
-                                   {"complete", test != nullptr},
-                                   {"damaged_images", damaged_->count()},
                                    {"decoder", train_loader_.decoder_name()},
                                    {"hardware_decoded", train_loader_.hardware_decoded()},
-                                   {"steps", total_.steps},
-                                   {"skipped_steps", scaler_.skipped()},
-                                   {"seconds", total_.seconds},
-                                   {"compute_seconds", total_.compute_seconds},
-                                   {"prepare_seconds", total_.prepare_seconds},
-                                   {"wait_seconds", total_.wait_seconds},
                                    {"img_s", nullptr},
                                    {"img_s_per_process", nullptr},
-                                   {"peak_gib", static_cast<double>(total_.peak_bytes) / 0x1p30},
                                    {"test_loss", nullptr},
                                    {"accuracy", nullptr},
                                    {"top5", nullptr},
-                                   {"best_accuracy", nullptr},
-                                   {"best_step", nullptr},
-                                   {"best_epoch", nullptr},
-                                   {"classes", class_names(test_loader_.dataset())},
-                                   {"confusion", nullptr}};
-  if (best_.accuracy >= 0) {
-    report["best_accuracy"] = best_.accuracy;
-    report["best_step"] = best_.step;
-    if (best_.epoch > 0) report["best_epoch"] = best_.epoch;
-  }
+                                   {"best_epoch", nullptr}};
+  report.update(report_common(test != nullptr));
+  report["classes"] = class_names(test_loader_.dataset());
+  report["confusion"] = nullptr;
+  if (best_.accuracy >= 0 && best_.epoch > 0) report["best_epoch"] = best_.epoch;
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
   if (total_.images > 0) report["img_s_per_process"] = rate(total_.images / ranks_.size(), total_.seconds);
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;

@@ -74,7 +74,8 @@ TEST(CommandLine, ANumberThatNothingChecksIsAMistakeOfTheProgram) {
 
 TEST(CommandLine, NumbersOfTheProgramsAreDecimalToo) {
   train_resnet::Options options;
-  train_resnet::apply_words({"--epochs=010", "--batch=0128", "--lr=00.5", "--max-steps=0100"}, options);
+  train_resnet::adopt({{"--epochs", "010"}, {"--batch", "0128"}, {"--lr", "00.5"}, {"--max-steps", "0100"}},
+                      options);
   EXPECT_EQ(options.epochs, 10);
   EXPECT_EQ(options.batch, 128);
   EXPECT_EQ(options.lr, 0.5);

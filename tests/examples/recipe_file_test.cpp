@@ -20,7 +20,6 @@
 #include "run/output_files.h"
 #include "train_insightface/options.h"
 #include "train_resnet/options.h"
-#include "train_resnet/recipe.h"
 
 namespace {
 

@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "train_resnet/recipe.h"
+#include "train_resnet/options.h"
 
 namespace {
 
 using namespace train_resnet;
+using sinter::examples::changes;
+using sinter::examples::list_changes;
 using sinter::nn::data::MemoryDataset;
 
 /// The complete options of a command line, for a small set of grey images of 8x8 pixels.
@@ -40,7 +42,7 @@ TEST(TrainResnetRecipe, SurvivesACheckpoint) {
       {"model", std::string("resnet20")}, {"precision", std::string("f32")}, {"epochs", int64_t{30}}};
   EXPECT_FALSE(has_recipe(data));
   EXPECT_EQ(read_recipe(data), (Recipe{{"--model", "resnet20"}, {"--precision", "f32"}, {"--epochs", "30"}}));
-  write_recipe(recipe, data);
+  sinter::examples::write_recipe(recipe, data);
   EXPECT_TRUE(has_recipe(data));
   EXPECT_EQ(read_recipe(data), recipe);
 }

@@ -1,0 +1,147 @@
+// A program's options as a table: a row is an option of the command line, its line of --help, and what a
+// recipe keeps of it.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "recipe/recipe.h"
+
+namespace sinter::examples {
+
+/// An option, whose value lies in the program's own struct.
+struct OptionRow {
+  std::string names;  // as CLI11 takes them, the option's own first: "--flip,!--no-flip"
+  std::string group;
+  std::string help;
+  std::optional<CLI::Validator> check;
+  std::function<CLI::Option*(CLI::App&, const OptionRow&)> attach;
+  std::function<std::string()> text;  // the value in the words of the command line; empty: none
+  std::string type_name;
+  std::string needed, place;
+  bool shows_default = true, is_kept = true;
+  std::string not_kept_at;
+  std::vector<std::string> optimizers;
+
+  /// The option's own name: "--flip".
+  std::string flag() const { return names.substr(0, names.find(',')); }
+
+  /// What --help calls the value, where no check does.
+  OptionRow& called(const char* name) { return type_name = name, *this; }
+  /// Refused without another option.
+  OptionRow& needs(const char* option) { return needed = option, *this; }
+  /// Where --help shows it, if not where it was added.
+  OptionRow& behind(const char* option) { return place = option, *this; }
+  /// Its first value is none that a user would give.
+  OptionRow& without_default() { return shows_default = false, *this; }
+  /// The result of a run does not depend on it.
+  OptionRow& not_kept() { return is_kept = false, *this; }
+  /// Recipes do not hold this value, as those of earlier versions did not have the option.
+  OptionRow& kept_unless(const char* value) { return not_kept_at = value, *this; }
+  /// Used by these optimisers alone, each of which has good values of its own.
+  OptionRow& of_optimizers(std::vector<std::string> names_) { return optimizers = std::move(names_), *this; }
+};
+
+class OptionTable {
+ public:
+  /// Rows that follow are of this group of --help. Recipes keep those of kRecipeGroup.
+  void group(const char* name) { group_ = name; }
+
+  /// A row, whose value must outlive the table: a flag if it is a bool, else an option; without a default if
+  /// it is optional. Of a list of words, each is given by the option once more.
+  template <class T>
+  OptionRow& add(const char* names, T& value, std::optional<CLI::Validator> check, const char* help) {
+    return add_row(
+        names, [&value](CLI::App& app, const OptionRow& row) { return attach_value(app, row, value); },
+        [&value] { return text_of(value); }, std::move(check), help);
+  }
+  template <class T>
+  OptionRow& add(const char* names, T& value, const char* help) {
+    return add(names, value, std::nullopt, help);
+  }
+  /// A value that `set` reads from a word which the check has let pass.
+  template <class T>
+  OptionRow& add(const char* names, T& value, std::function<void(const std::string&)> set,
+                 CLI::Validator check, const char* help) {
+    return add_row(
+        names,
+        [set = std::move(set)](CLI::App& app, const OptionRow& row) {
+          return app.add_option_function<std::string>(row.names, set, row.help);
+        },
+        [&value] { return text_of(value); }, std::move(check), help);
+  }
+
+  /// Adds all options to a command line.
+  void attach(CLI::App& app) const;
+
+  /// What a recipe keeps of the values; of the options of optimisers, those of the one in use.
+  Recipe recipe(const std::string& optimizer = "sgd") const;
+
+  /// Takes a recipe's values, but for options that `passed_over` names, and gives the options that it took.
+  /// Throws InvalidArgument for words that the command line would not take.
+  std::set<std::string> adopt(const Recipe& recipe,
+                              const std::function<bool(const std::string& flag)>& passed_over) const;
+
+  /// Whether an option has a good value of its own for each optimiser.
+  bool is_of_optimizers(const std::string& flag) const;
+  /// An option that was given but is of another optimiser, in words; empty if there is none.
+  std::string misplaced(const std::string& optimizer, const std::set<std::string>& given) const;
+
+ private:
+  template <class T>
+  struct IsOptional : std::false_type {};
+  template <class T>
+  struct IsOptional<std::optional<T>> : std::true_type {};
+
+  template <class T>
+  static std::string text_of(const T& value) {
+    if constexpr (IsOptional<T>::value) {
+      return value ? text_of(*value) : "";
+    } else if constexpr (std::is_enum_v<T>) {
+      return std::string(to_string(value));
+    } else if constexpr (requires { typename T::value_type; } && !std::is_same_v<T, std::string>) {
+      return fmt::format("{}", fmt::join(value, ","));
+    } else {
+      return fmt::format("{}", value);
+    }
+  }
+
+  template <class T>
+  static CLI::Option* attach_value(CLI::App& app, const OptionRow& row, T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return app.add_flag(row.names, value, row.help);
+    } else if constexpr (std::is_same_v<T, std::optional<bool>>) {
+      return app
+          .add_flag_function(
+              row.names, [&value](int64_t count) { value = count > 0; }, row.help)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      return app.add_option(row.names, value, row.help)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    } else {
+      CLI::Option* const option = app.add_option(row.names, value, row.help);
+      if constexpr (!IsOptional<T>::value) {
+        if (row.shows_default) option->capture_default_str();
+      }
+      return option;
+    }
+  }
+
+  OptionRow& add_row(const char* names, std::function<CLI::Option*(CLI::App&, const OptionRow&)> attach,
+                     std::function<std::string()> text, std::optional<CLI::Validator> check,
+                     const char* help);
+  const OptionRow* find(const std::string& flag) const;
+
+  std::string group_;
+  std::list<OptionRow> rows_;
+};
+
+}  // namespace sinter::examples

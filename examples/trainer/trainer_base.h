@@ -1,0 +1,212 @@
+// One training run, as far as it is the same whatever is trained: epochs of steps, how they are timed,
+// logged, stopped, saved and gone on with.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <sinter/core/comm/communicator.h>
+#include <sinter/nn/checkpoint/checkpoint.h>
+#include <sinter/nn/checkpoint/model_metadata.h>
+#include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/metrics/metrics.h>
+#include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/optim/optimizer.h>
+#include <sinter/nn/schedule/schedule.h>
+
+#include "common/progress_bar.h"
+#include "run/damaged_images.h"
+#include "run/run_folder.h"
+#include "run/step_log.h"
+#include "run/step_timer.h"
+#include "trainer/trainer_options.h"
+
+namespace sinter::examples {
+
+/// What is trained on, and how often.
+struct TrainingPlan {
+  std::shared_ptr<const nn::data::Dataset> images;
+  nn::data::DataLoaderOptions loader;
+  std::string name, kind;
+  std::shared_ptr<DamagedImages> damaged;
+  int64_t epochs = 0;
+  int64_t accumulate = 1;  // batches whose gradients make one step
+};
+
+/// The best test so far.
+struct BestTest {
+  double accuracy = -1.0;  // below 0: there was none
+  int64_t step = 0;
+  int64_t epoch = 0;  // 0: it is not known
+};
+
+/// Of one rank; all of them do the same calls. Rank 0 alone writes files.
+class TrainerBase {
+ public:
+  virtual ~TrainerBase() = default;
+  TrainerBase(const TrainerBase&) = delete;
+  TrainerBase& operator=(const TrainerBase&) = delete;
+
+  /// Trains to the end, to --max-steps, or until stop_signal() is set; then saves a checkpoint. Prints a
+  /// progress bar, and a line per epoch. Gives true if the run is complete. A checkpoint that cannot be saved
+  /// does not end the run; the next may succeed.
+  bool train();
+
+  /// The signal that the ranks have agreed to stop for; 0 if there was none.
+  int stopped_by() const { return stopped_by_; }
+  /// Why the last checkpoint could not be saved; empty if it was.
+  const std::string& save_failure() const { return save_failure_; }
+  /// Says how many images were damaged, if more are than were told.
+  void tell_damaged() const { plan_.damaged->tell(); }
+  const nn::ModelMetadata& metadata() const { return metadata_; }
+  int64_t epochs_left() const { return plan_.epochs - epoch_; }
+  const BestTest& best() const { return best_; }
+  /// The folder in which the run tells of itself; null if it has none, or has not begun to.
+  RunFolder* run_folder() { return run_folder_.get(); }
+
+ protected:
+  /// What one epoch adds up; part of a checkpoint, so that a resumed epoch reports the whole. The loss adds
+  /// up on the device, which training then need not wait for.
+  struct EpochStats {
+    nn::TensorMean loss;
+    int64_t images = 0;
+    double seconds = 0.0;          // of training steps, from first to last
+    double compute_seconds = 0.0;  // of them, in which the device worked on a step
+    double wait_seconds = 0.0;     // of them, in which host and device waited for data
+    int64_t skipped_before = 0;    // steps that the scaler had skipped when the epoch began
+  };
+  /// What the log shows of a run, beside what all runs tell.
+  struct LogPlan {
+    nlohmann::ordered_json description;
+    std::string x_tag, x_label;
+    std::vector<ChartPlan> charts;
+  };
+
+  /// `options` must outlive the trainer.
+  TrainerBase(const TrainerOptions& options, Device device, const TrainingPlan& plan,
+              const nn::ModelMetadata& metadata, const Communicator& ranks);
+
+  virtual const nn::ModuleBase& module() const = 0;
+  virtual nn::Optimizer& optimizer() = 0;
+  virtual Recipe recipe() const = 0;
+  /// Makes the job or, without one, lets the libraries of a GPU choose their algorithms, so that no step
+  /// waits for it.
+  virtual void prepare() = 0;
+  virtual void before_step() {}
+  /// Queues the work on a batch, which may be one of several of a step, on the device; waits for nothing.
+  /// Gives the loss of all ranks.
+  virtual Tensor train_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step,
+                             bool ends_step) = 0;
+  /// Whether a test is due amid an epoch; and makes it: false if the run is to stop.
+  virtual bool test_due() const { return false; }
+  virtual bool test() { return true; }
+  /// Tests and tells what an epoch has reached, if it is `whole`; false if it is not, or the run is to stop.
+  virtual bool finish_epoch(bool whole) = 0;
+  /// Whether a checkpoint may have been saved between the end of an epoch and its test.
+  virtual bool tests_each_epoch() const { return false; }
+  /// For the message of a run that has gone wrong.
+  virtual std::string where_it_went_wrong() { return {}; }
+  virtual void clear_stats() { stats_ = {}; }
+  virtual LogPlan log_plan() const = 0;
+  /// Whether there is a use for records of the log of steps; and takes one.
+  virtual bool logs_steps() const { return run_folder_ != nullptr; }
+  virtual void tell_steps(int64_t step, Scalars values);
+  /// All ranks call it; that of rank 0 is whole.
+  virtual nn::CheckpointData checkpoint() = 0;
+
+  int64_t steps_per_epoch() const { return train_loader_.batches_per_epoch() / plan_.accumulate; }
+  int64_t total_steps() const { return plan_.epochs * steps_per_epoch(); }
+  bool should_stop() const;
+  /// Takes what was asked of any rank from outside: to stop, or to save. All ranks call it, and `wait` where
+  /// one that was asked may have left something out.
+  void take_requests(bool wait = false);
+  /// The running statistics of rank 0 for all, which are what is tested and saved.
+  void share_statistics(const nn::ModuleBase& model) const;
+  /// Adds the time of the steps since the last call; waits for the device.
+  void take_compute_time();
+
+  /// What the epoch adds to the log.
+  Scalars epoch_scalars() const;
+  /// What this process has trained, as every report tells it.
+  nlohmann::ordered_json report_common(bool complete) const;
+
+  /// What every checkpoint holds.
+  nn::CheckpointData checkpoint_common() const;
+  void save();
+  /// Saves weights as best.safetensors beside the checkpoints; of several ranks the first.
+  void save_best(const nn::State& weights) const;
+  /// Takes epoch, step and best test. Throws InvalidArgument if --epochs are done.
+  void restore_counts(const nn::CheckpointData& data);
+  /// Gives false if the place in the epoch does not fit, which only --change-recipe allows, or the data are
+  /// not the same: the epoch is then begun anew.
+  bool restore_place(const nn::CheckpointData& data, bool same_data);
+  /// Says what was resumed, with notes of the trainer's own.
+  void tell_resumed(const nn::LoadedCheckpoint& checkpoint, const std::vector<std::string>& notes,
+                    bool same_place, const std::string& epochs_before) const;
+  /// What is on the disk already need not be saved again.
+  void note_saved() { saved_ = {epoch_, step_}; }
+
+ private:
+  /// Runs all epochs that are left; false if they were cut short.
+  bool train_epochs();
+  /// Runs the rest of the present epoch; false if it was cut short.
+  bool run_epoch();
+  /// The next batch. If reading it fails, what was trained so far is saved before the error goes on.
+  std::optional<nn::data::Batch> next_batch();
+  /// Takes a batch, and counts it.
+  void take_batch(const nn::data::Batch& batch, double learning_rate, bool begins_step, bool ends_step);
+  /// The mean loss so far. Waits for the device, and throws if training has gone wrong since the last call.
+  double checked_loss();
+  void open_log();
+  void begin_step_log();
+  void log_step(double learning_rate);
+
+ protected:
+  const TrainerOptions& common_;
+  const Communicator& ranks_;
+  Device device_;
+  TrainingPlan plan_;
+  nn::ModelMetadata metadata_;
+  nn::data::DataLoader train_loader_;
+  nn::GradScaler scaler_;
+  nn::Schedule schedule_;                              // the trainer sets it
+  std::unique_ptr<nn::CheckpointFolder> checkpoints_;  // null: none are saved, or by another rank
+  int64_t epoch_ = 0;
+  int64_t step_ = 0;     // of the whole run
+  int64_t trained_ = 0;  // steps that were taken: more than step_ where --change-recipe began an epoch anew
+  BestTest best_;
+  EpochStats stats_;
+  StepTimer timer_;
+  std::unique_ptr<RunFolder> run_folder_;          // null: without a log
+  std::optional<StepLog> step_log_;                // of the present epoch
+  std::optional<ProgressBar> bar_;                 // of the present epoch
+  std::chrono::steady_clock::time_point started_;  // the first step of this process
+  // Of this process, all epochs together.
+  struct {
+    int64_t steps = 0, images = 0;
+    double prepare_seconds = 0.0;  // before the first step, not part of `seconds`
+    double seconds = 0.0, compute_seconds = 0.0, wait_seconds = 0.0;
+    size_t peak_bytes = 0;
+  } total_;
+  int stopped_by_ = 0;
+
+ private:
+  std::string save_failure_;
+  std::pair<int64_t, int64_t> saved_ = {-1, -1};  // epoch and step of the last checkpoint
+  bool save_asked_ = false;                       // by SIGUSR1, and not done yet
+  bool in_series_ = false;                        // some batches of a step are done, others not
+};
+
+/// Images per second.
+double rate(int64_t images, double seconds);
+
+/// A shape of images in a layout.
+Shape image_shape(Layout layout, int64_t n, int64_t height, int64_t width, int64_t channels);
+
+}  // namespace sinter::examples

@@ -1,0 +1,164 @@
+#include "trainer/trainer_options.h"
+
+#include <algorithm>
+
+#include <sinter/core/runtime/thread_pool.h>
+
+#include "recipe/recipe_file.h"
+#include "run/command_line.h"
+
+namespace sinter::examples {
+
+void add_arithmetic_rows(OptionTable& table, TrainerOptions& options) {
+  table
+      .add(
+          "--layout", options.layout,
+          [&options](const std::string& name) {
+            options.layout = name == "nhwc" ? Layout::kNHWC : Layout::kNCHW;
+          },
+          one_of({"nchw", "nhwc"}), "Order of the axes inside the network (nhwc on a GPU, else nchw)")
+      .not_kept();
+  table.add("--precision", options.precision, one_of({"f32", "tf32", "mixed-f16", "mixed-bf16"}),
+            "Arithmetic: float32, float32 with products in TF32, or 16 bits with float32 weights beside them "
+            "(mixed-f16 on a GPU, else f32)");
+}
+
+void add_sync_batch_norm_row(OptionTable& table, TrainerOptions& options) {
+  table
+      .add("--sync-batch-norm", options.sync_batch_norm,
+           "Batch norms see the batch of all processes together, else each that of its own part")
+      .kept_unless("false");
+}
+
+void add_seed_row(OptionTable& table, TrainerOptions& options) {
+  table.add("--seed", options.seed, whole(0, UINT64_MAX), "Seed of everything random");
+}
+
+namespace {
+
+void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp& help) {
+  table.group("Files");
+  table.add("--recipe", options.recipe, file(),
+            "JSON file with options of the group Recipe, as {\"optimizer\": \"sgd\", \"lr\": 0.4}; what the "
+            "command line says goes before. A name alone is also looked for among the recipes that ship with "
+            "Sinter");
+  table.add("--write-recipe", options.write_recipe, file(),
+            "Write the run's recipe, defaults included, to such a file");
+  table.add("--checkpoints", options.checkpoints, folder(), help.checkpoints);
+  table
+      .add("--checkpoint-every", options.checkpoint_every, whole(0, kMany),
+           "Steps between checkpoints; 0: each epoch")
+      .needs("--checkpoints");
+  table
+      .add("--resume", options.resume,
+           "Go on from the newest sound checkpoint, if there is one, with its options; --epochs may grow")
+      .needs("--checkpoints");
+  table
+      .add("--change-recipe", options.change_recipe,
+           "Let --resume go on with other options than the checkpoint's")
+      .needs("--resume");
+  table.add("--load-weights", options.load_weights, file(), help.load_weights);
+  table.add("--save-weights", options.save_weights, file(), help.save_weights);
+  table.add("--export", options.exported.path, file(),
+            "Write the model with its final weights to an ONNX file, for ONNX Runtime and others");
+  table
+      .add("--export-preprocessing", options.exported.preprocessing, one_of({"none", "rgb", "uint8"}),
+           "What that file takes: none (normalised images), rgb (pixels from 0 to 255, NCHW) or uint8 "
+           "(bytes, NHWC)")
+      .needs("--export");
+  table.add("--report", options.report, file(), help.report);
+  table.add("--log-dir", options.log_dir, folder(),
+            "Folder for the run's log: scalars for TensorBoard and as lines of JSON, the picture "
+            "curves.svg, options and result as run.json and report.json (that of --checkpoints)");
+  table.add("--log-every", options.log_every, whole(0, kMany),
+            "Steps between training losses in that log; 0: twenty times an epoch, but at least every 50 "
+            "steps");
+}
+
+void add_system_rows(OptionTable& table, TrainerOptions& options, const CommonHelp& help) {
+  table.group(kSystemGroup);
+  table.add("--device", options.device, "cpu, cuda, cuda:<index>, or auto: a GPU if there is one")
+      .called("NAME");
+  table.add("--gpus", options.gpus, whole(1, 1024), help.gpus).without_default();
+  table.add("--processes", options.processes, whole(1, 1024), "The same on the CPU").without_default();
+  table.add("--rank-timeout", options.rank_timeout, number(0.001, 1e9),
+            "Seconds that one operation may wait for the other processes of the run; then it ends with an "
+            "error that names who is behind");
+  table.add("--threads", options.threads, whole(0, 1024),
+            "Threads that compute; 0: one per processor, shared with other processes of the run");
+  table.add("--workers", options.workers, whole(0, 256),
+            "Threads that prepare batches; 0: none, in turns with training (1; on a GPU one less than "
+            "--threads, at most 8)");
+  table.add("--read-timeout", options.read_timeout, number(0, 1e9), help.read_timeout);
+  table.add("--max-damaged", options.max_damaged, whole(0, kMany), help.max_damaged);
+  table.add("--max-steps", options.max_steps, whole(0, kMany),
+            "Stop after so many steps, as Ctrl-C would; 0: train to the end");
+  table.add("--job,!--eager", options.job,
+            "Make one job of the model's code and repeat it, or run that code op by op at every step (on)");
+  table.add("--evaluate", options.evaluate, help.evaluate);
+}
+
+}  // namespace
+
+void add_common_rows(OptionTable& table, TrainerOptions& options, const CommonHelp& help) {
+  add_file_rows(table, options, help);
+  add_system_rows(table, options, help);
+}
+
+std::optional<int> parse_options(int argc, char** argv, const TrainerProgram& program,
+                                 const OptionTable& table, TrainerOptions& options) {
+  CLI::App app(program.description, program.name);
+  table.attach(app);
+  set_help_and_version(app, {.first = program.first, .examples = program.examples, .notes = kExitCodes});
+  if (const auto code = parse(app, argc, argv, options.given)) return code;
+  options.words.assign(argv + 1, argv + argc);
+  if (const auto code = take_recipe(app, options.recipe, options.given, program.adopt)) return code;
+  const std::string mistake = program.check_together();
+  return mistake.empty() ? std::nullopt : std::optional(refuse(program.name, mistake));
+}
+
+std::string check_common(const TrainerOptions& options, const OutputFiles& files) {
+  if (options.read_timeout > 0 && options.workers == 0)
+    return "--read-timeout needs --workers of at least 1: training cannot leave its own thread";
+  if (options.processes > 1 && options.gpus > 0) return "--processes and --gpus cannot both be given";
+  if (options.gpus > 0 && options.device != "auto") return "--gpus chooses the devices; leave --device out";
+  if (options.is_given("--log-every") && options.log_folder().empty())
+    return "--log-every needs --log-dir <folder> or --checkpoints <folder>";
+  for (const auto& [first, path] : files) {
+    for (const auto& [second, other] : files) {
+      if (first != second && !path.empty() && path == other)
+        return fmt::format("{} and {} cannot both be {}", first, second, path);
+    }
+  }
+  return {};
+}
+
+std::string needs_weights(const char* option, const TrainerOptions& options) {
+  return fmt::format("{} needs weights: {}", option,
+                     options.checkpoints.empty()
+                         ? "--load-weights <file>, or --checkpoints <folder> --resume"
+                         : "add --resume for the newest checkpoint in " + options.checkpoints);
+}
+
+void complete_common(TrainerOptions& options, Device device) {
+  const bool on_gpu = device.is_cuda();
+  // Computing is the GPU's there, and the processors are free.
+  if (!options.workers) options.workers = on_gpu ? std::clamp(num_threads() - 1, 1, 8) : 1;
+  if (!options.precision) options.precision = on_gpu ? "mixed-f16" : "f32";
+  if (!options.layout) options.layout = on_gpu ? Layout::kNHWC : Layout::kNCHW;
+}
+
+DType compute_dtype(const TrainerOptions& options) {
+  if (*options.precision == "mixed-f16") return DType::kFloat16;
+  return *options.precision == "mixed-bf16" ? DType::kBFloat16 : DType::kFloat32;
+}
+
+std::string describe_rows(const TrainerOptions& options,
+                          const std::vector<std::pair<std::string, std::string>>& rows) {
+  std::string text;
+  if (!options.recipe.empty()) text += fmt::format("  {:<8} {}\n", "recipe", options.recipe);
+  for (const auto& [row, value] : rows) text += fmt::format("  {:<8} {}\n", row, value);
+  return text;
+}
+
+}  // namespace sinter::examples

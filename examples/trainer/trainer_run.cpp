@@ -1,0 +1,124 @@
+#include "trainer/trainer_run.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/core.h>
+
+#include <sinter/core/base/log.h>
+#include <sinter/nn/checkpoint/safetensors.h>
+
+#include "common/console.h"
+#include "run/processes.h"
+
+namespace sinter::examples {
+
+namespace fs = std::filesystem;
+
+int run_ranks(TrainerOptions& options, char** argv, const std::string& purpose,
+              const std::function<int(const Communicator& ranks, Device device)>& body) {
+  log::level();  // warns of a SINTER_LOG that is no level
+  const ProcessEnvironment environment = read_process_environment();
+  const ProcessCount count = {options.gpus > 0 ? "--gpus" : "--processes",
+                              std::max(options.gpus, options.processes)};
+  if (must_start(count, environment)) return run_processes(argv, count.count);
+  if (environment.size > 1) set_complaint_prefix(fmt::format("[rank {}] ", environment.rank));
+  const Device device = device_of_rank(options.device, options.gpus, options.processes, environment);
+  const std::shared_ptr<Communicator> ranks = Communicator::join(
+      environment, {.device = device, .timeout = options.rank_timeout, .purpose = purpose});
+  try {
+    const int code = body(*ranks, device);
+    ranks->leave();
+    return code;
+  } catch (const std::exception& error) {
+    ranks->fail(error.what());
+    throw;
+  }
+}
+
+bool be_one_of_many(TrainerOptions& options, const Communicator& ranks) {
+  if (ranks.size() == 1) return false;
+  options.threads = threads_of_rank(options.threads, ranks.environment());
+  if (ranks.rank() == 0) return false;
+  be_quiet();
+  options.save_weights.clear();
+  options.exported.path.clear();
+  options.report.clear();
+  options.write_recipe.clear();
+  return true;
+}
+
+void check_common_files(const TrainerOptions& options) {
+  if (!options.save_weights.empty()) check_file("--save-weights", options.save_weights);
+  if (!options.exported.path.empty()) check_file("--export", options.exported.path);
+  if (!options.report.empty()) check_file("--report", options.report);
+  if (!options.write_recipe.empty()) check_file("--write-recipe", options.write_recipe);
+}
+
+void check_folders(const TrainerOptions& options, std::optional<FolderLock>& lock) {
+  if (!options.checkpoints.empty()) {
+    check_checkpoints(options.checkpoints, options.resume);
+    lock.emplace("--checkpoints", options.checkpoints);
+  }
+  if (!options.log_folder().empty())
+    RunFolder::check(options.log_option(), options.log_folder(), options.resume);
+}
+
+void check_room(const TrainerOptions& options, uint64_t weight_bytes, uint64_t checkpoint_bytes) {
+  check_room("--save-weights", options.save_weights, fs::path(options.save_weights).parent_path(),
+             weight_bytes);
+  check_room("--export", options.exported.path, fs::path(options.exported.path).parent_path(), weight_bytes);
+  if (checkpoint_bytes > 0)
+    check_room("--checkpoints", options.checkpoints, options.checkpoints, checkpoint_bytes);
+}
+
+void identify_run(const std::optional<nn::LoadedCheckpoint>& checkpoint, const Communicator& ranks,
+                  TrainerOptions& options) {
+  if (checkpoint && checkpoint->data.values.contains("run"))
+    options.run = checkpoint->data.value<std::string>("run");
+  const bool has_log = options.resume && !options.evaluate && !options.log_folder().empty();
+  if (has_log && ranks.rank() == 0) {
+    options.run =
+        RunFolder::check_run(options.log_option(), options.log_folder(), options.run, options.checkpoints);
+  }
+  if (options.run.empty()) options.run = new_run();
+}
+
+std::vector<Fact> facts_of(const TrainerOptions& options,
+                           const std::optional<nn::LoadedCheckpoint>& checkpoint,
+                           const std::vector<Fact>& of_data, const Recipe& recipe) {
+  const auto text = [](auto value) { return fmt::format("{}", value); };
+  std::vector<Fact> facts = {{"the newest checkpoint (--checkpoints must be one folder for all)",
+                              checkpoint ? text(checkpoint->data.value<int64_t>("step")) : "none",
+                              options.checkpoints}};
+  facts.insert(facts.end(), of_data.begin(), of_data.end());
+  facts.insert(facts.end(), {{"whether there are --checkpoints", text(!options.checkpoints.empty())},
+                             {"--eager", text(!options.job)},
+                             {"--evaluate", text(options.evaluate)},
+                             {"--max-steps", text(options.max_steps)},
+                             {"--checkpoint-every", text(options.checkpoint_every)},
+                             {"--load-weights", text(!options.load_weights.empty())}});
+  for (const auto& [option, value] : recipe) facts.push_back({option, value});
+  return facts;
+}
+
+void write_weights(Ending& ending, const TrainerOptions& options, const TrainerBase& trainer,
+                   const std::function<nn::State()>& weights, const std::function<void()>& export_model) {
+  if (!options.save_weights.empty()) {
+    ending.attempt([&] {
+      nn::write_safetensors(options.save_weights, weights(), nn::to_safetensors_metadata(trainer.metadata()));
+      say("weights written to {}\n", options.save_weights);
+    });
+  }
+  if (!options.exported.path.empty()) ending.attempt(export_model);
+}
+
+void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& trainer,
+                  const std::string& report) {
+  if (!options.report.empty()) ending.attempt([&] { write_text(options.report, report); });
+  if (RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
+  if (!trainer.save_failure().empty())
+    ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
+}
+
+}  // namespace sinter::examples
