@@ -127,7 +127,7 @@ TEST(PermuteCudaTest, EveryKernelAgreesWithTheCpuWhereItCanRun) {
       expect_same(got, expected, x, random.axes, phase);
       if (HasFatalFailure()) FAIL() << "case " << i << " by " << kernel;
     }
-    EXPECT_GT(ran, random_cases() / 20) << kernel;
+    EXPECT_GE(ran, random_cases() / 20) << kernel;
   }
 }
 
