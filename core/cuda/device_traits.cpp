@@ -29,9 +29,7 @@ const DeviceTraits& device_traits(int device) {
   traits.dram_bytes_per_us =
       memory_bandwidth(ask(cudaDevAttrMemoryClockRate), ask(cudaDevAttrGlobalMemoryBusWidth));
   const int capability = 10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor);
-  const LaunchFeatures features = launch_features(capability, compiled_architecture(device));
-  traits.early_launch = features.early_launch;
-  traits.clusters = features.clusters;
+  traits.early_launch = can_launch_early(capability, compiled_architecture(device));
   return all.emplace(device, traits).first->second;
 }
 

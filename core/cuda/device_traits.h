@@ -15,7 +15,6 @@ struct DeviceTraits {
   double dram_bytes_per_us = 1e6;  ///< as memory_bandwidth() has it
   bool cooperative = false;        ///< blocks of a launch can wait for each other (launch_cooperative.h)
   bool early_launch = false;       ///< a kernel can be set up while the one before it runs (launch_early.h)
-  bool clusters = false;           ///< blocks can read each other's shared memory (launch_cluster.h)
 
   /// The most shared memory of a block that shares its processor with `count` - 1 others like it.
   size_t shared_of_block(size_t count) const {
@@ -30,15 +29,11 @@ constexpr double memory_bandwidth(int clock_khz, int bus_bits) {
   return 2.0 * clock_khz * (bus_bits / 8.0) / 1000.0;
 }
 
-/// What launches may do on a GPU of compute capability `capability` (90 is 9.0) with code that was compiled
-/// for `compiled` (90 is __CUDA_ARCH__ == 900). Kernels leave out what their GPU lacks by __CUDA_ARCH__, so
-/// that it takes both: code for 80 runs on a 90, without waiting for a kernel before it or for its cluster.
-struct LaunchFeatures {
-  bool early_launch = false, clusters = false;
-};
-constexpr LaunchFeatures launch_features(int capability, int compiled) {
-  const bool both = capability >= 90 && compiled >= 90;
-  return {.early_launch = both, .clusters = both};
+/// Whether kernels can be launched early on a GPU of compute capability `capability` (90 is 9.0) with code
+/// that was compiled for `compiled` (90 is __CUDA_ARCH__ == 900). Kernels leave out what their GPU lacks by
+/// __CUDA_ARCH__, so that it takes both: code for 80 runs on a 90, without waiting for a kernel before it.
+constexpr bool can_launch_early(int capability, int compiled) {
+  return capability >= 90 && compiled >= 90;
 }
 
 /// What the kernels that `device` runs were compiled for: the virtual architecture, 90 if __CUDA_ARCH__ is

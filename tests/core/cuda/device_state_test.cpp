@@ -13,15 +13,13 @@
 namespace sinter::cuda {
 namespace {
 
-// ---- launch_features
+// ---- can_launch_early
 
-TEST(LaunchFeatures, TakeTheGpuAndTheCodeTogether) {
+TEST(CanLaunchEarly, TakesTheGpuAndTheCodeTogether) {
   for (const int capability : {75, 80, 86, 89, 90, 100, 120}) {
     for (const int compiled : {75, 80, 86, 89, 90, 100, 120}) {
-      const LaunchFeatures features = launch_features(capability, compiled);
       const bool expected = capability >= 90 && compiled >= 90;
-      EXPECT_EQ(features.early_launch, expected) << compiled << " on " << capability;
-      EXPECT_EQ(features.clusters, expected) << compiled << " on " << capability;
+      EXPECT_EQ(can_launch_early(capability, compiled), expected) << compiled << " on " << capability;
     }
   }
 }
