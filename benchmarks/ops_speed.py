@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures every registered op at a large and an odd shape, beside PyTorch eager, and writes the table of docs/ops_speed.md or, of a
-CPU, of docs/ops_speed_cpu.md.
+"""Measures every registered op at a large and an odd shape, beside PyTorch eager: the tables benchmarks/results/ops-*.csv, of
+which docs/ops_speed.md tells how to read them.
 
-Usage: ops_speed.py BUILD [--page FILE] [--rows FOLDER] [--cpu [--seed N] [--dtype D]]
-BUILD is the folder where Sinter was built with its benchmarks. --page names the Markdown file whose table, between the
-two marks, is replaced; without it the table is printed only.
+Usage: ops_speed.py BUILD [--table FILE] [--rows FOLDER] [--cpu [--seed N] [--dtype D]]
+BUILD is the folder where Sinter was built with its benchmarks. --table names the CSV file to write; without it the rows are
+printed only.
 """
 import argparse
+import csv
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import time
 
 import sweep
 
-BEGIN, END = "<!-- the table is written by benchmarks/ops_speed.py -->", "<!-- end of the table -->"
+COLUMNS = ["op", "size", "dtype", "layout", "inputs", "us", "of copy", "rate", "of peak", "eager us", "beside eager", "weak", "measured"]
 TINY_BYTES = 1 << 20  # ops that move less say nothing about memory
 ENOUGH = 0.5  # of a copy, or of the peak
 LEVEL = 0.97  # of PyTorch eager: nearer to 1 two runs of one program may lie
@@ -32,10 +33,6 @@ def peak_of(gpu, dtype):
 def shape_of(case):
     shapes = [f"({','.join(map(str, spec['shape']))})" for spec in case["inputs"] if spec]
     return ", ".join(shapes[:2]) + (", ..." if len(shapes) > 2 else "")
-
-
-def line(cells):
-    return "| " + " | ".join(cells) + " |"
 
 
 class Row:
@@ -66,19 +63,18 @@ class Row:
 
     def cells(self):
         share = "" if self.is_tiny or self.share is None else f"{100 * self.share:.0f} %"
-        peak = ""
+        rate = ""
         if self.teraflops:
-            peak = f"{self.teraflops:.0f} TFLOP/s" if self.teraflops >= 1 else f"{1000 * self.teraflops:.0f} GFLOP/s"
-        if self.of_peak:
-            peak += f", {100 * self.of_peak:.0f} %"
+            rate = f"{self.teraflops:.0f} TFLOP/s" if self.teraflops >= 1 else f"{1000 * self.teraflops:.0f} GFLOP/s"
+        of_peak = f"{100 * self.of_peak:.0f} %" if self.of_peak else ""
         peer = f"{self.peer_us:.1f}" if self.peer_us else ""
-        speed = f"{self.speed:.2f}x" if self.speed else ""
+        speed = f"{self.speed:.2f}" if self.speed else ""
         name = " ".join([self.case["op"], self.case["variant"]]).strip()
-        return [f"`{name}`", self.case["size"], self.case["dtype"], self.case["layout"], shape_of(self.case), f"{self.us:.1f}", share,
-                peak, peer, speed, "**weak**" if self.is_weak else ""]
+        return [name, self.case["size"], self.case["dtype"], self.case["layout"], shape_of(self.case), f"{self.us:.1f}", share,
+                rate, of_peak, peer, speed, "weak" if self.is_weak else ""]
 
     def line(self):
-        return line(self.cells())
+        return "  ".join(filter(None, self.cells()))
 
     def json(self):
         row = {k: self.case[k] for k in ("suite", "case", "dtype", "layout")}
@@ -91,22 +87,11 @@ class Row:
         return {**row, "kernel": self.kernel}
 
 
-def table(rows, gpu, versions):
-    measured = ", ".join(f"{name} {version}" for name, version in versions.items()) or "no peer"
-    weak = sum(row.is_weak for row in rows)
-    lines = [["op", "size", "dtype", "layout", "inputs", "us", "of copy", "of peak", "eager us", "beside eager", ""],
-             *(row.cells() for row in rows)]
-    if not any(row.share for row in rows):  # on a CPU
-        lines = [cells[:6] + ["rate" if i == 0 else cells[7]] + cells[8:] for i, cells in enumerate(lines)]
-    head, *lines = lines
-    return "\n".join([f"{gpu}; {measured}; {time.strftime('%Y-%m-%d')}. {len(rows)} rows, {weak} of them weak.", "", line(head),
-                      "|" + "---|" * len(head), *map(line, lines)])
-
-
-def write_page(path, text):
-    page = path.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN)
-    path.write_text(before + BEGIN + "\n\n" + text + "\n\n" + END + rest.split(END)[1], encoding="utf-8")
+def write_table(path, rows, measured):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([*row.cells(), measured] for row in rows)
 
 
 def write_rows(folder, head, rows, torch_version):
@@ -123,7 +108,7 @@ def write_rows(folder, head, rows, torch_version):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--page", type=pathlib.Path)
+    parser.add_argument("--table", type=pathlib.Path, help="write the table into this file")
     parser.add_argument("--rows", type=pathlib.Path, help="write the rows into this folder, for collect.py")
     parser.add_argument("--ops", default="", help="only these, with commas between them")
     parser.add_argument("--no-torch", action="store_true", help="Sinter alone")
@@ -178,12 +163,13 @@ def main():
         print(f"{rows[-1].line()}  {rows[-1].kernel[:200]}", flush=True)
     sinter.close()
     torch_version = {"torch": torch_sweep.torch.__version__} if torch_sweep else {}
-    text = table(rows, sinter.head["gpu"], {**sinter.head["versions"], **torch_version})
-    if options.page:
-        write_page(options.page, text)
+    versions = [f"{name} {version}" for name, version in {**sinter.head["versions"], **torch_version}.items()]
+    measured = "; ".join([sinter.head["gpu"], *versions, time.strftime("%Y-%m-%d")])
+    if options.table:
+        write_table(options.table, rows, measured)
     if options.rows:
         write_rows(options.rows, sinter.head, rows, torch_version)
-    print(f"\n{text.splitlines()[0]}\nweak:")
+    print(f"\n{measured}: {len(rows)} rows, {sum(row.is_weak for row in rows)} of them weak:")
     print("\n".join(f"  {row.line()}  {row.kernel[:200]}" for row in rows if row.is_weak))
     if without:
         print(f"\nwithout a counterpart: {', '.join(sorted(without))}")

@@ -1,4 +1,4 @@
-"""What PyTorch users write in place of each of Sinter's ops, eager, for the table of docs/ops_speed.md.
+"""What PyTorch users write in place of each of Sinter's ops, eager, for the tables of ops_speed.py.
 
 ops_speed.py uses this module. An op without an entry has no counterpart.
 """
