@@ -4,6 +4,7 @@
 #include <sinter/ops/binary/binary_math.h>
 #include <sinter/ops/common/coarse_math.h>
 #include <sinter/ops/common/cuda/broadcast_cuda.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -76,8 +77,8 @@ void run_float(const KernelContext& context) {
 
 template <class F, class Table>
 void run_compare(const KernelContext& context) {
-  dispatch_all(context.input(0).dtype, F::kName,
-               [&]<class T> { broadcast_elements<T, bool>(context, Table::of(F())); });
+  dispatch_number(number_dtype(context.input(0).dtype), F::kName,
+                  [&]<class T> { broadcast_elements<T, bool>(context, Table::of(F())); });
 }
 
 template <class F>
