@@ -175,8 +175,10 @@ void for_each_functor(Function&& function) {
 
 using NumberFunctors = std::tuple<Add, Sub, Mul, Maximum, Minimum>;  // every dtype but bool
 using FloatFunctors = std::tuple<Div, MulNoNan>;
-using CompareFunctors = std::tuple<Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd,
-                                   LogicalOr, LogicalXor>;        // every dtype, to bool
+// Every dtype, to bool.
+using OrderFunctors = std::tuple<Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual>;
+using LogicFunctors = std::tuple<LogicalAnd, LogicalOr, LogicalXor>;
+using CompareFunctors = decltype(std::tuple_cat(OrderFunctors(), LogicFunctors()));
 using GradientFunctors = std::tuple<Maximum, Minimum, MulNoNan>;  // those with a gradient op
 
 }  // namespace sinter::ops

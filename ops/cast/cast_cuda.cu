@@ -1,5 +1,6 @@
 #include <sinter/ops/cast/cast_math.h>
 #include <sinter/ops/common/cuda/elementwise_cuda.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 
 namespace sinter::ops {
@@ -15,7 +16,7 @@ struct Convert {
 
 void run_cast(const KernelContext& context) {
   const TensorView &x = context.input(0), &y = context.output(0);
-  dispatch_all(x.dtype, "cast", [&]<class From> {
+  dispatch_number(number_dtype(x.dtype), "cast", [&]<class From> {
     dispatch_all(y.dtype, "cast", [&]<class To> {
       launch_elementwise(context.stream(), y.numel(), Convert<To>(), y.as<To>(), x.as<const From>());
     });

@@ -1,4 +1,5 @@
-// Ops that only move elements work on their bits: one kernel per element size instead of one per dtype.
+// Dtypes that share kernels: ops that only move elements work on their bits, one kernel per element size;
+// bools are numbers.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,11 @@ decltype(auto) dispatch_bits(DType dtype, F&& function) {
     default:
       return function.template operator()<uint64_t>();
   }
+}
+
+/// The dtype whose kernels compute with elements of `dtype`: a bool is a byte that holds 0 or 1.
+inline DType number_dtype(DType dtype) {
+  return dtype == DType::kBool ? DType::kUInt8 : dtype;
 }
 
 }  // namespace sinter::ops

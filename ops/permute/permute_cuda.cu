@@ -164,13 +164,14 @@ void copy_permuted_rows(const Stream& stream, const PermutePlan& plan, int64_t b
 }
 
 /// Which way elements go.
-enum class Way : uint8_t { kBest, kPlain, kTiles, kWoven };
+enum class Way : uint8_t { kBest, kRows, kPlain, kTiles, kWoven };
 
 template <Way kWay>
 bool can_permute(const KernelQuery& query) {
   if (query.input(0).shape.numel() == 0) return false;
   const Call call(query);
-  return kWay == Way::kPlain   ? call.plain().has_value()
+  return kWay == Way::kRows    ? !call.plan.is_copy() && call.plan.keeps_last()
+         : kWay == Way::kPlain ? call.plain().has_value()
          : kWay == Way::kTiles ? call.has_tiles()
                                : call.woven().has_value();
 }
@@ -190,10 +191,11 @@ void run_permute(const KernelContext& context) {
     const auto plain = call.plain();
     if (plain) return transpose_plain_cuda(stream, *plain, call.bytes, x.data, y.data);
   }
-  const auto tiles = kWay == Way::kWoven ? std::nullopt : call.tiles();
-  const auto woven = kWay == Way::kTiles   ? std::nullopt
-                     : kWay == Way::kWoven ? call.woven()
-                                           : call.better_woven(tiles);
+  constexpr bool is_rows = kWay == Way::kRows;
+  const auto tiles = is_rows || kWay == Way::kWoven ? std::nullopt : call.tiles();
+  const auto woven = is_rows || kWay == Way::kTiles ? std::nullopt
+                     : kWay == Way::kWoven          ? call.woven()
+                                                    : call.better_woven(tiles);
   if (!tiles && !woven) return copy_permuted_rows(stream, call.plan, call.bytes, x.data, y.data);
   dispatch_unit(call.bytes, [&]<class T> {
     if (woven) return launch_woven<T>(stream, *woven, x.data, y.data);
@@ -209,10 +211,11 @@ void register_permute_cuda(OpRegistry& registry) {
     registry.add_kernel("permute",
                         {.device = DeviceType::kCuda, .name = name, .can_run = can_run, .run = run});
   };
+  add("rows", can_permute<Way::kRows>, run_permute<Way::kRows>);
   add("plain", can_permute<Way::kPlain>, run_permute<Way::kPlain>);
   add("tiles", can_permute<Way::kTiles>, run_permute<Way::kTiles>);
   add("woven", can_permute<Way::kWoven>, run_permute<Way::kWoven>);
-  add("default", nullptr, run_permute<Way::kBest>);  // one of these, or rows; the others are timed beside it
+  add("default", nullptr, run_permute<Way::kBest>);  // one of these; the others are timed beside it
 }
 
 }  // namespace sinter::ops

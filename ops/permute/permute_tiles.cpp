@@ -51,14 +51,12 @@ int skip_of(int pitch, int log_pack) {
 
 /// Wavefronts in which a warp reads the first elements of its packs of few rows, whose columns follow each
 /// other in the output: lanes wait for each other that read different words of a bank.
-int count_wavefronts(const TileJob& job, int pitch, int element_bytes) {
-  const auto rows = static_cast<int>(job.inner.divisor());
+int count_wavefronts(int rows, int log_pack, int pitch, int skip, int element_bytes) {
   std::array<int, 32> words, counts{};
   words.fill(-1);
   for (int lane = 0; lane < 32; ++lane) {
-    const int index = lane << job.log_pack, row = index % rows;
-    const int skipped = (row >> job.log_pack) * skip_of(pitch, job.log_pack);
-    const int word = (row * pitch + skipped + index / rows * element_bytes) / 4;
+    const int index = lane << log_pack, row = index % rows;
+    const int word = (row * pitch + (row >> log_pack) * skip + index / rows * element_bytes) / 4;
     const auto bank = static_cast<size_t>(word % 32);
     if (words[bank] != word) ++counts[bank];
     words[bank] = word;
@@ -69,10 +67,12 @@ int count_wavefronts(const TileJob& job, int pitch, int element_bytes) {
 /// Where lanes walk through few rows, at least job.pitch apart: the pitch at which fewest of them meet, of
 /// those that cost up to `most_bytes`.
 int choose_spread_pitch(const TileJob& job, int element_bytes, int64_t most_bytes) {
+  const auto rows = static_cast<int>(job.inner.divisor());
   int chosen = job.pitch, fewest = INT32_MAX;
   for (int pitch = job.pitch; pitch < job.pitch + 128; pitch += 16) {
     if (job.row_step * (pitch - job.pitch) > most_bytes) break;
-    const int meeting = count_wavefronts(job, pitch, element_bytes);
+    const int skip = skip_of(pitch, job.log_pack);
+    const int meeting = count_wavefronts(rows, job.log_pack, pitch, skip, element_bytes);
     if (meeting >= fewest) continue;
     fewest = meeting;
     chosen = pitch;
@@ -150,7 +150,7 @@ class TilePlanner {
   }
 
   /// Small matrices that follow each other in both tensors: those of which a thread's packs hold the same
-  /// pattern, of more than one element.
+  /// pattern, of more than one element, or are few.
   bool take_matrices() {
     const int last = plan_.rank - 1;
     if (pack_ == 1 || last < 2 || plan_.input_axis(last) != last - 1 || plan_.input_axis(last - 1) != last ||
@@ -159,14 +159,14 @@ class TilePlanner {
     }
     const int64_t batch = plan_.extent(plan_.rank - 3), rows = plan_.extent(plan_.rank - 2),
                   columns = plan_.extent(plan_.rank - 1), elements = rows * columns;
-    if (steady_step(elements) == 0) return false;
+    const int64_t matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
+    if (steady_step(elements) == 0 && !is_short_piece(matrices * elements, rows, columns)) return false;
     job_.kind = TileKind::kWholeColumns;
     job_.piece = true;
     aligned_input_ = false;
     job_.rows.add(batch * rows, columns);
     job_.row_count = batch * rows;
     job_.column_count = columns;
-    const int64_t matrices = even_step_below(batch, tile_bytes_ / (elements * size_));
     job_.row_step = job_.rows_loaded = static_cast<int>(matrices * rows);
     job_.column_step = static_cast<int>(columns);
     job_.out_row_tile = matrices * elements;
@@ -176,6 +176,15 @@ class TilePlanner {
     }
     choose_walk(rows, columns, elements, elements * size_);
     return true;
+  }
+
+  /// Whether a thread has one or two packs of a piece of whole matrices, so that no pattern is worth keeping,
+  /// and its warp reads them without much waiting: measured against woven tiles of one matrix each.
+  bool is_short_piece(int64_t elements, int64_t rows, int64_t columns) const {
+    constexpr int kMostWavefronts = 4;
+    return elements <= 2 * threads() * pack_ &&
+           count_wavefronts(static_cast<int>(rows), job_.log_pack, static_cast<int>(columns * size_), 0,
+                            static_cast<int>(size_)) <= kMostWavefronts;
   }
 
   /// Packs from one of a thread's packs of a piece to the next, so that both hold the same pattern of

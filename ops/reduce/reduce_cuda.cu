@@ -3,6 +3,7 @@
 #include <sinter/core/cuda/device/block_reduce.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/common/cuda/elementwise_cuda.h>
+#include <sinter/ops/common/element_bits.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/common/rows/resident_rows_cuda.h>
 #include <sinter/ops/reduce/reduce.h>
@@ -235,7 +236,7 @@ AxisMask mask_of(const KernelContext& context) {
 }
 
 void run_sum(const KernelContext& context) {
-  dispatch_all(context.input(0).dtype, "sum", [&]<class T> {
+  dispatch_number(number_dtype(context.input(0).dtype), "sum", [&]<class T> {
     using Out = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
     reduce_view<SumReducer, T, Out>(context, mask_of(context), 1.0);
   });
@@ -254,8 +255,8 @@ void run_mean(const KernelContext& context) {
 
 template <class Reducer>
 void run_extreme(const KernelContext& context) {
-  dispatch_all(context.input(0).dtype, "reduce",
-               [&]<class T> { reduce_view<Reducer, T, T>(context, mask_of(context), 1.0); });
+  dispatch_number(number_dtype(context.input(0).dtype), "reduce",
+                  [&]<class T> { reduce_view<Reducer, T, T>(context, mask_of(context), 1.0); });
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace sinter::ops {
 namespace {
 
-template <class T, bool logarithm>
+/// softmax, or with `logarithm` log_softmax.
+template <class T>
 struct SoftmaxLines {
   static constexpr int kArrays = 1;
   using C = compute_type<T>;
@@ -64,9 +65,10 @@ struct SoftmaxLines {
 
   const T* x;
   T* y;
+  bool logarithm;
 };
 
-template <class T, bool logarithm>
+template <class T>
 struct SoftmaxGradLines {
   static constexpr int kArrays = 2;
   using C = compute_type<T>;
@@ -76,11 +78,11 @@ struct SoftmaxGradLines {
 
   template <int pack>
   __device__ void add(Partial& partial, int64_t at) const {
-    C values[pack], gradients[pack];
+    C values[pack] = {}, gradients[pack];
     load_pack(dy + at, gradients);
-    if constexpr (!logarithm) load_pack(y + at, values);
+    if (!logarithm) load_pack(y + at, values);
 #pragma unroll
-    for (int j = 0; j < pack; ++j) partial.sum += logarithm ? gradients[j] : values[j] * gradients[j];
+    for (int j = 0; j < pack; ++j) add_term(partial.sum, values[j], gradients[j]);
   }
   template <class Reduce>
   __device__ C finish(const Partial& partial, int64_t, bool, Reduce reduce) const {
@@ -104,8 +106,7 @@ struct SoftmaxGradLines {
     row.load(y + first, C{0}, values);
     row.load(dy + first, C{0}, gradients);
     C sum = 0;
-    row.each([&](int, C value, C gradient) { sum += logarithm ? gradient : value * gradient; }, values,
-             gradients);
+    row.each([&](int, C value, C gradient) { add_term(sum, value, gradient); }, values, gradients);
     sum = reduce(sum, SumOf{});
     row.each(
         [&](int, C value, C& gradient) {
@@ -115,9 +116,14 @@ struct SoftmaxGradLines {
     row.store(dx + first, gradients);
   }
 
+  __device__ void add_term(C& sum, C value, C gradient) const {
+    sum = logarithm ? sum + gradient : std::fma(value, gradient, sum);
+  }
+
   const T* y;
   const T* dy;
   T* dx;
+  bool logarithm;
 };
 
 AxisSplit split_of(const KernelContext& context, const char* tag) {
@@ -132,7 +138,7 @@ void run_softmax(const KernelContext& context) {
   dispatch_float(context.input(0).dtype, "softmax", [&]<class T> {
     const T* x = context.input(0).as<const T>();
     T* y = context.output(0).as<T>();
-    launch_lines<T>(context.stream(), split, SoftmaxLines<T, logarithm>{x, y}, {x, y});
+    launch_lines<T>(context.stream(), split, SoftmaxLines<T>{x, y, logarithm}, {x, y});
   });
 }
 
@@ -144,7 +150,7 @@ void run_softmax_grad(const KernelContext& context) {
     const T* y = context.input(0).as<const T>();
     const T* dy = context.input(1).as<const T>();
     T* dx = context.output(0).as<T>();
-    launch_lines<T>(context.stream(), split, SoftmaxGradLines<T, logarithm>{y, dy, dx}, {y, dy, dx});
+    launch_lines<T>(context.stream(), split, SoftmaxGradLines<T>{y, dy, dx, logarithm}, {y, dy, dx});
   });
 }
 

@@ -1,5 +1,7 @@
 // Elementwise kernels at every count and alignment: against the CPU. Needs a GPU.
 #include <array>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,6 +12,8 @@
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
 #include <sinter/ops/unary/unary.h>
 
 #include "ops/gpu_test_support.h"
@@ -102,6 +106,58 @@ TEST_F(ElementwiseOnCuda, BroadcastsOfTwoAxesAgreeWithTheCpu) {
       if (full.shape() != dy.shape()) continue;
       expect_same(minimum_grad(a_there, b_there, on_gpu(dy, below(9))), minimum_grad(a, b, dy),
                   "minimum_grad");
+    }
+  }
+}
+
+TEST_F(ElementwiseOnCuda, BroadcastsOfMoreAxesAgreeWithTheCpu) {
+  const NoGrad no_grad;
+  for (const DType dtype : kNumbers) {
+    for (int round = 0; round < 60; ++round) {
+      std::vector<int64_t> whole(static_cast<size_t>(3 + below(3)));
+      for (int64_t& extent : whole) extent = 1 + below(9);
+      if (round % 3 == 0) whole.back() = 1 + below(400);
+      const auto draw_part = [&] {
+        std::vector<int64_t> part = whole;
+        for (int64_t& extent : part) extent = below(3) == 0 ? 1 : extent;
+        return draw(Shape(part), dtype);
+      };
+      const Tensor a = draw_part(), b = draw_part();
+      const Tensor a_there = on_gpu(a, below(9)), b_there = on_gpu(b, below(9));
+      SCOPED_TRACE(to_string(a.spec()) + to_string(b.spec()));
+      expect_same(add(a_there, b_there), add(a, b), "add");
+      expect_same(greater_equal(b_there, a_there), greater_equal(b, a), "greater_equal");
+      if (!is_float(dtype)) continue;
+      const Shape full = add(a, b).shape();
+      const Tensor dy = draw(full, dtype), wide = add(a, draw(full, dtype));
+      expect_same(minimum_grad(on_gpu(wide, below(9)), b_there, on_gpu(dy, below(9))),
+                  minimum_grad(wide, b, dy), "minimum_grad");
+    }
+  }
+}
+
+TEST_F(ElementwiseOnCuda, ComparisonsAgreeWithTheCpuForNumbersOfEveryOrder) {
+  const NoGrad no_grad;
+  using Compare = Tensor (*)(const Tensor&, const Tensor&);
+  constexpr std::pair<const char*, Compare> kCompares[] = {{"equal", equal},
+                                                           {"not_equal", not_equal},
+                                                           {"less", less},
+                                                           {"less_equal", less_equal},
+                                                           {"greater", greater},
+                                                           {"greater_equal", greater_equal},
+                                                           {"logical_and", logical_and},
+                                                           {"logical_or", logical_or},
+                                                           {"logical_xor", logical_xor}};
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
+                  kInf = std::numeric_limits<float>::infinity();
+  const Tensor values = Tensor::from_values(std::vector<float>{-kInf, -2, -0.0F, 0, 1, 2, kInf, kNaN}, {8});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
+                            DType::kInt64, DType::kInt32, DType::kUInt8, DType::kBool}) {
+    const Tensor x = cast(values, dtype), row = reshape(x, {1, 8}), column = reshape(x, {8, 1});
+    const Tensor rows = broadcast_to(row, {8, 8}), columns = broadcast_to(column, {8, 8});
+    for (const auto& [name, compare] : kCompares) {
+      expect_same(compare(on_gpu(row, 0), on_gpu(column, 0)), compare(row, column), name);
+      expect_same(compare(on_gpu(rows, 0), on_gpu(columns, 0)), compare(rows, columns), name);
     }
   }
 }

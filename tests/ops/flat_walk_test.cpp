@@ -34,66 +34,76 @@ int64_t expected_offset(const Shape& output, const Shape& input, int64_t index) 
   return sum;
 }
 
-TEST(FlatWalk, FindsTheElementsOfEveryInput) {
+TEST(BroadcastWalk, FindsTheElementsOfEveryInput) {
   std::mt19937 random(5);
   for (int round = 0; round < 3000; ++round) {
     const Shape output = drawn_shape(random);
     const std::array<Shape, 2> inputs{drawn_input(output, random), drawn_input(output, random)};
-    const FlatWalk<2> walk(plan_broadcast<2>(output, inputs));
+    const BroadcastWalk<2> walk(plan_broadcast<2>(output, inputs));
     for (int64_t i = 0; i < output.numel(); ++i) {
-      int64_t offsets[2];
-      const int64_t left = walk.locate(i, offsets);
-      ASSERT_GE(left, 1);
-      ASSERT_EQ(left, walk.inner - i % walk.inner);
-      for (int k = 0; k < 2; ++k) {
-        const int64_t expected = expected_offset(output, inputs[static_cast<size_t>(k)], i);
-        ASSERT_EQ(offsets[k], expected) << to_string(output) << to_string(inputs[static_cast<size_t>(k)]);
-        ASSERT_EQ(walk.offset(k, i), expected);
-        ASSERT_TRUE(!walk.flat[k] || expected == i);
-        // What a kernel reads without looking again.
-        for (int64_t j = 0; j < left; ++j) {
-          ASSERT_EQ(walk.offset(k, i + j), expected + (walk.steps(k) ? j : 0));
-        }
-      }
-    }
-  }
-}
-
-TEST(RowWalk, FindsTheElementsOfEveryInput) {
-  std::mt19937 random(7);
-  int taken = 0;
-  for (int round = 0; round < 6000; ++round) {
-    const Shape output = drawn_shape(random);
-    const std::array<Shape, 2> inputs{drawn_input(output, random), drawn_input(output, random)};
-    const auto plan = plan_broadcast<2>(output, inputs);
-    if (!RowWalk<2>::takes(plan, output.numel())) continue;
-    ++taken;
-    const RowWalk<2> walk(plan);
-    for (int64_t i = 0; i < output.numel(); ++i) {
-      uint32_t column = 0;
+      uint32_t column = 0, begins[2];
       const uint32_t row = walk.row_of(static_cast<uint32_t>(i), column);
-      for (size_t k = 0; k < 2; ++k) {
-        const auto input = static_cast<int>(k);
-        ASSERT_EQ(walk.offset(input, row, column), expected_offset(output, inputs[k], i));
-        ASSERT_EQ(walk.offset_of(input, static_cast<uint32_t>(i)), walk.offset(input, row, column));
+      walk.find_row(row, begins);
+      for (int k = 0; k < 2; ++k) {
+        const Shape& input = inputs[static_cast<size_t>(k)];
+        ASSERT_EQ(walk.row_begin(k, row), begins[k]);
+        ASSERT_EQ(walk.offset(k, begins[k], column), expected_offset(output, input, i));
+        ASSERT_TRUE(!walk.flat[k] || expected_offset(output, input, i) == i);
         // What a kernel reads without looking again.
         for (int64_t j = 0; j < walk.inner.divisor() - column; ++j) {
-          ASSERT_EQ(expected_offset(output, inputs[k], i + j),
-                    walk.offset(input, row, column) + (walk.steps[k] ? j : 0))
-              << to_string(output) << to_string(inputs[k]) << " from " << i << " on " << j;
+          ASSERT_EQ(expected_offset(output, input, i + j),
+                    walk.offset(k, begins[k], column) + (walk.steps[k] ? j : 0))
+              << to_string(output) << to_string(input) << " from " << i << " on " << j;
         }
       }
     }
   }
-  EXPECT_GT(taken, 1000);
 }
 
-TEST(RowWalk, LeavesLargeTensorsAndMoreAxesToOthers) {
-  const Shape column{1 << 16, 1}, square{1 << 16, 1 << 15};
-  const auto plan = plan_broadcast<1>(square, {column});
-  EXPECT_TRUE(RowWalk<1>::takes(plan, (int64_t{1} << 31) - 1));
-  EXPECT_FALSE(RowWalk<1>::takes(plan, square.numel()));
-  EXPECT_FALSE(RowWalk<1>::takes(plan_broadcast<1>({2, 3, 8}, {Shape{1, 3, 1}}), 48));
+TEST(BroadcastWalk, TakesPartsOfLargeTensors) {
+  std::mt19937 random(7);
+  int cut = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const Shape output = drawn_shape(random);
+    const std::array<Shape, 2> inputs{drawn_input(output, random), drawn_input(output, random)};
+    const int64_t most = 1 + static_cast<int64_t>(random() % 40);
+    int64_t next = 0;
+    for_each_part(plan_broadcast<2>(output, inputs), most,
+                  [&](const BroadcastPlan<2>& part, int64_t first, const std::array<int64_t, 2>& offsets) {
+                    int64_t count = 1;
+                    for (int axis = 0; axis < part.rank; ++axis)
+                      count *= part.extents[static_cast<size_t>(axis)];
+                    ASSERT_EQ(first, next);
+                    ASSERT_LE(count, most);
+                    next += count;
+                    cut += count < output.numel() ? 1 : 0;
+                    const BroadcastWalk<2> walk(part);
+                    for (int64_t i = 0; i < count; ++i) {
+                      uint32_t column = 0, begins[2];
+                      walk.find_row(walk.row_of(static_cast<uint32_t>(i), column), begins);
+                      for (int k = 0; k < 2; ++k) {
+                        const auto input = static_cast<size_t>(k);
+                        ASSERT_EQ(offsets[input] + walk.offset(k, begins[k], column),
+                                  expected_offset(output, inputs[input], first + i));
+                        ASSERT_TRUE(!walk.flat[k] || walk.offset(k, begins[k], column) == i);
+                      }
+                    }
+                  });
+    ASSERT_EQ(next, output.numel());
+  }
+  EXPECT_GT(cut, 1000);
+}
+
+TEST(BroadcastWalk, LaunchesOnceBelowTwoToTheThirtyFirst) {
+  const auto parts_of = [](const Shape& output, const Shape& input) {
+    int parts = 0;
+    for_each_part(plan_broadcast<1>(output, {input}), INT32_MAX,
+                  [&](const auto&, int64_t, const auto&) { ++parts; });
+    return parts;
+  };
+  EXPECT_EQ(parts_of({1 << 16, (1 << 15) - 1}, {1 << 16, 1}), 1);
+  EXPECT_EQ(parts_of({1 << 16, 1 << 15}, {1 << 16, 1}), 2);
+  EXPECT_EQ(parts_of({3, 1 << 16, 1 << 16}, {3, 1, 1}), 9);
 }
 
 TEST(BroadcastPlan, IsPlainWhereNoInputIsRepeated) {

@@ -107,7 +107,7 @@ RandomCase random_case(Generator& generator) {
 TEST(PermuteCudaTest, EveryKernelAgreesWithTheCpuWhereItCanRun) {
   if (!is_available(Device::cuda())) GTEST_SKIP() << "no GPU";
   const NoGrad no_grad;
-  for (const char* const kernel : {"plain", "tiles", "woven"}) {
+  for (const char* const kernel : {"rows", "plain", "tiles", "woven"}) {
     Generator generator(17);
     int ran = 0;
     for (int i = 0; i < random_cases(); ++i) {

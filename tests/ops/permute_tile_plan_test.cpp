@@ -95,6 +95,18 @@ TEST(PermuteTilePlanTest, HoldOfAColumnWhatItsLanesTake) {
   }
 }
 
+TEST(PermuteTilePlanTest, OddMatricesAreTakenWholeWhereAThreadHasFewPacks) {
+  const auto is_woven = [](const std::vector<int64_t>& extents, int size) {
+    const PermutePlan plan = plan_permute(Shape(extents), std::vector<int>{0, 2, 1});
+    return choose_woven(plan, plan_tiles(plan, size, 0, 0), size, 0, 0).has_value();
+  };
+  EXPECT_EQ(plan_of<uint32_t>({512, 43, 13}, {0, 2, 1}).kind, TileKind::kWholeColumns);
+  EXPECT_EQ(plan_of<uint16_t>({512, 37, 23}, {0, 2, 1}).kind, TileKind::kWholeColumns);
+  EXPECT_FALSE(is_woven({512, 43, 13}, 4));
+  EXPECT_TRUE(is_woven({16384, 43, 13}, 4));  // a tile holds many matrices, whose patterns would not repeat
+  EXPECT_TRUE(is_woven({512, 49, 32}, 2));    // lanes would meet in banks
+}
+
 TEST(PermuteTilePlanTest, OddRunsTakeInTheNextAxis) {
   EXPECT_EQ(plan_of<uint16_t>({120, 85, 47, 64}, {3, 0, 2, 1}).row_count, 85 * 47);
   EXPECT_EQ(plan_of<uint16_t>({120, 88, 47, 64}, {3, 0, 2, 1}).row_count, 88);  // whole packs

@@ -74,41 +74,48 @@ struct InputPacks<pack, std::index_sequence<k...>, In...> : InputPack<k, In, pac
   }
 };
 
-/// out[i] = function(inputs[i]...). A thread takes `packs` packs that lie a block apart and asks for all of
-/// them before it uses any; the first block also takes the elements outside all packs, one a thread.
-/// `aligned`: the output begins at a pack, and so do all inputs.
-template <int pack, int packs, bool aligned, class Out, class F, class... In>
+/// Where the first pack of this thread is, and its second one, which lies a block apart; at cut.packs or
+/// beyond there is none.
+struct ThreadPacks {
+  int64_t first, second;
+
+  __device__ __forceinline__ ThreadPacks(const FlatCut& cut, int each)
+      : first(static_cast<int64_t>(blockIdx.x) * (kElementwiseThreads * each) + threadIdx.x),
+        second(each > 1 ? first + kElementwiseThreads : cut.packs) {}
+};
+
+/// out[i] = function(inputs[i]...). A thread takes `each` packs, 1 or 2, and asks for both before it uses
+/// any; the first block also takes the elements outside all packs, one a thread. `aligned`: the output begins
+/// at a pack, and so do all inputs; else a thread takes one.
+template <int pack, class Out, class F, class... In>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    elementwise_kernel(FlatCut cut, F function, Out* out, const In*... inputs) {
+    elementwise_kernel(FlatCut cut, int each, bool aligned, F function, Out* out, const In*... inputs) {
   static_assert(2 * pack <= kElementwiseThreads);
-  if constexpr (aligned) cut.head = 0;
-  const int64_t mine = static_cast<int64_t>(blockIdx.x) * (kElementwiseThreads * packs) + threadIdx.x;
-  InputPacks<pack, std::index_sequence_for<In...>, In...> loaded[packs];
-#pragma unroll
-  for (int k = 0; k < packs; ++k) {
-    const int64_t number = mine + k * kElementwiseThreads;
-    if (number < cut.packs) loaded[k].template load<aligned>(cut.head + number * pack, inputs...);
-  }
-#pragma unroll
-  for (int k = 0; k < packs; ++k) {
-    const int64_t number = mine + k * kElementwiseThreads;
-    if (number >= cut.packs) continue;
-    *reinterpret_cast<cuda::Pack<Out, pack>*>(out + cut.head + number * pack) =
-        loaded[k].template apply<Out>(function);
-  }
-  if (blockIdx.x > 0) return;
   cut.pack = pack;
+  const ThreadPacks mine(cut, each);
+  InputPacks<pack, std::index_sequence_for<In...>, In...> first, second;
+  if (aligned) {
+    if (mine.first < cut.packs) first.template load<true>(mine.first * pack, inputs...);
+    if (mine.second < cut.packs) second.template load<true>(mine.second * pack, inputs...);
+  } else if (mine.first < cut.packs) {
+    first.template load<false>(cut.first_of(mine.first), inputs...);
+  }
+  const auto store = [&](int64_t number, const auto& loaded) {
+    if (number >= cut.packs) return;
+    *reinterpret_cast<cuda::Pack<Out, pack>*>(out + cut.first_of(number)) =
+        loaded.template apply<Out>(function);
+  };
+  store(mine.first, first);
+  store(mine.second, second);
+  if (blockIdx.x > 0) return;
   const int64_t edge = cut.edge(threadIdx.x);
   if (edge >= 0) out[edge] = cuda::round_to<Out>(function(cuda::load_as_compute(inputs[edge])...));
 }
 
-template <int pack, int packs, bool aligned, class Out, class F, class... In>
-void launch_packs(const Stream& stream, const FlatCut& cut, F function, Out* out, const In*... inputs) {
-  // No memory holds more than the most blocks take, so that no thread need loop.
-  const auto shape =
-      cuda::grid_stride_shape(cut.packs, int64_t{kElementwiseThreads} * packs, kElementwiseThreads);
-  cuda::launch(stream, shape, elementwise_kernel<pack, packs, aligned, Out, F, In...>, cut, function, out,
-               inputs...);
+/// Blocks of threads that take `each` packs. No memory holds more than the most blocks take, so that no
+/// thread need loop.
+inline cuda::LaunchShape elementwise_shape(int64_t packs, int each) {
+  return cuda::grid_stride_shape(packs, int64_t{kElementwiseThreads} * each, kElementwiseThreads);
 }
 
 }  // namespace detail
@@ -123,15 +130,10 @@ void launch_elementwise(const Stream& stream, int64_t count, F function, Out* ou
   constexpr auto out_bytes = static_cast<int64_t>(sizeof(Out));
   const int64_t head = elements_before_aligned(out, out_bytes * pack, out_bytes, count);
   const FlatCut cut(count, head, pack);
-  if (head != 0 || !(cuda::is_aligned(inputs, sizeof(In) * pack) && ...)) {
-    return detail::launch_packs<pack, 1, false>(stream, cut, function, out, inputs...);
-  }
-  if constexpr (pack_bytes >= 32) {
-    if (elementwise_packs(pack_bytes, cut.packs, count * out_bytes) == 1) {
-      return detail::launch_packs<pack, 1, true>(stream, cut, function, out, inputs...);
-    }
-  }
-  detail::launch_packs<pack, 2, true>(stream, cut, function, out, inputs...);
+  const bool aligned = head == 0 && (cuda::is_aligned(inputs, sizeof(In) * pack) && ...);
+  const int each = aligned ? elementwise_packs(pack_bytes, cut.packs, count * out_bytes) : 1;
+  cuda::launch(stream, detail::elementwise_shape(cut.packs, each),
+               detail::elementwise_kernel<pack, Out, F, In...>, cut, each, aligned, function, out, inputs...);
 }
 
 }  // namespace sinter::ops

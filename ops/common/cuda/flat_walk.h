@@ -3,6 +3,8 @@
 // devices too, so that a unit test can use it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include <sinter/core/base/host_device.h>
@@ -12,103 +14,97 @@
 
 namespace sinter::ops {
 
-/// Broadcasts of at most two axes, below 2^31 elements: what nearly all come down to. The place of an element
-/// takes one division of 32 bits, which is that of its whole pack if the row goes on so far.
+/// Where the elements of `inputs` broadcast inputs lie, of an output below 2^31 elements: in 32 bits. Of
+/// input k, `flat` tells that its elements lie as the output's do.
 template <int inputs>
-struct RowWalk {
+struct BroadcastWalk {
   static constexpr auto kInputs = static_cast<size_t>(inputs);
 
-  static bool takes(const BroadcastPlan<kInputs>& plan, int64_t count) {
-    return plan.rank <= 2 && count <= INT32_MAX;
-  }
-
-  RowWalk() = default;
-  explicit RowWalk(const BroadcastPlan<kInputs>& plan) : inner(static_cast<uint32_t>(plan.inner())) {
-    for (size_t k = 0; k < kInputs; ++k) {
-      strides[k] = plan.rank == 2 ? static_cast<uint32_t>(plan.strides[k][0]) : 0u;
-      steps[k] = plan.steps(k);
+  BroadcastWalk() = default;
+  explicit BroadcastWalk(const BroadcastPlan<kInputs>& plan)
+      : rank(plan.rank), inner(static_cast<uint32_t>(plan.inner())) {
+    for (int k = 0; k < inputs; ++k) {
+      flat[k] = true;
+      steps[k] = plan.steps(static_cast<size_t>(k));
     }
-  }
-
-  /// Of the output's element `index`.
-  SINTER_HOST_DEVICE uint32_t row_of(uint32_t index, uint32_t& column) const {
-    return inner.divide(index, column);
-  }
-  /// Where input k has its element for a place of the output.
-  SINTER_HOST_DEVICE uint32_t offset(int k, uint32_t row, uint32_t column) const {
-    return row * strides[k] + (steps[k] ? column : 0u);
-  }
-  SINTER_HOST_DEVICE uint32_t offset_of(int k, uint32_t index) const {
-    uint32_t column = 0;
-    const uint32_t row = row_of(index, column);
-    return offset(k, row, column);
-  }
-
-  cuda::FastDivide inner;
-  uint32_t strides[kInputs] = {};
-  bool steps[kInputs] = {};
-};
-
-/// Where the elements of `inputs` broadcast inputs lie. Of input k, `flat` tells that its elements lie as the
-/// output's do.
-template <int inputs>
-struct FlatWalk {
-  static constexpr auto kInputs = static_cast<size_t>(inputs);
-
-  FlatWalk() = default;
-  explicit FlatWalk(const BroadcastPlan<kInputs>& plan) : rank(plan.rank), inner(plan.inner()) {
-    for (int k = 0; k < inputs; ++k) flat[k] = true;
     int64_t dense = 1;
-    for (int axis = plan.rank - 1; axis >= 0; --axis) {
+    for (int axis = rank - 1; axis >= 0; --axis) {
       const auto a = static_cast<size_t>(axis);
-      extents[axis] = cuda::WideDivide(plan.extents[a]);
+      extents[axis] = cuda::FastDivide(static_cast<uint32_t>(plan.extents[a]));
       for (int k = 0; k < inputs; ++k) {
-        strides[k][axis] = plan.strides[static_cast<size_t>(k)][a];
-        flat[k] = flat[k] && strides[k][axis] == dense;
+        const int64_t stride = plan.strides[static_cast<size_t>(k)][a];
+        strides[k][axis] = static_cast<uint32_t>(stride);
+        flat[k] = flat[k] && stride == dense;
       }
       dense *= plan.extents[a];
     }
   }
 
-  /// Where element `index` of the output has that of each input; returns how many elements its row has from
-  /// there on.
-  SINTER_HOST_DEVICE int64_t locate(int64_t index, int64_t (&offsets)[kInputs]) const {
-    for (int k = 0; k < inputs; ++k) offsets[k] = 0;
-    int64_t left = inner - index;  // of the only axis
+  /// The row of the output's element `index`, a place of all axes but the last.
+  SINTER_HOST_DEVICE uint32_t row_of(uint32_t index, uint32_t& column) const {
+    return inner.divide(index, column);
+  }
+  /// Where that row begins in each input. One of two axes takes no further division.
+  SINTER_HOST_DEVICE void find_row(uint32_t row, uint32_t (&begins)[kInputs]) const {
+    for (int k = 0; k < inputs; ++k) begins[k] = 0;
 #if defined(__CUDA_ARCH__)
 #pragma unroll 1
 #endif
-    for (int axis = rank - 1; axis > 0; --axis) {
-      int64_t place = 0;
-      index = extents[axis].divide(index, place);
-      if (axis == rank - 1) left = inner - place;
-      for (int k = 0; k < inputs; ++k) offsets[k] += place * strides[k][axis];
+    for (int axis = rank - 2; axis > 0; --axis) {
+      uint32_t place = 0;
+      row = extents[axis].divide(row, place);
+      for (int k = 0; k < inputs; ++k) begins[k] += place * strides[k][axis];
     }
-    for (int k = 0; k < inputs; ++k) offsets[k] += index * strides[k][0];
-    return left;
+    for (int k = 0; k < inputs; ++k) begins[k] += row * strides[k][0];
   }
-  /// The same for one input.
-  SINTER_HOST_DEVICE int64_t offset(int k, int64_t index) const {
-    int64_t sum = 0;
+  /// The same in input k.
+  SINTER_HOST_DEVICE uint32_t row_begin(int k, uint32_t row) const {
+    uint32_t begin = 0;
 #if defined(__CUDA_ARCH__)
 #pragma unroll 1
 #endif
-    for (int axis = rank - 1; axis > 0; --axis) {
-      int64_t place = 0;
-      index = extents[axis].divide(index, place);
-      sum += place * strides[k][axis];
+    for (int axis = rank - 2; axis > 0; --axis) {
+      uint32_t place = 0;
+      row = extents[axis].divide(row, place);
+      begin += place * strides[k][axis];
     }
-    return sum + index * strides[k][0];
+    return begin + row * strides[k][0];
   }
-  SINTER_HOST_DEVICE bool steps(int k) const {
-    return strides[k][rank - 1] != 0;
+  /// Where input k has its element of a column of a row that begins there.
+  SINTER_HOST_DEVICE uint32_t offset(int k, uint32_t begin, uint32_t column) const {
+    return begin + (steps[k] ? column : 0u);
   }
 
   int rank = 1;
-  int64_t inner = 1;
-  cuda::WideDivide extents[kMaxRank];
-  int64_t strides[kInputs][kMaxRank] = {};
-  bool flat[kInputs] = {};
+  cuda::FastDivide inner;
+  cuda::FastDivide extents[kMaxRank];
+  uint32_t strides[kInputs][kMaxRank] = {};
+  bool flat[kInputs] = {}, steps[kInputs] = {};
 };
+
+/// Cuts a broadcast into parts of up to `most` elements, which are broadcasts too: calls
+/// `body(part, first, offsets)`, where the part's output begins at element `first` and input k at offsets[k].
+template <size_t kInputs, class Body>
+void for_each_part(const BroadcastPlan<kInputs>& plan, int64_t most, Body&& body, int64_t first = 0,
+                   const std::array<int64_t, kInputs>& offsets = {}) {
+  int64_t behind = 1;  // elements of one place of the first axis
+  for (int axis = 1; axis < plan.rank; ++axis) behind *= plan.extents[static_cast<size_t>(axis)];
+  const int64_t step = std::max<int64_t>(1, most / behind);
+  for (int64_t place = 0; place < plan.extents[0]; place += step) {
+    BroadcastPlan<kInputs> part = plan;
+    part.extents[0] = std::min(step, plan.extents[0] - place);
+    std::array<int64_t, kInputs> begins = offsets;
+    for (size_t k = 0; k < kInputs; ++k) begins[k] += place * plan.strides[k][0];
+    if (behind <= most) {
+      body(part, first + place * behind, begins);
+      continue;
+    }
+    const auto drop_first = [&](auto& axes) { std::copy(axes.begin() + 1, axes.end(), axes.begin()); };
+    drop_first(part.extents);
+    for (auto& strides : part.strides) drop_first(strides);
+    --part.rank;
+    for_each_part(part, most, body, first + place * behind, begins);
+  }
+}
 
 }  // namespace sinter::ops

@@ -1,5 +1,5 @@
 // Reductions along one axis of a tensor: a row of the last axis is held in registers if it is not too long
-// (resident_rows_cuda.h), else a warp or a block reads it twice; a tile of columns for any other axis. Their
+// (resident_rows_cuda.h), else a block reads it twice; a tile of columns for any other axis. Their
 // order depends on shapes, and on where rows begin within 16 bytes. For .cu files.
 #pragma once
 
@@ -30,18 +30,15 @@ struct ColumnReduce {
   }
 };
 
-template <int kThreads, int pack, class Op>
+template <int pack, class Op>
 __global__ void rows_kernel(Op op, int64_t rows, int64_t extent) {
-  constexpr int kRows = kRowBlock / kThreads;
-  const int thread = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t packs = extent / pack;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads; row < rows;
-       row += static_cast<int64_t>(gridDim.x) * kRows) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t first = row * extent;
     typename Op::Partial partial;
-    for (int64_t i = thread; i < packs; i += kThreads) op.template add<pack>(partial, first + i * pack);
-    const auto line = op.finish(partial, row, thread == 0, RowReduce<kThreads>{});
-    for (int64_t i = thread; i < packs; i += kThreads) op.template store<pack>(first + i * pack, line);
+    for (int64_t i = threadIdx.x; i < packs; i += kRowBlock) op.template add<pack>(partial, first + i * pack);
+    const auto line = op.finish(partial, row, threadIdx.x == 0, RowReduce<kRowBlock>{});
+    for (int64_t i = threadIdx.x; i < packs; i += kRowBlock) op.template store<pack>(first + i * pack, line);
   }
 }
 
@@ -67,13 +64,7 @@ __global__ void columns_kernel(Op op, int64_t tiles, int64_t tiles_across, int64
 
 template <int pack, class Op>
 void launch_rows(const Stream& stream, int64_t rows, int64_t extent, const Op& op) {
-  if (extent <= kWarpRow) {
-    cuda::launch(stream, cuda::grid_stride_shape(rows, kRowBlock / 32, kRowBlock), rows_kernel<32, pack, Op>,
-                 op, rows, extent);
-  } else {
-    cuda::launch(stream, cuda::grid_stride_shape(rows, 1, kRowBlock), rows_kernel<kRowBlock, pack, Op>, op,
-                 rows, extent);
-  }
+  cuda::launch(stream, cuda::grid_stride_shape(rows, 1, kRowBlock), rows_kernel<pack, Op>, op, rows, extent);
 }
 
 }  // namespace detail
