@@ -213,9 +213,9 @@ inline int64_t over(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Whether a block has each panel for itself, and waits for no other: where most processors have one, and
-/// take in little more than their share, or where all is small.
-inline bool stays_alone(const NormResidentPlan& plan, const ChannelView& view, const NormRoom& room) {
+/// Whether a block may have each panel for itself, and waits for no other: where most processors have one,
+/// and take in little more than their share, or where all is small.
+inline bool can_stay_alone(const NormResidentPlan& plan, const ChannelView& view, const NormRoom& room) {
   const int64_t panels = view.channels / plan.channels, packs = plan.rows * plan.columns;
   const int64_t bytes =
       over(panels, room.processors) * packs * NormResidentPlan::kPackBytes * int64_t{room.tensors};
@@ -225,15 +225,16 @@ inline bool stays_alone(const NormResidentPlan& plan, const ChannelView& view, c
 }
 
 /// Shares the panels out, so that teams have at most `most_rounds` of them; the plan fits afterwards, or not.
+/// `alone`: only to teams of one block, where that is good.
 inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room,
-                      const BlockRoom& of_block, int64_t most_rounds, bool only_alone = false) {
+                      const BlockRoom& of_block, int64_t most_rounds, bool alone = false) {
   const int64_t most = most_slots(plan, room, of_block);
   if (most == 0) return;
   const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
   if (needed == 0 || needed > of_block.blocks) return;
-  const bool alone = needed == 1 && stays_alone(plan, view, room);
+  if (alone && (needed > 1 || !can_stay_alone(plan, view, room))) return;
   const int64_t rounds = over(panels, std::min<int64_t>(panels, of_block.blocks / needed));
-  if (rounds > most_rounds || (only_alone && !alone)) return;
+  if (rounds > most_rounds) return;
   const int64_t teams = over(panels, rounds), members = alone ? 1 : of_block.blocks / teams;
   settle(plan, room, panels, teams, std::min(members, over(plan.rows, plan.lanes)), most);
 }
@@ -289,6 +290,9 @@ inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& roo
   for (const int channels : {1, 2, 4, 8}) {
     const int64_t run = channels * view.inner;
     if (run % kMaskGroup != 0 || run * room.element_bytes < kLeastRunBytes) continue;
+    NormResidentPlan own = resident_panel(view, pack, channels, NormResidentPlan::kThreads);
+    share_out(own, view, room, whole_processors(room), 1, true);
+    if (own.fits()) return own;
     for (const BlockRoom& blocks : {half_processors(room), whole_processors(room)}) {
       NormResidentPlan plan = resident_panel(view, pack, channels, blocks.threads);
       const bool halves = blocks.threads == NormResidentPlan::kHalfThreads;
