@@ -1,8 +1,6 @@
 // batch_norm and its gradient as ops: checks, shapes, what the gradient reads.
 #include <sinter/core/op/autotune/choose_by_time.h>
-#include <sinter/core/op/norm_chain.h>
-#include <sinter/ops/batch_norm/batch_norm.h>
-#include <sinter/ops/batch_norm/batch_norm_fusion.h>
+#include <sinter/ops/batch_norm/batch_norm_call.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
 

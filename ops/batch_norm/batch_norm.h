@@ -190,8 +190,9 @@ struct BatchNormActGrads {
 
 /// The gradient of batch_norm_act from that of y, which is `dy`, or dy + dy2 where y had two users: their
 /// sum is taken on the way. `mask` is the op's, undefined without an activation. The addend is read if it is
-/// normalised, or under PReLU; without normalize_addend its gradient is written once, in the pass over dy
-/// that sums up the parameters' gradients. The bias is read under PReLU only, and by kCudnn.
+/// normalised, or under PReLU, where its gradient needs it; without normalize_addend its gradient is written
+/// once, in the pass over dy that sums up the parameters' gradients. The bias is read under PReLU only, and
+/// by kCudnn.
 BatchNormActGrads batch_norm_act_grad(const Tensor& x, const NormState& norm, const Tensor& dy,
                                       const Tensor& dy2 = {}, const Tensor& mask = {},
                                       const BatchNormActGradOptions& options = {}, const Tensor& alpha = {},

@@ -4,10 +4,7 @@
 
 #include <sinter/core/op/autotune/choose_by_time.h>
 #include <sinter/core/op/node.h>
-#include <sinter/core/op/norm_chain.h>
-#include <sinter/ops/batch_norm/batch_norm_act_gradient.h>
 #include <sinter/ops/batch_norm/batch_norm_call.h>
-#include <sinter/ops/batch_norm/batch_norm_fusion.h>
 #include <sinter/ops/batch_norm/cudnn_norm.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
@@ -114,6 +111,8 @@ std::vector<TensorSpec> infer_batch_norm_act_grad(const InferContext& context) {
     if (options.backend == NormBackend::kSinter)
       context.expect_shape(In::kMask, Shape{mask_bytes(x.shape.numel())});
   }
+  SINTER_CHECK(!options.addend_grad || options.activation != Activation::kPRelu || context.has(In::kAddend),
+               "[{}] expected the addend beside its gradient with prelu but got none", context.tag());
   if (options.normalize_addend) {
     SINTER_CHECK(context.has(In::kAddend) && context.has(In::kAddendMean) && context.has(In::kAddendInvStd),
                  "[{}] expected the normalized addend with its mean and inv_std", context.tag());

@@ -1,9 +1,9 @@
+// The gradient of batch_norm_act, and what statistics of all ranks add to it.
 #include <algorithm>
 #include <initializer_list>
 #include <span>
 
 #include <sinter/ops/all_reduce/all_reduce.h>
-#include <sinter/ops/batch_norm/batch_norm_act_gradient.h>
 #include <sinter/ops/batch_norm/batch_norm_call.h>
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/common/op_support.h>

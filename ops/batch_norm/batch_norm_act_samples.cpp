@@ -274,7 +274,9 @@ OpSample make_batch_norm_act_grad(SampleMaker& maker) {
   inputs[0] = maker.tensor(shape);
   inputs[kDy] = maker.tensor(shape);
   if (maker.chance(0.5)) inputs[kDy2] = maker.tensor(shape);
-  if (options.normalize_addend || maker.chance(0.5)) inputs[kGradAddend] = maker.tensor(shape);
+  const bool reads_addend =
+      options.normalize_addend || (options.addend_grad && options.activation == Activation::kPRelu);
+  if (reads_addend || maker.chance(0.5)) inputs[kGradAddend] = maker.tensor(shape);
   const auto fill = [&](size_t weight, size_t mean) {
     inputs[weight] = maybe(maker, channels, -2.0, 2.0);
     inputs[weight + 1] = maybe(maker, channels, -2.0, 2.0);

@@ -31,29 +31,12 @@ NormGradOptions norm_options(const BatchNormActGradOptions& options) {
 
 }  // namespace
 
-NormProblem batch_norm_problem(const KernelQuery& query) {
-  const auto& options = query.attributes<BatchNormOptions>();
-  const TensorSpec& x = query.input(0);
-  return {.view = norm_view(x.shape, options.layout),
-          .dtype = x.dtype,
-          .device = x.device.index,
-          .options = {.training = options.training},
-          .aligned = query.is_aligned(0, 16)};
-}
-
-NormCall batch_norm_call(const KernelContext& context) {
-  const auto& options = context.attributes<BatchNormOptions>();
-  return {.view = norm_view(context.input(0).shape, options.layout),
-          .options = {.epsilon = options.epsilon, .momentum = options.momentum, .training = options.training},
-          .main = {.x = context.input(0),
-                   .weight = context.input(1),
-                   .bias = context.input(2),
-                   .running_mean = context.input(3),
-                   .running_var = context.input(4),
-                   .sums = {},
-                   .mean = context.output(1),
-                   .inv_std = context.output(2)},
-          .y = context.output(0)};
+BatchNormActOptions act_options(const BatchNormOptions& options) {
+  return {.epsilon = options.epsilon,
+          .momentum = options.momentum,
+          .training = options.training,
+          .layout = options.layout,
+          .activation = Activation::kNone};
 }
 
 NormGradProblem batch_norm_grad_problem(const KernelQuery& query) {
@@ -72,12 +55,9 @@ NormGradCall batch_norm_grad_call(const KernelContext& context) {
                     .options = {.training = options.training, .parameter_grads = options.parameter_grads},
                     .main = {.x = context.input(0),
                              .weight = context.input(2),
-                             .bias = {},
                              .mean = context.input(3),
                              .inv_std = context.input(4),
-                             .dx = context.output(0),
-                             .dweight = {},
-                             .dbias = {}},
+                             .dx = context.output(0)},
                     .dy = context.input(1)};
   if (options.parameter_grads) {
     call.main.dweight = context.output(1);
@@ -86,9 +66,10 @@ NormGradCall batch_norm_grad_call(const KernelContext& context) {
   return call;
 }
 
-NormProblem batch_norm_act_problem(const KernelQuery& query) {
+template <class Options>
+NormProblem batch_norm_problem(const KernelQuery& query) {
   using In = NormActInput;
-  const auto& options = query.attributes<BatchNormActOptions>();
+  const BatchNormActOptions options = act_options(query.attributes<Options>());
   const TensorSpec& x = query.input(In::kX);
   return {.view = norm_view(x.shape, options.layout),
           .dtype = x.dtype,
@@ -99,13 +80,14 @@ NormProblem batch_norm_act_problem(const KernelQuery& query) {
           .aligned = are_aligned(query, {In::kX, In::kAddend})};
 }
 
-NormCall batch_norm_act_call(const KernelContext& context) {
+template <class Options>
+NormCall batch_norm_call(const KernelContext& context) {
   using In = NormActInput;
   using Out = NormActOutput;
-  const auto& options = context.attributes<BatchNormActOptions>();
+  const BatchNormActOptions options = act_options(context.attributes<Options>());
   const bool given = context.has_input(In::kMean);
+  const auto input = [&](size_t i) { return context.has_input(i) ? context.input(i) : TensorView{}; };
   const auto tensor = [&](size_t x, const NormActPlaces& at) -> NormTensor {
-    const auto input = [&](size_t i) { return context.input(i); };
     return {.x = input(x),
             .weight = input(at.weight),
             .bias = input(at.weight + 1),
@@ -118,16 +100,21 @@ NormCall batch_norm_act_call(const KernelContext& context) {
   NormCall call{.view = norm_view(context.input(In::kX).shape, options.layout),
                 .options = norm_options(options, given),
                 .main = tensor(In::kX, kMainPlaces),
-                .alpha = context.input(In::kAlpha),
+                .alpha = input(In::kAlpha),
                 .y = context.output(Out::kY)};
   if (options.normalize_addend) {
     call.addend = tensor(In::kAddend, kAddendPlaces);
   } else {
-    call.addend.x = context.input(In::kAddend);
+    call.addend.x = input(In::kAddend);
   }
   if (options.activation != Activation::kNone && options.save_mask) call.mask = context.output(Out::kMask);
   return call;
 }
+
+template NormProblem batch_norm_problem<BatchNormOptions>(const KernelQuery&);
+template NormProblem batch_norm_problem<BatchNormActOptions>(const KernelQuery&);
+template NormCall batch_norm_call<BatchNormOptions>(const KernelContext&);
+template NormCall batch_norm_call<BatchNormActOptions>(const KernelContext&);
 
 NormGradProblem batch_norm_act_grad_problem(const KernelQuery& query) {
   using In = NormActGradInput;
@@ -171,7 +158,6 @@ NormGradCall batch_norm_act_grad_call(const KernelContext& context) {
                    .bias = input(In::kAddendBias),
                    .mean = input(In::kAddendMean),
                    .inv_std = input(In::kAddendInvStd),
-                   .dx = {},
                    .dweight = output(Out::kDaddendWeight, parameters),
                    .dbias = output(Out::kDaddendBias, parameters)};
   } else {

@@ -7,35 +7,23 @@ namespace sinter::ops {
 namespace {
 
 template <auto problem_of, auto call_of>
-void add_forward(OpRegistry& registry, const char* op, bool (*can_run)(const KernelQuery&) = nullptr) {
+void add_kernel(OpRegistry& registry, const char* op, bool (*can_run)(const KernelQuery&) = nullptr) {
   registry.add_kernel(
-      op,
-      {.device = DeviceType::kCpu,
-       .can_run = can_run,
-       .workspace_bytes = [](const KernelQuery& query) { return norm_forward_cpu_bytes(problem_of(query)); },
-       .run = [](const KernelContext& context) { norm_forward_cpu(call_of(context), context.workspace()); }});
-}
-
-template <auto problem_of, auto call_of>
-void add_gradient(OpRegistry& registry, const char* op, bool (*can_run)(const KernelQuery&) = nullptr) {
-  registry.add_kernel(
-      op,
-      {.device = DeviceType::kCpu,
-       .can_run = can_run,
-       .workspace_bytes = [](const KernelQuery& query) { return norm_backward_cpu_bytes(problem_of(query)); },
-       .run =
-           [](const KernelContext& context) { norm_backward_cpu(call_of(context), context.workspace()); }});
+      op, {.device = DeviceType::kCpu,
+           .can_run = can_run,
+           .workspace_bytes = [](const KernelQuery& query) { return norm_cpu_bytes(problem_of(query)); },
+           .run = [](const KernelContext& context) { norm_cpu(call_of(context), context.workspace()); }});
 }
 
 }  // namespace
 
 void register_batch_norm_cpu(OpRegistry& registry);
 void register_batch_norm_cpu(OpRegistry& registry) {
-  add_forward<batch_norm_problem, batch_norm_call>(registry, "batch_norm");
-  add_gradient<batch_norm_grad_problem, batch_norm_grad_call>(registry, "batch_norm_grad");
-  add_forward<batch_norm_act_problem, batch_norm_act_call>(registry, "batch_norm_act",
-                                                           wants_own_kernel<BatchNormActOptions>);
-  add_gradient<batch_norm_act_grad_problem, batch_norm_act_grad_call>(
+  add_kernel<batch_norm_problem<BatchNormOptions>, batch_norm_call<BatchNormOptions>>(registry, "batch_norm");
+  add_kernel<batch_norm_grad_problem, batch_norm_grad_call>(registry, "batch_norm_grad");
+  add_kernel<batch_norm_problem<BatchNormActOptions>, batch_norm_call<BatchNormActOptions>>(
+      registry, "batch_norm_act", wants_own_kernel<BatchNormActOptions>);
+  add_kernel<batch_norm_act_grad_problem, batch_norm_act_grad_call>(
       registry, "batch_norm_act_grad", wants_own_kernel<BatchNormActGradOptions>);
 }
 

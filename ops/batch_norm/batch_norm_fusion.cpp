@@ -1,5 +1,5 @@
+// The rule by which jobs fuse a normalisation with what follows it.
 #include <sinter/ops/batch_norm/batch_norm_call.h>
-#include <sinter/ops/batch_norm/batch_norm_fusion.h>
 #include <sinter/ops/cast/cast.h>
 
 namespace sinter::ops {
@@ -26,12 +26,7 @@ NormParameters parameters_of(const FoundCall& norm) {
 BatchNormActOptions options_of(const FoundCall& norm) {
   if (norm.attributes.find<Activation>("activation") != nullptr)
     return norm.attributes.as<BatchNormActOptions>();
-  const auto& options = norm.attributes.as<BatchNormOptions>();
-  return {.epsilon = options.epsilon,
-          .momentum = options.momentum,
-          .training = options.training,
-          .layout = options.layout,
-          .activation = Activation::kNone};
+  return act_options(norm.attributes.as<BatchNormOptions>());
 }
 
 bool has_taken_in(const FoundCall& norm) {

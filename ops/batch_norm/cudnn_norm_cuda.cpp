@@ -51,7 +51,7 @@ cuda::CudnnNormTensors tensors_of(const Main& main, const TensorView& reserve) {
 }
 
 void run_forward(const KernelContext& context) {
-  const NormCall call = batch_norm_act_call(context);
+  const NormCall call = batch_norm_call<BatchNormActOptions>(context);
   cuda::CudnnNormTensors tensors = tensors_of(call.main, context.output(NormActOutput::kMask));
   tensors.addend = call.addend.x.data;
   tensors.y = call.y.data;

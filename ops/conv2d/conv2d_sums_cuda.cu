@@ -30,10 +30,7 @@ void run_channel_sums_cuda(const Stream& stream, const Conv2dGeometry& geometry,
     SINTER_CUDA_CHECK(cudaMemsetAsync(sums, 0, bytes, static_cast<cudaStream_t>(stream.native)));
     return;
   }
-  dispatch_float(dtype, "conv2d_sums", [&]<class T> {
-    sum_channels_and_squares<T>(view, static_cast<const T*>(y), stream, static_cast<compute_type<T>*>(sums),
-                                workspace);
-  });
+  sum_channels_and_squares(view, dtype, y, stream, sums, workspace);
 }
 
 }  // namespace sinter::ops

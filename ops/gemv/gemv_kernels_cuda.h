@@ -11,6 +11,7 @@
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/fast_divide.h>
 #include <sinter/core/cuda/device/launch_early.h>
+#include <sinter/ops/common/channels/split_reduce_cuda.h>
 #include <sinter/ops/gemv/gemv_cuda.h>
 #include <sinter/ops/gemv/plan/row_plan.h>
 
@@ -114,87 +115,32 @@ struct GemvOutput {
   }
 };
 
-/// How a block of the second kernel takes sums: in `groups` of 32, each of one vector, with `lanes` threads
-/// to a sum. The groups are neighbours of one vector in the table; or, where y has an out's vectors side by
-/// side, the same outs of several vectors, so that whole sectors are written.
-struct GemvFold {
-  static constexpr unsigned kSums = 32, kMostThreads = 1024, kEnoughThreads = 256;
+/// A finish of split_reduce: out `i` of the table is [vector, out].
+template <class T>
+struct StoreOutputs {
+  GemvOutput output;
+  int64_t sums;
+  T* y;
 
-  unsigned lanes = 1, groups = 1;
-  bool by_outs = false;  ///< the groups are of different vectors
-  int64_t vectors = 1;
-  cuda::FastDivide by_groups;
-
-  GemvFold(const GemvProblem& problem, const GemvOutput& output)
-      : lanes(static_cast<unsigned>(std::min<int64_t>(output.parts, kMostThreads / kSums))),
-        by_outs(problem.vectors > 1 && problem.y_vector == 1),
-        vectors(problem.vectors) {
-    const int64_t most = kMostThreads / (kSums * lanes);
-    groups = static_cast<unsigned>(by_outs ? std::min(most, vectors)
-                                           : std::max<int64_t>(1, kEnoughThreads / (kSums * lanes)));
-    by_groups = cuda::FastDivide(groups);
-  }
-
-  cuda::LaunchShape shape(const GemvOutput& output) const {
-    const int64_t sums = by_outs ? output.all_outs : output.all_outs * vectors;
-    const auto across =
-        static_cast<unsigned>(cuda::blocks_for(sums, int64_t{kSums} * (by_outs ? 1 : groups)));
-    const auto along = static_cast<unsigned>(by_outs ? cuda::blocks_for(vectors, int64_t{groups}) : 1);
-    return {.grid = dim3(across, along), .block = dim3(kSums * lanes * groups)};
+  __device__ void operator()(int64_t i, compute_type<T> sum) const {
+    if (sums == output.matrix_outs) {  // one vector, one matrix: without divisions
+      y[i * output.element] = cuda::round_to<T>(with_bias<T>(output.bias, sum, i, 0));
+      return;
+    }
+    const int64_t v = i / output.all_outs, out = i - v * output.all_outs;
+    const int64_t matrix = out / output.matrix_outs, in_matrix = out - matrix * output.matrix_outs;
+    y[matrix * output.matrix + v * output.vector + in_matrix * output.element] =
+        cuda::round_to<T>(with_bias<T>(output.bias, sum, in_matrix, v));
   }
 };
-
-/// y from the table [part, vector, out].
-template <class T>
-__global__ void __launch_bounds__(GemvFold::kMostThreads)
-    fold_parts_kernel(GemvOutput output, GemvFold fold, const compute_type<T>* table, T* y) {
-  using C = compute_type<T>;
-  constexpr unsigned kSums = GemvFold::kSums, kPitch = kSums + 1;
-  __shared__ C shared[GemvFold::kMostThreads / kSums * kPitch];
-  unsigned group, place = threadIdx.x % kSums;
-  const unsigned lane = fold.by_groups.divide(threadIdx.x / kSums, group);
-  const int64_t sums = output.all_outs * fold.vectors;
-  // The place in a part of the table of this group's sum `at`, if there is one.
-  const auto find = [&](unsigned of_group, unsigned at, int64_t& i) {
-    const int64_t block = blockIdx.x;
-    if (!fold.by_outs) {
-      i = (block * fold.groups + of_group) * kSums + at;
-      return i < sums;
-    }
-    const int64_t v = int64_t{blockIdx.y} * fold.groups + of_group, out = block * kSums + at;
-    i = v * output.all_outs + out;
-    return v < fold.vectors && out < output.all_outs;
-  };
-  int64_t i = 0;
-  cuda::wait_for_previous();
-  C sum = 0;
-  if (find(group, place, i)) {
-    sum = cuda::add_strided<4>(table, lane * sums + i, output.parts * sums, fold.lanes * sums);
-  }
-  shared[threadIdx.x / kSums * kPitch + place] = sum;
-  __syncthreads();
-  if (lane != 0) return;
-  if (fold.by_outs) place = fold.by_groups.divide(threadIdx.x, group);  // neighbours in y
-  if (!find(group, place, i)) return;
-  sum = cuda::add_strided<8>(&shared[group * kPitch + place], 0U, fold.lanes * fold.groups * kPitch,
-                             fold.groups * kPitch);
-  if (sums == output.matrix_outs) {  // one vector, one matrix: without divisions
-    y[i * output.element] = cuda::round_to<T>(with_bias<T>(output.bias, sum, i, 0));
-    return;
-  }
-  const int64_t v = i / output.all_outs, out = i - v * output.all_outs;
-  const int64_t matrix = out / output.matrix_outs, in_matrix = out - matrix * output.matrix_outs;
-  y[matrix * output.matrix + v * output.vector + in_matrix * output.element] =
-      cuda::round_to<T>(with_bias<T>(output.bias, sum, in_matrix, v));
-}
 
 /// The second kernel, if there are several parts.
 template <class T>
 void fold_parts(const Stream& stream, const GemvProblem& problem, const GemvOutput& output,
                 const compute_type<T>* table, T* y) {
   if (output.parts == 1) return;
-  const GemvFold fold(problem, output);
-  cuda::launch_early(stream, fold.shape(output), fold_parts_kernel<T>, output, fold, table, y);
+  const int64_t sums = output.all_outs * problem.vectors;
+  split_reduce(stream, output.parts, sums, table, StoreOutputs<T>{output, sums, y});
 }
 
 /// The widest access, in elements, up to `most`, that a dense matrix of `columns` at `data` allows.

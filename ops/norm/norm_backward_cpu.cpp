@@ -272,7 +272,7 @@ bool is_direct(const NormGradOptions& options) {
 
 }  // namespace
 
-size_t norm_backward_cpu_bytes(const NormGradProblem& problem) {
+size_t norm_cpu_bytes(const NormGradProblem& problem) {
   const ChannelLoop loop(problem.view);
   const size_t element = size_of(accumulate_dtype(problem.dtype));
   const NormGradOptions& options = problem.options;
@@ -285,7 +285,7 @@ size_t norm_backward_cpu_bytes(const NormGradProblem& problem) {
          std::max(loop.sum_bytes(sums, element) + parameters_of(way, adds) * lanes, kMapParameters * lanes);
 }
 
-void norm_backward_cpu(const NormGradCall& call, void* workspace) {
+void norm_cpu(const NormGradCall& call, void* workspace) {
   const bool direct = is_direct(call.options);
   const Sign* signs = direct ? nullptr : find_signs(call, static_cast<Sign*>(workspace));
   void* rest = static_cast<char*>(workspace) + (direct ? 0 : signs_bytes(call.view.numel()));

@@ -46,9 +46,9 @@ struct NormProblem {
 
 /// One tensor that is normalised, and what belongs to it. Views that a call does not have are not present.
 struct NormTensor {
-  TensorView x, weight, bias, running_mean, running_var;
-  TensorView sums;           ///< (2, C): of the elements and of their squares, in place of a pass over x
-  TensorView mean, inv_std;  ///< outputs, or inputs with statistics_given
+  TensorView x = {}, weight = {}, bias = {}, running_mean = {}, running_var = {};
+  TensorView sums = {};  ///< (2, C): of the elements and of their squares, in place of a pass over x
+  TensorView mean = {}, inv_std = {};  ///< outputs, or inputs with statistics_given
 };
 
 enum class AddendKind { kNone, kPlain, kNormalized };
@@ -89,8 +89,8 @@ struct NormGradProblem {
 
 /// One normalised tensor in the gradient, and the gradients that are wanted.
 struct NormGradTensor {
-  TensorView x, weight, bias, mean, inv_std;
-  TensorView dx, dweight, dbias;
+  TensorView x = {}, weight = {}, bias = {}, mean = {}, inv_std = {};
+  TensorView dx = {}, dweight = {}, dbias = {};
 };
 
 struct NormGradCall {

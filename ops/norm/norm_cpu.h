@@ -8,10 +8,10 @@
 
 namespace sinter::ops {
 
-size_t norm_forward_cpu_bytes(const NormProblem& problem);
-void norm_forward_cpu(const NormCall& call, void* workspace);
+size_t norm_cpu_bytes(const NormProblem& problem);
+void norm_cpu(const NormCall& call, void* workspace);
 
-size_t norm_backward_cpu_bytes(const NormGradProblem& problem);
-void norm_backward_cpu(const NormGradCall& call, void* workspace);
+size_t norm_cpu_bytes(const NormGradProblem& problem);
+void norm_cpu(const NormGradCall& call, void* workspace);
 
 }  // namespace sinter::ops

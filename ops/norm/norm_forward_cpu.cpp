@@ -115,22 +115,22 @@ template <class T>
 void forward(const NormCall& call, void* workspace) {
   const ChannelLoop loop(call.view);
   const Scratch scratch(call, workspace);
-  norm_statistics<T>(call.options, call.main, loop, scratch.mean, scratch.inv_std, scratch.rest);
+  norm_statistics(call.options, call.main, loop, scratch.mean, scratch.inv_std, scratch.rest);
   switch (call.addend_kind()) {
     case AddendKind::kNone:
       return map_tensor<T, AddendKind::kNone>(call, loop, scratch);
     case AddendKind::kPlain:
       return map_tensor<T, AddendKind::kPlain>(call, loop, scratch);
     case AddendKind::kNormalized:
-      norm_statistics<T>(call.options, call.addend, loop, scratch.addend_mean, scratch.addend_inv_std,
-                         scratch.rest);
+      norm_statistics(call.options, call.addend, loop, scratch.addend_mean, scratch.addend_inv_std,
+                      scratch.rest);
       return map_tensor<T, AddendKind::kNormalized>(call, loop, scratch);
   }
 }
 
 }  // namespace
 
-size_t norm_forward_cpu_bytes(const NormProblem& problem) {
+size_t norm_cpu_bytes(const NormProblem& problem) {
   const ChannelLoop loop(problem.view);
   const size_t element = element_of(problem.dtype);
   const NormOptions& options = problem.options;
@@ -139,7 +139,7 @@ size_t norm_forward_cpu_bytes(const NormProblem& problem) {
                                                     static_cast<size_t>(loop.width()) * element);
 }
 
-void norm_forward_cpu(const NormCall& call, void* workspace) {
+void norm_cpu(const NormCall& call, void* workspace) {
   dispatch_float(call.main.x.dtype, "batch_norm", [&]<class T> { forward<T>(call, workspace); });
 }
 

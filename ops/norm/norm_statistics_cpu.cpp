@@ -110,19 +110,52 @@ void batch_moments(const ChannelLoop& loop, const T* x, double* mean, double* sq
   }
 }
 
-template <class C>
-void move_running(C& running, double value, double momentum) {
-  running = static_cast<C>(moved_running(double{running}, value, momentum));
+}  // namespace
+
+size_t moments_bytes(const ChannelLoop& loop, size_t element) {
+  const auto table = static_cast<size_t>(loop.entries() * loop.width());
+  return table * (2 * sizeof(double) + 3 * element) + static_cast<size_t>(loop.entries()) * sizeof(double);
 }
+
+void norm_moments(const TensorView& x, const ChannelLoop& loop, double* mean, double* squares,
+                  void* scratch) {
+  dispatch_float(x.dtype, "batch_norm",
+                 [&]<class T> { batch_moments(loop, x.as<const T>(), mean, squares, scratch); });
+}
+
+template <class C>
+void keep_statistics(const NormOptions& options, const NormTensor& tensor, int64_t channels, double count,
+                     double* mean, double* inv_std) {
+  const auto move = [&](const TensorView& running, int64_t c, double value) {
+    C& own = running.as<C>()[c];
+    own = static_cast<C>(moved_running(double{own}, value, options.momentum));
+  };
+  for (int64_t c = 0; c < channels; ++c) {
+    const double squares = inv_std[c];
+    if (tensor.running_mean.present && count > 0.0) {
+      move(tensor.running_mean, c, mean[c]);
+      move(tensor.running_var, c, squares / (count - 1.0));
+    }
+    inv_std[c] = 1.0 / std::sqrt((count > 0.0 ? squares / count : 0.0) + options.epsilon);
+    tensor.mean.as<C>()[c] = static_cast<C>(mean[c]);
+    tensor.inv_std.as<C>()[c] = static_cast<C>(inv_std[c]);
+  }
+}
+
+template void keep_statistics<float>(const NormOptions&, const NormTensor&, int64_t, double, double*,
+                                     double*);
+template void keep_statistics<double>(const NormOptions&, const NormTensor&, int64_t, double, double*,
+                                      double*);
+
+namespace {
 
 /// mean and sum of squared deviations in training, from the sums that came with the tensor or by a pass over
 /// it.
-template <class T>
+template <class C>
 void find_moments(const NormTensor& tensor, const ChannelLoop& loop, double* mean, double* squares,
                   void* scratch) {
-  using C = compute_type<T>;
   if (!tensor.sums.present) {
-    batch_moments(loop, tensor.x.as<const T>(), mean, squares, scratch);
+    norm_moments(tensor.x, loop, mean, squares, scratch);
     return;
   }
   const int64_t channels = loop.view().channels;
@@ -135,23 +168,9 @@ void find_moments(const NormTensor& tensor, const ChannelLoop& loop, double* mea
   }
 }
 
-}  // namespace
-
-size_t moments_bytes(const ChannelLoop& loop, size_t element) {
-  const auto table = static_cast<size_t>(loop.entries() * loop.width());
-  return table * (2 * sizeof(double) + 3 * element) + static_cast<size_t>(loop.entries()) * sizeof(double);
-}
-
-template <class T>
-void norm_moments(const TensorView& x, const ChannelLoop& loop, double* mean, double* squares,
-                  void* scratch) {
-  batch_moments(loop, x.as<const T>(), mean, squares, scratch);
-}
-
-template <class T>
-void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
+template <class C>
+void find_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
                      double* mean, double* inv_std, void* scratch) {
-  using C = compute_type<T>;
   const int64_t channels = loop.view().channels;
   const double count = static_cast<double>(loop.view().per_channel());
   if (options.statistics_given) {
@@ -161,43 +180,30 @@ void norm_statistics(const NormOptions& options, const NormTensor& tensor, const
     }
     return;
   }
-  if (!options.training) {
-    for (int64_t c = 0; c < channels; ++c) {
-      mean[c] = double{tensor.running_mean.as<const C>()[c]};
-      inv_std[c] = 1.0 / std::sqrt(double{tensor.running_var.as<const C>()[c]} + options.epsilon);
-    }
-  } else if (count == 0.0) {
+  if (options.training) {
     std::fill_n(mean, channels, 0.0);
-    std::fill_n(inv_std, channels, 1.0 / std::sqrt(options.epsilon));
-  } else {
-    double* squares = inv_std;
-    find_moments<T>(tensor, loop, mean, squares, scratch);
-    for (int64_t c = 0; c < channels; ++c) {
-      if (tensor.running_mean.present) {
-        move_running(tensor.running_mean.as<C>()[c], mean[c], options.momentum);
-        move_running(tensor.running_var.as<C>()[c], squares[c] / (count - 1.0), options.momentum);
-      }
-      inv_std[c] = 1.0 / std::sqrt(squares[c] / count + options.epsilon);
-    }
+    std::fill_n(inv_std, channels, 0.0);
+    if (count > 0.0) find_moments<C>(tensor, loop, mean, inv_std, scratch);
+    keep_statistics<C>(options, tensor, channels, count, mean, inv_std);
+    return;
   }
   for (int64_t c = 0; c < channels; ++c) {
+    mean[c] = double{tensor.running_mean.as<const C>()[c]};
+    inv_std[c] = 1.0 / std::sqrt(double{tensor.running_var.as<const C>()[c]} + options.epsilon);
     tensor.mean.as<C>()[c] = static_cast<C>(mean[c]);
     tensor.inv_std.as<C>()[c] = static_cast<C>(inv_std[c]);
   }
 }
 
-template void norm_moments<float>(const TensorView&, const ChannelLoop&, double*, double*, void*);
-template void norm_moments<double>(const TensorView&, const ChannelLoop&, double*, double*, void*);
-template void norm_moments<float16>(const TensorView&, const ChannelLoop&, double*, double*, void*);
-template void norm_moments<bfloat16>(const TensorView&, const ChannelLoop&, double*, double*, void*);
+}  // namespace
 
-template void norm_statistics<float>(const NormOptions&, const NormTensor&, const ChannelLoop&, double*,
-                                     double*, void*);
-template void norm_statistics<double>(const NormOptions&, const NormTensor&, const ChannelLoop&, double*,
-                                      double*, void*);
-template void norm_statistics<float16>(const NormOptions&, const NormTensor&, const ChannelLoop&, double*,
-                                       double*, void*);
-template void norm_statistics<bfloat16>(const NormOptions&, const NormTensor&, const ChannelLoop&, double*,
-                                        double*, void*);
+void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
+                     double* mean, double* inv_std, void* scratch) {
+  if (tensor.x.dtype == DType::kFloat64) {
+    find_statistics<double>(options, tensor, loop, mean, inv_std, scratch);
+  } else {
+    find_statistics<float>(options, tensor, loop, mean, inv_std, scratch);
+  }
+}
 
 }  // namespace sinter::ops

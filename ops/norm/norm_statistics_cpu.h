@@ -23,14 +23,17 @@ C slope_of(const TensorView& alpha, int64_t channel) {
 size_t moments_bytes(const ChannelLoop& loop, size_t element);
 
 /// The mean and the sum of squared deviations of each channel of x, which is not empty. `scratch`: of
-/// moments_bytes(). For the same types as norm_statistics.
-template <class T>
+/// moments_bytes().
 void norm_moments(const TensorView& x, const ChannelLoop& loop, double* mean, double* squares, void* scratch);
 
+/// Makes of the sum of squared deviations in inv_std what its name says; stores it and the mean as outputs,
+/// and moves the running statistics if there are elements. For float and double.
+template <class C>
+void keep_statistics(const NormOptions& options, const NormTensor& tensor, int64_t channels, double count,
+                     double* mean, double* inv_std);
+
 /// mean and 1 / sqrt(variance + epsilon) to normalise `tensor` with, per channel, also stored as the call's
-/// outputs; moves the running statistics in training. Given statistics are only read. For float, double,
-/// float16 and bfloat16.
-template <class T>
+/// outputs; moves the running statistics in training. Given statistics are only read.
 void norm_statistics(const NormOptions& options, const NormTensor& tensor, const ChannelLoop& loop,
                      double* mean, double* inv_std, void* scratch);
 

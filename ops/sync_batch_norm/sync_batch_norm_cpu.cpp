@@ -1,6 +1,5 @@
 // rank_statistics on the CPU: ops/norm does the work, the communicator sums.
 #include <algorithm>
-#include <cmath>
 
 #include <sinter/core/op/registry.h>
 #include <sinter/ops/norm/norm_math.h>
@@ -23,15 +22,14 @@ size_t statistics_bytes(const KernelQuery& query) {
 }
 
 /// What this rank adds to the sums.
-template <class T>
-void sum_own(const KernelContext& context, const ChannelView& view, double* workspace, double* own) {
+void sum_own(const TensorView& x, const ChannelView& view, double* workspace, double* own) {
   const int64_t channels = view.channels;
   double *mean = workspace, *squares = mean + channels;
   const double count = static_cast<double>(view.per_channel());
   std::fill_n(mean, 2 * channels, 0.0);
   if (count > 0.0) {
     void* const scratch = reinterpret_cast<char*>(workspace) + front_bytes(channels);
-    norm_moments<T>(context.input(0), ChannelLoop(view), mean, squares, scratch);
+    norm_moments(x, ChannelLoop(view), mean, squares, scratch);
   }
   for (int64_t c = 0; c < channels; ++c) {
     own[c] = count * mean[c];
@@ -41,36 +39,35 @@ void sum_own(const KernelContext& context, const ChannelView& view, double* work
 }
 
 template <class C>
-void finish(const KernelContext& context, int64_t channels, const double* sums) {
+void finish(const KernelContext& context, int64_t channels, const double* sums, double* workspace) {
   const auto& options = context.attributes<RankStatisticsAttributes>();
-  const TensorView &running_mean = context.input(1), &running_var = context.input(2);
+  double *mean = workspace, *squares = mean + channels;
   const double count = sums[2 * channels];
   for (int64_t c = 0; c < channels; ++c) {
     Moments moments;
     if (count > 0.0) moments = moments_of_sums(count, sums[c], sums[channels + c]);
-    const double variance = count > 0.0 ? moments.squares / count : 0.0;
-    if (running_mean.present && count > 0.0) {
-      C &mean = running_mean.as<C>()[c], &var = running_var.as<C>()[c];
-      mean = static_cast<C>(moved_running(double{mean}, moments.mean, options.momentum));
-      var = static_cast<C>(moved_running(double{var}, moments.squares / (count - 1.0), options.momentum));
-    }
-    context.output(0).as<C>()[c] = static_cast<C>(moments.mean);
-    context.output(1).as<C>()[c] = static_cast<C>(1.0 / std::sqrt(variance + options.epsilon));
+    mean[c] = moments.mean, squares[c] = moments.squares;
   }
+  const NormTensor tensor{.running_mean = context.input(1),
+                          .running_var = context.input(2),
+                          .mean = context.output(0),
+                          .inv_std = context.output(1)};
+  keep_statistics<C>({.epsilon = options.epsilon, .momentum = options.momentum}, tensor, channels, count,
+                     mean, squares);
   context.output(2).as<C>()[0] = static_cast<C>(count > 0.0 ? 1.0 / count : 0.0);
 }
 
 void run_statistics(const KernelContext& context) {
   const auto& options = context.attributes<RankStatisticsAttributes>();
-  const ChannelView view = norm_view(context.input(0).shape, options.layout);
+  const TensorView& x = context.input(0);
+  const ChannelView view = norm_view(x.shape, options.layout);
   const int64_t count = rank_sums_count(view.channels);
   auto* const workspace = static_cast<double*>(context.workspace());
   double *const own = workspace + 2 * view.channels, *const sums = own + count;
-  dispatch_float(context.input(0).dtype, "rank_statistics", [&]<class T> {
-    sum_own<T>(context, view, workspace, own);
-    sum_over_ranks(own, sums, count, options.communicator, context.stream());
-    finish<compute_type<T>>(context, view.channels, sums);
-  });
+  sum_own(x, view, workspace, own);
+  sum_over_ranks(own, sums, count, options.communicator, context.stream());
+  const bool wide = x.dtype == DType::kFloat64;
+  (wide ? finish<double> : finish<float>)(context, view.channels, sums, workspace);
 }
 
 }  // namespace

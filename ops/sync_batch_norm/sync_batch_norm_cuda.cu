@@ -1,10 +1,8 @@
 // rank_statistics on a GPU: ops/norm/cuda does the work, the communicator sums between two kernels.
 #include <sinter/core/cuda/device/launch.h>
 #include <sinter/core/op/registry.h>
-#include <sinter/ops/norm/cuda/norm_packs_cuda.h>
-#include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
+#include <sinter/ops/norm/cuda/norm_forward_terms_cuda.h>
 #include <sinter/ops/norm/cuda/norm_statistics_cuda.h>
-#include <sinter/ops/norm/norm_math.h>
 #include <sinter/ops/sync_batch_norm/rank_sums.h>
 #include <sinter/ops/sync_batch_norm/sync_batch_norm.h>
 
@@ -13,32 +11,17 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <class C>
-struct RankStatistics {
-  C *running_mean, *running_var;  // null: not kept
-  C *mean, *inv_std, *share;
-  double epsilon, momentum;
-};
-
-/// From the sums of all ranks.
+/// From the sums of all ranks; `share`: one over the number of elements that each channel has there.
 template <class C>
 __global__ void finish_rank_statistics_kernel(int64_t channels, const double* sums,
-                                              RankStatistics<C> statistics) {
+                                              ChannelStatistics<C> statistics, C* share) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= channels) return;
   const double count = sums[2 * channels];
   Moments moments;
   if (count > 0.0) moments = moments_of_sums(count, sums[c], sums[channels + c]);
-  const double variance = count > 0.0 ? moments.squares / count : 0.0;
-  if (statistics.running_mean != nullptr && count > 0.0) {
-    C &mean = statistics.running_mean[c], &var = statistics.running_var[c];
-    mean = static_cast<C>(moved_running(static_cast<double>(mean), moments.mean, statistics.momentum));
-    var = static_cast<C>(
-        moved_running(static_cast<double>(var), moments.squares / (count - 1.0), statistics.momentum));
-  }
-  statistics.mean[c] = static_cast<C>(moments.mean);
-  statistics.inv_std[c] = static_cast<C>(rsqrt(variance + statistics.epsilon));
-  if (c == 0) statistics.share[0] = static_cast<C>(count > 0.0 ? 1.0 / count : 0.0);
+  statistics.learn(c, statistics.known(c), moments);
+  if (c == 0) share[0] = static_cast<C>(count > 0.0 ? 1.0 / count : 0.0);
 }
 
 /// Workspace: the sums of this rank, those of all, then the table of the sums.
@@ -49,43 +32,38 @@ size_t statistics_bytes(const KernelQuery& query) {
   return 2 * NormScratch::bytes(sums) + norm_table_bytes(view, x.dtype, x.device.index, kStatisticsBlocks, 2);
 }
 
-template <class T>
-void run_statistics(const KernelContext& context, const ChannelView& view) {
-  using C = compute_type<T>;
+void run_statistics(const KernelContext& context) {
   const auto& options = context.attributes<RankStatisticsAttributes>();
+  const TensorView& x = context.input(0);
+  const ChannelView view = norm_view(x.shape, options.layout);
+  if (view.channels == 0) return;
   const Stream& stream = context.stream();
   const int64_t count = rank_sums_count(view.channels);
   NormScratch scratch(context.workspace());
   auto* const own = scratch.take<double>(count);
   auto* const sums = scratch.take<double>(count);
-  sum_statistics<T>(view, context.input(0).as<const T>(), stream, own, scratch.rest());
+  sum_for_ranks(view, x.dtype, x.data, stream, own, scratch.rest());
   sum_over_ranks(own, sums, count, options.communicator, stream);
-  const RankStatistics<C> statistics{.running_mean = pointer_or_null<C>(context.input(1)),
-                                     .running_var = pointer_or_null<C>(context.input(2)),
-                                     .mean = context.output(0).as<C>(),
-                                     .inv_std = context.output(1).as<C>(),
-                                     .share = context.output(2).as<C>(),
-                                     .epsilon = options.epsilon,
-                                     .momentum = options.momentum};
-  cuda::launch(stream, cuda::grid_stride_shape(view.channels, kThreads), finish_rank_statistics_kernel<C>,
-               view.channels, static_cast<const double*>(sums), statistics);
-}
-
-void run_statistics(const KernelContext& context) {
-  const ChannelView view =
-      norm_view(context.input(0).shape, context.attributes<RankStatisticsAttributes>().layout);
-  if (view.channels == 0) return;
-  dispatch_float(context.input(0).dtype, "rank_statistics",
-                 [&]<class T> { run_statistics<T>(context, view); });
+  dispatch_float(x.dtype, "rank_statistics", [&]<class T> {
+    using C = compute_type<T>;
+    const ChannelStatistics<C> statistics{.running_mean = pointer_or_null<C>(context.input(1)),
+                                          .running_var = pointer_or_null<C>(context.input(2)),
+                                          .mean = context.output(0).as<C>(),
+                                          .inv_std = context.output(1).as<C>(),
+                                          .epsilon = options.epsilon,
+                                          .momentum = options.momentum};
+    cuda::launch(stream, cuda::grid_stride_shape(view.channels, kThreads), finish_rank_statistics_kernel<C>,
+                 view.channels, static_cast<const double*>(sums), statistics, context.output(2).as<C>());
+  });
 }
 
 }  // namespace
 
 void register_sync_batch_norm_cuda(OpRegistry& registry);
 void register_sync_batch_norm_cuda(OpRegistry& registry) {
-  registry.add_kernel("rank_statistics", {.device = DeviceType::kCuda,
-                                          .workspace_bytes = statistics_bytes,
-                                          .run = [](const KernelContext& c) { run_statistics(c); }});
+  registry.add_kernel(
+      "rank_statistics",
+      {.device = DeviceType::kCuda, .workspace_bytes = statistics_bytes, .run = run_statistics});
 }
 
 }  // namespace sinter::ops

@@ -155,6 +155,18 @@ TEST(BatchNormAct, InfersFromSpecsAndAttributesAlone) {
                InvalidArgument);
 }
 
+/// Without it, PReLU's argument would be another, and alpha's gradient wrong.
+TEST(BatchNormAct, AsksForTheAddendBesideItsGradientUnderPRelu) {
+  const Tensor x = Tensor::full({4, 2}, 0.5), ones = Tensor::full({2}, 1.0),
+               mask = Tensor::zeros({1}, DType::kUInt8);
+  const auto grads = [&](const Tensor& addend) {
+    return batch_norm_act_grad(x, {.mean = ones, .inv_std = ones}, x, {}, mask,
+                               {.addend_grad = true, .activation = Activation::kPRelu}, ones, addend);
+  };
+  EXPECT_TRUE(grads(x).daddend.defined());
+  EXPECT_THROW(grads({}), InvalidArgument);
+}
+
 TEST(BatchNormAct, RefusesABackendThatIsNotThere) {
   EXPECT_THROW(batch_norm_act(Tensor::zeros({4, 3, 3, 8}), {},
                               {.layout = Layout::kNHWC, .backend = NormBackend::kCudnn}),

@@ -446,6 +446,30 @@ TEST(NormResidentPlan, KeepsWhatFits) {
   EXPECT_FALSE(plan(64, 8, 7, 1, 2).fits()) << "planes of which more than two share a pack";
 }
 
+/// Small tensors of many channels are bound by launches and by blocks that wait.
+TEST(NormResidentPlan, LeavesBlocksOfSmallTensorsAlone) {
+  const auto members = [](int64_t outer, int64_t channels, int64_t inner, int tensors, int bytes) {
+    return plan_norm_resident({outer, channels, inner}, {.processors = 132,
+                                                         .shared_bytes = 227 << 10,
+                                                         .shared_of_half = 113 << 10,
+                                                         .tensors = tensors,
+                                                         .element_bytes = bytes})
+        .members;
+  };
+  for (const int bytes : {2, 4}) {
+    for (const int tensors : {1, 2}) {
+      EXPECT_EQ(members(128, 512, 1, tensors, bytes), 1);
+      EXPECT_EQ(members(128, 7120, 1, tensors, bytes), 1);
+      EXPECT_EQ(members(32, 1024, 14 * 14, tensors, bytes), 1);
+      EXPECT_GT(members(256 * 7 * 7, 512, 1, tensors, bytes), 1) << "too much for a block";
+    }
+    EXPECT_EQ(members(32, 512, 7 * 7, 1, bytes), 1);
+    EXPECT_GT(members(64, 512, 7 * 7, 1, bytes), 1) << "more than a processor's share";
+  }
+  EXPECT_EQ(members(32 * 7 * 7, 2048, 1, 1, 2), 1);
+  EXPECT_GT(members(2848, 320, 1, 1, 4), 1) << "most processors would be idle";
+}
+
 TEST(NormResidentPlan, StreamsWhatFindsNoPlace) {
   const auto plan = [](int64_t outer, int64_t channels, int tensors, int bytes) {
     return plan_norm_resident({outer, channels, 1}, {.processors = 132,

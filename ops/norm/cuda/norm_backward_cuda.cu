@@ -1,4 +1,5 @@
 // The gradient of normalisation in passes over memory: sums, finish, map.
+#include <sinter/ops/common/channels/split_reduce_cuda.h>
 #include <sinter/ops/norm/cuda/norm_backward_terms_cuda.h>
 #include <sinter/ops/norm/cuda/norm_cuda.h>
 #include <sinter/ops/norm/cuda/norm_maps_cuda.h>
@@ -9,7 +10,7 @@ namespace {
 
 template <class C, GradKind kind>
 struct FinishGradient {
-  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
+  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPRelu;
 
   ChannelGradient<C> main, addend;
   const C* alpha;
@@ -24,7 +25,7 @@ struct FinishGradient {
     Normalize<C> argument;
     double alpha;
   };
-  __device__ Known known(int, int64_t c) const {
+  __device__ Known known(int64_t c) const {
     Known result{};
     result.main = main.known(c);
     if constexpr (kAddend) {
@@ -36,7 +37,7 @@ struct FinishGradient {
     }
     return result;
   }
-  __device__ void operator()(int, int64_t c, const Known& known, const double* sums) const {
+  __device__ void operator()(int64_t c, const Known& known, const double* sums) const {
     if constexpr (kind == GradKind::kPReluAlone) {
       main.finish(c, known.main, count, constant, sums[0] + known.alpha * sums[2],
                   sums[1] + known.alpha * sums[3]);
@@ -48,8 +49,7 @@ struct FinishGradient {
     if constexpr (kAddend) {
       if (addend.source.mean != nullptr) addend.finish(c, known.addend, count, constant, sums[0], sums[2]);
     }
-    if constexpr (kind == GradKind::kPRelu) keep_alpha(c, sums[2]);
-    if constexpr (kind == GradKind::kPReluAddend) keep_alpha(c, sums[3]);
+    if constexpr (kind == GradKind::kPRelu) keep_alpha(c, sums[3]);
   }
 
  private:
@@ -59,50 +59,20 @@ struct FinishGradient {
   }
 };
 
-/// Where statistics are constants and no sums are wanted, parameters come without them.
-template <class C>
-__global__ void constant_parameters_kernel(int64_t channels, ChannelGradient<C> main,
-                                           ChannelGradient<C> addend) {
-  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (c >= channels) return;
-  main.finish(c, main.known(c), 0.0, true, 0.0, 0.0);
-  if (addend.source.mean != nullptr) addend.finish(c, addend.known(c), 0.0, true, 0.0, 0.0);
-}
-
-/// One block: the sum of `count` values in a fixed order.
-template <class C>
-__global__ void __launch_bounds__(NormPlan::kThreads)
-    sum_values_kernel(int64_t count, const double* values, C* sum) {
-  __shared__ double shared[NormPlan::kThreads];
-  const int id = static_cast<int>(threadIdx.x);
-  cuda::wait_for_previous();
-  double own = 0.0;
-  for (int64_t i = id; i < count; i += NormPlan::kThreads) own += values[i];
-  shared[id] = own;
-  for (int half = NormPlan::kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (id < half) shared[id] += shared[id + half];
-  }
-  if (id == 0) *sum = static_cast<C>(shared[0]);
-}
-
 /// One gradient call over tensors of type T. Workspace: the map's parameters of both tensors, alpha's sums by
 /// channel, then the table of the sums.
 template <class T>
 class Backward {
  public:
   using C = compute_type<T>;
-  /// Elements that a thread takes at once by planes; of float64, 16 bytes: eight would leave too few
-  /// registers.
-  static constexpr int kPlanePack = sizeof(T) < sizeof(double) ? NormPlan::kGroup : kSumPack<T>;
+  static constexpr int kPlanePack = NormPlan::kGroup;  // elements that a thread takes at once by planes
 
   Backward(const NormGradCall& call, const Stream& stream, void* workspace)
       : call_(call),
         stream_(stream),
         view_(call.view),
         two_(call.options.normalize_addend),
-        slopes_{call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
-                pointer_or_null<const uint8_t>(call.mask)} {
+        slopes_(slopes_of<T>(call)) {
     NormScratch scratch(workspace);
     auto* parameters = scratch.take<NormalizeGrad<C>>(view_.channels);
     auto* addend_parameters = scratch.take<NormalizeGrad<C>>(two_ ? view_.channels : 0);
@@ -119,13 +89,8 @@ class Backward {
       if (sums_alphas()) sum_alphas();
       return;
     }
-    if (!call_.reduces()) {
-      cuda::launch(stream_, cuda::grid_stride_shape(view_.channels, 256), constant_parameters_kernel<C>,
-                   view_.channels, main_, addend_);
-    } else if (call_.alpha.present && call_.addend.x.present) {
-      reduce<GradKind::kPReluAddend>();
-    } else if (call_.alpha.present) {
-      dz() != nullptr ? reduce<GradKind::kPRelu>() : reduce<GradKind::kPReluAlone>();
+    if (call_.alpha.present) {
+      call_.addend.x.present ? reduce<GradKind::kPRelu>() : reduce<GradKind::kPReluAlone>();
     } else if (two_) {
       reduce<GradKind::kNormalizedAddend>();
     } else {
@@ -178,20 +143,23 @@ class Backward {
                          alpha_step()}};
   }
 
+  /// Sums up, where sums are needed, and finishes the channels.
   template <GradKind kind>
   void reduce() {
     const auto terms = terms_of<kind>();
-    const bool wide = are_wide({call_.main.x.as<const T>(), pointer_or_null<const T>(call_.addend.x), dz(),
+    const bool wide = has_norm_packs<T> &&
+                      are_wide({call_.main.x.as<const T>(), pointer_or_null<const T>(call_.addend.x), dz(),
                                 slopes_.dy, slopes_.dy2, main_.source.mean, addend_.source.mean});
     const ChannelView view = simplified_norm_view(view_);
     const int plane_pack = view.inner % NormPlan::kGroup == 0 ? kPlanePack : kSumPack<T>;
-    const NormPlan plan = plan_norm_sums(view, wide ? kSumPack<T> : 1, wide ? plane_pack : 1,
-                                         norm_blocks(stream_.device.index, kGradientBlocks));
+    NormPlan plan = plan_norm_sums(view, wide ? kSumPack<T> : 1, wide ? plane_pack : 1,
+                                   norm_blocks(stream_.device.index, kGradientBlocks));
+    if (!call_.reduces()) plan.parts = 0;
     // In flight per thread: so many that registers for two blocks remain.
     constexpr bool alone = kind == GradKind::kPReluAlone, large = kPlanePack * sizeof(T) > 16;
     constexpr int packs = alone && sizeof(T) == 2             ? 3
                           : alone || kind == GradKind::kPlain ? 4
-                          : kind == GradKind::kPReluAddend    ? 1
+                          : kind == GradKind::kPRelu          ? 1
                                                               : 2;
     constexpr int plane_packs = alone && large ? 2 : packs;
     constexpr int straddling = large ? std::min(packs + 1, 4) : std::min(plane_packs, 3);
@@ -218,13 +186,8 @@ class Backward {
   }
 
   void sum_alphas() {
-    const cuda::LaunchShape shape{dim3(1), dim3(NormPlan::kThreads)};
-    C* const dalpha = call_.dalpha.as<C>();
-    if (view_.channels == 0) {  // no kernel comes before it
-      cuda::launch(stream_, shape, sum_values_kernel<C>, view_.channels, dalpha_sums_, dalpha);
-    } else {
-      cuda::launch_early(stream_, shape, sum_values_kernel<C>, view_.channels, dalpha_sums_, dalpha);
-    }
+    split_reduce(stream_, view_.channels, 1, static_cast<const double*>(dalpha_sums_),
+                 StoreSums<C>{call_.dalpha.as<C>()});
   }
 
   const NormGradCall& call_;

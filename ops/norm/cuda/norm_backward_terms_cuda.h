@@ -1,7 +1,6 @@
 // What the gradient of normalisation sums up per channel, and how it maps a tensor afterwards. For .cu files.
 #pragma once
 
-#include <sinter/ops/norm/cuda/norm_map_parameters_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/norm_call.h>
@@ -9,9 +8,9 @@
 
 namespace sinter::ops {
 
-/// What the gradient's sums have to read. kPRelu finds the activation's argument again, and needs no addend;
-/// kPReluAddend has one, normalised or not. kPReluAlone is for calls without an addend or its gradient.
-enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAddend, kPReluAlone };
+/// What the gradient's sums have to read. kPRelu finds the activation's argument again, with an addend that
+/// is normalised or not; kPReluAlone is for calls without one.
+enum class GradKind { kPlain, kNormalizedAddend, kPRelu, kPReluAlone };
 
 /// dy, or dy + dy2.
 template <class T, int pack>
@@ -47,6 +46,12 @@ struct Slopes {
   }
 };
 
+template <class T>
+Slopes<T> slopes_of(const NormGradCall& call) {
+  return {call.dy.as<const T>(), pointer_or_null<const T>(call.dy2),
+          pointer_or_null<const uint8_t>(call.mask)};
+}
+
 /// One normalised tensor's parameters, for the activation's argument under PReLU.
 template <class C>
 struct NormSource {
@@ -71,10 +76,9 @@ NormSource<C> source_of(const NormGradTensor& tensor) {
 template <class T, GradKind kind>
 struct GradientTerms {
   using C = compute_type<T>;
-  static constexpr bool kAddend = kind == GradKind::kNormalizedAddend || kind == GradKind::kPReluAddend;
-  static constexpr bool kAlpha = kind == GradKind::kPRelu || kind == GradKind::kPReluAddend;
+  static constexpr bool kAddend = kind != GradKind::kPlain, kAlpha = kind == GradKind::kPRelu;
   static constexpr int kValues = 2 + (kAddend ? 1 : 0) + (kAlpha ? 1 : 0);  // alpha's is the last
-  static constexpr int kTensors = 1, kBlocks = sizeof(T) == 2 ? kGradientBlocks : 0;
+  static constexpr int kBlocks = sizeof(T) == 2 ? kGradientBlocks : 0;
 
   struct Nothing {};
   struct Parameter {
@@ -101,10 +105,8 @@ struct GradientTerms {
     Parameter result;
     if constexpr (kAlpha) {
       result.main = main_source.at(channel);
-      if constexpr (kAddend) {
-        result.addend = {C{0}, C{1}, C{0}};
-        if (addend_source.mean != nullptr) result.addend = addend_source.at(channel);
-      }
+      result.addend = {C{0}, C{1}, C{0}};
+      if (addend_source.mean != nullptr) result.addend = addend_source.at(channel);
       result.alpha = alpha[channel * alpha_step];
     } else {
       result.main = main_source.mean[channel];
@@ -157,12 +159,10 @@ struct GradientTerms {
       C added = 0;
       if constexpr (kAddend) added = cuda::load_as_compute(loaded.addend[i]);
       if constexpr (kAlpha) {
-        C z = p.main(value);
-        if constexpr (kAddend) z += p.addend(added);
-        sums[kValues - 1][i] += on ? C{0} : g * z;
+        sums[3][i] += on ? C{0} : g * (p.main(value) + p.addend(added));
         g = on ? g : p.alpha * g;
         sums[1][i] += g * (value - p.main.mean);
-        if constexpr (kAddend) sums[2][i] += g * (added - p.addend.mean);
+        sums[2][i] += g * (added - p.addend.mean);
       } else {
         g = on ? g : C{0};
         sums[1][i] += g * (value - p.main);
@@ -183,7 +183,7 @@ template <class T>
 struct GradientTerms<T, GradKind::kPReluAlone> {
   using C = compute_type<T>;
   using Parameter = C;
-  static constexpr int kValues = 4, kTensors = 1, kBlocks = kGradientBlocks;
+  static constexpr int kValues = 4, kBlocks = kGradientBlocks;
   template <int pack>
   struct Loaded {
     LoadedSlopes<T, pack> slopes;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sinter/ops/norm/norm_call.h>
-#include <sinter/ops/norm/plan/norm_group_plan.h>
 #include <sinter/ops/norm/plan/norm_resident_plan.h>
 
 namespace sinter::ops {
@@ -23,13 +22,5 @@ NormResidentPlan plan_resident(const NormGradProblem& problem);
 void norm_resident(const NormCall& call, const NormResidentPlan& plan, const Stream& stream, void* workspace);
 void norm_resident(const NormGradCall& call, const NormResidentPlan& plan, const Stream& stream,
                    void* workspace);
-
-// ---- grouped: one kernel in which blocks have whole channels
-
-/// The plan does not fit where other kernels are faster, or where the call has what this kernel lacks.
-NormGroupPlan plan_grouped(const NormProblem& problem);
-NormGroupPlan plan_grouped(const NormGradProblem& problem);
-void norm_grouped(const NormCall& call, const NormGroupPlan& plan, const Stream& stream);
-void norm_grouped(const NormGradCall& call, const NormGroupPlan& plan, const Stream& stream);
 
 }  // namespace sinter::ops

@@ -26,13 +26,8 @@ void forward(const NormCall& call, const Stream& stream, void* workspace) {
   NormScratch scratch(workspace);
   auto* main_parameters = scratch.take<Normalize<C>>(channels);
   auto* addend_parameters = scratch.take<Normalize<C>>(two ? channels : 0);
-  if (two && call.options.training && !call.options.statistics_given && !call.main.sums.present &&
-      !call.addend.sums.present) {
-    find_paired_statistics<T>(call, stream, main_parameters, addend_parameters, scratch.rest());
-  } else {
-    find_statistics<T>(call, call.main, stream, main_parameters, scratch.rest());
-    if (two) find_statistics<T>(call, call.addend, stream, addend_parameters, scratch.rest());
-  }
+  find_statistics(call, call.main, stream, main_parameters, scratch.rest());
+  if (two) find_statistics(call, call.addend, stream, addend_parameters, scratch.rest());
   map_forward<T, kind, prelu>(call, stream, main_parameters, addend_parameters);
 }
 
@@ -62,12 +57,8 @@ size_t norm_streaming_bytes(const NormProblem& problem) {
       static_cast<size_t>(problem.view.channels) *
       (problem.dtype == DType::kFloat64 ? sizeof(Normalize<double>) : sizeof(Normalize<float>)));
   const bool sums = problem.options.training && !problem.options.statistics_given;
-  const auto table_of = [&](int blocks) {
-    return sums ? norm_table_bytes(problem.view, problem.dtype, problem.device, blocks, 2) : 0;
-  };
-  const bool two = problem.options.normalize_addend;
-  return parameters * (two ? 2 : 1) +
-         std::max(table_of(kStatisticsBlocks), two ? 2 * table_of(kPairedStatisticsBlocks) : 0);
+  return parameters * (problem.options.normalize_addend ? 2 : 1) +
+         (sums ? norm_table_bytes(problem.view, problem.dtype, problem.device, kStatisticsBlocks, 2) : 0);
 }
 
 void norm_streaming(const NormCall& call, const Stream& stream, void* workspace) {

@@ -3,7 +3,6 @@
 
 #include <limits>
 
-#include <sinter/ops/norm/cuda/norm_map_parameters_cuda.h>
 #include <sinter/ops/norm/cuda/norm_packs_cuda.h>
 #include <sinter/ops/norm/cuda/norm_scratch_cuda.h>
 #include <sinter/ops/norm/norm_call.h>
@@ -36,7 +35,7 @@ template <class T>
 struct StatisticsTerms {
   using C = compute_type<T>;
   using Parameter = C;
-  static constexpr int kValues = 2, kTensors = 1, kBlocks = kStatisticsBlocks;
+  static constexpr int kValues = 2, kBlocks = kStatisticsBlocks;
   template <int pack>
   using Loaded = HeldPack<T, pack>;
 
@@ -83,23 +82,11 @@ struct StatisticsTerms {
   }
 };
 
-/// The same of two tensors.
-template <class T>
-struct PairedStatisticsTerms : StatisticsTerms<T> {
-  static constexpr int kTensors = 2;
-
-  const T* second;
-
-  __device__ StatisticsTerms<T> of(int tensor) const {
-    return {tensor == 0 ? this->x : second, this->places};
-  }
-};
-
 /// Turns the statistics of a channel into what the map and the gradient need.
 template <class C>
 struct ChannelStatistics {
-  const C *weight, *bias;         // null: 1 and 0
-  C *running_mean, *running_var;  // null: not kept
+  const C *weight = nullptr, *bias = nullptr;  // null: 1 and 0
+  C *running_mean, *running_var;               // null: not kept
   C *mean, *inv_std;
   double epsilon, momentum;
 

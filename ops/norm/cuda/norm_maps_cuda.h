@@ -80,8 +80,7 @@ constexpr int kLongFlatPlane = 2 * kWarp;
 enum class FlatWalk {
   kOneChannel,   ///< planes come in whole packs
   kTwoChannels,  ///< planes are no shorter than a pack, which may cross into the next; the last may be a part
-  kManyChannels,  ///< elements are counted on from the pack's first; the last pack may be a part
-  kAnything       ///< so too, and elements are accessed one by one: pointers need no alignment
+  kAnything      ///< elements are accessed, and counted on from the pack's first, one by one
 };
 
 /// Blocks that a processor must be able to hold, or 0: parameters of two channels must not take the registers
@@ -148,10 +147,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
     map_flat_kernel(Map map, int64_t count, cuda::WideDivide by_inner, cuda::WideDivide by_channels,
                     int64_t inner, int64_t channels) {
   constexpr bool whole = walk != FlatWalk::kAnything;
-  constexpr bool may_end = walk == FlatWalk::kTwoChannels || walk == FlatWalk::kManyChannels;
-  // Whether the tensor has a whole pack to read in place of those that are not there: without a branch, no
-  // load's data is waited for before they are looked at.
-  constexpr bool has_pack = walk == FlatWalk::kOneChannel || walk == FlatWalk::kTwoChannels;
+  constexpr bool may_end = walk == FlatWalk::kTwoChannels;
   constexpr int group = NormPlan::kGroup;
   cuda::let_next_begin();
   const int64_t block = gridDim.x - 1 - blockIdx.x;
@@ -166,7 +162,9 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
   for (int u = 0; u < unroll; ++u) {
     const int64_t offset = first + u * NormPlan::kThreads * pack;
     const bool there = group_of(offset) + (may_end ? group - 1 : 0) < count;
-    if (has_pack || there)
+    // Another whole pack is read in place of one that is not there: without a branch, no load's data is
+    // waited for before they are looked at.
+    if (whole || there)
       loaded[u] = map.template load<pack, whole>(there ? offset : 0, whole ? pack : valid_of(offset));
   }
 #pragma unroll
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads, (flat_blocks<walk, pack, u
 
 /// Maps every element of `view`, behind a kernel on the same stream. `wide`: all pointers allow accesses of
 /// whole packs. A thread has `column_groups` of 8 elements in flight by columns, and `plane_groups` by
-/// planes, in packs of `plane_pack` elements, of float64 of two; at most four packs.
+/// planes, in packs of `plane_pack` elements; at most four packs.
 template <class T, int column_groups, int plane_groups, int plane_pack, class Map>
 void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, const Map& map) {
   using detail::FlatWalk;
@@ -221,20 +219,17 @@ void map_channels_of(const Stream& stream, const ChannelView& view, bool wide, c
     cuda::launch_early(stream, shape, kernel, map, plan, cuda::WideDivide(plan.image()));
   };
   // Lanes of a warp must lie 16 bytes apart, or each of its accesses touches twice as many sectors or more.
-  constexpr int pack = cuda::kPackSize<T>, of_plane = sizeof(T) == sizeof(double) ? pack : plane_pack;
-  if (!wide) {
-    flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
-  } else if (view.inner == 1 && view.channels % kGroup == 0) {
-    columns.template operator()<pack, false>();
-  } else if (maps_by_columns(view, pack)) {
-    columns.template operator()<pack, true>();
-  } else if (view.inner % of_plane == 0 && count % kGroup == 0) {
-    flat.template operator()<FlatWalk::kOneChannel, of_plane, packs_of(plane_groups, of_plane)>();
-  } else if (view.inner >= of_plane) {
-    flat.template operator()<FlatWalk::kTwoChannels, of_plane, packs_of(plane_groups, of_plane)>();
-  } else {
-    flat.template operator()<FlatWalk::kManyChannels, kGroup, 1>();
+  if constexpr (has_norm_packs<T>) {
+    constexpr int pack = cuda::kPackSize<T>, packs = packs_of(plane_groups, plane_pack);
+    if (wide && view.inner == 1 && view.channels % kGroup == 0)
+      return columns.template operator()<pack, false>();
+    if (wide && maps_by_columns(view, pack)) return columns.template operator()<pack, true>();
+    if (wide && view.inner % plane_pack == 0 && count % kGroup == 0)
+      return flat.template operator()<FlatWalk::kOneChannel, plane_pack, packs>();
+    if (wide && view.inner >= plane_pack)
+      return flat.template operator()<FlatWalk::kTwoChannels, plane_pack, packs>();
   }
+  flat.template operator()<FlatWalk::kAnything, kGroup, 1>();
 }
 
 }  // namespace sinter::ops

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <bit>
+#include <cstdint>
+#include <type_traits>
 
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/ops/norm/plan/norm_plan.h>
@@ -13,6 +15,10 @@ namespace detail {
 constexpr int kWarp = 32;
 
 }  // namespace detail
+
+/// Elements of float64, which no network trains in, are taken one at a time by all kernels.
+template <class T>
+inline constexpr bool has_norm_packs = sizeof(T) < sizeof(double);
 
 /// The bytes of a pack as accesses of 16. Copies of a whole pack must not be left to the compiler: where it
 /// has kept the elements apart, it may split them into accesses of 2 and 4 bytes.
@@ -117,6 +123,55 @@ __device__ __forceinline__ Neighbours<count, P> load_neighbours(const P* from) {
   }
   return std::bit_cast<Neighbours<count, P>>(result);
 }
+
+/// What a map over a tensor needs of its channels, forward and backward alike: P for the tensor that is
+/// normalised, and for the addend if `two` are; C, PReLU's slope, if it has_alpha.
+template <class P, class C, bool two, bool has_alpha>
+struct MapParameters {
+  struct Nothing {};
+  struct Parameter {
+    P main;
+    std::conditional_t<two, P, Nothing> addend;
+    std::conditional_t<has_alpha, C, Nothing> alpha;
+  };
+
+  const P *main, *addend;
+  const C* alpha;
+  int64_t alpha_step;  ///< 0: one slope for all channels
+
+  __device__ Parameter at(int64_t channel) const {
+    Parameter result;
+    result.main = of_channel(main, channel);
+    if constexpr (two) result.addend = of_channel(addend, channel);
+    if constexpr (has_alpha) result.alpha = alpha[channel * alpha_step];
+    return result;
+  }
+  /// Those of a pack of channels, in wide accesses.
+  template <int pack>
+  __device__ void neighbours(int64_t channel, Parameter (&result)[pack]) const {
+    const auto mains = load_neighbours<pack>(main + channel);
+#pragma unroll
+    for (int i = 0; i < pack; ++i) {
+      result[i].main = mains.values[i];
+      if constexpr (has_alpha) result[i].alpha = alpha[(channel + i) * alpha_step];
+    }
+    if constexpr (two) {
+      const auto addends = load_neighbours<pack>(addend + channel);
+#pragma unroll
+      for (int i = 0; i < pack; ++i) result[i].addend = addends.values[i];
+    }
+  }
+
+ private:
+  /// In one access where it is as long as that.
+  static __device__ P of_channel(const P* parameters, int64_t channel) {
+    if constexpr (sizeof(P) % sizeof(uint4) == 0) {
+      return load_neighbours<1>(parameters + channel).values[0];
+    } else {
+      return parameters[channel];
+    }
+  }
+};
 
 /// The byte of the mask that has a pack's bits, and these. A pack of fewer elements than the byte has takes
 /// them out where they are asked for: at the load, it would wait for it there.

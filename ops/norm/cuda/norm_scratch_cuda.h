@@ -13,7 +13,6 @@ namespace sinter::ops {
 
 // Blocks of the sums that a processor is given; so many fit.
 inline constexpr int kStatisticsBlocks = 4;
-inline constexpr int kPairedStatisticsBlocks = 2;  // of each of two tensors
 inline constexpr int kGradientBlocks = 2;
 
 inline int64_t norm_blocks(int device, int per_processor) {

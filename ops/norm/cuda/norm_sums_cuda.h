@@ -3,7 +3,6 @@
 //
 // Terms, what is summed:
 //   C, kValues, Parameter           the compute type; sums per channel; what a channel's terms need
-//   kTensors, of(tensor)            tensors that are summed up side by side; if several, the terms of one
 //   kBlocks                         blocks that a processor must be able to hold, or 0
 //   Loaded<pack>                    the elements of a pack, in registers
 //   parameter(channel), and neighbours(channel, parameters), those of a pack of channels
@@ -11,8 +10,8 @@
 //   prefetch(offset)                sends for it, to the L2 cache
 //   add(offset, loaded, parameters, sums)   adds the terms to sums[kValues][pack], C each
 // Finish, on the device:
-//   Known, known(tensor, channel)   what it has to read beside the sums, before these are there
-//   finish(tensor, channel, known, sums)    with the double sums of a channel
+//   Known, known(channel)           what it has to read beside the sums, before these are there
+//   finish(channel, known, sums)    with the double sums of a channel
 #pragma once
 
 #include <sinter/core/cuda/device/fast_divide.h>
@@ -83,16 +82,6 @@ __device__ __forceinline__ void store_column_sums(const NormPlan& plan, int64_t 
   }
 }
 
-/// The terms of the tensor that a block sums up.
-template <class Terms>
-__device__ __forceinline__ decltype(auto) terms_of_tensor(const Terms& terms) {
-  if constexpr (Terms::kTensors > 1) {
-    return terms.of(static_cast<int>(blockIdx.y));
-  } else {
-    return (terms);
-  }
-}
-
 /// Adds the terms of one element to those of place `i` of a pack.
 template <int pack, class Terms>
 __device__ __forceinline__ void add_element(const Terms& terms, int64_t offset, int i,
@@ -108,15 +97,14 @@ __device__ __forceinline__ void add_element(const Terms& terms, int64_t offset, 
   }
 }
 
-/// Block (tile, part) of a plan by columns, of tensor blockIdx.y; `by_image` divides by the columns before
-/// they were folded, `by_inner` by those of a channel.
+/// Block (tile, part) of a plan by columns; `by_image` divides by the columns before they were folded,
+/// `by_inner` by those of a channel.
 template <int pack, int unroll, class Terms>
 __global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
-    sum_columns_kernel(Terms terms_of_all, NormPlan plan, cuda::WideDivide by_inner,
-                       cuda::WideDivide by_image, typename Terms::C* table) {
+    sum_columns_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_inner, cuda::WideDivide by_image,
+                       typename Terms::C* table) {
   using C = typename Terms::C;
   cuda::let_next_begin();
-  const auto& terms = terms_of_tensor(terms_of_all);
   const int id = static_cast<int>(threadIdx.x), lanes = plan.lanes(), lane = id / plan.columns;
   const int64_t part = blockIdx.x / plan.tiles, tile = blockIdx.x - part * plan.tiles;
   const int64_t column = (tile * plan.columns + id - lane * plan.columns) * pack;
@@ -169,7 +157,7 @@ __global__ void __launch_bounds__(NormPlan::kThreads, Terms::kBlocks)
       }
     }
   }
-  store_column_sums(plan, tile, part, sums, table + blockIdx.y * Terms::kValues * plan.table_size());
+  store_column_sums(plan, tile, part, sums, table);
 }
 
 /// Adds what planes of `channel` have in front of their first own pack, and behind their last one, in the
@@ -206,16 +194,13 @@ __device__ __forceinline__ void add_ends(const Terms& terms, const NormPlan& pla
   }
 }
 
-/// Block (channel, part) of a plan by planes, of tensor blockIdx.y; `by_plane` divides by the packs of a
-/// plane.
+/// Block (channel, part) of a plan by planes; `by_plane` divides by the packs of a plane.
 template <int pack, int unroll, bool straddles, class Terms>
 __global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks < 2 ? 2 : Terms::kBlocks)
-    sum_planes_kernel(Terms terms_of_all, NormPlan plan, cuda::WideDivide by_plane,
-                      typename Terms::C* table) {
+    sum_planes_kernel(Terms terms, NormPlan plan, cuda::WideDivide by_plane, typename Terms::C* table) {
   using C = typename Terms::C;
   __shared__ C shared[Terms::kValues][kWarps];
   cuda::let_next_begin();
-  const auto& terms = terms_of_tensor(terms_of_all);
   const int id = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / plan.channels, channel = blockIdx.x - part * plan.channels;
   const int64_t step = plan.parts * NormPlan::kThreads;
@@ -278,31 +263,28 @@ __global__ void __launch_bounds__(NormPlan::kThreads, straddles&& Terms::kBlocks
   C sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) sum += shared[id][warp];
-  table += blockIdx.y * Terms::kValues * plan.table_size();
   table[(id * plan.parts + part) * plan.width + channel] = sum;
 }
 
-/// Adds up the partial results of `side` neighbouring channels of tensor blockIdx.y per block and finishes
-/// them: as a NormFinishPlan says. `stride` is from a tensor's tables to the next one's, `by_columns` divides
-/// by the columns of a channel.
+/// Adds up the partial results of `side` neighbouring channels per block and finishes them: as a
+/// NormFinishPlan says. `by_columns` divides by the columns of a channel.
 template <int values, class C, class Finish>
 __global__ void __launch_bounds__(NormFinishPlan::kMostThreads)
     finish_channels_kernel(NormPlan plan, int side, cuda::WideDivide by_columns, const C* table,
-                           int64_t stride, Finish finish) {
+                           Finish finish) {
   static_assert(values * kWarp <= NormFinishPlan::kLeastThreads);
   __shared__ double shared[values][NormFinishPlan::kMostThreads / kWarp][kWarp];
   cuda::let_next_begin();
   const int id = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int lanes = threads / side, warps = threads / kWarp;
-  const auto tensor = static_cast<int>(blockIdx.y);
   const int64_t channel = int64_t{blockIdx.x} * side + id % side, columns = plan.columns_per_channel();
   const bool finishes = id < side && channel < plan.channels;
   double sums[values] = {};
   typename Finish::Known known;
-  if (finishes) known = finish.known(tensor, channel);  // older than the kernel before this one
+  if (finishes) known = finish.known(channel);  // older than the kernel before this one
   cuda::wait_for_previous();
   if (channel < plan.channels) {
-    const C* own = table + tensor * stride + channel * columns;
+    const C* own = table + channel * columns;
 #pragma unroll 4
     for (int64_t i = id / side; i < plan.parts * columns; i += lanes) {
       int64_t column = 0;
@@ -333,7 +315,7 @@ __global__ void __launch_bounds__(NormFinishPlan::kMostThreads)
   if (!finishes) return;
 #pragma unroll
   for (int k = 0; k < values; ++k) sums[k] = shared[k][0][id];
-  finish(tensor, channel, known, static_cast<const double*>(sums));
+  finish(channel, known, static_cast<const double*>(sums));
 }
 
 }  // namespace detail
@@ -342,16 +324,15 @@ __global__ void __launch_bounds__(NormFinishPlan::kMostThreads)
 template <class T>
 inline constexpr int kSumPack = cuda::kPackSize<T>;
 
-/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan for each of the
-/// kTensors). A thread has `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack`
-/// elements, by planes, `straddling_packs`, of 16 bytes, where these straddle planes; of single elements
-/// twice as many, since they are small.
+/// Sums the terms over the tensor that `plan` cuts, into `table` (kValues tables of the plan). A thread has
+/// `column_packs` packs in flight by columns, `plane_packs`, of `plane_pack` elements, by planes,
+/// `straddling_packs`, of 16 bytes, where these straddle planes; of single elements twice as many, since they
+/// are small.
 template <class T, int column_packs, int plane_packs, int plane_pack, int straddling_packs = plane_packs,
           class Terms>
 void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms, typename Terms::C* table) {
   if (plan.blocks() == 0) return;
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks()), Terms::kTensors),
-                                dim3(NormPlan::kThreads)};
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks())), dim3(NormPlan::kThreads)};
   const auto columns = [&](auto* kernel) {
     cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.inner),
                  cuda::WideDivide(plan.image()), table);
@@ -359,32 +340,29 @@ void sum_channels(const Stream& stream, const NormPlan& plan, const Terms& terms
   const auto planes = [&](auto* kernel) {
     cuda::launch(stream, shape, kernel, terms, plan, cuda::WideDivide(plan.plane_packs()), table);
   };
-  if (plan.pack == 1) {
-    plan.by_columns ? columns(detail::sum_columns_kernel<1, 2 * column_packs, Terms>)
-                    : planes(detail::sum_planes_kernel<1, 2 * plane_packs, false, Terms>);
-  } else if (plan.by_columns) {
-    columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
-  } else if (plan.straddles) {
-    planes(detail::sum_planes_kernel<kSumPack<T>, straddling_packs, true, Terms>);
-  } else {
-    planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
+  if constexpr (has_norm_packs<T>) {
+    if (plan.pack > 1 && plan.by_columns)
+      return columns(detail::sum_columns_kernel<kSumPack<T>, column_packs, Terms>);
+    if (plan.straddles) return planes(detail::sum_planes_kernel<kSumPack<T>, straddling_packs, true, Terms>);
+    if (plan.pack > 1) return planes(detail::sum_planes_kernel<plane_pack, plane_packs, false, Terms>);
   }
+  plan.by_columns ? columns(detail::sum_columns_kernel<1, 2 * column_packs, Terms>)
+                  : planes(detail::sum_planes_kernel<1, 2 * plane_packs, false, Terms>);
 }
 
-/// Adds the partial results in `table` up and finishes every channel of so many tensors.
-template <int values, int tensors = 1, class C, class Finish>
+/// Adds the partial results in `table` up and finishes every channel.
+template <int values, class C, class Finish>
 void finish_channels(const Stream& stream, const NormPlan& of_sums, const C* table, const Finish& finish) {
   const NormPlan plan = of_sums.unfolded();
   const auto [side, threads] = plan_norm_finish(plan.parts, plan.columns_per_channel());
-  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side)), tensors),
+  const cuda::LaunchShape shape{dim3(static_cast<unsigned>(cuda::blocks_for(plan.channels, side))),
                                 dim3(static_cast<unsigned>(threads))};
-  const int64_t stride = values * of_sums.table_size();
   const auto kernel = detail::finish_channels_kernel<values, C, Finish>;
   const cuda::WideDivide by_columns(std::max<int64_t>(plan.columns_per_channel(), 1));
   if (plan.blocks() == 0) {  // no kernel of sums comes before it
-    cuda::launch(stream, shape, kernel, plan, int{side}, by_columns, table, stride, finish);
+    cuda::launch(stream, shape, kernel, plan, int{side}, by_columns, table, finish);
   } else {
-    cuda::launch_early(stream, shape, kernel, plan, int{side}, by_columns, table, stride, finish);
+    cuda::launch_early(stream, shape, kernel, plan, int{side}, by_columns, table, finish);
   }
 }
 

@@ -137,6 +137,10 @@ inline constexpr int64_t kLeastRunBytes = 128;  ///< neighbours in memory
 /// Rows that may be streamed for ten that are kept: of larger tensors the second reading outweighs what is
 /// saved. And the share of the GPU's places, in percent, that blocks must take then.
 inline constexpr int64_t kMostStreamedForTen = 24, kLeastBusyPercent = 95;
+inline constexpr int64_t kMostRoundsAlone = 4;
+/// What a processor takes in, at most, if its blocks wait for no others: bytes, elements beyond its share,
+/// and elements from which on most processors have to be busy.
+inline constexpr int64_t kMostAloneBytes = 96 << 10, kMostExcess = 12 << 10, kFewElements = 8 << 10;
 
 /// Blocks of `threads`, and what they have.
 struct BlockRoom {
@@ -205,19 +209,34 @@ inline void settle(NormResidentPlan& plan, const NormRoom& room, int64_t panels,
   plan.wrap = plan.width - plan.pieces * piece;
 }
 
+inline int64_t over(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Whether a block may have each panel for itself, and waits for no other: where most processors have one,
+/// and take in little more than their share, or where all is small.
+inline bool can_stay_alone(const NormResidentPlan& plan, const ChannelView& view, const NormRoom& room) {
+  const int64_t panels = view.channels / plan.channels, packs = plan.rows * plan.columns;
+  const int64_t bytes =
+      over(panels, room.processors) * packs * NormResidentPlan::kPackBytes * int64_t{room.tensors};
+  const int64_t elements = bytes / room.element_bytes, share = view.numel() * room.tensors / room.processors;
+  const bool idle = elements > kFewElements && 5 * panels < 2 * room.processors;
+  return !idle && elements <= share + kMostExcess && bytes <= kMostAloneBytes;
+}
+
 /// Shares the panels out, so that teams have at most `most_rounds` of them; the plan fits afterwards, or not.
+/// `alone`: only to teams of one block, where that is good.
 inline void share_out(NormResidentPlan& plan, const ChannelView& view, const NormRoom& room,
-                      const BlockRoom& of_block, int64_t most_rounds) {
-  const auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+                      const BlockRoom& of_block, int64_t most_rounds, bool alone = false) {
   const int64_t most = most_slots(plan, room, of_block);
   if (most == 0) return;
   const int64_t needed = over(plan.rows, plan.lanes * most), panels = view.channels / plan.channels;
   if (needed == 0 || needed > of_block.blocks) return;
+  if (alone && (needed > 1 || !can_stay_alone(plan, view, room))) return;
   const int64_t rounds = over(panels, std::min<int64_t>(panels, of_block.blocks / needed));
   if (rounds > most_rounds) return;
-  const int64_t teams = over(panels, rounds);
-  settle(plan, room, panels, teams, std::min<int64_t>(of_block.blocks / teams, over(plan.rows, plan.lanes)),
-         most);
+  const int64_t teams = over(panels, rounds), members = alone ? 1 : of_block.blocks / teams;
+  settle(plan, room, panels, teams, std::min(members, over(plan.rows, plan.lanes)), most);
 }
 
 /// The same with a team for each panel, of which rows that find no place are streamed.
@@ -232,13 +251,19 @@ inline void share_out_streaming(NormResidentPlan& plan, const ChannelView& view,
   settle(plan, room, panels, panels, members, most);
 }
 
-/// Neighbouring channels of a place are a panel's row: runs of 128 bytes, or 64, else all of a place, or a
-/// sector. A second round of panels needs runs of 128: of shorter ones, memory is slow in both. Of gradients
-/// whose runs are of 128 bytes at least, or all that there is, rows may be streamed.
+/// Neighbouring channels of a place are a panel's row: short runs where blocks can stay alone; else of 128
+/// bytes, or 64, else all of a place, or a sector. A second round of panels needs runs of 128: of shorter
+/// ones, memory is slow in both. Of gradients whose runs are of 128 bytes at least, or all that there is,
+/// rows may be streamed.
 inline NormResidentPlan keep_places(const ChannelView& view, const NormRoom& room) {
   const int pack = NormResidentPlan::kPackBytes / room.element_bytes;
   const BlockRoom blocks = whole_processors(room);
   const int64_t packs = view.channels / pack;
+  for (const int columns : {2, 4, 8}) {
+    NormResidentPlan plan = resident_panel(view, pack, columns * pack, blocks.threads);
+    share_out(plan, view, room, blocks, kMostRoundsAlone, true);
+    if (plan.fits()) return plan;
+  }
   for (const bool streams : {false, true}) {
     if (streams && room.tensors == 1) continue;
     for (const int columns : {8, 4, 16, 2, 1}) {
@@ -265,6 +290,9 @@ inline NormResidentPlan keep_planes(const ChannelView& view, const NormRoom& roo
   for (const int channels : {1, 2, 4, 8}) {
     const int64_t run = channels * view.inner;
     if (run % kMaskGroup != 0 || run * room.element_bytes < kLeastRunBytes) continue;
+    NormResidentPlan own = resident_panel(view, pack, channels, NormResidentPlan::kThreads);
+    share_out(own, view, room, whole_processors(room), 1, true);
+    if (own.fits()) return own;
     for (const BlockRoom& blocks : {half_processors(room), whole_processors(room)}) {
       NormResidentPlan plan = resident_panel(view, pack, channels, blocks.threads);
       const bool halves = blocks.threads == NormResidentPlan::kHalfThreads;
