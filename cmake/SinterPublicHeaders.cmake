@@ -126,6 +126,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/log/curves.h
   nn/log/run_log.h
   nn/log/scalars.h
+  nn/loss/adaptive_margin.h
   nn/loss/loss.h
   nn/loss/margin.h
   nn/loss/partial_fc.h
@@ -135,6 +136,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/metrics/templates.h
   nn/metrics/verification.h
   nn/models/iresnet.h
+  nn/models/mobile_face_net.h
   nn/models/resnet.h
   nn/module/clone_scope.h
   nn/module/default_layout.h
