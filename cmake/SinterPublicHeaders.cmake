@@ -126,6 +126,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/log/curves.h
   nn/log/run_log.h
   nn/log/scalars.h
+  nn/loss/adaptive_margin.h
   nn/loss/loss.h
   nn/loss/margin.h
   nn/loss/partial_fc.h
@@ -135,6 +136,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/metrics/templates.h
   nn/metrics/verification.h
   nn/models/iresnet.h
+  nn/models/mobile_face_net.h
   nn/models/resnet.h
   nn/module/clone_scope.h
   nn/module/default_layout.h
@@ -157,7 +159,7 @@ set(SINTER_PUBLIC_HEADERS
 )
 file(GLOB op_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/ops/*/*.h)
 # Ops that the library's own parts call: rewrites, optimisers, ranks. ops/ops.h has all others.
-set(SINTER_ENGINE_OPS advance_steps all_gather all_reduce grad_norm loss_scale metrics optimizer random_key sync_batch_norm)
+set(SINTER_ENGINE_OPS advance_steps all_gather all_reduce grad_norm loss_scale metrics optimizer random_key random_normal sync_batch_norm)
 file(READ ops/ops.h op_includes)
 foreach(header IN LISTS op_headers)
   if(header MATCHES "^ops/([^/]+)/([^/]+)\\.h$" AND CMAKE_MATCH_1 STREQUAL CMAKE_MATCH_2)

@@ -37,6 +37,7 @@
 #include <sinter/nn/layers/upsample.h>
 #include <sinter/nn/log/curves.h>
 #include <sinter/nn/log/run_log.h>
+#include <sinter/nn/loss/adaptive_margin.h>
 #include <sinter/nn/loss/loss.h>
 #include <sinter/nn/loss/margin.h>
 #include <sinter/nn/loss/partial_fc.h>
@@ -46,6 +47,7 @@
 #include <sinter/nn/metrics/templates.h>
 #include <sinter/nn/metrics/verification.h>
 #include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/models/mobile_face_net.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>

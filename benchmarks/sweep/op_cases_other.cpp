@@ -18,6 +18,7 @@
 #include <sinter/ops/pad/pad.h>
 #include <sinter/ops/permute/permute.h>
 #include <sinter/ops/random_key/random_key.h>
+#include <sinter/ops/random_normal/random_normal.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/slice/slice.h>
 #include <sinter/ops/softmax/softmax.h>
@@ -93,10 +94,10 @@ void add_losses(OpCaseTable& table) {
     return Cases{{{logits(s), labels(s), of_rows(s), scalar(1)}, ops::CrossEntropyGradAttributes{}}};
   };
   table["combined_margin"] = [](const OpSize& s) {
-    return Cases{{{logits(s), labels(s)}, ops::CombinedMarginOptions{}}};
+    return Cases{{{logits(s), labels(s), of_rows(s), of_rows(s)}, ops::CombinedMarginOptions{}}};
   };
   table["combined_margin_grad"] = [](const OpSize& s) {
-    return Cases{{{wide_logits(s), labels(s), wide_logits(s), of_rows(s)},
+    return Cases{{{wide_logits(s), labels(s), wide_logits(s), of_rows(s), of_rows(s)},
                   ops::CombinedMarginGradAttributes{{}, s.dtype}}};
   };
   table["l2_normalize"] = [](const OpSize& s) {
@@ -169,6 +170,10 @@ void add_shapes(OpCaseTable& table) {
   };
   table["dropout"] = [](const OpSize& s) {
     return Cases{{{matrix(s), OpInput{{2}, DType::kInt64, 100}}, ops::DropoutAttributes{0.5}}};
+  };
+  table["random_normal"] = [](const OpSize& s) {
+    return Cases{
+        {{OpInput{{2}, DType::kInt64, 100}}, ops::RandomNormalAttributes{{s.rows * s.columns}, s.dtype}}};
   };
   table["random_key"] = [](const OpSize& s) {
     return Cases{{{std::nullopt}, ops::RandomKeyAttributes{.seed = 1, .offset = 2, .device = s.device}}};

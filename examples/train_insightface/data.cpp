@@ -14,6 +14,8 @@
 #include <sinter/nn/data/records/record_dataset.h>
 #include <sinter/nn/data/sample_random.h>
 
+#include "clean.h"
+
 namespace train_insightface {
 
 using namespace sinter;
@@ -117,8 +119,11 @@ std::shared_ptr<const Dataset> resized(std::shared_ptr<const Dataset> faces, int
 
 TrainingData open_training_data(const Options& options) {
   auto damaged = std::make_shared<examples::DamagedImages>();
+  const auto restricted = [&](std::shared_ptr<const Dataset> faces) {
+    return options.keep_images.empty() ? faces : keep_images(std::move(faces), options.keep_images);
+  };
   if (options.synthetic > 0) {
-    return {synthetic_faces(options.synthetic, options.image_size), "made-up faces", "synthetic",
+    return {restricted(synthetic_faces(options.synthetic, options.image_size)), "made-up faces", "synthetic",
             std::move(damaged)};
   }
   const fs::path path = options.data;
@@ -135,7 +140,7 @@ TrainingData open_training_data(const Options& options) {
     records = path / "train.rec";
   }
   std::shared_ptr<const Dataset> faces =
-      records.empty() ? nn::data::open_image_folder(path) : nn::data::open_records(records);
+      restricted(records.empty() ? nn::data::open_image_folder(path) : nn::data::open_records(records));
   if (options.max_damaged > 0) faces = damaged->watch("training", std::move(faces), options.max_damaged);
   return {resized(std::move(faces), options.image_size), options.data,
           records.empty() ? "folder of people" : "records", std::move(damaged)};

@@ -71,7 +71,7 @@ class ImageTree final : public nn::data::Dataset {
 };
 
 /// What the network gives of the next batch, with the lengths added to `norms`; nothing behind the last one.
-std::vector<float> next_rows(const nn::IResNet& backbone, nn::data::DataLoader& loader, Norms& norms) {
+std::vector<float> next_rows(const nn::AnyModule& backbone, nn::data::DataLoader& loader, Norms& norms) {
   const std::optional<nn::data::Batch> batch = loader.next();
   if (!batch) return {};
   std::vector<float> rows = ops::cast(backbone(batch->images), DType::kFloat32).to_vector<float>();
@@ -98,7 +98,7 @@ void make_unit(std::span<float> row) {
   for (float& value : row) value = static_cast<float>(static_cast<double>(value) / length);
 }
 
-std::optional<Norms> for_each_embedding(const nn::IResNet& backbone, const Options& options, Device device,
+std::optional<Norms> for_each_embedding(const nn::AnyModule& backbone, const Options& options, Device device,
                                         const std::shared_ptr<const nn::data::Dataset>& faces, bool flip,
                                         const std::function<void(std::span<float> row)>& take) {
   Norms norms;
@@ -126,7 +126,7 @@ std::optional<Norms> for_each_embedding(const nn::IResNet& backbone, const Optio
   }
 }
 
-std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& options, Device device,
+std::optional<Embeddings> embed(const nn::AnyModule& backbone, const Options& options, Device device,
                                 const std::shared_ptr<const nn::data::Dataset>& faces) {
   Embeddings embeddings{.dims = options.dims, .values = {}};
   const auto norms = for_each_embedding(backbone, options, device, faces, true, [&](std::span<float> row) {
@@ -138,7 +138,7 @@ std::optional<Embeddings> embed(const nn::IResNet& backbone, const Options& opti
   return embeddings;
 }
 
-std::optional<Embeddings> embed_folders(const nn::IResNet& backbone, const Options& options, Device device,
+std::optional<Embeddings> embed_folders(const nn::AnyModule& backbone, const Options& options, Device device,
                                         const std::shared_ptr<const nn::data::Dataset>& faces,
                                         std::vector<std::string>& paths) {
   struct Sum {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <sinter/nn/data/dataset.h>
-#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/module/module.h>
 
 #include "options.h"
 
@@ -44,20 +44,20 @@ struct Norms {
 /// Embeds images batch by batch, and hands the rows over in their order: with `flip` the sum of an image's
 /// and its mirror image's, as the network gives them. No more than a batch is held. Resizes images and puts
 /// the backbone into evaluation mode meanwhile. None if stop_signal() is set before the end.
-std::optional<Norms> for_each_embedding(const sinter::nn::IResNet& backbone, const Options& options,
+std::optional<Norms> for_each_embedding(const sinter::nn::AnyModule& backbone, const Options& options,
                                         sinter::Device device,
                                         const std::shared_ptr<const sinter::nn::data::Dataset>& faces,
                                         bool flip, const std::function<void(std::span<float> row)>& take);
 
 /// All of them, flipped too, of length one.
-std::optional<Embeddings> embed(const sinter::nn::IResNet& backbone, const Options& options,
+std::optional<Embeddings> embed(const sinter::nn::AnyModule& backbone, const Options& options,
                                 sinter::Device device,
                                 const std::shared_ptr<const sinter::nn::data::Dataset>& faces);
 
 /// The mean of the embeddings of each folder's images, flipped too and as the network gives them, so that its
 /// length tells how alike these are. `paths` of the images become those of the folders, "." for the images'
 /// own.
-std::optional<Embeddings> embed_folders(const sinter::nn::IResNet& backbone, const Options& options,
+std::optional<Embeddings> embed_folders(const sinter::nn::AnyModule& backbone, const Options& options,
                                         sinter::Device device,
                                         const std::shared_ptr<const sinter::nn::data::Dataset>& faces,
                                         std::vector<std::string>& paths);

@@ -179,7 +179,7 @@ IjbSet open_ijb_set(const Options& options) {
   }
 }
 
-std::optional<nn::Templates> embed_templates(const IjbSet& set, const nn::IResNet& backbone,
+std::optional<nn::Templates> embed_templates(const IjbSet& set, const nn::AnyModule& backbone,
                                              const Options& options, Device device) {
   if (options.image_size % 112 != 0 && options.image_size % 128 != 0) {
     throw Error(fmt::format("--ijb: faces are aligned to a multiple of 112 or 128 pixels, --image-size is {}",

@@ -13,7 +13,7 @@
 #include <sinter/nn/metrics/identification.h>
 #include <sinter/nn/metrics/roc.h>
 #include <sinter/nn/metrics/templates.h>
-#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/module/module.h>
 
 #include "options.h"
 
@@ -26,7 +26,7 @@ sinter::nn::data::IjbSet open_ijb_set(const Options& options);
 /// than a batch of pictures and one embedding a template are held. None if stop_signal() is set before the
 /// end. Throws Error for an --image-size that is no multiple of 112 or 128.
 std::optional<sinter::nn::Templates> embed_templates(const sinter::nn::data::IjbSet& set,
-                                                     const sinter::nn::IResNet& backbone,
+                                                     const sinter::nn::AnyModule& backbone,
                                                      const Options& options, sinter::Device device);
 /// The same of embeddings made elsewhere: --ijb-embeddings, a safetensors file with `embeddings` (N, D),
 /// float32, whose row i is of line i of the lists, neither normalised nor multiplied by the detector's score,

@@ -12,6 +12,7 @@
 // the centres that these are held against, trainer.cpp makes steps, which trainer/trainer_base.cpp repeats,
 // verifier.cpp tells how good the embeddings are.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -25,6 +26,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/nn/checkpoint/safetensors.h>
 
+#include "clean.h"
 #include "common/console.h"
 #include "common/stop.h"
 #include "common/text.h"
@@ -56,6 +58,7 @@ using sinter::nn::LoadedCheckpoint;
 void check_outputs(const Options& options, std::optional<examples::FolderLock>& lock) {
   check_common_files(options);
   if (!options.output.empty()) examples::check_file("--output", options.output);
+  if (!options.clean.empty()) examples::check_file("--clean", options.clean);
   if (!options.roc.empty()) check_curves(options.roc);
   if (options.trains()) check_folders(options, lock);
 }
@@ -63,7 +66,8 @@ void check_outputs(const Options& options, std::optional<examples::FolderLock>& 
 /// Throws Error that names the option unless the disks have room for what a run will write.
 void check_room(const Options& options, const Trainer& trainer) {
   const auto backbone = sizeof(float) * static_cast<uint64_t>(trainer.backbone().parameter_count());
-  const auto centres = sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * options.dims);
+  const auto centres =
+      sizeof(float) * static_cast<uint64_t>(trainer.centres().classes() * trainer.centres().row_width());
   const uint64_t copies = options.momentum > 0 ? 2 : 1;
   check_room(options, backbone, trainer.epochs_left() > 0 ? copies * (backbone + centres) : 0);
 }
@@ -78,6 +82,9 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
       options.synthetic = checkpoint->data.value<int64_t>("synthetic");
       if (const auto paths = examples::read_paths("data", checkpoint->data); !paths.empty())
         options.data = paths.front();
+      if (const auto paths = examples::read_paths("keep_images", checkpoint->data);
+          !paths.empty() && !options.is_given("--keep-images"))
+        options.keep_images = paths.front();
     }
     if (!options.is_given("--verify")) options.verify = examples::read_paths("verify", checkpoint->data);
     return checkpoint;
@@ -99,6 +106,10 @@ void check_recipe(const Options& options, const LoadedCheckpoint& checkpoint) {
       throw Error(fmt::format("{} has {} {}; it cannot go on with {}", checkpoint.folder.string(), option,
                               before.at(option), now.at(option)));
   }
+  const std::string centres = examples::value_or(before, "--sub-centres", "1");
+  if (centres != fmt::format("{}", options.sub_centres))
+    throw Error(fmt::format("{} has --sub-centres {}; it cannot go on with {}", checkpoint.folder.string(),
+                            centres, options.sub_centres));
   examples::check_changes(examples::changes(before, now, true), options.change_recipe, options.checkpoints);
 }
 
@@ -176,7 +187,7 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
   Trainer trainer(options, device, data, pairs, metadata, start, ranks);
   say("  {:<8} {:.2f} million, and {:.2f} million of centres\n\n", "weights",
       static_cast<double>(trainer.backbone().parameter_count()) / 1e6,
-      static_cast<double>(trainer.centres().classes() * options.dims) / 1e6);
+      static_cast<double>(trainer.centres().classes() * trainer.centres().row_width()) / 1e6);
   if (checkpoint) trainer.restore(*checkpoint, same_data);
   if (ranks.rank() == 0) check_room(options, trainer);
   const bool complete = trainer.train();
@@ -185,13 +196,13 @@ int train(Options& options, sinter::Device device, const std::optional<LoadedChe
 }
 
 /// A backbone with the weights of a checkpoint or of --load-weights, on the device. Exports it if asked.
-sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
-                                     const std::optional<LoadedCheckpoint>& checkpoint) {
+sinter::nn::AnyModule trained_backbone(Options& options, sinter::Device device,
+                                       const std::optional<LoadedCheckpoint>& checkpoint) {
   const examples::WeightsFile weights =
       checkpoint ? examples::WeightsFile{checkpoint->folder.string(), checkpoint->data.part("backbone"),
                                          examples::read_metadata(*checkpoint)}
                  : read_weights(options.load_weights, options);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   examples::load_weights(weights.source, weights.state, backbone);
   if (!options.exported.path.empty()) {
     const sinter::nn::ModelMetadata data = weights.metadata.value_or(sinter::nn::ModelMetadata());
@@ -204,7 +215,7 @@ sinter::nn::IResNet trained_backbone(Options& options, sinter::Device device,
 }
 
 int evaluate(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
-  const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+  const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
   if (options.verify.empty() && !options.exported.path.empty()) return 0;
   if (options.verify.empty()) throw Error("--evaluate needs pairs: --verify <path>");
   examples::catch_stop_signals();
@@ -227,7 +238,7 @@ int write_embeddings(Options& options, sinter::Device device,
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", options.embed, paths);
   check_embeddings_file(options.output, paths);
-  const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+  const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
   examples::catch_stop_signals();
   const std::optional<Embeddings> embeddings = options.embed_groups
                                                    ? embed_folders(backbone, options, device, images, paths)
@@ -239,12 +250,53 @@ int write_embeddings(Options& options, sinter::Device device,
   return 0;
 }
 
+/// The cosines of each image to the centres of its own identity.
+std::optional<std::vector<float>> own_cosines(const sinter::Tensor& centres, const TrainingData& data,
+                                              const std::vector<int64_t>& labels,
+                                              const sinter::nn::AnyModule& backbone, const Options& options,
+                                              sinter::Device device) {
+  const auto dims = static_cast<size_t>(options.dims), each = static_cast<size_t>(options.sub_centres);
+  std::vector<float> cosines, centre(dims);
+  size_t image = 0;
+  const auto norms = for_each_embedding(
+      backbone, options, device, data.faces, options.verify_flip == "sum", [&](std::span<float> row) {
+        make_unit(row);
+        const float* const first = centres.data<float>() + static_cast<size_t>(labels[image++]) * each * dims;
+        for (size_t k = 0; k < each; ++k) {
+          std::copy_n(first + k * dims, dims, centre.begin());
+          make_unit(centre);
+          cosines.push_back(static_cast<float>(1.0 - squared_distance(row, centre) / 2));
+        }
+      });
+  return norms ? std::optional(std::move(cosines)) : std::nullopt;
+}
+
+int clean(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
+  if (!checkpoint || options.sub_centres < 2)
+    throw Error(fmt::format("--clean needs a run of --sub-centres 2 or more in {}", options.checkpoints));
+  const TrainingData data = open_training_data(options);
+  const sinter::Tensor centres = checkpoint->data.part("centres").at("weight");
+  if (centres.size(0) != data.faces->num_classes())
+    throw Error(fmt::format("{} is of {} identities, and the data has {}", checkpoint->folder.string(),
+                            centres.size(0), data.faces->num_classes()));
+  const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
+  examples::catch_stop_signals();
+  const std::vector<int64_t> labels = labels_of(*data.faces);
+  const auto cosines = own_cosines(centres, data, labels, backbone, options, device);
+  if (!cosines) return 128 + stop_signal();
+  const std::vector<KeptImage> kept = clean_images(labels, *cosines, options.sub_centres);
+  write_kept(options.clean, *data.faces, kept);
+  say("{} of {} images are kept, as {} lists them for --keep-images\n", kept.size(), labels.size(),
+      options.clean);
+  return 0;
+}
+
 int evaluate_ijb(Options& options, sinter::Device device, const std::optional<LoadedCheckpoint>& checkpoint) {
   const sinter::nn::data::IjbSet set = open_ijb_set(options);
   examples::catch_stop_signals();
   std::optional<sinter::nn::Templates> templates;
   if (options.ijb_embeddings.empty()) {
-    const sinter::nn::IResNet backbone = trained_backbone(options, device, checkpoint);
+    const sinter::nn::AnyModule backbone = trained_backbone(options, device, checkpoint);
     templates = embed_templates(set, backbone, options, device);
   } else {
     templates = read_templates(set, options);
@@ -268,6 +320,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   if (options.evaluate) return evaluate(options, device, checkpoint);
   if (!options.embed.empty()) return write_embeddings(options, device, checkpoint);
   if (!options.ijb.empty()) return evaluate_ijb(options, device, checkpoint);
+  if (!options.clean.empty()) return clean(options, device, checkpoint);
   return train(options, device, checkpoint, ranks);
 }
 

@@ -11,6 +11,8 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/data/normalize.h>
+#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/models/mobile_face_net.h>
 
 #include "run/model_files.h"
 
@@ -26,18 +28,31 @@ struct Backbone {
   std::array<size_t, 4> blocks;
 };
 
+struct MobileBackbone {
+  const char* name;
+  nn::MobileFaceNet (*make)(const nn::MobileFaceNetOptions&);
+  const char* own;  // a parameter that the other ones do not have, or in another shape
+};
+
 constexpr Backbone kBackbones[] = {{"iresnet18", nn::iresnet18, {2, 2, 2, 2}},
                                    {"iresnet34", nn::iresnet34, {3, 4, 6, 3}},
                                    {"iresnet50", nn::iresnet50, {3, 4, 14, 3}},
                                    {"iresnet100", nn::iresnet100, {3, 13, 30, 3}},
                                    {"iresnet200", nn::iresnet200, {6, 26, 60, 6}}};
 
+constexpr MobileBackbone kMobileBackbones[] = {
+    {"mbf", nn::mobile_face_net, "layers.1.layers.0.weight"},
+    {"mbf_large", nn::mobile_face_net_large, "layers.1.layers.0.layers.0.layers.0.weight"}};
+
 nn::OneCycleSchedule one_cycle(const Options& options, int64_t steps) {
   return {.peak = options.lr, .steps = std::max<int64_t>(steps, 2), .warmup_fraction = *options.warmup};
 }
 
-/// The name of the backbone that a state is of, by its blocks; empty for none.
+/// The name of the backbone that a state is of, by its blocks or names; empty for none.
 std::string recognise_backbone(const nn::State& state) {
+  for (const MobileBackbone& backbone : kMobileBackbones) {
+    if (state.contains("conv_sep.layers.0.weight") && state.contains(backbone.own)) return backbone.name;
+  }
   const std::vector<size_t> blocks = examples::count_blocks(state);
   const auto found = std::ranges::find(kBackbones, blocks, [](const Backbone& backbone) {
     return std::vector<size_t>(backbone.blocks.begin(), backbone.blocks.end());
@@ -48,6 +63,9 @@ std::string recognise_backbone(const nn::State& state) {
 /// Makes --dims and --image-size those of the weights, as far as shapes say, wherever the command line says
 /// nothing.
 void adopt_shapes(const nn::State& state, Options& options) {
+  const auto last = state.find("features.layers.2.weight");  // of a MobileFaceNet
+  if (last != state.end() && last->second.rank() == 2 && !options.is_given("--dims"))
+    options.dims = last->second.size(0);
   const auto fc = state.find("fc.weight");
   if (fc == state.end() || fc->second.rank() != 2) return;
   if (!options.is_given("--dims")) options.dims = fc->second.size(0);
@@ -61,7 +79,12 @@ void adopt_shapes(const nn::State& state, Options& options) {
 
 }  // namespace
 
-nn::IResNet make_backbone(const Options& options) {
+nn::AnyModule make_backbone(const Options& options) {
+  for (const MobileBackbone& mobile : kMobileBackbones) {
+    if (options.backbone == mobile.name)
+      return mobile.make(
+          {.dimensions = options.dims, .image_size = options.image_size, .layout = *options.layout});
+  }
   const auto found =
       std::ranges::find(kBackbones, options.backbone, [](const Backbone& b) { return std::string(b.name); });
   const nn::IResNet backbone = found->make({.dimensions = options.dims,
@@ -75,7 +98,9 @@ nn::IResNet make_backbone(const Options& options) {
 
 nn::PartialFC make_centres(const Options& options, int64_t classes, const Communicator& ranks) {
   return nn::PartialFC(options.dims, classes,
-                       {.head = {.margin = *margin_of(options)},
+                       {.head = {.margin = *margin_of(options),
+                                 .sub_centres = options.sub_centres,
+                                 .keep_float32 = options.head_precision == "f32"},
                         .sample_rate = options.sample_rate,
                         .min_classes = options.batch,
                         .seed = options.seed,
@@ -108,7 +133,8 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
   if (options.schedule == "one-cycle") return one_cycle(options, steps);
   const auto warmup = static_cast<int64_t>(std::llround(*options.warmup * static_cast<double>(steps)));
   if (options.schedule == "constant") return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
-  return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = std::max<int64_t>(steps - warmup, 1)},
+  return nn::Warmup{nn::PolynomialSchedule{
+                        .base = lr, .steps = std::max<int64_t>(steps - warmup, 1), .power = options.power},
                     warmup};
 }
 

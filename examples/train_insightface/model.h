@@ -9,7 +9,7 @@
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/loss/partial_fc.h>
-#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/module/module.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/schedule/schedule.h>
 
@@ -20,18 +20,18 @@ namespace train_insightface {
 
 /// The loss of images (N, ...) and labels (N), which are rows of the head.
 struct FaceModel : sinter::nn::ModuleOf<sinter::Tensor(const sinter::Tensor&, const sinter::Tensor&)> {
-  FaceModel(const sinter::nn::IResNet& trunk, const sinter::nn::MarginHead& classes)
+  FaceModel(const sinter::nn::AnyModule& trunk, const sinter::nn::MarginHead& classes)
       : backbone(child("backbone", trunk)), head(child("head", classes)) {}
   sinter::Tensor forward(const sinter::Tensor& images, const sinter::Tensor& labels) const override {
     return head(backbone(images), labels);
   }
 
-  sinter::nn::IResNet backbone;
+  sinter::nn::AnyModule backbone;
   sinter::nn::MarginHead head;
 };
 
 /// A backbone with fresh weights, on the CPU.
-sinter::nn::IResNet make_backbone(const Options& options);
+sinter::nn::AnyModule make_backbone(const Options& options);
 /// Fresh centres, on the CPU; with several ranks, this one's part of them.
 sinter::nn::PartialFC make_centres(const Options& options, int64_t classes,
                                    const sinter::Communicator& ranks);

@@ -1,13 +1,11 @@
 #include "options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "margin_text.h"
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
 
@@ -24,36 +22,15 @@ using examples::OptionTable;
 using examples::path;
 using examples::whole;
 using sinter::nn::CombinedMargin;
-
-/// "1,0.5,0"; none unless these are three finite numbers.
-std::optional<std::vector<double>> three_numbers(std::string_view text) {
-  std::vector<double> values;
-  const char* at = text.data();
-  const char* const end = text.data() + text.size();
-  while (values.size() < 3) {
-    double value = 0.0;
-    const auto [stop, error] = std::from_chars(at, end, value);
-    if (error != std::errc{} || !std::isfinite(value)) return std::nullopt;
-    values.push_back(value);
-    if (stop == end) break;
-    if (*stop != ',') return std::nullopt;
-    at = stop + 1;
-    if (values.size() == 3) return std::nullopt;
-  }
-  return values.size() == 3 ? std::optional(values) : std::nullopt;
-}
+using sinter::nn::Margin;
 
 CLI::Validator margin_text() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        Options options;
-        options.margin = text;
-        if (margin_of(options)) return {};
-        return fmt::format(
-            "expected arcface, cosface, or m1,m2,m3 with m1 > 0, m2 in [0, pi) and m3 >= 0, such as "
-            "1,0.3,0.2, "
-            "but got '{}'",
-            text);
+        // What --scale makes of its range, check_model() tells.
+        constexpr double kSmallScale = 1e-3;
+        if (parse_margin(text, kSmallScale)) return {};
+        return fmt::format("expected {}, but got '{}'", margin_forms(), text);
       },
       "MARGIN");
 }
@@ -91,6 +68,10 @@ void add_data_rows(OptionTable& table, Options& options) {
            "Train on so many made-up identities of ten images each, in place of --data")
       .without_default()
       .not_kept();
+  table
+      .add("--keep-images", options.keep_images, file(),
+           "Train on those images alone that a list of --clean names, and on the identities that have any")
+      .not_kept();
   table.add("--image-size", options.image_size, whole(16, 1024),
             "Pixels a side; images of other sizes are resized");
   table.add("--flip,!--no-flip", options.flip, "Mirror half of the training images (on)");
@@ -109,7 +90,8 @@ void add_data_rows(OptionTable& table, Options& options) {
 
 void add_model_rows(OptionTable& table, Options& options) {
   table.add("--backbone", options.backbone,
-            one_of({"iresnet18", "iresnet34", "iresnet50", "iresnet100", "iresnet200"}), "Network");
+            one_of({"iresnet18", "iresnet34", "iresnet50", "iresnet100", "iresnet200", "mbf", "mbf_large"}),
+            "Network; mbf is MobileFaceNet");
   table.add("--dims", options.dims, whole(1, 65536), "Dimensions of an embedding");
   table.add("--dropout", options.dropout, number(0, 0.99), "Share of features dropped before the last layer");
   table.add("--init", options.init, one_of({"insightface", "pytorch"}),
@@ -122,7 +104,16 @@ void add_model_rows(OptionTable& table, Options& options) {
 void add_loss_rows(OptionTable& table, Options& options) {
   table.add("--margin", options.margin, margin_text(),
             "Margin between identities: arcface (1,0.5,0), cosface (1,0,0.4), or m1,m2,m3 of cos(m1 t + m2) "
-            "- m3");
+            "- m3; adaface, elasticface-arc, -cos (+: sorted), magface, curricularface; numbers may follow, "
+            "as in adaface,0.4");
+  table
+      .add("--sub-centres", options.sub_centres, whole(1, 100),
+           "Centres of each identity, the nearest of which counts, for labels with errors")
+      .kept_unless("1");
+  table
+      .add("--head-precision", options.head_precision, one_of({"model", "f32"}),
+           "Compute cosines to the centres as the network computes (model), or in f32, as InsightFace does")
+      .kept_unless("model");
   table.add("--scale", options.scale, number(1e-3, 1e4), "Factor on the cosines");
   table.add(
       "--margin-gradient", options.margin_gradient, one_of({"straight-through", "exact"}),
@@ -139,8 +130,12 @@ void add_recipe_rows(OptionTable& table, Options& options) {
   table.add("--batch", options.batch, whole(1, 1'000'000), "Images per step");
   table.add("--lr", options.lr, number(1e-9, 1e3), "Largest learning rate");
   table.add("--schedule", options.schedule, one_of({"polynomial", "one-cycle", "constant"}),
-            "Learning rate, step by step: polynomial (of power 2, behind a straight warm-up), one-cycle (two "
+            "Learning rate, step by step: polynomial (of --power, behind a straight warm-up), one-cycle (two "
             "cosines, as torch's OneCycleLR), or constant");
+  table
+      .add("--power", options.power, number(1e-3, 100),
+           "Power of the polynomial; InsightFace's published logs have 2, its code now has 1")
+      .kept_unless("2");
   table.add("--warmup", options.warmup, number(0, 1),
             "Share of the run in which the learning rate rises (0.3 under one-cycle, else 0)");
   table.add("--momentum", options.momentum, number(0, 0.99999), "Momentum");
@@ -159,6 +154,10 @@ void add_recipe_rows(OptionTable& table, Options& options) {
 
 /// Beside training: tests, and embeddings.
 void add_use_rows(OptionTable& table, Options& options) {
+  table.add(
+      "--clean", options.clean, file(),
+      "Only write which training images are within 75 degrees of the centre that most of their identity "
+      "are nearest to; needs --resume with a run of --sub-centres, and is for --keep-images");
   table.add("--embed", options.embed, folder(),
             "Only turn the images of a folder, and of those in it, into embeddings; needs weights as "
             "--evaluate does, and --output");
@@ -206,6 +205,24 @@ OptionTable table_of(Options& options) {
   return table;
 }
 
+/// Mistakes in what goes with a margin and a backbone.
+std::string check_model(const Options& options) {
+  const std::optional<Margin> margin = margin_of(options);
+  if (!margin) return fmt::format("--margin {} is out of range at --scale {}", options.margin, options.scale);
+  for (const char* option : {"--margin-gradient", "--interclass-filter"}) {
+    if (options.is_given(option) && !is_combined(*margin))
+      return fmt::format("{} is of arcface, cosface and m1,m2,m3, not of --margin {}", option,
+                         options.margin);
+  }
+  for (const char* option : {"--dropout", "--init", "--train-features-weight"}) {
+    if (options.is_given(option) && options.is_given("--backbone") && options.backbone.starts_with("mbf"))
+      return fmt::format("{} is of iResNets, not of --backbone {}", option, options.backbone);
+  }
+  if (options.is_given("--power") && options.is_given("--schedule") && options.schedule != "polynomial")
+    return "--power is of --schedule polynomial";
+  return {};
+}
+
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
   const bool has_data = !options.data.empty() || options.synthetic > 0;
@@ -215,6 +232,10 @@ std::string check_together(const Options& options) {
     return "--evaluate and --embed cannot go together: each is all that is done";
   if (!options.ijb.empty() && (options.evaluate || !options.embed.empty()))
     return fmt::format("--ijb and {} cannot go together: each is all that is done", options.only());
+  if (!options.clean.empty() && (options.evaluate || !options.embed.empty() || !options.ijb.empty()))
+    return fmt::format("--clean and {} cannot go together: each is all that is done", options.only());
+  if (!options.clean.empty() && !options.resume)
+    return "--clean needs a run's centres: --checkpoints and --resume";
   if (!options.trains() && !options.resume && options.load_weights.empty() &&
       options.ijb_embeddings.empty()) {
     return needs_weights(options.only(), options);
@@ -228,6 +249,7 @@ std::string check_together(const Options& options) {
     return "there is nothing to train on: --data <path>, or --synthetic <identities>";
   if (!options.trains() && (options.processes > 1 || options.gpus > 0))
     return fmt::format("{} is of one process", options.only());
+  if (const std::string mistake = check_model(options); !mistake.empty()) return mistake;
   if (options.cycle_momentum && options.is_given("--schedule") && options.schedule != "one-cycle")
     return "--cycle-momentum is of --schedule one-cycle";
   if (options.cycle_momentum && options.is_given("--momentum"))
@@ -260,25 +282,12 @@ void complete(Options& options, sinter::Device device) {
   if (!options.warmup) options.warmup = options.schedule == "one-cycle" ? 0.3 : 0.0;
 }
 
-std::optional<CombinedMargin> margin_of(const Options& options) {
-  CombinedMargin margin{.scale = options.scale,
-                        .interclass_filter = options.interclass_filter,
-                        .gradient = options.margin_gradient == "exact"
-                                        ? sinter::nn::MarginGradient::kExact
-                                        : sinter::nn::MarginGradient::kStraightThrough};
-  if (options.margin == "arcface") return margin;
-  if (options.margin == "cosface") {
-    margin.m2 = 0.0;
-    margin.m3 = 0.4;
-    return margin;
-  }
-  const auto values = three_numbers(options.margin);
-  if (!values) return std::nullopt;
-  margin.m1 = (*values)[0];
-  margin.m2 = (*values)[1];
-  margin.m3 = (*values)[2];
-  if (margin.m1 <= 0.0 || margin.m2 < 0.0 || margin.m2 >= 3.141592653589793 || margin.m3 < 0.0)
-    return std::nullopt;
+std::optional<Margin> margin_of(const Options& options) {
+  std::optional<Margin> margin = parse_margin(options.margin, options.scale);
+  if (!margin || !is_combined(*margin)) return margin;
+  auto& combined = std::get<CombinedMargin>(*margin);
+  combined.interclass_filter = options.interclass_filter;
+  if (options.margin_gradient == "exact") combined.gradient = sinter::nn::MarginGradient::kExact;
   return margin;
 }
 
@@ -296,7 +305,10 @@ std::set<std::string> adopt(const Recipe& recipe, Options& options) {
 }
 
 std::string describe(const Options& options) {
-  const CombinedMargin margin = *margin_of(options);
+  const Margin margin = *margin_of(options);
+  const std::string gradient = is_combined(margin) ? options.margin_gradient : "exact";
+  const std::string centres =
+      options.sub_centres > 1 ? fmt::format(", {} centres of each identity", options.sub_centres) : "";
   const std::string share = options.sample_rate < 1.0 ? fmt::format(", {:.4g} % of the identities a step",
                                                                     100 * options.sample_rate)
                                                       : "";
@@ -305,8 +317,7 @@ std::string describe(const Options& options) {
       {
           {"model", fmt::format("{}, {} dimensions, {}, {}", options.backbone, options.dims,
                                 *options.precision, to_string(*options.layout))},
-          {"loss", fmt::format("margins {}, {} and {}, scale {}, {} gradient{}", margin.m1, margin.m2,
-                               margin.m3, margin.scale, options.margin_gradient, share)},
+          {"loss", fmt::format("{}, {} gradient{}{}", describe(margin), gradient, centres, share)},
           {"run", fmt::format("{} epochs, batch {}, seed {}", options.epochs, options.batch, options.seed)},
           {"sgd",
            fmt::format("learning rate {} ({}, warm-up {:.0f} %), momentum {}, weight decay {}", options.lr,

@@ -29,16 +29,19 @@ struct Options : sinter::examples::TrainerOptions {
   std::string init = "insightface";  // or pytorch
   bool train_features_weight = false;
 
-  std::string margin = "arcface";  // or cosface, or m1,m2,m3
+  std::string margin = "arcface";  // or as parse_margin() takes it
   double scale = 64.0;
   std::string margin_gradient = "straight-through";  // or exact
   double interclass_filter = 0.0;
-  double sample_rate = 1.0;  // of Partial FC
+  double sample_rate = 1.0;              // of Partial FC
+  int64_t sub_centres = 1;               // of each identity
+  std::string head_precision = "model";  // or f32
 
   int64_t epochs = 20;
   int64_t batch = 128;
   double lr = 0.1;
   std::string schedule = "polynomial";  // or one-cycle, constant
+  double power = 2.0;                   // of the polynomial
   std::optional<double> warmup;         // share of the run
   double momentum = 0.9;
   bool cycle_momentum = false;
@@ -47,6 +50,9 @@ struct Options : sinter::examples::TrainerOptions {
   double clip = 5.0;  // largest norm of gradients; 0: no limit
   std::string clip_of = "backbone";
   bool flip = true;
+
+  std::string keep_images;  // a list that --clean wrote
+  std::string clean;        // the file for such a list
 
   std::vector<std::string> verify;  // .bin files, lists of pairs, folders of people
   int64_t verify_every = 2000;      // steps; 0: at the end of each epoch
@@ -59,11 +65,15 @@ struct Options : sinter::examples::TrainerOptions {
   std::string ijb_embeddings;  // of its pictures, made elsewhere
   std::string ijb_lengths = "keep", ijb_score = "use";
 
-  bool trains() const { return !evaluate && embed.empty() && ijb.empty(); }
+  bool trains() const { return !evaluate && embed.empty() && ijb.empty() && clean.empty(); }
   /// What is all that is done, in place of training.
-  const char* only() const { return evaluate ? "--evaluate" : embed.empty() ? "--ijb" : "--embed"; }
+  const char* only() const {
+    if (evaluate) return "--evaluate";
+    return !embed.empty() ? "--embed" : !ijb.empty() ? "--ijb" : "--clean";
+  }
   bool leaves_files() const {
-    return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + write_recipe)
+    return !(checkpoints + save_weights + exported.path + report + log_dir + roc + output + clean +
+             write_recipe)
                 .empty();
   }
   const std::string& roc_folder() const { return roc.empty() && trains() ? log_folder() : roc; }
@@ -77,8 +87,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options);
 void complete(Options& options, sinter::Device device);
 
 /// The margin that --margin, --scale, --margin-gradient and --interclass-filter ask for; none if --margin is
-/// neither a name nor three numbers in range.
-std::optional<sinter::nn::CombinedMargin> margin_of(const Options& options);
+/// not what parse_margin() takes.
+std::optional<sinter::nn::Margin> margin_of(const Options& options);
 
 /// The recipe of complete options.
 Recipe recipe_of(const Options& options);

@@ -79,7 +79,7 @@ void Trainer::prepare() {
     const TensorSpec specs[] = {{images, compute_dtype(options_), device_}, {{rows}, DType::kInt64, device_}};
     job_->prepare(specs);
   } else if (device_.is_cuda()) {
-    const nn::IResNet copy = nn::clone(model_.backbone);
+    const nn::AnyModule copy = nn::clone(model_.backbone);
     const Tensor embeddings = copy(Tensor::zeros(images, compute_dtype(options_), device_));
     backward(embeddings, {.gradient = Tensor::zeros(embeddings.shape(), embeddings.dtype(), device_)});
     synchronize(device_);

@@ -31,7 +31,7 @@ class Trainer final : public sinter::examples::TrainerBase {
   /// Throws Error if the checkpoint is of another run.
   void restore(const sinter::nn::LoadedCheckpoint& checkpoint, bool same_data);
 
-  const sinter::nn::IResNet& backbone() const { return model_.backbone; }
+  const sinter::nn::AnyModule& backbone() const { return model_.backbone; }
   const sinter::nn::PartialFC& centres() const { return centres_; }
 
   /// What this process has trained, as JSON.

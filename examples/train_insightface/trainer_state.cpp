@@ -1,4 +1,6 @@
 // How a run is saved, and gone on with.
+#include <algorithm>
+
 #include <fmt/core.h>
 
 #include "run/model_files.h"
@@ -28,6 +30,7 @@ nn::CheckpointData Trainer::checkpoint() {
                       {"synthetic", options_.synthetic},
                       {"verified_step", verified_step_}});
   examples::write_paths("verify", options_.verify, data);
+  if (!options_.keep_images.empty()) examples::write_paths("keep_images", {options_.keep_images}, data);
   return data;
 }
 
@@ -50,9 +53,15 @@ void Trainer::restore_centres(const nn::CheckpointData& data) {
       if (rows != optimizer.end())
         rows->second =
             momentum != centres.end() ? momentum->second : Tensor::zeros(centres.at("weight").shape());
-      centres = {{"weight", centres.at("weight")}};
+      centres.erase("momentum");
+      centres.erase("steps");
     }
     if (rows != optimizer.end()) rows->second = centres_.local_rows(rows->second);
+  }
+  // Of another margin (--change-recipe): what that one remembered says nothing here.
+  for (const char* average : {"norm_mean", "norm_deviation", "t"}) {
+    const std::vector<nn::Buffer> own = centres_.head().buffers();
+    if (std::ranges::find(own, average, &nn::Buffer::name) == own.end()) centres.erase(average);
   }
   centres_.load_state(centres);
   optimizer_.load_state(optimizer);

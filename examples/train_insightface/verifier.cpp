@@ -210,7 +210,7 @@ std::vector<T> gather_rows(std::vector<T> own, int64_t rows, int64_t dims, const
 
 }  // namespace
 
-std::optional<ComparedPairs> compare(const FacePairs& faces, const nn::IResNet& backbone,
+std::optional<ComparedPairs> compare(const FacePairs& faces, const nn::AnyModule& backbone,
                                      const Options& options, Device device, int rank, int ranks) {
   const bool flip = options.verify_flip == "sum";
   ComparedPairs result;
@@ -285,8 +285,8 @@ VerifiedSet judge(const FacePairs& faces, const ComparedPairs& compared) {
   return result;
 }
 
-std::optional<VerifiedSet> verify(const FacePairs& faces, const nn::IResNet& backbone, const Options& options,
-                                  Device device) {
+std::optional<VerifiedSet> verify(const FacePairs& faces, const nn::AnyModule& backbone,
+                                  const Options& options, Device device) {
   const std::optional<ComparedPairs> compared = compare(faces, backbone, options, device);
   return compared ? std::optional(judge(faces, *compared)) : std::nullopt;
 }

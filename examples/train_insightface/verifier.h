@@ -15,7 +15,7 @@
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/metrics/roc.h>
 #include <sinter/nn/metrics/verification.h>
-#include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/module/module.h>
 
 #include "embedder.h"
 #include "options.h"
@@ -50,7 +50,7 @@ struct ComparedPairs {
 };
 
 /// Embeds and compares one of `ranks` parts of a set. None if stop_signal() is set before the end.
-std::optional<ComparedPairs> compare(const FacePairs& faces, const sinter::nn::IResNet& backbone,
+std::optional<ComparedPairs> compare(const FacePairs& faces, const sinter::nn::AnyModule& backbone,
                                      const Options& options, sinter::Device device, int rank = 0,
                                      int ranks = 1);
 /// The parts of all ranks, on each: all call it, with what compare() gave them.
@@ -76,7 +76,7 @@ struct VerifiedSet {
 /// What came of a whole set.
 VerifiedSet judge(const FacePairs& faces, const ComparedPairs& compared);
 /// compare() and judge().
-std::optional<VerifiedSet> verify(const FacePairs& faces, const sinter::nn::IResNet& backbone,
+std::optional<VerifiedSet> verify(const FacePairs& faces, const sinter::nn::AnyModule& backbone,
                                   const Options& options, sinter::Device device);
 
 /// A line of text.

@@ -4,6 +4,7 @@
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/conv2d/conv2d.h>
 #include <sinter/ops/pad/pad.h>
 
@@ -24,8 +25,10 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
                to_string(options.padding));
   const Shape shape{out_channels, in_channels / options.groups, height, width};
   Generator& generator = default_generator();
-  weight = parameter("weight", init::default_weight(shape, generator), {.layout = options.layout});
-  if (options.bias) bias = parameter("bias", init::default_bias(shape, generator));
+  weight = parameter("weight", init::default_weight(shape, generator),
+                     {.layout = options.layout, .keep_float32 = options.keep_float32});
+  if (options.bias)
+    bias = parameter("bias", init::default_bias(shape, generator), {.keep_float32 = options.keep_float32});
   works_in(options.layout);
   std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(options.kernel));
   if (options.stride != Size2d(1)) text += ", stride " + to_string(options.stride);
@@ -33,6 +36,7 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   if (options.dilation != Size2d(1)) text += ", dilation " + to_string(options.dilation);
   if (options.groups != 1) text += fmt::format(", groups {}", options.groups);
   if (!options.bias) text += ", no bias";
+  if (options.keep_float32) text += ", float32";
   describe(std::move(text));
 }
 
@@ -53,7 +57,8 @@ Tensor Conv2d::forward(const Tensor& x) const {
   // The op pads both sides alike; what one side has more than the other is put around the image before.
   const auto [top, bottom, left, right] = options_.padding;
   const Size2d common(std::min(top, bottom), std::min(left, right));
-  return ops::conv2d(pad_further(x), weight, bias,
+  const Tensor images = options_.keep_float32 ? ops::cast(x, weight.tensor().dtype()) : x;
+  return ops::conv2d(pad_further(images), weight, bias,
                      {.stride = options_.stride,
                       .padding = common,
                       .dilation = options_.dilation,

@@ -15,6 +15,8 @@ struct Conv2dOptions {
   int64_t groups = 1;
   bool bias = true;
   Layout layout = default_layout();  ///< of input and output; under kNHWC the weight is kept as OHWI
+  bool keep_float32 =
+      false;  ///< weight and bias stay float32 in a half-precision model, and so does the result
 };
 
 /// y = weight * x + bias, as ops::conv2d: (N, in, H, W) to (N, out, H', W'), or (N, H, W, in) to (N, H', W',

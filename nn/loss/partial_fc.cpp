@@ -122,13 +122,13 @@ PartialFC::PartialFC(int64_t dimensions, int64_t classes, const PartialFCOptions
       classes_(checked_classes(classes, options)),
       first_(first_of(ranks_, rank_of(ranks_), classes)),
       own_(first_of(ranks_, rank_of(ranks_) + 1, classes) - first_),
-      dimensions_(dimensions),
+      width_(dimensions * options.head.sub_centres),
       sampled_(count_sampled(classes, own_, options)),
       seed_(options.seed),
       head_(make_head(dimensions, sampled_, options)) {
   if (ranks_ == nullptr) {
     if (is_partial())
-      table_ = init::normal({classes, dimensions}, 0.0, options.head.init_std, default_generator());
+      table_ = init::normal({classes, width_}, 0.0, options.head.init_std, default_generator());
     return;
   }
   const Tensor own = draw_centres(options.head.init_std);
@@ -143,11 +143,11 @@ PartialFC::PartialFC(int64_t dimensions, int64_t classes, const PartialFCOptions
 /// all.
 Tensor PartialFC::draw_centres(double deviation) const {
   // Numbers come in pairs, each at a place of its own.
-  const int64_t begin = first_ * dimensions_, odd = begin % 2, count = own_ * dimensions_;
-  const RandomKey all = default_generator().next_on_host(4 * ((classes_ * dimensions_ + 1) / 2));
+  const int64_t begin = first_ * width_, odd = begin % 2, count = own_ * width_;
+  const RandomKey all = default_generator().next_on_host(4 * ((classes_ * width_ + 1) / 2));
   Generator generator(RandomKey{all.seed, all.offset + static_cast<uint64_t>(begin / 2)});
   const Tensor drawn = init::normal({odd + count}, 0.0, deviation, generator);
-  return ops::reshape(ops::copy(ops::slice(drawn, 0, odd, odd + count)), {own_, dimensions_});
+  return ops::reshape(ops::copy(ops::slice(drawn, 0, odd, odd + count)), {own_, width_});
 }
 
 void PartialFC::to(Device device) {
@@ -206,7 +206,7 @@ std::vector<PartialFC::Rows> PartialFC::optimizer_rows(const Optimizer& optimize
     if (found == optimizer_tables_.end()) {
       if (!make_tables) continue;  // the optimiser has made it since the last step, of zeros
       const TensorSpec& spec = tensor.spec();
-      optimizer_tables_.emplace_back(buffer, ops::zeros({own_, dimensions_}, spec.dtype, spec.device));
+      optimizer_tables_.emplace_back(buffer, ops::zeros({own_, width_}, spec.dtype, spec.device));
       found = optimizer_tables_.end() - 1;
     }
     if (found->second.device() != tensor.device()) found->second = found->second.to(tensor.device());
@@ -293,28 +293,31 @@ State PartialFC::state() const {
     const Tensor all = whole(rows);
     if (all.defined()) state[name] = all;
   };
+  if (rank_of(ranks_) == 0) {
+    for (const Buffer& average : head_.buffers()) state[average.name()] = host_copy(average.canonical());
+  }
   if (!is_partial()) {
     keep("weight", head_.weight.canonical());
     return state;
   }
   keep("weight", table_);
   for (const auto& [name, table] : optimizer_tables_) keep(name, table);
-  if (!state.empty()) state["steps"] = Tensor::scalar(steps_);
+  if (rank_of(ranks_) == 0) state["steps"] = Tensor::scalar(steps_);
   return state;
 }
 
 Tensor PartialFC::whole(const Tensor& rows) const {
   const Tensor own = host_copy(rows);
   if (ranks_ == nullptr) return own;
-  const size_t row_bytes = static_cast<size_t>(dimensions_) * size_of(own.dtype());
+  const size_t row_bytes = static_cast<size_t>(width_) * size_of(own.dtype());
   Tensor all;
-  if (ranks_->rank() == 0) all = Tensor::empty({classes_, dimensions_}, own.dtype());
+  if (ranks_->rank() == 0) all = Tensor::empty({classes_, width_}, own.dtype());
   for (int root = 0; root < ranks_->size(); ++root) {
     const int64_t first = first_of(ranks_, root, classes_), end = first_of(ranks_, root + 1, classes_);
     for (int64_t begin = first; begin < end; begin += kChunk) {
       const int64_t count = std::min(kChunk, end - begin);
       const size_t bytes = static_cast<size_t>(count) * row_bytes;
-      const Tensor chunk = Tensor::empty({count, dimensions_}, own.dtype());
+      const Tensor chunk = Tensor::empty({count, width_}, own.dtype());
       auto* const data = static_cast<std::byte*>(chunk.raw_data());
       if (ranks_->rank() == root) {
         const auto* const from = static_cast<const std::byte*>(own.raw_data());
@@ -330,18 +333,28 @@ Tensor PartialFC::whole(const Tensor& rows) const {
 }
 
 Tensor PartialFC::local_rows(const Tensor& whole) const {
-  SINTER_CHECK((whole.shape() == Shape{classes_, dimensions_}), "[partial_fc] expected shape {} but got {}",
-               Shape{classes_, dimensions_}, whole.shape());
+  SINTER_CHECK((whole.shape() == Shape{classes_, width_}), "[partial_fc] expected shape {} but got {}",
+               Shape{classes_, width_}, whole.shape());
   return ops::copy(ops::slice(whole, 0, first_, first_ + own_));
 }
 
 void PartialFC::load_state(const State& state) {
   SINTER_CHECK(!in_step_, "[partial_fc] a step has begun: end it before loading a state");
   const auto weight = state.find("weight");
-  const Shape shape{classes_, dimensions_};
+  const Shape shape{classes_, width_};
   SINTER_CHECK(weight != state.end(), "[partial_fc] the state has no 'weight'");
+  const std::vector<Buffer> averages = head_.buffers();
+  const auto average_of = [&](const std::string& name) {
+    return std::ranges::find(averages, name, [](const Buffer& average) { return average.name(); });
+  };
   for (const auto& [name, value] : state) {
     if (name == "steps" && is_partial()) continue;
+    if (average_of(name) != averages.end()) {
+      SINTER_CHECK(value.rank() == 0 && is_float(value.dtype()),
+                   "[partial_fc] expected a floating-point scalar '{}' but got {} {}", name, value.dtype(),
+                   value.shape());
+      continue;
+    }
     SINTER_CHECK(name == "weight" || is_partial(),
                  "[partial_fc] the state has '{}': it is of a part of the classes, and this head has all",
                  name);
@@ -349,17 +362,21 @@ void PartialFC::load_state(const State& state) {
                  "[partial_fc] expected '{}' of float32 {} but got {} {}", name, shape, value.dtype(),
                  value.shape());
   }
-  if (!is_partial()) return head_.weight.assign(local_rows(weight->second));
   const auto steps = state.find("steps");
-  SINTER_CHECK(steps != state.end() && steps->second.dtype() == DType::kInt64 && steps->second.rank() == 0,
+  SINTER_CHECK(!is_partial() || (steps != state.end() && steps->second.dtype() == DType::kInt64 &&
+                                 steps->second.rank() == 0),
                "[partial_fc] expected an int64 scalar 'steps' in the state: without it, it is of a head with "
                "all classes");
+  for (const Buffer& average : averages) {
+    if (const auto found = state.find(average.name()); found != state.end()) average.assign(found->second);
+  }
+  if (!is_partial()) return head_.weight.assign(local_rows(weight->second));
   const Device device = table_.device();
   table_ = local_rows(weight->second).to(device);
   steps_ = steps->second.to_vector<int64_t>()[0];
   optimizer_tables_.clear();
   for (const auto& [name, value] : state) {
-    if (name != "steps" && name != "weight")
+    if (name != "steps" && name != "weight" && average_of(name) == averages.end())
       optimizer_tables_.emplace_back(name, local_rows(value).to(device));
   }
 }

@@ -25,10 +25,11 @@ struct PartialFCOptions {
   const Communicator* communicator = nullptr;
 };
 
-/// A table of centres (classes, dimensions), and a MarginHead over the few rows of it that a step works with:
-/// those of the batch's own classes, and of others at random. The rows are fetched before the step and put
-/// back after it, what the optimiser keeps of them (momenta) too, so that the step itself is one of an
-/// ordinary small head: eager, or as a job, which sees the same tensors in every step.
+/// A table of centres (classes, dimensions), or of the sub-centres of each class, and a MarginHead over the
+/// few rows of it that a step works with: those of the batch's own classes, and of others at random. The rows
+/// are fetched before the step and put back after it, what the optimiser keeps of them (momenta) too, so that
+/// the step itself is one of an ordinary small head: eager, or as a job, which sees the same tensors in every
+/// step.
 ///
 ///   nn::PartialFC centres(512, identities, {.sample_rate = 0.1, .min_classes = 128});
 ///   nn::SGD sgd(parameters of the backbone and of centres.head(), {.momentum = 0.9});
@@ -61,6 +62,7 @@ class PartialFC {
   /// step.
   const MarginHead& head() const { return head_; }
   int64_t classes() const { return classes_; }  ///< of all ranks
+  int64_t row_width() const { return width_; }  ///< dimensions, of all sub-centres of a class
   int64_t local_classes() const { return own_; }
   int64_t first_class() const { return first_; }
   int64_t sampled_classes() const { return sampled_; }
@@ -89,12 +91,14 @@ class PartialFC {
   /// The rows of the head in the present step, sorted: row i is class sampled()[i].
   const std::vector<int64_t>& sampled() const { return chosen_; }
 
-  /// Between steps, copies of all that the next one depends on: "weight" (classes, dimensions) and, if it is
-  /// partial, "steps" (their number) and what optimisers keep of the centres: "momentum" and so on. The
-  /// optimiser's own state holds the rows of the last step, which do no harm. Of several ranks, rank 0 gets
-  /// the rows of all, so that any number of ranks can go on with them, and the others nothing.
+  /// Between steps, copies of all that the next one depends on: "weight" (classes, row_width()), what the
+  /// margin remembers, by the names of the head's buffers, and, if it is partial, "steps" (their number) and
+  /// what optimisers keep of the centres: "momentum" and so on. The optimiser's own state holds the rows of
+  /// the last step, which do no harm. Of several ranks, rank 0 gets the rows of all, so that any number of
+  /// ranks can go on with them, and the others nothing.
   State state() const;
-  /// The inverse. Throws InvalidArgument, and changes nothing, for other names, shapes or dtypes.
+  /// The inverse; a margin's averages that the state lacks stay. Throws InvalidArgument, and changes nothing,
+  /// for other names, shapes or dtypes.
   void load_state(const State& state);
 
  private:
@@ -109,7 +113,7 @@ class PartialFC {
   Tensor draw_centres(double deviation) const;
 
   const Communicator* ranks_;  // null: alone
-  int64_t classes_, first_, own_, dimensions_, sampled_;
+  int64_t classes_, first_, own_, width_, sampled_;
   uint64_t seed_;
   MarginHead head_;
   Tensor table_;  // (classes, dimensions), float32; undefined if the head has all rows

@@ -28,13 +28,17 @@ struct CombinedMarginOptions {
   double m3 = 0.0;                 ///< >= 0: taken from the cosine
   double interclass_filter = 0.0;  ///< in [0, 1): cosines of other classes above it count as 0; 0: none do
   MarginGradient gradient = MarginGradient::kStraightThrough;
+  /// In [0, 1); not 0: own cosines are kept within +-(1 - epsilon) and their moved angles within [epsilon, pi
+  /// - epsilon]; beyond, the exact gradient is 0.
+  double epsilon = 0.0;
 
   bool operator==(const CombinedMarginOptions&) const = default;
   static constexpr auto fields() {
     return std::tuple(field("scale", &CombinedMarginOptions::scale), field("m1", &CombinedMarginOptions::m1),
                       field("m2", &CombinedMarginOptions::m2), field("m3", &CombinedMarginOptions::m3),
                       field("interclass_filter", &CombinedMarginOptions::interclass_filter),
-                      field("gradient", &CombinedMarginOptions::gradient));
+                      field("gradient", &CombinedMarginOptions::gradient),
+                      field("epsilon", &CombinedMarginOptions::epsilon));
   }
 };
 
@@ -54,13 +58,21 @@ struct CombinedMarginOptions {
 /// their centre. Under MarginGradient::kExact it is taken at a cosine of at most 1 - 2^-21 in magnitude: a
 /// float32 cosine does not tell smaller angles.
 ///
+/// Margins of each row: `angles` (N) takes the place of m2, and may be any radians, `shifts` (N) that of m3,
+/// in the dtype of the logits; either may be left out. Differentiable in both, always exactly: by angle
+/// -scale * sin(theta + angle), by shift -scale. Angles need m1 = 1.
+///
 /// Throws InvalidArgument for other shapes, dtypes and options and C = 0; on the CPU also for a label outside
 /// [0, C) that is not kNoPositive; on a GPU the first logit of such a row is NaN, and so are the row's loss
 /// and gradient. Sources: J. Deng et al., "ArcFace: Additive angular margin loss for deep face recognition",
 /// CVPR 2019; H. Wang et al., "CosFace: Large margin cosine loss for deep face recognition", CVPR 2018; the
 /// filter: X. An et al., "Killing two birds with one stone: Efficient and robust training of face recognition
 /// CNNs by Partial FC", CVPR 2022.
-Tensor combined_margin(const Tensor& cosine, const Tensor& labels, const CombinedMarginOptions& options = {});
+Tensor combined_margin(const Tensor& cosine, const Tensor& labels, const CombinedMarginOptions& options = {},
+                       const Tensor& angles = {}, const Tensor& shifts = {});
+
+/// The element of each row's own class, (N), of `x` (N, C); 0 for a row of kNoPositive. Differentiable.
+Tensor own_elements(const Tensor& x, const Tensor& labels);
 
 struct CombinedMarginGradAttributes {
   CombinedMarginOptions options;
@@ -75,8 +87,9 @@ struct CombinedMarginGradAttributes {
 
 /// The gradient of combined_margin with respect to cosines of `dtype`, from `dlogits` and the op's two
 /// outputs: its logits, in which filtered elements are -0 and no others, and the own cosine of each row, (N),
-/// in the dtype of the logits.
+/// in the dtype of the logits; and the rows' angles, if they have any.
 Tensor combined_margin_grad(const Tensor& dlogits, const Tensor& labels, const Tensor& logits,
-                            const Tensor& own_cosine, DType dtype, const CombinedMarginOptions& options = {});
+                            const Tensor& own_cosine, DType dtype, const CombinedMarginOptions& options = {},
+                            const Tensor& angles = {});
 
 }  // namespace sinter::ops

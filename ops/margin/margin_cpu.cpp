@@ -51,11 +51,12 @@ void run_combined_margin(const KernelContext& context) {
   dispatch_float(cosine.dtype, "combined_margin", [&]<class T> {
     using C = compute_type<T>;
     const MarginMath<C> math(context.attributes<CombinedMarginOptions>());
+    const RowMargins<C> margins{context.input(2).as<const C>(), context.input(3).as<const C>()};
     map_elements<T, C>(cosine, logits, OtherLogit<C>{math});
     for_each_own(labels, classes, [&](int64_t row, int64_t at) {
       const C own = at < 0 ? C{0} : static_cast<C>(cosine.as<const T>()[at]);
       context.output(1).as<C>()[row] = own;
-      if (at >= 0) logits.as<C>()[at] = math.own(own);
+      if (at >= 0) logits.as<C>()[at] = math.own(own, margins.of(math, row));
     });
   });
 }
@@ -68,6 +69,7 @@ void run_combined_margin_grad(const KernelContext& context) {
   dispatch_float(dcosine.dtype, "combined_margin_grad", [&]<class T> {
     using C = compute_type<T>;
     const MarginMath<C> math(options);
+    const RowMargins<C> margins{context.input(4).as<const C>(), nullptr};
     if (options.interclass_filter > 0) {
       map_elements<C, T>(dlogits, context.input(2), dcosine, ScaledUnlessFiltered<C>{math.scale});
     } else {
@@ -75,7 +77,7 @@ void run_combined_margin_grad(const KernelContext& context) {
     }
     for_each_own(labels, classes, [&](int64_t row, int64_t at) {
       if (at < 0) return;
-      const C slope = math.own_slope(context.input(3).as<const C>()[row]);
+      const C slope = math.own_slope(context.input(3).as<const C>()[row], margins.of(math, row));
       dcosine.as<T>()[at] = static_cast<T>(slope * dlogits.as<const C>()[at]);
     });
   });

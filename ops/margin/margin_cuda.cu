@@ -32,7 +32,7 @@ struct MarginForward {
   __device__ void store_own(int64_t row, int64_t at) const {
     const C own = cuda::load_as_compute(cosine[at]);
     own_cosine[row] = own;
-    logits[at] = math.own(own);
+    logits[at] = math.own(own, margins.of(math, row));
   }
   __device__ void store_none(int64_t row) const {
     own_cosine[row] = C{0};
@@ -42,6 +42,7 @@ struct MarginForward {
   }
 
   MarginMath<C> math;
+  RowMargins<C> margins;
   const T* cosine;
   C* logits;
   C* own_cosine;
@@ -64,7 +65,7 @@ struct MarginBackward {
     store_pack(dcosine + at, values);
   }
   __device__ void store_own(int64_t row, int64_t at) const {
-    dcosine[at] = cuda::round_to<T>(math.own_slope(own_cosine[row]) * dlogits[at]);
+    dcosine[at] = cuda::round_to<T>(math.own_slope(own_cosine[row], margins.of(math, row)) * dlogits[at]);
   }
   __device__ void store_none(int64_t) const {}
   __device__ void store_unknown(int64_t, int64_t first) const {
@@ -72,6 +73,7 @@ struct MarginBackward {
   }
 
   MarginMath<C> math;
+  RowMargins<C> margins;
   const C* dlogits;
   const C* logits;  // null without a filter
   const C* own_cosine;
@@ -129,7 +131,10 @@ void run_combined_margin(const KernelContext& context) {
   dispatch_float(cosine.dtype, "combined_margin", [&]<class T> {
     using C = compute_type<T>;
     const MarginForward<T> op{MarginMath<C>(context.attributes<CombinedMarginOptions>()),
-                              cosine.as<const T>(), context.output(0).as<C>(), context.output(1).as<C>()};
+                              {context.input(2).as<const C>(), context.input(3).as<const C>()},
+                              cosine.as<const T>(),
+                              context.output(0).as<C>(),
+                              context.output(1).as<C>()};
     launch_margin<T>(context.stream(), op, cosine, context.input(1), cuda::is_aligned(cosine.data, 16));
   });
 }
@@ -139,9 +144,10 @@ void run_combined_margin_grad(const KernelContext& context) {
   const auto& options = context.attributes<CombinedMarginGradAttributes>().options;
   dispatch_float(context.output(0).dtype, "combined_margin_grad", [&]<class T> {
     using C = compute_type<T>;
-    const MarginBackward<T> op{MarginMath<C>(options), dlogits.as<const C>(),
-                               options.interclass_filter > 0 ? logits.as<const C>() : nullptr,
-                               context.input(3).as<const C>(), context.output(0).as<T>()};
+    const MarginBackward<T> op{
+        MarginMath<C>(options),         {context.input(4).as<const C>(), nullptr},
+        dlogits.as<const C>(),          options.interclass_filter > 0 ? logits.as<const C>() : nullptr,
+        context.input(3).as<const C>(), context.output(0).as<T>()};
     // A null pointer counts as aligned.
     launch_margin<T>(context.stream(), op, dlogits, context.input(1),
                      cuda::is_aligned(dlogits.data, 16) && cuda::is_aligned(op.logits, 16));

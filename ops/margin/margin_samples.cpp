@@ -23,7 +23,23 @@ CombinedMarginOptions make_options(SampleMaker& maker, bool exact) {
           .m2 = margins.m2,
           .m3 = margins.m3,
           .interclass_filter = maker.pick({0.0, kFilter}),
-          .gradient = exact || maker.chance(0.5) ? MarginGradient::kExact : MarginGradient::kStraightThrough};
+          .gradient = exact || maker.chance(0.5) ? MarginGradient::kExact : MarginGradient::kStraightThrough,
+          .epsilon = maker.pick({0.0, 1e-3})};
+}
+
+/// Margins of each row, now and then; m1 becomes 1 beside angles, which go up to AdaFace's.
+Tensor make_margins(SampleMaker& maker, int64_t rows, double most) {
+  if (maker.chance(0.5)) return {};
+  SampleMaker wide(maker.generator().below(1u << 30), accumulate_dtype(maker.dtype()));
+  return wide.tensor({rows}, -most, most);
+}
+
+double element_or(const Tensor& margins, int64_t row, double common) {
+  return margins.defined() ? reference_of(margins)[row] : common;
+}
+
+bool is_beyond(double angle, double epsilon) {
+  return epsilon > 0 && (angle < epsilon || angle > std::numbers::pi - epsilon);
 }
 
 Shape make_shape(SampleMaker& maker) {
@@ -35,7 +51,10 @@ OpSample make_combined_margin(SampleMaker& maker) {
   const Shape shape = make_shape(maker);
   const Tensor cosine = maker.tensor_off(shape, {kFilter}, 0.01, -0.95, 0.95);
   const Tensor labels = maker.indices({shape[0]}, -1, shape[1] - 1);
-  return {{cosine, labels}, make_options(maker, maker.dtype() == DType::kFloat64)};
+  CombinedMarginOptions options = make_options(maker, maker.dtype() == DType::kFloat64);
+  const Tensor angles = make_margins(maker, shape[0], 0.5), shifts = make_margins(maker, shape[0], 0.8);
+  if (angles.defined()) options.m1 = 1.0;
+  return {{cosine, labels, angles, shifts}, options};
 }
 
 std::vector<ReferenceTensor> combined_margin_reference(const OpSample& sample) {
@@ -49,7 +68,10 @@ std::vector<ReferenceTensor> combined_margin_reference(const OpSample& sample) {
       double& value = logits[row * classes + c];
       if (c == static_cast<int64_t>(labels[row])) {
         own[row] = value;
-        value = std::cos(options.m1 * std::acos(value) + options.m2) - options.m3;
+        double angle = options.m1 * std::acos(value) + element_or(sample.inputs[2], row, options.m2);
+        if (is_beyond(angle, options.epsilon))
+          angle = std::cos(angle) > 0 ? options.epsilon : std::numbers::pi - options.epsilon;
+        value = std::cos(angle) - element_or(sample.inputs[3], row, options.m3);
       } else if (options.interclass_filter > 0 && value > options.interclass_filter) {
         value = 0.0;
       }
@@ -61,7 +83,8 @@ std::vector<ReferenceTensor> combined_margin_reference(const OpSample& sample) {
 
 double combined_margin_terms(const OpSample& sample, size_t output) {
   const auto& options = sample.attributes.as<CombinedMarginOptions>();
-  return output == 0 ? options.scale * (1.0 + options.m3) : 1.0;
+  const bool shifted = sample.inputs[3].defined();
+  return output == 0 ? options.scale * (1.0 + (shifted ? 0.8 : options.m3)) : 1.0;
 }
 
 OpSample make_combined_margin_grad(SampleMaker& maker) {
@@ -80,8 +103,11 @@ OpSample make_combined_margin_grad(SampleMaker& maker) {
     }
   });
   const Tensor labels = maker.indices({shape[0]}, -1, shape[1] - 1);
-  return {{dlogits, labels, logits, own_cosine},
-          CombinedMarginGradAttributes{make_options(maker, false), maker.dtype()}};
+  CombinedMarginOptions options = make_options(maker, false);
+  const Tensor angles = make_margins(maker, shape[0], 0.5);
+  if (angles.defined()) options.m1 = 1.0;
+  return {{dlogits, labels, logits, own_cosine, angles},
+          CombinedMarginGradAttributes{options, maker.dtype()}};
 }
 
 std::vector<ReferenceTensor> combined_margin_grad_reference(const OpSample& sample) {
@@ -99,7 +125,11 @@ std::vector<ReferenceTensor> combined_margin_grad_reference(const OpSample& samp
         if (options.gradient == MarginGradient::kExact) {
           const double angle = std::clamp(std::acos(std::clamp(own[row], -1.0, 1.0)), least_angle,
                                           std::numbers::pi - least_angle);
-          slope *= options.m1 * std::sin(options.m1 * angle + options.m2) / std::sin(angle);
+          const double moved = options.m1 * angle + element_or(sample.inputs[4], row, options.m2);
+          slope *= options.m1 * std::sin(moved) / std::sin(angle);
+          if (is_beyond(moved, options.epsilon) ||
+              (options.epsilon > 0 && std::abs(own[row]) > 1.0 - options.epsilon))
+            slope = 0.0;
         }
       } else if (options.interclass_filter > 0 && logits[i] == 0.0 && std::signbit(logits[i])) {
         slope = 0.0;

@@ -204,16 +204,29 @@ TEST(RecipeFile, TheShippedOnesAreSound) {
   const auto imagenet = resnet_options({"--recipe", (recipes / "imagenet_resnet50_90.json").string()});
   EXPECT_EQ(imagenet.epochs, 90);
   EXPECT_EQ(imagenet.schedule, "step");
-  train_insightface::Options faces;
-  EXPECT_EQ(
-      parse(train_insightface::parse_options,
-            {"--synthetic", "20", "--recipe", (recipes / "faces_iresnet50_arcface.json").string()}, faces),
-      std::nullopt);
-  EXPECT_EQ(faces.backbone, "iresnet50");
-  EXPECT_EQ(faces.epochs, 20);
-  int files = 0;
-  for (const auto& entry : fs::directory_iterator(recipes)) files += entry.path().extension() == ".json";
-  EXPECT_EQ(files, 3) << "each is read above";
+  const auto faces = [&](const fs::path& file) {
+    train_insightface::Options options;
+    EXPECT_EQ(
+        parse(train_insightface::parse_options, {"--synthetic", "20", "--recipe", file.string()}, options),
+        std::nullopt)
+        << file;
+    return options;
+  };
+  EXPECT_EQ(faces(recipes / "faces_iresnet50_arcface.json").backbone, "iresnet50");
+  const train_insightface::Options large = faces(recipes / "faces_wf42m_iresnet50.json");
+  EXPECT_EQ(large.sample_rate, 0.2);
+  EXPECT_EQ(large.lr, 0.4);
+  EXPECT_EQ(*large.warmup * static_cast<double>(large.epochs), 2.0);
+  EXPECT_EQ(faces(recipes / "faces_ms1mv3_mobile_face_net.json").backbone, "mbf");
+  for (const auto& entry : fs::directory_iterator(recipes)) {
+    const fs::path& file = entry.path();
+    if (file.extension() != ".json") continue;
+    if (file.filename().string().starts_with("faces_")) {
+      EXPECT_EQ(faces(file).epochs, file.stem() == "faces_ms1mv3_mobile_face_net" ? 40 : 20) << file;
+    } else {
+      EXPECT_GT(resnet_options({"--recipe", file.string()}).epochs, 0) << file;
+    }
+  }
 }
 
 }  // namespace

@@ -373,7 +373,7 @@ TEST(TrainInsightfaceIjb, FacesAreAlignedEmbeddedAndPooledInBatchesOfAnySize) {
   options.workers = 0;
   complete(options, {});
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   const data::IjbSet set = open_ijb_set(options);
   const auto templates = embed_templates(set, backbone, options, {});
   ASSERT_TRUE(templates);
@@ -418,7 +418,7 @@ TEST(TrainInsightfaceIjb, OtherSizesAndMissingPicturesAreTold) {
   options.image_size = 100;
   complete(options, {});
   const data::IjbSet set = open_ijb_set(options);
-  const sinter::nn::IResNet backbone = make_backbone(options);  // which nothing reaches
+  const sinter::nn::AnyModule backbone = make_backbone(options);  // which nothing reaches
   EXPECT_EQ(message_of<sinter::Error>([&] { embed_templates(set, backbone, options, {}); }),
             "--ijb: faces are aligned to a multiple of 112 or 128 pixels, --image-size is 100");
   fs::remove(folder.path() / "loose_crop/3.jpg");

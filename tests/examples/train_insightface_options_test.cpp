@@ -23,6 +23,7 @@ namespace {
 
 using namespace train_insightface;
 using sinter::examples::changes;
+using sinter::nn::CombinedMargin;
 
 using Words = std::vector<const char*>;
 
@@ -55,7 +56,7 @@ TEST(TrainInsightfaceOptions, DefaultsAreInsightFaces) {
   EXPECT_EQ(options.clip, 5.0);
   EXPECT_EQ(options.clip_of, "backbone");
   EXPECT_EQ(options.sample_rate, 1.0);
-  const sinter::nn::CombinedMargin margin = *margin_of(options);
+  const CombinedMargin margin = std::get<CombinedMargin>(*margin_of(options));
   EXPECT_EQ(margin.scale, 64.0);
   EXPECT_EQ(margin.m2, 0.5);
   EXPECT_EQ(margin.gradient, sinter::nn::MarginGradient::kStraightThrough);
@@ -68,26 +69,76 @@ TEST(TrainInsightfaceOptions, DefaultsAreInsightFaces) {
 }
 
 TEST(TrainInsightfaceOptions, MarginsHaveNamesOrNumbers) {
-  const auto margin = [](const char* text) { return margin_of(options_of({"--margin", text})); };
-  EXPECT_EQ(margin("cosface")->m2, 0.0);
-  EXPECT_EQ(margin("cosface")->m3, 0.4);
-  const auto numbers = margin("0.9,0.4,0.15");
-  EXPECT_EQ(numbers->m1, 0.9);
-  EXPECT_EQ(numbers->m2, 0.4);
-  EXPECT_EQ(numbers->m3, 0.15);
-  for (const char* text : {"archface", "1,2", "1,2,3,4", "1,,3", "0,0.5,0", "1,4,0", "1,-0.1,0", "1,0.5,-1",
-                           "nan,0,0", "1,0.5,0x", ""}) {
+  const auto margin = [](const char* text) {
+    return std::get<CombinedMargin>(*margin_of(options_of({"--margin", text})));
+  };
+  EXPECT_EQ(margin("cosface").m2, 0.0);
+  EXPECT_EQ(margin("cosface").m3, 0.4);
+  EXPECT_EQ(margin("cosface,0.35").m3, 0.35);
+  EXPECT_EQ(margin("arcface,0.3").m2, 0.3);
+  const CombinedMargin numbers = margin("0.9,0.4,0.15");
+  EXPECT_EQ(numbers.m1, 0.9);
+  EXPECT_EQ(numbers.m2, 0.4);
+  EXPECT_EQ(numbers.m3, 0.15);
+  for (const char* text :
+       {"archface", "1,2", "1,2,3,4", "1,,3", "0,0.5,0", "1,4,0", "1,-0.1,0", "1,0.5,-1", "nan,0,0",
+        "1,0.5,0x", "", "arcface,0.3,0.2", "adaface,", "adaface,1", "elasticface", "elasticface-arc++",
+        "magface,10", "curricularface,2", "cosface,-1"}) {
     Options options;
     EXPECT_EQ(parse({"--synthetic", "5", "--margin", text}, options), 2) << text;
   }
 }
 
+TEST(TrainInsightfaceOptions, MarginsThatDifferFromRowToRowHaveNamesAndNumbers) {
+  namespace nn = sinter::nn;
+  const auto margin = [](const char* text) {
+    return *margin_of(options_of({"--margin", text, "--scale", "30"}));
+  };
+  EXPECT_EQ(std::get<nn::AdaFace>(margin("adaface")).margin, 0.4);
+  EXPECT_EQ(std::get<nn::AdaFace>(margin("adaface,0.3,0.5")).h, 0.5);
+  EXPECT_EQ(std::get<nn::AdaFace>(margin("adaface")).scale, 30.0);
+  const auto arc = std::get<nn::ElasticFace>(margin("elasticface-arc")),
+             cos = std::get<nn::ElasticFace>(margin("elasticface-cos+,0.3"));
+  EXPECT_FALSE(arc.of_cosine || arc.sorted);
+  EXPECT_EQ(arc.deviation, 0.05);
+  EXPECT_TRUE(cos.of_cosine && cos.sorted);
+  EXPECT_EQ(cos.mean, 0.3);
+  EXPECT_EQ(cos.deviation, 0.02);
+  EXPECT_EQ(std::get<nn::ElasticFace>(margin("elasticface-arc+")).deviation, 0.0175);
+  EXPECT_EQ(std::get<nn::MagFace>(margin("magface,20")).weight, 20.0);
+  EXPECT_EQ(std::get<nn::CurricularFace>(margin("curricularface,0.4")).margin, 0.4);
+  Options options;
+  EXPECT_EQ(parse({"--synthetic", "5", "--margin", "magface", "--scale", "128"}, options), 2)
+      << "a weight of 35 is too small there";
+  EXPECT_EQ(parse({"--synthetic", "5", "--margin", "adaface", "--interclass-filter", "0.3"}, options), 2);
+  EXPECT_EQ(parse({"--synthetic", "5", "--backbone", "mbf", "--dropout", "0.3"}, options), 2);
+  EXPECT_EQ(parse({"--synthetic", "5", "--schedule", "constant", "--power", "1"}, options), 2);
+}
+
+TEST(TrainInsightfaceOptions, CentresAndBackboneAreWhatTheOptionsSay) {
+  const auto ranks = alone();
+  const sinter::nn::PartialFC centres =
+      make_centres(options_of({"--margin", "adaface", "--sub-centres", "3", "--dims", "8"}), 20, *ranks);
+  EXPECT_EQ(centres.head().weight.shape(), (sinter::Shape{20, 24}));
+  EXPECT_EQ(centres.head().buffers().size(), 2u);
+  for (const char* precision : {"model", "f32"}) {
+    const sinter::nn::PartialFC mixed = make_centres(options_of({"--head-precision", precision}), 20, *ranks);
+    mixed.head().to_mixed(sinter::DType::kBFloat16);
+    EXPECT_EQ(mixed.head().weight.is_mixed(), precision == std::string("model"));
+  }
+  EXPECT_EQ(make_backbone(options_of({"--backbone", "mbf"})).parameter_count(), 2'059'520);
+  EXPECT_NEAR(make_schedule(options_of({"--power", "1"}), 100)(50), 0.05, 1e-12);
+  EXPECT_NEAR(make_schedule(options_of({}), 100)(50), 0.025, 1e-12);
+}
+
 TEST(TrainInsightfaceOptions, EachDoesWhatItSays) {
   EXPECT_EQ(options_of({"--scale", "30"}).scale, 30.0);
-  EXPECT_EQ(margin_of(options_of({"--scale", "30"}))->scale, 30.0);
-  EXPECT_EQ(margin_of(options_of({"--margin-gradient", "exact"}))->gradient,
+  EXPECT_EQ(std::get<CombinedMargin>(*margin_of(options_of({"--scale", "30"}))).scale, 30.0);
+  EXPECT_EQ(std::get<CombinedMargin>(*margin_of(options_of({"--margin-gradient", "exact"}))).gradient,
             sinter::nn::MarginGradient::kExact);
-  EXPECT_EQ(margin_of(options_of({"--interclass-filter", "0.3"}))->interclass_filter, 0.3);
+  EXPECT_EQ(
+      std::get<CombinedMargin>(*margin_of(options_of({"--interclass-filter", "0.3"}))).interclass_filter,
+      0.3);
   EXPECT_EQ(options_of({"--verify", "a", "--verify", "b"}).verify, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(options_of({"--no-flip", "--flip"}).flip);
   EXPECT_TRUE(options_of({"--no-decay-norms", "--decay-norms"}).decay_norms);
@@ -116,6 +167,9 @@ TEST(TrainInsightfaceOptions, EverythingThatTheResultDependsOnIsKeptAndComesBack
                                     {"--backbone", "iresnet200"},
                                     {"--dims", "128"},
                                     {"--dropout", "0.4"},
+                                    {"--sub-centres", "3"},
+                                    {"--head-precision", "f32"},
+                                    {"--power", "1"},
                                     {"--init", "pytorch"},
                                     {"--train-features-weight"},
                                     {"--precision", "mixed-bf16"},
@@ -139,7 +193,7 @@ TEST(TrainInsightfaceOptions, EverythingThatTheResultDependsOnIsKeptAndComesBack
                                     {"--verify-every", "0"},
                                     {"--seed", "18446744073709551615"}};
   const Recipe defaults = recipe_of(options_of({}));
-  EXPECT_EQ(lines.size(), defaults.size() + 1);
+  EXPECT_EQ(lines.size(), defaults.size() + 1 + 3) << "three are kept away from their defaults only";
   for (const Words& line : lines) {
     const Recipe stored = recipe_of(options_of(line));
     EXPECT_NE(stored, defaults) << line.front();
@@ -179,6 +233,8 @@ TEST(TrainInsightfaceOptions, MistakesAreTold) {
            {{"--embed", "a", "--output", "b"}, "--embed needs weights"},
            {{"--embed", "a", "--output", "b", "--load-weights", "w", "--evaluate"}, "cannot go together"},
            {{"--output", "b", "--synthetic", "5"}, "--output requires --embed"},
+           {{"--clean", "a"}, "--clean needs a run's centres: --checkpoints and --resume"},
+           {{"--clean", "a", "--evaluate"}, "--clean and --evaluate cannot go together"},
            {{"--resume"}, "--resume requires --checkpoints"},
            {{"--synthetic", "5", "--checkpoint-every", "5"}, "--checkpoint-every requires --checkpoints"},
            {{"--synthetic", "5", "--cycle-momentum", "--schedule", "constant"}, "is of --schedule one-cycle"},
@@ -249,7 +305,7 @@ TEST(TrainInsightfaceModel, TheInitIsInsightFacesOrPyTorchs) {
     const auto backbone = make_backbone(
         options_of({"--backbone", "iresnet18", "--image-size", "16", "--dims", "4", "--init", init}));
     double squares = 0.0;
-    const auto values = backbone.conv1.weight.canonical().to_vector<float>();
+    const auto values = backbone.state().at("conv1.weight").to_vector<float>();
     for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
     return std::sqrt(squares / static_cast<double>(values.size()));
   };
@@ -258,7 +314,10 @@ TEST(TrainInsightfaceModel, TheInitIsInsightFacesOrPyTorchs) {
   const auto weight = [](const Words& words) {
     Words all = {"--backbone", "iresnet18", "--image-size", "16", "--dims", "4"};
     all.insert(all.end(), words.begin(), words.end());
-    return make_backbone(options_of(all)).features.weight.tensor().requires_grad();
+    for (const sinter::nn::Parameter& parameter : make_backbone(options_of(all)).parameters()) {
+      if (parameter.name() == "features.weight") return parameter.tensor().requires_grad();
+    }
+    throw sinter::Error("there is no features.weight");
   };
   EXPECT_FALSE(weight({}));
   EXPECT_TRUE(weight({"--train-features-weight"}));

@@ -261,7 +261,7 @@ Spread spread_of(const Tensor& tensor) {
 
 TEST(TrainInsightfaceStart, IsThatOfPyTorch) {
   const Options options = recipe(Device::cpu());
-  const nn::IResNet backbone = make_backbone(options);
+  const nn::AnyModule backbone = make_backbone(options);
   const auto ranks = Communicator::join(ProcessEnvironment{});
   const Spread centres = spread_of(make_centres(options, 30, *ranks).head().weight.tensor());
   EXPECT_NEAR(centres.mean, 0.0, 4e-4);

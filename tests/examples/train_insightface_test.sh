@@ -60,6 +60,30 @@ a_stopped_run_goes_on_bit_for_bit() {
   says_like 'all 1 epochs are done'
 }
 
+margins_by_row_go_on_bit_for_bit() {
+  local faces="--synthetic 12 --sample-rate 0.6 $small" margin
+  for margin in "adaface --sub-centres 2" curricularface; do
+    rm -rf by_row
+    run 0 $faces --margin $margin --max-steps 4 --save-weights by_row.safetensors
+    run 0 $faces --margin $margin --max-steps 2 --checkpoints by_row
+    run 0 --checkpoints by_row --resume --max-steps 4 --save-weights by_row_resumed.safetensors
+    cmp by_row.safetensors by_row_resumed.safetensors || fail "other weights with $margin"
+  done
+}
+
+data_are_cleaned_by_sub_centres() {
+  run 0 --synthetic 12 $small --sub-centres 3 --head-precision f32 --power 1 --checkpoints sub
+  run 0 --checkpoints sub --resume --clean kept.txt
+  says_like '^[0-9]+ of 120 images are kept, as kept.txt lists them for --keep-images$'
+  [ "$(wc -l <kept.txt)" -gt 1 ] || fail "no image is kept"
+  head -60 kept.txt >some.txt
+  run 0 --synthetic 12 --keep-images some.txt $small --max-steps 1 --checkpoints cleaned
+  says_like '^made-up faces \(synthetic\): [0-9]+ images of [0-9]+ identities$'
+  run 0 --checkpoints cleaned --resume --max-steps 2  # which remembers the list
+  run 1 --synthetic 13 --keep-images kept.txt $small
+  complains "--keep-images kept.txt: expected '# sinter: images kept of 130 images of 13 identities"
+}
+
 eager_steps_are_those_of_the_job() {
   run 0 $recipe --eager --verify-every 0 --save-weights eager.safetensors
   SINTER_PASSES=-all run 0 $recipe --verify-every 0 --save-weights job.safetensors  # rewrites keep tolerance, not bits
@@ -248,7 +272,7 @@ every_option_has_a_test() {
   [ -z "$missing" ] || fail "no test has$missing"
 }
 
-for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
+for test in a_run_tells_what_it_reached a_stopped_run_goes_on_bit_for_bit margins_by_row_go_on_bit_for_bit data_are_cleaned_by_sub_centres eager_steps_are_those_of_the_job mixed_precision_goes_on_too a_changed_recipe_goes_on_where_it_can \
   what_was_trained_can_be_used ijb_is_tested_with_embeddings_from_elsewhere records_and_folders_train_alike damaged_images_are_counted identities_are_compared_by_name a_stop_signal_saves mistakes_are_told a_backbone_is_exported a_recipe_may_stand_in_a_file every_option_has_a_test; do
   rm -f out err
   $test

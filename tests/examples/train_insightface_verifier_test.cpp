@@ -95,7 +95,7 @@ TEST(TrainInsightfaceVerifier, EmbeddingsAreSumsWithTheMirrorImageOfLengthOne) {
   make_people(folder, 2, 3);
   const Options options = small_options();
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", folder.path(), paths);
   EXPECT_EQ(paths, (std::vector<std::string>{"p0/i0.pgm", "p0/i1.pgm", "p0/i2.pgm", "p1/i0.pgm", "p1/i1.pgm",
@@ -161,7 +161,7 @@ TEST(TrainInsightfaceVerifier, AFolderOfPeopleIsVerifiedWithAllItsPairs) {
   const FacePairs& faces = sets[0];
   EXPECT_EQ(faces.pairs.size(), 36u);
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   const std::optional<VerifiedSet> result = verify(faces, backbone, options, {});
   ASSERT_TRUE(result && result->balanced);
   EXPECT_EQ(result->all_pairs, 66);
@@ -193,7 +193,7 @@ TEST(TrainInsightfaceVerifier, AFoldersEmbeddingIsTheMeanThatKeepsItsLength) {
   std::filesystem::rename(folder.path() / "p1/i0.pgm", folder.path() / "z.pgm");
   const Options options = small_options();
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", folder.path(), paths);
   ASSERT_EQ(paths, (std::vector<std::string>{"p0/i0.pgm", "p0/i1/x.pgm", "p0/i2.pgm", "p1/i1.pgm",
@@ -237,7 +237,7 @@ TEST(TrainInsightfaceVerifier, ListedPairsAreComparedAsTheyComeInBatchesOfAnySiz
   ASSERT_TRUE(faces.people.empty());
   Options options = small_options();
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   const std::optional<Embeddings> whole = embed(backbone, options, {}, faces.images);
   std::vector<double> expected;
   for (int64_t i = 0; i < 11; ++i)
@@ -260,7 +260,7 @@ TEST(TrainInsightfaceVerifier, RanksHaveEachTheirPart) {
   const std::vector<FacePairs> sets = {open_all_pairs({path}).front(), listed_pairs(folder, 11)};
   const Options options = small_options();
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   for (const FacePairs& faces : sets) {
     const auto whole = compare(faces, backbone, options, {});
     for (const int ranks : {2, 15}) {
@@ -291,7 +291,7 @@ TEST(TrainInsightfaceVerifier, MoreListedPairsTakeNoMoreOfThePool) {
   const TemporaryFolder folder;
   make_people(folder, 3, 4);
   const Options options = small_options();
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   sinter::MemoryPool& pool = sinter::backend_of({}).memory_pool(0);
   const auto peak = [&](int64_t pairs) {
     const FacePairs faces = listed_pairs(folder, pairs);
@@ -308,7 +308,7 @@ TEST(TrainInsightfaceVerifier, WithoutTheMirrorImageAnEmbeddingIsTheImagesOwn) {
   make_people(folder, 2, 2);
   const Options options = small_options();
   sinter::manual_seed(2);
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   std::vector<std::string> paths;
   const auto images = open_image_tree("--embed", folder.path(), paths);
   std::vector<float> own;
@@ -411,7 +411,7 @@ TEST(TrainInsightfaceVerifier, WhatIsNotThereIsNamed) {
 TEST(TrainInsightfaceModel, AFileOfWeightsSaysWhatItIsOf) {
   const TemporaryFolder folder;
   const Options options = small_options();
-  const sinter::nn::IResNet backbone = make_backbone(options);
+  const sinter::nn::AnyModule backbone = make_backbone(options);
   const auto file = folder.path() / "w.safetensors";
   sinter::nn::write_safetensors(file, backbone.state());
   Options other;

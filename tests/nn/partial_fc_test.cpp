@@ -169,7 +169,7 @@ TEST(PartialFcHostTest, GradientsAreThoseOfTheLossOverTheChosenClasses) {
   backward(loss);
 
   // In double precision, over a copy of the chosen centres, where finite differences tell the gradient.
-  const MarginHeadOptions exact{.margin = {.gradient = MarginGradient::kExact}};
+  const MarginHeadOptions exact{.margin = CombinedMargin{.gradient = MarginGradient::kExact}};
   const MarginHead wide(kDimensions, 30, exact);
   wide.weight.assign(face.centres.head().weight.canonical());
   wide.to(DType::kFloat64);

@@ -10,6 +10,7 @@
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/margin/margin.h>
+#include <sinter/ops/reduce/reduce.h>
 
 #include "ops/large_tensor_support.h"
 #include "ops/ops_test_support.h"
@@ -131,11 +132,72 @@ TEST(CombinedMarginTest, FilterTakesOtherClassesOutWithTheirGradient) {
 TEST(CombinedMarginTest, RowsWithoutPositiveAreOnlyScaled) {
   const Tensor cosine = Tensor::from_values(Doubles{0.5, -0.25, 1.0, 0.125}, {2, 2});
   const Tensor labels = labels_of({kNoPositive, 1});
-  const std::vector<Tensor> outputs = call(builtin("combined_margin"), {cosine, labels}, kCosFace);
+  const std::vector<Tensor> outputs = call(builtin("combined_margin"), {cosine, labels, {}, {}}, kCosFace);
   const Doubles logits = outputs[0].to_vector<double>();
   EXPECT_EQ((Doubles{logits[0], logits[1], logits[2]}), (Doubles{32, -16, 64}));
   EXPECT_EQ(outputs[1].to_vector<double>(), (Doubles{0, 0.125}));
   EXPECT_EQ(combined_margin(Tensor::zeros({0, 3}), labels_of({})).shape(), (Shape{0, 3}));
+}
+
+// Angles and shifts of rows: AdaFace's margins of 0.4 at a cosine of 0.5, for faces below, at and above the
+// mean quality.
+TEST(CombinedMarginTest, RowsHaveMarginsOfTheirOwn) {
+  const Tensor cosine = Tensor::from_values(Doubles{0.5, 0.25, 0.5, 0.25, 0.5, 0.25}, {3, 2});
+  const Tensor angles = Tensor::from_values(Doubles{0.4, 0.0, -0.4}, {3}),
+               shifts = Tensor::from_values(Doubles{0.0, 0.4, 0.8}, {3});
+  const CombinedMarginOptions options{.gradient = MarginGradient::kExact, .epsilon = 1e-3};
+  const Doubles logits =
+      combined_margin(cosine, labels_of({0, 0, 0}), options, angles, shifts).to_vector<double>();
+  EXPECT_NEAR(logits[0], 7.8902, 1e-4);
+  EXPECT_NEAR(logits[2], 6.4, 1e-12);
+  EXPECT_NEAR(logits[4], -0.1423, 1e-4);
+  EXPECT_EQ((Doubles{logits[1], logits[3], logits[5]}), Doubles(3, 16.0));
+  // Those of all rows are those of each.
+  EXPECT_EQ(combined_margin(cosine, labels_of({0, 1, -1}), kAll).shape(), cosine.shape());
+  const CombinedMarginOptions same{.m2 = 0.3, .m3 = 0.2};
+  const Doubles common = combined_margin(cosine, labels_of({0, 1, -1}), same).to_vector<double>(),
+                given = combined_margin(cosine, labels_of({0, 1, -1}), {},
+                                        Tensor::full({3}, 0.3, DType::kFloat64),
+                                        Tensor::full({3}, 0.2, DType::kFloat64))
+                            .to_vector<double>();
+  for (size_t i = 0; i < common.size(); ++i) EXPECT_NEAR(given[i], common[i], 1e-13);
+}
+
+TEST(CombinedMarginTest, GradientByMarginsOfRowsIsThatOfTheOwnLogitOnly) {
+  const Tensor cosine = Tensor::from_values(Doubles{0.5, 0.25, 0.5, -0.75, 0.5, 0.25}, {3, 2});
+  const Tensor angles = Tensor::from_values(Doubles{0.4, 0.2, 0.1}, {3}).set_requires_grad(true),
+               shifts = Tensor::from_values(Doubles{0.1, 0.4, 0.8}, {3}).set_requires_grad(true);
+  const Tensor logits = combined_margin(cosine, labels_of({0, 1, kNoPositive}), {}, angles, shifts);
+  backward(logits, {.gradient = Tensor::from_values(Doubles{2, 3, 5, 7, 11, 13}, {3, 2})});
+  const Doubles by_angle = angles.grad().to_vector<double>();
+  EXPECT_NEAR(by_angle[0], -2 * 64 * std::sin(std::acos(0.5) + 0.4), 1e-11);
+  EXPECT_NEAR(by_angle[1], -7 * 64 * std::sin(std::acos(-0.75) + 0.2), 1e-11);
+  EXPECT_EQ(by_angle[2], 0.0);
+  EXPECT_EQ(shifts.grad().to_vector<double>(), (Doubles{-128, -448, 0}));
+}
+
+TEST(CombinedMarginTest, EpsilonKeepsCosinesAndMovedAnglesOffTheirEnds) {
+  constexpr double pi = std::numbers::pi, epsilon = 1e-3;
+  const CombinedMarginOptions options{.scale = 1, .gradient = MarginGradient::kExact, .epsilon = epsilon};
+  const auto logit = [&](double cosine, double angle) {
+    const Tensor angles = Tensor::from_values(Doubles{angle}, {1});
+    return combined_margin(row_of({cosine}), labels_of({0}), options, angles).to_vector<double>()[0];
+  };
+  const auto slope = [&](double cosine, double angle) {
+    const Tensor leaf = row_of({cosine}).set_requires_grad(true);
+    const Tensor angles = Tensor::from_values(Doubles{angle}, {1}).set_requires_grad(true);
+    backward(ops::sum(combined_margin(leaf, labels_of({0}), options, angles)));
+    return std::pair(leaf.grad().to_vector<double>()[0], angles.grad().to_vector<double>()[0]);
+  };
+  EXPECT_NEAR(logit(0.9999, 0.0), 0.999, 1e-12);  // the cosine is kept
+  EXPECT_EQ(slope(0.9999, 0.0).first, 0.0);
+  EXPECT_NEAR(logit(-1.0, -0.2), std::cos(std::acos(-0.999) - 0.2), 1e-12);
+  EXPECT_NEAR(logit(std::cos(0.3), -0.4), std::cos(epsilon), 1e-12);  // the angle would be below 0
+  EXPECT_EQ(slope(std::cos(0.3), -0.4), std::pair(0.0, 0.0));
+  EXPECT_NEAR(logit(std::cos(2.9), 0.4), std::cos(pi - epsilon), 1e-12);  // and beyond pi
+  EXPECT_EQ(slope(std::cos(2.9), 0.4), std::pair(0.0, 0.0));
+  EXPECT_NEAR(slope(std::cos(2.0), 0.4).first, std::sin(2.4) / std::sin(2.0), 1e-12);
+  EXPECT_NEAR(slope(std::cos(2.0), 0.4).second, -std::sin(2.4), 1e-12);
 }
 
 TEST(CombinedMarginTest, NaNStaysWhereItCame) {
@@ -196,6 +258,13 @@ TEST(CombinedMarginTest, NamesWhatIsWrong) {
   EXPECT_EQ(with(good, {.m3 = -0.4}), "[combined_margin] expected m3 >= 0 but got -0.4");
   EXPECT_EQ(with(good, {.interclass_filter = 1}),
             "[combined_margin] expected interclass_filter in [0, 1) but got 1");
+  EXPECT_EQ(with(good, {.epsilon = 1}), "[combined_margin] expected epsilon in [0, 1) but got 1");
+  EXPECT_EQ(message_of([&] { combined_margin(cosine, good, {.m1 = 0.9}, Tensor::zeros({2})); }),
+            "[combined_margin] expected m1 = 1 beside angles of each row but got 0.9");
+  EXPECT_EQ(message_of([&] { combined_margin(cosine, good, {}, {}, Tensor::zeros({3})); }),
+            "[combined_margin] expected shifts of shape (2,) but got (3,)");
+  EXPECT_EQ(message_of([&] { own_elements(cosine, Tensor::zeros({3}, DType::kInt64)); }),
+            "[own_elements] expected x (N, C) and labels (N) but got shapes (2, 3) and (3,)");
 }
 
 TEST(CombinedMarginTest, WrongLabelsOnAGpuGiveNaNInTheirRowsOnly) {
@@ -233,7 +302,7 @@ TEST_P(LargeMargin, LogitsAndGradientOfEveryRow) {
   const Tensor labels = Tensor::from_values(own, {scale.rows}, scale.device);
   const CombinedMarginOptions options{.interclass_filter = 0.3, .gradient = MarginGradient::kExact};
   const auto forward = [&](const Tensor& x, const Tensor& rows) {
-    return call(builtin("combined_margin"), {x, rows}, options);
+    return call(builtin("combined_margin"), {x, rows, {}, {}}, options);
   };
   // Neighbours differ by more than 0.5; the kernels for few and for many elements may differ in their last
   // bits, which of the gradients, up to 64 in float16, are 0.03.

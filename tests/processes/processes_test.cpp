@@ -132,7 +132,8 @@ TEST_P(ProcessesTest, AllRanksOfAJobRunTheKernelThatRankZeroChose) {
 
 // Promise 6: centres that are divided among the ranks train as those of one process.
 TEST_P(ProcessesTest, TrainsTheCentresOfOneProcess) {
-  for (const char* kind : {"faces.arc", "faces.cos", "faces.all"}) {
+  for (const char* kind : {"faces.arc", "faces.cos", "faces.all", "faces.adaface", "faces.elastic",
+                           "faces.magface", "faces.curricular", "faces.subcentres"}) {
     const nn::State one = trained(1, kind);
     expect_near(one, trained(GetParam(), kind), 1e-5);
   }

@@ -283,14 +283,25 @@ struct Faces : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
   nn::MarginHead head;
 };
 
-/// "arc", "cos" or "all" margins, one job or eager steps, all centres or a part of them.
+/// "arc", "cos" or "all" margins or one that differs from row to row, one job or eager steps, all centres or
+/// a part of them.
 nn::PartialFCOptions face_options(const Communicator& ranks, const std::string& kind) {
   nn::CombinedMargin margin{.scale = 16.0};
   if (kind.starts_with("cos")) margin = {.scale = 16.0, .m2 = 0.0, .m3 = 0.4};
   if (kind.starts_with("all"))
     margin = {.scale = 16.0, .m1 = 1.0, .m2 = 0.3, .m3 = 0.2, .interclass_filter = 0.4};
+  nn::MarginHeadOptions head{.margin = margin, .init_std = 0.3};
+  if (kind.starts_with("adaface")) head.margin = nn::AdaFace{.scale = 16.0};
+  // Of no deviation, as ranks draw margins of their own for the rows that they have the classes of; the order
+  // of the cosines of all ranks must do no harm.
+  if (kind.starts_with("elastic"))
+    head.margin = nn::ElasticFace{.scale = 16.0, .deviation = 0.0, .sorted = true};
+  if (kind.starts_with("magface"))
+    head.margin = nn::MagFace{.scale = 16.0, .least_norm = 0.5, .most_norm = 8.0};
+  if (kind.starts_with("curricular")) head.margin = nn::CurricularFace{.scale = 16.0};
+  if (kind.starts_with("subcentres")) head.sub_centres = 3;
   const bool samples = kind.ends_with("sampled");
-  return {.head = {.margin = margin, .init_std = 0.3},
+  return {.head = head,
           .sample_rate = samples ? 0.3 : 1.0,
           .min_classes = samples ? kBatch : 1,
           .seed = 5,
@@ -345,7 +356,7 @@ void reload_faces(const Communicator& ranks, const std::string& kind, const std:
   const int64_t classes = saved.at("weight").size(0);
   nn::PartialFC centres(kDimensions, classes, face_options(ranks, kind));
   nn::State own;
-  for (const char* name : {"weight", "steps", "momentum"}) {
+  for (const char* name : {"weight", "steps", "momentum", "norm_mean", "norm_deviation", "t"}) {
     if (const auto found = saved.find(name); found != saved.end()) own.insert(*found);
   }
   centres.load_state(own);

@@ -7,6 +7,7 @@
 #include <sinter/nn/layers/pool.h>
 #include <sinter/nn/layers/upsample.h>
 #include <sinter/nn/models/iresnet.h>
+#include <sinter/nn/models/mobile_face_net.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/ops/activation/activation.h>
 #include <sinter/ops/cast/cast.h>
@@ -128,6 +129,8 @@ std::vector<OnnxCase> onnx_network_cases(bool large) {
           [] {
             return iresnet18({.dimensions = 32, .image_size = 48, .width = 8, .layout = Layout::kNHWC});
           })),
+      network<MobileFaceNet>("mobile_face_net", {kN, 3, 112, 112},
+                             [] { return mobile_face_net({.dimensions = 32, .layout = Layout::kNCHW}); }),
       network<ClassToken>("class_token", {kN, 3, 6}, [] { return ClassToken(); }),
       network<UNet>("u_net", {kN, 3, 16, 24}, u_net(Layout::kNCHW)),
       channels_last(network<UNet>("u_net_nhwc", {kN, 16, 24, 3}, u_net(Layout::kNHWC)))};

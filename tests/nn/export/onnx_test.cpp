@@ -235,6 +235,7 @@ TEST(OnnxTable, EveryOpIsTranslatedOrRefused) {
                                       "mix_images",
                                       "prelu_grad_x",
                                       "random_key",
+                                      "random_normal",
                                       "rank_statistics",
                                       "reduce_scatter",
                                       "resize_images",
