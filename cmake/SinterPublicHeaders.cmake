@@ -99,11 +99,15 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/netpbm.h
   nn/data/image/png.h
   nn/data/image/resize.h
+  nn/data/make_dataset.h
   nn/data/normalize.h
   nn/data/records/record_dataset.h
   nn/data/records/record_writer.h
   nn/data/records/verification_set.h
+  nn/data/sample/frame.h
+  nn/data/sample/sample.h
   nn/data/sample_random.h
+  nn/data/sampler.h
   nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/export/onnx.h

@@ -19,6 +19,7 @@
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/load_image.h>
 #include <sinter/nn/data/formats/open_dataset.h>
+#include <sinter/nn/data/make_dataset.h>
 #include <sinter/nn/data/records/verification_set.h>
 #include <sinter/nn/export/onnx.h>
 #include <sinter/nn/init/init.h>

@@ -10,6 +10,7 @@
 #include <sinter/nn/augment/rand_augment_steps.h>
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/sample/frame.h>
 
 #include "nn/data/data_test_support.h"
 
@@ -61,6 +62,30 @@ TEST(AugmentationSteps, AreThoseOfPillow) {
       }
       EXPECT_LE(largest, most) << to_string(device) << ", picture " << n;
     }
+  }
+}
+
+// tests/data/images/make_rotated.py.
+TEST(Rotation, IsThatOfPillow) {
+  const data::Image column = picture("rotated.ppm"), whole = picture("rgb.ppm");
+  data::Image image, out;
+  data::crop(whole, 3, 5, 17, 27, image);
+  const double angles[] = {10, -37.5, 90, 180};
+  ASSERT_EQ(column.height, 4 * image.height);
+  for (int64_t n = 0; n < 4; ++n) {
+    data::Frame frame(image.height, image.width);
+    frame.rotate(angles[n]);
+    data::show(frame, image, out);
+    int64_t largest = 0, apart = 0;
+    for (size_t i = 0; i < out.pixels.size(); ++i) {
+      const int64_t expected = column.row(n * image.height)[i];
+      const int64_t difference = std::abs(int64_t{out.pixels[i]} - expected);
+      largest = std::max(largest, difference);
+      if (difference > 1) ++apart;
+    }
+    // Pillow cuts a blend's fraction off, or rounds it. A pixel on the very edge may count as beyond it
+    // there.
+    EXPECT_LE(largest, 1) << angles[n] << ", " << apart << " values apart";
   }
 }
 
