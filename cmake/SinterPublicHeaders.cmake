@@ -73,6 +73,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/augment/mixing.h
   nn/augment/rand_augment.h
   nn/augment/random_erasing.h
+  nn/augment/trivial_augment.h
   nn/checkpoint/checkpoint.h
   nn/checkpoint/model_metadata.h
   nn/checkpoint/pytorch/pytorch_file.h

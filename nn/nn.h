@@ -10,6 +10,7 @@
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
+#include <sinter/nn/augment/trivial_augment.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
