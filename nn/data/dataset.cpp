@@ -30,18 +30,15 @@ class CachedDataset final : public Dataset {
   }
   std::optional<detail::SampleView> view(int64_t index) const override {
     const Sample& sample = samples_[checked_index(index)];
-    if (has_more(sample)) return std::nullopt;
     const Image& image = sample.image;
-    return detail::SampleView{image.height, image.width, image.channels, image.pixels.data(), sample.label};
+    if (image.height == 0) return std::nullopt;
+    return detail::SampleView{image.height,        image.width,  image.channels,
+                              image.pixels.data(), sample.label, &sample};
   }
   const std::vector<std::string>& class_names() const override { return class_names_; }
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  static bool has_more(const Sample& sample) {
-    return sample.mask.height > 0 || !sample.boxes.empty() || !sample.values.empty();
-  }
-
   std::vector<Sample> samples_;
   std::vector<std::string> class_names_;
   uint64_t fingerprint_;

@@ -42,7 +42,7 @@ class Dataset {
   /// `reduction`; data whose decoder is given it must not look at the pixels, as some may be undefined.
   /// Masks and boxes are those of the image at full size all the same.
   virtual void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const = 0;
-  /// Sample `index` where it lies, for data sets in memory of images and labels alone: the loader then copies
+  /// Sample `index` where it lies, for data sets in memory: the loader then copies
   /// it once. None: it must be read. Throws InvalidArgument as read does.
   virtual std::optional<detail::SampleView> view(int64_t index) const;
   /// Reads the image of sample `index` as it is stored, of any format and perhaps damaged, into `sample`,

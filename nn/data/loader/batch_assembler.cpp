@@ -296,7 +296,8 @@ void BatchAssembler::fill_row(BatchTask& task, int64_t row, WorkerBuffers& buffe
 void BatchAssembler::put_sample(BatchTask& task, int64_t row, const detail::SampleView& sample,
                                 WorkerBuffers& buffers, Shape& known) {
   const int64_t index = task.sample(row);
-  if (!moving_.empty() && (buffers.sample.mask.height > 0 || !buffers.sample.boxes.empty())) {
+  const Sample& rest = sample.rest != nullptr ? *sample.rest : buffers.sample;
+  if (!moving_.empty() && (rest.mask.height > 0 || !rest.boxes.empty())) {
     throw_error<InvalidArgument>(
         "[{}] expected samples without masks and boxes, which do not follow where it moves images, but "
         "sample "
@@ -308,7 +309,7 @@ void BatchAssembler::put_sample(BatchTask& task, int64_t row, const detail::Samp
                  "[data_loader] expected an image for the transforms but sample {} has none", index);
     prepare(task, {0, 0, 0}, index, known);
     task.staging->put(row, sample, nullptr);
-    task.staging->put_targets(row, index, buffers.sample, nullptr);
+    task.staging->put_targets(row, index, rest, nullptr);
     return;
   }
   const bool reduced = split_.host.empty() && is_reduced(buffers.reduced, sample.height, sample.width);
@@ -318,7 +319,7 @@ void BatchAssembler::put_sample(BatchTask& task, int64_t row, const detail::Samp
   if (reduced) frame.divide(buffers.reduced.by);
   prepare(task, {frame.height(), frame.width(), sample.channels}, index, known);
   task.staging->put(row, sample, &frame);
-  task.staging->put_targets(row, index, buffers.sample, split_.device.empty() ? nullptr : &stored);
+  task.staging->put_targets(row, index, rest, split_.device.empty() ? nullptr : &stored);
 }
 
 // Stages the file of a sample if the device's decoder takes it. Whatever is wrong with a file is left to
@@ -436,13 +437,20 @@ std::optional<detail::SampleView> BatchAssembler::read_one(int64_t index, Worker
       SINTER_CHECK(view->height > 0 && view->width > 0 && view->channels > 0 && view->pixels != nullptr,
                    "[data_loader] expected pixels for sample {} but got an image of {} x {} x {}{}", index,
                    view->height, view->width, view->channels, view->pixels == nullptr ? " without any" : "");
+      if (view->rest != nullptr) check_mask(index, view->rest->mask, view->height, view->width);
       check_label(index, view->label);
       return view;
     }
   }
   dataset_->read(index, buffers.sample, reduction);
   check_sample(index, buffers.sample);
-  check_mask(index, buffers);
+  // Of an image that was decoded at a part of its size, the mask has the whole size.
+  const Image& image = buffers.sample.image;
+  const bool reduced = is_reduced(buffers.reduced, image.height, image.width);
+  if (image.height != 0) {
+    check_mask(index, buffers.sample.mask, reduced ? buffers.reduced.height : image.height,
+               reduced ? buffers.reduced.width : image.width);
+  }
   check_label(index, buffers.sample.label);
   return std::nullopt;
 }
@@ -459,15 +467,10 @@ void BatchAssembler::check_sample(int64_t index, const Sample& sample) const {
   if (mask.height != 0) check("mask", mask);
 }
 
-// Of an image that was decoded at a part of its size, the mask has the whole size.
-void BatchAssembler::check_mask(int64_t index, const WorkerBuffers& buffers) const {
-  const auto& [image, label, mask, boxes, values] = buffers.sample;
-  if (mask.height == 0 || image.height == 0) return;
-  const bool reduced = is_reduced(buffers.reduced, image.height, image.width);
-  const int64_t height = reduced ? buffers.reduced.height : image.height;
-  const int64_t width = reduced ? buffers.reduced.width : image.width;
+void BatchAssembler::check_mask(int64_t index, const Image& mask, int64_t height, int64_t width) const {
   SINTER_CHECK(
-      mask.height == height && mask.width == width && mask.channels == 1,
+      mask.height == 0 ||
+          (mask.height == height && mask.width == width && mask.channels == 1 && mask.is_whole()),
       "[data_loader] expected a mask of {} x {} x 1, as its image, for sample {} but got {} x {} x {}",
       height, width, index, mask.height, mask.width, mask.channels);
 }

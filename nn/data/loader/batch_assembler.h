@@ -148,7 +148,7 @@ class BatchAssembler {
   DecodeHint reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
   void check_options() const;
   void check_sample(int64_t index, const Sample& sample) const;
-  void check_mask(int64_t index, const WorkerBuffers& buffers) const;
+  void check_mask(int64_t index, const Image& mask, int64_t height, int64_t width) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
   void add_damaged(int64_t index, const char* reason);

@@ -56,7 +56,7 @@ class BatchStaging {
   /// Copies a sample's pixels, as far as its frame needs them; of one without an image the label alone.
   void put(int64_t row, const detail::SampleView& sample, const Frame* frame);
   /// What a sample has besides, as BatchTargets::put().
-  void put_targets(int64_t row, int64_t index, Sample& sample, const Frame* frame) {
+  void put_targets(int64_t row, int64_t index, const Sample& sample, const Frame* frame) {
     targets_.put(row, index, sample, frame);
   }
   /// Takes a sample's file (another buffer is left in its place), whose image, (H, W) in RGB, the decoder

@@ -31,13 +31,14 @@ BatchTargets::Stack& BatchTargets::begin_row(Stack& stack, const std::string& wh
   return stack;
 }
 
-void BatchTargets::put(int64_t row, int64_t index, Sample& sample, const Frame* frame) {
+void BatchTargets::put(int64_t row, int64_t index, const Sample& sample, const Frame* frame) {
   const auto at = static_cast<size_t>(row);
   if (!sample.boxes.empty()) {
-    if (frame != nullptr) show_boxes(*frame, sample.boxes);
+    std::vector<ObjectBox> boxes = sample.boxes;
+    if (frame != nullptr) show_boxes(*frame, boxes);
     const std::lock_guard lock(mutex_);
     boxes_.resize(static_cast<size_t>(rows_));
-    boxes_[at].swap(sample.boxes);
+    boxes_[at].swap(boxes);
   }
   if (sample.mask.height > 0) {
     const TensorSpec spec{frame != nullptr ? Shape{frame->height(), frame->width()}

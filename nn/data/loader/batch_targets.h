@@ -23,7 +23,7 @@ class BatchTargets {
   void begin(int64_t rows);
   /// Takes what a sample, number `index` of the data set, has: its mask as `frame` shows it, or as it is
   /// without one; its boxes likewise. Throws InvalidArgument unless it goes with the batch's other samples.
-  void put(int64_t row, int64_t index, Sample& sample, const Frame* frame);
+  void put(int64_t row, int64_t index, const Sample& sample, const Frame* frame);
   /// Queues the copies to the device. Throws InvalidArgument if a row lacks what others have.
   void upload(const Stream& stream);
   /// Hands all over, for use on the current stream `stream`, behind whose back nothing is written any more.

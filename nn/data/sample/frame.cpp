@@ -37,7 +37,7 @@ void turn_over(const Frame& frame, Image& image) {
 }
 
 detail::SampleView view_of(const Image& image) {
-  return {image.height, image.width, image.channels, image.pixels.data(), 0};
+  return {image.height, image.width, image.channels, image.pixels.data()};
 }
 
 void copy_pixel(const uint8_t* row, int64_t x, int64_t channels, uint8_t* to) {

@@ -52,6 +52,7 @@ struct SampleView {
   int64_t channels = 0;
   const uint8_t* pixels = nullptr;
   int64_t label = 0;
+  const Sample* rest = nullptr;  ///< has its mask, boxes and values, if there are any
 };
 
 }  // namespace detail
