@@ -127,13 +127,15 @@ void run_loader(bench::Report& report) {
   const int threads = num_threads();
   std::vector<int> few = {1, 2, 4}, many = {threads / 2, threads};
   many.erase(std::remove(many.begin(), many.end(), 0), many.end());
-  const DataLoaderOptions small{.batch_size = 512,
-                                .shuffle = true,
-                                .drop_last = true,
-                                .dtype = DType::kFloat16,
-                                .layout = Layout::kNHWC,
-                                .normalization = cifar10_normalization(),
-                                .transforms = {pad_crop(4, PadMode::kReflect), random_horizontal_flip()}};
+  const DataLoaderOptions small{
+      .batch_size = 512,
+      .shuffle = true,
+      .drop_last = true,
+      .dtype = DType::kFloat16,
+      .layout = Layout::kNHWC,
+      .normalization = cifar10_normalization(),
+      .transforms = {random_crop(32, {.padding = 4, .mode = ops::PadMode::kReflect}),
+                     random_horizontal_flip()}};
   deliver(report, "32x32 from memory, batch 512", small_pictures(), small, few);
   const char* photos = std::getenv("SINTER_BENCH_PHOTOS");
   if (photos == nullptr) return;
@@ -141,7 +143,7 @@ void run_loader(bench::Report& report) {
   DataLoaderOptions large = small;
   large.batch_size = std::min<int64_t>(128, files->size());
   large.normalization = imagenet_normalization();
-  large.transforms = {random_resized_crop(224, 224), random_horizontal_flip()};
+  large.transforms = {random_resized_crop(224), random_horizontal_flip()};
   deliver(report, "photographs from files to 224x224", files, large, many);
   DataLoaderOptions engines = large;
   engines.batch_size = std::min<int64_t>(256, files->size());

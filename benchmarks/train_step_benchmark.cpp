@@ -250,8 +250,8 @@ class Loaded {
                                  .device = bench::gpu(),
                                  .dtype = precision.dtype,
                                  .layout = layout,
-                                 .transforms = {nn::data::pad_crop(4), nn::data::random_horizontal_flip()}}) {
-  }
+                                 .transforms = {nn::data::random_crop(32, {.padding = 4}),
+                                                nn::data::random_horizontal_flip()}}) {}
 
   void step() {
     const auto start = std::chrono::steady_clock::now();

@@ -73,6 +73,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/augment/mixing.h
   nn/augment/rand_augment.h
   nn/augment/random_erasing.h
+  nn/augment/trivial_augment.h
   nn/checkpoint/checkpoint.h
   nn/checkpoint/model_metadata.h
   nn/checkpoint/pytorch/pytorch_file.h
@@ -99,11 +100,15 @@ set(SINTER_PUBLIC_HEADERS
   nn/data/image/netpbm.h
   nn/data/image/png.h
   nn/data/image/resize.h
+  nn/data/make_dataset.h
   nn/data/normalize.h
   nn/data/records/record_dataset.h
   nn/data/records/record_writer.h
   nn/data/records/verification_set.h
+  nn/data/sample/frame.h
+  nn/data/sample/sample.h
   nn/data/sample_random.h
+  nn/data/sampler.h
   nn/data/shards/shard_dataset.h
   nn/data/transforms.h
   nn/export/onnx.h

@@ -10,6 +10,7 @@
 #include <sinter/nn/augment/mixing.h>
 #include <sinter/nn/augment/rand_augment.h>
 #include <sinter/nn/augment/random_erasing.h>
+#include <sinter/nn/augment/trivial_augment.h>
 #include <sinter/nn/checkpoint/checkpoint.h>
 #include <sinter/nn/checkpoint/model_metadata.h>
 #include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
@@ -19,6 +20,7 @@
 #include <sinter/nn/data/formats/image_folder.h>
 #include <sinter/nn/data/formats/load_image.h>
 #include <sinter/nn/data/formats/open_dataset.h>
+#include <sinter/nn/data/make_dataset.h>
 #include <sinter/nn/data/records/verification_set.h>
 #include <sinter/nn/export/onnx.h>
 #include <sinter/nn/init/init.h>

@@ -35,18 +35,6 @@ double length_of(std::span<const float> row) {
   return std::sqrt(squares);
 }
 
-/// Mirrors every image.
-class Mirror final : public nn::data::Transform {
- public:
-  void apply(nn::data::Image& image, nn::data::TransformContext&) const override {
-    nn::data::flip_horizontal(image);
-  }
-  nn::data::FrameStep frame_step() const override { return {.kind = nn::data::FrameStep::Kind::kMirror}; }
-  void move(nn::data::Frame& frame, int64_t, int64_t, nn::data::SampleRandom&) const override {
-    frame.mirrored = !frame.mirrored;
-  }
-};
-
 class ImageTree final : public nn::data::Dataset {
  public:
   ImageTree(fs::path folder, std::vector<std::string> paths)
@@ -110,7 +98,7 @@ std::optional<Norms> for_each_embedding(const nn::AnyModule& backbone, const Opt
   nn::data::DataLoader plain(images, loader_of);
   std::optional<nn::data::DataLoader> mirrored;
   if (flip) {
-    loader_of.transforms.push_back(std::make_shared<Mirror>());
+    loader_of.transforms.push_back(nn::data::random_horizontal_flip(1));
     mirrored.emplace(images, loader_of);
   }
   for (;;) {

@@ -105,7 +105,7 @@ bool Trainer::finish_epoch(bool whole) {
 
 Tensor Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, bool /*begins_step*/,
                             bool /*ends_step*/) {
-  const Tensor rows = centres_.sample(train_loader_.host_labels(), optimizer_);
+  const Tensor rows = centres_.sample(batch.host_labels, optimizer_);
   Tensor loss;
   if (job_ != nullptr) {
     loss = job_->step(batch.images, rows, learning_rate);

@@ -149,11 +149,13 @@ nn::data::DataLoaderOptions train_loader_options(const Options& options, Device 
                                                  const Communicator& ranks) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
-    transforms.push_back(nn::data::random_resized_crop(options.image_size, options.image_size));
+    transforms.push_back(nn::data::random_resized_crop(options.image_size));
   } else if (*options.crop_padding > 0) {
-    const bool reflect = *options.crop_mode == "reflect";
-    transforms.push_back(nn::data::pad_crop(
-        *options.crop_padding, reflect ? nn::data::PadMode::kReflect : nn::data::PadMode::kZero));
+    const nn::data::Image first = train.get(0).image;
+    transforms.push_back(nn::data::random_crop(
+        {first.height, first.width},
+        {.padding = *options.crop_padding,
+         .mode = *options.crop_mode == "reflect" ? ops::PadMode::kReflect : ops::PadMode::kConstant}));
   }
   if (*options.flip) transforms.push_back(nn::data::random_horizontal_flip());
   const int64_t batch = std::min(*options.batch, train.size());

@@ -29,45 +29,65 @@ bool is_signed(RandAugmentStep step) {
   return step >= RandAugmentStep::kShearX && step <= RandAugmentStep::kSharpness;
 }
 
-PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
-                            int64_t width) {
+PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_t width) {
   using enum RandAugmentStep;
   using ops::ImageStep;
-  const double shear = sign * kShear * strength, factor = 1 + sign * kFactor * strength;
-  const auto shift = [&](int64_t side) {
-    return sign * std::floor(kTranslation * strength * static_cast<double>(side));
-  };
   switch (step) {
     case kIdentity:
       return {};
     case kShearX:
-      return affine_step({1, shear, 0, 0, 1, 0});
+      return affine_step({1, amount, 0, 0, 1, 0});
     case kShearY:
-      return affine_step({1, 0, 0, shear, 1, 0});
+      return affine_step({1, 0, 0, amount, 1, 0});
     case kTranslateX:
-      return affine_step({1, 0, -shift(width), 0, 1, 0});
+      return affine_step({1, 0, -amount, 0, 1, 0});
     case kTranslateY:
-      return affine_step({1, 0, 0, 0, 1, -shift(height)});
+      return affine_step({1, 0, 0, 0, 1, -amount});
     case kRotate:
-      return rotation(sign * kDegrees * strength, height, width);
+      return rotation(amount, height, width);
     case kBrightness:
-      return fixed_step(ImageStep::kBrightness, factor);
+      return fixed_step(ImageStep::kBrightness, amount);
     case kColor:
-      return fixed_step(ImageStep::kSaturation, factor);
+      return fixed_step(ImageStep::kSaturation, amount);
     case kContrast:
-      return fixed_step(ImageStep::kContrast, factor);
+      return fixed_step(ImageStep::kContrast, amount);
     case kSharpness:
-      return fixed_step(ImageStep::kSharpness, factor);
+      return fixed_step(ImageStep::kSharpness, amount);
     case kPosterize:
-      return {ImageStep::kPosterize, {8 - static_cast<int32_t>(std::nearbyint(kBits * strength))}};
+      return {ImageStep::kPosterize, {static_cast<int32_t>(amount)}};
     case kSolarize:
-      return {ImageStep::kSolarize, {static_cast<int32_t>(std::ceil(255 * (1 - strength)))}};
+      return {ImageStep::kSolarize, {static_cast<int32_t>(amount)}};
     case kAutoContrast:
       return {ImageStep::kAutocontrast, {}};
     case kEqualize:
       return {ImageStep::kEqualize, {}};
   }
   throw_error<InternalError>("[rand_augment] no such step");
+}
+
+PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
+                            int64_t width) {
+  using enum RandAugmentStep;
+  const auto amount = [&]() -> double {
+    const int64_t side = step == kTranslateX ? width : height;
+    switch (step) {
+      case kShearX:
+      case kShearY:
+        return sign * kShear * strength;
+      case kTranslateX:
+      case kTranslateY:
+        return sign * std::floor(kTranslation * strength * static_cast<double>(side));
+      case kRotate:
+        return sign * kDegrees * strength;
+      case kPosterize:
+        return 8 - std::nearbyint(kBits * strength);
+      case kSolarize:
+        return std::ceil(255 * (1 - strength));
+      default:
+        return 1 + sign * kFactor * strength;
+    }
+  };
+  return pixel_step(step, amount(), height, width);
 }
 
 RandAugment::RandAugment(const RandAugmentOptions& options) : options_(options) {

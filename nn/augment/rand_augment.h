@@ -17,13 +17,15 @@ struct RandAugmentOptions {
 /// along either axis, rotation, brightness, colour, contrast, sharpness, posterise, solarise, autocontrast
 /// and equalise. Their ranges are those of torchvision's RandAugment; the signed ones go either way with
 /// probability 1/2. Places from beyond the border are black, and the nearest pixel is shown. Colour leaves
-/// grey images as they are. Throws InvalidArgument for options out of range. Source: E. Cubuk, B. Zoph, J.
-/// Shlens, Q. Le, "RandAugment: practical automated data augmentation with a reduced search space", 2019.
+/// grey images as they are. A loader refuses it for samples with masks or boxes, which would not follow.
+/// Throws InvalidArgument for options out of range. Source: E. Cubuk, B. Zoph, J. Shlens, Q. Le,
+/// "RandAugment: practical automated data augmentation with a reduced search space", 2019.
 class RandAugment final : public data::BatchAugmentation {
  public:
   explicit RandAugment(const RandAugmentOptions& options = {});
 
   Stage stage() const override { return Stage::kPixels; }
+  std::string_view moves_images() const override { return "rand_augment"; }
   Tensor apply(const Tensor& images, Layout layout, const data::BatchRandom& draws) const override;
 
  private:

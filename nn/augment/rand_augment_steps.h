@@ -1,4 +1,4 @@
-// The 14 steps of RandAugment, one by one.
+// The 14 steps of RandAugment and TrivialAugment, one by one.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,16 @@ inline constexpr uint64_t kRandAugmentSteps = 14;
 /// Whether a step has a sign: left or right, darker or brighter.
 bool is_signed(RandAugmentStep step);
 
+/// `amount`: of shear, pixels, degrees, a factor, bits that are left, or the least value that is inverted, as
+/// the step has it. `height`, `width`: of the images.
+PixelStep pixel_step(RandAugmentStep step, double amount, int64_t height, int64_t width);
+
 /// `strength` in [0, 1]: how far along its range; `sign`: 1 or -1, for those that have one. `height`,
 /// `width`: of the images.
 PixelStep rand_augment_step(RandAugmentStep step, double strength, double sign, int64_t height,
                             int64_t width);
+
+/// TrivialAugment's: `bin` in [0, 31) along its ranges.
+PixelStep trivial_augment_step(RandAugmentStep step, int64_t bin, double sign, int64_t height, int64_t width);
 
 }  // namespace sinter::nn

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,8 @@ class BatchRandom {
       : seed_(seed), epoch_(epoch), samples_(std::move(samples)) {}
 
   int64_t size() const { return static_cast<int64_t>(samples_.size()); }
-  /// The stream of the sample in this row: of seed, epoch and the sample's index, and of nothing else.
+  /// The stream of the sample in this row: of seed, epoch, the sample's index and how often it was there
+  /// before in the epoch, and of nothing else.
   SampleRandom of(int64_t row) const {
     return {seed_, epoch_, static_cast<uint64_t>(samples_[static_cast<size_t>(row)])};
   }
@@ -49,6 +51,9 @@ class BatchAugmentation {
 
   virtual ~BatchAugmentation() = default;
   virtual Stage stage() const = 0;
+  /// Its name, if it moves what is in the images: the loader then refuses samples with masks or boxes, which
+  /// would not follow. Empty, the default: all stays where it is.
+  virtual std::string_view moves_images() const { return {}; }
   /// The changed batch, of the same spec and on the same device. `layout`: NHWC for pixels. Throws
   /// InvalidArgument unless there are as many images as `draws` has samples.
   virtual Tensor apply(const Tensor& images, Layout layout, const BatchRandom& draws) const = 0;

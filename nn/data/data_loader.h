@@ -2,10 +2,14 @@
 // training loop.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sinter/core/op/attributes.h>
@@ -13,6 +17,8 @@
 #include <sinter/nn/data/augmentation.h>
 #include <sinter/nn/data/dataset.h>
 #include <sinter/nn/data/normalize.h>
+#include <sinter/nn/data/sample/sample.h>
+#include <sinter/nn/data/sampler.h>
 #include <sinter/nn/data/transforms.h>
 #include <sinter/nn/module/default_layout.h>
 
@@ -25,11 +31,44 @@ enum class DecodeOn {
   kAuto,  ///< the engines where that can be, else the workers
 };
 
+/// The boxes of a batch, one after the other: (top, left, height, width), float32 (M, 4); their classes,
+/// int64 (M); and the rows of the batch that they belong to, int64 (M), from the first on. M is 0 without
+/// any.
+struct BoxBatch {
+  Tensor boxes, labels, images;
+};
+
+/// On the loader's device. What no sample has is undefined, or not in `values`.
+struct Batch {
+  Tensor images;      ///< (N, C, H, W) or (N, H, W, C)
+  Tensor labels;      ///< int64 (N)
+  Tensor masks = {};  ///< int64 (N, H, W)
+  BoxBatch boxes = {};
+  std::map<std::string, Tensor> values = {};  ///< the samples' values, stacked: (N, ...)
+  /// The labels where host code may read them without waiting for a device.
+  std::vector<int64_t> host_labels = {};
+  /// The samples' numbers in the data set; of a damaged one, too, in whose place another stands.
+  std::vector<int64_t> indices = {};
+
+  int64_t size() const;
+  /// A value by its name. Throws InvalidArgument, and tells the names that there are, for others.
+  const Tensor& operator[](const std::string& name) const;
+  /// `const auto& [images, labels] = batch`.
+  template <size_t I>
+  const Tensor& get() const {
+    static_assert(I < 2);
+    if constexpr (I == 0) return images;
+    if constexpr (I == 1) return labels;
+  }
+};
+
 struct DataLoaderOptions {
   int64_t batch_size = 32;
   bool shuffle = false;    ///< a new order every epoch, given by seed and epoch alone
   bool drop_last = false;  ///< leave the last batch out if it is smaller than the others
   uint64_t seed = 0;       ///< of the order, of all transforms and augmentations
+  /// Which samples an epoch has, in place of `shuffle`; of all shards together.
+  SamplerPtr sampler = {};
   /// Of every batch this loader gives the part number `shard` of `shards`, all equally large: the ranks of a
   /// job together have the batches of one loader, sample by sample, and the same order and transforms. Needs
   /// drop_last and a batch size that `shards` divides.
@@ -44,7 +83,8 @@ struct DataLoaderOptions {
   DType dtype = DType::kFloat32;  ///< of the images: float32, float16 or bfloat16
   Layout layout = nn::default_layout();
   Normalization normalization = {};
-  /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3.
+  /// Must leave all images with one size and at most 128 channels; those that resample take 1 or 3. Masks and
+  /// boxes follow what moves images.
   Transforms transforms = {};
   /// What happens to whole batches behind the transforms, on the device and in this order, but those of
   /// pixels before those of normalised images: nn::RandAugment, nn::ColorJitter, nn::RandomErasing. A batch
@@ -62,14 +102,11 @@ struct DataLoaderOptions {
   /// instead of waiting on, and a thread that still reads is left to itself when the loader goes. 0: no
   /// limit, so that a read() that never returns holds next() and the destructor for ever. Needs workers.
   double read_timeout = 0;
-};
-
-/// Images (N, C, H, W) or (N, H, W, C), and their classes int64 (N), on the loader's device.
-struct Batch {
-  Tensor images;
-  Tensor labels;
-
-  int64_t size() const { return labels.numel(); }
+  /// Makes a batch of its samples, in their order and as the transforms have left them, in place of stacking
+  /// them: for images of several sizes, or several views of one. It is called on the workers, for several
+  /// batches at once. Its tensors are moved to the device; normalisation, dtype, layout and labels are its
+  /// own business, and augmentations are refused. Last among the fields.
+  std::function<Batch(std::vector<Sample>)> collate = {};
 };
 
 /// Where a loader stands, for checkpoints; of how many shards it is one is no part of it, since all of them
@@ -81,6 +118,7 @@ struct DataLoaderState {
   uint64_t seed = 0;
   int64_t batch_size = 0;  ///< of all shards together
   int64_t dataset_size = 0;
+  uint64_t sampler = 0;  ///< a fingerprint of the sampler's first epoch; 0 without one
   bool operator==(const DataLoaderState&) const = default;
 };
 
@@ -97,7 +135,8 @@ struct DataLoaderState {
 ///                                 .dtype = DType::kFloat16,
 ///                                 .layout = Layout::kNHWC,
 ///                                 .normalization = cifar10_normalization(),
-///                                 .transforms = {pad_crop(4), random_horizontal_flip()}});
+///                                 .transforms = {random_crop(32, {.padding = 4}),
+///                                                random_horizontal_flip()}});
 ///     for (int64_t epoch = 0; epoch < epochs; ++epoch)
 ///       for (const Batch& batch : loader) train(batch.images, batch.labels);
 ///
@@ -119,10 +158,6 @@ class DataLoader {
   /// worker's exception is thrown here at once, ahead of finished batches; the loader then stands where it
   /// stood, and another call tries again from there.
   std::optional<Batch> next();
-
-  /// The classes of the batch that next() gave last, where host code may read them without waiting for a
-  /// device.
-  const std::vector<int64_t>& host_labels() const;
 
   int64_t batches_per_epoch() const;
   /// The epoch that the loader is in, from 0; it ends when next() has told its end.
@@ -187,3 +222,10 @@ class DataLoader {
 };
 
 }  // namespace sinter::nn::data
+
+template <>
+struct std::tuple_size<sinter::nn::data::Batch> : std::integral_constant<size_t, 2> {};
+template <size_t I>
+struct std::tuple_element<I, sinter::nn::data::Batch> {
+  using type = const sinter::Tensor;
+};

@@ -28,9 +28,12 @@ class CachedDataset final : public Dataset {
   void read(int64_t index, Sample& sample, const DecodeHintFunction&) const override {
     sample = samples_[checked_index(index)];  // a vector's assignment reuses its buffer
   }
-  std::optional<SampleView> view(int64_t index) const override {
-    const auto& [image, label] = samples_[checked_index(index)];
-    return SampleView{image.height, image.width, image.channels, image.pixels.data(), label};
+  std::optional<detail::SampleView> view(int64_t index) const override {
+    const Sample& sample = samples_[checked_index(index)];
+    const Image& image = sample.image;
+    if (image.height == 0) return std::nullopt;
+    return detail::SampleView{image.height,        image.width,  image.channels,
+                              image.pixels.data(), sample.label, &sample};
   }
   const std::vector<std::string>& class_names() const override { return class_names_; }
   uint64_t fingerprint() const override { return fingerprint_; }
@@ -74,7 +77,12 @@ uint64_t Dataset::fingerprint() const {
   return print.value();
 }
 
-std::optional<SampleView> Dataset::view(int64_t index) const {
+const std::vector<std::string>& Dataset::class_names() const {
+  static const std::vector<std::string> none;
+  return none;
+}
+
+std::optional<detail::SampleView> Dataset::view(int64_t index) const {
   checked_index(index);
   return std::nullopt;
 }
@@ -109,11 +117,11 @@ MemoryDataset::MemoryDataset(Content content) : content_(std::move(content)) {
   }
 }
 
-std::optional<SampleView> MemoryDataset::view(int64_t index) const {
+std::optional<detail::SampleView> MemoryDataset::view(int64_t index) const {
   const size_t i = checked_index(index);
   const auto bytes = static_cast<size_t>(content_.height * content_.width * content_.channels);
-  return SampleView{content_.height, content_.width, content_.channels, content_.pixels.data() + i * bytes,
-                    content_.labels[i]};
+  return detail::SampleView{content_.height, content_.width, content_.channels,
+                            content_.pixels.data() + i * bytes, content_.labels[i]};
 }
 
 uint64_t MemoryDataset::fingerprint() const {
@@ -147,7 +155,7 @@ void Subset::read(int64_t index, Sample& sample, const DecodeHintFunction& reduc
   dataset_->read(indices_[checked_index(index)], sample, reduction);
 }
 
-std::optional<SampleView> Subset::view(int64_t index) const {
+std::optional<detail::SampleView> Subset::view(int64_t index) const {
   return dataset_->view(indices_[checked_index(index)]);
 }
 
@@ -183,6 +191,7 @@ void SkipDamaged::read(int64_t index, Sample& sample, const DecodeHintFunction& 
     const int64_t at = (index + skipped) % count;
     if (is_damaged(at)) continue;
     try {
+      sample.reset();  // of what was read before the damage
       return dataset_->read(at, sample, reduction);
     } catch (const IoError& error) {
       add_damaged(at, error.what());
@@ -294,8 +303,9 @@ void read_all(const Dataset& dataset, const std::function<void(int64_t, Sample&)
   const auto read_range = [&](int64_t begin, Sample& sample, int64_t& at) {
     const int64_t end = std::min(begin + kGrain, dataset.size());
     for (at = begin; at < end && !failed; ++at) {
+      sample.reset();
       dataset.read(at, sample, {});
-      SINTER_CHECK(sample.image.is_whole(),
+      SINTER_CHECK(sample.image.is_whole() || (sample.image.height == 0 && !sample.is_empty()),
                    "[dataset] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
                    sample.image.height, sample.image.width, sample.image.channels, at,
                    sample.image.pixels.size());
@@ -346,8 +356,11 @@ std::shared_ptr<const Dataset> preload(const Dataset& dataset, uint64_t max_byte
   std::vector<Sample> samples(static_cast<size_t>(dataset.size()));
   std::atomic<uint64_t> bytes = 0;
   read_all(dataset, [&](int64_t i, Sample& sample) {
+    uint64_t own = sample.image.pixels.size() + sample.mask.pixels.size();
+    for (const auto& [name, value] : sample.values) own += value.spec().bytes();
+    if ((bytes += own) > max_bytes) fail_for_size(dataset, max_bytes);
     sample.image.pixels.shrink_to_fit();
-    if ((bytes += sample.image.pixels.size()) > max_bytes) fail_for_size(dataset, max_bytes);
+    sample.mask.pixels.shrink_to_fit();
     samples[static_cast<size_t>(i)] = std::exchange(sample, {});
   });
   return std::make_shared<CachedDataset>(std::move(samples), dataset);

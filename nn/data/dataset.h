@@ -1,4 +1,4 @@
-// What a training loop reads from: a numbered set of labelled images.
+// What a training loop reads from: a numbered set of samples.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,9 @@
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/data/image/image.h>
 #include <sinter/nn/data/image/jpeg.h>
+#include <sinter/nn/data/sample/sample.h>
 
 namespace sinter::nn::data {
-
-/// An image and its class in [0, classes).
-struct Sample {
-  Image image;
-  int64_t label = 0;
-};
-
-/// A sample whose image is a file's bytes still, for decoders of a device.
-struct EncodedSample {
-  std::vector<uint8_t> bytes;
-  DecodeOptions decode;  ///< as read() decodes it
-  int64_t label = 0;
-};
-
-/// A sample whose pixels lie in memory already, in the order of Image; valid as long as what it was asked of.
-struct SampleView {
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t channels = 0;
-  const uint8_t* pixels = nullptr;
-  int64_t label = 0;
-};
 
 /// Hashes what tells one data set from another into 64 bits, the same on every machine. Not against forgers.
 class Fingerprint {
@@ -52,24 +31,25 @@ class Fingerprint {
   uint64_t state_ = 0;
 };
 
-/// Random access to labelled images. All members may be called from several threads at once.
+/// Random access to samples. All members may be called from several threads at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
-  /// Reads sample `index` into `sample`, reusing its buffers. Throws InvalidArgument unless 0 <= index <
-  /// size(), and IoError if the sample is damaged. Data that needs no decoder ignores `reduction`; data whose
-  /// decoder is given it must not look at the pixels, as some may be undefined.
+  /// Reads sample `index` into `sample`, which is reset, reusing its buffers. Throws InvalidArgument unless
+  /// 0 <= index < size(), and IoError if the sample is damaged. Data that needs no decoder ignores
+  /// `reduction`; data whose decoder is given it must not look at the pixels, as some may be undefined.
+  /// Masks and boxes are those of the image at full size all the same.
   virtual void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const = 0;
-  /// Sample `index` where it lies, for data sets in memory: the loader then copies it once. None: it must be
-  /// read. Throws InvalidArgument as read does.
-  virtual std::optional<SampleView> view(int64_t index) const;
+  /// Sample `index` where it lies, for data sets in memory: the loader then copies
+  /// it once. None: it must be read. Throws InvalidArgument as read does.
+  virtual std::optional<detail::SampleView> view(int64_t index) const;
   /// Reads the image of sample `index` as it is stored, of any format and perhaps damaged, into `sample`,
   /// reusing its buffer. False: there is no such thing, and it must be read. Throws as read does.
   virtual bool read_encoded(int64_t index, EncodedSample& sample) const;
-  /// The names of the classes; the position is the label.
-  virtual const std::vector<std::string>& class_names() const = 0;
+  /// The names of the classes; the position is the label. None, the default: labels are not checked.
+  virtual const std::vector<std::string>& class_names() const;
   /// The labels of all samples, where they are known without reading any; else none at all.
   virtual std::vector<int64_t> labels() const { return {}; }
   /// Tells whether this is the data of another run or machine: equal for the same samples in the same order,
@@ -92,6 +72,8 @@ class Dataset {
   size_t checked_index(int64_t index) const;
 };
 
+using DatasetPtr = std::shared_ptr<const Dataset>;
+
 /// Images of one size in one block of memory.
 class MemoryDataset final : public Dataset {
  public:
@@ -108,7 +90,7 @@ class MemoryDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(content_.labels.size()); }
   void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
-  std::optional<SampleView> view(int64_t index) const override;
+  std::optional<detail::SampleView> view(int64_t index) const override;
   const std::vector<std::string>& class_names() const override { return content_.class_names; }
   std::vector<int64_t> labels() const override { return content_.labels; }
   /// Of the pixels too, which are in memory anyway.
@@ -127,7 +109,7 @@ class Subset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
-  std::optional<SampleView> view(int64_t index) const override;
+  std::optional<detail::SampleView> view(int64_t index) const override;
   bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }
   std::vector<int64_t> labels() const override;
@@ -151,7 +133,7 @@ class SkipDamaged final : public Dataset {
 
   int64_t size() const override { return dataset_->size(); }
   void read(int64_t index, Sample& sample, const DecodeHintFunction& reduction) const override;
-  std::optional<SampleView> view(int64_t index) const override { return dataset_->view(index); }
+  std::optional<detail::SampleView> view(int64_t index) const override { return dataset_->view(index); }
   /// False for a sample that is known to be damaged, in whose place read() gives another.
   bool read_encoded(int64_t index, EncodedSample& sample) const override;
   const std::vector<std::string>& class_names() const override { return dataset_->class_names(); }

@@ -1,202 +1,164 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include <sinter/core/base/error.h>
-#include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/transforms.h>
 
 namespace sinter::nn::data {
 namespace {
 
-// The strongest reduction that leaves at least as many pixels in the window as the output has.
-int reduction_for(const Box& box, int64_t height, int64_t width) {
-  for (const int divisor : {8, 4, 2}) {
-    if (box.height >= static_cast<double>(height * divisor) &&
-        box.width >= static_cast<double>(width * divisor)) {
-      return divisor;
-    }
-  }
-  return 1;
-}
+using Kind = detail::FrameStep::Kind;
 
-// The box that shows `window` of what the frame of a whole image shows.
-void show(Frame& frame, Box window, double image_width) {
-  if (frame.mirrored) window.left = image_width - window.left - window.width;
-  frame.box = window;
-}
-
-void resample(Image& image, const Box& box, int64_t height, int64_t width, TransformContext& context) {
-  resize(image, box, height, width, context.scratch);
-  std::swap(image, context.scratch);
-}
-
-class ResizeTo final : public Transform {
+class Function final : public Transform {
  public:
-  ResizeTo(int64_t height, int64_t width) : height_(height), width_(width) {}
-  void apply(Image& image, TransformContext& context) const override {
-    if (image.height == height_ && image.width == width_) return;
-    resample(image, all(image.height, image.width), height_, width_, context);
-  }
-  int reduction(int64_t height, int64_t width, SampleRandom) const override {
-    return reduction_for(all(height, width), height_, width_);
-  }
-  FrameStep frame_step() const override {
-    return {.kind = FrameStep::Kind::kResample, .height = height_, .width = width_};
-  }
-  void move(Frame&, int64_t, int64_t, SampleRandom&) const override {}
+  explicit Function(std::function<void(Sample&, SampleRandom&)> apply) : apply_(std::move(apply)) {}
+  void apply(Sample& sample, SampleRandom& random) const override { apply_(sample, random); }
 
  private:
-  static Box all(int64_t height, int64_t width) {
-    return {0, 0, static_cast<double>(height), static_cast<double>(width)};
+  std::function<void(Sample&, SampleRandom&)> apply_;
+};
+
+class Resize final : public Transform {
+ public:
+  explicit Resize(Size2d size) : size_(size) {}
+  bool move(Frame& frame, SampleRandom&) const override {
+    frame.resize(size_);
+    return true;
   }
-  int64_t height_, width_;
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
+
+ private:
+  Size2d size_;
 };
 
 class ResizeCenterCrop final : public Transform {
  public:
   ResizeCenterCrop(int64_t size, int64_t crop) : size_(size), crop_(crop) {}
-  void apply(Image& image, TransformContext& context) const override {
-    resample(image, window(image.height, image.width), crop_, crop_, context);
+  bool move(Frame& frame, SampleRandom&) const override {
+    const auto height = static_cast<double>(frame.height()), width = static_cast<double>(frame.width());
+    const double side = std::min(height, width) * static_cast<double>(crop_) / static_cast<double>(size_);
+    frame.crop({(height - side) / 2, (width - side) / 2, side, side}, crop_);
+    return true;
   }
-  int reduction(int64_t height, int64_t width, SampleRandom) const override {
-    return reduction_for(window(height, width), crop_, crop_);
-  }
-  FrameStep frame_step() const override {
-    return {.kind = FrameStep::Kind::kResample, .height = crop_, .width = crop_};
-  }
-  void move(Frame& frame, int64_t height, int64_t width, SampleRandom&) const override {
-    show(frame, window(height, width), static_cast<double>(width));
-  }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
 
  private:
-  Box window(int64_t height, int64_t width) const {
-    const double side = static_cast<double>(std::min(height, width)) * static_cast<double>(crop_) /
-                        static_cast<double>(size_);
-    return {(static_cast<double>(height) - side) / 2, (static_cast<double>(width) - side) / 2, side, side};
-  }
   int64_t size_, crop_;
 };
 
 class CenterCrop final : public Transform {
  public:
-  CenterCrop(int64_t height, int64_t width) : height_(height), width_(width) {}
-  void apply(Image& image, TransformContext& context) const override {
-    if (image.height == height_ && image.width == width_) return;
-    SINTER_CHECK(image.height >= height_ && image.width >= width_,
-                 "[center_crop] expected an image of at least {} x {} but got {} x {}", height_, width_,
-                 image.height, image.width);
-    crop(image, (image.height - height_) / 2, (image.width - width_) / 2, height_, width_, context.scratch);
-    std::swap(image, context.scratch);
+  explicit CenterCrop(Size2d size) : size_(size) {}
+  bool move(Frame& frame, SampleRandom&) const override {
+    SINTER_CHECK(frame.height() >= size_.height && frame.width() >= size_.width,
+                 "[center_crop] expected an image of at least {} x {} but got {} x {}", size_.height,
+                 size_.width, frame.height(), frame.width());
+    frame.crop((frame.height() - size_.height) / 2, (frame.width() - size_.width) / 2, size_);
+    return true;
   }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kShift}; }
 
  private:
-  int64_t height_, width_;
+  Size2d size_;
 };
 
-class PadCrop final : public Transform {
+void check_padding(const char* tag, const Padding2d& padding) {
+  for (const int64_t side : {padding.top, padding.bottom, padding.left, padding.right}) {
+    SINTER_CHECK(side >= 0 && side <= 1'000'000, "[{}] expected a padding from 0 to 1000000 but got {}", tag,
+                 side);
+  }
+}
+
+void check_reflection(const char* tag, const Padding2d& padding, ops::PadMode mode, const Frame& frame) {
+  const int64_t rows = std::max(padding.top, padding.bottom), columns = std::max(padding.left, padding.right);
+  SINTER_CHECK(mode != ops::PadMode::kReflect || (frame.height() > rows && frame.width() > columns),
+               "[{}] expected an image larger than the padding {} but got {} x {}", tag,
+               std::max(rows, columns), frame.height(), frame.width());
+}
+
+class Pad final : public Transform {
  public:
-  PadCrop(int64_t padding, PadMode mode) : padding_(padding), mode_(mode) {}
-  void apply(Image& image, TransformContext& context) const override {
-    const auto [dy, dx] = draw(image.height, image.width, context.random);
-    if (dy == 0 && dx == 0) return;
-    shift(image, dy, dx, context.scratch);
-    std::swap(image, context.scratch);
+  Pad(const Padding2d& padding, ops::PadMode mode) : padding_(padding), mode_(mode) {}
+  bool move(Frame& frame, SampleRandom&) const override {
+    check_reflection("pad", padding_, mode_, frame);
+    frame.set_border(mode_);
+    frame.crop(
+        -padding_.top, -padding_.left,
+        {frame.height() + padding_.top + padding_.bottom, frame.width() + padding_.left + padding_.right});
+    return true;
   }
-  FrameStep frame_step() const override { return {.kind = FrameStep::Kind::kShift, .border = mode_}; }
-  void move(Frame& frame, int64_t height, int64_t width, SampleRandom& random) const override {
-    const auto [dy, dx] = draw(height, width, random);
-    frame.box.top += static_cast<double>(dy);
-    frame.box.left += static_cast<double>(frame.mirrored ? -dx : dx);
-  }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kShift, .border = mode_}; }
 
  private:
-  struct Shift {
-    int64_t dy, dx;
-  };
-  Shift draw(int64_t height, int64_t width, SampleRandom& random) const {
-    SINTER_CHECK(mode_ == PadMode::kZero || (height > padding_ && width > padding_),
-                 "[pad_crop] expected an image larger than the padding {} but got {} x {}", padding_, height,
-                 width);
-    const auto places = static_cast<uint64_t>(2 * padding_ + 1);
-    const int64_t dy = static_cast<int64_t>(random.below(places)) - padding_;
-    const int64_t dx = static_cast<int64_t>(random.below(places)) - padding_;
-    return {dy, dx};
-  }
-  // The inside of a row is one copy; only pixels from beyond the border are looked up one by one.
-  void shift(const Image& image, int64_t dy, int64_t dx, Image& out) const {
-    const int64_t channels = image.channels, width = image.width;
-    out.reshape(image.height, width, channels);
-    const int64_t inside_begin = std::clamp<int64_t>(-dx, 0, width);
-    const int64_t inside_end = std::clamp<int64_t>(width - dx, inside_begin, width);
-    for (int64_t y = 0; y < image.height; ++y) {
-      const int64_t from_y = source(y + dy, image.height);
-      uint8_t* to = out.row(y);
-      if (from_y < 0) {
-        std::memset(to, 0, static_cast<size_t>(width * channels));
-        continue;
-      }
-      const uint8_t* from = image.row(from_y);
-      for (int64_t x = 0; x < inside_begin; ++x)
-        copy_pixel(from, source(x + dx, width), channels, to + x * channels);
-      if (inside_end > inside_begin) {
-        std::memcpy(to + inside_begin * channels, from + (inside_begin + dx) * channels,
-                    static_cast<size_t>((inside_end - inside_begin) * channels));
-      }
-      for (int64_t x = inside_end; x < width; ++x)
-        copy_pixel(from, source(x + dx, width), channels, to + x * channels);
-    }
-  }
-  // The position inside [0, extent) that stands for one beyond it, or -1 for black.
-  int64_t source(int64_t at, int64_t extent) const {
-    if (at >= 0 && at < extent) return at;
-    if (mode_ == PadMode::kZero) return -1;
-    return at < 0 ? -at : 2 * (extent - 1) - at;
-  }
-  static void copy_pixel(const uint8_t* row, int64_t x, int64_t channels, uint8_t* to) {
-    if (x < 0) {
-      std::memset(to, 0, static_cast<size_t>(channels));
-    } else {
-      std::memcpy(to, row + x * channels, static_cast<size_t>(channels));
-    }
-  }
-  int64_t padding_;
-  PadMode mode_;
+  Padding2d padding_;
+  ops::PadMode mode_;
 };
 
-class RandomHorizontalFlip final : public Transform {
+class RandomCrop final : public Transform {
  public:
-  explicit RandomHorizontalFlip(double probability) : probability_(probability) {}
-  void apply(Image& image, TransformContext& context) const override {
-    if (draw(context.random)) flip_horizontal(image);
+  RandomCrop(Size2d size, const RandomCropOptions& options) : size_(size), options_(options) {}
+  bool move(Frame& frame, SampleRandom& random) const override {
+    const Padding2d& padding = options_.padding;
+    check_reflection("random_crop", padding, options_.mode, frame);
+    const int64_t rows = frame.height() + padding.top + padding.bottom - size_.height;
+    const int64_t columns = frame.width() + padding.left + padding.right - size_.width;
+    SINTER_CHECK(rows >= 0 && columns >= 0,
+                 "[random_crop] expected an image of at least {} x {} with its padding but got {} x {}",
+                 size_.height, size_.width, rows + size_.height, columns + size_.width);
+    const int64_t top = place(rows, random) - padding.top;
+    const int64_t left = place(columns, random) - padding.left;
+    frame.set_border(options_.mode);
+    frame.crop(top, left, size_);
+    return true;
   }
-  FrameStep frame_step() const override { return {.kind = FrameStep::Kind::kMirror}; }
-  void move(Frame& frame, int64_t, int64_t, SampleRandom& random) const override {
-    if (draw(random)) frame.mirrored = !frame.mirrored;
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kShift, .border = options_.mode}; }
+
+ private:
+  static int64_t place(int64_t last, SampleRandom& random) {
+    return static_cast<int64_t>(random.below(static_cast<uint64_t>(last) + 1));
+  }
+  Size2d size_;
+  RandomCropOptions options_;
+};
+
+class RandomFlip final : public Transform {
+ public:
+  RandomFlip(double probability, bool horizontal) : probability_(probability), horizontal_(horizontal) {}
+  bool move(Frame& frame, SampleRandom& random) const override {
+    if (static_cast<double>(random.uniform()) >= probability_) return true;
+    horizontal_ ? frame.flip_horizontal() : frame.flip_vertical();
+    return true;
+  }
+  detail::FrameStep frame_step() const override {
+    return {.kind = horizontal_ ? Kind::kMirror : Kind::kNone};
   }
 
  private:
-  bool draw(SampleRandom& random) const { return static_cast<double>(random.uniform()) < probability_; }
   double probability_;
+  bool horizontal_;
+};
+
+class RandomRotation final : public Transform {
+ public:
+  explicit RandomRotation(double degrees) : degrees_(degrees) {}
+  bool move(Frame& frame, SampleRandom& random) const override {
+    frame.rotate(random.uniform(-degrees_, degrees_));
+    return true;
+  }
+
+ private:
+  double degrees_;
 };
 
 class RandomResizedCrop final : public Transform {
  public:
-  RandomResizedCrop(int64_t height, int64_t width, const RandomResizedCropOptions& options)
-      : height_(height), width_(width), options_(options) {}
-  void apply(Image& image, TransformContext& context) const override {
-    resample(image, window(image.height, image.width, context.random), height_, width_, context);
+  RandomResizedCrop(Size2d size, const RandomResizedCropOptions& options) : size_(size), options_(options) {}
+  bool move(Frame& frame, SampleRandom& random) const override {
+    frame.crop(window(frame.height(), frame.width(), random), size_);
+    return true;
   }
-  int reduction(int64_t height, int64_t width, SampleRandom random) const override {
-    return reduction_for(window(height, width, random), height_, width_);
-  }
-  FrameStep frame_step() const override {
-    return {.kind = FrameStep::Kind::kResample, .height = height_, .width = width_};
-  }
-  void move(Frame& frame, int64_t height, int64_t width, SampleRandom& random) const override {
-    show(frame, window(height, width, random), static_cast<double>(width));
-  }
+  detail::FrameStep frame_step() const override { return {.kind = Kind::kResample}; }
 
  private:
   Box window(int64_t image_height, int64_t image_width, SampleRandom& random) const {
@@ -213,56 +175,85 @@ class RandomResizedCrop final : public Transform {
     const double h = std::min(height, width / aspect), w = std::min(width, height * aspect);
     return {(height - h) / 2, (width - w) / 2, h, w};
   }
-  int64_t height_, width_;
+  Size2d size_;
   RandomResizedCropOptions options_;
 };
 
-void check_size(const char* tag, int64_t height, int64_t width) {
-  SINTER_CHECK(height > 0 && width > 0, "[{}] expected a size of at least 1 x 1 but got {} x {}", tag, height,
-               width);
+void check_size(const char* tag, Size2d size) {
+  SINTER_CHECK(size.height > 0 && size.width > 0, "[{}] expected a size of at least 1 x 1 but got {} x {}",
+               tag, size.height, size.width);
+}
+
+TransformPtr flip(const char* tag, double probability, bool horizontal) {
+  SINTER_CHECK(probability >= 0 && probability <= 1, "[{}] expected a probability but got {}", tag,
+               probability);
+  return std::make_shared<RandomFlip>(probability, horizontal);
 }
 
 }  // namespace
 
-int Transform::reduction(int64_t, int64_t, SampleRandom) const {
-  return 1;
+bool Transform::move(Frame&, SampleRandom&) const {
+  return false;
 }
 
-void Transform::move(Frame&, int64_t, int64_t, SampleRandom&) const {
-  throw_error<InternalError>("[transform] a transform with a frame step must say how it moves a frame");
+void Transform::apply(Sample& sample, SampleRandom& random) const {
+  const Image& picture = sample.image.height > 0 ? sample.image : sample.mask;
+  SINTER_CHECK(picture.height > 0,
+               "[transform] expected a sample with an image or a mask for geometry but got neither");
+  Frame frame(picture.height, picture.width);
+  SINTER_CHECK(move(frame, random),
+               "[transform] expected a transform with a move() or an apply() of its own");
+  show(frame, sample);
 }
 
-std::shared_ptr<const Transform> resize_to(int64_t height, int64_t width) {
-  check_size("resize_to", height, width);
-  return std::make_shared<ResizeTo>(height, width);
+TransformPtr make_transform(std::function<void(Sample&, SampleRandom&)> apply) {
+  SINTER_CHECK(apply != nullptr, "[make_transform] expected a function but got none");
+  return std::make_shared<Function>(std::move(apply));
 }
 
-std::shared_ptr<const Transform> resize_center_crop(int64_t size, int64_t crop) {
+TransformPtr resize(Size2d size) {
+  check_size("resize", size);
+  return std::make_shared<Resize>(size);
+}
+
+TransformPtr resize_center_crop(int64_t size, int64_t crop) {
   SINTER_CHECK(crop > 0 && crop <= size,
                "[resize_center_crop] expected 0 < crop <= size but got crop {} and size {}", crop, size);
   return std::make_shared<ResizeCenterCrop>(size, crop);
 }
 
-std::shared_ptr<const Transform> center_crop(int64_t height, int64_t width) {
-  check_size("center_crop", height, width);
-  return std::make_shared<CenterCrop>(height, width);
+TransformPtr center_crop(Size2d size) {
+  check_size("center_crop", size);
+  return std::make_shared<CenterCrop>(size);
 }
 
-std::shared_ptr<const Transform> pad_crop(int64_t padding, PadMode mode) {
-  SINTER_CHECK(padding >= 0 && padding <= 1'000'000,
-               "[pad_crop] expected a padding from 0 to 1000000 but got {}", padding);
-  return std::make_shared<PadCrop>(padding, mode);
+TransformPtr pad(Padding2d padding, ops::PadMode mode) {
+  check_padding("pad", padding);
+  return std::make_shared<Pad>(padding, mode);
 }
 
-std::shared_ptr<const Transform> random_horizontal_flip(double probability) {
-  SINTER_CHECK(probability >= 0 && probability <= 1,
-               "[random_horizontal_flip] expected a probability but got {}", probability);
-  return std::make_shared<RandomHorizontalFlip>(probability);
+TransformPtr random_crop(Size2d size, const RandomCropOptions& options) {
+  check_size("random_crop", size);
+  check_padding("random_crop", options.padding);
+  return std::make_shared<RandomCrop>(size, options);
 }
 
-std::shared_ptr<const Transform> random_resized_crop(int64_t height, int64_t width,
-                                                     const RandomResizedCropOptions& options) {
-  check_size("random_resized_crop", height, width);
+TransformPtr random_horizontal_flip(double probability) {
+  return flip("random_horizontal_flip", probability, true);
+}
+
+TransformPtr random_vertical_flip(double probability) {
+  return flip("random_vertical_flip", probability, false);
+}
+
+TransformPtr random_rotation(double degrees) {
+  SINTER_CHECK(degrees >= 0 && degrees <= 360, "[random_rotation] expected an angle from 0 to 360 but got {}",
+               degrees);
+  return std::make_shared<RandomRotation>(degrees);
+}
+
+TransformPtr random_resized_crop(Size2d size, const RandomResizedCropOptions& options) {
+  check_size("random_resized_crop", size);
   SINTER_CHECK(options.min_area > 0 && options.min_area <= options.max_area && options.max_area <= 1,
                "[random_resized_crop] expected 0 < min_area <= max_area <= 1 but got {} and {}",
                options.min_area, options.max_area);
@@ -270,7 +261,7 @@ std::shared_ptr<const Transform> random_resized_crop(int64_t height, int64_t wid
       options.min_aspect > 0 && options.min_aspect <= options.max_aspect && options.max_aspect <= 1e6,
       "[random_resized_crop] expected 0 < min_aspect <= max_aspect <= 1e6 but got {} and {}",
       options.min_aspect, options.max_aspect);
-  return std::make_shared<RandomResizedCrop>(height, width, options);
+  return std::make_shared<RandomResizedCrop>(size, options);
 }
 
 }  // namespace sinter::nn::data

@@ -1,86 +1,92 @@
-// What happens to an image between the data set and the batch. Random ones draw from a stream that belongs to
+// What happens to a sample between the data set and the batch. Random ones draw from a stream that belongs to
 // the sample and the epoch, so results depend neither on threads nor on time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include <sinter/nn/data/image/image.h>
-#include <sinter/nn/data/image/resize.h>
+#include <sinter/nn/data/sample/frame.h>
+#include <sinter/nn/data/sample/sample.h>
 #include <sinter/nn/data/sample_random.h>
 
 namespace sinter::nn::data {
 
-/// What a transform works with besides the image; reused from sample to sample.
-struct TransformContext {
-  SampleRandom random;
-  Image scratch;  ///< a buffer of any contents to swap with the image
-};
+namespace detail {
 
-enum class PadMode {
-  kZero,     ///< black
-  kReflect,  ///< mirrored at the border pixel, which is not repeated; the image must be larger than the
-             ///< padding
-};
-
-/// What transforms that only move or resample pixels come to: the part of an image that is shown.
-struct Frame {
-  Box box;                ///< may reach over the border after a shift
-  bool mirrored = false;  ///< left to right
-};
-
-/// What a transform that only moves or resamples pixels does to a frame.
+/// What a transform of this library does to frames, so that the loader may leave it to the device. kShift
+/// gives exact frames.
 struct FrameStep {
   enum class Kind { kNone, kMirror, kShift, kResample };
   Kind kind = Kind::kNone;
-  PadMode border = PadMode::kZero;  ///< of a shift
-  int64_t height = 0, width = 0;    ///< of what a resampling gives
+  ops::PadMode border = ops::PadMode::kConstant;  ///< of a shift
 };
 
-/// Changes an image in place. Safe to call from several threads at once.
+}  // namespace detail
+
+/// Changes a sample in place. Geometry overrides move(), and image, mask and boxes follow; what changes
+/// pixels or values overrides apply(). Safe to call from several threads at once.
 class Transform {
  public:
   virtual ~Transform() = default;
-  virtual void apply(Image& image, TransformContext& context) const = 0;
-  /// For transforms that are the same as moving the frame of the image: the loader leaves those at the end of
-  /// its list to the device. kNone: only apply knows.
-  virtual FrameStep frame_step() const { return {}; }
-  /// Does to the frame of an image of this size what apply would do to the image, with the same draws.
-  virtual void move(Frame& frame, int64_t height, int64_t width, SampleRandom& random) const;
-  /// By how much (1, 2, 4 or 8) a decoder may divide the sides of an image of this size if this transform
-  /// comes first. `random` is at the draws that apply will see.
-  virtual int reduction(int64_t height, int64_t width, SampleRandom random) const;
+  /// Moves the frame as the transform moves a picture, and gives true; false, the default: it is no geometry.
+  virtual bool move(Frame& frame, SampleRandom& random) const;
+  /// By default shows the sample in the frame that move() gives. Throws InvalidArgument for a sample without
+  /// an image or a mask, which has no frame.
+  virtual void apply(Sample& sample, SampleRandom& random) const;
+  /// Kept as it is by transforms of one's own, which run on the workers.
+  virtual detail::FrameStep frame_step() const { return {}; }
 };
 
+using TransformPtr = std::shared_ptr<const Transform>;
 /// Steps in order.
-using Transforms = std::vector<std::shared_ptr<const Transform>>;
+using Transforms = std::vector<TransformPtr>;
 
-/// Resamples all of the image to one size (see resize()).
-std::shared_ptr<const Transform> resize_to(int64_t height, int64_t width);
+/// A transform of a function, called from several threads at once: `make_transform([](Sample& sample,
+/// SampleRandom& random) { sample.values["scale"] = Tensor::scalar(random.uniform()); })`.
+TransformPtr make_transform(std::function<void(Sample&, SampleRandom&)> apply);
+
+/// Resamples all of the image to one size (see nn::data::resize of images).
+TransformPtr resize(Size2d size);
 
 /// Resamples so that the shorter side gets `size` pixels, then cuts `crop` x `crop` from the middle; the
 /// usual evaluation takes (256, 224). InvalidArgument unless 0 < crop <= size.
-std::shared_ptr<const Transform> resize_center_crop(int64_t size, int64_t crop);
+TransformPtr resize_center_crop(int64_t size, int64_t crop);
 
-/// Cuts a window from the middle; apply throws InvalidArgument if the image is smaller.
-std::shared_ptr<const Transform> center_crop(int64_t height, int64_t width);
+/// Cuts a window from the middle; InvalidArgument for a smaller image.
+TransformPtr center_crop(Size2d size);
 
-/// Pads every side by `padding` pixels, then cuts a window of the former size at a random place.
-std::shared_ptr<const Transform> pad_crop(int64_t padding, PadMode mode = PadMode::kZero);
+/// Adds pixels around the image, as `mode` says.
+TransformPtr pad(Padding2d padding, ops::PadMode mode = ops::PadMode::kConstant);
+
+struct RandomCropOptions {
+  Padding2d padding = 0;                        ///< added around the image first
+  ops::PadMode mode = ops::PadMode::kConstant;  ///< of the padding; kConstant: black
+};
+
+/// Cuts a window of `size` at a random place of the padded image. InvalidArgument for an image that is
+/// smaller even so, or, under kReflect, not larger than the padding.
+TransformPtr random_crop(Size2d size, const RandomCropOptions& options = {});
 
 /// Mirrors left to right with a probability.
-std::shared_ptr<const Transform> random_horizontal_flip(double probability = 0.5);
+TransformPtr random_horizontal_flip(double probability = 0.5);
+
+/// Turns upside down with a probability.
+TransformPtr random_vertical_flip(double probability = 0.5);
+
+/// Turns about the centre by an angle drawn evenly from [-degrees, degrees]; the size stays, and what comes
+/// from beyond the edges is black. Blended bilinearly, as Pillow's rotate(resample=BILINEAR).
+TransformPtr random_rotation(double degrees);
 
 struct RandomResizedCropOptions {
   double min_area = 0.08, max_area = 1.0;                 ///< of the window, as a part of the image's
   double min_aspect = 3.0 / 4.0, max_aspect = 4.0 / 3.0;  ///< width / height, drawn evenly in the logarithm
 };
 
-/// Resamples a window of random area, aspect and place to `height` x `width`; after ten windows that do not
-/// fit, the largest central one. Windows lie between pixels; otherwise as torchvision's. Source: C. Szegedy
-/// et al., "Going deeper with convolutions", CVPR 2015.
-std::shared_ptr<const Transform> random_resized_crop(int64_t height, int64_t width,
-                                                     const RandomResizedCropOptions& options = {});
+/// Resamples a window of random area, aspect and place to `size`; after ten windows that do not fit, the
+/// largest central one. Windows lie between pixels; otherwise as torchvision's. Source: C. Szegedy et al.,
+/// "Going deeper with convolutions", CVPR 2015.
+TransformPtr random_resized_crop(Size2d size, const RandomResizedCropOptions& options = {});
 
 }  // namespace sinter::nn::data

@@ -34,7 +34,7 @@ struct PartialFCOptions {
 ///   nn::PartialFC centres(512, identities, {.sample_rate = 0.1, .min_classes = 128});
 ///   nn::SGD sgd(parameters of the backbone and of centres.head(), {.momentum = 0.9});
 ///   for (const auto& [images, labels] : loader) {
-///     const Tensor rows = centres.sample(loader.host_labels(), sgd);
+///     const Tensor rows = centres.sample(batch.host_labels, sgd);
 ///     Tensor loss = centres.head()(backbone(images), rows);
 ///     ...
 ///     sgd.step(lr);

@@ -320,7 +320,7 @@ TEST(TrainInsightfaceData, IsShuffledAndMirroredAnewInEachEpoch) {
   for (int64_t epoch = 0; epoch < kEpochsHere; ++epoch) {
     std::vector<int64_t> order;
     while (const std::optional<nn::data::Batch> batch = loader.next()) {
-      const std::span<const int64_t> labels = loader.host_labels();
+      const std::span<const int64_t> labels = batch->host_labels;
       const std::vector<float> values = batch->images.to_vector<float>();
       for (size_t i = 0; i < labels.size(); ++i) {
         const bool is_mirrored = values[i * 6] < 0.0f;

@@ -13,6 +13,9 @@ struct DecodeOptions {
   int channels = 3;                 ///< 3 for RGB, 1 for gray; the file's own colours are converted
   bool apply_orientation = true;    ///< turn photographs upright as their EXIF data says
   int64_t max_pixels = 64'000'000;  ///< refuse larger images
+  /// For masks: the numbers as they are stored, of gray and palette PNGs of up to 8 bits, without their
+  /// colours, and of PGMs, in 1 channel. decode_image() refuses other files.
+  bool stored_values = false;
   int max_scans = 100;  ///< refuse progressive files with more scans, which cost time out of proportion
 };
 

@@ -72,6 +72,8 @@ void decode_netpbm(std::span<const uint8_t> bytes, const std::string& name, cons
   const int64_t maximum = header.number("maximum value", 255);
   const std::span<const uint8_t> values = bytes.subspan(header.end());
   const int64_t channels = bytes[1] == '5' ? 1 : 3;
+  if (options.stored_values && channels != 1)
+    throw_error<IoError>("[netpbm] {}: expected a mask, a PGM (P5), but got a PPM", name);
   if (height * width > options.max_pixels) {
     throw_error<IoError>("[netpbm] {}: expected at most {} pixels but the image has {} x {}", name,
                          options.max_pixels, height, width);
@@ -88,7 +90,9 @@ void decode_netpbm(std::span<const uint8_t> bytes, const std::string& name, cons
   }
   image.reshape(height, width, channels);
   std::transform(values.begin(), values.end(), image.pixels.begin(), [&](uint8_t value) {
-    return maximum == 255 ? value : static_cast<uint8_t>((value * 255 + maximum / 2) / maximum);
+    return maximum == 255 || options.stored_values
+               ? value
+               : static_cast<uint8_t>((value * 255 + maximum / 2) / maximum);
   });
   convert_channels(image, options.channels);
 }

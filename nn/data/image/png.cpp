@@ -194,11 +194,16 @@ bool read_header(Decoder& decoder) {
   return true;
 }
 
-// Asks for 8 bits a value: gray, gray with alpha, RGB or RGBA. False: see `message`.
-bool set_output(Decoder& decoder) {
+// Asks for 8 bits a value: gray, gray with alpha, RGB or RGBA; or what is stored, a byte a value. False: see
+// `message`.
+bool set_output(Decoder& decoder, bool stored_values) {
   if (setjmp(decoder.jump) != 0) return false;
-  png_set_expand(decoder.png);
-  png_set_scale_16(decoder.png);
+  if (stored_values) {
+    png_set_packing(decoder.png);
+  } else {
+    png_set_expand(decoder.png);
+    png_set_scale_16(decoder.png);
+  }
   decoder.passes = png_set_interlace_handling(decoder.png);
   png_read_update_info(decoder.png, decoder.info);
   return true;
@@ -237,6 +242,19 @@ void check_size(const Decoder& decoder, const std::string& name, const DecodeOpt
   }
 }
 
+void check_stored_values(const Decoder& decoder, const std::string& name) {
+  const int type = png_get_color_type(decoder.png, decoder.info);
+  const int bits = png_get_bit_depth(decoder.png, decoder.info);
+  const bool has_classes = (type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_PALETTE) && bits <= 8;
+  if (has_classes) return;
+  const char* const kind =
+      type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_GRAY_ALPHA ? "gray" : "in colours";
+  throw_error<IoError>(
+      "[png] {}: expected a mask, gray or with a palette, of at most 8 bits a pixel, but got one "
+      "{}{} of {} bits",
+      name, kind, (type & PNG_COLOR_MASK_ALPHA) != 0 ? " with alpha" : "", bits);
+}
+
 }  // namespace
 
 bool is_png(std::span<const uint8_t> bytes) {
@@ -254,7 +272,8 @@ void decode_png(std::span<const uint8_t> bytes, const std::string& name, const D
   decoder.stream = std::move(essence.stream);
   if (!read_header(decoder)) fail(decoder, name);
   check_size(decoder, name, options);
-  if (!set_output(decoder)) fail(decoder, name);
+  if (options.stored_values) check_stored_values(decoder, name);
+  if (!set_output(decoder, options.stored_values)) fail(decoder, name);
 
   image.reshape(png_get_image_height(decoder.png, decoder.info),
                 png_get_image_width(decoder.png, decoder.info), png_get_channels(decoder.png, decoder.info));

@@ -219,15 +219,16 @@ std::shared_ptr<const data::Dataset> pictures(int64_t count, int64_t channels = 
 data::DataLoaderOptions loader_options(int64_t batch_size, int workers, Device device = {}) {
   std::vector<data::Augmentation> augmentations = pixel_augmentations();
   augmentations.emplace_back(RandomErasing({.probability = 0.9}));
-  return {.batch_size = batch_size,
-          .shuffle = true,
-          .seed = 11,
-          .workers = workers,
-          .device = device,
-          .layout = Layout::kNCHW,
-          .normalization = data::symmetric_normalization(),
-          .transforms = {data::pad_crop(2), data::random_horizontal_flip()},
-          .augmentations = std::move(augmentations)};
+  return {
+      .batch_size = batch_size,
+      .shuffle = true,
+      .seed = 11,
+      .workers = workers,
+      .device = device,
+      .layout = Layout::kNCHW,
+      .normalization = data::symmetric_normalization(),
+      .transforms = {data::random_crop({kHeight, kWidth}, {.padding = 2}), data::random_horizontal_flip()},
+      .augmentations = std::move(augmentations)};
 }
 
 /// All images of an epoch, one behind the other.
@@ -301,7 +302,7 @@ TEST(LoaderAugmentation, IsPixelsThenNormalisationThenErasing) {
 
 TEST(LoaderAugmentation, TakesResampledPicturesAndRefusesOtherChannels) {
   data::DataLoaderOptions options = loader_options(5, 0);
-  options.transforms = {data::random_resized_crop(9, 13)};
+  options.transforms = {data::random_resized_crop({9, 13})};
   data::DataLoader resampled(pictures(5), options);
   EXPECT_EQ(resampled.next()->images.shape(), (Shape{5, 3, 9, 13}));
   data::DataLoader two_channels(pictures(5, 2), loader_options(5, 0));

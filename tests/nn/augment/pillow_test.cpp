@@ -1,15 +1,19 @@
-// The steps of RandAugment and of colour jitter against pictures that Pillow made (tests/data/images/
-// make_augmented.py).
+// The steps of RandAugment, TrivialAugment and colour jitter, and rotation, against pictures that Pillow made
+// (tests/data/images/make_augmented.py and others).
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <sinter/core/runtime/backend.h>
 #include <sinter/nn/augment/rand_augment_steps.h>
+#include <sinter/nn/augment/trivial_augment.h>
 #include <sinter/nn/data/image/files/image_file.h>
 #include <sinter/nn/data/image/netpbm.h>
+#include <sinter/nn/data/sample/frame.h>
 
 #include "nn/data/data_test_support.h"
 
@@ -36,11 +40,23 @@ std::vector<PixelStep> all_steps(int64_t height, int64_t width) {
   return steps;
 }
 
-TEST(AugmentationSteps, AreThoseOfPillow) {
-  const data::Image column = picture("augmented.ppm"), whole = picture("rgb.ppm");
+std::vector<PixelStep> all_trivial_steps(int64_t height, int64_t width) {
+  std::vector<PixelStep> steps;
+  for (const auto& [bin, sign] :
+       {std::pair{10, 1.0}, std::pair{10, -1.0}, std::pair{23, 1.0}, std::pair{30, -1.0}}) {
+    for (uint64_t step = 0; step < kRandAugmentSteps; ++step)
+      steps.push_back(trivial_augment_step(static_cast<RandAugmentStep>(step), bin, sign, height, width));
+  }
+  return steps;
+}
+
+/// Compares the steps of a part of a picture with a column of pictures.
+void expect_pictures(const std::string& name,
+                     const std::function<std::vector<PixelStep>(int64_t height, int64_t width)>& make_steps) {
+  const data::Image column = picture(name), whole = picture("rgb.ppm");
   data::Image image;
   data::crop(whole, 3, 5, 17, 27, image);
-  const std::vector<PixelStep> steps = all_steps(image.height, image.width);
+  const std::vector<PixelStep> steps = make_steps(image.height, image.width);
   const auto count = static_cast<int64_t>(steps.size());
   ASSERT_EQ(column.height, count * image.height);
   std::vector<uint8_t> copies;
@@ -61,6 +77,79 @@ TEST(AugmentationSteps, AreThoseOfPillow) {
       }
       EXPECT_LE(largest, most) << to_string(device) << ", picture " << n;
     }
+  }
+}
+
+TEST(AugmentationSteps, AreThoseOfPillow) {
+  expect_pictures("augmented.ppm", all_steps);
+}
+
+TEST(AugmentationSteps, OfTrivialAugmentAreThoseOfPillow) {
+  expect_pictures("trivial.ppm", all_trivial_steps);
+}
+
+TEST(TrivialAugment, DrawsOneStepForEachImage) {
+  data::Image image;
+  data::crop(picture("rgb.ppm"), 3, 5, 17, 27, image);
+  constexpr int64_t kCount = 60;
+  std::vector<uint8_t> copies;
+  std::vector<int64_t> samples;
+  for (int64_t n = 0; n < kCount; ++n) {
+    copies.insert(copies.end(), image.pixels.begin(), image.pixels.end());
+    samples.push_back(n);
+  }
+  const Tensor batch = Tensor::from_values(copies, {kCount, image.height, image.width, 3});
+  const data::BatchRandom draws(7, 0, samples);
+  const auto values = TrivialAugment().apply(batch, Layout::kNHWC, draws).to_vector<uint8_t>();
+  const size_t size = image.pixels.size();
+  std::set<std::vector<uint8_t>> seen;
+  for (size_t n = 0; n < size_t{kCount}; ++n) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(n * size);
+    const std::vector<uint8_t> got(begin, begin + static_cast<std::ptrdiff_t>(size));
+    seen.insert(got);
+    bool found = false;  // among all steps of all strengths
+    for (uint64_t step = 0; step < kRandAugmentSteps && !found; ++step) {
+      std::vector<PixelStep> steps;
+      for (int64_t bin = 0; bin < 31; ++bin) {
+        for (const double sign : {1.0, -1.0})
+          steps.push_back(
+              trivial_augment_step(static_cast<RandAugmentStep>(step), bin, sign, image.height, image.width));
+      }
+      std::vector<uint8_t> more;
+      for (size_t i = 0; i < steps.size(); ++i)
+        more.insert(more.end(), image.pixels.begin(), image.pixels.end());
+      const auto count = static_cast<int64_t>(steps.size());
+      const Tensor tried = Tensor::from_values(more, {count, image.height, image.width, 3});
+      const auto all = apply_steps(tried, {steps}).to_vector<uint8_t>();
+      for (size_t i = 0; i < steps.size() && !found; ++i)
+        found = std::equal(got.begin(), got.end(), all.begin() + static_cast<std::ptrdiff_t>(i * size));
+    }
+    EXPECT_TRUE(found) << n;
+  }
+  EXPECT_GT(seen.size(), 35u);
+}
+
+// tests/data/images/make_rotated.py.
+TEST(Rotation, IsThatOfPillow) {
+  const data::Image column = picture("rotated.ppm"), whole = picture("rgb.ppm");
+  data::Image image, out;
+  data::crop(whole, 3, 5, 17, 27, image);
+  const double angles[] = {10, -37.5, 90, 180};
+  ASSERT_EQ(column.height, 4 * image.height);
+  for (int64_t n = 0; n < 4; ++n) {
+    data::Frame frame(image.height, image.width);
+    frame.rotate(angles[n]);
+    data::show(frame, image, out);
+    int64_t largest = 0, apart = 0;
+    for (size_t i = 0; i < out.pixels.size(); ++i) {
+      const int64_t expected = column.row(n * image.height)[i];
+      const int64_t difference = std::abs(int64_t{out.pixels[i]} - expected);
+      largest = std::max(largest, difference);
+      if (difference > 1) ++apart;
+    }
+    // Pillow cuts a blend's fraction off, or rounds it. A pixel on the very edge may count as beyond it
+    // there.
+    EXPECT_LE(largest, 1) << angles[n] << ", " << apart << " values apart";
   }
 }
 

@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include <sinter/nn/data/batch_assembler.h>
-#include <sinter/nn/data/batch_workers.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/loader/batch_assembler.h>
+#include <sinter/nn/data/loader/batch_workers.h>
 #include <sinter/nn/data/sample_random.h>
 
 namespace sinter::nn::data {
@@ -223,7 +223,7 @@ class Ramp final : public Dataset {
 };
 
 TEST(ReducedDecoding, LeavesTheImageWhereItIs) {
-  DataLoader loader(std::make_shared<Ramp>(), {.batch_size = 1, .transforms = {resize_to(2, 2)}});
+  DataLoader loader(std::make_shared<Ramp>(), {.batch_size = 1, .transforms = {resize(2)}});
   const std::vector<float> values = loader.next()->images.to_vector<float>();
   // Centres at 5 and 15 of 20 columns are at 0.625 and 1.875 of the columns at an eighth, the filter's radius
   // is 1.25 of them.

@@ -45,7 +45,7 @@ TEST(DataLoader, VisitsEverySampleOnceAnEpochInANewOrder) {
     orders.emplace_back();
     for (const Batch& batch : loader) {
       const auto labels = batch.labels.to_vector<int64_t>();
-      EXPECT_EQ(loader.host_labels(), labels);
+      EXPECT_EQ(batch.host_labels, labels);
       orders.back().insert(orders.back().end(), labels.begin(), labels.end());
     }
   }

@@ -47,13 +47,18 @@ class Pictures final : public Dataset {
 /// A transform that only apply knows.
 class Invert final : public Transform {
  public:
-  void apply(Image& image, TransformContext& context) const override {
-    const auto mask = static_cast<uint8_t>(context.random.below(256));
-    for (uint8_t& value : image.pixels) value = static_cast<uint8_t>(value ^ mask);
+  void apply(Sample& sample, SampleRandom& random) const override {
+    const auto mask = static_cast<uint8_t>(random.below(256));
+    for (uint8_t& value : sample.image.pixels) value = static_cast<uint8_t>(value ^ mask);
   }
 };
 std::shared_ptr<const Transform> invert() {
   return std::make_shared<Invert>();
+}
+
+/// A random crop of pictures of 12 x 15 that keeps their size.
+TransformPtr shift(int64_t padding, ops::PadMode mode = ops::PadMode::kConstant) {
+  return random_crop({12, 15}, {.padding = padding, .mode = mode});
 }
 
 struct Case {
@@ -67,20 +72,24 @@ std::vector<Case> cases() {
   const auto flip = random_horizontal_flip();
   return {{"nothing", {}, true},
           {"flip", {flip}, true},
-          {"shift", {pad_crop(3)}, true},
-          {"reflected shift", {pad_crop(11, PadMode::kReflect)}, true},
-          {"shift, flip", {pad_crop(4, PadMode::kReflect), flip}, true},
-          {"flip, shift, flip", {flip, pad_crop(4), flip}, true},
-          {"two shifts", {pad_crop(2), flip, pad_crop(3, PadMode::kReflect)}, true},
-          {"own, shift", {invert(), pad_crop(2), flip}, true},
-          {"shift, own", {pad_crop(2), flip, invert()}, true},
-          {"centre", {center_crop(9, 7), flip}, false},
-          {"resize", {resize_to(13, 21)}, false, true},
+          {"shift", {shift(3)}, true},
+          {"reflected shift", {shift(11, ops::PadMode::kReflect)}, true},
+          {"shift, flip", {shift(4, ops::PadMode::kReflect), flip}, true},
+          {"flip, shift, flip", {flip, shift(4), flip}, true},
+          {"two shifts", {shift(2), flip, shift(3, ops::PadMode::kReflect)}, true},
+          {"own, shift", {invert(), shift(2), flip}, true},
+          {"shift, own", {shift(2), flip, invert()}, true},
+          {"smaller crop", {random_crop({9, 7}, {.padding = 2}), flip}, false},
+          {"padding", {pad({1, 2, 3, 4}, ops::PadMode::kReplicate), flip}, true},
+          {"upside down", {random_vertical_flip(), shift(2)}, true},
+          {"turned", {random_rotation(30), flip}, true},
+          {"centre", {center_crop({9, 7}), flip}, false},
+          {"resize", {resize({13, 21})}, false, true},
           {"evaluation", {resize_center_crop(24, 16)}, false, true},
-          {"random crop", {random_resized_crop(16, 19), flip}, false, true},
-          {"flip, random crop", {flip, random_resized_crop(30, 8), flip}, false, true},
-          {"own, random crop", {invert(), random_resized_crop(16, 16)}, false, true},
-          {"enlarging", {flip, random_resized_crop(90, 70)}, false, true}};
+          {"random crop", {random_resized_crop({16, 19}), flip}, false, true},
+          {"flip, random crop", {flip, random_resized_crop({30, 8}), flip}, false, true},
+          {"own, random crop", {invert(), random_resized_crop(16)}, false, true},
+          {"enlarging", {flip, random_resized_crop({90, 70})}, false, true}};
 }
 
 DataLoaderOptions options_of(const Case& test, int workers) {
@@ -94,11 +103,10 @@ DataLoaderOptions options_of(const Case& test, int workers) {
 
 /// The pictures of an epoch as the transforms alone make them, in 8 bits, by label order of the loader.
 Image transformed(const Dataset& dataset, const Transforms& transforms, int64_t epoch, int64_t index) {
-  Image image = dataset.get(index).image;
-  TransformContext context;
-  context.random = SampleRandom(5, epoch, static_cast<uint64_t>(index));
-  for (const auto& transform : transforms) transform->apply(image, context);
-  return image;
+  Sample sample = dataset.get(index);
+  SampleRandom random(5, epoch, static_cast<uint64_t>(index));
+  for (const auto& transform : transforms) transform->apply(sample, random);
+  return sample.image;
 }
 
 TEST(DeviceLoader, GivesWhatTheTransformsGive) {
@@ -140,7 +148,7 @@ TEST(DeviceLoader, GivesWhatTheTransformsGive) {
 }
 
 TEST(DeviceLoader, RoundsToTheDtypeOnce) {
-  const Case test{"", {pad_crop(4), random_horizontal_flip()}, true};
+  const Case test{"", {shift(4), random_horizontal_flip()}, true};
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     DataLoaderOptions options = options_of(test, 1);
     DataLoader full(std::make_shared<Pictures>(20, 3, true), options);
@@ -181,9 +189,11 @@ TEST(DeviceLoader, NeedsItsDevice) {
 /// Moves a frame to nowhere.
 class Astray final : public Transform {
  public:
-  void apply(Image&, TransformContext&) const override {}
-  FrameStep frame_step() const override { return {.kind = FrameStep::Kind::kShift}; }
-  void move(Frame& frame, int64_t, int64_t, SampleRandom&) const override { frame.box.left = NAN; }
+  bool move(Frame& frame, SampleRandom&) const override {
+    frame.crop(Box{0, NAN, 12, 15}, {12, 15});
+    return true;
+  }
+  detail::FrameStep frame_step() const override { return {.kind = detail::FrameStep::Kind::kShift}; }
 };
 
 TEST(DeviceLoader, RefusesFramesFarAway) {
@@ -234,7 +244,7 @@ TEST_F(CudaLoader, GivesTheBatchesOfTheCpu) {
           for (int i = 0; i < 10; ++i) {
             got.push_back(gpu.next());
             if (got.back()) {
-              EXPECT_EQ(gpu.host_labels(), got.back()->labels.to_vector<int64_t>());
+              EXPECT_EQ(got.back()->host_labels, got.back()->labels.to_vector<int64_t>());
             }
           }
           for (const std::optional<Batch>& batch : got) {
@@ -254,7 +264,7 @@ TEST_F(CudaLoader, GivesTheBatchesOfTheCpu) {
 }
 
 TEST_F(CudaLoader, KeepsOrderOnAnyStreamAndUnderLoad) {
-  const Case test{"", {random_resized_crop(64, 64), random_horizontal_flip()}, false, true};
+  const Case test{"", {random_resized_crop(64), random_horizontal_flip()}, false, true};
   DataLoaderOptions options = options_of(test, 3);
   options.batch_size = 20;
   options.prefetch = 2;
@@ -279,7 +289,7 @@ TEST_F(CudaLoader, KeepsOrderOnAnyStreamAndUnderLoad) {
 }
 
 TEST_F(CudaLoader, ResumesAnywhere) {
-  const Case test{"", {pad_crop(2), random_horizontal_flip()}, true};
+  const Case test{"", {shift(2), random_horizontal_flip()}, true};
   DataLoaderOptions options = options_of(test, 2);
   options.device = Device::cuda();
   DataLoader whole(std::make_shared<Pictures>(20, 3, true), options);
@@ -300,7 +310,7 @@ TEST_F(CudaLoader, CanBeDestroyedAnywhereAndLeavesNothing) {
     return backend_of(Device::cuda()).pinned_pool(0).stats().live_bytes +
            backend_of(Device::cuda()).memory_pool(0).stats().live_bytes;
   };
-  const Case test{"", {random_resized_crop(32, 32)}, false, true};
+  const Case test{"", {random_resized_crop(32)}, false, true};
   DataLoaderOptions options = options_of(test, 3);
   options.device = Device::cuda();
   DataLoader(std::make_shared<Pictures>(40, 3, false), options).next();  // the workspace stays
@@ -313,7 +323,7 @@ TEST_F(CudaLoader, CanBeDestroyedAnywhereAndLeavesNothing) {
 }
 
 TEST_F(CudaLoader, StandsWhereItStoodWhenTheDeviceHasNoRoom) {
-  const Case test{"", {pad_crop(2)}, true};
+  const Case test{"", {shift(2)}, true};
   DataLoaderOptions options = options_of(test, 2);
   options.device = Device::cuda();
   options.batch_size = 20;

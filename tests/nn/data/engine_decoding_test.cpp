@@ -11,9 +11,9 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/image/image_decoder.h>
-#include <sinter/nn/data/batch_assembler.h>
-#include <sinter/nn/data/batch_workers.h>
 #include <sinter/nn/data/formats/image_folder.h>
+#include <sinter/nn/data/loader/batch_assembler.h>
+#include <sinter/nn/data/loader/batch_workers.h>
 
 #include "nn/data/data_test_support.h"
 #include "nn/data/engine_samples.h"
@@ -70,7 +70,7 @@ DataLoaderOptions options_of(int workers) {
           .seed = 5,
           .workers = workers,
           .normalization = {{0.4f, 0.5f, 0.6f}, {0.25f, 0.5f, 0.2f}},
-          .transforms = {random_resized_crop(90, 70), random_horizontal_flip()}};
+          .transforms = {random_resized_crop({90, 70}), random_horizontal_flip()}};
 }
 
 /// Gives the batches of an assembler in order, with or without threads.
@@ -139,7 +139,7 @@ TEST(EngineDecoding, HasTheSameCropsAsAReducedDecoding) {
   }
   const auto dataset = open_image_folder(folder.path());
   DataLoaderOptions options = options_of(0);
-  options.transforms = {random_resized_crop(32, 24), random_horizontal_flip()};
+  options.transforms = {random_resized_crop({32, 24}), random_horizontal_flip()};
   options.normalization = {{0}, {1}};
   const auto assembler = std::make_shared<BatchAssembler>(dataset, options, std::make_shared<StandIn>());
   Batches batches(assembler, 0);

@@ -44,7 +44,8 @@ inline DataLoaderOptions shuffled(int workers) {
   options.shuffle = true;
   options.seed = 11;
   options.workers = workers;
-  options.transforms = {pad_crop(1, PadMode::kReflect), random_horizontal_flip()};
+  options.transforms = {random_crop(4, {.padding = 1, .mode = ops::PadMode::kReflect}),
+                        random_horizontal_flip()};
   return options;
 }
 

@@ -221,7 +221,7 @@ DataLoaderOptions options_of(DecodeOn decode) {
           .workers = 3,
           .device = Device::cuda(),
           .normalization = {{0}, {1}},
-          .transforms = {random_resized_crop(90, 70), random_horizontal_flip()},
+          .transforms = {random_resized_crop({90, 70}), random_horizontal_flip()},
           .decode = decode};
 }
 

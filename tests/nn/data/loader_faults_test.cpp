@@ -48,14 +48,14 @@ class HostileDataset final : public Dataset {
 /// Shows a sample in place.
 class ViewDataset final : public Dataset {
  public:
-  explicit ViewDataset(SampleView view) : view_(view) {}
+  explicit ViewDataset(detail::SampleView view) : view_(view) {}
   int64_t size() const override { return 1; }
   void read(int64_t, Sample&, const DecodeHintFunction&) const override { throw IoError("not read"); }
-  std::optional<SampleView> view(int64_t) const override { return view_; }
+  std::optional<detail::SampleView> view(int64_t) const override { return view_; }
   const std::vector<std::string>& class_names() const override { return names_; }
 
  private:
-  SampleView view_;
+  detail::SampleView view_;
   std::vector<std::string> names_ = {"one"};
 };
 
@@ -89,7 +89,7 @@ TEST(LoaderFaults, PreloadNamesThemToo) {
 TEST(LoaderFaults, TransformsThatSpoilAnImageAreNamedToo) {
   class Shrinker final : public Transform {
    public:
-    void apply(Image& image, TransformContext&) const override { image.pixels.clear(); }
+    void apply(Sample& sample, SampleRandom&) const override { sample.image.pixels.clear(); }
   };
   EXPECT_EQ(error_of([](int64_t, Sample&) {}, 0, {std::make_shared<Shrinker>()}),
             "[data_loader] expected the pixels of 2 x 2 x 1 for sample 0 but got 0 bytes");
@@ -104,7 +104,7 @@ TEST(LoaderFaults, LabelsThatAreNoClassAreNamed) {
 
 TEST(LoaderFaults, ViewsOfNothingAreNamed) {
   const uint8_t pixel = 7;
-  const auto error = [](const SampleView& view) {
+  const auto error = [](const detail::SampleView& view) {
     DataLoader loader(std::make_shared<ViewDataset>(view), {.batch_size = 1});
     return message_of<InvalidArgument>([&] { loader.next(); });
   };

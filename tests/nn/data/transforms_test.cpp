@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/image/resize.h>
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/data/transforms.h>
@@ -33,10 +34,10 @@ Image numbered(int64_t height, int64_t width, int64_t channels = 1) {
 
 Image transformed(const std::shared_ptr<const Transform>& transform, Image image, uint64_t sample = 0,
                   int64_t epoch = 0) {
-  TransformContext context;
-  context.random = SampleRandom(1, epoch, sample);
-  transform->apply(image, context);
-  return image;
+  SampleRandom random(1, epoch, sample);
+  Sample whole{.image = std::move(image)};
+  transform->apply(whole, random);
+  return whole.image;
 }
 
 TEST(SampleRandom, StreamsAreApart) {
@@ -60,28 +61,33 @@ TEST(SampleRandom, BelowIsEven) {
   for (const auto& [value, count] : counts) EXPECT_NEAR(count, 10'000, 500) << value;  // 5 deviations
 }
 
-TEST(Transforms, PadCropDrawsEveryPlaceEvenly) {
-  for (const PadMode mode : {PadMode::kZero, PadMode::kReflect}) {
+TEST(Transforms, RandomCropDrawsEveryPlaceEvenly) {
+  for (const ops::PadMode mode : {ops::PadMode::kConstant, ops::PadMode::kReflect}) {
     std::map<std::string, int> seen;
     const auto key = [](const Bytes& pixels) { return std::string(pixels.begin(), pixels.end()); };
     for (uint64_t sample = 0; sample < 9'000; ++sample) {
-      ++seen[key(transformed(pad_crop(1, mode), numbered(3, 3), sample).pixels)];
+      ++seen[key(transformed(random_crop(3, {.padding = 1, .mode = mode}), numbered(3, 3), sample).pixels)];
     }
     ASSERT_EQ(seen.size(), 9u);
     for (const auto& [pixels, count] : seen) EXPECT_NEAR(count, 1'000, 150);
     const Bytes down_right =
-        mode == PadMode::kZero ? Bytes{0, 0, 0, 0, 1, 2, 0, 4, 5} : Bytes{5, 4, 5, 2, 1, 2, 5, 4, 5};
+        mode == ops::PadMode::kConstant ? Bytes{0, 0, 0, 0, 1, 2, 0, 4, 5} : Bytes{5, 4, 5, 2, 1, 2, 5, 4, 5};
     const Bytes up =
-        mode == PadMode::kZero ? Bytes{4, 5, 6, 7, 8, 9, 0, 0, 0} : Bytes{4, 5, 6, 7, 8, 9, 4, 5, 6};
+        mode == ops::PadMode::kConstant ? Bytes{4, 5, 6, 7, 8, 9, 0, 0, 0} : Bytes{4, 5, 6, 7, 8, 9, 4, 5, 6};
     EXPECT_TRUE(seen.contains(key(down_right)));
     EXPECT_TRUE(seen.contains(key(up)));
     EXPECT_TRUE(seen.contains(key(numbered(3, 3).pixels)));
   }
-  EXPECT_EQ(message_of<InvalidArgument>([] { transformed(pad_crop(3, PadMode::kReflect), numbered(3, 9)); }),
-            "[pad_crop] expected an image larger than the padding 3 but got 3 x 9");
+  EXPECT_EQ(
+      message_of<InvalidArgument>([] {
+        transformed(random_crop({3, 9}, {.padding = 3, .mode = ops::PadMode::kReflect}), numbered(3, 9));
+      }),
+      "[random_crop] expected an image larger than the padding 3 but got 3 x 9");
+  EXPECT_EQ(message_of<InvalidArgument>([] { transformed(random_crop(6, {.padding = 1}), numbered(3, 9)); }),
+            "[random_crop] expected an image of at least 6 x 6 with its padding but got 5 x 11");
   // Padding beyond the image leaves it black, and in bounds.
   for (uint64_t sample = 0; sample < 200; ++sample) {
-    EXPECT_EQ(transformed(pad_crop(9), numbered(2, 3, 3), sample).pixels.size(), 18u);
+    EXPECT_EQ(transformed(random_crop({2, 3}, {.padding = 9}), numbered(2, 3, 3), sample).pixels.size(), 18u);
   }
 }
 
@@ -97,10 +103,12 @@ TEST(Transforms, FlipFollowsItsProbability) {
 }
 
 TEST(Transforms, CropsAndResizes) {
-  EXPECT_EQ(transformed(center_crop(1, 2), numbered(3, 4)).pixels, (Bytes{6, 7}));
-  EXPECT_EQ(message_of<InvalidArgument>([] { transformed(center_crop(4, 1), numbered(3, 4)); }),
+  EXPECT_EQ(transformed(center_crop({1, 2}), numbered(3, 4)).pixels, (Bytes{6, 7}));
+  EXPECT_EQ(message_of<InvalidArgument>([] {
+              transformed(center_crop({4, 1}), numbered(3, 4));
+            }),
             "[center_crop] expected an image of at least 4 x 1 but got 3 x 4");
-  const Image resized = transformed(resize_to(5, 7), numbered(3, 4, 3));
+  const Image resized = transformed(resize({5, 7}), numbered(3, 4, 3));
   EXPECT_EQ(resized.height, 5);
   EXPECT_EQ(resized.width, 7);
   // Without a change of size it is the middle, cut out.
@@ -120,7 +128,7 @@ TEST(Transforms, RandomResizedCropStaysInItsRanges) {
     for (int64_t x = 0; x < 128; ++x) ramp.row(y)[x] = static_cast<uint8_t>(2 * x);
   }
   const auto transform =
-      random_resized_crop(8, 8, {.min_area = 0.25, .max_area = 0.5, .min_aspect = 1, .max_aspect = 1});
+      random_resized_crop(8, {.min_area = 0.25, .max_area = 0.5, .min_aspect = 1, .max_aspect = 1});
   std::set<int> centres;
   for (uint64_t sample = 0; sample < 300; ++sample) {
     const Image out = transformed(transform, ramp, sample);
@@ -133,21 +141,43 @@ TEST(Transforms, RandomResizedCropStaysInItsRanges) {
   EXPECT_GE(centres.size(), 5u);
   EXPECT_EQ(transformed(transform, ramp, 7).pixels, transformed(transform, ramp, 7).pixels);
   EXPECT_NE(transformed(transform, ramp, 7).pixels, transformed(transform, ramp, 7, 1).pixels);
-  EXPECT_EQ(transformed(random_resized_crop(5, 4), numbered(1, 100)).height,
+  EXPECT_EQ(transformed(random_resized_crop({5, 4}), numbered(1, 100)).height,
             5);  // no window fits: the central one
 }
 
+/// Tells what a decoder was asked for of an image of any size, and gives one of that part.
+class Asking final : public Dataset {
+ public:
+  Asking(int64_t height, int64_t width) : height_(height), width_(width) {}
+  int64_t size() const override { return 1; }
+  void read(int64_t, Sample& sample, const DecodeHintFunction& hint) const override {
+    by = hint(height_, width_).by;
+    sample.image.reshape((height_ + by - 1) / by, (width_ + by - 1) / by, 1);
+  }
+  mutable int by = 0;
+
+ private:
+  int64_t height_, width_;
+};
+
+int reduction_of(const TransformPtr& transform, int64_t height, int64_t width) {
+  const auto dataset = std::make_shared<Asking>(height, width);
+  DataLoader(dataset, {.batch_size = 1, .transforms = {transform}}).next();
+  return dataset->by;
+}
+
 TEST(Transforms, AllowTheReductionThatKeepsTheDetail) {
-  const SampleRandom random(1, 0, 0);
-  EXPECT_EQ(resize_to(10, 10)->reduction(80, 80, random), 8);
-  EXPECT_EQ(resize_to(10, 10)->reduction(79, 200, random), 4);
-  EXPECT_EQ(resize_to(10, 10)->reduction(19, 200, random), 1);
-  EXPECT_EQ(resize_center_crop(256, 224)->reduction(512, 900, random), 2);
-  EXPECT_EQ(resize_center_crop(256, 224)->reduction(500, 375, random), 1);
-  EXPECT_EQ(pad_crop(4)->reduction(4000, 4000, random), 1);
+  EXPECT_EQ(reduction_of(resize(10), 80, 80), 8);
+  EXPECT_EQ(reduction_of(resize(10), 79, 200), 4);
+  EXPECT_EQ(reduction_of(resize(10), 19, 200), 1);
+  EXPECT_EQ(reduction_of(resize_center_crop(256, 224), 512, 900), 2);
+  EXPECT_EQ(reduction_of(resize_center_crop(256, 224), 500, 375), 1);
+  EXPECT_EQ(reduction_of(random_crop(400, {.padding = 4}), 400, 400), 1);
+  EXPECT_EQ(reduction_of(random_rotation(10), 40, 40), 1);
+  EXPECT_EQ(reduction_of(make_transform([](Sample&, SampleRandom&) {}), 40, 40), 1);
   const auto whole =
-      random_resized_crop(10, 10, {.min_area = 1, .max_area = 1, .min_aspect = 1, .max_aspect = 1});
-  EXPECT_EQ(whole->reduction(41, 41, random), 4);
+      random_resized_crop(10, {.min_area = 1, .max_area = 1, .min_aspect = 1, .max_aspect = 1});
+  EXPECT_EQ(reduction_of(whole, 41, 41), 4);
 }
 
 }  // namespace

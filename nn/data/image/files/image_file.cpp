@@ -43,6 +43,11 @@ bool is_image_ending(std::string_view ending) {
 
 void decode_image(std::span<const uint8_t> bytes, const std::string& name, const DecodeOptions& options,
                   const DecodeHintFunction& reduction, Image& image) {
+  if (options.stored_values && (is_jpeg(bytes) || is_webp(bytes))) {
+    throw_error<IoError>(
+        "[image] {}: expected a mask as a PNG or PGM but got a {}, which need not keep its values", name,
+        is_jpeg(bytes) ? "JPEG" : "WebP");
+  }
   if (is_jpeg(bytes)) return decode_jpeg(bytes, name, options, reduction, image);
   if (is_png(bytes)) return decode_png(bytes, name, options, image);
   if (is_webp(bytes)) return decode_webp(bytes, name, options, image);

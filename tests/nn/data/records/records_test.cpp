@@ -174,7 +174,7 @@ TEST(Records, FeedTheLoader) {
   const DataLoaderOptions options{.batch_size = 7,
                                   .shuffle = true,
                                   .workers = 3,
-                                  .transforms = {random_resized_crop(16, 16), random_horizontal_flip()}};
+                                  .transforms = {random_resized_crop(16), random_horizontal_flip()}};
   DataLoader from_records(open_records(folder.path() / "train"), options);
   DataLoader from_folder(open_image_folder(root), options);
   int batches = 0;

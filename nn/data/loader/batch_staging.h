@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/data/data_loader.h>
 #include <sinter/nn/data/decode/encoded_rows.h>
+#include <sinter/nn/data/loader/batch_targets.h>
 #include <sinter/ops/common/image_output.h>
 
 namespace sinter::nn::data {
@@ -21,12 +21,12 @@ namespace sinter::nn::data {
 /// Which transforms a worker applies to the image, and which are left to the op that makes the batch: those
 /// at the end of the list that mirror, and one among them that shifts or resamples.
 struct TransformSplit {
-  explicit TransformSplit(const Transforms& transforms);
+  /// All on the host if the device is not to have any.
+  TransformSplit(const Transforms& transforms, bool all_on_host);
 
   Transforms host, device;
   bool resamples = false;
-  PadMode border = PadMode::kZero;
-  int64_t height = 0, width = 0;  ///< that a resampling gives
+  ops::PadMode border = ops::PadMode::kConstant;
 };
 
 /// The pixels of an image of (height, width) that the resampling of `box` to an output looks at.
@@ -46,15 +46,19 @@ class BatchStaging {
   /// `split` must outlive this; `output` lacks the size. A decoder is for a split that resamples.
   BatchStaging(Device device, const TransformSplit& split, const ops::ImageOutput& output,
                std::shared_ptr<ImageDecoder> decoder = nullptr)
-      : device_(device), split_(split), output_(output), encoded_(std::move(decoder)) {}
+      : device_(device), split_(split), output_(output), encoded_(std::move(decoder)), targets_(device) {}
 
   virtual ~BatchStaging();
 
-  /// Makes room for a batch of images that will be (H, W, C) = `image`: the first call after finish() does,
-  /// and every other returns once it has.
+  /// Makes room for a batch of images that will be (H, W, C) = `image`, of no channels if there are none: the
+  /// first call after finish() does, and every other returns once it has.
   void begin_once(int64_t rows, const Shape& image);
-  /// Copies a sample's pixels, as far as its frame needs them.
-  void put(int64_t row, const SampleView& sample, const Frame& frame);
+  /// Copies a sample's pixels, as far as its frame needs them; of one without an image the label alone.
+  void put(int64_t row, const detail::SampleView& sample, const Frame* frame);
+  /// What a sample has besides, as BatchTargets::put().
+  void put_targets(int64_t row, int64_t index, const Sample& sample, const Frame* frame) {
+    targets_.put(row, index, sample, frame);
+  }
   /// Takes a sample's file (another buffer is left in its place), whose image, (H, W) in RGB, the decoder
   /// makes.
   void put_encoded(int64_t row, EncodedSample& sample, int64_t height, int64_t width, const Frame& frame);
@@ -64,8 +68,6 @@ class BatchStaging {
   /// The batch, made on the calling thread's current stream of the device, which waits for the copy; the host
   /// does not. If it throws, it can be called again.
   Batch finish();
-  /// The labels of a filled batch, until finish() ends it.
-  std::span<const int64_t> labels() const;
 
  protected:
   /// The work of begin_once(). Waits until the former batch has been copied away.
@@ -73,7 +75,8 @@ class BatchStaging {
 
  private:
   uint8_t* host_bytes() const { return static_cast<uint8_t*>(host_.raw_data()); }
-  void put_resampled(int64_t row, const SampleView& sample, const Frame& frame);
+  void put_exact(int64_t row, const detail::SampleView& sample, const Frame& frame);
+  void put_resampled(int64_t row, const detail::SampleView& sample, const Frame& frame);
   void write_box(int64_t row, const Frame& frame, int64_t first_row, int64_t first_column);
   void collect_spilled();
   int64_t decode_encoded(const Stream& stream, const std::function<void(int64_t row)>& put_decoded);
@@ -84,6 +87,7 @@ class BatchStaging {
   const TransformSplit& split_;
   ops::ImageOutput output_;
   EncodedRows encoded_;
+  BatchTargets targets_;
 
   std::mutex begin_mutex_;
   int64_t rows_ = 0, channels_ = 0;  // rows: 0 before begin and after finish

@@ -4,7 +4,7 @@
 
 #include <sinter/core/op/node.h>
 #include <sinter/core/tensor/transfer.h>
-#include <sinter/nn/data/batch_staging.h>
+#include <sinter/nn/data/loader/batch_staging.h>
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/resize_images/resize_images.h>
@@ -41,28 +41,28 @@ PixelWindow needed_pixels(const Box& box, int64_t height, int64_t width, int64_t
 }
 
 void check_frame(const Frame& frame, int64_t height, int64_t width) {
-  for (const double edge : {frame.box.top, frame.box.left, frame.box.height, frame.box.width}) {
+  const Box& box = frame.box();
+  SINTER_CHECK(frame.is_upright(), "[data_loader] expected a frame that is not turned for the device");
+  for (const double edge : {box.top, box.left, box.height, box.width}) {
     SINTER_CHECK(std::abs(edge) <= kFarthest,
                  "[data_loader] expected a frame near the {} x {} image but got "
                  "{} x {} at ({}, {})",
-                 height, width, frame.box.height, frame.box.width, frame.box.top, frame.box.left);
+                 height, width, box.height, box.width, box.top, box.left);
   }
 }
 
-TransformSplit::TransformSplit(const Transforms& transforms) {
-  using Kind = FrameStep::Kind;
+TransformSplit::TransformSplit(const Transforms& transforms, bool all_on_host) {
+  using Kind = detail::FrameStep::Kind;
   auto first = transforms.end();
   bool moves = false;
-  while (first != transforms.begin()) {
-    const FrameStep step = (*std::prev(first))->frame_step();
+  while (first != transforms.begin() && !all_on_host) {
+    const detail::FrameStep step = (*std::prev(first))->frame_step();
     if (step.kind == Kind::kNone || (step.kind != Kind::kMirror && moves)) break;
     --first;
     if (step.kind == Kind::kMirror) continue;
     moves = true;
     resamples = step.kind == Kind::kResample;
     border = step.border;
-    height = step.height;
-    width = step.width;
   }
   host.assign(transforms.begin(), first);
   device.assign(first, transforms.end());
@@ -81,6 +81,7 @@ void BatchStaging::begin_once(int64_t rows, const Shape& image) {
   const std::lock_guard lock(begin_mutex_);
   if (rows_ > 0) return;
   begin(rows, image);
+  targets_.begin(rows);
   rows_ = rows;
 }
 
@@ -108,17 +109,26 @@ void BatchStaging::begin(int64_t rows, const Shape& image) {
   }
 }
 
-void BatchStaging::put(int64_t row, const SampleView& sample, const Frame& frame) {
-  check_frame(frame, sample.height, sample.width);
+void BatchStaging::put(int64_t row, const detail::SampleView& sample, const Frame* frame) {
+  reinterpret_cast<int64_t*>(host_bytes())[row] = sample.label;
+  if (frame == nullptr) return;
+  check_frame(*frame, sample.height, sample.width);
+  if (split_.resamples) return put_resampled(row, sample, *frame);
+  put_exact(row, sample, *frame);
+}
+
+// All of an image whose size the window has: the device moves it. Of others only the window.
+void BatchStaging::put_exact(int64_t row, const detail::SampleView& sample, const Frame& frame) {
   uint8_t* const block = host_bytes();
-  reinterpret_cast<int64_t*>(block)[row] = sample.label;
-  if (split_.resamples) return put_resampled(row, sample, frame);
+  const auto bytes = static_cast<size_t>(frame.height() * frame.width() * sample.channels);
+  uint8_t* const to = block + pixels_at_ + static_cast<size_t>(row) * bytes;
   auto* const window = reinterpret_cast<int32_t*>(block + table_at_) + 3 * row;
-  window[0] = static_cast<int32_t>(frame.box.top);
-  window[1] = static_cast<int32_t>(frame.box.left);
-  window[2] = frame.mirrored ? 1 : 0;
-  const auto bytes = static_cast<size_t>(sample.height * sample.width * sample.channels);
-  std::memcpy(block + pixels_at_ + static_cast<size_t>(row) * bytes, sample.pixels, bytes);
+  window[0] = window[1] = 0;
+  window[2] = frame.mirrored() ? 1 : 0;
+  if (frame.height() != sample.height || frame.width() != sample.width) return copy_window(sample, frame, to);
+  window[0] = static_cast<int32_t>(frame.box().top);
+  window[1] = static_cast<int32_t>(frame.box().left);
+  std::memcpy(to, sample.pixels, bytes);
 }
 
 void BatchStaging::put_encoded(int64_t row, EncodedSample& sample, int64_t height, int64_t width,
@@ -131,16 +141,16 @@ void BatchStaging::put_encoded(int64_t row, EncodedSample& sample, int64_t heigh
 
 void BatchStaging::write_box(int64_t row, const Frame& frame, int64_t first_row, int64_t first_column) {
   auto* const box = reinterpret_cast<double*>(host_bytes() + boxes_at_) + 5 * row;
-  box[0] = frame.box.top - static_cast<double>(first_row);
-  box[1] = frame.box.left - static_cast<double>(first_column);
-  box[2] = frame.box.height;
-  box[3] = frame.box.width;
-  box[4] = frame.mirrored ? 1.0 : 0.0;
+  box[0] = frame.box().top - static_cast<double>(first_row);
+  box[1] = frame.box().left - static_cast<double>(first_column);
+  box[2] = frame.box().height;
+  box[3] = frame.box().width;
+  box[4] = frame.mirrored() ? 1.0 : 0.0;
 }
 
-void BatchStaging::put_resampled(int64_t row, const SampleView& sample, const Frame& frame) {
+void BatchStaging::put_resampled(int64_t row, const detail::SampleView& sample, const Frame& frame) {
   const PixelWindow window =
-      needed_pixels(frame.box, sample.height, sample.width, output_.height, output_.width);
+      needed_pixels(frame.box(), sample.height, sample.width, output_.height, output_.width);
   const int64_t height = window.bottom - window.top, width = window.right - window.left;
   const auto row_bytes = static_cast<size_t>(width * sample.channels);
   const size_t bytes = static_cast<size_t>(height) * row_bytes;
@@ -187,6 +197,7 @@ int64_t BatchStaging::upload(const std::function<void(int64_t row)>& put_decoded
   collect_spilled();
   pixels_end_ = pixel_bytes_;
   if (device_.is_cpu() && !encoded_.has_decoder()) {
+    targets_.upload(current_stream(device_));
     device_block_ = host_;
     return 0;
   }
@@ -197,6 +208,7 @@ int64_t BatchStaging::upload(const std::function<void(int64_t row)>& put_decoded
   const TensorSpec used{Shape{static_cast<int64_t>(pixels_at_ + pixel_bytes_)}, DType::kUInt8, device_};
   copy_async(Tensor::over(device_block_.storage(), 0, used),
              Tensor::over(host_.storage(), 0, {used.shape, used.dtype, Device::cpu()}), stream);
+  targets_.upload(stream);
   copied_ = Event(stream);
   return decoded;
 }
@@ -252,10 +264,6 @@ Tensor BatchStaging::section(size_t offset, const Shape& shape, DType dtype) con
   return Tensor::over(device_block_.storage(), offset, {shape, dtype, device_});
 }
 
-std::span<const int64_t> BatchStaging::labels() const {
-  return {reinterpret_cast<const int64_t*>(host_bytes()), static_cast<size_t>(rows_)};
-}
-
 Batch BatchStaging::finish() {
   const NoGrad no_grad;
   const Stream stream = current_stream(device_);
@@ -263,16 +271,20 @@ Batch BatchStaging::finish() {
   copied_.make_wait(stream);
   Batch batch;
   batch.labels = ops::copy(section(0, {rows_}, DType::kInt64));
-  if (split_.resamples) {
+  const auto* const labels = reinterpret_cast<const int64_t*>(host_bytes());
+  batch.host_labels.assign(labels, labels + rows_);
+  targets_.finish(stream, batch);
+  if (channels_ == 0) {
+    // Samples without images.
+  } else if (split_.resamples) {
     const auto bytes = static_cast<int64_t>(pixels_end_);
     batch.images = ops::resize_images(section(pixels_at_, {bytes}, DType::kUInt8),
                                       section(table_at_, {rows_, 3}, DType::kInt64),
                                       section(boxes_at_, {rows_, 5}, DType::kFloat64), output_, channels_);
   } else {
     const Shape shape{rows_, output_.height, output_.width, channels_};
-    batch.images = ops::crop_images(
-        section(pixels_at_, shape, DType::kUInt8), section(table_at_, {rows_, 3}, DType::kInt32), output_,
-        split_.border == PadMode::kReflect ? ops::PadMode::kReflect : ops::PadMode::kConstant);
+    batch.images = ops::crop_images(section(pixels_at_, shape, DType::kUInt8),
+                                    section(table_at_, {rows_, 3}, DType::kInt32), output_, split_.border);
   }
   consumed_ = Event(stream);
   rows_ = 0;

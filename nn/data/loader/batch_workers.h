@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <sinter/nn/data/batch_assembler.h>
+#include <sinter/nn/data/loader/batch_assembler.h>
 
 namespace sinter::nn::data {
 

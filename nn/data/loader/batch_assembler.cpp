@@ -5,8 +5,8 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
-#include <sinter/nn/data/batch_assembler.h>
 #include <sinter/nn/data/image/baseline_jpeg.h>
+#include <sinter/nn/data/loader/batch_assembler.h>
 #include <sinter/ops/crop_images/crop_images.h>
 #include <sinter/ops/fill/fill.h>
 
@@ -15,7 +15,6 @@ namespace {
 
 // Larger ones are decoded on the host, at a part of their size: a batch of them would fill the device.
 constexpr int64_t kMostEnginePixels = 4'000'000;
-constexpr size_t kKeptOrders = 2;  // an epoch that ends and the one whose batches are read ahead
 
 const Transforms& checked(const Transforms& transforms) {
   for (const auto& transform : transforms) {
@@ -29,8 +28,52 @@ const std::shared_ptr<const Dataset>& checked(const std::shared_ptr<const Datase
   return dataset;
 }
 
-void divide(Box& box, int by) {
-  for (double* const edge : {&box.top, &box.left, &box.height, &box.width}) *edge /= by;
+// The strongest reduction that leaves at least as many pixels in the window as the output has.
+int reduction_for(const Frame& frame) {
+  if (!frame.is_upright()) return 1;
+  for (const int divisor : {8, 4, 2}) {
+    if (frame.box().height >= static_cast<double>(frame.height() * divisor) &&
+        frame.box().width >= static_cast<double>(frame.width() * divisor)) {
+      return divisor;
+    }
+  }
+  return 1;
+}
+
+// Whether an image is what a decoder was told to make of a larger one.
+bool is_reduced(const WorkerBuffers::Reduced& stored, int64_t height, int64_t width) {
+  return stored.by > 1 && height == (stored.height + stored.by - 1) / stored.by &&
+         width == (stored.width + stored.by - 1) / stored.by;
+}
+
+// Brings mask and boxes to the size at which the image was decoded, for transforms of the host.
+void follow_reduction(const WorkerBuffers::Reduced& stored, Sample& sample) {
+  const Image& image = sample.image;
+  if (!is_reduced(stored, image.height, image.width)) return;
+  Frame frame(stored.height, stored.width);
+  frame.set_border(ops::PadMode::kReplicate);
+  frame.crop(
+      Box{0, 0, static_cast<double>(image.height * stored.by), static_cast<double>(image.width * stored.by)},
+      {image.height, image.width});
+  if (sample.mask.height > 0) {
+    Image mask;
+    mask.reshape(image.height, image.width, 1);
+    show_mask(frame, sample.mask, mask.pixels.data());
+    sample.mask = std::move(mask);
+  }
+  show_boxes(frame, sample.boxes);
+}
+
+// A batch of a collate function on the device, on its current stream.
+Batch moved(Batch batch, Device device) {
+  const auto move = [device](Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  };
+  for (Tensor* const part : {&batch.images, &batch.labels, &batch.masks, &batch.boxes.boxes,
+                             &batch.boxes.labels, &batch.boxes.images})
+    move(*part);
+  for (auto& [name, value] : batch.values) move(value);
+  return batch;
 }
 
 bool is_for_engines(const BaselineJpeg& jpeg, const DecodeOptions& options) {
@@ -47,10 +90,18 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
                                std::shared_ptr<ImageDecoder> decoder)
     : dataset_(std::move(dataset)),
       options_(options),
-      split_(checked(options.transforms)),
+      split_(checked(options.transforms), options.collate != nullptr),
+      orders_(checked(dataset_)->size(), options.seed, options.shuffle, options.sampler),
       num_classes_(checked(dataset_)->num_classes()),
       sound_(split_.resamples && split_.host.empty() ? static_cast<size_t>((dataset_->size() + 63) / 64) : 0),
       decoder_(decoder != nullptr ? std::move(decoder) : find_decoder()) {
+  check_options();
+  for (const Augmentation& step : options_.augmentations) {
+    if (!step->moves_images().empty()) moving_ = step->moves_images();
+  }
+}
+
+void BatchAssembler::check_options() const {
   SINTER_CHECK(dataset_->size() > 0, "[data_loader] expected at least one sample but the data set is empty");
   SINTER_CHECK(options_.batch_size > 0, "[data_loader] expected a batch size > 0 but got {}",
                options_.batch_size);
@@ -72,9 +123,14 @@ BatchAssembler::BatchAssembler(std::shared_ptr<const Dataset> dataset, const Dat
                "[data_loader] expected workers for a read_timeout: next() cannot leave its own thread");
   SINTER_CHECK(batches_per_epoch() > 0,
                "[data_loader] expected at least one batch, but {} samples make none of {} without the last",
-               dataset_->size(), options_.batch_size);
+               orders_.size(), options_.batch_size);
   SINTER_CHECK(is_float(options_.dtype) && options_.dtype != DType::kFloat64,
                "[data_loader] expected float32, float16 or bfloat16 images but got {}", options_.dtype);
+  SINTER_CHECK(!options_.shuffle || options_.sampler == nullptr,
+               "[data_loader] expected either shuffle or a sampler but got both");
+  SINTER_CHECK(
+      options_.collate == nullptr || options_.augmentations.empty(),
+      "[data_loader] expected no augmentations beside collate, which makes the batch as it is to be");
   check_normalization();
   backend_of(options_.device);  // throws if it is not there
 }
@@ -104,7 +160,7 @@ std::shared_ptr<ImageDecoder> BatchAssembler::find_decoder() const {
 // As far as it can be told before the first image is there.
 void BatchAssembler::check_normalization() const {
   const auto& [mean, std] = options_.normalization;
-  const std::optional<SampleView> view = dataset_->view(0);
+  const std::optional<detail::SampleView> view = dataset_->view(0);
   const size_t channels = view ? static_cast<size_t>(view->channels) : std::max(mean.size(), std.size());
   for (const auto& [what, values] : {std::pair{"means", &mean}, std::pair{"deviations", &std}}) {
     SINTER_CHECK(values->size() == 1 || (!values->empty() && values->size() == channels),
@@ -120,21 +176,25 @@ void BatchAssembler::check_normalization() const {
 }
 
 int64_t BatchAssembler::batches_per_epoch() const {
-  const int64_t whole = dataset_->size() / options_.batch_size;
-  return whole + (!options_.drop_last && dataset_->size() % options_.batch_size != 0 ? 1 : 0);
+  const int64_t whole = orders_.size() / options_.batch_size;
+  return whole + (!options_.drop_last && orders_.size() % options_.batch_size != 0 ? 1 : 0);
 }
 
 BatchTask BatchAssembler::make_task(int64_t epoch, int64_t batch) {
   BatchTask task;
   task.epoch = epoch;
   task.first = batch * options_.batch_size;
-  task.rows = std::min(options_.batch_size, dataset_->size() - task.first);
+  task.rows = std::min(options_.batch_size, orders_.size() - task.first);
   if (options_.shards > 1) {
     task.rows /= options_.shards;
     task.first += options_.shard * task.rows;
   }
-  task.order = order_of(epoch);
-  task.staging = take_staging();
+  task.order = orders_.of(epoch);
+  if (options_.collate != nullptr) {
+    task.samples.resize(static_cast<size_t>(task.rows));
+  } else {
+    task.staging = take_staging();
+  }
   return task;
 }
 
@@ -174,9 +234,9 @@ std::unique_ptr<BatchStaging> BatchAssembler::make_staging() const {
 Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) const {
   using enum BatchAugmentation::Stage;
   const NoGrad no_grad;
-  std::vector<int64_t> samples(static_cast<size_t>(task.rows));
-  for (int64_t row = 0; row < task.rows; ++row) samples[static_cast<size_t>(row)] = task.sample(row);
-  const BatchRandom draws(options_.seed, task.epoch, std::move(samples));
+  std::vector<int64_t> streams(static_cast<size_t>(task.rows));
+  for (int64_t row = 0; row < task.rows; ++row) streams[static_cast<size_t>(row)] = task.stream(row);
+  const BatchRandom draws(options_.seed, task.epoch, std::move(streams));
   Tensor result = images;
   const auto apply = [&](BatchAugmentation::Stage stage, Layout layout) {
     for (size_t i = 0; i < options_.augmentations.size(); ++i) {
@@ -198,42 +258,18 @@ Tensor BatchAssembler::augmented(const Tensor& images, const BatchTask& task) co
 }
 
 Batch BatchAssembler::finish(BatchTask& task) {
+  if (options_.collate != nullptr)
+    return moved(std::exchange(task.plain, std::nullopt).value(), options_.device);
   if (!task.plain) {
-    // On the CPU workers finish batches ahead, and the batch's own labels are on the host.
-    if (!options_.device.is_cpu()) {
-      const std::span<const int64_t> labels = task.staging->labels();
-      host_labels_.assign(labels.begin(), labels.end());
-    }
     task.plain = task.staging->finish();
+    for (int64_t row = 0; row < task.rows; ++row) task.plain->indices.push_back(task.sample(row));
   }
   Batch batch = *task.plain;
-  if (!options_.augmentations.empty()) batch.images = augmented(batch.images, task);
+  if (!options_.augmentations.empty() && batch.images.defined()) batch.images = augmented(batch.images, task);
   task.plain.reset();
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(task.staging));
   return batch;
-}
-
-EpochOrder BatchAssembler::order_of(int64_t epoch) {
-  if (!options_.shuffle) return nullptr;
-  std::shared_ptr<KnownOrder> known;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found =
-        std::ranges::find_if(orders_, [epoch](const auto& order) { return order->epoch == epoch; });
-    if (found != orders_.end()) {
-      known = *found;
-    } else {
-      if (orders_.size() == kKeptOrders) orders_.erase(orders_.begin());
-      known = orders_.emplace_back(std::make_shared<KnownOrder>());
-      known->epoch = epoch;
-    }
-  }
-  std::call_once(known->made, [&] {
-    known->order = std::make_shared<const std::vector<int64_t>>(
-        shuffled_indices(dataset_->size(), options_.seed, epoch));
-  });
-  return known->order;
 }
 
 void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
@@ -244,15 +280,46 @@ void BatchAssembler::fill_rows(BatchTask& task, int64_t begin, int64_t end, Work
   }
 }
 
-// `known`: the shape of the caller's last image, for which the batch is prepared; empty before.
 void BatchAssembler::fill_row(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known) {
+  const detail::SampleView sample = read_sample(task, row, buffers);
+  if (options_.collate != nullptr) {
+    task.samples[static_cast<size_t>(row)] = std::move(buffers.sample);
+  } else {
+    put_sample(task, row, sample, buffers, known);
+  }
+}
+
+// `known`: the shape of the caller's last image, for which the batch is prepared; empty before. Mask and
+// boxes go with the stored image. One that was decoded at a part of its size is a fraction of a pixel larger
+// than that part where the size does not divide: the frame is moved over the stored image, whose edges are
+// exact, and then shrunk.
+void BatchAssembler::put_sample(BatchTask& task, int64_t row, const detail::SampleView& sample,
+                                WorkerBuffers& buffers, Shape& known) {
   const int64_t index = task.sample(row);
-  const SampleView sample = read_sample(task.epoch, index, buffers);
-  const Frame frame = frame_of(sample, buffers);
-  const Shape shape{split_.resamples ? split_.height : sample.height,
-                    split_.resamples ? split_.width : sample.width, sample.channels};
-  prepare(task, shape, index, known);
-  task.staging->put(row, sample, frame);
+  const Sample& rest = sample.rest != nullptr ? *sample.rest : buffers.sample;
+  if (!moving_.empty() && (rest.mask.height > 0 || !rest.boxes.empty())) {
+    throw_error<InvalidArgument>(
+        "[{}] expected samples without masks and boxes, which do not follow where it moves images, but "
+        "sample "
+        "{} has them; random_rotation and other transforms take them along",
+        moving_, index);
+  }
+  if (sample.height == 0) {
+    SINTER_CHECK(split_.device.empty(),
+                 "[data_loader] expected an image for the transforms but sample {} has none", index);
+    prepare(task, {0, 0, 0}, index, known);
+    task.staging->put(row, sample, nullptr);
+    task.staging->put_targets(row, index, rest, nullptr);
+    return;
+  }
+  const bool reduced = split_.host.empty() && is_reduced(buffers.reduced, sample.height, sample.width);
+  const Frame stored = moved_frame(reduced ? buffers.reduced.height : sample.height,
+                                   reduced ? buffers.reduced.width : sample.width, buffers.random);
+  Frame frame = stored;
+  if (reduced) frame.divide(buffers.reduced.by);
+  prepare(task, {frame.height(), frame.width(), sample.channels}, index, known);
+  task.staging->put(row, sample, &frame);
+  task.staging->put_targets(row, index, rest, split_.device.empty() ? nullptr : &stored);
 }
 
 // Stages the file of a sample if the device's decoder takes it. Whatever is wrong with a file is left to
@@ -270,59 +337,61 @@ bool BatchAssembler::leave_to_decoder(BatchTask& task, int64_t row, WorkerBuffer
   const std::optional<BaselineJpeg> jpeg = read_baseline_jpeg(sample.bytes);
   if (!jpeg || !is_for_engines(*jpeg, sample.decode) || !decoder_->takes(sample.bytes)) return false;
   check_label(index, sample.label);
-  buffers.context.random = SampleRandom(options_.seed, task.epoch, static_cast<uint64_t>(index));
-  const Frame frame = moved_frame(jpeg->height, jpeg->width, buffers.context.random);
-  prepare(task, {split_.height, split_.width, 3}, index, known);
+  buffers.random = SampleRandom(options_.seed, task.epoch, static_cast<uint64_t>(task.stream(row)));
+  const Frame frame = moved_frame(jpeg->height, jpeg->width, buffers.random);
+  prepare(task, {frame.height(), frame.width(), 3}, index, known);
   task.staging->put_encoded(row, sample, jpeg->height, jpeg->width, frame);
   return true;
 }
 
 void BatchAssembler::upload(BatchTask& task, WorkerBuffers& buffers) {
+  if (options_.collate != nullptr) {
+    Batch batch = options_.collate(std::exchange(task.samples, {}));
+    const Tensor& labels = batch.labels;
+    if (batch.host_labels.empty() && labels.defined() && labels.device().is_cpu() &&
+        labels.dtype() == DType::kInt64)
+      batch.host_labels = labels.to_vector<int64_t>();
+    if (batch.indices.empty()) {
+      for (int64_t row = 0; row < task.rows; ++row) batch.indices.push_back(task.sample(row));
+    }
+    task.plain = std::move(batch);
+    return;
+  }
   Shape known;
   decoded_by_engines_ += task.staging->upload([&](int64_t row) { fill_row(task, row, buffers, known); });
 }
 
 // All of an image, moved by the device's transforms.
 Frame BatchAssembler::moved_frame(int64_t height, int64_t width, SampleRandom& random) const {
-  Frame frame{.box = {0, 0, static_cast<double>(height), static_cast<double>(width)}};
-  for (const auto& transform : split_.device) transform->move(frame, height, width, random);
+  Frame frame(height, width);
+  for (const auto& transform : split_.device) transform->move(frame, random);
   return frame;
 }
 
-// What the device's transforms show of a sample. One that was decoded at a part of its size is a fraction of
-// a pixel larger than that part where the size does not divide: the frame is moved over the stored image,
-// whose edges are exact, and then shrunk.
-Frame BatchAssembler::frame_of(const SampleView& sample, WorkerBuffers& buffers) const {
-  const auto [stored_height, stored_width, by] = buffers.reduced;
-  const bool reduced = by > 1 && split_.host.empty() && sample.height == (stored_height + by - 1) / by &&
-                       sample.width == (stored_width + by - 1) / by;
-  Frame frame = moved_frame(reduced ? stored_height : sample.height, reduced ? stored_width : sample.width,
-                            buffers.context.random);
-  if (reduced) divide(frame.box, by);
-  return frame;
-}
-
-// What a decoder may leave out of a sample. If it decodes at the reduced size, frame_of() will come to the
+// What a decoder may leave out of a sample. If it decodes at the reduced size, put_sample() will come to the
 // same frame.
 DecodeHint BatchAssembler::reduction_of(int64_t index, int64_t height, int64_t width,
                                         WorkerBuffers& buffers) const {
-  DecodeHint reduction = options_.transforms.front()->reduction(height, width, buffers.context.random);
+  DecodeHint reduction(1);
+  Frame first(height, width);
+  SampleRandom random = buffers.random;
+  if (options_.transforms.front()->move(first, random)) reduction.by = reduction_for(first);
   buffers.reduced = {height, width, reduction.by};
-  if (sound_.empty() || reduction.by < 1) return reduction;
-  SampleRandom random = buffers.context.random;
+  if (sound_.empty()) return reduction;
+  random = buffers.random;
   Frame frame = moved_frame(height, width, random);
-  if (reduction.by > 1) divide(frame.box, reduction.by);
+  if (reduction.by > 1) frame.divide(reduction.by);
   check_frame(frame, height, width);
-  reduction.window = needed_pixels(frame.box, (height + reduction.by - 1) / reduction.by,
-                                   (width + reduction.by - 1) / reduction.by, split_.height, split_.width);
+  reduction.window = needed_pixels(frame.box(), (height + reduction.by - 1) / reduction.by,
+                                   (width + reduction.by - 1) / reduction.by, frame.height(), frame.width());
   reduction.is_sound = (sound_[static_cast<size_t>(index / 64)] >> (index % 64) & 1) != 0;
   return reduction;
 }
 
 // The sample after the host's transforms, in the buffers or where the data set has it; a damaged one is an
 // error or replaced by its successor.
-SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers) {
-  const int64_t count = dataset_->size();
+detail::SampleView BatchAssembler::read_sample(const BatchTask& task, int64_t row, WorkerBuffers& buffers) {
+  const int64_t count = dataset_->size(), index = task.sample(row);
   int64_t at = index;
   DecodeHintFunction reduction;
   if (!options_.transforms.empty()) {
@@ -331,50 +400,79 @@ SampleView BatchAssembler::read_sample(int64_t epoch, int64_t index, WorkerBuffe
   for (int64_t skipped = 0; skipped < count; ++skipped) {
     at = (index + skipped) % count;
     if (is_damaged(at)) continue;
-    buffers.context.random = SampleRandom(options_.seed, epoch, static_cast<uint64_t>(at));
+    const int64_t stream = task.stream(row) - index + at;
+    buffers.random = SampleRandom(options_.seed, task.epoch, static_cast<uint64_t>(stream));
     buffers.reduced = {};
+    buffers.sample.reset();
     try {
-      if (const std::optional<SampleView> view = read_one(at, buffers, reduction)) return *view;
+      if (const std::optional<detail::SampleView> view = read_one(at, buffers, reduction)) return *view;
     } catch (const IoError& error) {
       if (options_.max_damaged == 0) throw;
       add_damaged(at, error.what());
       continue;
     }
     if (!sound_.empty()) sound_[static_cast<size_t>(at / 64)] |= uint64_t{1} << (at % 64);
-    Image& image = buffers.sample.image;
-    for (const auto& transform : split_.host) {
-      transform->apply(image, buffers.context);
-      check_sample(at, image);
-    }
+    transform(at, buffers);
+    const Image& image = buffers.sample.image;
     return {image.height, image.width, image.channels, image.pixels.data(), buffers.sample.label};
   }
   throw_error<IoError>("[data_loader] all {} samples of the data set are damaged", count);
 }
 
+void BatchAssembler::transform(int64_t index, WorkerBuffers& buffers) const {
+  if (split_.host.empty()) return;
+  follow_reduction(buffers.reduced, buffers.sample);
+  for (const auto& step : split_.host) {
+    step->apply(buffers.sample, buffers.random);
+    check_sample(index, buffers.sample);
+  }
+}
+
 // The data set's own view of a sample if it has one, else none, and the sample is in the buffers.
-std::optional<SampleView> BatchAssembler::read_one(int64_t index, WorkerBuffers& buffers,
-                                                   const DecodeHintFunction& reduction) {
+std::optional<detail::SampleView> BatchAssembler::read_one(int64_t index, WorkerBuffers& buffers,
+                                                           const DecodeHintFunction& reduction) {
   const ReadClock::Scope reading(buffers.reading, index);
-  if (split_.host.empty()) {
-    if (const std::optional<SampleView> view = dataset_->view(index)) {
+  if (split_.host.empty() && options_.collate == nullptr) {
+    if (const std::optional<detail::SampleView> view = dataset_->view(index)) {
       SINTER_CHECK(view->height > 0 && view->width > 0 && view->channels > 0 && view->pixels != nullptr,
                    "[data_loader] expected pixels for sample {} but got an image of {} x {} x {}{}", index,
                    view->height, view->width, view->channels, view->pixels == nullptr ? " without any" : "");
+      if (view->rest != nullptr) check_mask(index, view->rest->mask, view->height, view->width);
       check_label(index, view->label);
       return view;
     }
   }
   dataset_->read(index, buffers.sample, reduction);
-  check_sample(index, buffers.sample.image);
+  check_sample(index, buffers.sample);
+  // Of an image that was decoded at a part of its size, the mask has the whole size.
+  const Image& image = buffers.sample.image;
+  const bool reduced = is_reduced(buffers.reduced, image.height, image.width);
+  if (image.height != 0) {
+    check_mask(index, buffers.sample.mask, reduced ? buffers.reduced.height : image.height,
+               reduced ? buffers.reduced.width : image.width);
+  }
   check_label(index, buffers.sample.label);
   return std::nullopt;
 }
 
 // Data sets and transforms may be anyone's: pixels that are not there would be read all the same.
-void BatchAssembler::check_sample(int64_t index, const Image& image) const {
-  SINTER_CHECK(image.is_whole(),
-               "[data_loader] expected the pixels of {} x {} x {} for sample {} but got {} bytes",
-               image.height, image.width, image.channels, index, image.pixels.size());
+void BatchAssembler::check_sample(int64_t index, const Sample& sample) const {
+  const auto check = [index](const char* what, const Image& image) {
+    SINTER_CHECK(image.is_whole(),
+                 "[data_loader] expected the {} of {} x {} x {} for sample {} but got {} bytes", what,
+                 image.height, image.width, image.channels, index, image.pixels.size());
+  };
+  const Image &image = sample.image, &mask = sample.mask;
+  if (image.height != 0 || sample.values.empty()) check("pixels", image);
+  if (mask.height != 0) check("mask", mask);
+}
+
+void BatchAssembler::check_mask(int64_t index, const Image& mask, int64_t height, int64_t width) const {
+  SINTER_CHECK(
+      mask.height == 0 ||
+          (mask.height == height && mask.width == width && mask.channels == 1 && mask.is_whole()),
+      "[data_loader] expected a mask of {} x {} x 1, as its image, for sample {} but got {} x {} x {}",
+      height, width, index, mask.height, mask.width, mask.channels);
 }
 
 void BatchAssembler::check_label(int64_t index, int64_t label) const {

@@ -12,7 +12,7 @@
 #include <sinter/core/base/error.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/runtime/thread_pool.h>
-#include <sinter/nn/data/batch_workers.h>
+#include <sinter/nn/data/loader/batch_workers.h>
 
 namespace sinter::nn::data {
 namespace {

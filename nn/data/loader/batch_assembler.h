@@ -12,13 +12,11 @@
 #include <vector>
 
 #include <sinter/core/image/image_decoder.h>
-#include <sinter/nn/data/batch_staging.h>
 #include <sinter/nn/data/data_loader.h>
+#include <sinter/nn/data/loader/batch_staging.h>
+#include <sinter/nn/data/loader/epoch_orders.h>
 
 namespace sinter::nn::data {
-
-/// The order of the samples in an epoch; null for the order of the data set.
-using EpochOrder = std::shared_ptr<const std::vector<int64_t>>;
 
 /// One batch being filled. Different threads may fill different rows.
 struct BatchTask {
@@ -27,10 +25,14 @@ struct BatchTask {
   int64_t rows = 0;
   EpochOrder order;
   std::unique_ptr<BatchStaging> staging;  ///< begun when the first image is there
+  std::vector<Sample> samples;            ///< in place of staging, for a collate function
   std::optional<Batch> plain;             ///< once it is on the device, before its augmentation
 
   /// The sample of a row.
-  int64_t sample(int64_t row) const {
+  int64_t sample(int64_t row) const { return stream(row) % kRepeat; }
+  /// The number of its random stream, which is that of the sample where the sample is there for the first
+  /// time.
+  int64_t stream(int64_t row) const {
     return order ? (*order)[static_cast<size_t>(first + row)] : first + row;
   }
 };
@@ -90,7 +92,7 @@ struct WorkerBuffers {
   Sample sample;
   EncodedSample encoded;
   Reduced reduced;
-  TransformContext context;
+  SampleRandom random;
 };
 
 /// All members may be called from several threads at once.
@@ -103,9 +105,11 @@ class BatchAssembler {
   virtual ~BatchAssembler() = default;
 
   int64_t batches_per_epoch() const;
+  /// A fingerprint of the sampler's first epoch; 0 without one.
+  uint64_t sampler_fingerprint() const { return orders_.sampler_fingerprint(); }
   virtual BatchTask make_task(int64_t epoch, int64_t batch);
   /// Puts the samples of an epoch in order before its tasks ask for it: 50 ms for a million.
-  void prepare_epoch(int64_t epoch) { order_of(epoch); }
+  void prepare_epoch(int64_t epoch) { orders_.of(epoch); }
   /// Reads and stages rows [begin, end) of a batch; returns early once `stop` is set.
   void fill_rows(BatchTask& task, int64_t begin, int64_t end, WorkerBuffers& buffers,
                  const std::atomic<bool>& stop);
@@ -114,9 +118,6 @@ class BatchAssembler {
   /// The batch of a task whose upload is queued, on the current stream; the task is then used up. If it
   /// throws, it can be called again.
   Batch finish(BatchTask& task);
-  /// The labels of the batch that was finished last, which is for a GPU; for the thread that calls finish().
-  const std::vector<int64_t>& host_labels() const { return host_labels_; }
-
   int64_t damaged_samples() const { return damaged_count_; }
   std::string decoder() const { return decoder_ == nullptr ? "the workers" : decoder_->describe(); }
   int64_t hardware_decoded() const { return decoded_by_engines_; }
@@ -129,29 +130,25 @@ class BatchAssembler {
   const TransformSplit& split() const { return split_; }
 
  private:
-  /// Made once, by the first who needs it; others wait for that and for nothing else.
-  struct KnownOrder {
-    int64_t epoch = 0;
-    std::once_flag made;
-    EpochOrder order;
-  };
-
   ops::ImageOutput output_for(DType dtype, Layout layout) const;
   bool augments(BatchAugmentation::Stage stage) const;
   Tensor augmented(const Tensor& images, const BatchTask& task) const;
   void check_normalization() const;
   std::shared_ptr<ImageDecoder> find_decoder() const;
-  EpochOrder order_of(int64_t epoch);
   void fill_row(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known);
   bool leave_to_decoder(BatchTask& task, int64_t row, WorkerBuffers& buffers, Shape& known);
   std::unique_ptr<BatchStaging> take_staging();
-  SampleView read_sample(int64_t epoch, int64_t index, WorkerBuffers& buffers);
-  std::optional<SampleView> read_one(int64_t index, WorkerBuffers& buffers,
-                                     const DecodeHintFunction& reduction);
-  Frame frame_of(const SampleView& sample, WorkerBuffers& buffers) const;
+  detail::SampleView read_sample(const BatchTask& task, int64_t row, WorkerBuffers& buffers);
+  std::optional<detail::SampleView> read_one(int64_t index, WorkerBuffers& buffers,
+                                             const DecodeHintFunction& reduction);
+  void transform(int64_t index, WorkerBuffers& buffers) const;
+  void put_sample(BatchTask& task, int64_t row, const detail::SampleView& sample, WorkerBuffers& buffers,
+                  Shape& known);
   Frame moved_frame(int64_t height, int64_t width, SampleRandom& random) const;
   DecodeHint reduction_of(int64_t index, int64_t height, int64_t width, WorkerBuffers& buffers) const;
-  void check_sample(int64_t index, const Image& image) const;
+  void check_options() const;
+  void check_sample(int64_t index, const Sample& sample) const;
+  void check_mask(int64_t index, const Image& mask, int64_t height, int64_t width) const;
   void check_label(int64_t index, int64_t label) const;
   bool is_damaged(int64_t index) const;
   void add_damaged(int64_t index, const char* reason);
@@ -160,15 +157,15 @@ class BatchAssembler {
   const std::shared_ptr<const Dataset> dataset_;
   const DataLoaderOptions options_;
   const TransformSplit split_;
+  EpochOrders orders_;
   const int64_t num_classes_;  // 0: the data set names none, and labels are not checked
   // A bit for each sample that was read to its end and is sound; none where pixels are wanted whole.
   std::vector<std::atomic<uint64_t>> sound_;
   const std::shared_ptr<ImageDecoder> decoder_;  // null: the workers decode
   std::atomic<int64_t> decoded_by_engines_ = 0;
-  std::vector<int64_t> host_labels_;
+  std::string moving_;  // the name of an augmentation that moves what is in images, if there is one
 
   mutable std::mutex mutex_;  // guards what follows; nobody waits for a device while holding it
-  std::vector<std::shared_ptr<KnownOrder>> orders_;  // of the last epochs asked for
   std::unordered_set<int64_t> damaged_;
   std::atomic<int64_t> damaged_count_ = 0;
   std::optional<Shape> image_shape_;                // (H, W, C) of every image
