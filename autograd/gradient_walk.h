@@ -10,23 +10,31 @@
 #include <vector>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/op/node.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/ops/binary/binary.h>
+#include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
 
 namespace sinter {
 
 /// The gradient that a walk starts with: `given`, which must have the spec of `result`; undefined: 1, and
-/// `result` must have one element.
-inline Tensor first_gradient(const Tensor& result, const Tensor& given) {
+/// `result` must have one element. `tag` names the function in errors.
+inline Tensor first_gradient(const Tensor& result, const Tensor& given, const char* tag = "backward") {
   if (given.defined()) {
-    SINTER_CHECK(given.spec() == result.spec(), "[backward] expected a gradient of {} but got {}",
+    SINTER_CHECK(given.spec() == result.spec(), "[{}] expected a gradient of {} but got {}", tag,
                  result.spec(), given.spec());
     return given;
   }
-  SINTER_CHECK(result.numel() == 1, "[backward] a result of shape {} needs an explicit gradient",
+  SINTER_CHECK(result.numel() == 1, "[{}] a result of shape {} needs an explicit gradient", tag,
                result.shape());
   return ops::full(result.shape(), 1.0, result.dtype(), result.device());
+}
+
+/// `grad`, or an array of its own where others hold it too. A gradient rule may hand the same array to
+/// several inputs: changing one gradient in place (clipping) must not change another.
+inline Tensor own_array(Tensor grad) {
+  return AutogradAccess::is_unshared(grad) ? std::move(grad) : ops::copy(grad);
 }
 
 /// The gradients that have arrived at calls whose turn has not come yet. `Call` is a handle of a call.
