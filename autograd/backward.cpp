@@ -160,11 +160,14 @@ class Backward {
 
  private:
   void visit(const std::shared_ptr<Node>& node, std::span<const Tensor> grads) {
-    std::vector<Tensor> replaced;
     if (has_hooks_) [[unlikely]] {
-      replaced = with_hooks(*node, grads);
-      grads = replaced;
+      go_through(node, with_hooks(*node, grads));
+    } else {
+      go_through(node, grads);
     }
+  }
+
+  void go_through(const std::shared_ptr<Node>& node, std::span<const Tensor> grads) {
     if (targets_ != nullptr) {
       for (size_t i = 0; i < grads.size(); ++i) {
         const Place place(node.get(), static_cast<int>(i));
@@ -185,8 +188,8 @@ class Backward {
                   "[{}] the gradient gave {} tensors for {} inputs", node->op->name(), input_grads.size(),
                   node->inputs.size());
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (!context.needs(i) || !input_grads[i].defined()) continue;
       const auto& [edge, spec, present, saved] = node->inputs[i];
+      if (!input_grads[i].defined() || !context.needs(i)) continue;
       SINTER_ASSERT(input_grads[i].spec() == spec, "[{}] the gradient of input {} is {}, expected {}",
                     node->op->name(), i, input_grads[i].spec(), spec);
       arrive(edge, std::move(input_grads[i]));

@@ -25,14 +25,10 @@ std::optional<std::vector<Tensor>> RecordedRules::take(const Op& op, std::span<c
   return outer_->take(op, inputs, attributes, specs);
 }
 
-void check_flow(const Op& op, std::span<const Tensor> gradients) {
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined() || op.definition.outputs[i].differentiable) continue;
-    throw_error<Unsupported>(
-        "[grad] '{}' has no second derivative: its gradient depends on its output '{}', which has no "
-        "gradient",
-        op.name(), op.definition.outputs[i].name);
-  }
+void fail_flow(const Op& op, size_t output) {
+  throw_error<Unsupported>(
+      "[grad] '{}' has no second derivative: its gradient depends on its output '{}', which has no gradient",
+      op.name(), op.definition.outputs[output].name);
 }
 
 Tensor start_of(const std::vector<Tensor>& results, size_t i, const GradOptions& options) {

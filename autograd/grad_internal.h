@@ -37,9 +37,16 @@ class RecordedRules final : public CallTracer {
   const Op* op_ = nullptr;
 };
 
+[[noreturn]] void fail_flow(const Op& op, size_t output);
+
 /// Throws Unsupported if a gradient goes to an output of `op` that has none: its rule reads what that output
 /// holds, as a constant.
-void check_flow(const Op& op, std::span<const Tensor> gradients);
+inline void check_flow(const Op& op, std::span<const Tensor> gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!op.definition.outputs[i].differentiable && gradients[i].defined()) [[unlikely]]
+      fail_flow(op, i);
+  }
+}
 
 /// The gradient to start from at result i.
 Tensor start_of(const std::vector<Tensor>& results, size_t i, const GradOptions& options);
