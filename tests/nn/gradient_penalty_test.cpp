@@ -1,5 +1,7 @@
 // A critic with a gradient penalty, through every kind of layer that has a second derivative, against
 // PyTorch's values (tests/reference/generate_gradient_penalty.py), in eager code and in a job.
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <gtest/gtest.h>
@@ -110,6 +112,21 @@ TEST_P(GradientPenalty, MatchesPyTorchInAJob) {
       ops::copy_(parameter.tensor(), before[i]);
     }
   }
+}
+
+TEST_P(GradientPenalty, ComputesIn16BitsInAJob) {
+  critic_->to(DType::kFloat32);
+  SGD sgd(critic_->parameters());
+  const auto function = [&](std::span<const Tensor> inputs) {
+    return loss_of(*critic_, inputs[0], inputs[1], inputs[2]);
+  };
+  TrainJob job(*critic_, function, sgd, {.precision = DType::kBFloat16, .layout = Layout::kNHWC});
+  std::vector<Tensor> inputs;
+  for (const Tensor& tensor : data_) inputs.push_back(tensor.to(DType::kFloat32));
+  const double loss = job.step(inputs, 1e-3).item(), expected = reference_["loss"].item();
+  // A dozen roundings to 8 bits on the way to the slope, whose square counts ten times.
+  EXPECT_NEAR(loss, expected, 10 * 12 * 0x1p-9 * std::max(1.0, std::abs(expected)));
+  EXPECT_NE(static_cast<float>(loss), static_cast<float>(expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, GradientPenalty, ::testing::Values(DeviceType::kCpu, DeviceType::kCuda),
