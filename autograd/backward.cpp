@@ -82,16 +82,19 @@ class NodeContext final : public GradientContext {
   Tensor input(size_t i) const override {
     const Node::Input& input = node_->inputs.at(i);
     if (!input.present) return {};
+    if (!recorded_) [[likely]]
+      return restore(input.saved, input.spec, "input", i);
     Tensor value = restore(input.saved, input.spec, "input", i);
-    if (recorded_ && input.edge.node != nullptr)
-      AutogradAccess::set_node(value, input.edge.node, input.edge.output);
-    return recorded_ && input.edge.leaf.defined() ? input.edge.leaf : value;
+    if (input.edge.leaf.defined()) return input.edge.leaf;
+    if (input.edge.node != nullptr) AutogradAccess::set_node(value, input.edge.node, input.edge.output);
+    return value;
   }
   Tensor output(size_t i) const override {
     const Node::Output& output = node_->outputs.at(i);
     Tensor value = restore(output.saved, output.spec, "output", i);
     // Of outputs without a gradient too: one that comes back to them is an error (check_flow).
-    if (recorded_ && is_float(output.spec.dtype)) AutogradAccess::set_node(value, node_, static_cast<int>(i));
+    if (recorded_ && is_float(output.spec.dtype)) [[unlikely]]
+      AutogradAccess::set_node(value, node_, static_cast<int>(i));
     return value;
   }
   const TensorSpec& input_spec(size_t i) const override { return node_->inputs[i].spec; }
@@ -189,7 +192,8 @@ class Backward {
                   node->inputs.size());
     for (size_t i = 0; i < node->inputs.size(); ++i) {
       const auto& [edge, spec, present, saved] = node->inputs[i];
-      if (!input_grads[i].defined() || !context.needs(i)) continue;
+      if (!input_grads[i].defined() || !edge.wanted()) continue;
+      if (targets_ != nullptr && !targets_->leads_to(edge)) continue;
       SINTER_ASSERT(input_grads[i].spec() == spec, "[{}] the gradient of input {} is {}, expected {}",
                     node->op->name(), i, input_grads[i].spec(), spec);
       arrive(edge, std::move(input_grads[i]));

@@ -44,13 +44,9 @@ class GradientWalk {
   /// A gradient of output `output` of the call, one of `outputs`; it is added to those that came before.
   /// `order` is a topological order of calls: whatever reads a call's outputs has a higher one.
   void arrive(uint64_t order, const Call& call, size_t outputs, size_t output, Tensor grad) {
-    auto [place, is_new] = pending_.try_emplace(order);
-    Pending& pending = place->second;
-    if (is_new) {
-      pending.call = call;
-      pending.grads.resize(outputs);
-    }
-    Tensor& sum = pending.grads[output];
+    auto place = pending_.lower_bound(order);
+    if (place == pending_.end() || place->first != order) place = begin_call(place, order, call, outputs);
+    Tensor& sum = place->second.grads[output];
     sum = sum.defined() ? ops::add(sum, grad) : std::move(grad);
   }
 
@@ -58,10 +54,12 @@ class GradientWalk {
   template <class Visit>
   void run(Visit&& visit) {
     while (!pending_.empty()) {
-      const auto last = std::prev(pending_.end());
-      const Pending pending = std::move(last->second);
-      pending_.erase(last);
+      auto last = pending_.extract(std::prev(pending_.end()));
+      Pending& pending = last.mapped();
       visit(pending.call, std::span<const Tensor>(pending.grads));
+      pending.call = {};
+      pending.grads.clear();
+      spare_ = std::move(last);
     }
   }
 
@@ -70,7 +68,20 @@ class GradientWalk {
     Call call;
     std::vector<Tensor> grads;
   };
-  std::map<uint64_t, Pending> pending_;
+  using Map = std::map<uint64_t, Pending>;
+
+  typename Map::iterator begin_call(typename Map::iterator place, uint64_t order, const Call& call,
+                                    size_t outputs) {
+    if (spare_.empty())
+      return pending_.emplace_hint(place, order, Pending{call, std::vector<Tensor>(outputs)});
+    spare_.key() = order;
+    spare_.mapped().call = call;
+    spare_.mapped().grads.resize(outputs);
+    return pending_.insert(place, std::move(spare_));
+  }
+
+  Map pending_;
+  typename Map::node_type spare_;  // the memory of the call before, which the next one takes
 };
 
 }  // namespace sinter
