@@ -272,7 +272,12 @@ std::vector<Tensor> autograd::recorded_gradients(const std::vector<Tensor>& resu
     for (size_t i = 0; i < results.size(); ++i)
       walk.arrive(edge_to(results[i]), start_of(results, i, options));
     walk.run();
-    for (const Tensor& input : inputs) gradients.push_back(walk.gradient_of(input));
+    for (const Tensor& input : inputs) {  // a hook runs once, although a tensor may be named twice
+      const auto same =
+          std::ranges::find_if(inputs, [&](const Tensor& other) { return other.is_same(input); });
+      const auto first = static_cast<size_t>(same - inputs.begin());
+      gradients.push_back(first < gradients.size() ? gradients[first] : walk.gradient_of(input));
+    }
   }
   for (Tensor& gradient : gradients) {
     if (gradient.defined() && !gradient.requires_grad()) gradient = own_array(std::move(gradient));
