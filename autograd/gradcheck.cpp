@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <sinter/autograd/backward.h>
+#include <sinter/autograd/grad.h>
 #include <sinter/autograd/gradcheck.h>
 #include <sinter/core/runtime/random.h>
 
@@ -64,8 +66,10 @@ void check_tensors(const std::vector<Tensor>& tensors, const char* what) {
 
 /// Compares the gradients that backward leaves in `leaves`, which have none yet, with finite differences.
 /// `no_gradient` ends the message about a leaf that none reached although the outputs depend on it.
+/// `evaluate` is called for gradients first, and then for values alone, with calls not recorded unless it
+/// `records` what it needs.
 GradcheckResult compare(const Evaluate& evaluate, const std::vector<Tensor>& leaves,
-                        const GradcheckOptions& options, const char* no_gradient) {
+                        const GradcheckOptions& options, const char* no_gradient, bool records = false) {
   const std::vector<Tensor> outputs = evaluate();
   const std::vector<Tensor> weights = random_weights(outputs, options.seed);
   SINTER_CHECK(std::ranges::any_of(weights, &Tensor::defined),
@@ -78,7 +82,8 @@ GradcheckResult compare(const Evaluate& evaluate, const std::vector<Tensor>& lea
   }
   const auto evaluate_at = [&](double& place, double value) {
     const double saved = std::exchange(place, value);
-    const NoGrad no_grad;
+    std::optional<NoGrad> no_grad;
+    if (!records) no_grad.emplace();
     std::vector<double> values = weighted(evaluate(), weights);
     place = saved;
     return values;
@@ -157,6 +162,44 @@ GradcheckResult gradcheck(const std::function<std::vector<Tensor>()>& function,
   const KeptGradients kept(leaves);
   return compare(function, leaves, options,
                  "the function does not compute with this tensor but with another in the same memory");
+}
+
+GradcheckResult gradgradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                              const std::vector<Tensor>& inputs, const GradcheckOptions& options) {
+  check_tensors(inputs, "inputs");
+  std::vector<Tensor> leaves;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(input.requires_grad() ? input.detach().set_requires_grad(true) : input);
+  }
+  const size_t count = leaves.size();
+  std::vector<size_t> differentiable;  // outputs
+  const std::vector<Tensor> outputs = function(leaves);
+  const std::vector<Tensor> gradients = random_weights(outputs, options.seed + 1);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
+    differentiable.push_back(i);
+    leaves.push_back(gradients[i].set_requires_grad(true));
+  }
+  SINTER_CHECK(!differentiable.empty(),
+               "[gradgradcheck] none of the {} outputs is a float64 tensor with a gradient, so there is "
+               "nothing to check",
+               outputs.size());
+  std::vector<Tensor> wanted;
+  for (size_t i = 0; i < count; ++i) {
+    if (leaves[i].requires_grad()) wanted.push_back(leaves[i]);
+  }
+  const auto first_derivatives = [&] {
+    const std::vector<Tensor> given =
+        function({leaves.begin(), leaves.begin() + static_cast<int64_t>(count)});
+    std::vector<Tensor> results;
+    for (const size_t i : differentiable) results.push_back(given[i]);
+    return grad(results, wanted,
+                {.gradients = {leaves.begin() + static_cast<int64_t>(count), leaves.end()},
+                 .create_graph = true,
+                 .allow_unused = true});
+  };
+  return compare(first_derivatives, leaves, options,
+                 "the gradient depends on it, but what computes it is not recorded", true);
 }
 
 }  // namespace sinter

@@ -43,4 +43,11 @@ GradcheckResult gradcheck(const std::function<std::vector<Tensor>(const std::vec
 GradcheckResult gradcheck(const std::function<std::vector<Tensor>()>& function,
                           const std::vector<Tensor>& leaves, const GradcheckOptions& options = {});
 
+/// Checks the second derivatives of `function`: gradcheck of its gradient, computed by grad() under
+/// create_graph, with respect to the inputs that require one and to the gradients of the outputs, which are
+/// drawn at random. The same holds for what `function` must be and what throws; also Unsupported, as grad()
+/// does, for ops without a second derivative.
+GradcheckResult gradgradcheck(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                              const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+
 }  // namespace sinter

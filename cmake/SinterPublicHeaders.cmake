@@ -64,7 +64,9 @@ set(SINTER_PUBLIC_HEADERS
 
   autograd/backward.h
   autograd/differentiate.h
+  autograd/grad.h
   autograd/gradcheck.h
+  autograd/hook.h
 
   passes/pass.h
   passes/pipeline.h

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <sinter/autograd/backward.h>
+#include <sinter/autograd/grad.h>
+#include <sinter/autograd/hook.h>
 #include <sinter/core/runtime/random.h>
 #include <sinter/core/tensor/format.h>
 #include <sinter/core/tensor/tensor.h>

@@ -73,16 +73,6 @@ Tensor Tensor::detach() const {
   return over(checked().storage, impl_->offset_bytes, impl_->spec);
 }
 
-Tensor Tensor::set_requires_grad(bool value) const {
-  SINTER_CHECK(!is_traced() || value == requires_grad(),
-               "[tensor] requires_grad cannot be changed while a job is traced; detach() ends a gradient");
-  SINTER_CHECK(is_leaf(), "[tensor] requires_grad can only be set on a leaf, not on the result of an op");
-  SINTER_CHECK(!value || is_float(dtype()),
-               "[tensor] only floating-point tensors can require a gradient, not {}", dtype());
-  impl_->requires_grad = value;
-  return *this;
-}
-
 Tensor Tensor::grad() const {
   return Tensor(checked().grad);
 }

@@ -15,7 +15,7 @@ struct InferJob::Compiled {
   /// Whether it computes what the model's code would, in evaluation mode.
   bool holds() const {
     return settings == SettingsSnapshot() && constants.hold() && model.variables_hold() &&
-           model.called_modes_hold();
+           model.called_modes_hold() && model.hooks_hold();
   }
 
   ModuleSnapshot model;
@@ -76,6 +76,7 @@ std::string InferJob::reason_to_compile(std::span<const Tensor> inputs) const {
   if (!(*found)->model.variables_hold())
     return "a variable of the model was frozen, thawed, moved, converted or added";
   if (!(*found)->model.called_modes_hold()) return "a mode of a module outside of the model was switched";
+  if (!(*found)->model.hooks_hold()) return "a forward hook was added or taken away";
   return "a setting (TF32, deterministic, autotune, threads) was switched";
 }
 

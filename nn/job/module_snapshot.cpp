@@ -13,7 +13,8 @@ size_t members_of(const auto& node) {
 }  // namespace
 
 ModuleSnapshot::Part ModuleSnapshot::part_of(const std::shared_ptr<ModuleBase::Node>& node) {
-  return {node, node->trains(), members_of(*node)};
+  const auto hooks = node->living_hooks();
+  return {node, node->trains(), members_of(*node), {hooks.begin(), hooks.end()}};
 }
 
 ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters) {
@@ -44,6 +45,15 @@ void ModuleSnapshot::add(const Variable& variable) {
 
 bool ModuleSnapshot::modes_hold(const std::vector<Part>& parts) {
   return std::ranges::all_of(parts, [](const Part& part) { return part.node->trains() == part.training; });
+}
+
+bool ModuleSnapshot::hooks_hold() const {
+  const auto hold = [](const Part& part) {
+    if (part.hooks.empty() && part.node->forward_hooks.empty()) return true;
+    return std::ranges::equal(part.hooks, part.node->living_hooks(),
+                              [](const auto& then, const auto& now) { return then.lock() == now; });
+  };
+  return std::ranges::all_of(own_, hold) && std::ranges::all_of(called_, hold);
 }
 
 bool ModuleSnapshot::variables_hold() const {

@@ -18,12 +18,14 @@ class ModuleSnapshot {
   /// variables, none if it is known already.
   std::vector<Variable> add_called(const void* id);
 
-  /// Whether all of it is still so: no mode was switched, no member added, nothing frozen or thawed, moved or
-  /// converted. Values may have changed.
-  bool holds() const { return modes_hold() && variables_hold(); }
+  /// Whether all of it is still so: no mode was switched, no forward hook added or taken away, no member
+  /// added, nothing frozen or thawed, moved or converted. Values may have changed.
+  bool holds() const { return modes_hold() && hooks_hold() && variables_hold(); }
   bool modes_hold() const { return modes_hold(own_) && called_modes_hold(); }
   /// Of the modules outside of the model only.
   bool called_modes_hold() const { return modes_hold(called_); }
+  /// Whether the modules have the same forward hooks.
+  bool hooks_hold() const;
   bool variables_hold() const;
   /// Whether the tensors are still those: once exchanged, they do not come back.
   bool tensors_hold() const;
@@ -33,6 +35,7 @@ class ModuleSnapshot {
     std::shared_ptr<ModuleBase::Node> node;
     bool training;
     size_t members;
+    std::vector<std::weak_ptr<void>> hooks;
   };
   struct Entry {
     Variable variable;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <sinter/autograd/differentiate.h>
+#include <sinter/autograd/hooks_internal.h>
 #include <sinter/core/base/log.h>
 #include <sinter/core/op/node.h>
 #include <sinter/nn/job/graph_report.h>
@@ -24,6 +25,19 @@ namespace {
 
 constexpr const char* kOneJobAThread =
     "each thread that trains needs a model, an optimiser and a job of its own";
+
+/// Throws InvalidArgument if a parameter has a hook: its gradients stay within the job.
+void check_no_hooks(const Optimizer& optimizer) {
+  if (!autograd::any_hooks()) [[likely]]
+    return;
+  for (const Parameter& parameter : optimizer.parameters()) {
+    SINTER_CHECK(
+        !autograd::has_hook(parameter.tensor()),
+        "[train_job] '{}' has a hook (register_hook), which no job calls: let the traced code scale or clip "
+        "what reaches it, or train without a job",
+        parameter.name());
+  }
+}
 
 /// Lends gradients to parameters while the optimiser's step is traced.
 class LentGradients {
@@ -361,6 +375,7 @@ std::string TrainJob::reason_to_compile(std::span<const TensorSpec> inputs) cons
   }
   if (!(last.part == next_part())) return "another part of the calls that make one update";
   if (!last.model.modes_hold()) return "a mode of the model was switched";
+  if (!last.model.hooks_hold()) return "a forward hook was added or taken away";
   if (!last.model.variables_hold())
     return "a variable of the model was frozen, thawed, moved, converted or added";
   if (!last.constants.hold()) return "a tensor was changed that had been taken for a constant";
@@ -415,6 +430,7 @@ void TrainJob::prepare(std::span<const TensorSpec> inputs) {
 
 Tensor TrainJob::step(std::span<const Tensor> inputs, double learning_rate) {
   check_not_traced("train_job");
+  check_no_hooks(optimizer_);
   const ExclusiveUse::Scope scope(use_, "train_job", kOneJobAThread);
   // What was captured runs without any code that would notice a rank that is lost.
   if (options_.communicator != nullptr) options_.communicator->check();

@@ -38,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include <sinter/autograd/hook.h>
 #include <sinter/core/tensor/tensor.h>
 #include <sinter/nn/module/clone_scope.h>
 #include <sinter/nn/module/variable.h>
@@ -158,6 +159,10 @@ class ModuleBase {
   void check_next(const ModuleBase& next) const;
   /// Takes the name of `module`, whose handle this is.
   void stand_for(const ModuleBase& module);
+  /// Hooks of whatever type the calls of this module have; they live as long as what is returned.
+  Hook add_forward_hook(std::shared_ptr<void> hook) const;
+  bool has_forward_hooks() const;
+  std::vector<std::shared_ptr<void>> forward_hooks() const;
 
  private:
   friend class ModuleCall;
@@ -222,12 +227,35 @@ class ModuleOf<Result(Inputs...)> : public ModuleBase {
   Result operator()(Inputs... inputs) const {
     ModuleCall call(*this);
     if constexpr (std::same_as<Result, Tensor>) {
-      Tensor result = forward(std::forward<Inputs>(inputs)...);
+      Tensor result = with_hooks(forward(std::forward<Inputs>(inputs)...));
       call.finish(result);
       return result;
     } else {
-      return forward(std::forward<Inputs>(inputs)...);
+      return with_hooks(forward(std::forward<Inputs>(inputs)...));
     }
+  }
+
+  /// Calls `hook` with this module and what forward() gave whenever the module is called, through any of its
+  /// handles, while the Hook that is returned lives; what the hook gives is the result of the call. Several
+  /// hooks run in the order in which they were registered. They belong to the call: modules with parameters
+  /// that they call must be among the module's own or borrowed ones. A job traces them, and follows when one
+  /// is added or taken away. A clone has none. Not while another thread calls the module.
+  ///
+  ///   Hook hook = model.layer4.register_forward_hook([&](const auto&, Tensor y) { return features = y; });
+  Hook register_forward_hook(std::function<Result(const ModuleOf& module, Result output)> hook) const {
+    using ForwardHook = std::function<Result(const ModuleOf&, Result)>;
+    SINTER_CHECK(hook != nullptr, "[register_forward_hook] expected a function but got none");
+    return add_forward_hook(std::make_shared<ForwardHook>(std::move(hook)));
+  }
+
+ private:
+  Result with_hooks(Result result) const {
+    if (!has_forward_hooks()) [[likely]]
+      return result;
+    using ForwardHook = std::function<Result(const ModuleOf&, Result)>;
+    for (const auto& hook : forward_hooks())
+      result = (*static_cast<const ForwardHook*>(hook.get()))(*this, std::move(result));
+    return result;
   }
 };
 

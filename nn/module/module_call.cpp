@@ -1,4 +1,4 @@
-// Calls of modules: who calls whom, and who is told.
+// Calls of modules: who calls whom, who is told, and hooks.
 #include <sinter/nn/module/module_node_internal.h>
 
 namespace sinter::nn {
@@ -48,6 +48,20 @@ ModuleCall::~ModuleCall() {
   innermost = outer_;
   if (module_observer != nullptr) [[unlikely]]
     module_observer->leave(module_.node_.get(), nullptr);
+}
+
+Hook ModuleBase::add_forward_hook(std::shared_ptr<void> hook) const {
+  std::erase_if(node_->forward_hooks, [](const auto& other) { return other.expired(); });
+  node_->forward_hooks.push_back(hook);
+  return Hook(std::move(hook));
+}
+
+bool ModuleBase::has_forward_hooks() const {
+  return !node_->forward_hooks.empty();
+}
+
+std::vector<std::shared_ptr<void>> ModuleBase::forward_hooks() const {
+  return node_->living_hooks();
 }
 
 void ModuleCall::check_mode(const ModuleBase& module) {

@@ -9,6 +9,7 @@ std::shared_ptr<ModuleBase::Node> ModuleBase::Node::clone() const {
     return detail::CloneScope::copy_of(node, [](const Node& original) { return original.clone(); });
   };
   auto copy = std::make_shared<Node>(*this);  // with copies of the variables
+  copy->forward_hooks.clear();
   for (auto& [name, child] : copy->children) child = copy_of(child);
   for (std::shared_ptr<Node>& node : copy->borrowed) node = copy_of(node);
   return copy;

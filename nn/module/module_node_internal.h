@@ -32,6 +32,7 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   std::string options;                               // as given to describe()
   std::optional<std::pair<Layout, Layout>> layouts;  // of input and output; none: it has no part in them
   bool warned_of_layouts = false;
+  std::vector<std::weak_ptr<void>> forward_hooks;  // each lives in a Hook
   bool is_chain = false;  // its members follow one another, so their layouts are checked
 
   /// Which layouts occur in a subtree.
@@ -48,6 +49,14 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
         std::ranges::any_of(entries, [&](const Entry& e) { return e.variable.name() == name; }) ||
         std::ranges::any_of(children, [&](const auto& c) { return c.first == name; });
     SINTER_CHECK(!taken, "[module] there is already a member named '{}'", name);
+  }
+
+  std::vector<std::shared_ptr<void>> living_hooks() const {
+    std::vector<std::shared_ptr<void>> living;
+    for (const auto& hook : forward_hooks) {
+      if (auto alive = hook.lock()) living.push_back(std::move(alive));
+    }
+    return living;
   }
 
   /// Every entry under its path, depth first.

@@ -16,6 +16,7 @@ struct Relu {
   static constexpr const char* kName = "relu";
   static constexpr Role kRole = Role::kRelu;
   static constexpr auto kReads = DerivativeReads::kOutput;
+  static constexpr bool kPiecewiseLinear = true;
 
   SINTER_HOST_DEVICE C operator()(C x) const { return x > C{0} || x != x ? x : C{0}; }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return y <= C{0} ? C{0} : dy; }  // dy where y is NaN
@@ -31,6 +32,7 @@ struct Sigmoid {
     return math::coarse::divide(1.0f, 1.0f + math::coarse::exp(-x));
   }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * y * (C{1} - y); }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -43,6 +45,7 @@ struct Silu {
     const C s = Sigmoid<C>()(x);
     return dy * s * (C{1} + x * (C{1} - s));
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   SINTER_HOST_DEVICE float coarse(float x) const {
     return math::coarse::divide(x, 1.0f + math::coarse::exp(-x));
   }
@@ -99,6 +102,7 @@ struct Gelu {
     const NormalAt<C> normal = normal_at(x);
     return dy * (normal.distribution + x * normal.density);
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   SINTER_HOST_DEVICE float coarse(float x) const { return x * math::coarse::normal(x).distribution; }
   SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const {
     const math::coarse::Normal normal = math::coarse::normal(x);
@@ -111,6 +115,7 @@ template <class C>
 struct Hardsigmoid {
   static constexpr const char* kName = "hardsigmoid";
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr bool kPiecewiseLinear = true;
 
   SINTER_HOST_DEVICE C operator()(C x) const {
     const C line = x * C(1.0 / 6.0) + C(0.5);
@@ -138,6 +143,7 @@ struct Hardswish {
     const C raised = x <= C{-3} ? C{0} : slope;
     return x >= C{3} ? dy : raised;
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 template <class C>
@@ -154,6 +160,7 @@ struct Softplus {
     return (x > C{0} ? x : C{0}) + bend * (C{1} / beta);
   }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * Sigmoid<C>()(beta * x); }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   SINTER_HOST_DEVICE float coarse(float x) const {
     const float bend = math::coarse::log1p_of_unit(math::coarse::exp(-std::abs(beta * x)));
     return (x > 0.0f ? x : 0.0f) + bend * math::coarse::divide(1.0f, beta);
@@ -170,6 +177,7 @@ template <class C>
 struct LeakyRelu {
   static constexpr const char* kName = "leaky_relu";
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr bool kPiecewiseLinear = true;
   C negative_slope = C(0.01);
   bool operator==(const LeakyRelu&) const = default;
   static constexpr auto fields() { return std::tuple(field("negative_slope", &LeakyRelu::negative_slope)); }
@@ -182,6 +190,7 @@ template <class C>
 struct Relu6 {
   static constexpr const char* kName = "relu6";
   static constexpr auto kReads = DerivativeReads::kOutput;
+  static constexpr bool kPiecewiseLinear = true;
 
   SINTER_HOST_DEVICE C operator()(C x) const {
     const C raised = Relu<C>()(x);
@@ -210,6 +219,7 @@ struct Elu {
     const C below = dy * (alpha * math::exp(x));
     return x <= C{0} ? below : dy;
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 /// With n = e (e + 2), e = exp(x), tanh(softplus(x)) is n / (n + 2). Beyond 20 that is 1 in every dtype.
@@ -229,6 +239,7 @@ struct Mish {
     const C slope = n * d + capped * (C{4} * e * (e + C{1}) * d * d);
     return x != x ? x : dy * slope;
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 using ActivationOps =

@@ -1,8 +1,14 @@
 // batch_norm and its gradient as ops: checks, shapes, what the gradient reads.
 #include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/node.h>
 #include <sinter/ops/batch_norm/batch_norm_call.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/norm/norm_checks.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::ops {
 namespace {
@@ -17,7 +23,45 @@ std::vector<TensorSpec> infer_batch_norm(const InferContext& context) {
   return {x, statistic, statistic};
 }
 
+/// The gradients in ops that have gradients themselves; the statistics of a batch are computed again, as
+/// functions of x.
+std::vector<Tensor> composed_gradient(const GradientContext& context) {
+  const auto& options = context.attributes<BatchNormOptions>();
+  const TensorSpec& given = context.input_spec(0);
+  const int channel = options.layout == Layout::kNHWC ? given.shape.rank() - 1 : 1;
+  std::vector<int64_t> beside(static_cast<size_t>(given.shape.rank()), 1), axes;
+  beside[static_cast<size_t>(channel)] = given.shape[channel];
+  for (int axis = 0; axis < given.shape.rank(); ++axis) {
+    if (axis != channel) axes.push_back(axis);
+  }
+  const DType dtype = accumulate_dtype(given.dtype);
+  const Tensor x = cast(context.input(0), dtype), dy = cast(context.grad(), dtype), weight = context.input(1);
+  // Else they are constants.
+  Tensor mean_of = options.training ? mean(x, axes, true) : reshape(context.output(1).detach(), beside);
+  const Tensor centred = sub(x, mean_of);
+  const Tensor inv_std = options.training
+                             ? rsqrt(affine(mean(square(centred), axes, true), 1.0, options.epsilon))
+                             : reshape(context.output(2).detach(), beside);
+  const Tensor normalized = mul(centred, inv_std);
+  std::vector<Tensor> gradients(5);
+  if (context.needs(0)) {
+    Tensor scaled = weight.defined() ? mul(dy, cast(reshape(weight, beside), dtype)) : dy;
+    if (options.training) {
+      const Tensor along = mul(normalized, mean(mul(scaled, normalized), axes, true));
+      scaled = sub(sub(scaled, mean(scaled, axes, true)), along);
+    }
+    gradients[0] = cast(mul(scaled, inv_std), given.dtype);
+  }
+  const auto summed = [&](const Tensor& terms, size_t i) {
+    return cast(sum(terms, axes), context.input_spec(i).dtype);
+  };
+  if (context.needs(1)) gradients[1] = summed(mul(dy, normalized), 1);
+  if (context.needs(2)) gradients[2] = summed(dy, 2);
+  return gradients;
+}
+
 std::vector<Tensor> batch_norm_gradient(const GradientContext& context) {
+  if (grad_enabled()) return composed_gradient(context);
   const auto& options = context.attributes<BatchNormOptions>();
   const BatchNormGradOptions grad_options{.training = options.training,
                                           .parameter_grads = context.needs(1) || context.needs(2),

@@ -73,6 +73,21 @@ std::vector<Tensor> symmetric_gradient(const GradientContext& context) {
           context.needs(1) ? reduced(context, 1, kGrad(b, a, context.grad())) : Tensor()};
 }
 
+/// Of the gradient of maximum or minimum, which is linear in dy; a and b only choose.
+template <Tensor (*kGrad)(const Tensor&, const Tensor&, const Tensor&)>
+std::vector<Tensor> choice_grad_gradient(const GradientContext& context) {
+  if (!context.needs(2)) return std::vector<Tensor>(3);
+  return {Tensor(), Tensor(), kGrad(context.input(0), context.input(1), context.grad())};
+}
+
+// dy * b, where a factor of 0, or an a of 0 beside an infinite b, leaves out the other.
+std::vector<Tensor> mul_no_nan_grad_gradient(const GradientContext& context) {
+  const Tensor a = context.input(0), dda = context.grad();
+  return {Tensor(),
+          context.needs(1) ? reduced(context, 1, mul_no_nan_grad(a, context.input(2), dda)) : Tensor(),
+          context.needs(2) ? mul_no_nan_grad(a, context.input(1), dda) : Tensor()};
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
@@ -198,13 +213,18 @@ void register_binary(OpRegistry& registry) {
   define("maximum", infer_number, symmetric_gradient<maximum_grad>, both);
   define("minimum", infer_number, symmetric_gradient<minimum_grad>, both);
   for_each_functor<CompareFunctors>([&]<class F>(F) { define(F::kName, infer_compare, nullptr, {}); });
-  for (const char* name : {"maximum_grad", "minimum_grad", "mul_no_nan_grad"}) {
+  const auto define_gradient = [&](const char* name, OpDef::Gradient gradient, GradientReads reads) {
     registry.add({.name = name,
                   .inputs = {{"a"}, {"b"}, {"dy"}},
                   .outputs = {{"da"}},
                   .infer = infer_gradient_op,
+                  .gradient = gradient,
+                  .gradient_reads = reads,
                   .traits = {.elementwise = true}});
-  }
+  };
+  define_gradient("maximum_grad", choice_grad_gradient<maximum_grad>, both);
+  define_gradient("minimum_grad", choice_grad_gradient<minimum_grad>, both);
+  define_gradient("mul_no_nan_grad", mul_no_nan_grad_gradient, {.inputs = reads_of({0, 1, 2})});
 }
 
 }  // namespace sinter::ops

@@ -29,6 +29,12 @@
 //   bool coarse_holds() const;                        whether they do for these attributes
 //   F derivative_op() const;                          with kNothing: the op that dy goes through; else the op
 //                                                     itself
+//   static constexpr bool kPiecewiseLinear = true;    the derivative is constant between corners
+//   Tensor second(const Tensor& x, const Tensor& dy) const;  the derivative of derivative(x, dy), or (y, dy),
+//   by its
+//                                                     first argument, in ops that have gradients themselves.
+//                                                     With one of these two the op can be differentiated
+//                                                     again
 #pragma once
 
 #include <string>
@@ -66,6 +72,15 @@ inline constexpr bool reads_input =
 template <template <class> class F>
 inline constexpr bool reads_output =
     F<double>::kReads == DerivativeReads::kOutput || F<double>::kReads == DerivativeReads::kBoth;
+
+template <template <class> class F>
+inline constexpr bool is_piecewise_linear = requires {
+  requires F<double>::kPiecewiseLinear;
+};
+template <template <class> class F>
+inline constexpr bool has_second = reads_input<F> != reads_output<F> &&
+                                   (is_piecewise_linear<F> ||
+                                    requires(const Tensor& x) { F<double>().second(x, x); });
 
 template <template <class> class F>
 std::string gradient_name() {
@@ -174,9 +189,19 @@ std::vector<Tensor> elementwise_gradient(const GradientContext& context) {
   }
 }
 
-}  // namespace detail
-
-namespace detail {
+/// Of the gradient op. It is linear in dy, whose gradient goes through the op itself.
+template <template <class> class F>
+std::vector<Tensor> second_gradient(const GradientContext& context) {
+  const F<double> op = op_of<F>(context);
+  const Tensor read = context.input(0), ddx = context.grad();
+  std::vector<Tensor> gradients(2);
+  if constexpr (!is_piecewise_linear<F>) {
+    static const Op& mul = builtin("mul");
+    if (context.needs(0)) gradients[0] = op.second(read, call_single(mul, {context.input(1), ddx}));
+  }
+  if (context.needs(1)) gradients[1] = call_elementwise_grad(op, {read, ddx});
+  return gradients;
+}
 
 /// Whatever the order of axes, in place, and in 16 bit if its input comes so.
 template <template <class> class F>
@@ -206,10 +231,14 @@ void add_elementwise_op(OpRegistry& registry) {
     if (detail::reads_input<F>) inputs.push_back({"x"});
     if (detail::reads_output<F>) inputs.push_back({"y"});
     inputs.push_back({"dy"});
+    OpDef::Gradient gradient = nullptr;
+    if constexpr (detail::has_second<F>) gradient = detail::second_gradient<F>;
     registry.add({.name = detail::gradient_name<F>(),
                   .inputs = std::move(inputs),
                   .outputs = {{"dx"}},
                   .infer = detail::infer_elementwise_grad<F>,
+                  .gradient = gradient,
+                  .gradient_reads = {.inputs = reads_of({0, 1})},
                   .traits = {.elementwise = true}});
   }
 }

@@ -1,6 +1,16 @@
+#include <sinter/core/op/node.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/cross_entropy/cross_entropy.h>
 #include <sinter/ops/cross_entropy/shard_registration.h>
+#include <sinter/ops/fill/fill.h>
+#include <sinter/ops/one_hot/one_hot.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/unary/unary.h>
+#include <sinter/ops/where/where.h>
 
 namespace sinter::ops {
 namespace {
@@ -50,7 +60,43 @@ std::vector<TensorSpec> infer_cross_entropy(const InferContext& context) {
   return {loss_spec(context, options.reduction), row_spec(context)};
 }
 
+/// The gradients in ops that have gradients themselves.
+std::vector<Tensor> composed_gradient(const GradientContext& context) {
+  const auto& options = context.attributes<CrossEntropyOptions>();
+  const Tensor target = context.input(1);
+  const DType dtype = accumulate_dtype(context.input_spec(0).dtype);
+  const Tensor logits = cast(context.input(0), dtype);
+  const int64_t rows = logits.size(0), classes = logits.size(1);
+  Tensor share = context.grad(), given;
+  if (target.rank() == 2) {
+    given = cast(target, dtype);
+    if (options.reduction == Reduction::kMean) share = affine(share, 1.0 / static_cast<double>(rows), 0.0);
+  } else {
+    const Tensor ignored =
+        full({}, static_cast<double>(options.ignore_index), DType::kInt64, target.device());
+    const Tensor counts = not_equal(target, ignored), ones = cast(counts, dtype);
+    given = one_hot(where(counts, target, 0.0), classes, dtype);
+    if (options.reduction == Reduction::kMean) share = div(share, sum(ones));
+    share = where(counts, share, 0.0);
+  }
+  if (share.rank() == 1) share = unsqueeze(share, 1);
+  const Tensor wanted =
+      affine(given, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) {
+    const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, true)), wanted);
+    gradients[0] = cast(mul(apart, share), context.input_spec(0).dtype);
+  }
+  if (context.needs(1)) {
+    const Tensor has_part = not_equal(wanted, full({}, 0.0, dtype, wanted.device()));
+    const Tensor losses = where(has_part, log_softmax(logits, 1), 0.0);
+    gradients[1] = cast(mul(affine(losses, options.label_smoothing - 1.0, 0.0), share), target.dtype());
+  }
+  return gradients;
+}
+
 std::vector<Tensor> cross_entropy_gradient(const GradientContext& context) {
+  if (grad_enabled()) return composed_gradient(context);
   CrossEntropyGrad grad =
       cross_entropy_grad(context.input(0), context.input(1), context.output(1), context.grad(0),
                          context.attributes<CrossEntropyOptions>(), context.needs(1));

@@ -29,6 +29,10 @@ std::vector<TensorSpec> infer_embedding_grad(const InferContext& context) {
   return {{{rows, columns}, dy.dtype, dy.device}};
 }
 
+std::vector<Tensor> embedding_grad_gradient(const GradientContext& context) {
+  return {embedding(context.grad(), context.input(1)), {}};
+}
+
 }  // namespace
 
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
@@ -61,7 +65,9 @@ void register_embedding(OpRegistry& registry) {
   registry.add({.name = "embedding_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dweight"}},
-                .infer = infer_embedding_grad});
+                .infer = infer_embedding_grad,
+                .gradient = embedding_grad_gradient,
+                .gradient_reads = {.inputs = reads_of({1})}});
 }
 
 }  // namespace sinter::ops

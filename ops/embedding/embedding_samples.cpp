@@ -47,8 +47,7 @@ void register_embedding_samples(SampleRegistry& registry) {
   registry.add({.op = "embedding_grad",
                 .make = make_embedding_grad,
                 .reference = embedding_grad_reference,
-                .term_size = product_terms<embedding_grad_reference>,
-                .check_gradient = false});
+                .term_size = product_terms<embedding_grad_reference>});
 }
 
 }  // namespace sinter::ops

@@ -38,6 +38,10 @@ std::vector<TensorSpec> infer_gather_grad(const InferContext& context) {
   return {{shape, dy.dtype, dy.device}};
 }
 
+std::vector<Tensor> gather_grad_gradient(const GradientContext& context) {
+  return {gather(context.grad(), context.attributes<GatherGradAttributes>().axis, context.input(1)), {}};
+}
+
 }  // namespace
 
 Tensor gather(const Tensor& x, int64_t axis, const Tensor& indices) {
@@ -63,7 +67,9 @@ void register_gather(OpRegistry& registry) {
   registry.add({.name = "gather_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dx"}},
-                .infer = infer_gather_grad});
+                .infer = infer_gather_grad,
+                .gradient = gather_grad_gradient,
+                .gradient_reads = {.inputs = reads_of({1})}});
 }
 
 }  // namespace sinter::ops

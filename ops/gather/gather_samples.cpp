@@ -78,8 +78,7 @@ void register_gather_samples(SampleRegistry& registry) {
   registry.add({.op = "gather_grad",
                 .make = make_gather_grad,
                 .reference = gather_grad_reference,
-                .term_size = product_terms<gather_grad_reference>,
-                .check_gradient = false});
+                .term_size = product_terms<gather_grad_reference>});
 }
 
 }  // namespace sinter::ops

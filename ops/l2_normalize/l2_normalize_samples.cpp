@@ -89,8 +89,7 @@ void register_l2_normalize_samples(SampleRegistry& registry) {
   registry.add({.op = "l2_normalize_grad",
                 .make = make_l2_normalize_grad,
                 .reference = l2_normalize_grad_reference,
-                .term_size = l2_normalize_grad_terms,
-                .check_gradient = false});
+                .term_size = l2_normalize_grad_terms});
 }
 
 }  // namespace sinter::ops

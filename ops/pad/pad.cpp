@@ -67,6 +67,11 @@ std::vector<TensorSpec> infer_pad_grad(const InferContext& context) {
   return {{padded_shape(dy.shape, context.attributes<PadAttributes>(), -1, "pad_grad"), dy.dtype, dy.device}};
 }
 
+std::vector<Tensor> pad_grad_gradient(const GradientContext& context) {
+  const auto& attributes = context.attributes<PadAttributes>();
+  return {pad(context.grad(), attributes.padding, attributes.mode, 0.0)};
+}
+
 std::optional<Attributes> reorder_pad(const Attributes& attributes, std::span<const int64_t> order) {
   PadAttributes pad = attributes.as<PadAttributes>();
   for (size_t axis = 0; axis < order.size(); ++axis) {
@@ -108,7 +113,11 @@ void register_pad(OpRegistry& registry) {
                 .gradient = pad_gradient,
                 .traits = {.precision = Precision::kFollow,
                            .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_pad}}});
-  registry.add({.name = "pad_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pad_grad});
+  registry.add({.name = "pad_grad",
+                .inputs = {{"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_pad_grad,
+                .gradient = pad_grad_gradient});
 }
 
 }  // namespace sinter::ops

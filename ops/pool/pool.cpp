@@ -1,8 +1,12 @@
 #include <limits>
 
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gather/gather.h>
 #include <sinter/ops/pool/pool.h>
 #include <sinter/ops/pool/pool_geometry.h>
+#include <sinter/ops/reshape/reshape.h>
 
 namespace sinter::ops {
 namespace {
@@ -114,6 +118,51 @@ std::vector<Tensor> max_pool_gradient(const GradientContext& context) {
   return {max_pool2d_grad(context.grad(), context.output(1), grad_options(context))};
 }
 
+/// For each output of a pooling where in its image, as one axis of pixels, the element was that `indices`
+/// counts within the window: (N, C, outputs), or (N, outputs, C) under kNHWC.
+Tensor pixels_of(const Tensor& indices, const PoolGeometry& geometry, Layout layout) {
+  const auto& [batch, channels, y, x] = geometry;
+  std::vector<int64_t> within,
+      first;  // from a window's first pixel, and that pixel, which may lie in the padding
+  for (int64_t i = 0; i < y.kernel * x.kernel; ++i)
+    within.push_back(i / x.kernel * y.dilation * x.extent + i % x.kernel * x.dilation);
+  for (int64_t i = 0; i < y.out * x.out; ++i)
+    first.push_back((i / x.out * y.stride - y.padding) * x.extent + i % x.out * x.stride - x.padding);
+  const int64_t outputs = y.out * x.out;
+  const Device device = indices.device();
+  const Tensor table = Tensor::from_values(within, {y.kernel * x.kernel}, device);
+  const Tensor offsets = gather(table, 0, reshape(cast(indices, DType::kInt64), {-1}));
+  const bool channels_first = layout == Layout::kNCHW;
+  const Shape shape = channels_first ? Shape{batch, channels, outputs} : Shape{batch, outputs, channels};
+  return add(reshape(offsets, {shape.begin(), shape.end()}),
+             Tensor::from_values(first, channels_first ? Shape{outputs} : Shape{outputs, 1}, device));
+}
+
+// The gradient of each element of dx at the place where dy went.
+std::vector<Tensor> max_pool_grad_gradient(const GradientContext& context) {
+  const auto& options = context.attributes<PoolGradOptions>();
+  const Layout layout = options.pool.layout;
+  const Tensor ddx = context.grad();
+  const Shape& dy = context.input_spec(0).shape;
+  if (dy.numel() == 0) return {reshape(ddx, {dy.begin(), dy.end()}), {}};
+  const PoolGeometry geometry = pool_geometry(ddx.shape(), options.pool, "max_pool2d_grad");
+  const bool channels_first = layout == Layout::kNCHW;
+  const int64_t pixels = geometry.y.extent * geometry.x.extent;
+  const Tensor flat =
+      reshape(ddx, channels_first ? std::vector<int64_t>{geometry.batch, geometry.channels, pixels}
+                                  : std::vector<int64_t>{geometry.batch, pixels, geometry.channels});
+  const Tensor chosen = gather(flat, channels_first ? 2 : 1, pixels_of(context.input(1), geometry, layout));
+  return {reshape(chosen, {dy.begin(), dy.end()}), {}};
+}
+
+std::vector<Tensor> avg_pool_grad_gradient(const GradientContext& context) {
+  return {avg_pool2d(context.grad(), context.attributes<PoolGradOptions>().pool)};
+}
+
+std::vector<Tensor> global_avg_pool_grad_gradient(const GradientContext& context) {
+  return {global_avg_pool2d(context.grad(), context.attributes<GlobalPoolOptions>().layout)};
+}
+
 std::vector<Tensor> avg_pool_gradient(const GradientContext& context) {
   return {avg_pool2d_grad(context.grad(), grad_options(context))};
 }
@@ -211,7 +260,9 @@ void register_pool(OpRegistry& registry) {
   registry.add({.name = "max_pool2d_grad",
                 .inputs = {{"dy"}, {"indices"}},
                 .outputs = {{"dx"}},
-                .infer = infer_pool_grad});
+                .infer = infer_pool_grad,
+                .gradient = max_pool_grad_gradient,
+                .gradient_reads = {.inputs = reads_of({1})}});
   registry.add({.name = "avg_pool2d",
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
@@ -219,8 +270,11 @@ void register_pool(OpRegistry& registry) {
                 .gradient = avg_pool_gradient,
                 .traits = {.precision = Precision::kFollow,
                            .layout = {.kind = LayoutRule::Kind::kAttribute, .images = reads_of({0})}}});
-  registry.add(
-      {.name = "avg_pool2d_grad", .inputs = {{"dy"}}, .outputs = {{"dx"}}, .infer = infer_pool_grad});
+  registry.add({.name = "avg_pool2d_grad",
+                .inputs = {{"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_pool_grad,
+                .gradient = avg_pool_grad_gradient});
   registry.add({.name = "global_avg_pool2d",
                 .inputs = {{"x"}},
                 .outputs = {{"y"}},
@@ -231,7 +285,8 @@ void register_pool(OpRegistry& registry) {
   registry.add({.name = "global_avg_pool2d_grad",
                 .inputs = {{"dy"}},
                 .outputs = {{"dx"}},
-                .infer = infer_global_avg_pool_grad});
+                .infer = infer_global_avg_pool_grad,
+                .gradient = global_avg_pool_grad_gradient});
 }
 
 }  // namespace sinter::ops

@@ -263,8 +263,7 @@ void register_pool_samples(SampleRegistry& registry) {
   registry.add({.op = "max_pool2d_grad",
                 .make = make_max_pool_grad,
                 .reference = max_pool_grad_reference,
-                .term_size = product_terms<max_pool_grad_reference>,
-                .check_gradient = false});
+                .term_size = product_terms<max_pool_grad_reference>});
   registry.add({.op = "avg_pool2d",
                 .make = make_avg_pool,
                 .reference = avg_pool_reference,
@@ -272,16 +271,14 @@ void register_pool_samples(SampleRegistry& registry) {
   registry.add({.op = "avg_pool2d_grad",
                 .make = make_avg_pool_grad,
                 .reference = avg_pool_grad_reference,
-                .term_size = product_terms<avg_pool_grad_reference>,
-                .check_gradient = false});
+                .term_size = product_terms<avg_pool_grad_reference>});
   registry.add({.op = "global_avg_pool2d",
                 .make = make_global_avg_pool,
                 .reference = global_avg_pool_reference,
                 .term_size = product_terms<global_avg_pool_reference>});
   registry.add({.op = "global_avg_pool2d_grad",
                 .make = make_global_avg_pool_grad,
-                .reference = global_avg_pool_grad_reference,
-                .check_gradient = false});
+                .reference = global_avg_pool_grad_reference});
 }
 
 }  // namespace sinter::ops

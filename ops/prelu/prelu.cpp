@@ -1,6 +1,13 @@
 #include <sinter/core/op/autotune/choose_by_time.h>
+#include <sinter/core/op/node.h>
+#include <sinter/ops/binary/binary.h>
+#include <sinter/ops/cast/cast.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/prelu/prelu.h>
+#include <sinter/ops/reduce/reduce.h>
+#include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/where/where.h>
 
 namespace sinter::ops {
 namespace {
@@ -26,7 +33,26 @@ std::vector<TensorSpec> infer_prelu(const InferContext& context) {
   return {context.input(0)};
 }
 
+/// Both gradients in ops that have gradients themselves.
+std::vector<Tensor> composed_gradient(const GradientContext& context) {
+  const Tensor x = context.input(0), alpha = context.input(1);
+  const bool channels_last = context.attributes<PReluAttributes>().layout == Layout::kNHWC || x.rank() <= 2;
+  const DType dtype = accumulate_dtype(x.dtype());
+  std::vector<int64_t> extents(static_cast<size_t>(x.rank()), 1);
+  extents[channels_last ? extents.size() - 1 : 1] = alpha.numel();
+  const Tensor slope = cast(reshape(alpha, extents), dtype), dy = cast(context.grad(), dtype);
+  const Tensor is_positive = greater(x, full({}, 0.0, x.dtype(), x.device()));
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) gradients[0] = cast(where(is_positive, dy, mul(dy, slope)), x.dtype());
+  if (context.needs(1)) {
+    const Tensor products = where(is_positive, 0.0, mul(cast(x, dtype), dy));
+    gradients[1] = cast(reshape(sum_to(products, slope.shape()), {alpha.numel()}), alpha.dtype());
+  }
+  return gradients;
+}
+
 std::vector<Tensor> prelu_gradient(const GradientContext& context) {
+  if (grad_enabled()) return composed_gradient(context);
   const Layout layout = context.attributes<PReluAttributes>().layout;
   if (!context.needs(1))
     return {prelu_grad_x(context.input(0), context.input(1), context.grad(), layout), {}};

@@ -1,5 +1,6 @@
 #include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/fill/fill.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_plan.h>
 #include <sinter/ops/reshape/reshape.h>
@@ -87,6 +88,18 @@ std::vector<Tensor> mean_gradient(const GradientContext& context) {
 template <Tensor (*kGrad)(const Tensor&, const Tensor&, const ReduceAttributes&)>
 std::vector<Tensor> extreme_gradient(const GradientContext& context) {
   return {kGrad(context.input(0), context.grad(), context.attributes<ReduceAttributes>())};
+}
+
+/// dy is found again at the place of the extreme element: that is where the gradient of ones is not 0.
+template <Tensor (*kGrad)(const Tensor&, const Tensor&, const ReduceAttributes&)>
+std::vector<Tensor> extreme_grad_gradient(const GradientContext& context) {
+  if (!context.needs(1)) return {Tensor(), Tensor()};
+  static const Op& mul_no_nan = builtin("mul_no_nan");  // ops/binary stands on this folder
+  const auto& attributes = context.attributes<ReduceAttributes>();
+  const TensorSpec& dy = context.input_spec(1);
+  const Tensor chosen = kGrad(context.input(0), full(dy.shape, 1.0, dy.dtype, dy.device), attributes);
+  return {Tensor(),
+          sum(call_single(mul_no_nan, {chosen, context.grad()}), attributes.axes, attributes.keep_dims)};
 }
 
 std::vector<Tensor> sum_to_gradient(const GradientContext& context) {
@@ -179,9 +192,16 @@ void register_reduce(OpRegistry& registry) {
   define("min", infer_extreme, extreme_gradient<min_grad>, {.inputs = reads_of({0})}, extremes);
   define("sum_to", infer_sum_to, sum_to_gradient, {}, {.precision = Precision::kFloat32});
   define("broadcast_to", infer_broadcast_to, broadcast_to_gradient, {}, {.precision = Precision::kFollow});
-  for (const char* name : {"max_grad", "min_grad"}) {
-    registry.add({.name = name, .inputs = {{"x"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_extreme_grad});
-  }
+  const auto define_gradient = [&](const char* name, OpDef::Gradient gradient) {
+    registry.add({.name = name,
+                  .inputs = {{"x"}, {"dy"}},
+                  .outputs = {{"dx"}},
+                  .infer = infer_extreme_grad,
+                  .gradient = gradient,
+                  .gradient_reads = {.inputs = reads_of({0})}});
+  };
+  define_gradient("max_grad", extreme_grad_gradient<max_grad>);
+  define_gradient("min_grad", extreme_grad_gradient<min_grad>);
 }
 
 }  // namespace sinter::ops

@@ -185,14 +185,8 @@ void register_reduce_samples(SampleRegistry& registry) {
                 .term_size = sum_terms<sum_reference<true>, true>});
   registry.add({.op = "max", .make = make_extreme, .reference = extreme_reference<1>});
   registry.add({.op = "min", .make = make_extreme, .reference = extreme_reference<-1>});
-  registry.add({.op = "max_grad",
-                .make = make_extreme_grad,
-                .reference = extreme_grad_reference<1>,
-                .check_gradient = false});
-  registry.add({.op = "min_grad",
-                .make = make_extreme_grad,
-                .reference = extreme_grad_reference<-1>,
-                .check_gradient = false});
+  registry.add({.op = "max_grad", .make = make_extreme_grad, .reference = extreme_grad_reference<1>});
+  registry.add({.op = "min_grad", .make = make_extreme_grad, .reference = extreme_grad_reference<-1>});
   registry.add({.op = "sum_to",
                 .make = make_sum_to,
                 .reference = sum_to_reference,

@@ -1,6 +1,9 @@
+#include <sinter/ops/binary/binary.h>
 #include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/softmax/softmax.h>
+#include <sinter/ops/unary/unary.h>
 
 namespace sinter::ops {
 namespace {
@@ -23,6 +26,29 @@ std::vector<Tensor> softmax_gradient(const GradientContext& context) {
 
 std::vector<Tensor> log_softmax_gradient(const GradientContext& context) {
   return {log_softmax_grad(context.output(0), context.grad(), context.attributes<SoftmaxAttributes>().axis)};
+}
+
+// dx = y (dy - sum(y dy)), which is its own transpose in dy.
+std::vector<Tensor> softmax_grad_gradient(const GradientContext& context) {
+  const int64_t axis = context.attributes<SoftmaxAttributes>().axis;
+  const Tensor y = context.input(0), ddx = context.grad();
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) {
+    const Tensor dy = context.input(1), along = sum(mul(y, dy), {axis}, true);
+    gradients[0] = sub(mul(ddx, sub(dy, along)), mul(dy, sum(mul(ddx, y), {axis}, true)));
+  }
+  if (context.needs(1)) gradients[1] = softmax_grad(y, ddx, axis);
+  return gradients;
+}
+
+// dx = dy - exp(y) sum(dy).
+std::vector<Tensor> log_softmax_grad_gradient(const GradientContext& context) {
+  const int64_t axis = context.attributes<SoftmaxAttributes>().axis;
+  const Tensor ddx = context.grad(), weighted = mul(ddx, exp(context.input(0)));
+  std::vector<Tensor> gradients(2);
+  if (context.needs(0)) gradients[0] = neg(mul(weighted, sum(context.input(1), {axis}, true)));
+  if (context.needs(1)) gradients[1] = sub(ddx, sum(weighted, {axis}, true));
+  return gradients;
 }
 
 }  // namespace
@@ -65,9 +91,16 @@ void register_softmax(OpRegistry& registry) {
                 .gradient_reads = {.outputs = reads_of({0})},
                 .traits = {.precision = Precision::kFloat32,
                            .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
-  for (const char* name : {"softmax_grad", "log_softmax_grad"}) {
-    registry.add({.name = name, .inputs = {{"y"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_softmax_grad});
-  }
+  const auto define_gradient = [&](const char* name, OpDef::Gradient gradient) {
+    registry.add({.name = name,
+                  .inputs = {{"y"}, {"dy"}},
+                  .outputs = {{"dx"}},
+                  .infer = infer_softmax_grad,
+                  .gradient = gradient,
+                  .gradient_reads = {.inputs = reads_of({0, 1})}});
+  };
+  define_gradient("softmax_grad", softmax_grad_gradient);
+  define_gradient("log_softmax_grad", log_softmax_grad_gradient);
 }
 
 }  // namespace sinter::ops

@@ -109,13 +109,11 @@ void register_softmax_samples(SampleRegistry& registry) {
   registry.add({.op = "softmax_grad",
                 .make = make_softmax_grad,
                 .reference = softmax_grad_reference,
-                .term_size = softmax_grad_terms,
-                .check_gradient = false});
+                .term_size = softmax_grad_terms});
   registry.add({.op = "log_softmax_grad",
                 .make = make_softmax_grad,
                 .reference = log_softmax_grad_reference,
-                .term_size = log_softmax_grad_terms,
-                .check_gradient = false});
+                .term_size = log_softmax_grad_terms});
 }
 
 }  // namespace sinter::ops

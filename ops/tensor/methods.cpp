@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/core/tensor/trace_access.h>
 #include <sinter/ops/argmax/argmax.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/copy/copy.h>
@@ -55,6 +56,22 @@ Tensor element_of(const Tensor& x, int axis, int64_t i) {
 }
 
 }  // namespace
+
+Tensor Tensor::set_requires_grad(bool value) const {
+  SINTER_CHECK(is_leaf(), "[tensor] requires_grad can only be set on a leaf, not on the result of an op");
+  SINTER_CHECK(!value || is_float(dtype()),
+               "[tensor] only floating-point tensors can require a gradient, not {}", dtype());
+  if (!is_traced()) {
+    impl_->requires_grad = value;
+    return *this;
+  }
+  if (value == requires_grad()) return *this;
+  SINTER_CHECK(value,
+               "[tensor] requires_grad cannot be taken back while a job is traced; detach() ends a gradient");
+  // A value of its own in the graph, so that no gradient flows from here to what it was computed from.
+  TraceAccess::become_leaf(*this, reshape(shape()));
+  return *this;
+}
 
 Tensor Tensor::to(DType dtype) const {
   return ops::cast(*this, dtype);

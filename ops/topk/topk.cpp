@@ -1,5 +1,6 @@
 #include <sinter/ops/common/axis_order.h>
 #include <sinter/ops/common/op_support.h>
+#include <sinter/ops/gather/gather.h>
 #include <sinter/ops/topk/topk.h>
 #include <sinter/ops/topk/topk_attributes.h>
 
@@ -36,6 +37,10 @@ std::vector<TensorSpec> infer_topk_grad(const InferContext& context) {
   return {{dy.shape.with(axis, attributes.extent), dy.dtype, dy.device}};
 }
 
+std::vector<Tensor> topk_grad_gradient(const GradientContext& context) {
+  return {Tensor(), gather(context.grad(), context.attributes<TopKGradAttributes>().axis, context.input(0))};
+}
+
 }  // namespace
 
 TopK topk(const Tensor& x, int64_t k, int64_t axis) {
@@ -59,8 +64,12 @@ void register_topk(OpRegistry& registry) {
                 .gradient_reads = {.outputs = reads_of({1})},
                 .traits = {.precision = Precision::kFollow,
                            .layout = {.kind = LayoutRule::Kind::kAnyOrder, .reordered = reorder_axis}}});
-  registry.add(
-      {.name = "topk_grad", .inputs = {{"indices"}, {"dy"}}, .outputs = {{"dx"}}, .infer = infer_topk_grad});
+  registry.add({.name = "topk_grad",
+                .inputs = {{"indices"}, {"dy"}},
+                .outputs = {{"dx"}},
+                .infer = infer_topk_grad,
+                .gradient = topk_grad_gradient,
+                .gradient_reads = {.inputs = reads_of({0})}});
 }
 
 }  // namespace sinter::ops

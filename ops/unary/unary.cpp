@@ -3,6 +3,66 @@
 
 namespace sinter::ops {
 
+// ---- second derivatives
+
+namespace {
+
+/// ops/binary stands on this folder.
+Tensor mul(const Tensor& a, const Tensor& b) {
+  static const Op& op = builtin("mul");
+  return call_single(op, {a, b});
+}
+
+}  // namespace
+
+template <>
+Tensor Square<double>::second(const Tensor&, const Tensor& dy) const {
+  return affine(dy, 2.0, 0.0);
+}
+template <>
+Tensor Exp<double>::second(const Tensor&, const Tensor& dy) const {
+  return dy;
+}
+template <>
+Tensor Log<double>::second(const Tensor& x, const Tensor& dy) const {
+  return neg(mul(dy, square(reciprocal(x))));
+}
+template <>
+Tensor Sqrt<double>::second(const Tensor& y, const Tensor& dy) const {
+  return mul(dy, affine(square(reciprocal(y)), -0.5, 0.0));
+}
+template <>
+Tensor Rsqrt<double>::second(const Tensor& y, const Tensor& dy) const {
+  return mul(dy, affine(square(y), -1.5, 0.0));
+}
+template <>
+Tensor Reciprocal<double>::second(const Tensor& y, const Tensor& dy) const {
+  return mul(dy, affine(y, -2.0, 0.0));
+}
+template <>
+Tensor Sin<double>::second(const Tensor& x, const Tensor& dy) const {
+  return neg(mul(dy, sin(x)));
+}
+template <>
+Tensor Cos<double>::second(const Tensor& x, const Tensor& dy) const {
+  return neg(mul(dy, cos(x)));
+}
+template <>
+Tensor Tanh<double>::second(const Tensor& y, const Tensor& dy) const {
+  return mul(dy, affine(y, -2.0, 0.0));
+}
+template <>
+Tensor Erf<double>::second(const Tensor& x, const Tensor& dy) const {
+  return mul(affine(x, -2.0, 0.0), call_elementwise_grad(*this, {x, dy}));
+}
+template <>
+Tensor Pow<double>::second(const Tensor& x, const Tensor& dy) const {
+  const double factor = exponent * (exponent - 1.0);
+  return factor == 0.0 ? Tensor() : affine(mul(dy, pow(x, exponent - 2.0)), factor, 0.0);
+}
+
+// ---- the ops
+
 Tensor neg(const Tensor& x) {
   return call_elementwise(Neg<double>(), x);
 }

@@ -35,6 +35,7 @@ struct Abs {
   static constexpr const char* kName = "abs";
   static constexpr bool kIntegers = true;
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr bool kPiecewiseLinear = true;
 
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_floating_point_v<C>) {
@@ -55,6 +56,7 @@ struct Sign {
   static constexpr const char* kName = "sign";
   static constexpr bool kIntegers = true;
   static constexpr auto kReads = DerivativeReads::kOutput;
+  static constexpr bool kPiecewiseLinear = true;
 
   SINTER_HOST_DEVICE C operator()(C x) const {
     if constexpr (std::is_unsigned_v<C>) {
@@ -83,6 +85,7 @@ struct Square {
     }
   }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return C{2} * x * dy; }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 template <class C>
@@ -93,6 +96,7 @@ struct Exp {
 
   SINTER_HOST_DEVICE C operator()(C x) const { return math::exp(x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * y; }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -104,6 +108,7 @@ struct Log {
   SINTER_HOST_DEVICE C operator()(C x) const { return math::log(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::log(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy / x; }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 template <class C>
@@ -114,6 +119,7 @@ struct Sqrt {
   SINTER_HOST_DEVICE C operator()(C x) const { return std::sqrt(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::sqrt(x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy / (C{2} * y); }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -131,6 +137,7 @@ struct Rsqrt {
   SINTER_HOST_DEVICE C derivative(C y, C dy) const {
     return C(-0.5) * dy * y * y * y;
   }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -142,6 +149,7 @@ struct Reciprocal {
   SINTER_HOST_DEVICE C operator()(C x) const { return C{1} / x; }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::divide(1.0f, x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return -dy * y * y; }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -153,6 +161,7 @@ struct Sin {
   SINTER_HOST_DEVICE C operator()(C x) const { return std::sin(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::sin(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return dy * std::cos(x); }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const { return dy * math::coarse::cos(x); }
 };
 
@@ -165,6 +174,7 @@ struct Cos {
   SINTER_HOST_DEVICE C operator()(C x) const { return std::cos(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::cos(x); }
   SINTER_HOST_DEVICE C derivative(C x, C dy) const { return -dy * std::sin(x); }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   SINTER_HOST_DEVICE float coarse_derivative(float x, float dy) const { return -dy * math::coarse::sin(x); }
 };
 
@@ -176,6 +186,7 @@ struct Tanh {
   SINTER_HOST_DEVICE C operator()(C x) const { return math::tanh(x); }
   SINTER_HOST_DEVICE float coarse(float x) const { return math::coarse::tanh(x); }
   SINTER_HOST_DEVICE C derivative(C y, C dy) const { return dy * (C{1} - y * y); }
+  Tensor second(const Tensor& y, const Tensor& dy) const;
 };
 
 template <class C>
@@ -188,6 +199,7 @@ struct Erf {
   SINTER_HOST_DEVICE C derivative(C x, C dy) const {
     return dy * C(1.12837916709551257390) * math::exp(-x * x);  // 2 / sqrt(pi)
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
 };
 
 /// x to the power of `exponent`. The exponents that people write most often have kernels of their own,
@@ -206,6 +218,7 @@ struct Pow {
     if (exponent == C{0}) return C{0};
     return dy * exponent * math::pow(x, exponent - C{1});
   }
+  Tensor second(const Tensor& x, const Tensor& dy) const;
   bool coarse_holds() const {
     return math::coarse::pow_holds(static_cast<float>(exponent)) &&
            math::coarse::pow_holds(static_cast<float>(exponent) - 1.0f);
@@ -227,6 +240,7 @@ struct Clip {
   static constexpr const char* kName = "clip";
   static constexpr bool kIntegers = true;
   static constexpr auto kReads = DerivativeReads::kInput;
+  static constexpr bool kPiecewiseLinear = true;
   C low = C{0};
   C high = C{0};
   bool operator==(const Clip&) const = default;

@@ -308,16 +308,21 @@ TEST_F(TracerTest, RefusesBackwardInside) {
   const Tensor weight = parameter({3});
   Tracer tracer(graph_);
   const Tensor loss = ops::sum(ops::square(weight));
-  EXPECT_EQ(
-      message_of([&] { backward(loss); }),
-      "[backward] the result is traced: a job differentiates its loss itself, and gradients of gradients "
-      "cannot be traced");
+  EXPECT_EQ(message_of([&] { backward(loss); }),
+            "[backward] the result is traced: a job differentiates its loss itself; for a gradient within "
+            "the traced "
+            "code call grad()");
 }
 
-TEST_F(TracerTest, RefusesToSwitchGradients) {
+TEST_F(TracerTest, MakesLeavesOfTheirOwnOfTracedTensors) {
   Tracer tracer(graph_);
-  EXPECT_EQ(message_of([&] { tracer.tensor(input_).set_requires_grad(true); }),
-            "[tensor] requires_grad cannot be changed while a job is traced; detach() ends a gradient");
+  const Tensor x = tracer.tensor(input_), leaf = x.detach().set_requires_grad(true);
+  EXPECT_TRUE(leaf.requires_grad());
+  EXPECT_FALSE(x.requires_grad());
+  EXPECT_NE(tracer.use_of(leaf).value, tracer.use_of(x).value) << "no gradient of the leaf may go on into x";
+  EXPECT_TRUE(tracer.use_of(leaf).differentiable);
+  EXPECT_EQ(message_of([&] { leaf.set_requires_grad(false); }),
+            "[tensor] requires_grad cannot be taken back while a job is traced; detach() ends a gradient");
 }
 
 TEST_F(TracerTest, RefusesTensorsOfAnotherTrace) {
