@@ -151,6 +151,12 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/sgd.h
   nn/parallel/data_parallel.h
   nn/parallel/sync_batch_norm.h
+  nn/predict/classifier.h
+  nn/predict/feature_extractor.h
+  nn/predict/named_model.h
+  nn/predict/picture.h
+  nn/predict/picture_network.h
+  nn/predict/preprocessing.h
   nn/schedule/plateau.h
   nn/schedule/schedule.h
   nn/summary/summary.h

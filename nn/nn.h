@@ -58,6 +58,9 @@
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/parallel/sync_batch_norm.h>
+#include <sinter/nn/predict/classifier.h>
+#include <sinter/nn/predict/feature_extractor.h>
+#include <sinter/nn/predict/named_model.h>
 #include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 #include <sinter/nn/summary/summary.h>
