@@ -111,6 +111,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/init/init.h
   nn/init/whitening.h
   nn/job/infer_job.h
+  nn/job/infer_queue.h
   nn/job/job_trace.h
   nn/job/train_job.h
   nn/layers/activation.h

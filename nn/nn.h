@@ -24,6 +24,7 @@
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/init/whitening.h>
 #include <sinter/nn/job/infer_job.h>
+#include <sinter/nn/job/infer_queue.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/layers/conv2d.h>

@@ -21,9 +21,7 @@ void add_prediction_rows(OptionTable& table, PredictionOptions& options) {
   table
       .add("--top-k", options.top_k, whole(1, 1'000'000), "Classes told of each picture, the likeliest first")
       .needs("--predict");
-  table.add("--test-flip", options.flip, "Average over each picture and its mirror image")
-      .needs("--predict")
-      .not_kept();
+  table.add("--test-flip", options.flip, "Average over each picture and its mirror image").needs("--predict");
   table
       .add("--test-crops", options.crops, one_of({"1", "5"}),
            "Crops of each picture to average over: its middle, or the four corners too")
