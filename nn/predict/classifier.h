@@ -17,14 +17,14 @@ struct ClassifierOptions : PredictOptions {
 
 struct ClassScore {
   int64_t index = 0;  ///< of the class
-  std::string name;
+  std::string name = {};
   float probability = 0;  ///< of all classes together 1
 };
 
 /// What a picture shows.
 struct Prediction {
-  std::vector<ClassScore> top;  ///< the likeliest first
-  std::string error;            ///< why there is none, naming the picture; else empty
+  std::vector<ClassScore> top = {};  ///< the likeliest first
+  std::string error = {};            ///< why there is none, naming the picture; else empty
 };
 
 /// Reads, resizes and normalises pictures as the trainer did in its tests, and takes them through the network

@@ -21,8 +21,8 @@ namespace sinter::nn {
 
 /// What weights are of that say nothing of themselves, as PyTorch's (.pth).
 struct UnnamedWeights {
-  std::string model;                     ///< "resnet50"
-  std::vector<std::string> class_names;  ///< empty: their numbers
+  std::string model = {};                     ///< "resnet50"
+  std::vector<std::string> class_names = {};  ///< empty: their numbers
   /// Of an input: the middle of a picture whose shorter side is resized to 256/224 of it; the normalisation
   /// is ImageNet's.
   int64_t image_size = 224;

@@ -19,22 +19,22 @@ INSTANTIATE_TEST_SUITE_P(, FeatureExtractorTest, ::testing::Values(DeviceType::k
 
 TEST_P(FeatureExtractorTest, GivesWhatTheLayersGive) {
   const TemporaryFolder folder;
-  const ModelMetadata metadata = small_metadata("resnet18", 32, 36);
+  const ModelMetadata metadata = small_metadata("resnet20", 24, 28);
   const auto weights = write_weights(folder, metadata);
   const State state = lively_model(metadata).state();
-  const ResNet model = resnet18({.classes = 4});
+  const ResNet model = resnet20({.classes = 4});
   model.load_state(state);
   model.eval();
   const std::vector<Picture> pictures = sound_pictures();
   const NoGrad no_grad;
-  for (const std::string layer : {"layer4", "avgpool", "flatten", "fc", "layer2.0.conv1"}) {
+  for (const std::string layer : {"layer3", "avgpool", "flatten", "fc", "layer2.0.conv1"}) {
     const FeatureExtractor extractor(weights, layer, {.device = device(), .batch_size = 4});
     const Tensor rows = extractor(pictures);
     ASSERT_EQ(rows.shape(), (Shape{static_cast<int64_t>(pictures.size()), extractor.dimensions()}));
-    EXPECT_EQ(extractor.dimensions(), layer == "fc" ? 4 : layer == "layer2.0.conv1" ? 128 : 512);
+    EXPECT_EQ(extractor.dimensions(), layer == "fc" ? 4 : layer == "layer2.0.conv1" ? 32 : 64);
     if (layer == "layer2.0.conv1") continue;
     for (size_t i = 0; i < pictures.size(); ++i) {
-      const Tensor x = data::load_image(pictures[i].name(), {.transforms = {data::resize_center_crop(36, 32)},
+      const Tensor x = data::load_image(pictures[i].name(), {.transforms = {data::resize_center_crop(28, 24)},
                                                              .normalization = {metadata.mean, metadata.std},
                                                              .layout = Layout::kNCHW});
       const auto expected = (layer == "fc" ? model(x) : model.features(x)).to_vector<float>();
