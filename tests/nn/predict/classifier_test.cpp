@@ -43,7 +43,8 @@ std::vector<float> by_hand(const AnyModule& model, const Picture& picture, const
 TEST_P(ClassifierTest, GivesWhatTheModelGivesForTheLoadersImages) {
   const ModelMetadata metadata = small_metadata("resnet20", 24, 28);
   const AnyModule model = lively_model(metadata);
-  const Classifier classifier(write_weights(folder_, metadata), {{.device = device(), .batch_size = 4}});
+  const Classifier classifier(write_weights(folder_, metadata),
+                              {{.device = device(), .batch_size = 4, .decode = data::DecodeOn::kCpu}});
   EXPECT_EQ(classifier.classes(), metadata.classes);
   const std::vector<Picture> pictures = sound_pictures();
   const std::vector<Prediction> predictions = classifier(pictures);
@@ -103,7 +104,8 @@ TEST_P(ClassifierTest, FilesBytesAndPixelsGiveTheSame) {
 
 TEST_P(ClassifierTest, InputsOfTheNetworkGoInAsTheyAre) {
   const ModelMetadata metadata = small_metadata("resnet20", 24, 28);
-  const Classifier classifier(write_weights(folder_, metadata), {{.device = device(), .batch_size = 2}});
+  const Classifier classifier(write_weights(folder_, metadata),
+                              {{.device = device(), .batch_size = 2, .decode = data::DecodeOn::kCpu}});
   std::vector<Tensor> inputs;
   const std::vector<Picture> pictures = sound_pictures();
   for (const Picture& picture : pictures) {
@@ -115,8 +117,7 @@ TEST_P(ClassifierTest, InputsOfTheNetworkGoInAsTheyAre) {
   const std::vector<Prediction> from_files = classifier(pictures);
   ASSERT_EQ(from_inputs.size(), from_files.size());
   for (size_t i = 0; i < from_files.size(); ++i) {
-    EXPECT_EQ(from_inputs[i].top[0].index, from_files[i].top[0].index) << i;
-    EXPECT_NEAR(from_inputs[i].top[0].probability, from_files[i].top[0].probability, 1e-4);
+    expect_near(from_inputs[i], from_files[i], device());
   }
   for (const Tensor& wrong :
        {Tensor::zeros({1, 3, 24, 25}), Tensor::zeros({1, 1, 24, 24}), Tensor::zeros({3, 24, 24}),
@@ -164,11 +165,7 @@ TEST_P(ClassifierTest, BatchesAndWorkersChangeNothingButTheLastBits) {
       const std::vector<Prediction> many = classifier(pictures);
       ASSERT_EQ(many.size(), one.size());
       for (size_t i = 0; i < one.size(); ++i) {
-        ASSERT_EQ(many[i].top.size(), one[i].top.size());
-        for (size_t k = 0; k < one[i].top.size(); ++k) {
-          EXPECT_EQ(many[i].top[k].index, one[i].top[k].index) << batch << ", picture " << i;
-          EXPECT_NEAR(many[i].top[k].probability, one[i].top[k].probability, 1e-5);
-        }
+        expect_near(many[i], one[i], device());
       }
     }
   }
@@ -197,8 +194,7 @@ TEST_P(ClassifierTest, DamagedPicturesKeepTheirPlaces) {
       if (is_wrong) {
         EXPECT_NE(all[i].error.find(pictures[i].name()), std::string::npos) << all[i].error;
       } else {
-        EXPECT_EQ(all[i].top[0].index, sound[next].top[0].index);
-        EXPECT_NEAR(all[i].top[0].probability, sound[next++].top[0].probability, 1e-5);
+        expect_near(all[i], sound[next++], device());
       }
     }
     EXPECT_NE(message_of<IoError>([&] { classifier(half); }).find("half.jpg"), std::string::npos);

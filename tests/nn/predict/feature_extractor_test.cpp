@@ -28,7 +28,8 @@ TEST_P(FeatureExtractorTest, GivesWhatTheLayersGive) {
   const std::vector<Picture> pictures = sound_pictures();
   const NoGrad no_grad;
   for (const std::string layer : {"layer3", "avgpool", "flatten", "fc", "layer2.0.conv1"}) {
-    const FeatureExtractor extractor(weights, layer, {.device = device(), .batch_size = 4});
+    const FeatureExtractor extractor(weights, layer,
+                                     {.device = device(), .batch_size = 4, .decode = data::DecodeOn::kCpu});
     const Tensor rows = extractor(pictures);
     ASSERT_EQ(rows.shape(), (Shape{static_cast<int64_t>(pictures.size()), extractor.dimensions()}));
     EXPECT_EQ(extractor.dimensions(), layer == "fc" ? 4 : layer == "layer2.0.conv1" ? 32 : 64);

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <sinter/nn/nn.h>
 
 #include "nn/data/data_test_support.h"
@@ -60,6 +62,20 @@ inline std::vector<Picture> sound_pictures() {
                                  "rgb.ppm", "gray.pgm", "box_9x7.ppm", "ycck.jpg"})
     pictures.emplace_back(test::test_data() / "images" / name);
   return pictures;
+}
+
+/// Class by class, as nearly equal ones may stand in another order.
+inline void expect_near(const Prediction& got, const Prediction& expected, Device device) {
+  ASSERT_EQ(got.top.size(), expected.top.size());
+  // Batches of other sizes take other kernels; products on a GPU may be in TF32.
+  const double tolerance = device.is_cuda() ? 1e-2 : 1e-5;
+  for (const ClassScore& score : got.top) {
+    for (const ClassScore& other : expected.top) {
+      if (score.index == other.index) {
+        EXPECT_NEAR(score.probability, other.probability, tolerance);
+      }
+    }
+  }
 }
 
 /// Indices and probabilities as text, so that equal texts are equal bits.
