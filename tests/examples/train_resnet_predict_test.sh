@@ -109,7 +109,7 @@ pictures_by_list() {
 }
 
 views_of_each_picture() {
-  run 0 --data data --epochs 1 --batch 6 --image-size 12 --save-weights crops.safetensors
+  run 0 --data data --epochs 1 --batch 6 --lr 0.001 --image-size 12 --save-weights crops.safetensors  # of which nothing is sure
   local crops=(--predict mixed/rgb.jpg --load-weights crops.safetensors) kind
   run 0 "${crops[@]}" && cp out plain
   for kind in --test-flip "--test-crops 5" "--test-crops 5 --test-flip"; do
