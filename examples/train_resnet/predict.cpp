@@ -1,12 +1,16 @@
 #include "predict.h"
 
 #include <algorithm>
-#include <functional>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/runtime/settings.h>
@@ -116,6 +120,18 @@ nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source,
   return unnamed;
 }
 
+/// Says which options were given that are of training.
+void tell_passed_over(const Options& options) {
+  static const std::set<std::string> used = {
+      "--predict",  "--output",       "--top-k",        "--test-flip",  "--test-crops",
+      "--features", "--class-names",  "--load-weights", "--model",      "--image-size",
+      "--layout",   "--precision",    "--batch",        "--device",     "--threads",
+      "--workers",  "--read-timeout", "--decode",       "--max-damaged"};
+  std::vector<std::string> others;
+  std::ranges::set_difference(options.given, used, std::back_inserter(others));
+  if (!others.empty()) complain("passed over, as nothing is trained: {}", fmt::join(others, ", "));
+}
+
 nn::PredictOptions predict_options(const Options& options, Device device) {
   nn::PredictOptions predict;
   predict.device = device;
@@ -188,6 +204,7 @@ int predict(Options& options) {
   const examples::PredictionOptions& prediction = options.prediction;
   if (prediction.output.empty()) examples::be_quiet();  // but for the predictions
   if (!prediction.output.empty()) examples::check_file("--output", prediction.output);
+  tell_passed_over(options);
   if (options.threads > 0) set_num_threads(options.threads);
   const Device device = examples::choose_device(options.device);
   complete_common(options, device);

@@ -156,6 +156,7 @@ weights_without_metadata() {
 }
 
 what_is_refused() {
+  run 0 "${predict[@]}" --lr 0.5 --epochs 3 && complains "passed over, as nothing is trained: --epochs, --lr"
   run 2 --predict data && complains "--predict needs --load-weights <file>"
   run 2 "${predict[@]}" --data data && complains "--predict and --data cannot go together"
   run 2 "${predict[@]}" --evaluate && complains "--predict and --evaluate cannot go together"
