@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <system_error>
 
 #include <fmt/core.h>
