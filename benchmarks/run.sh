@@ -79,6 +79,7 @@ peer_of() {
   case $1 in
     copy | prelu | permute | batch_norm | matvec | conv2d | linear) echo torch_kernels ;;
     train_step) echo torch_resnet ;;
+    predict) echo torch_predict ;;
     eager_overhead) echo torch_eager_overhead ;;
   esac
 }

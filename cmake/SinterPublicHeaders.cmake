@@ -118,6 +118,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/init/init.h
   nn/init/whitening.h
   nn/job/infer_job.h
+  nn/job/infer_queue.h
   nn/job/job_trace.h
   nn/job/train_job.h
   nn/layers/activation.h
@@ -160,6 +161,12 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/sgd.h
   nn/parallel/data_parallel.h
   nn/parallel/sync_batch_norm.h
+  nn/predict/classifier.h
+  nn/predict/feature_extractor.h
+  nn/predict/named_model.h
+  nn/predict/picture.h
+  nn/predict/picture_network.h
+  nn/predict/preprocessing.h
   nn/schedule/plateau.h
   nn/schedule/schedule.h
   nn/summary/summary.h

@@ -28,6 +28,7 @@
 #include <sinter/nn/init/init.h>
 #include <sinter/nn/init/whitening.h>
 #include <sinter/nn/job/infer_job.h>
+#include <sinter/nn/job/infer_queue.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/activation.h>
 #include <sinter/nn/layers/conv2d.h>
@@ -64,6 +65,9 @@
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/parallel/data_parallel.h>
 #include <sinter/nn/parallel/sync_batch_norm.h>
+#include <sinter/nn/predict/classifier.h>
+#include <sinter/nn/predict/feature_extractor.h>
+#include <sinter/nn/predict/named_model.h>
 #include <sinter/nn/schedule/plateau.h>
 #include <sinter/nn/schedule/schedule.h>
 #include <sinter/nn/summary/summary.h>

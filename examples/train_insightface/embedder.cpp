@@ -20,6 +20,7 @@
 #include "common/console.h"
 #include "common/stop.h"
 #include "data.h"
+#include "predict/picture_files.h"
 #include "run/output_files.h"
 
 namespace train_insightface {
@@ -154,36 +155,7 @@ std::optional<Embeddings> embed_folders(const nn::AnyModule& backbone, const Opt
 
 std::shared_ptr<const nn::data::Dataset> open_image_tree(const char* option, const fs::path& folder,
                                                          std::vector<std::string>& paths) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error))
-    throw Error(fmt::format("{} {} is no folder", option, folder.string()));
-  std::map<std::string, uint64_t> left_out;
-  uint64_t others = 0;
-  for (fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink, error),
-       end;
-       !error && at != end; at.increment(error)) {
-    std::error_code unknown;
-    const std::string name = at->path().filename().string(), ending = nn::data::ending_of(name);
-    if (name.starts_with(".")) {
-      at.disable_recursion_pending();
-    } else if (at->is_directory(unknown)) {
-      continue;
-    } else if (nn::data::is_image_ending(ending) && at->is_regular_file(unknown)) {
-      paths.push_back(at->path().lexically_relative(folder).string());
-    } else {
-      ++left_out[ending.empty() ? "without an ending" : '.' + ending];
-      ++others;
-    }
-  }
-  if (error) throw Error(fmt::format("{} {}: cannot be read: {}", option, folder.string(), error.message()));
-  const std::string told = fmt::format("{} of {} files are left out: {}", others, others + paths.size(),
-                                       nn::data::describe_counts(left_out));
-  if (paths.empty()) {
-    throw Error(fmt::format("{} {} has no images ({}){}{}", option, folder.string(), nn::data::kImageEndings,
-                            others > 0 ? "; " : "", others > 0 ? told : ""));
-  }
-  if (others > 0) examples::complain("warning: {} {}: {}", option, folder.string(), told);
-  std::ranges::sort(paths);
+  paths = examples::list_images(option, folder);
   return std::make_shared<ImageTree>(folder, paths);
 }
 

@@ -10,6 +10,7 @@
 //   train_resnet --checkpoints run1 --resume                       # goes on where it stopped, bit for bit
 //   train_resnet --checkpoints run1 --resume --epochs 60           # ... and further
 //   train_resnet --checkpoints run1 --resume --evaluate            # tests the newest checkpoint
+//   train_resnet --predict holiday --load-weights run1/best.safetensors --output holiday.csv
 //   tensorboard --logdir run1                                      # shows how it went, as run1/curves.svg
 //   does
 //
@@ -28,6 +29,7 @@
 #include "common/stop.h"
 #include "common/text.h"
 #include "options.h"
+#include "predict.h"
 #include "recipe/recipe_file.h"
 #include "run/left_files.h"
 #include "start.h"
@@ -164,6 +166,7 @@ int main(int argc, char** argv) {
     Options options;
     if (const auto exit_code = parse_options(argc, argv, options)) return *exit_code;
     ignore_write_signals(options.leaves_files());
+    if (options.prediction.wanted()) return predict(options);
     return start(options, argv);
   });
 }

@@ -155,14 +155,17 @@ OptionTable table_of(Options& options) {
   add_optimizer_rows(table, options);
   add_common_rows(table, options, kHelp);
   add_run_rows(table, options);
+  add_prediction_rows(table, options.prediction);
   return table;
 }
 
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
+  if (const std::string mistake = check_prediction(options.prediction, options); !mistake.empty())
+    return mistake;
   if (options.evaluate && !options.resume && options.load_weights.empty())
     return needs_weights("--evaluate", options);
-  if (options.decode == "gpu" && options.image_size == 0 && !options.resume)
+  if (options.decode == "gpu" && options.image_size == 0 && !options.resume && !options.prediction.wanted())
     return "--decode gpu needs --image-size: images that keep their size are decoded once, on the CPU";
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
@@ -183,7 +186,8 @@ examples::OutputFiles Options::output_files() const {
           {"--report", report},
           {"--log", log},
           {"--trace", trace},
-          {"--write-recipe", write_recipe}};
+          {"--write-recipe", write_recipe},
+          {"--output", prediction.output}};
 }
 
 bool Options::leaves_files() const {

@@ -11,6 +11,7 @@
 #include <sinter/nn/data/dataset.h>
 
 #include "augmentation/augmentation.h"
+#include "predict/predict_options.h"
 #include "recipe/recipe.h"
 #include "trainer/trainer_options.h"
 
@@ -51,6 +52,8 @@ struct Options : sinter::examples::TrainerOptions {
   std::string trace;            // a JSON file of these steps
   double memory_limit = 0;      // GiB between the calls of a job's step; 0: none
   std::string log;              // a CSV file
+
+  sinter::examples::PredictionOptions prediction;
 
   bool has_momentum() const { return optimizer == "sgd" || optimizer == "lars"; }  // else it has betas
   /// The files that are written in one go.

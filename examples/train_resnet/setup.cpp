@@ -13,6 +13,7 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/predict/preprocessing.h>
 
 namespace train_resnet {
 
@@ -196,7 +197,11 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
                                                 const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
-    transforms.push_back(nn::data::resize_center_crop(test_resize(options.image_size), options.image_size));
+    nn::ModelMetadata metadata;
+    metadata.height = metadata.width = options.image_size;
+    metadata.resize = "shorter_side";
+    metadata.resize_size = test_resize(options.image_size);
+    transforms = nn::test_transforms(metadata);
   }
   return {.batch_size = 250,
           .workers = *options.workers,

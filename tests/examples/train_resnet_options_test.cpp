@@ -1,5 +1,6 @@
 // The options of train_resnet: what a command line means, and what the data fills in.
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <typeinfo>
@@ -12,6 +13,7 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/sgd.h>
+#include <sinter/nn/predict/named_model.h>
 
 #include "train_resnet/model.h"
 #include "train_resnet/options.h"
@@ -286,6 +288,39 @@ TEST(TrainResnetOptions, TheLastOfSeveralCounts) {
 TEST(TrainResnetOptions, RememberWhatWasGiven) {
   const Options options = parse({"--lr", "0.1", "--no-flip"});
   EXPECT_EQ(options.given, (std::set<std::string>{"--lr", "--flip"}));
+}
+
+// Weights that are trained can be predicted with: their model is made anew by its name.
+TEST(TrainResnetModel, EveryModelIsKnownByItsName) {
+  std::vector<char*> argv = {const_cast<char*>("train_resnet"), const_cast<char*>("--model=none")};
+  Options options;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(parse_options(2, argv.data(), options), 2);
+  const std::string message = testing::internal::GetCapturedStderr();
+  const std::vector<std::string> known = sinter::nn::model_names();
+  size_t found = 0;
+  for (size_t at = message.find("resnet"); at != std::string::npos; at = message.find("resnet", at + 1)) {
+    const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789", at);
+    const std::string name = message.substr(at, end - at);
+    if (name == "resnet" || (at > 0 && message[at - 1] == '_')) continue;  // the program's own name
+    EXPECT_EQ(std::count(known.begin(), known.end(), name), 1) << name;
+    ++found;
+  }
+  EXPECT_GE(found, 10u) << message;
+}
+
+TEST(TrainResnetModel, WhatTheFileSaysMakesTheSameModel) {
+  for (const char* const name : {"resnet20", "resnet18"}) {
+    for (const int64_t channels : {1, 3}) {
+      Options options = parse({"--model", name});
+      const MemoryDataset data = one_image(channels);
+      complete(options, data, sinter::Device::cpu());
+      const auto metadata = describe_model(options, data, {.mean = {0.5f}, .std = {0.5f}});
+      const auto own = make_model(options, data).state(), made = sinter::nn::make_model(metadata).state();
+      ASSERT_EQ(own.size(), made.size());
+      for (const auto& [key, tensor] : own) EXPECT_EQ(made.at(key).shape(), tensor.shape()) << key;
+    }
+  }
 }
 
 }  // namespace
