@@ -12,6 +12,7 @@
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
+#include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
 
 namespace train_resnet {
@@ -208,9 +209,8 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
 }
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {
-  const std::vector<nn::Parameter> all = model.parameters();
   const std::vector<nn::ParameterGroup> groups =
-      options.decay_norms ? std::vector<nn::ParameterGroup>{{.parameters = all}} : nn::decay_groups(all);
+      nn::parameter_groups(model, {}, {.decay_vectors = options.decay_norms});
   if (options.optimizer == "adamw") {
     return std::make_unique<nn::AdamW>(
         groups, nn::AdamWOptions{
