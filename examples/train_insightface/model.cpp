@@ -127,7 +127,8 @@ nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metad
 }
 
 examples::WeightsFile read_weights(const std::filesystem::path& path, Options& options) {
-  examples::WeightsFile weights = examples::read_weights(path.string());
+  examples::WeightsFile weights =
+      examples::read_weights(path.string(), path == options.load_weights ? options.key : std::string());
   const std::string backbone = recognise_backbone(weights.state);
   if (!backbone.empty() && !options.is_given("--backbone")) options.backbone = backbone;
   if (!backbone.empty() && options.backbone != backbone) {

@@ -79,6 +79,16 @@ nn::data::DecodeOn decode_on(const Options& options) {
   return options.decode == "gpu" ? nn::data::DecodeOn::kGpu : nn::data::DecodeOn::kAuto;
 }
 
+/// The prefixes of the names of what follows one another: the stem, each block, the classifier.
+std::vector<std::vector<std::string>> layers_of(const nn::ResNet& model) {
+  std::vector<std::vector<std::string>> layers = {{"conv1.", "bn1."}};
+  for (const nn::ModuleInfo& module : model.modules()) {
+    if (module.depth == 2) layers.push_back({module.path + "."});
+  }
+  layers.push_back({kHead});
+  return layers;
+}
+
 }  // namespace
 
 Data open_data(const Options& options) {
@@ -210,7 +220,8 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {
   const std::vector<nn::ParameterGroup> groups =
-      nn::parameter_groups(model, {}, {.decay_vectors = options.decay_norms});
+      nn::parameter_groups(model, group_rules(options.finetune, layers_of(model), *options.lr),
+                           {.decay_vectors = options.decay_norms});
   if (options.optimizer == "adamw") {
     return std::make_unique<nn::AdamW>(
         groups, nn::AdamWOptions{
