@@ -71,7 +71,8 @@ void run(const Options& options) {
   const std::unique_ptr<bench::TrainNetwork> network = problem.make(problem);
   network->to(bench::gpu());
   nn::broadcast_parameters(*network, *ranks);
-  nn::SGD sgd(nn::decay_groups(network->parameters()), {.momentum = 0.9, .weight_decay = 5e-5});
+  nn::SGD sgd(nn::parameter_groups(*network, {}, {.decay_vectors = false}),
+              {.momentum = 0.9, .weight_decay = 5e-5});
   nn::TrainJob job(
       *network,
       [&](std::span<const Tensor> inputs) { return std::vector<Tensor>{(*network)(inputs[0], inputs[1])}; },

@@ -90,7 +90,7 @@ class Training {
  private:
   static std::vector<nn::ParameterGroup> groups(const Network& network, const Precision& precision) {
     if (precision.dtype != DType::kFloat32) network.to_mixed(precision.dtype);
-    return nn::decay_groups(network.parameters());
+    return nn::parameter_groups(network, {}, {.decay_vectors = false});
   }
 
   std::unique_ptr<Network> network_;
@@ -106,7 +106,8 @@ class JobTraining {
   JobTraining(const Problem& problem, const Precision& precision, Layout layout, Layout written_in,
               std::optional<size_t> memory_limit = {})
       : network_(make_network(problem, written_in)),
-        sgd_(nn::decay_groups(network_->parameters()), {.momentum = 0.9, .weight_decay = 5e-5}),
+        sgd_(nn::parameter_groups(*network_, {}, {.decay_vectors = false}),
+             {.momentum = 0.9, .weight_decay = 5e-5}),
         job_(
             *network_,
             [this](std::span<const Tensor> inputs) {

@@ -157,6 +157,7 @@ set(SINTER_PUBLIC_HEADERS
   nn/optim/grad_scaler.h
   nn/optim/lars_lamb.h
   nn/optim/optimizer.h
+  nn/optim/parameter_groups.h
   nn/optim/rmsprop.h
   nn/optim/sgd.h
   nn/parallel/data_parallel.h

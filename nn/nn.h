@@ -61,6 +61,7 @@
 #include <sinter/nn/optim/grad_scaler.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/optimizer.h>
+#include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/parallel/data_parallel.h>

@@ -1,6 +1,7 @@
 #include "run/model_files.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,8 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/checkpoint/pytorch/pytorch_file.h>
+#include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
 
@@ -111,8 +114,25 @@ void tell_how_read(const std::string& source, const nn::Weights& weights) {
   say("{}: beside its weights, passed over as they are no tensors: {}\n", source, names);
 }
 
-WeightsFile read_weights(const std::string& path) {
-  nn::Weights file = nn::read_weights(path);
+namespace {
+
+nn::Weights read_at(const std::string& path, const std::string& key) try {
+  return nn::read_weights(path, {.key = key});
+} catch (const InvalidArgument& error) {  // none there, more than one, or no file of PyTorch's
+  throw Error(fmt::format("{}{}", key.empty() ? "" : "--key " + shown(key) + ": ", error.what()));
+}
+
+}  // namespace
+
+void write_weights_file(const std::string& path, const nn::State& weights,
+                        const nn::ModelMetadata& metadata) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  if (ending == ".pth" || ending == ".pt") return nn::write_pytorch(path, weights);
+  nn::write_safetensors(path, weights, nn::to_safetensors_metadata(metadata));
+}
+
+WeightsFile read_weights(const std::string& path, const std::string& key) {
+  nn::Weights file = read_at(path, key);
   WeightsFile weights{.source = "--load-weights " + path,
                       .state = std::move(file.tensors),
                       .metadata = nn::find_model_metadata(file.metadata, path)};

@@ -43,7 +43,12 @@ struct WeightsFile {
 
 /// Reads --load-weights, a safetensors file or one of PyTorch's, as nn::read_weights does, and says what it
 /// passed over, took off names or took for the weights.
-WeightsFile read_weights(const std::string& path);
+/// `key` is --key. Throws Error that names the option if there are no weights at it.
+WeightsFile read_weights(const std::string& path, const std::string& key = {});
+
+/// Writes weights to a file of PyTorch's if its name ends in .pth or .pt, which has no place for metadata,
+/// else to a safetensors file.
+void write_weights_file(const std::string& path, const nn::State& weights, const nn::ModelMetadata& metadata);
 
 /// Says where in a file its weights were, what was taken off their names and what was passed over.
 void tell_how_read(const std::string& source, const nn::Weights& weights);

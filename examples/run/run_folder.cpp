@@ -1,6 +1,7 @@
 #include "run/run_folder.h"
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/json/json.h>
+#include <sinter/nn/data/image/files/encode_png.h>
 #include <sinter/nn/log/curves.h>
 #include <sinter/nn/log/scalars.h>
 
@@ -200,8 +202,34 @@ void RunFolder::add(int64_t step, Scalars values) {
   log_->scalars(step, std::move(values));
 }
 
-void RunFolder::finish(const std::string& report) {
+void RunFolder::picture(const std::string& tag, const nn::data::Image& image, int64_t step) {
+  std::vector<uint8_t> png;
+  nn::data::encode_png(image, png);
+  log_->image(tag, {png.begin(), png.end()}, image.height, image.width, image.channels, step);
+}
+
+void RunFolder::hyper_parameters(const Recipe& recipe) {
+  std::map<std::string, nn::HyperParameter> values;
+  for (const auto& [option, text] : recipe) {
+    nn::HyperParameter& value = values[option.substr(2)];
+    double number = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (text == "true" || text == "false") {
+      value = text == "true";
+    } else if (error == std::errc() && end == text.data() + text.size()) {
+      value = number;
+    } else {
+      value = text;
+    }
+  }
+  log_->hyper_parameters(values);
+}
+
+void RunFolder::write_report(const std::string& report) const {
   write_text(folder_ / "report.json", report);
+}
+
+void RunFolder::close() {
   try {
     log_->close();
   } catch (const IoError& error) {

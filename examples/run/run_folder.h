@@ -11,7 +11,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <sinter/nn/data/image/image.h>
 #include <sinter/nn/log/run_log.h>
+
+#include "recipe/recipe.h"
 
 namespace sinter::examples {
 
@@ -64,6 +67,10 @@ class RunFolder {
 
   /// Logs values after so many steps.
   void add(int64_t step, Scalars values);
+  /// Logs a picture for TensorBoard, after so many steps.
+  void picture(const std::string& tag, const nn::data::Image& image, int64_t step);
+  /// Logs the recipe as TensorBoard's hyper-parameters: numbers and yes or no as such, all else as words.
+  void hyper_parameters(const Recipe& recipe);
   /// Draws curves.svg anew. What cannot be written is a warning.
   void draw() const;
 
@@ -71,8 +78,10 @@ class RunFolder {
   /// lack it.
   void flush();
 
-  /// Writes report.json and what is left of the log. Throws IoError.
-  void finish(const std::string& report);
+  /// Writes report.json. Throws IoError.
+  void write_report(const std::string& report) const;
+  /// Writes what is left of the log, to which nothing may be added then. Throws IoError.
+  void close();
 
  private:
   using Points = std::vector<std::pair<double, double>>;

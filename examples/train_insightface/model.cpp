@@ -13,6 +13,7 @@
 #include <sinter/nn/data/normalize.h>
 #include <sinter/nn/models/iresnet.h>
 #include <sinter/nn/models/mobile_face_net.h>
+#include <sinter/nn/optim/parameter_groups.h>
 
 #include "run/model_files.h"
 
@@ -108,19 +109,12 @@ nn::PartialFC make_centres(const Options& options, int64_t classes, const Commun
 }
 
 std::vector<nn::ParameterGroup> parameter_groups(const Options& options, const FaceModel& model) {
-  std::vector<nn::ParameterGroup> groups;
-  const auto add = [&](const std::vector<nn::Parameter>& parameters, bool clip) {
-    std::vector<nn::ParameterGroup> parts = options.decay_norms
-                                                ? std::vector<nn::ParameterGroup>{{.parameters = parameters}}
-                                                : nn::decay_groups(parameters);
-    for (nn::ParameterGroup& part : parts) {
-      part.clip = clip;
-      groups.push_back(std::move(part));
-    }
-  };
-  add(nn::add_prefix("backbone.", model.backbone.parameters()), true);
-  add(nn::add_prefix("head.", model.head.parameters()), options.clip_of == "all");
-  return groups;
+  std::vector<nn::Parameter> all = nn::add_prefix("backbone.", model.backbone.parameters());
+  const std::vector<nn::Parameter> head = nn::add_prefix("head.", model.head.parameters());
+  all.insert(all.end(), head.begin(), head.end());
+  return nn::parameter_groups(
+      all, {{.prefix = "backbone."}, {.prefix = "head.", .clip = options.clip_of == "all"}},
+      {.decay_vectors = options.decay_norms});
 }
 
 nn::SGD make_optimizer(const Options& options, const FaceModel& model) {
@@ -159,7 +153,8 @@ nn::ModelMetadata describe_model(const Options& options, nn::ModelMetadata metad
 }
 
 examples::WeightsFile read_weights(const std::filesystem::path& path, Options& options) {
-  examples::WeightsFile weights = examples::read_weights(path.string());
+  examples::WeightsFile weights =
+      examples::read_weights(path.string(), path == options.load_weights ? options.key : std::string());
   const std::string backbone = recognise_backbone(weights.state);
   if (!backbone.empty() && !options.is_given("--backbone")) options.backbone = backbone;
   if (!backbone.empty() && options.backbone != backbone) {

@@ -54,7 +54,10 @@ constexpr examples::CommonHelp kHelp = {
     .load_weights =
         "Start from a backbone in a safetensors file, or one of PyTorch's (.pth, .pt), with "
         "InsightFace's names",
-    .save_weights = "Write the final backbone to such a file; what was reached, if the run is stopped",
+    .save_weights =
+        "Write the final backbone to such a file, of PyTorch if its name ends in .pth or .pt; what was "
+        "reached, "
+        "if the run is stopped",
     .report = "Write what came out to a JSON file: accuracies, seconds, samples per second, memory"};
 
 void add_data_rows(OptionTable& table, Options& options) {

@@ -79,7 +79,8 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
       });
   std::optional<TestResult> result;
   try {
-    if (complete) result = trainer.evaluate();
+    if (complete) result = trainer.evaluate(true);
+    if (result) trainer.show_mistakes(*result);
   } catch (const std::exception& error) {
     if (ranks.size() > 1) throw;  // the others wait for this one's part of the test
     ending.fail(error.what());
@@ -88,7 +89,7 @@ int finish(const Options& options, Trainer& trainer, bool complete, const Commun
   write_report(ending, options, trainer, report);
   if (result) say("\n{}", result->confusion.to_string(sinter::examples::text_columns(stdout)));
   if (ranks.rank() == 0)
-    say("\n{}{}", options.evaluate ? "" : trainer.best_so_far(),
+    say("\n{}{}{}", result ? trainer.weakest(*result) : "", options.evaluate ? "" : trainer.best_so_far(),
         sinter::examples::list_left(left_files(options)));
   if (result) {
     say("test accuracy: {:.1f} %\n", 100.0 * result->confusion.accuracy());
@@ -112,6 +113,7 @@ int run(Options options, const Communicator& ranks, sinter::Device device) {
   sinter::manual_seed(options.seed);
   const Data data = open_data(options);
   complete(options, *data.train, device);
+  settle_stem(start.weights, *data.train, options);
   if (start.checkpoint) check_recipe(options, *start.checkpoint);
   check_same_start(ranks, start, options, data);
   describe_run(options, data, device);

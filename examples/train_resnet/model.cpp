@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -9,6 +10,9 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/core/text/printable.h>
+
+#include "common/console.h"
 
 namespace train_resnet {
 
@@ -49,8 +53,8 @@ std::pair<int64_t, int64_t> input_size(const Options& options, const nn::data::I
   return {image.height, image.width};
 }
 
-bool has_small_stem(int64_t height) {
-  return height <= 64;
+bool has_small_stem(const Options& options, int64_t height) {
+  return options.finetune.stem == "auto" ? height <= 64 : options.finetune.stem == "small";
 }
 
 /// The size of an axis of a tensor of the state; 0 where it has none.
@@ -72,7 +76,7 @@ nn::ResNet make_model(const Options& options, const Dataset& train) {
   return model.large({.classes = train.num_classes(),
                       .in_channels = image.channels,
                       .layout = *options.layout,
-                      .small_stem = has_small_stem(input_size(options, image).first)});
+                      .small_stem = has_small_stem(options, input_size(options, image).first)});
 }
 
 nn::ModelMetadata describe_model(const Options& options, const Dataset& train,
@@ -85,7 +89,7 @@ nn::ModelMetadata describe_model(const Options& options, const Dataset& train,
   metadata.options = {{"classes", fmt::format("{}", train.num_classes())},
                       {"in_channels", fmt::format("{}", image.channels)}};
   if (model_of(options).large != nullptr)
-    metadata.options["small_stem"] = has_small_stem(metadata.height) ? "true" : "false";
+    metadata.options["small_stem"] = has_small_stem(options, metadata.height) ? "true" : "false";
   metadata.channels = image.channels;
   if (options.image_size > 0) {
     metadata.resize = "shorter_side";
@@ -104,6 +108,20 @@ std::string recognise_model(const nn::State& state) {
   return found == models().end() ? "" : found->name;
 }
 
+void find_model(examples::WeightsFile& weights) {
+  if (!recognise_model(weights.state).empty()) return;
+  std::set<std::string> prefixes;
+  for (const auto& [name, tensor] : weights.state) prefixes.insert(name.substr(0, name.find('.') + 1));
+  for (const std::string& prefix : prefixes) {
+    nn::State state = prefix.empty() ? nn::State() : nn::strip_prefix(prefix, weights.state);
+    if (recognise_model(state).empty()) continue;
+    examples::say("{}: its weights are those whose names begin with '{}'\n", weights.source,
+                  escape_name(prefix));
+    weights.state = std::move(state);
+    return;
+  }
+}
+
 void adopt(const examples::WeightsFile& weights, Options& options) {
   const std::string model = recognise_model(weights.state);
   if (!model.empty() && !options.is_given("--model")) options.model = model;
@@ -111,15 +129,47 @@ void adopt(const examples::WeightsFile& weights, Options& options) {
     options.image_size = weights.metadata->resize == "shorter_side" ? weights.metadata->height : 0;
 }
 
-void check_weights(const std::string& source, const nn::State& state, const nn::ModelMetadata& now) {
+void settle_stem(const std::optional<examples::WeightsFile>& weights, const Dataset& train,
+                 Options& options) {
+  std::string& stem = options.finetune.stem;
+  if (model_of(options).large == nullptr) {
+    if (stem == "imagenet")
+      throw Error(
+          fmt::format("--stem imagenet is of resnet18 and larger; {} is for small images", options.model));
+    return;
+  }
+  const int64_t side = weights ? extent(weights->state, "conv1.weight", 2) : 0;
+  if (side != 7 && side != 3) return;
+  const std::string own = side == 7 ? "imagenet" : "small",
+                    shown = fmt::format("{} ({}x{})", own, side, side);
+  if (stem != "auto") {
+    if (stem == own) return;
+    throw Error(fmt::format("{}: these are weights with the stem {}, --stem says {}; --stem {} fits",
+                            weights->source, shown, stem, own));
+  }
+  const int64_t height = input_size(options, train.get(0).image).first;
+  if (has_small_stem(options, height) == (own == "small")) return;
+  examples::say("{}: its stem is kept, {}; without weights images of {} pixels would get the other\n",
+                weights->source, shown, height);
+  stem = own;
+}
+
+void check_weights(const std::string& source, const nn::State& state, const nn::ModelMetadata& now,
+                   Classifier classifier) {
   const std::string model = recognise_model(state);
   if (!model.empty() && model != now.model) {
-    throw Error(fmt::format("{}: these are weights of a {}, --model says {}", source, model, now.model));
+    throw Error(fmt::format("{}: these are weights of a {}, --model says {}; --model {} fits", source, model,
+                            now.model, model));
   }
   const int64_t classes = extent(state, "fc.bias", 0), channels = extent(state, "conv1.weight", 1);
-  if (classes > 0 && classes != static_cast<int64_t>(now.classes.size())) {
-    throw Error(fmt::format("{}: these are weights with {} classes, the data has {}", source, classes,
-                            now.classes.size()));
+  const char* const help =
+      classifier == Classifier::kTrained ? "; --new-head gives the model another classifier" : "";
+  if (classifier != Classifier::kNew && !model.empty() && classes == 0)
+    throw Error(
+        fmt::format("{}: these are weights of a {} without its classifier, fc{}", source, model, help));
+  if (classifier != Classifier::kNew && classes > 0 && classes != static_cast<int64_t>(now.classes.size())) {
+    throw Error(fmt::format("{}: these are weights with {} classes, the data has {}{}", source, classes,
+                            now.classes.size(), help));
   }
   if (channels > 0 && channels != now.channels) {
     throw Error(fmt::format("{}: these are weights for images of {} channels, the data's have {}", source,

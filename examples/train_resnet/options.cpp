@@ -38,7 +38,9 @@ constexpr examples::CommonHelp kHelp = {
         "Folder in which checkpoints are kept: a new one, or that of the run which --resume goes on with",
     .load_weights =
         "Start from a safetensors file, or one of PyTorch's (.pth, .pt), with torchvision's names",
-    .save_weights = "Write the final weights to a safetensors file; those reached, if the run is stopped",
+    .save_weights =
+        "Write the final weights to a safetensors file, or PyTorch's (.pth, .pt), as its name ends; those "
+        "reached, if the run is stopped",
     .report = "Write what came out to a JSON file: accuracy, seconds, images per second, memory"};
 
 void add_model_rows(OptionTable& table, Options& options) {
@@ -111,6 +113,7 @@ void add_optimizer_rows(OptionTable& table, Options& options) {
       .add("--weight-decay", options.weight_decay, number(0, 1e3),
            "Weight decay (sgd: 0.0005; adamw: 0.05; lars: 0.0001; lamb: 0.02)")
       .of_optimizers(all);
+  add_finetune_rows(table, options.finetune, all);
   table.add("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
   table
       .add("--ema", options.ema, number(0, 0.9999999),
@@ -175,6 +178,11 @@ std::string check_together(const Options& options) {
   const bool knows_optimizer = !options.resume || options.is_given("--optimizer");
   if (const std::string mistake = check_optimizer(options); knows_optimizer && !mistake.empty())
     return mistake;
+  if (!options.resume) {  // else the checkpoint has weights, and options
+    const std::string mistake =
+        check_finetune(options.finetune, !options.load_weights.empty(), options.evaluate);
+    if (!mistake.empty()) return mistake;
+  }
   return check_common(options, options.output_files());
 }
 
@@ -207,7 +215,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
        .description =
            "Trains a ResNet. Without options: a ResNet-20 on handwritten digits, in about half a minute.",
        .first = {"--data", "--model", "--epochs", "--batch", "--lr"},
-       .examples = {"train_resnet --data photos --split 0.1 --image-size 224 --model resnet18",
+       .examples = {"train_resnet --data photos --split 0.1 --image-size 224 --load-weights resnet18.pth "
+                    "--new-head",
                     "train_resnet --data cifar10 --recipe cifar10_resnet18.json --checkpoints run1",
                     "train_resnet --checkpoints run1 --resume",
                     "train_resnet --checkpoints run1 --resume --evaluate"},
@@ -295,18 +304,20 @@ std::string describe(const Options& options) {
                                 : fmt::format("shifted by up to {} pixels ({})", *options.crop_padding,
                                               *options.crop_mode == "reflect" ? "mirrored at the border"
                                                                               : "black beyond the border");
-  return describe_rows(
-      options,
-      {{"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
-       {"run",
-        fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
-       {options.optimizer,
-        fmt::format("learning rate {} ({}, warm-up {:.0f} %), {}, weight decay {}", *options.lr,
-                    options.schedule, 100 * options.warmup, particulars, *options.weight_decay)},
-       {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
-       {"augment", examples::describe(options.augmentation)},
-       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
-       {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)}});
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
+      {"run",
+       fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
+      {options.optimizer,
+       fmt::format("learning rate {} ({}, warm-up {:.0f} %), {}, weight decay {}", *options.lr,
+                   options.schedule, 100 * options.warmup, particulars, *options.weight_decay)},
+      {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
+      {"augment", examples::describe(options.augmentation)},
+      {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
+      {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)}};
+  if (const std::string text = examples::describe(options.finetune); !text.empty())
+    rows.insert(rows.begin() + 3, {"finetune", text});
+  return describe_rows(options, rows);
 }
 
 }  // namespace train_resnet

@@ -11,6 +11,7 @@
 #include <sinter/nn/data/dataset.h>
 
 #include "augmentation/augmentation.h"
+#include "finetune/finetune.h"
 #include "predict/predict_options.h"
 #include "recipe/recipe.h"
 #include "trainer/trainer_options.h"
@@ -46,6 +47,7 @@ struct Options : sinter::examples::TrainerOptions {
   std::optional<std::string> crop_mode;  // zero or reflect
   std::optional<bool> flip;
   sinter::examples::AugmentationOptions augmentation;
+  sinter::examples::FinetuneOptions finetune;
 
   std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
   int64_t profile = 0;          // steps to time op by op; 0: none

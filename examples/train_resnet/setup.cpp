@@ -12,6 +12,7 @@
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
+#include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/predict/preprocessing.h>
 
@@ -77,6 +78,16 @@ nn::data::DatasetPair open_folder(const Options& options, const std::string& fol
 nn::data::DecodeOn decode_on(const Options& options) {
   if (options.decode == "cpu" || options.image_size == 0) return nn::data::DecodeOn::kCpu;
   return options.decode == "gpu" ? nn::data::DecodeOn::kGpu : nn::data::DecodeOn::kAuto;
+}
+
+/// The prefixes of the names of what follows one another: the stem, each block, the classifier.
+std::vector<std::vector<std::string>> layers_of(const nn::ResNet& model) {
+  std::vector<std::vector<std::string>> layers = {{"conv1.", "bn1."}};
+  for (const nn::ModuleInfo& module : model.modules()) {
+    if (module.depth == 2) layers.push_back({module.path + "."});
+  }
+  layers.push_back({kHead});
+  return layers;
 }
 
 }  // namespace
@@ -215,9 +226,9 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
 }
 
 std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::ResNet& model) {
-  const std::vector<nn::Parameter> all = model.parameters();
   const std::vector<nn::ParameterGroup> groups =
-      options.decay_norms ? std::vector<nn::ParameterGroup>{{.parameters = all}} : nn::decay_groups(all);
+      nn::parameter_groups(model, group_rules(options.finetune, layers_of(model), *options.lr),
+                           {.decay_vectors = options.decay_norms});
   if (options.optimizer == "adamw") {
     return std::make_unique<nn::AdamW>(
         groups, nn::AdamWOptions{

@@ -15,6 +15,9 @@
 
 namespace train_resnet {
 
+/// What the names of the classifier begin with.
+constexpr const char* kHead = "fc.";
+
 struct Data {
   std::shared_ptr<const sinter::nn::data::Dataset> train, test;
   std::string name, kind;

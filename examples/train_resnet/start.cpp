@@ -41,6 +41,11 @@ std::optional<LoadedCheckpoint> find_checkpoint(Options& options) {
   return std::nullopt;
 }
 
+Classifier classifier_of(const Options& options) {
+  if (options.finetune.new_head) return Classifier::kNew;
+  return options.evaluate ? Classifier::kTested : Classifier::kTrained;
+}
+
 }  // namespace
 
 void check_outputs(const Options& options, std::optional<FolderLock>& lock) {
@@ -75,9 +80,14 @@ Start find_start(Options& options) {
   if (start.checkpoint) {
     start.metadata = read_metadata(*start.checkpoint);
   } else if (!options.load_weights.empty()) {
-    start.weights = read_weights(options.load_weights);
+    start.weights = read_weights(options.load_weights, options.key);
+    find_model(*start.weights);
     start.metadata = start.weights->metadata;
     adopt(*start.weights, options);
+  }
+  if (!start.checkpoint) {
+    const std::string mistake = check_finetune(options.finetune, start.weights.has_value(), options.evaluate);
+    if (!mistake.empty()) throw Error(mistake);
   }
   return start;
 }
@@ -109,10 +119,11 @@ void check_same_start(const Communicator& ranks, const Start& start, const Optio
 
 Meaning agree_on_meaning(const Options& options, const Start& start, const Data& data,
                          const Communicator& ranks) {
-  const bool goes_on =
-      options.evaluate || start.checkpoint;  // else weights are trained further on data of their own
+  // Else weights are trained further on data of their own. A trunk that is frozen keeps what it has seen.
+  const bool goes_on = options.evaluate || start.checkpoint || options.finetune.freeze_trunk > 0;
   sinter::nn::data::Normalization normalization;
-  if (goes_on && start.metadata) {
+  const size_t channels = static_cast<size_t>(data.train->get(0).image.channels);
+  if (goes_on && start.metadata && (!start.weights || start.metadata->mean.size() == channels)) {
     normalization = {start.metadata->mean, start.metadata->std};
   } else {
     normalization = measure_normalization(*data.train);
@@ -124,7 +135,7 @@ Meaning agree_on_meaning(const Options& options, const Start& start, const Data&
     meaning.same_data = check_same_data(start.source(), *start.metadata, now, options.change_recipe);
   if (start.metadata && options.evaluate) check_same_classes(start.source(), *start.metadata, now);
   if (start.checkpoint) check_weights(start.source(), start.checkpoint->data.part("model"), now);
-  if (start.weights) check_weights(start.source(), start.weights->state, now);
+  if (start.weights) check_weights(start.source(), start.weights->state, now, classifier_of(options));
   if (start.metadata && options.evaluate) return {.metadata = *start.metadata};
   if (start.metadata && start.weights) {
     const std::string changes = sinter::nn::describe_class_changes(start.metadata->classes, now.classes);

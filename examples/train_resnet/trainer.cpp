@@ -59,7 +59,12 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
   model_.to(device_);
   if (options.is_half()) model_.to_mixed(compute_dtype(options));
   // Before ranks take the weights of rank 0.
-  if (weights) examples::load_weights(weights->source, weights->state, model_);
+  if (weights) {
+    examples::load_weights(
+        weights->source,
+        options.finetune.new_head ? examples::with_own_head(weights->state, model_, kHead) : weights->state,
+        model_);
+  }
   if (options.ema > 0) {
     ema_ = std::make_unique<nn::EMA>(model_, nn::EMAOptions{.decay = options.ema, .warmup = true});
     averaged_.emplace(nn::clone(model_));
@@ -91,7 +96,20 @@ void Trainer::choose_algorithms(const Shape& images) const {
   synchronize(device_);
 }
 
+void Trainer::freeze() {
+  const int64_t frozen = options_.finetune.freeze_trunk;
+  if (frozen > 0) examples::freeze_trunk(model_, kHead, epoch_ < frozen);
+}
+
+void Trainer::begin_epoch() {
+  freeze();
+  const int64_t frozen = options_.finetune.freeze_trunk;
+  if (frozen > 0 && epoch_ == frozen && stats_.images == 0)
+    examples::say("from here on all of the network learns\n");
+}
+
 void Trainer::prepare() {
+  freeze();
   const Dataset& dataset = train_loader_.dataset();
   const nn::data::Image image = dataset.get(0).image;
   const int64_t n = std::min(*options_.batch, dataset.size()) / ranks_.size();
@@ -166,20 +184,22 @@ std::string Trainer::where_it_went_wrong() try {
   return {};                       // what went wrong before is the error to tell
 }
 
-std::optional<TestResult> Trainer::evaluate() {
+std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   const NoGrad no_grad;
   share_statistics(model_);
   if (ema_ != nullptr) ema_->copy_to(*averaged_);
   const nn::ResNet& model = ema_ != nullptr ? *averaged_ : model_;
   model.eval();
   const Dataset& test = test_loader_.dataset();
-  TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0};
+  TestResult result{nn::ConfusionMatrix(test.num_classes(), test.class_names()), {}, 0.0, {}};
+  WorstMistakes mistakes;
   nn::TopKAccuracy ranks(5);
   nn::TensorMean loss;
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
     const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
+    if (keeps_mistakes) mistakes.add(logits, batch->labels);
     loss.add(nn::CrossEntropyLoss{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
              static_cast<double>(batch->size()));
     if (stop_signal() != 0) break;
@@ -187,6 +207,7 @@ std::optional<TestResult> Trainer::evaluate() {
   take_requests(true);
   if (stopped_by_ != 0) return std::nullopt;
   result.loss = loss.read().mean;
+  result.mistakes = mistakes.worst();
   std::vector<int64_t> correct = ranks.read();
   join_test(result, correct);
   if (test.num_classes() > 10) {

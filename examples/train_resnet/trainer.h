@@ -11,6 +11,7 @@
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/ema.h>
 
+#include "mistakes.h"
 #include "model.h"
 #include "options.h"
 #include "setup.h"
@@ -24,6 +25,7 @@ struct TestResult {
   std::optional<double>
       top5;           // share of images whose class is among the five likeliest; for over ten classes
   double loss = 0.0;  // mean, the same loss as in training
+  std::vector<Mistake> mistakes;  // the worst of this rank's part, if they were asked for
 };
 
 class Trainer final : public sinter::examples::TrainerBase {
@@ -49,7 +51,11 @@ class Trainer final : public sinter::examples::TrainerBase {
   std::string decoder() const { return train_loader_.decoder_name(); }
 
   /// Tests the model on all test images; nothing if a rank is asked to stop before the end.
-  std::optional<TestResult> evaluate();
+  std::optional<TestResult> evaluate(bool keeps_mistakes = false);
+  /// Puts the mistakes of a test as pictures into the run's log, if there is one.
+  void show_mistakes(const TestResult& test);
+  /// The classes that do worst, as a line; empty if all do well.
+  std::string weakest(const TestResult& test) const;
 
   const sinter::nn::ResNet& model() const { return model_; }
   /// The weights that evaluate() tests: the averages, if there are any.
@@ -67,6 +73,9 @@ class Trainer final : public sinter::examples::TrainerBase {
   sinter::nn::Optimizer& optimizer() override { return *optimizer_; }
   Recipe recipe() const override { return recipe_of(options_); }
   void prepare() override;
+  void begin_epoch() override;
+  /// As --freeze-trunk says of the present epoch.
+  void freeze();
   void before_step() override { profile_steps(); }
   sinter::Tensor train_batch(const sinter::nn::data::Batch& batch, double learning_rate, bool begins_step,
                              bool ends_step) override;

@@ -31,7 +31,7 @@ std::string format_bytes(size_t bytes) {
   return count < 1e9 ? fmt::format("{:.0f} MB", count / 1e6) : fmt::format("{:.2f} GB", count / 1e9);
 }
 
-std::vector<std::string> class_names(const nn::data::Dataset& data) {
+std::vector<std::string> names_of(const nn::data::Dataset& data) {
   std::vector<std::string> names = data.class_names();
   for (int64_t i = static_cast<int64_t>(names.size()); i < data.num_classes(); ++i)
     names.push_back(std::to_string(i));
@@ -101,9 +101,10 @@ std::string Trainer::report(const TestResult* test) const {
                                    {"test_loss", nullptr},
                                    {"accuracy", nullptr},
                                    {"top5", nullptr},
+                                   {"macro_f1", nullptr},
                                    {"best_epoch", nullptr}};
   report.update(report_common(test != nullptr));
-  report["classes"] = class_names(test_loader_.dataset());
+  report["classes"] = names_of(test_loader_.dataset());
   report["confusion"] = nullptr;
   if (best_.accuracy >= 0 && best_.epoch > 0) report["best_epoch"] = best_.epoch;
   if (total_.images > 0) report["img_s"] = rate(total_.images, total_.seconds);
@@ -111,11 +112,28 @@ std::string Trainer::report(const TestResult* test) const {
   if (test != nullptr && std::isfinite(test->loss)) report["test_loss"] = test->loss;
   if (test != nullptr) report["accuracy"] = test->confusion.accuracy();
   if (test != nullptr && test->top5) report["top5"] = *test->top5;
+  if (test != nullptr) {
+    report["macro_f1"] = test->confusion.macro_f1();
+    report["per_class"] = per_class(test->confusion, names_of(test_loader_.dataset()));
+    report["mistakes"] = to_json(test->mistakes, names_of(test_loader_.dataset()));
+  }
   std::string text = examples::to_json_text(report);
   constexpr std::string_view kNone = "\"confusion\": null";
   if (test != nullptr)
     text.replace(text.rfind(kNone), kNone.size(), "\"confusion\": " + rows_of(test->confusion));
   return text;
+}
+
+void Trainer::show_mistakes(const TestResult& test) try {
+  if (run_folder_ != nullptr)
+    log_mistakes(test.mistakes, test_loader_.dataset(), trained_, names_of(test_loader_.dataset()),
+                 *run_folder_);
+} catch (const Error& error) {  // an image that is gone
+  examples::complain("warning: mistakes are not shown: {}", error.what());
+}
+
+std::string Trainer::weakest(const TestResult& test) const {
+  return weakest_classes(test.confusion, names_of(test_loader_.dataset()));
 }
 
 std::string Trainer::best_so_far() const {

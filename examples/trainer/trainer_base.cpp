@@ -87,6 +87,7 @@ bool TrainerBase::train_epochs() {
 bool TrainerBase::run_epoch() {
   if (stats_.images == 0) stats_.skipped_before = scaler_.skipped();
   if (test_due() && !test()) return false;  // a run that was stopped before it
+  begin_epoch();
   module().train();
   MemoryPool& pool = backend_of(device_).memory_pool(device_.index);
   pool.reset_peaks();

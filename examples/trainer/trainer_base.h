@@ -98,6 +98,8 @@ class TrainerBase {
   /// Makes the job or, without one, lets the libraries of a GPU choose their algorithms, so that no step
   /// waits for it.
   virtual void prepare() = 0;
+  /// Before the steps of an epoch, or of what is left of it.
+  virtual void begin_epoch() {}
   virtual void before_step() {}
   /// Queues the work on a batch, which may be one of several of a step, on the device; waits for nothing.
   /// Gives the loss of all ranks.

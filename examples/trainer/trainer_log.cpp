@@ -59,6 +59,7 @@ void TrainerBase::open_log() {
                                                     .x_label = plan.x_label,
                                                     .charts = std::move(plan.charts)},
                                             place);
+  run_folder_->hyper_parameters(recipe());
   write_recipe_file((std::filesystem::path(common_.log_folder()) / kRecipeName).string(), recipe());
 }
 

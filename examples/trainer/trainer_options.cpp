@@ -58,6 +58,13 @@ void add_file_rows(OptionTable& table, TrainerOptions& options, const CommonHelp
            "Let --resume go on with other options than the checkpoint's")
       .needs("--resume");
   table.add("--load-weights", options.load_weights, file(), help.load_weights);
+  table
+      .add(
+          "--key", options.key,
+          "Which dict of a PyTorch file the weights are: state_dict, or ema.params, with dots between names. "
+          "Default: the one that is there under a name which checkpoints use, else the top")
+      .called("KEY")
+      .needs("--load-weights");
   table.add("--save-weights", options.save_weights, file(), help.save_weights);
   table.add("--export", options.exported.path, file(),
             "Write the model with its final weights to an ONNX file, for ONNX Runtime and others");

@@ -46,6 +46,7 @@ struct TrainerOptions {
   bool change_recipe = false;
   std::string recipe, write_recipe;        // JSON files
   std::string load_weights, save_weights;  // files of weights
+  std::string key;                         // which dict of a PyTorch file
   ExportOptions exported;                  // an ONNX file
   std::string report;                      // a JSON file
   std::string log_dir;                     // folder; empty: that of checkpoints, if there is one

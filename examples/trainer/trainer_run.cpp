@@ -6,9 +6,9 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/log.h>
-#include <sinter/nn/checkpoint/safetensors.h>
 
 #include "common/console.h"
+#include "run/model_files.h"
 #include "run/processes.h"
 
 namespace sinter::examples {
@@ -106,7 +106,7 @@ void write_weights(Ending& ending, const TrainerOptions& options, const TrainerB
                    const std::function<nn::State()>& weights, const std::function<void()>& export_model) {
   if (!options.save_weights.empty()) {
     ending.attempt([&] {
-      nn::write_safetensors(options.save_weights, weights(), nn::to_safetensors_metadata(trainer.metadata()));
+      write_weights_file(options.save_weights, weights(), trainer.metadata());
       say("weights written to {}\n", options.save_weights);
     });
   }
@@ -116,7 +116,10 @@ void write_weights(Ending& ending, const TrainerOptions& options, const TrainerB
 void write_report(Ending& ending, const TrainerOptions& options, TrainerBase& trainer,
                   const std::string& report) {
   if (!options.report.empty()) ending.attempt([&] { write_text(options.report, report); });
-  if (RunFolder* folder = trainer.run_folder()) ending.attempt([&] { folder->finish(report); });
+  if (RunFolder* folder = trainer.run_folder()) {
+    ending.attempt([&] { folder->close(); });
+    ending.attempt([&] { folder->write_report(report); });
+  }
   if (!trainer.save_failure().empty())
     ending.fail(fmt::format("the last steps are in no checkpoint: {}", trainer.save_failure()));
 }

@@ -20,7 +20,7 @@ ModuleSnapshot::Part ModuleSnapshot::part_of(const std::shared_ptr<ModuleBase::N
 ModuleSnapshot::ModuleSnapshot(const ModuleBase& model, std::span<const Parameter> parameters) {
   ModuleBase::Node::walk(model.node_, [this](const std::shared_ptr<ModuleBase::Node>& node) {
     own_.push_back(part_of(node));
-    for (const auto& [variable, is_parameter] : node->entries) add(variable);
+    for (const auto& entry : node->entries) add(entry.variable);
   });
   for (const Parameter& parameter : parameters) add(parameter);
 }
@@ -32,9 +32,9 @@ std::vector<Variable> ModuleSnapshot::add_called(const void* id) {
   auto* const node = const_cast<ModuleBase::Node*>(static_cast<const ModuleBase::Node*>(id));
   called_.push_back(part_of(node->shared_from_this()));
   std::vector<Variable> variables;
-  for (const auto& [variable, is_parameter] : node->entries) {
-    add(variable);
-    variables.push_back(variable);
+  for (const auto& entry : node->entries) {
+    add(entry.variable);
+    variables.push_back(entry.variable);
   }
   return variables;
 }

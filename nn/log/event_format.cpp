@@ -34,7 +34,7 @@ using protobuf::little_endian;
 // Fields of Event.
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 // Of Summary, Summary.Value and SessionLog, and the status of a start.
-constexpr int kValue = 1, kTag = 1, kSimpleValue = 2, kStatus = 1, kStart = 1;
+constexpr int kValue = 1, kTag = 1, kSimpleValue = 2, kImage = 4, kMetadata = 9, kStatus = 1, kStart = 1;
 
 }  // namespace
 
@@ -57,6 +57,37 @@ std::string version_event(double time) {
 std::string start_event(double time, int64_t step) {
   return double_field(kWallTime, time) + integer_field(kStep, step) +
          bytes_field(kSessionLog, integer_field(kStatus, kStart));
+}
+
+std::string image_event(const ImageRecord& record) {
+  const std::string image = integer_field(1, record.height) + integer_field(2, record.width) +
+                            integer_field(3, record.channels) + bytes_field(4, record.png);
+  return double_field(kWallTime, record.time) + integer_field(kStep, record.step) +
+         bytes_field(kSummary,
+                     bytes_field(kValue, bytes_field(kTag, record.tag) + bytes_field(kImage, image)));
+}
+
+std::string hyper_parameters_event(double time, const std::map<std::string, HyperParameter>& values) {
+  // Fields of google.protobuf.Value.
+  constexpr int kNumber = 2, kText = 3, kBool = 4;
+  std::string session;
+  for (const auto& [name, value] : values) {
+    std::string text;
+    if (const bool* const flag = std::get_if<bool>(&value)) {
+      text = integer_field(kBool, *flag ? 1 : 0);
+    } else if (const double* const number = std::get_if<double>(&value)) {
+      text = double_field(kNumber, *number);
+    } else {
+      text = bytes_field(kText, std::get<std::string>(value));
+    }
+    session += bytes_field(1, bytes_field(1, name) + bytes_field(2, text));  // an entry of a map
+  }
+  session += double_field(5, time);
+  // HParamsPluginData.session_start_info, in SummaryMetadata.PluginData of a value.
+  const std::string plugin = bytes_field(1, "hparams") + bytes_field(2, bytes_field(3, session));
+  const std::string value =
+      bytes_field(kTag, "_hparams_/session_start_info") + bytes_field(kMetadata, bytes_field(1, plugin));
+  return double_field(kWallTime, time) + bytes_field(kSummary, bytes_field(kValue, value));
 }
 
 std::string scalar_event(const ScalarRecord& record) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,20 @@ std::string version_event(double time);
 /// The message that a run begins here, or goes on, whose next values are those of `step`: TensorBoard forgets
 /// what files before this one have of `step` and later.
 std::string start_event(double time, int64_t step);
+
+/// A picture: the bytes of a PNG file, and what stands in it.
+struct ImageRecord {
+  int64_t step = 0;
+  double time = 0.0;  ///< seconds since 1970
+  std::string tag;
+  int64_t height = 0, width = 0, channels = 0;
+  std::string png;
+};
+std::string image_event(const ImageRecord& record);
+
+/// What a run was given, for TensorBoard's plugin of hyper-parameters. Source: api.proto and
+/// plugin_data.proto of tensorboard/plugins/hparams, version 0.
+std::string hyper_parameters_event(double time, const std::map<std::string, HyperParameter>& values);
 
 /// All values of a record, as float32.
 std::string scalar_event(const ScalarRecord& record);

@@ -25,6 +25,11 @@ constexpr std::string_view kEventPrefix = "events.out.tfevents.";
 constexpr size_t kMostQueued =
     1 << 16;  // records that wait for a writer who hangs, as on a lost network disk
 
+/// A record in the words of each file; an event alone has no line of JSON.
+struct Queued {
+  std::string json_line, event;
+};
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -88,11 +93,11 @@ class RunLog::Writer {
     write_or_warn();
   }
 
-  void queue(ScalarRecord record) {
+  void queue(Queued queued) {
     const std::lock_guard lock(queue_mutex_);
     SINTER_CHECK(!stopped_, "[run_log] expected an open log but it was closed");
     if (queue_.size() < kMostQueued) {
-      queue_.push_back(std::move(record));
+      queue_.push_back(std::move(queued));
     } else {
       ++dropped_;
     }
@@ -101,14 +106,14 @@ class RunLog::Writer {
   /// Carries over what is queued and writes it. Throws the first file's IoError when all were tried.
   void write() {
     const std::lock_guard lock(file_mutex_);
-    std::vector<ScalarRecord> records;
+    std::vector<Queued> records;
     {
       const std::lock_guard queue_lock(queue_mutex_);
       records.swap(queue_);
     }
-    for (const ScalarRecord& record : records) {
-      if (json_) json_->add(to_json_line(record));
-      if (events_) events_->add(event_record(scalar_event(record)));
+    for (const auto& [json_line, event] : records) {
+      if (json_ && !json_line.empty()) json_->add(json_line);
+      if (events_) events_->add(event_record(event));
     }
     std::string failure;
     for (LogFile* file : {json_.get(), events_.get()}) {
@@ -185,7 +190,7 @@ class RunLog::Writer {
 
   mutable std::mutex queue_mutex_;
   std::condition_variable wake_;
-  std::vector<ScalarRecord> queue_;
+  std::vector<Queued> queue_;
   std::string failure_;
   int64_t dropped_ = 0;
   bool stopped_ = false;
@@ -226,7 +231,27 @@ void RunLog::scalar(std::string tag, double value, int64_t step) {
 void RunLog::scalars(int64_t step, std::vector<std::pair<std::string, double>> values) {
   ScalarRecord record{.step = step, .time = seconds_now(), .values = std::move(values)};
   check_record(record);
-  writer_->queue(std::move(record));
+  writer_->queue({to_json_line(record), scalar_event(record)});
+}
+
+void RunLog::image(const std::string& tag, std::string png, int64_t height, int64_t width, int64_t channels,
+                   int64_t step) {
+  const double now = seconds_now();
+  check_record({.step = step, .time = now, .values = {{tag, 0.0}}});
+  SINTER_CHECK(!png.empty() && height > 0 && width > 0 && channels > 0,
+               "[run_log] expected a picture but got {} bytes of {}x{}x{}", png.size(), height, width,
+               channels);
+  writer_->queue({"", image_event({.step = step,
+                                   .time = now,
+                                   .tag = tag,
+                                   .height = height,
+                                   .width = width,
+                                   .channels = channels,
+                                   .png = std::move(png)})});
+}
+
+void RunLog::hyper_parameters(const std::map<std::string, HyperParameter>& values) {
+  writer_->queue({"", hyper_parameters_event(seconds_now(), values)});
 }
 
 void RunLog::flush() {

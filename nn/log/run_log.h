@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <sinter/core/file_system/file_system.h>
+#include <sinter/nn/log/scalars.h>
 
 namespace sinter::nn {
 
@@ -22,7 +24,7 @@ struct RunLogOptions {
   double seconds = 2.0;  ///< between writes; what a killed process may lose
 };
 
-/// Writes scalars to files in a folder. Logging takes a lock and copies the values; a thread of its own
+/// Writes scalars to files in a folder. Logging puts the values into words and takes a lock; a thread of its own
 /// writes them every few seconds, so that no step waits for a disk. What was written stays if the process is
 /// killed.
 ///
@@ -57,6 +59,14 @@ class RunLog {
   void scalar(std::string tag, double value, int64_t step);
   /// Several at once: one line of scalars.jsonl. No tag may come twice.
   void scalars(int64_t step, std::vector<std::pair<std::string, double>> values);
+
+  /// A picture after `step` steps, for TensorBoard alone. `png`: the bytes of a PNG file of so many pixels
+  /// and channels. Throws InvalidArgument for a tag or a step as scalar() does, or without bytes or pixels.
+  void image(const std::string& tag, std::string png, int64_t height, int64_t width, int64_t channels,
+             int64_t step);
+  /// What the run was given, by name: a row of TensorBoard's table of hyper-parameters (HPARAMS), beside the
+  /// last of its scalars. Numbers are best given as such: the table sorts and plots them.
+  void hyper_parameters(const std::map<std::string, HyperParameter>& values);
 
   /// Returns when all that was logged is in its files. Throws IoError if it cannot be written; it is then
   /// tried again later.

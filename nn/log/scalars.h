@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <sinter/core/file_system/file_system.h>
@@ -18,6 +19,9 @@ struct ScalarRecord {
   double time = 0.0;                                   ///< seconds since 1970
   std::vector<std::pair<std::string, double>> values;  ///< by tag
 };
+
+/// The value of an option of a run.
+using HyperParameter = std::variant<bool, double, std::string>;
 
 /// Throws InvalidArgument unless the step is not negative and there are tags that can be written everywhere:
 /// at most 1,000 bytes of UTF-8 without control characters, no tag twice, and none "step" or "time".

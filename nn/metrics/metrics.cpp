@@ -241,6 +241,28 @@ double ConfusionMatrix::accuracy(int64_t target) const {
   return ratio(count(target, target), row_total(target));
 }
 
+int64_t ConfusionMatrix::column_total(int64_t prediction) const {
+  int64_t total = 0;
+  for (int64_t target = 0; target < classes_; ++target) total += count(target, prediction);
+  return total;
+}
+
+double ConfusionMatrix::precision(int64_t prediction) const {
+  return ratio(count(prediction, prediction), column_total(prediction));
+}
+
+double ConfusionMatrix::f1(int64_t target) const {
+  return ratio(2 * count(target, target), row_total(target) + column_total(target));
+}
+
+double ConfusionMatrix::macro_f1() const {
+  RunningMean mean;
+  for (int64_t i = 0; i < classes_; ++i) {
+    if (row_total(i) + column_total(i) > 0) mean.add(f1(i));
+  }
+  return mean.mean();
+}
+
 double ConfusionMatrix::balanced_accuracy() const {
   RunningMean mean;
   for (int64_t i = 0; i < classes_; ++i) {

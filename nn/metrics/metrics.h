@@ -120,8 +120,15 @@ class ConfusionMatrix {
   double accuracy() const;
   /// The share of class `target` that was recognised (recall); NaN if there was none of it.
   double accuracy(int64_t target) const;
+  /// Of what was taken for class `prediction`, the share that was of it; NaN if nothing was.
+  double precision(int64_t prediction) const;
+  /// The harmonic mean of a class's precision and accuracy: 2 tp / (2 tp + fp + fn), 0 where nothing of it
+  /// was recognised; NaN if it neither occurred nor was taken for any.
+  double f1(int64_t target) const;
   /// The mean of the classes' accuracies over those that occurred; NaN if none did.
   double balanced_accuracy() const;
+  /// The mean of the classes' F1 over those that have one; NaN if none has.
+  double macro_f1() const;
 
   /// A table for people: one row per class with its counts and its accuracy. Where names would make it wider
   /// than `columns`, classes are numbered. Of more than 20 classes, or where that is too wide too, the rows
@@ -133,6 +140,7 @@ class ConfusionMatrix {
   const std::vector<int64_t>& counts() const;
   size_t index(int64_t target, int64_t prediction) const;
   int64_t row_total(int64_t target) const;
+  int64_t column_total(int64_t prediction) const;
   std::string name(int64_t index) const;
   std::string percent(int64_t target) const;
   std::string to_table(size_t width) const;

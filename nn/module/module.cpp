@@ -56,9 +56,10 @@ class StateChecker {
       return;
     }
     if (!mismatched_names_.empty()) {
-      text += fmt::format(
-          "; to keep the module's own {}, erase {} from the state and load it with strict = false",
-          join(mismatched_names_), mismatched_names_.size() == 1 ? "it" : "them");
+      text +=
+          fmt::format("; to keep the module's own {}, load the state with LoadOptions::skip, which takes {}",
+                      join(mismatched_names_),
+                      mismatched_names_.size() == 1 ? "this name" : "these names or how they begin");
     }
     throw_error<InvalidArgument>("[load_state] the state does not fit the module: {}{}", text, prefix);
   }
@@ -170,6 +171,18 @@ void ModuleBase::to_mixed(DType dtype) const {
   });
 }
 
+void ModuleBase::freeze(std::string_view prefix) const {
+  const bool found = node_->set_frozen("", prefix, true);
+  SINTER_CHECK(found, "[module] expected the beginning of names of the module to freeze but got '{}'",
+               prefix);
+}
+
+void ModuleBase::unfreeze(std::string_view prefix) const {
+  const bool found = node_->set_frozen("", prefix, false);
+  SINTER_CHECK(found, "[module] expected the beginning of names of the module to unfreeze but got '{}'",
+               prefix);
+}
+
 void ModuleBase::set_requires_grad(bool value) const {
   for (const Parameter& parameter : parameters()) parameter.tensor().set_requires_grad(value);
 }
@@ -190,7 +203,9 @@ LoadReport ModuleBase::load_state(const State& state, const LoadOptions& options
   StateChecker checker;
   std::vector<std::pair<Variable, Tensor>> assignments;
   State unused = state;
+  std::erase_if(unused, [&](const auto& entry) { return options.skips(entry.first); });
   node_->visit("", [&](const Variable& variable, bool) {
+    if (options.skips(variable.name())) return;
     const auto found = state.find(variable.name());
     if (found == state.end()) {
       if (!variable.options().optional) report.missing.push_back(variable.name());
@@ -253,14 +268,6 @@ std::optional<Layout> ModuleBase::layout() const {
 
 void ModuleBase::check_next(const ModuleBase& next) const {
   node_->check_next(*next.node_);
-}
-
-DecaySplit split_decay(const std::vector<Parameter>& parameters) {
-  DecaySplit split;
-  for (const Parameter& parameter : parameters) {
-    (parameter.tensor().rank() >= 2 ? split.decay : split.no_decay).push_back(parameter);
-  }
-  return split;
 }
 
 std::vector<Parameter> add_prefix(const std::string& prefix, const std::vector<Parameter>& parameters) {

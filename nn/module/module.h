@@ -27,6 +27,7 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <functional>
 #include <iosfwd>
@@ -34,6 +35,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -51,6 +53,13 @@ using State = std::map<std::string, Tensor>;
 struct LoadOptions {
   /// Names that are missing or unexpected are errors; otherwise they are only reported.
   bool strict = true;
+  /// Names that begin with one of these are left as they are, on both sides: {"fc."} for a head of another
+  /// size.
+  std::vector<std::string> skip = {};
+
+  bool skips(std::string_view name) const {
+    return std::ranges::any_of(skip, [name](const std::string& prefix) { return name.starts_with(prefix); });
+  }
 };
 
 /// What load_state could not use.
@@ -96,7 +105,7 @@ class ModuleBase {
   std::optional<Layout> layout() const;
 
   /// Training or evaluation mode, of sub-modules too: batch norm and dropout behave differently. Starts in
-  /// training.
+  /// training. Frozen modules stay in evaluation mode.
   void train(bool mode = true) const;
   void eval() const { train(false); }
   bool training() const;
@@ -112,7 +121,14 @@ class ModuleBase {
   /// load_state() speak of the float32 values, and optimisers update both. Source: P. Micikevicius et al.,
   /// "Mixed precision training", ICLR 2018. Throws InvalidArgument for any other dtype.
   void to_mixed(DType dtype) const;
-  /// Freezes or thaws all parameters.
+  /// Takes all whose names begin with `prefix` out of training, and puts it back: "" is the whole model,
+  /// "layer1." a member with all below it, "fc.weight" a parameter. Frozen parameters have no gradients, so
+  /// that optimisers leave them and their momenta alone; frozen modules are in evaluation mode whatever
+  /// train() says, so that batch norms keep their statistics. unfreeze() gives gradients to those parameters
+  /// alone from which freeze() took them. Throws InvalidArgument if no name begins so.
+  void freeze(std::string_view prefix = {}) const;
+  void unfreeze(std::string_view prefix = {}) const;
+  /// Whether the gradients of all parameters are computed; leaves the modes as they are, unlike freeze().
   void set_requires_grad(bool value) const;
   void zero_grad() const;
 
@@ -122,8 +138,7 @@ class ModuleBase {
   /// Overwrites parameters and buffers in place, converting layout, device and floating-point dtype. Throws
   /// InvalidArgument, and changes nothing, if shapes or kinds of dtypes differ or, when strict, unless the
   /// names match; the message lists all of them. `num_batches_tracked` may be missing, as in old files. To
-  /// keep a head of another size as it is, erase its names from `state` and load the rest with strict =
-  /// false.
+  /// keep a head of another size as it is, skip its names: `model.load_state(state, {.skip = {"fc."}})`.
   LoadReport load_state(const State& state, const LoadOptions& options = {}) const;
 
  protected:
@@ -318,16 +333,6 @@ class AnyModule final : public Module {
   std::shared_ptr<const Module> (*copy_)(const Module&);
   std::shared_ptr<const Module> held_;
 };
-
-/// Splits parameters for weight decay: `decay` are those of rank 2 and more (filters, matrices), `no_decay`
-/// the others (biases, and scales, shifts and slopes of norms and activations), which are better left alone.
-/// Source: T. He et al., "Bag of tricks for image classification with convolutional neural networks", CVPR
-/// 2019, 3.1.
-struct DecaySplit {
-  std::vector<Parameter> decay;
-  std::vector<Parameter> no_decay;
-};
-DecaySplit split_decay(const std::vector<Parameter>& parameters);
 
 /// The same parameters with `prefix` before their names: to train two modules with one optimiser.
 std::vector<Parameter> add_prefix(const std::string& prefix, const std::vector<Parameter>& parameters);

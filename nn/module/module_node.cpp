@@ -25,6 +25,24 @@ bool ModuleBase::Node::reaches(const Node* node) const {
          std::ranges::any_of(borrowed, [node](const auto& other) { return other->reaches(node); });
 }
 
+bool ModuleBase::Node::set_frozen(const std::string& path, std::string_view prefix, bool value) {
+  bool found = path.starts_with(prefix);
+  if (found) is_frozen = value;
+  for (Entry& entry : entries) {
+    if (!(path + entry.variable.name()).starts_with(prefix)) continue;
+    found = true;
+    const Tensor& tensor = entry.variable.tensor();
+    // One that needs no gradient anyway is not given one when it is thawed.
+    if (!entry.is_parameter || tensor.requires_grad() != value || (!value && !entry.is_frozen)) continue;
+    tensor.set_requires_grad(!value);
+    tensor.set_grad({});
+    entry.is_frozen = value;
+  }
+  for (const auto& [name, child] : children)
+    found = child->set_frozen(path + name + ".", prefix, value) || found;
+  return found;
+}
+
 bool ModuleBase::Node::owns_variables() const {
   return !entries.empty() ||
          std::ranges::any_of(children, [](const auto& child) { return child.second->owns_variables(); });

@@ -21,13 +21,15 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
   struct Entry {
     Variable variable;
     bool is_parameter;
+    bool is_frozen = false;  // freeze() took its gradient
   };
   std::vector<Entry> entries;
   std::vector<std::pair<std::string, std::shared_ptr<Node>>> children;
   std::vector<std::shared_ptr<Node>> borrowed;  // called, but not owned
   bool training = true;
-  /// Unless this thread has the module in an EvalMode.
-  bool trains() const { return training && !EvalMode::covers(this); }
+  bool is_frozen = false;
+  /// Unless the module is frozen, or this thread has it in an EvalMode.
+  bool trains() const { return training && !is_frozen && !EvalMode::covers(this); }
   std::string type;                                  // empty until a member or an AnyModule tells it
   std::string options;                               // as given to describe()
   std::optional<std::pair<Layout, Layout>> layouts;  // of input and output; none: it has no part in them
@@ -97,6 +99,9 @@ struct ModuleBase::Node : std::enable_shared_from_this<ModuleBase::Node> {
     for (const auto& [name, node] : self->children) walk(node, visitor);
   }
 
+  /// Freezes or thaws what is here and below and has a name that begins with `prefix`; this module's own
+  /// names begin with `path`. Gives whether there is any.
+  bool set_frozen(const std::string& path, std::string_view prefix, bool value);
   void set_training(bool mode) {
     training = mode;
     for (const auto& [name, node] : children) node->set_training(mode);

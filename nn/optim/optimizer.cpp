@@ -7,6 +7,8 @@
 #include <sinter/nn/optim/optimizer.h>
 #include <sinter/ops/advance_steps/advance_steps.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/grad_norm/grad_norm.h>
+#include <sinter/ops/loss_scale/loss_scale.h>
 #include <sinter/ops/optimizer/optimizer.h>
 
 namespace sinter::nn {
@@ -29,15 +31,6 @@ bool is_scale(double value) {
 }
 
 }  // namespace
-
-std::vector<ParameterGroup> decay_groups(const std::vector<Parameter>& parameters) {
-  DecaySplit split = split_decay(parameters);
-  std::vector<ParameterGroup> groups;
-  if (!split.decay.empty()) groups.push_back({.parameters = std::move(split.decay)});
-  if (!split.no_decay.empty())
-    groups.push_back({.parameters = std::move(split.no_decay), .weight_decay = 0.0});
-  return groups;
-}
 
 Optimizer::Optimizer(std::string tag, std::vector<ParameterGroup> groups, double weight_decay,
                      std::vector<std::string> buffer_names)
@@ -314,6 +307,10 @@ State Optimizer::state() const {
 void Optimizer::load_state(const State& state, const LoadOptions& options) {
   const ExclusiveUse::Scope scope(use_, tag_.c_str(), kOneOptimizerAThread);
   State unused = state;
+  // Names are "<buffer>.<parameter>".
+  std::erase_if(unused, [&](const auto& entry) {
+    return options.skips(std::string_view(entry.first).substr(entry.first.find('.') + 1));
+  });
   std::vector<std::string> missing, mismatched, unexpected;
   const auto take = [&](const std::string& name, const Shape& shape, DType dtype) -> Tensor {
     const auto found = state.find(name);
@@ -337,6 +334,7 @@ void Optimizer::load_state(const State& state, const LoadOptions& options) {
       const std::string& name = slot.parameter.name();
       slot = {.parameter = slot.parameter};
       counts.push_back(0);
+      if (options.skips(name)) continue;
       const bool may_lack = state.empty() || !options.strict;
       if (may_lack && !state.contains("step." + name)) continue;
       const Tensor updates = take("step." + name, {}, DType::kInt64);
@@ -366,6 +364,22 @@ void Optimizer::load_state(const State& state, const LoadOptions& options) {
   const Tensor loaded_counts = Tensor::from_values(counts, {static_cast<int64_t>(counts.size())});
   slots_ = std::move(loaded);
   set_counts(loaded_counts);
+}
+
+Tensor grad_norm(const std::vector<Parameter>& parameters) {
+  std::vector<Tensor> gradients;
+  gradients.reserve(parameters.size());
+  for (const Parameter& parameter : parameters) {
+    if (Tensor grad = parameter.grad(); grad.defined()) gradients.push_back(std::move(grad));
+  }
+  SINTER_CHECK(!gradients.empty(), "[grad_norm] none of the {} parameters has a gradient", parameters.size());
+  return ops::grad_norm(gradients);
+}
+
+ClippedGradients clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm) {
+  SINTER_CHECK(max_norm > 0.0, "[clip_grad_norm] expected a norm > 0 but got {}", max_norm);
+  const Tensor norm = grad_norm(parameters);
+  return {norm, ops::clip_factor(norm, max_norm)};
 }
 
 }  // namespace sinter::nn

@@ -18,7 +18,7 @@ struct UpdateSlot;  // ops/optimizer/optimizer.h
 
 namespace sinter::nn {
 
-/// Parameters that are treated alike.
+/// Parameters that are treated alike; see parameter_groups.
 struct ParameterGroup {
   std::vector<Parameter> parameters;
   double lr_scale = 1.0;                    ///< multiplies the learning rate that step() is given
@@ -27,9 +27,6 @@ struct ParameterGroup {
   /// alone.
   bool clip = true;
 };
-
-/// The groups for weight decay on filters and matrices only; see split_decay.
-std::vector<ParameterGroup> decay_groups(const std::vector<Parameter>& parameters);
 
 /// Changes parameters by their gradients.
 ///
@@ -80,7 +77,8 @@ class Optimizer {
   /// The inverse; an empty state makes all parameters start afresh. Throws InvalidArgument, and changes
   /// nothing, if the state has other names or shapes, or does not mention a parameter: it is another model's
   /// then. The message lists all of them. If not `strict`, parameters that it does not mention start afresh,
-  /// and what it says of others is passed over.
+  /// and what it says of others is passed over; so it is with parameters whose names begin with one of
+  /// `skip`.
   void load_state(const State& state, const LoadOptions& options = {});
 
  protected:

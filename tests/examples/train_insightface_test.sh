@@ -235,6 +235,10 @@ mistakes_are_told() {
   run 1 --embed people --output nowhere/x --load-weights whole.safetensors && complains "--output nowhere/x: there is no folder nowhere"
   run 1 --evaluate --load-weights whole.safetensors --verify people --backbone iresnet34 &&
     complains "error: --load-weights whole.safetensors: these are weights of an iresnet18, --backbone says iresnet34"
+  run 0 $recipe --max-steps 1 --save-weights one.pth
+  [ "$(head -c 2 one.pth)" = PK ] || fail "one.pth is no file of PyTorch's"
+  run 0 --evaluate --load-weights one.pth --verify people
+  run 1 --evaluate --load-weights one.pth --key nowhere --verify people && complains "error: --key nowhere: "
   run 0 --version && says_like "^train_insightface of Sinter "
   run 0 --help && says_like "--sample-rate"
 }

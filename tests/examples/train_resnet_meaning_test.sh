@@ -106,7 +106,7 @@ weights_say_what_they_are_of() {
   [ -n "$(loss before.json)" ] && [ "$(loss after.json)" = "$(loss before.json)" ] || fail "$(loss after.json) in place of $(loss before.json)"
   says "resnet32"
   run 1 --evaluate --load-weights other.safetensors --data data --model resnet20
-  [ "$(cat err)" = "error: --load-weights other.safetensors: these are weights of a resnet32, --model says resnet20" ] || fail "other words"
+  [ "$(cat err)" = "error: --load-weights other.safetensors: these are weights of a resnet32, --model says resnet20; --model resnet32 fits" ] || fail "other words"
   run 1 --evaluate --load-weights w.safetensors
   complains "--load-weights w.safetensors is of other classes: there were 3 classes, there are 10 now"
   # Without metadata, as PyTorch writes it.

@@ -155,7 +155,7 @@ TEST(LambTest, ANormOfZeroGivesARatioOfOne) {
 
 template <class Optim>
 std::unique_ptr<Optimizer> make(const Layer& layer) {
-  return std::make_unique<Optim>(decay_groups(layer.parameters()));
+  return std::make_unique<Optim>(parameter_groups(layer, {}, {.decay_vectors = false}));
 }
 
 const std::vector<std::function<std::unique_ptr<Optimizer>(const Layer&)>> kBoth = {make<LARS>, make<LAMB>};

@@ -109,7 +109,7 @@ TEST(MarginHeadTest, StartsFromSmallNormalCentres) {
   EXPECT_NEAR(sum / count, 0.0, 5 * 0.01 / std::sqrt(count));
   EXPECT_NEAR(std::sqrt(squares / count), 0.01, 0.01 * 0.02);
   EXPECT_EQ(fmt::format("{}", head), "MarginHead(64, 500, scale 64, margins (1, 0.5, 0))");
-  EXPECT_EQ(split_decay(head.parameters()).decay.size(), 1u);
+  EXPECT_EQ(parameter_groups(head, {}, {.decay_vectors = false}).at(0).parameters.size(), 1u);
 }
 
 TEST(MarginHeadTest, CountsDirectionsOnly) {

@@ -77,7 +77,9 @@ class Training {
   }
 
   /// A new optimiser. In two groups, so that a step that fails between them would be seen.
-  void start_anew() { optimizer_ = std::make_unique<AdamW>(decay_groups(model_.parameters())); }
+  void start_anew() {
+    optimizer_ = std::make_unique<AdamW>(parameter_groups(model_, {}, {.decay_vectors = false}));
+  }
 
   double step(int64_t batch, int64_t side, int64_t seed) {
     const Tensor images = floats({batch, side, side, 3}, seed).to(device_);

@@ -177,6 +177,23 @@ TEST(ConfusionMatrixTest, CountsLogitsAndClasses) {
             "bird                  0      0      0         -\n");
 }
 
+// Against scikit-learn: precision_recall_fscore_support([0,0,0,1,1,2], [0,1,0,1,1,1]).
+TEST(ConfusionMatrixTest, PrecisionAndF1OfClasses) {
+  ConfusionMatrix matrix(4);
+  matrix.add(Tensor::from_values<int64_t>({0, 1, 0, 1, 1, 1}, {6}),
+             Tensor::from_values<int64_t>({0, 0, 0, 1, 1, 2}, {6}));
+  EXPECT_DOUBLE_EQ(matrix.precision(0), 1.0);
+  EXPECT_DOUBLE_EQ(matrix.precision(1), 0.5);
+  EXPECT_TRUE(std::isnan(matrix.precision(2))) << "nothing was taken for it";
+  EXPECT_DOUBLE_EQ(matrix.f1(0), 0.8);
+  EXPECT_DOUBLE_EQ(matrix.f1(1), 2.0 / 3.0);
+  EXPECT_EQ(matrix.f1(2), 0.0);
+  EXPECT_TRUE(std::isnan(matrix.f1(3)));
+  EXPECT_DOUBLE_EQ(matrix.macro_f1(), (0.8 + 2.0 / 3.0) / 3.0) << "over the classes that there are";
+  EXPECT_THROW(matrix.precision(4), InvalidArgument);
+  EXPECT_TRUE(std::isnan(ConfusionMatrix(2).macro_f1()));
+}
+
 /// The columns of its widest line.
 size_t widest(const std::string& text) {
   size_t most = 0;

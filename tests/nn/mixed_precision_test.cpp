@@ -327,7 +327,8 @@ struct TrainingRun {
   TrainingRun(Device on, DType dtype)
       : device(on),
         model(resnet20({.classes = 4, .in_channels = 1, .width = 4})),
-        sgd(decay_groups(model.parameters()), {.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true}),
+        sgd(parameter_groups(model, {}, {.decay_vectors = false}),
+            {.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true}),
         scaler(GradScaler::options_for(dtype)) {
     model.to(device);
     if (is_half(dtype)) model.to_mixed(dtype);

@@ -58,7 +58,8 @@ inline Training any_training(uint64_t seed) {
   switch (maker.integer(0, 3)) {
     case 0:
       training.make_optimizer = [](const auto& parameters) {
-        return std::make_unique<AdamW>(decay_groups(parameters), AdamWOptions{.amsgrad = true});
+        return std::make_unique<AdamW>(parameter_groups(parameters, {}, {.decay_vectors = false}),
+                                       AdamWOptions{.amsgrad = true});
       };
       break;
     case 1:
@@ -66,7 +67,7 @@ inline Training any_training(uint64_t seed) {
       break;
     default:
       training.make_optimizer = [](const auto& parameters) {
-        return std::make_unique<SGD>(decay_groups(parameters),
+        return std::make_unique<SGD>(parameter_groups(parameters, {}, {.decay_vectors = false}),
                                      SGDOptions{.momentum = 0.9, .weight_decay = 1e-3});
       };
   }

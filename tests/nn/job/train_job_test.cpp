@@ -87,18 +87,20 @@ TEST(TrainJob, DrawsTheRandomNumbersOfEagerCode) {
 
 TEST(TrainJob, UpdatesLikeEveryOptimizer) {
   const auto adamw = [](const auto& model) {
-    return std::make_unique<AdamW>(decay_groups(model.parameters()), AdamWOptions{.amsgrad = true});
+    return std::make_unique<AdamW>(parameter_groups(model, {}, {.decay_vectors = false}),
+                                   AdamWOptions{.amsgrad = true});
   };
   expect_equal_training(Wide(), adamw, {6, 12}, 5, 10, kWithoutPasses);
   const auto rmsprop = [](const auto& model) { return std::make_unique<RMSprop>(model.parameters()); };
   expect_equal_training(Wide(), rmsprop, {6, 12}, 5, 10, kWithoutPasses);
   expect_equal_training(Wide(), sgd_of({.momentum = 0.0}), {6, 12}, 5, 10, kWithoutPasses);
   const auto lars = [](const auto& model) {
-    return std::make_unique<LARS>(decay_groups(model.parameters()), LARSOptions{.weight_decay = 1e-4});
+    return std::make_unique<LARS>(parameter_groups(model, {}, {.decay_vectors = false}),
+                                  LARSOptions{.weight_decay = 1e-4});
   };
   expect_equal_training(Wide(), lars, {6, 12}, 5, 10, kWithoutPasses);
   const auto lamb = [](const auto& model) {
-    return std::make_unique<LAMB>(decay_groups(model.parameters()));
+    return std::make_unique<LAMB>(parameter_groups(model, {}, {.decay_vectors = false}));
   };
   expect_equal_training(Wide(), lamb, {6, 12}, 5, 10, kWithoutPasses);
 }

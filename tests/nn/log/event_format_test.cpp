@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <sinter/nn/log/event_format.h>
@@ -54,6 +55,31 @@ TEST(EventFormat, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(events[3].values[1], std::pair(long_tag, infinity));
   EXPECT_EQ(events[3].values[2].first, "größe");
   EXPECT_TRUE(std::isnan(events[3].values[2].second));
+}
+
+std::string hex_of(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+// The bytes that TensorBoard 2.21 gives for the same:
+// event_pb2.Event(...).SerializeToString(deterministic=True) of tensorboard.compat.proto and
+// tensorboard.plugins.hparams.plugin_data_pb2.
+TEST(EventFormat, PicturesAndHyperParametersAreTensorBoardsBytes) {
+  EXPECT_EQ(hex_of(image_event({.step = 7,
+                                .time = 2.5,
+                                .tag = "mistakes/01",
+                                .height = 3,
+                                .width = 2,
+                                .channels = 1,
+                                .png = "png"})),
+            "09000000000000044010072a1c0a1a0a0b6d697374616b65732f3031220b0803100218012203706e"
+            "67");
+  EXPECT_EQ(hex_of(hyper_parameters_event(1.5, {{"lr", 0.25}, {"flip", false}, {"model", "resnet20"}})),
+            "09000000000000f83f2a6c0a6a0a1c5f68706172616d735f2f73657373696f6e5f73746172745f69"
+            "6e666f4a4a0a480a0768706172616d73123d1a3b0a0a0a04666c6970120220000a0f0a026c721209"
+            "11000000000000d03f0a130a056d6f64656c120a1a087265736e6574323029000000000000f83f");
 }
 
 TEST(EventFormat, TheReaderOfTheseTestsSeesDamage) {

@@ -118,6 +118,26 @@ TEST(RunLog, BothFilesHoldTheSame) {
   EXPECT_EQ(records[1].values[1], std::pair(std::string("train/learning_rate"), 0.1));
 }
 
+TEST(RunLog, PicturesAndHyperParametersAreForTensorBoardAlone) {
+  const TemporaryFolder folder;
+  RunLog log(folder.path());
+  log.hyper_parameters({{"lr", 0.1}, {"model", "resnet20"}});
+  log.scalar("loss", 0.5, 1);
+  log.image("mistakes/1", "png", 8, 8, 3, 1);
+  EXPECT_THROW(log.image("mistakes/1", "", 8, 8, 3, 1), InvalidArgument);
+  EXPECT_THROW(log.image("", "png", 8, 8, 3, 1), InvalidArgument);
+  EXPECT_THROW(log.image("x", "png", 8, 8, 3, -1), InvalidArgument);
+  log.close();
+  ASSERT_EQ(read_scalars(folder.path() / RunLog::kJsonName).size(), 1u);
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (entry.path().filename() == RunLog::kJsonName) continue;
+    events = read_file(entry.path());
+  }
+  for (const char* part : {"hparams", "resnet20", "mistakes/1", "loss"})
+    EXPECT_NE(events.find(part), std::string::npos) << part;
+}
+
 TEST(RunLog, EachSinkCanBeLeftOut) {
   const TemporaryFolder folder;
   RunLog(folder / "json", {.tensorboard = false}).scalar("a", 1, 1);
