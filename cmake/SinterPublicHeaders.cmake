@@ -136,6 +136,8 @@ set(SINTER_PUBLIC_HEADERS
   nn/metrics/verification.h
   nn/models/iresnet.h
   nn/models/resnet.h
+  nn/models/resnet_names.h
+  nn/models/squeeze_excite.h
   nn/module/clone_scope.h
   nn/module/default_layout.h
   nn/module/module.h
