@@ -19,9 +19,6 @@ sinter::nn::ResNet make_model(const Options& options, const sinter::nn::data::Da
 sinter::nn::ModelMetadata describe_model(const Options& options, const sinter::nn::data::Dataset& train,
                                          const sinter::nn::data::Normalization& normalization);
 
-/// The model that a state is of, by its blocks; empty for none of train_resnet's.
-std::string recognise_model(const sinter::nn::State& state);
-
 /// Makes --model and --image-size those of the weights wherever the command line says nothing.
 void adopt(const sinter::examples::WeightsFile& weights, Options& options);
 

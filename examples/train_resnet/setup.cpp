@@ -12,6 +12,7 @@
 #include <sinter/nn/data/formats/open_dataset.h>
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
+#include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
 
 namespace train_resnet {
@@ -186,15 +187,16 @@ std::shared_ptr<const Dataset> test_part(const std::shared_ptr<const Dataset>& t
   return std::make_shared<nn::data::Subset>(test, std::move(indices));
 }
 
-int64_t test_resize(int64_t image_size) {
-  return image_size * 256 / 224;
+int64_t test_resize(const Options& options) {
+  // A little more, so that 224 / 0.875 is 256 however it was rounded.
+  return static_cast<int64_t>(std::floor(static_cast<double>(options.image_size) / options.test_crop + 1e-6));
 }
 
 nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
                                                 const nn::data::Normalization& normalization) {
   nn::data::Transforms transforms;
   if (options.image_size > 0) {
-    transforms.push_back(nn::data::resize_center_crop(test_resize(options.image_size), options.image_size));
+    transforms.push_back(nn::data::resize_center_crop(test_resize(options), options.image_size));
   }
   return {.batch_size = 250,
           .workers = *options.workers,
@@ -216,6 +218,15 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
         groups, nn::AdamWOptions{
                     .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
   }
+  if (options.optimizer == "adam") {
+    return std::make_unique<nn::Adam>(
+        groups, nn::AdamOptions{
+                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
+  }
+  if (options.optimizer == "rmsprop") {
+    return std::make_unique<nn::RMSprop>(
+        groups, nn::RMSpropOptions{.momentum = options.momentum, .weight_decay = *options.weight_decay});
+  }
   if (options.optimizer == "lamb") {
     return std::make_unique<nn::LAMB>(
         groups, nn::LAMBOptions{
@@ -233,14 +244,19 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
                                                   .nesterov = *options.nesterov && options.momentum > 0});
 }
 
-nn::Schedule make_schedule(const Options& options, int64_t steps) {
+nn::Schedule make_schedule(const Options& options, int64_t steps_per_epoch) {
   const double lr = *options.lr;
-  const auto warmup = static_cast<int64_t>(options.warmup * static_cast<double>(steps));
+  const int64_t steps = *options.epochs * steps_per_epoch;
+  const double share = options.course.warmup_epochs > 0
+                           ? std::min(1.0, static_cast<double>(options.course.warmup_epochs) /
+                                               static_cast<double>(*options.epochs))
+                           : options.warmup;
+  const auto warmup = static_cast<int64_t>(share * static_cast<double>(steps) + 1e-6);
   const int64_t rest = std::max<int64_t>(steps - warmup, 1);
   if (options.schedule == "one-cycle") {
     return nn::OneCycleSchedule{.peak = lr,
                                 .steps = std::max<int64_t>(steps, 2),
-                                .warmup_fraction = options.warmup,
+                                .warmup_fraction = share,
                                 .anneal = nn::Anneal::kLinear};
   }
   if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
@@ -248,6 +264,15 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
     return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
   if (options.schedule == "step") {
     return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
+  }
+  if (options.schedule == "multi-step") {
+    // Milestones count from the run's start, and Warmup begins what it leads to at its own step 0.
+    std::vector<int64_t> milestones;
+    for (const double epoch : numbers_of("--milestones", options.course.milestones))
+      milestones.push_back(std::max<int64_t>(static_cast<int64_t>(epoch) * steps_per_epoch - warmup, 0));
+    return nn::Warmup{
+        nn::MultiStepSchedule{.base = lr, .milestones = std::move(milestones), .gamma = options.course.gamma},
+        warmup};
   }
   return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
 }

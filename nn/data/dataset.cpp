@@ -33,6 +33,11 @@ class CachedDataset final : public Dataset {
     return SampleView{image.height, image.width, image.channels, image.pixels.data(), label};
   }
   const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::vector<int64_t> labels() const override {
+    std::vector<int64_t> labels;
+    for (const Sample& sample : samples_) labels.push_back(sample.label);
+    return labels;
+  }
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
