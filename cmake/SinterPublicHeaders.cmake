@@ -146,6 +146,8 @@ set(SINTER_PUBLIC_HEADERS
   nn/models/iresnet.h
   nn/models/mobile_face_net.h
   nn/models/resnet.h
+  nn/models/resnet_names.h
+  nn/models/squeeze_excite.h
   nn/module/clone_scope.h
   nn/module/default_layout.h
   nn/module/module.h

@@ -1,16 +1,15 @@
 #include "model.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
 #include <sinter/core/text/printable.h>
+#include <sinter/nn/models/resnet_names.h>
 
 #include "common/console.h"
 
@@ -20,32 +19,6 @@ using namespace sinter;
 using nn::data::Dataset;
 
 namespace {
-
-struct Model {
-  const char* name;
-  nn::ResNet (*small)(const nn::CifarResNetOptions&);  // null: one of those below
-  nn::ResNet (*large)(const nn::ResNetOptions&);
-  std::vector<size_t> blocks;  // of each stage
-  bool bottleneck = false;
-};
-
-const std::array<Model, 10>& models() {
-  static const std::array<Model, 10> all = {{{"resnet20", nn::resnet20, nullptr, {3, 3, 3}},
-                                             {"resnet32", nn::resnet32, nullptr, {5, 5, 5}},
-                                             {"resnet44", nn::resnet44, nullptr, {7, 7, 7}},
-                                             {"resnet56", nn::resnet56, nullptr, {9, 9, 9}},
-                                             {"resnet110", nn::resnet110, nullptr, {18, 18, 18}},
-                                             {"resnet18", nullptr, nn::resnet18, {2, 2, 2, 2}},
-                                             {"resnet34", nullptr, nn::resnet34, {3, 4, 6, 3}},
-                                             {"resnet50", nullptr, nn::resnet50, {3, 4, 6, 3}, true},
-                                             {"resnet101", nullptr, nn::resnet101, {3, 4, 23, 3}, true},
-                                             {"resnet152", nullptr, nn::resnet152, {3, 8, 36, 3}, true}}};
-  return all;
-}
-
-const Model& model_of(const Options& options) {
-  return *std::ranges::find(models(), options.model, [](const Model& m) { return std::string(m.name); });
-}
 
 /// Height and width of the network's input.
 std::pair<int64_t, int64_t> input_size(const Options& options, const nn::data::Image& image) {
@@ -64,19 +37,28 @@ int64_t extent(const nn::State& state, const char* name, int64_t axis) {
                                                               : found->second.shape()[static_cast<int>(axis)];
 }
 
+/// "imagenet" or "small", and how to tell of it; empty where weights leave it open.
+std::pair<std::string, std::string> stem_of(const examples::WeightsFile& weights) {
+  const int64_t side = extent(weights.state, "conv1.weight", 2);
+  if (side == 7) return {"imagenet", "imagenet (7x7)"};
+  if (side == 3) return {"small", "small (3x3)"};
+  // Deep stems differ in their strides alone.
+  if (!weights.metadata || !weights.metadata->options.contains("small_stem")) return {};
+  const std::string own = weights.metadata->options.at("small_stem") == "true" ? "small" : "imagenet";
+  return {own, own};
+}
+
 }  // namespace
 
 nn::ResNet make_model(const Options& options, const Dataset& train) {
   const nn::data::Image image = train.get(0).image;
-  const Model& model = model_of(options);
-  if (model.small != nullptr) {
-    return model.small(
-        {.classes = train.num_classes(), .in_channels = image.channels, .layout = *options.layout});
-  }
-  return model.large({.classes = train.num_classes(),
-                      .in_channels = image.channels,
-                      .layout = *options.layout,
-                      .small_stem = has_small_stem(options, input_size(options, image).first)});
+  return nn::make_resnet(options.model,
+                         {.classes = train.num_classes(),
+                          .in_channels = image.channels,
+                          .layout = *options.layout,
+                          .small_stem = has_small_stem(options, input_size(options, image).first),
+                          .zero_init_residual = options.network.zero_init_residual,
+                          .stochastic_depth = options.network.drop_path});
 }
 
 nn::ModelMetadata describe_model(const Options& options, const Dataset& train,
@@ -88,33 +70,25 @@ nn::ModelMetadata describe_model(const Options& options, const Dataset& train,
   metadata.model = options.model;
   metadata.options = {{"classes", fmt::format("{}", train.num_classes())},
                       {"in_channels", fmt::format("{}", image.channels)}};
-  if (model_of(options).large != nullptr)
+  if (!nn::is_cifar_resnet(options.model))
     metadata.options["small_stem"] = has_small_stem(options, metadata.height) ? "true" : "false";
   metadata.channels = image.channels;
   if (options.image_size > 0) {
     metadata.resize = "shorter_side";
-    metadata.resize_size = test_resize(options.image_size);
+    metadata.resize_size = test_resize(options);
   }
   metadata.mean = normalization.mean;
   metadata.std = normalization.std;
   return metadata;
 }
 
-std::string recognise_model(const nn::State& state) {
-  const std::vector<size_t> blocks = examples::count_blocks(state);
-  const bool bottleneck = state.contains("layer1.0.conv3.weight");
-  const auto found = std::ranges::find_if(
-      models(), [&](const Model& model) { return model.blocks == blocks && model.bottleneck == bottleneck; });
-  return found == models().end() ? "" : found->name;
-}
-
 void find_model(examples::WeightsFile& weights) {
-  if (!recognise_model(weights.state).empty()) return;
+  if (!nn::recognise_resnet(weights.state).empty()) return;
   std::set<std::string> prefixes;
   for (const auto& [name, tensor] : weights.state) prefixes.insert(name.substr(0, name.find('.') + 1));
   for (const std::string& prefix : prefixes) {
     nn::State state = prefix.empty() ? nn::State() : nn::strip_prefix(prefix, weights.state);
-    if (recognise_model(state).empty()) continue;
+    if (nn::recognise_resnet(state).empty()) continue;
     examples::say("{}: its weights are those whose names begin with '{}'\n", weights.source,
                   escape_name(prefix));
     weights.state = std::move(state);
@@ -123,7 +97,7 @@ void find_model(examples::WeightsFile& weights) {
 }
 
 void adopt(const examples::WeightsFile& weights, Options& options) {
-  const std::string model = recognise_model(weights.state);
+  const std::string model = nn::recognise_resnet(weights.state);
   if (!model.empty() && !options.is_given("--model")) options.model = model;
   if (weights.metadata && !options.is_given("--image-size"))
     options.image_size = weights.metadata->resize == "shorter_side" ? weights.metadata->height : 0;
@@ -132,16 +106,14 @@ void adopt(const examples::WeightsFile& weights, Options& options) {
 void settle_stem(const std::optional<examples::WeightsFile>& weights, const Dataset& train,
                  Options& options) {
   std::string& stem = options.finetune.stem;
-  if (model_of(options).large == nullptr) {
+  if (nn::is_cifar_resnet(options.model)) {
     if (stem == "imagenet")
       throw Error(
           fmt::format("--stem imagenet is of resnet18 and larger; {} is for small images", options.model));
     return;
   }
-  const int64_t side = weights ? extent(weights->state, "conv1.weight", 2) : 0;
-  if (side != 7 && side != 3) return;
-  const std::string own = side == 7 ? "imagenet" : "small",
-                    shown = fmt::format("{} ({}x{})", own, side, side);
+  const auto [own, shown] = weights ? stem_of(*weights) : std::pair<std::string, std::string>();
+  if (own.empty()) return;
   if (stem != "auto") {
     if (stem == own) return;
     throw Error(fmt::format("{}: these are weights with the stem {}, --stem says {}; --stem {} fits",
@@ -156,12 +128,13 @@ void settle_stem(const std::optional<examples::WeightsFile>& weights, const Data
 
 void check_weights(const std::string& source, const nn::State& state, const nn::ModelMetadata& now,
                    Classifier classifier) {
-  const std::string model = recognise_model(state);
+  const std::string model = nn::recognise_resnet(state);
   if (!model.empty() && model != now.model) {
     throw Error(fmt::format("{}: these are weights of a {}, --model says {}; --model {} fits", source, model,
                             now.model, model));
   }
-  const int64_t classes = extent(state, "fc.bias", 0), channels = extent(state, "conv1.weight", 1);
+  const int64_t classes = extent(state, "fc.bias", 0),
+                channels = std::max(extent(state, "conv1.weight", 1), extent(state, "conv1.0.weight", 1));
   const char* const help =
       classifier == Classifier::kTrained ? "; --new-head gives the model another classifier" : "";
   if (classifier != Classifier::kNew && !model.empty() && classes == 0)

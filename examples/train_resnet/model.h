@@ -20,9 +20,6 @@ sinter::nn::ResNet make_model(const Options& options, const sinter::nn::data::Da
 sinter::nn::ModelMetadata describe_model(const Options& options, const sinter::nn::data::Dataset& train,
                                          const sinter::nn::data::Normalization& normalization);
 
-/// The model that a state is of, by its blocks; empty for none of train_resnet's.
-std::string recognise_model(const sinter::nn::State& state);
-
 /// Where the names of one of train_resnet's models all begin with a word of another program's, "backbone.",
 /// takes that off, leaves out what stands beside them, and says so.
 void find_model(sinter::examples::WeightsFile& weights);

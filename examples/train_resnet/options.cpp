@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include <sinter/core/base/error.h>
+#include <sinter/nn/models/resnet_names.h>
 
 #include "recipe/recipe_file.h"
 #include "run/command_line.h"
@@ -54,14 +55,16 @@ void add_model_rows(OptionTable& table, Options& options) {
       .add("--split", options.split, number(0, 0.9),
            "Test with this share of each class, drawn by --seed, as the folder has no test images; 0: it has")
       .kept_unless("0");
-  table.add("--model", options.model,
-            one_of({"resnet20", "resnet32", "resnet44", "resnet56", "resnet110", "resnet18", "resnet34",
-                    "resnet50", "resnet101", "resnet152"}),
-            "Network");
+  table.add("--model", options.model, one_of(sinter::nn::resnet_names()), "Network");
+  add_network_rows(table, options.network);
   add_arithmetic_rows(table, options);
   table.add("--image-size", options.image_size, whole(0, 1024),
             "Train on random resized crops of this size and test on centre crops, as photographs need; "
             "0: images have one size and keep it");
+  table
+      .add("--test-crop", options.test_crop, number(0.1, 1),
+           "Share of a test image's shorter side that the centre crop of --image-size keeps")
+      .kept_unless("0.875");
 }
 
 void add_recipe_rows(OptionTable& table, Options& options) {
@@ -75,6 +78,7 @@ void add_recipe_rows(OptionTable& table, Options& options) {
   add_sync_batch_norm_row(table, options);
   table.add("--label-smoothing", options.label_smoothing, number(0, 1),
             "Label smoothing (0 for small sets, else 0.1)");
+  add_loss_rows(table, options.loss);
   table.add("--crop-padding", options.crop_padding, whole(0, 1024),
             "Shift training images by up to so many pixels (1 for small images, else 4)");
   table.add("--crop-mode", options.crop_mode, one_of({"zero", "reflect"}),
@@ -85,18 +89,20 @@ void add_recipe_rows(OptionTable& table, Options& options) {
 }
 
 void add_optimizer_rows(OptionTable& table, Options& options) {
-  const std::vector<std::string> all = {"sgd", "adamw", "lars", "lamb"};
+  const std::vector<std::string> all = {"sgd", "adamw", "adam", "rmsprop", "lars", "lamb"};
   table.add("--optimizer", options.optimizer, one_of(all), "What changes the weights");
   table
       .add("--lr", options.lr, number(1e-9, 1e3),
-           "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw: 0.003 and 0.002; lars: 8; lamb: "
-           "0.01 and 0.008)")
+           "Largest learning rate (sgd: 0.1 for small sets, else 0.4; adamw, adam: 0.003 and 0.002; rmsprop: "
+           "0.001; lars: 8; lamb: 0.01 and 0.008)")
       .of_optimizers(all);
-  table.add("--schedule", options.schedule, one_of({"one-cycle", "cosine", "step", "polynomial", "constant"}),
+  table.add("--schedule", options.schedule,
+            one_of({"one-cycle", "cosine", "step", "multi-step", "polynomial", "plateau", "constant"}),
             "Learning rate over the run");
   table.add("--warmup", options.warmup, number(0, 1), "Share of the run in which the learning rate rises");
-  table.add("--momentum", options.momentum, number(0, 0.99999), "Momentum of sgd and lars")
-      .of_optimizers({"sgd", "lars"});
+  add_course_rows(table, options.course);
+  table.add("--momentum", options.momentum, number(0, 0.99999), "Momentum of sgd, rmsprop and lars")
+      .of_optimizers({"sgd", "rmsprop", "lars"});
   table.add("--nesterov,!--no-nesterov", options.nesterov, "Nesterov's form of the momentum (on for sgd)")
       .of_optimizers({"sgd", "lars"});
   table
@@ -105,13 +111,13 @@ void add_optimizer_rows(OptionTable& table, Options& options) {
       .of_optimizers({"lars"});
   table
       .add("--beta1", options.beta1, number(0, 0.99999),
-           "What adamw and lamb keep of their mean of gradients at each step")
-      .of_optimizers({"adamw", "lamb"});
+           "What adamw, adam and lamb keep of their mean of gradients at each step")
+      .of_optimizers({"adamw", "adam", "lamb"});
   table.add("--beta2", options.beta2, number(0, 0.9999999), "The same for their squares")
-      .of_optimizers({"adamw", "lamb"});
+      .of_optimizers({"adamw", "adam", "lamb"});
   table
       .add("--weight-decay", options.weight_decay, number(0, 1e3),
-           "Weight decay (sgd: 0.0005; adamw: 0.05; lars: 0.0001; lamb: 0.02)")
+           "Weight decay (sgd: 0.0005; adamw: 0.05; adam, rmsprop: 0.00001; lars: 0.0001; lamb: 0.02)")
       .of_optimizers(all);
   add_finetune_rows(table, options.finetune, all);
   table.add("--decay-norms", options.decay_norms, "Weight decay on batch norms and biases too");
@@ -162,6 +168,18 @@ OptionTable table_of(Options& options) {
   return table;
 }
 
+/// Mistakes in what --schedule is given; empty if there is none.
+std::string check_course(const Options& options) {
+  const bool has_milestones = !options.course.milestones.empty();
+  if (options.schedule == "multi-step" && !has_milestones)
+    return "--schedule multi-step needs --milestones, as in 30,60,80";
+  if (options.schedule != "multi-step" && has_milestones)
+    return "--milestones is of --schedule multi-step, not " + options.schedule;
+  if (options.is_given("--plateau-patience") && options.schedule != "plateau")
+    return "--plateau-patience is of --schedule plateau, not " + options.schedule;
+  return {};
+}
+
 /// Mistakes in how options go together; empty if there is none.
 std::string check_together(const Options& options) {
   if (const std::string mistake = check_prediction(options.prediction, options); !mistake.empty())
@@ -173,6 +191,9 @@ std::string check_together(const Options& options) {
   if (options.split > 0 && options.data.empty() && !options.resume)
     return "--split needs --data <folder>: the digits have test images";
   if (options.memory_limit > 0 && !options.job) return "--memory-limit is of jobs: leave --eager out";
+  if (const std::string mistake = check_course(options); !options.resume && !mistake.empty()) return mistake;
+  if (options.loss.bce_threshold > 0 && !options.loss.is_binary() && !options.resume)
+    return "--bce-threshold is of --loss bce";
   if (!options.trace.empty() && options.profile == 0) return "--trace needs --profile <steps>";
   // On resume the optimiser may be the checkpoint's, which is not known yet.
   const bool knows_optimizer = !options.resume || options.is_given("--optimizer");
@@ -234,6 +255,8 @@ struct Usual {
 
 Usual usual_of(const std::string& optimizer) {
   if (optimizer == "adamw") return {0.003, 0.002, 0.05};
+  if (optimizer == "adam") return {0.003, 0.002, 1e-5};
+  if (optimizer == "rmsprop") return {0.001, 0.001, 1e-5};
   if (optimizer == "lars") return {8.0, 8.0, 1e-4};
   if (optimizer == "lamb") return {0.01, 0.008, 0.02};
   return {0.1, 0.4, 5e-4};
@@ -297,6 +320,11 @@ std::string describe(const Options& options) {
   if (options.optimizer == "lars")
     particulars += fmt::format(", trust coefficient {}", options.trust_coefficient);
   if (options.ema > 0) particulars += fmt::format(", averages keep {}", options.ema);
+  const std::string warmup = options.course.warmup_epochs > 0
+                                 ? fmt::format("{} epochs", options.course.warmup_epochs)
+                                 : fmt::format("{:.0f} %", 100 * options.warmup);
+  const std::string weights =
+      options.loss.class_weights.empty() ? "" : ", class weights " + options.loss.class_weights;
   const std::string series =
       options.accumulate > 1 ? fmt::format(" {} times a step", options.accumulate) : "";
   const std::string crops = options.image_size > 0
@@ -308,13 +336,13 @@ std::string describe(const Options& options) {
       {"model", fmt::format("{}, {}, {}", options.model, *options.precision, to_string(*options.layout))},
       {"run",
        fmt::format("{} epochs, batch {}{}, seed {}", *options.epochs, *options.batch, series, options.seed)},
-      {options.optimizer,
-       fmt::format("learning rate {} ({}, warm-up {:.0f} %), {}, weight decay {}", *options.lr,
-                   options.schedule, 100 * options.warmup, particulars, *options.weight_decay)},
+      {options.optimizer, fmt::format("learning rate {} ({}, warm-up {}), {}, weight decay {}", *options.lr,
+                                      options.schedule, warmup, particulars, *options.weight_decay)},
       {"images", crops + (*options.flip ? ", flipped at random" : ", not flipped")},
       {"augment", examples::describe(options.augmentation)},
       {"steps", options.job ? "a job: traced, rewritten and planned once" : "eager"},
-      {"loss", fmt::format("cross-entropy, label smoothing {}", *options.label_smoothing)}};
+      {"loss",
+       fmt::format("{}, label smoothing {}{}", options.loss.kind, *options.label_smoothing, weights)}};
   if (const std::string text = examples::describe(options.finetune); !text.empty())
     rows.insert(rows.begin() + 3, {"finetune", text});
   return describe_rows(options, rows);

@@ -14,6 +14,7 @@
 #include "finetune/finetune.h"
 #include "predict/predict_options.h"
 #include "recipe/recipe.h"
+#include "recipe_options.h"
 #include "trainer/trainer_options.h"
 
 namespace train_resnet {
@@ -30,13 +31,13 @@ struct Options : sinter::examples::TrainerOptions {
   std::optional<int64_t> epochs;
   std::optional<int64_t> batch;
   int64_t accumulate = 1;         // batches whose gradients make one step
-  std::string optimizer = "sgd";  // or adamw, lars, lamb
+  std::string optimizer = "sgd";  // or adamw, adam, rmsprop, lars, lamb
   std::optional<double> lr;
   std::string schedule = "one-cycle";
   double warmup = 0.2;  // share of the run
   double momentum = 0.9;
   std::optional<bool> nesterov;
-  double beta1 = 0.9, beta2 = 0.999;  // of adamw and lamb
+  double beta1 = 0.9, beta2 = 0.999;  // of adamw, adam and lamb
   double trust_coefficient = 0.001;   // of lars
   std::optional<double> weight_decay;
   bool decay_norms = false;
@@ -48,6 +49,10 @@ struct Options : sinter::examples::TrainerOptions {
   std::optional<bool> flip;
   sinter::examples::AugmentationOptions augmentation;
   sinter::examples::FinetuneOptions finetune;
+  double test_crop = 0.875;  // share of the resized side that test images keep
+  NetworkOptions network;
+  LossOptions loss;
+  CourseOptions course;
 
   std::string decode = "auto";  // auto: on the GPU's engines if it has some; or cpu, gpu
   int64_t profile = 0;          // steps to time op by op; 0: none
@@ -57,7 +62,9 @@ struct Options : sinter::examples::TrainerOptions {
 
   sinter::examples::PredictionOptions prediction;
 
-  bool has_momentum() const { return optimizer == "sgd" || optimizer == "lars"; }  // else it has betas
+  bool has_momentum() const {
+    return optimizer == "sgd" || optimizer == "lars" || optimizer == "rmsprop";
+  }  // else it has betas
   /// The files that are written in one go.
   sinter::examples::OutputFiles output_files() const;
   bool leaves_files() const;

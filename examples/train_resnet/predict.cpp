@@ -17,6 +17,7 @@
 #include <sinter/core/runtime/thread_pool.h>
 #include <sinter/core/text/printable.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/models/resnet_names.h>
 #include <sinter/nn/predict/classifier.h>
 #include <sinter/nn/predict/feature_extractor.h>
 
@@ -99,7 +100,7 @@ void check_against(const Options& options, const std::string& source, const nn::
 
 /// What weights without metadata are of, by the command line and their shapes.
 nn::UnnamedWeights unnamed_by(const Options& options, const std::string& source, const nn::State& state) {
-  const std::string found = recognise_model(state);
+  const std::string found = nn::recognise_resnet(state);
   if (found.empty() && !options.is_given("--model"))
     throw Error(fmt::format("{} does not say what it is of, and is none of the models of --model", source));
   nn::UnnamedWeights unnamed;

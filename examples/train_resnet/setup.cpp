@@ -13,6 +13,7 @@
 #include <sinter/nn/optim/adam.h>
 #include <sinter/nn/optim/lars_lamb.h>
 #include <sinter/nn/optim/parameter_groups.h>
+#include <sinter/nn/optim/rmsprop.h>
 #include <sinter/nn/optim/sgd.h>
 #include <sinter/nn/predict/preprocessing.h>
 
@@ -84,7 +85,7 @@ nn::data::DecodeOn decode_on(const Options& options) {
 std::vector<std::vector<std::string>> layers_of(const nn::ResNet& model) {
   std::vector<std::vector<std::string>> layers = {{"conv1.", "bn1."}};
   for (const nn::ModuleInfo& module : model.modules()) {
-    if (module.depth == 2) layers.push_back({module.path + "."});
+    if (module.depth == 2 && module.path.starts_with("layer")) layers.push_back({module.path + "."});
   }
   layers.push_back({kHead});
   return layers;
@@ -200,8 +201,9 @@ std::shared_ptr<const Dataset> test_part(const std::shared_ptr<const Dataset>& t
   return std::make_shared<nn::data::Subset>(test, std::move(indices));
 }
 
-int64_t test_resize(int64_t image_size) {
-  return image_size * 256 / 224;
+int64_t test_resize(const Options& options) {
+  // A little more, so that 224 / 0.875 is 256 however it was rounded.
+  return static_cast<int64_t>(std::floor(static_cast<double>(options.image_size) / options.test_crop + 1e-6));
 }
 
 nn::data::DataLoaderOptions test_loader_options(const Options& options, Device device,
@@ -211,7 +213,7 @@ nn::data::DataLoaderOptions test_loader_options(const Options& options, Device d
     nn::ModelMetadata metadata;
     metadata.height = metadata.width = options.image_size;
     metadata.resize = "shorter_side";
-    metadata.resize_size = test_resize(options.image_size);
+    metadata.resize_size = test_resize(options);
     transforms = nn::test_transforms(metadata);
   }
   return {.batch_size = 250,
@@ -234,6 +236,15 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
         groups, nn::AdamWOptions{
                     .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
   }
+  if (options.optimizer == "adam") {
+    return std::make_unique<nn::Adam>(
+        groups, nn::AdamOptions{
+                    .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = *options.weight_decay});
+  }
+  if (options.optimizer == "rmsprop") {
+    return std::make_unique<nn::RMSprop>(
+        groups, nn::RMSpropOptions{.momentum = options.momentum, .weight_decay = *options.weight_decay});
+  }
   if (options.optimizer == "lamb") {
     return std::make_unique<nn::LAMB>(
         groups, nn::LAMBOptions{
@@ -251,14 +262,19 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const Options& options, const nn::
                                                   .nesterov = *options.nesterov && options.momentum > 0});
 }
 
-nn::Schedule make_schedule(const Options& options, int64_t steps) {
+nn::Schedule make_schedule(const Options& options, int64_t steps_per_epoch) {
   const double lr = *options.lr;
-  const auto warmup = static_cast<int64_t>(options.warmup * static_cast<double>(steps));
+  const int64_t steps = *options.epochs * steps_per_epoch;
+  const double share = options.course.warmup_epochs > 0
+                           ? std::min(1.0, static_cast<double>(options.course.warmup_epochs) /
+                                               static_cast<double>(*options.epochs))
+                           : options.warmup;
+  const auto warmup = static_cast<int64_t>(share * static_cast<double>(steps) + 1e-6);
   const int64_t rest = std::max<int64_t>(steps - warmup, 1);
   if (options.schedule == "one-cycle") {
     return nn::OneCycleSchedule{.peak = lr,
                                 .steps = std::max<int64_t>(steps, 2),
-                                .warmup_fraction = options.warmup,
+                                .warmup_fraction = share,
                                 .anneal = nn::Anneal::kLinear};
   }
   if (options.schedule == "cosine") return nn::Warmup{nn::CosineSchedule{.base = lr, .steps = rest}, warmup};
@@ -266,6 +282,15 @@ nn::Schedule make_schedule(const Options& options, int64_t steps) {
     return nn::Warmup{nn::PolynomialSchedule{.base = lr, .steps = rest}, warmup};
   if (options.schedule == "step") {
     return nn::Warmup{nn::StepSchedule{.base = lr, .every = std::max<int64_t>(rest / 3, 1)}, warmup};
+  }
+  if (options.schedule == "multi-step") {
+    // Milestones count from the run's start, and Warmup begins what it leads to at its own step 0.
+    std::vector<int64_t> milestones;
+    for (const double epoch : numbers_of("--milestones", options.course.milestones))
+      milestones.push_back(std::max<int64_t>(static_cast<int64_t>(epoch) * steps_per_epoch - warmup, 0));
+    return nn::Warmup{
+        nn::MultiStepSchedule{.base = lr, .milestones = std::move(milestones), .gamma = options.course.gamma},
+        warmup};
   }
   return nn::Warmup{[lr](int64_t) { return lr; }, warmup};
 }

@@ -38,13 +38,13 @@ sinter::nn::data::DataLoaderOptions train_loader_options(const Options& options,
 std::shared_ptr<const sinter::nn::data::Dataset> test_part(
     const std::shared_ptr<const sinter::nn::data::Dataset>& test, const sinter::Communicator& ranks);
 /// To how many pixels the shorter side of a test image is resized before its middle is cut out.
-int64_t test_resize(int64_t image_size);
+int64_t test_resize(const Options& options);
 sinter::nn::data::DataLoaderOptions test_loader_options(const Options& options, sinter::Device device,
                                                         const sinter::nn::data::Normalization& normalization);
 
 std::unique_ptr<sinter::nn::Optimizer> make_optimizer(const Options& options,
                                                       const sinter::nn::ResNet& model);
-/// The learning rate over `steps` steps.
-sinter::nn::Schedule make_schedule(const Options& options, int64_t steps);
+/// The learning rate over the steps of all epochs; of --schedule plateau the warm-up alone, to --lr.
+sinter::nn::Schedule make_schedule(const Options& options, int64_t steps_per_epoch);
 
 }  // namespace train_resnet

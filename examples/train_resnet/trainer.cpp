@@ -49,13 +49,19 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
                    test_loader_options(options, device, {metadata.mean, metadata.std})),
       model_(make_model(options, *data.train)),
       optimizer_(make_optimizer(options, model_)),
+      loss_(make_loss(options, *data.train, device)),
       test_images_(data.test->size()),
       test_fingerprint_(examples::fingerprint_text(*data.test)) {
   if (steps_per_epoch() == 0) {
     throw InvalidArgument(fmt::format("--accumulate {}: an epoch has only {} batches", options.accumulate,
                                       train_loader_.batches_per_epoch()));
   }
-  schedule_ = make_schedule(options, total_steps());
+  schedule_ = make_schedule(options, steps_per_epoch());
+  if (options.schedule == "plateau") {
+    plateau_.emplace(nn::PlateauOptions{
+        .base = 1.0, .factor = options.course.gamma, .patience = options.course.plateau_patience});
+    schedule_ = [this, warmup = schedule_](int64_t step) { return warmup(step) * plateau_->rate(); };
+  }
   model_.to(device_);
   if (options.is_half()) model_.to_mixed(compute_dtype(options));
   // Before ranks take the weights of rank 0.
@@ -70,15 +76,15 @@ Trainer::Trainer(const Options& options, Device device, const Data& data, const 
     averaged_.emplace(nn::clone(model_));
   }
   if (options.job) {
-    job_ = std::make_unique<nn::TrainJob>(
-        model_, nn::CrossEntropyLoss{.label_smoothing = *options.label_smoothing}, *optimizer_,
-        nn::TrainJobOptions{.max_grad_norm = options.clip,
-                            .scaler = &scaler_,
-                            .ema = ema_.get(),
-                            .communicator = &ranks,
-                            .sync_batch_norm = options.sync_batch_norm,
-                            .accumulate = static_cast<int>(options.accumulate),
-                            .memory_limit = memory_limit(options)});
+    job_ =
+        std::make_unique<nn::TrainJob>(model_, loss_, *optimizer_,
+                                       nn::TrainJobOptions{.max_grad_norm = options.clip,
+                                                           .scaler = &scaler_,
+                                                           .ema = ema_.get(),
+                                                           .communicator = &ranks,
+                                                           .sync_batch_norm = options.sync_batch_norm,
+                                                           .accumulate = static_cast<int>(options.accumulate),
+                                                           .memory_limit = memory_limit(options)});
   } else {
     nn::broadcast_parameters(model_, ranks);
     if (ema_ != nullptr) nn::broadcast_parameters(ema_->averages(), ranks);
@@ -138,7 +144,13 @@ bool Trainer::finish_epoch(bool whole) {
   report_epoch(*test);
   log_epoch(*test);
   keep_best(*test);
+  if (plateau_) plateau_->update(test->loss);
   return true;
+}
+
+bool Trainer::ends_early() const {
+  // Of runs by earlier versions the epoch of the best test is not known: it is 0.
+  return options_.course.patience > 0 && best_.epoch > 0 && epoch_ - best_.epoch >= options_.course.patience;
 }
 
 void Trainer::clear_stats() {
@@ -158,7 +170,7 @@ Tensor Trainer::train_batch(const nn::data::Batch& batch, double learning_rate, 
     std::optional<nn::SyncBatchNormScope> together;
     if (options_.sync_batch_norm) together.emplace(ranks_);
     logits = model_(mixed.images);
-    loss = nn::CrossEntropyLoss{.label_smoothing = *options_.label_smoothing}(logits, mixed.targets);
+    loss = loss_(logits, mixed.targets);
     if (begins_step) optimizer_->zero_grad();
     const auto share = 1.0 / static_cast<double>(options_.accumulate);
     const Tensor of_rank = nn::scale_loss(loss, ranks_);
@@ -178,7 +190,7 @@ std::string Trainer::where_it_went_wrong() try {
   if (!batch) return {};
   optimizer_->zero_grad();
   const std::string where = examples::first_bad_value(
-      model_, [&] { backward(scaler_.scale(nn::CrossEntropyLoss{}(model_(batch->images), batch->labels))); });
+      model_, [&] { backward(scaler_.scale(loss_(model_(batch->images), batch->labels))); });
   return where.empty() ? "" : "; in a batch like it, " + where;
 } catch (const std::exception&) {  // no memory for eager steps beside the job, or no such batch
   return {};                       // what went wrong before is the error to tell
@@ -195,13 +207,14 @@ std::optional<TestResult> Trainer::evaluate(bool keeps_mistakes) {
   WorstMistakes mistakes;
   nn::TopKAccuracy ranks(5);
   nn::TensorMean loss;
+  ClassLoss unweighted = loss_;
+  unweighted.weight = {};
   while (const std::optional<nn::data::Batch> batch = test_loader_.next()) {
     const Tensor logits = model(batch->images);
     result.confusion.add(logits, batch->labels);
     ranks.add(logits, batch->labels);
     if (keeps_mistakes) mistakes.add(logits, batch->labels);
-    loss.add(nn::CrossEntropyLoss{.label_smoothing = *options_.label_smoothing}(logits, batch->labels),
-             static_cast<double>(batch->size()));
+    loss.add(unweighted(logits, batch->labels), static_cast<double>(batch->size()));
     if (stop_signal() != 0) break;
   }
   take_requests(true);

@@ -10,7 +10,9 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/models/resnet.h>
 #include <sinter/nn/optim/ema.h>
+#include <sinter/nn/schedule/plateau.h>
 
+#include "class_loss.h"
 #include "mistakes.h"
 #include "model.h"
 #include "options.h"
@@ -24,7 +26,7 @@ struct TestResult {
   sinter::nn::ConfusionMatrix confusion;
   std::optional<double>
       top5;           // share of images whose class is among the five likeliest; for over ten classes
-  double loss = 0.0;  // mean, the same loss as in training
+  double loss = 0.0;  // mean, the same loss as in training, but without weights of classes
   std::vector<Mistake> mistakes;  // the worst of this rank's part, if they were asked for
 };
 
@@ -81,6 +83,7 @@ class Trainer final : public sinter::examples::TrainerBase {
                              bool ends_step) override;
   bool finish_epoch(bool whole) override;
   bool tests_each_epoch() const override { return true; }
+  bool ends_early() const override;
   std::string where_it_went_wrong() override;
   void clear_stats() override;
   LogPlan log_plan() const override;
@@ -111,12 +114,14 @@ class Trainer final : public sinter::examples::TrainerBase {
   sinter::nn::data::DataLoader test_loader_;
   sinter::nn::ResNet model_;
   std::unique_ptr<sinter::nn::Optimizer> optimizer_;
-  std::unique_ptr<sinter::nn::EMA> ema_;        // null: no averages
-  std::optional<sinter::nn::ResNet> averaged_;  // what they are tested in
-  std::unique_ptr<sinter::nn::TrainJob> job_;   // null: steps are eager
-  sinter::nn::TopKAccuracy train_correct_{1};   // of the epoch, as stats_
-  int64_t epoch_correct_ = 0;                   // of the epoch's training images, over all ranks
-  int64_t test_images_;                         // of all ranks
+  ClassLoss loss_;
+  std::optional<sinter::nn::ReduceOnPlateau> plateau_;  // of --schedule plateau, in units of --lr
+  std::unique_ptr<sinter::nn::EMA> ema_;                // null: no averages
+  std::optional<sinter::nn::ResNet> averaged_;          // what they are tested in
+  std::unique_ptr<sinter::nn::TrainJob> job_;           // null: steps are eager
+  sinter::nn::TopKAccuracy train_correct_{1};           // of the epoch, as stats_
+  int64_t epoch_correct_ = 0;                           // of the epoch's training images, over all ranks
+  int64_t test_images_;                                 // of all ranks
   std::string test_fingerprint_;
   struct {
     std::unique_ptr<sinter::OpProfile> calls;  // while steps are timed

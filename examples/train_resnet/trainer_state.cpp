@@ -22,6 +22,7 @@ nn::CheckpointData Trainer::checkpoint() {
   data.tensors["model"] = model_.state();
   data.tensors["optimizer"] = optimizer_->state();
   if (ema_ != nullptr) data.tensors["average"] = ema_->state();
+  if (plateau_) data.tensors["plateau"] = plateau_->state();
   data.tensors["epoch_ranks"] = train_correct_.state();
   data.tensors["epoch_ranks"]["counts"] = counts;
   data.values.insert({{"test_fingerprint", test_fingerprint_},
@@ -71,6 +72,7 @@ void Trainer::restore(const nn::LoadedCheckpoint& checkpoint, bool same_data) {
   restore_counts(data);
   restore_weights(checkpoint);
   const bool same_optimizer = restore_optimizer(data);
+  if (plateau_ && data.tensors.contains("plateau")) plateau_->load_state(data.part("plateau"));
   // The scale of the loss belongs to one precision.
   const bool same_precision = data.value<std::string>("precision") == *options_.precision;
   if (same_precision) scaler_.load_state(data.part("scaler"));

@@ -68,7 +68,7 @@ bool TrainerBase::train() {
 
 bool TrainerBase::train_epochs() {
   take_requests();
-  while (epoch_ < plan_.epochs) {
+  while (epoch_ < plan_.epochs && !ends_early()) {
     // A run may have been stopped while it tested what the epoch had reached.
     const bool whole = !should_stop() && (train_loader_.epoch() > epoch_ || run_epoch());
     const bool finished = finish_epoch(whole);
@@ -79,7 +79,7 @@ bool TrainerBase::train_epochs() {
     }
     ++epoch_;
     clear_stats();
-    if (common_.checkpoint_every == 0 || epoch_ == plan_.epochs) save();
+    if (common_.checkpoint_every == 0 || epoch_ == plan_.epochs || ends_early()) save();
   }
   return true;
 }

@@ -112,6 +112,8 @@ class TrainerBase {
   virtual bool finish_epoch(bool whole) = 0;
   /// Whether a checkpoint may have been saved between the end of an epoch and its test.
   virtual bool tests_each_epoch() const { return false; }
+  /// Whether the run is complete before its last epoch. Asked between epochs; all ranks say the same.
+  virtual bool ends_early() const { return false; }
   /// For the message of a run that has gone wrong.
   virtual std::string where_it_went_wrong() { return {}; }
   virtual void clear_stats() { stats_ = {}; }

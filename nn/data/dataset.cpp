@@ -36,6 +36,11 @@ class CachedDataset final : public Dataset {
                               image.pixels.data(), sample.label, &sample};
   }
   const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::vector<int64_t> labels() const override {
+    std::vector<int64_t> labels;
+    for (const Sample& sample : samples_) labels.push_back(sample.label);
+    return labels;
+  }
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:

@@ -35,6 +35,23 @@ Tensor Dropout2d::forward(const Tensor& x) const {
   return ops::mul_no_nan(x, ops::dropout(ops::full(shape, 1.0, x.dtype(), x.device()), p_));
 }
 
+std::string to_string(StochasticDepthMode mode) {
+  return mode == StochasticDepthMode::kRow ? "row" : "batch";
+}
+
+StochasticDepth::StochasticDepth(double p, StochasticDepthMode mode) : p_(p), mode_(mode) {
+  SINTER_CHECK(p >= 0.0 && p < 1.0, "[stochastic_depth] expected a probability in [0, 1) but got {}", p);
+  describe(fmt::format("{}, {}", p, to_string(mode)));
+}
+
+Tensor StochasticDepth::forward(const Tensor& x) const {
+  SINTER_CHECK(x.rank() > 0, "[stochastic_depth] expected a batch but got a scalar");
+  if (!training() || p_ == 0.0) return x;
+  std::vector<int64_t> extents(static_cast<size_t>(x.rank()), 1);
+  if (mode_ == StochasticDepthMode::kRow) extents[0] = x.size(0);
+  return ops::mul_no_nan(x, ops::dropout(ops::full(Shape(extents), 1.0, x.dtype(), x.device()), p_));
+}
+
 Unflatten::Unflatten(int64_t axis, std::vector<int64_t> extents) : axis_(axis), extents_(std::move(extents)) {
   SINTER_CHECK(!extents_.empty(), "[unflatten] expected extents but got none");
   describe(fmt::format("{}, {}", axis, fmt::join(extents_, "x")));

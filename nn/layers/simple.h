@@ -1,6 +1,7 @@
 // Layers without parameters: dropout, other shapes, padding, a change of layout, identity.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <sinter/nn/module/default_layout.h>
@@ -34,6 +35,26 @@ class Dropout2d : public Module {
  private:
   double p_;
   Layout layout_;
+};
+
+enum class StochasticDepthMode {
+  kRow,    ///< each example of a batch is dropped or kept on its own
+  kBatch,  ///< all of a batch are
+};
+std::string to_string(StochasticDepthMode mode);  ///< "row" or "batch"
+
+/// In training, zeroes whole examples, each with probability p, and scales the others by 1 / (1 - p); else
+/// the identity. (N, ...); put at the end of a residual branch it drops the branch. Draws from
+/// default_generator(). Source: G. Huang et al., "Deep networks with stochastic depth", ECCV 2016.
+class StochasticDepth : public Module {
+ public:
+  /// Throws InvalidArgument unless 0 <= p < 1.
+  explicit StochasticDepth(double p, StochasticDepthMode mode = StochasticDepthMode::kRow);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double p_;
+  StochasticDepthMode mode_;
 };
 
 /// (N, ...) to (N, everything else). Images are read as (C, H, W) in either layout, so that a linear layer

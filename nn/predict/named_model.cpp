@@ -8,7 +8,8 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/models/iresnet.h>
-#include <sinter/nn/models/resnet.h>
+#include <sinter/nn/models/mobile_face_net.h>
+#include <sinter/nn/models/resnet_names.h>
 #include <sinter/nn/predict/named_model.h>
 
 namespace sinter::nn {
@@ -66,46 +67,44 @@ class OptionReader {
 
 using Maker = std::function<AnyModule(OptionReader& options, Layout layout)>;
 
-Maker maker(ResNet (*make)(const ResNetOptions&)) {
-  return [make](OptionReader& options, Layout layout) {
+Maker resnet_maker(const std::string& name) {
+  return [name](OptionReader& options, Layout layout) {
     const ResNetOptions values{.classes = options.whole("classes"),
                                .in_channels = options.whole("in_channels", 3),
                                .layout = layout,
-                               .small_stem = options.flag("small_stem")};
+                               .small_stem = !is_cifar_resnet(name) && options.flag("small_stem")};
     options.finish();
-    return AnyModule(make(values));
+    return AnyModule(make_resnet(name, values));
   };
 }
 
-Maker maker(ResNet (*make)(const CifarResNetOptions&)) {
+/// Of the networks that make embeddings.
+template <class Model, class Options>
+Maker maker(Model (*make)(const Options&)) {
   return [make](OptionReader& options, Layout layout) {
-    const CifarResNetOptions values{.classes = options.whole("classes"),
-                                    .in_channels = options.whole("in_channels", 3),
-                                    .layout = layout};
-    options.finish();
-    return AnyModule(make(values));
-  };
-}
-
-Maker maker(IResNet (*make)(const IResNetOptions&)) {
-  return [make](OptionReader& options, Layout layout) {
-    const IResNetOptions values{.dimensions = options.whole("dimensions"),
-                                .image_size = options.whole("image_size", 112),
-                                .in_channels = options.whole("in_channels", 3),
-                                .layout = layout};
+    const Options values{.dimensions = options.whole("dimensions"),
+                         .image_size = options.whole("image_size", 112),
+                         .in_channels = options.whole("in_channels", 3),
+                         .layout = layout};
     options.finish();
     return AnyModule(make(values));
   };
 }
 
 const std::map<std::string, Maker>& makers() {
-  static const std::map<std::string, Maker> all = {
-      {"resnet20", maker(resnet20)},   {"resnet32", maker(resnet32)},     {"resnet44", maker(resnet44)},
-      {"resnet56", maker(resnet56)},   {"resnet110", maker(resnet110)},   {"resnet18", maker(resnet18)},
-      {"resnet34", maker(resnet34)},   {"resnet50", maker(resnet50)},     {"resnet101", maker(resnet101)},
-      {"resnet152", maker(resnet152)}, {"iresnet18", maker(iresnet18)},   {"iresnet34", maker(iresnet34)},
-      {"iresnet50", maker(iresnet50)}, {"iresnet100", maker(iresnet100)}, {"iresnet200", maker(iresnet200)},
-  };
+  static const std::map<std::string, Maker> all = [] {
+    std::map<std::string, Maker> named = {
+        {"iresnet18", maker(iresnet18)},
+        {"iresnet34", maker(iresnet34)},
+        {"iresnet50", maker(iresnet50)},
+        {"iresnet100", maker(iresnet100)},
+        {"iresnet200", maker(iresnet200)},
+        {"mbf", maker(mobile_face_net)},
+        {"mbf_large", maker(mobile_face_net_large)},
+    };
+    for (const std::string& name : resnet_names()) named[name] = resnet_maker(name);
+    return named;
+  }();
   return all;
 }
 

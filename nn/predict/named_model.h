@@ -14,8 +14,8 @@ namespace sinter::nn {
 std::vector<std::string> model_names();
 
 /// The model `metadata.model` with `metadata.options`, which must give the number of "classes" (of an iResNet
-/// "dimensions"), with fresh weights, on the CPU. Throws InvalidArgument for a name or an option that it does
-/// not know, and for a value that is none.
+/// or MobileFaceNet "dimensions"), with fresh weights, on the CPU. Throws InvalidArgument for a name or an
+/// option that it does not know, and for a value that is none.
 AnyModule make_model(const ModelMetadata& metadata, Layout layout = default_layout());
 
 }  // namespace sinter::nn

@@ -36,7 +36,8 @@ ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, co
       "in PredictOptions::unnamed, and those of the classes and the size of inputs if they are not "
       "numbers and {}",
       path, unnamed.image_size);
-  const int64_t classes = extent(weights, "fc.bias", 0), channels = extent(weights, "conv1.weight", 1);
+  const int64_t classes = extent(weights, "fc.bias", 0),
+                channels = std::max(extent(weights, "conv1.weight", 1), extent(weights, "conv1.0.weight", 1));
   SINTER_CHECK(
       classes > 0 && (channels == 1 || channels == 3),
       "[predict] {}: expected weights of a {} for grey or RGB images, with conv1.weight and fc.bias, "
@@ -51,7 +52,7 @@ ModelMetadata describe(const Weights& weights, const UnnamedWeights& unnamed, co
   metadata.task = "image-classification";
   metadata.model = unnamed.model;
   metadata.options = {{"classes", fmt::format("{}", classes)}, {"in_channels", fmt::format("{}", channels)}};
-  if (weights.tensors.at("conv1.weight").size(2) == 3 && weights.tensors.contains("layer4.0.conv1.weight"))
+  if (extent(weights, "conv1.weight", 2) == 3 && weights.tensors.contains("layer4.0.conv1.weight"))
     metadata.options["small_stem"] = "true";
   metadata.classes = unnamed.class_names;
   for (int64_t i = 0; i < classes && unnamed.class_names.empty(); ++i)

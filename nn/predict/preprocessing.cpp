@@ -8,7 +8,7 @@ data::Transforms test_transforms(const ModelMetadata& metadata) {
   SINTER_CHECK(height > 0 && width > 0, "[test_transforms] expected a size of inputs but got {} x {}", height,
                width);
   if (metadata.resize == "none") return {};
-  if (metadata.resize == "exact") return {data::resize_to(height, width)};
+  if (metadata.resize == "exact") return {data::resize(Size2d(height, width))};
   SINTER_CHECK(
       metadata.resize == "shorter_side" && height == width,
       "[test_transforms] expected to resize by \"none\", \"exact\", or \"shorter_side\" to a square, "

@@ -119,7 +119,7 @@ TEST(Gradgradcheck, GoesOnToThirdDerivatives) {
 
 /// y = x^3, whose gradient op is right, but whose own gradient has another factor than it should.
 const Op& wrong_cube() {
-  static const Op& op = [&]() -> const Op& {
+  static const Op* const op = [] {
     OpRegistry& registry = OpRegistry::instance();
     const auto same = [](const InferContext& context) { return std::vector<TensorSpec>{context.input(0)}; };
     registry.add({.name = "test_cube_grad",
@@ -155,9 +155,9 @@ const Op& wrong_cube() {
                             context.output(0).as<double>()[i] = x * x * x;
                           }
                         }});
-    return cube;
+    return &cube;
   }();
-  return op;
+  return *op;
 }
 
 TEST(Gradgradcheck, FindsAWrongSecondDerivative) {

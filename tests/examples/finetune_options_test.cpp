@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sinter/nn/models/resnet_names.h>
+
 #include "common/error_message.h"
 #include "finetune/finetune.h"
 #include "train_resnet/mistakes.h"
@@ -95,7 +97,8 @@ TEST(FinetuneOptions, ANewClassifierIsTheModelsOwn) {
   weights["fc.extra"] = Tensor::zeros({1});
   const nn::State state = examples::with_own_head(weights, model, "fc.");
   model.load_state(state);
-  EXPECT_EQ(model.conv1.weight.tensor().to_vector<float>(), other.conv1.weight.tensor().to_vector<float>());
+  EXPECT_EQ(model.parameters()[0].tensor().to_vector<float>(),
+            other.parameters()[0].tensor().to_vector<float>());
   EXPECT_EQ(state.at("fc.weight").shape(), (Shape{2, 64}));
 }
 
@@ -108,7 +111,7 @@ TEST(FinetuneOptions, AModelWithinAnotherIsFound) {
   for (const auto& [name, tensor] : own) weights.state["backbone." + name] = tensor;
   find_model(weights);
   EXPECT_EQ(weights.state.size(), own.size());
-  EXPECT_EQ(recognise_model(weights.state), "resnet20");
+  EXPECT_EQ(nn::recognise_resnet(weights.state), "resnet20");
 }
 
 TEST(FinetuneOptions, StemsFollowTheWeights) {

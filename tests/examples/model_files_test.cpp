@@ -5,6 +5,7 @@
 
 #include <sinter/core/base/error.h>
 #include <sinter/nn/checkpoint/safetensors.h>
+#include <sinter/nn/models/resnet_names.h>
 
 #include "common/error_message.h"
 #include "common/temporary_folder.h"
@@ -48,10 +49,17 @@ ModelMetadata metadata_of(const char* model, int64_t classes, int64_t channels =
 }
 
 TEST(ModelFiles, EveryModelIsRecognised) {
-  for (const char* model :
-       {"resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34", "resnet50"})
-    EXPECT_EQ(recognise_model(weights_of(model, 2)), model);
-  EXPECT_EQ(recognise_model({}), "");
+  for (const char* model : {"resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34",
+                            "resnet50", "resnet18d", "seresnet18", "resnext50_32x4d"})
+    EXPECT_EQ(sinter::nn::recognise_resnet(weights_of(model, 2)), model);
+  EXPECT_EQ(sinter::nn::recognise_resnet({}), "");
+}
+
+TEST(ModelFiles, WeightsOfARelatedModelAreOneSentence) {
+  EXPECT_EQ(message_of<Error>([] {
+              check_weights("--load-weights w", weights_of("seresnet18", 10), metadata_of("resnet18", 10));
+            }),
+            "--load-weights w: these are weights of a seresnet18, --model says resnet18");
 }
 
 TEST(ModelFiles, WeightsOfAnotherModelAreOneSentence) {

@@ -257,8 +257,9 @@ TEST(TrainResnetOptions, NameTheModel) {
 
 TEST(TrainResnetOptions, NameTheSchedule) {
   const auto rates = [](const char* name, const char* warmup) {
-    const Options options = completed(parse({"--schedule", name, "--warmup", warmup, "--lr", "0.5"}), 3);
-    const sinter::nn::Schedule schedule = make_schedule(options, 100);
+    const Options options =
+        completed(parse({"--schedule", name, "--warmup", warmup, "--lr", "0.5", "--epochs", "10"}), 3);
+    const sinter::nn::Schedule schedule = make_schedule(options, 100 / *options.epochs);
     return std::vector<double>{schedule(0), schedule(20), schedule(50), schedule(99)};
   };
   const auto expect = [](const std::vector<double>& got, const std::vector<double>& expected) {
@@ -276,6 +277,26 @@ TEST(TrainResnetOptions, NameTheSchedule) {
   // A warm-up takes its share of the run from the beginning.
   EXPECT_LT(rates("cosine", "0.2")[0], 0.06);
   EXPECT_NEAR(rates("cosine", "0.2")[1], 0.5, 1e-12);
+}
+
+TEST(TrainResnetOptions, SchedulesCountEpochs) {
+  const auto schedule = [](std::initializer_list<const char*> words) {
+    return make_schedule(completed(parse(words), 3), 10);
+  };
+  const auto steps = schedule({"--schedule", "multi-step", "--milestones", "3,5", "--gamma", "0.2",
+                               "--warmup-epochs", "2", "--lr", "0.5", "--epochs", "8"});
+  EXPECT_NEAR(steps(10), 0.25, 1e-12);
+  for (const auto& [step, rate] :
+       {std::pair{20, 0.5}, {29, 0.5}, {30, 0.1}, {49, 0.1}, {50, 0.02}, {79, 0.02}})
+    EXPECT_NEAR(steps(step), rate, 1e-12) << step;
+  const auto cosine =
+      schedule({"--schedule", "cosine", "--warmup-epochs", "1", "--lr", "0.5", "--epochs", "5"});
+  EXPECT_NEAR(cosine(5), 0.25, 1e-12);
+  EXPECT_NEAR(cosine(10), 0.5, 1e-12);
+  EXPECT_NEAR(cosine(30), 0.25, 1e-12);
+  // More epochs of warm-up than the run has: it never ends.
+  EXPECT_LT(schedule({"--schedule", "cosine", "--warmup-epochs", "9", "--lr", "0.5", "--epochs", "2"})(19),
+            0.5);
 }
 
 TEST(TrainResnetOptions, TheLastOfSeveralCounts) {

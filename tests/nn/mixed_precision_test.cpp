@@ -44,12 +44,13 @@ TEST_P(MixedTest, ParametersGetWorkingCopies) {
   const auto before = bits_of(model.state());
   model.to(device());
   model.to_mixed(DType::kFloat16);
+  const Parameter filter = model.parameters()[0];
   EXPECT_EQ(bits_of(model.state()), before) << "files hold the float32 values";
-  EXPECT_EQ(model.conv1.weight.tensor().dtype(), DType::kFloat16);
-  EXPECT_EQ(model.conv1.weight.master().dtype(), DType::kFloat32);
-  EXPECT_EQ(model.conv1.weight.shape(), (Shape{4, 3, 3, 3}));
-  EXPECT_TRUE(model.conv1.weight.tensor().requires_grad());
-  EXPECT_FALSE(model.conv1.weight.master().requires_grad());
+  EXPECT_EQ(filter.tensor().dtype(), DType::kFloat16);
+  EXPECT_EQ(filter.master().dtype(), DType::kFloat32);
+  EXPECT_EQ(filter.shape(), (Shape{4, 3, 3, 3}));
+  EXPECT_TRUE(filter.tensor().requires_grad());
+  EXPECT_FALSE(filter.master().requires_grad());
   EXPECT_FALSE(model.bn1.weight.is_mixed());
   EXPECT_EQ(model.bn1.weight.tensor().dtype(), DType::kFloat32);
   EXPECT_TRUE(model.bn1.weight.tensor().is_same(model.bn1.weight.master()));
@@ -198,7 +199,7 @@ double relative_error(const Tensor& a, const Tensor& b, double factor = 1.0) {
 /// What every part of the network gives, in order.
 std::vector<Tensor> outputs_of(const ResNet& model, const Tensor& images) {
   std::vector<Tensor> outputs;
-  outputs.push_back(model.conv1(ops::cast(images, model.conv1.weight.tensor().dtype())));
+  outputs.push_back(model.conv1(ops::cast(images, model.fc.weight.tensor().dtype())));
   outputs.push_back(ops::relu(model.bn1(outputs.back())));
   for (const Sequential& stage : model.stages) {
     for (size_t i = 0; i < stage.size(); ++i) outputs.push_back(stage[i](outputs.back()));

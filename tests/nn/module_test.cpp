@@ -138,8 +138,8 @@ TEST(ModuleTest, AHeadOfAnotherSizeIsLeftOutAsTheErrorSays) {
   const LoadReport report = model.load_state(state, {.skip = {"fc."}});
   EXPECT_TRUE(report.missing.empty() && report.unexpected.empty());
   EXPECT_EQ(model.fc.weight.tensor().to_vector<float>(), head);
-  EXPECT_EQ(model.conv1.weight.tensor().to_vector<float>(),
-            pretrained.conv1.weight.tensor().to_vector<float>());
+  EXPECT_EQ(model.parameters()[0].tensor().to_vector<float>(),
+            pretrained.parameters()[0].tensor().to_vector<float>());
 }
 
 TEST(ModuleTest, NamesWithAPrefixAreNoticed) {

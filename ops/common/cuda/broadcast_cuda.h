@@ -112,6 +112,15 @@ void launch_walk(const Stream& stream, const BroadcastPlan<sizeof...(In)>& plan,
                cut, function, BroadcastWalk<sizeof...(In)>(plan), out, inputs...);
 }
 
+/// The types of the inputs are given, never deduced: where nvcc deduces them from a pack inside a lambda, the
+/// kernel that it compiles is not the one that is launched.
+template <class Out, class F, class... In, size_t... k>
+void launch_part(const Stream& stream, const BroadcastPlan<sizeof...(In)>& part, F function, Out* out,
+                 const std::array<int64_t, sizeof...(In)>& offsets, std::index_sequence<k...>,
+                 const In*... inputs) {
+  launch_walk<Out, F, In...>(stream, part, function, out, (inputs + offsets[k])...);
+}
+
 }  // namespace detail
 
 /// out[i] = function(inputs...) where input k, of shape shapes[k], is broadcast to `shape`. `function` takes
@@ -125,10 +134,8 @@ void launch_broadcast(const Stream& stream, const Shape& shape,
   const auto plan = plan_broadcast<sizeof...(In)>(shape, shapes);
   if (plan.is_plain()) return launch_elementwise(stream, count, function, out, inputs...);
   for_each_part(plan, INT32_MAX, [&](const auto& part, int64_t first, const auto& offsets) {
-    [&]<size_t... k>(std::index_sequence<k...>) {
-      detail::launch_walk(stream, part, function, out + first, (inputs + offsets[k])...);
-    }
-    (std::index_sequence_for<In...>{});
+    detail::launch_part<Out, F, In...>(stream, part, function, out + first, offsets,
+                                       std::index_sequence_for<In...>{}, inputs...);
   });
 }
 

@@ -124,6 +124,26 @@ std::vector<OnnxCase> onnx_network_cases(bool large) {
                       [] { return resnet18({.classes = 10, .width = 8, .layout = Layout::kNCHW}); }),
       network<ResNet>("narrow_resnet50", {kN, 3, 64, 64},
                       [] { return resnet50({.classes = 10, .width = 8, .layout = Layout::kNCHW}); }),
+      network<ResNet>("narrow_resnext50", {kN, 3, 64, 64},
+                      [] { return resnext50_32x4d({.classes = 10, .width = 16, .layout = Layout::kNCHW}); }),
+      channels_last(network<ResNet>(
+          "narrow_resnext50_nhwc", {kN, 64, 64, 3},
+          [] { return resnext50_32x4d({.classes = 10, .width = 16, .layout = Layout::kNHWC}); })),
+      network<ResNet>("narrow_wide_resnet50", {kN, 3, 64, 64},
+                      [] { return wide_resnet50_2({.classes = 10, .width = 8, .layout = Layout::kNCHW}); }),
+      network<ResNet>("narrow_resnet18d", {kN, 3, 70, 83},
+                      [] { return resnet18d({.classes = 10, .width = 8, .layout = Layout::kNCHW}); }),
+      channels_last(
+          network<ResNet>("narrow_resnet50d_nhwc", {kN, 70, 83, 3},
+                          [] { return resnet50d({.classes = 10, .width = 8, .layout = Layout::kNHWC}); })),
+      network<ResNet>("narrow_seresnet18", {kN, 3, 64, 64},
+                      [] {
+                        return seresnet18(
+                            {.classes = 10, .width = 8, .layout = Layout::kNCHW, .stochastic_depth = 0.2});
+                      }),
+      channels_last(
+          network<ResNet>("narrow_seresnet50_nhwc", {kN, 64, 64, 3},
+                          [] { return seresnet50({.classes = 10, .width = 8, .layout = Layout::kNHWC}); })),
       channels_last(network<IResNet>(
           "narrow_iresnet18_nhwc", {kN, 48, 48, 3},
           [] {

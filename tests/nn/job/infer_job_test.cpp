@@ -59,7 +59,8 @@ TEST(InferJob, FoldsNormsIntoConvolutionsAndFollowsTheWeights) {
       }
       EXPECT_GT(infer.program().stats().preparation_calls, 0u);
       // Weights and statistics that change are seen, through whatever op.
-      ops::copy_(model.conv1.weight.tensor().detach(), floats(model.conv1.weight.shape(), 9).to(device));
+      ops::copy_(model.parameters()[0].tensor().detach(),
+                 floats(model.parameters()[0].shape(), 9).to(device));
       ops::fill_(model.bn1.running_var.tensor(), 0.25);
       expect_near(infer(x), eager_result(model, x).to_vector<float>(), 2e-5);
       EXPECT_EQ(infer.compilations(), 1);
@@ -139,7 +140,8 @@ TEST(InferJob, ComputesIn16BitAndInAnotherLayout) {
       }
       EXPECT_EQ(casts, 2) << "the images and the result; weights only when they change";
       EXPECT_EQ(permutations, 1) << "the images";
-      ops::copy_(model.conv1.weight.tensor().detach(), floats(model.conv1.weight.shape(), 9).to(device));
+      ops::copy_(model.parameters()[0].tensor().detach(),
+                 floats(model.parameters()[0].shape(), 9).to(device));
       check();
       EXPECT_EQ(infer.compilations(), 1);
     }
