@@ -16,9 +16,12 @@
 #include <sinter/ops/copy/copy.h>
 #include <sinter/ops/fill/fill.h>
 
+#include "common/deterministic.h"
 #include "nn/nn_test_support.h"
 
 namespace sinter::nn::testing {
+
+using test::Deterministic;
 
 /// Devices that are here: the CPU, and the first GPU if there is one. Plans are not timed from then on: tests
 /// meet hundreds of shapes once each.
@@ -30,18 +33,6 @@ inline std::vector<Device> devices_here() {
   }
   return devices;
 }
-
-/// As long as it lives, equal calls give equal bits, on a GPU too.
-class Deterministic {
- public:
-  Deterministic() { settings::set_deterministic(true); }
-  ~Deterministic() { settings::set_deterministic(before_); }
-  Deterministic(const Deterministic&) = delete;
-  Deterministic& operator=(const Deterministic&) = delete;
-
- private:
-  bool before_ = settings::deterministic();
-};
 
 inline Tensor labels(int64_t count, int64_t classes, int64_t seed) {
   std::vector<int64_t> values;
