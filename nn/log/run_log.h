@@ -24,9 +24,9 @@ struct RunLogOptions {
   double seconds = 2.0;  ///< between writes; what a killed process may lose
 };
 
-/// Writes scalars to files in a folder. Logging puts the values into words and takes a lock; a thread of its own
-/// writes them every few seconds, so that no step waits for a disk. What was written stays if the process is
-/// killed.
+/// Writes scalars to files in a folder. Logging puts the values into words and takes a lock; a thread of its
+/// own writes them every few seconds, so that no step waits for a disk. What was written stays if the process
+/// is killed.
 ///
 ///   nn::RunLog log("run1");
 ///   for (int64_t step = 1; ...; ++step) {

@@ -66,8 +66,9 @@ TEST(ModelFiles, WeightsOfAnotherModelAreOneSentence) {
   const auto refused = [](const sinter::nn::State& state, const ModelMetadata& now) {
     return message_of<Error>([&] { check_weights("--load-weights w", state, now); });
   };
-  EXPECT_EQ(refused(weights_of("resnet20", 10), metadata_of("resnet18", 10)),
-            "--load-weights w: these are weights of a resnet20, --model says resnet18; --model resnet20 fits");
+  EXPECT_EQ(
+      refused(weights_of("resnet20", 10), metadata_of("resnet18", 10)),
+      "--load-weights w: these are weights of a resnet20, --model says resnet18; --model resnet20 fits");
   EXPECT_EQ(refused(weights_of("resnet20", 16), metadata_of("resnet20", 10)),
             "--load-weights w: these are weights with 16 classes, the data has 10");
   EXPECT_EQ(refused(weights_of("resnet20", 10, 1), metadata_of("resnet20", 10)),
