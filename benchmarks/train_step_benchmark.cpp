@@ -15,6 +15,7 @@
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/optim/grad_scaler.h>
+#include <sinter/nn/optim/parameter_groups.h>
 #include <sinter/nn/optim/sgd.h>
 
 #include "common/gpu_bench.h"

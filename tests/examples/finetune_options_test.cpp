@@ -124,7 +124,7 @@ TEST(FinetuneOptions, StemsFollowTheWeights) {
   EXPECT_EQ(options.finetune.stem, "auto");
   settle_stem(weights, images, options);
   EXPECT_EQ(options.finetune.stem, "imagenet");
-  EXPECT_EQ(make_model(options, images).conv1.weight.shape(), (Shape{64, 3, 7, 7}));
+  EXPECT_EQ(make_model(options, images).parameters()[0].tensor().shape(), (Shape{64, 3, 7, 7}));
   options = options_of("resnet18");
   options.image_size = 224;  // whose own stem it is
   settle_stem(weights, images, options);
@@ -134,6 +134,17 @@ TEST(FinetuneOptions, StemsFollowTheWeights) {
       message_of<Error>([&] { settle_stem(weights, images, options); }),
       "--load-weights w: these are weights with the stem imagenet (7x7), --stem says small; --stem imagenet "
       "fits");
+}
+
+TEST(FinetuneOptions, DeepStemsFollowWhatIsSaidOfThem) {
+  const auto images = images_of(8);
+  Options options = options_of("resnet18d");
+  examples::WeightsFile weights{"w", make_model(options, images).state(), {}};
+  settle_stem(weights, images, options);
+  EXPECT_EQ(options.finetune.stem, "auto") << "their filters are of one size";
+  weights.metadata.emplace().options["small_stem"] = "false";
+  settle_stem(weights, images, options);
+  EXPECT_EQ(options.finetune.stem, "imagenet");
 }
 
 TEST(FinetuneOptions, MistakesAreNamed) {
