@@ -58,6 +58,7 @@ FORWARD = {
     "l2_normalize": lambda a, x: lambda: F.normalize(x, dim=1),
     "one_hot": lambda a, t: lambda: torch.zeros(len(t), a["classes"], dtype=getattr(torch, a["dtype"]),
                                                 device=t.device).scatter_(1, t[:, None], 1),
+    "where": lambda a, c, x, y: lambda: torch.where(c, x, y),
     "gather": lambda a, x, i: lambda: x.gather(a["axis"], i),
     "embedding": lambda a, w, i: lambda: F.embedding(i, w),
     "embedding_grad": lambda a, dy, i: lambda: torch.ops.aten.embedding_dense_backward(dy, i, a["rows"], -1, False),

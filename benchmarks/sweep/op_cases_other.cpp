@@ -115,6 +115,10 @@ void add_losses(OpCaseTable& table) {
 }
 
 void add_indexing(OpCaseTable& table) {
+  table["where"] = [](const OpSize& s) {
+    const OpInput x{{s.rows, s.columns}, s.dtype};
+    return Cases{{{OpInput{x.shape, DType::kBool, 0, {1, 0, 0, 1, 1}}, x, x}}};
+  };
   table["gather"] = [](const OpSize& s) {
     return Cases{
         {{logits(s), OpInput{{s.samples(), kPicked}, DType::kInt64, s.classes}}, ops::GatherAttributes{1}}};

@@ -56,10 +56,11 @@ TEST(ModelFiles, EveryModelIsRecognised) {
 }
 
 TEST(ModelFiles, WeightsOfARelatedModelAreOneSentence) {
-  EXPECT_EQ(message_of<Error>([] {
-              check_weights("--load-weights w", weights_of("seresnet18", 10), metadata_of("resnet18", 10));
-            }),
-            "--load-weights w: these are weights of a seresnet18, --model says resnet18");
+  EXPECT_EQ(
+      message_of<Error>([] {
+        check_weights("--load-weights w", weights_of("seresnet18", 10), metadata_of("resnet18", 10));
+      }),
+      "--load-weights w: these are weights of a seresnet18, --model says resnet18; --model seresnet18 fits");
 }
 
 TEST(ModelFiles, WeightsOfAnotherModelAreOneSentence) {
