@@ -29,9 +29,14 @@ mkdir -p "$work"
 cd "$work"
 export PATH=$programs:$PATH CUDA_VISIBLE_DEVICES=
 "$mixed_pictures" shapes
+# Somebody's weights, of three classes.
+"$mixed_pictures" others
+rm -r "$(find others -mindepth 1 -maxdepth 1 -type d | sort | head -n 1)"
+train_resnet --data others --split 0.2 --image-size 32 --epochs 20 --batch 16 --no-flip --seed 3 --save-weights pretrained.pth
 block "$page" sh 'train_resnet --data shapes' >script.sh
 grep -q -- '--predict' script.sh || { echo "FAILED: the page has no such script"; exit 1; }
-bash -euo pipefail script.sh
+bash -euo pipefail script.sh | tee told
+grep -q '^ *finetune ' told || { echo "FAILED: it did not begin with the weights"; exit 1; }
 [ "$(grep -c . predictions.csv)" = 81 ] || { echo "FAILED: not a line for each picture"; exit 1; }
 [ "$(head -n 1 predictions.csv)" = "path,class,probability,class_2,probability_2,error" ] || { echo "FAILED: another head"; exit 1; }
 [ -s model.onnx ] && [ -s features.safetensors ] || { echo "FAILED: files are missing"; exit 1; }
