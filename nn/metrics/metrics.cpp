@@ -168,17 +168,13 @@ void TopKAccuracy::load_state(const State& state) {
   counts_ = copied_state("top_k_counter", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
 }
 
-ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names)
-    : classes_(classes), names_(std::move(names)) {
+ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names,
+                                 const ConfusionMatrixOptions& options)
+    : classes_(classes), names_(std::move(names)), ignore_index_(options.ignore_index) {
   SINTER_CHECK(classes > 0, "[confusion_matrix] expected at least one class but got {}", classes);
   SINTER_CHECK(names_.empty() || static_cast<int64_t>(names_.size()) == classes,
                "[confusion_matrix] expected {} names but got {}", classes, names_.size());
   counts_.resize(static_cast<size_t>(classes) * static_cast<size_t>(classes));
-}
-
-ConfusionMatrix::ConfusionMatrix(int64_t classes, const ConfusionMatrixOptions& options)
-    : ConfusionMatrix(classes, options.names) {
-  ignore_index_ = options.ignore_index;
 }
 
 void ConfusionMatrix::add(const Tensor& predictions, const Tensor& target) {

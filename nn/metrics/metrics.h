@@ -100,16 +100,15 @@ class TopKAccuracy {
 };
 
 struct ConfusionMatrixOptions {
-  std::vector<std::string> names = {};  ///< of the classes; none, or one per class
-  int64_t ignore_index = -100;          ///< targets that are not counted, such as the border of masks
+  int64_t ignore_index = -100;  ///< targets that are not counted, such as the border of masks
 };
 
 /// Counts which class is taken for which.
 class ConfusionMatrix {
  public:
   /// Throws InvalidArgument unless there is a class, or if names are given but not one per class.
-  explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {});
-  ConfusionMatrix(int64_t classes, const ConfusionMatrixOptions& options);
+  explicit ConfusionMatrix(int64_t classes, std::vector<std::string> names = {},
+                           const ConfusionMatrixOptions& options = {});
 
   /// `predictions`: logits (N, C) or (N, C, H, W), floating-point, or classes, int64. `target`: classes (N),
   /// (N, H, W) or of any shape that is that of the predicted classes, int64.
@@ -161,7 +160,7 @@ class ConfusionMatrix {
 
   int64_t classes_;
   std::vector<std::string> names_;
-  int64_t ignore_index_ = -100;
+  int64_t ignore_index_;
   // Mutable: reading counts what is still on a device.
   mutable std::vector<std::pair<Tensor, Tensor>> pending_;  // predicted and true classes
   mutable std::vector<int64_t> counts_;                     // row-major, a row per target
