@@ -126,7 +126,6 @@ set(SINTER_PUBLIC_HEADERS
   nn/job/job_trace.h
   nn/job/train_job.h
   nn/layers/activation.h
-  nn/layers/conv1d.h
   nn/layers/conv2d.h
   nn/layers/conv_transpose2d.h
   nn/layers/linear.h

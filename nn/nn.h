@@ -31,7 +31,6 @@
 #include <sinter/nn/job/infer_queue.h>
 #include <sinter/nn/job/train_job.h>
 #include <sinter/nn/layers/activation.h>
-#include <sinter/nn/layers/conv1d.h>
 #include <sinter/nn/layers/conv2d.h>
 #include <sinter/nn/layers/conv_transpose2d.h>
 #include <sinter/nn/layers/linear.h>
