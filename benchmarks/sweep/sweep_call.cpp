@@ -47,7 +47,7 @@ SweepCall prelu_call(const SweepCase& c, HashedTensors& tensors) {
             2 * data_bytes(x)};
   }
   return {[=, layout = c.layout] {
-            const auto [dx, dalpha] = ops::prelu_grad(x, alpha, dy, layout);
+            const auto [dx, dalpha] = ops::vjp::prelu(dy, x, alpha, layout);
             return NamedTensors{{"dx", dx}, {"dalpha", dalpha}};
           },
           3 * data_bytes(x)};

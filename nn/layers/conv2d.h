@@ -1,9 +1,9 @@
 // Convolution of one axis and of two.
 #pragma once
 
+#include <sinter/core/base/size2d.h>
 #include <sinter/nn/module/default_layout.h>
 #include <sinter/nn/module/module.h>
-#include <sinter/nn/module/size2d.h>
 
 namespace sinter::nn {
 

@@ -6,7 +6,7 @@
 namespace sinter::nn {
 namespace {
 
-ops::PoolOptions op_options(const Pool2dOptions& options) {
+ops::PoolAttributes op_options(const Pool2dOptions& options) {
   return {.kernel = options.kernel,
           .stride = options.stride.value_or(options.kernel),
           .padding = {options.padding.top, options.padding.left},

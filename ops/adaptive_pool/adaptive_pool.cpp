@@ -40,7 +40,7 @@ std::array<int64_t, 2> size_of_input(const GradientContext& context, Layout layo
 
 std::vector<Tensor> adaptive_avg_pool_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  return {adaptive_avg_pool2d_grad(context.grad(), size_of_input(context, layout), layout)};
+  return {vjp::adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), layout)};
 }
 
 std::vector<Tensor> adaptive_avg_pool_grad_gradient(const GradientContext& context) {
@@ -66,17 +66,18 @@ std::vector<Tensor> adaptive_max_pool_gradient(const GradientContext& context) {
   const Shape &images = context.input_spec(0).shape, &pooled = context.grad().shape();
   const Shape picked = with_flat_pixels(pooled, layout);
   const auto flat = [&](const Tensor& t) { return reshape(t, {picked.begin(), picked.end()}); };
-  const Tensor dx = gather_grad(flat(context.grad()), layout == Layout::kNCHW ? 2 : 1,
+  const Tensor dx = vjp::gather(flat(context.grad()), layout == Layout::kNCHW ? 2 : 1,
                                 flat(context.output(1)), with_flat_pixels(images, layout));
   return {reshape(dx, {images.begin(), images.end()})};
 }
 
 /// The windows of images that `size` divides evenly, which are those of ordinary pooling.
-std::optional<PoolOptions> even_windows(const Tensor& x, const std::array<int64_t, 2>& size, Layout layout) {
+std::optional<PoolAttributes> even_windows(const Tensor& x, const std::array<int64_t, 2>& size,
+                                           Layout layout) {
   if (x.rank() != 4 || size[0] < 1 || size[1] < 1) return {};
   const int64_t height = x.size(height_axis(layout)), width = x.size(height_axis(layout) + 1);
   if (height < size[0] || width < size[1] || height % size[0] != 0 || width % size[1] != 0) return {};
-  return PoolOptions{.kernel = {height / size[0], width / size[1]}, .layout = layout};
+  return PoolAttributes{.kernel = {height / size[0], width / size[1]}, .layout = layout};
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout 
   return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
 }
 
-Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
+Tensor vjp::adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, Layout layout) {
   static const Op& op = builtin("adaptive_avg_pool2d_grad");
   return call_single(op, {dy}, AdaptivePoolAttributes{size, layout});
 }

@@ -30,9 +30,11 @@ struct AdaptivePoolAttributes {
 /// compute in float32. Throws InvalidArgument for an empty image, or sizes outside [1, 2^30].
 Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
 
+namespace vjp {
 /// The gradient of adaptive_avg_pool2d for images of `size`: every pixel of dx adds up its shares of the
 /// windows that hold it, in a fixed order. Differentiable.
-Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
+Tensor adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
+}  // namespace vjp
 
 /// The largest elements of the same windows; NaN is larger than everything. As torch's adaptive_max_pool2d.
 /// The gradient goes to the first of equal elements in row-major order (of several NaN: the last). Else as

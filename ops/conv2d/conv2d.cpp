@@ -90,7 +90,7 @@ std::vector<TensorSpec> infer_conv2d_bias_act(const InferContext& context) {
     context.expect_same_dtype(3, 0);
     context.expect_shape(3, y.shape);
   }
-  const bool wants_slope = context.attributes<Conv2dActOptions>().activation == Activation::kPRelu;
+  const bool wants_slope = context.attributes<Conv2dActOptions>().activation == fused::Activation::kPRelu;
   SINTER_CHECK(context.has(4) == wants_slope, "[{}] expected {} slope beside activation {} but got {}",
                context.tag(), wants_slope ? "a" : "no",
                to_string(context.attributes<Conv2dActOptions>().activation),
@@ -116,11 +116,11 @@ std::vector<Tensor> conv2d_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(3);
   if (context.needs(0)) {
     const Shape& x = context.input_spec(0).shape;
-    gradients[0] = conv2d_grad_input(dy, context.input(1), {x[height], x[height + 1]}, options);
+    gradients[0] = vjp::conv2d_input(dy, context.input(1), {x[height], x[height + 1]}, options);
   }
   if (context.needs(1)) {
     const Shape& weight = context.input_spec(1).shape;
-    gradients[1] = conv2d_grad_weight(context.input(0), dy, {weight[height], weight[height + 1]}, options);
+    gradients[1] = vjp::conv2d_weight(dy, context.input(0), {weight[height], weight[height + 1]}, options);
   }
   if (context.needs(2)) gradients[2] = sum(dy, {0, height, height + 1});
   return gradients;
@@ -153,7 +153,7 @@ std::vector<Tensor> grad_input_gradient(const GradientContext& context) {
     const Shape& weight = context.input_spec(1).shape;
     const int height = height_axis(attributes.layout);
     gradients[1] =
-        conv2d_grad_weight(grad, context.input(0), {weight[height], weight[height + 1]}, attributes);
+        vjp::conv2d_weight(context.input(0), grad, {weight[height], weight[height + 1]}, attributes);
   }
   return gradients;
 }
@@ -184,7 +184,7 @@ std::vector<Tensor> grad_weight_gradient(const GradientContext& context) {
   if (context.needs(0)) {
     const Shape& x = context.input_spec(0).shape;
     const int height = height_axis(attributes.layout);
-    gradients[0] = conv2d_grad_input(context.input(1), grad, {x[height], x[height + 1]}, attributes);
+    gradients[0] = vjp::conv2d_input(context.input(1), grad, {x[height], x[height + 1]}, attributes);
   }
   if (context.needs(1)) gradients[1] = conv2d(context.input(0), grad, {}, attributes);
   return gradients;
@@ -256,8 +256,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return call_single(op, {x, weight, bias}, options);
 }
 
-std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                                  const Conv2dOptions& options) {
+std::array<Tensor, 2> fused::conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                         const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_sums");
   const std::vector<Tensor> results = call(op, {x, weight, bias}, options);
   return {results[0], results[1]};
@@ -269,13 +269,13 @@ Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias
   return call_single(op, {x, weight, bias, addend, slope}, options);
 }
 
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
+Tensor vjp::conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
                          const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_input");
   return call_single(op, {dy, weight}, Conv2dGradInputAttributes{options, input_size});
 }
 
-Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> kernel_size,
+Tensor vjp::conv2d_weight(const Tensor& dy, const Tensor& x, std::array<int64_t, 2> kernel_size,
                           const Conv2dOptions& options) {
   static const Op& op = builtin("conv2d_grad_weight");
   return call_single(op, {x, dy}, Conv2dGradWeightAttributes{options, kernel_size});

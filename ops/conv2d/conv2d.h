@@ -41,28 +41,32 @@ struct Conv2dOptions {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
+namespace vjp {
 /// The gradient of conv2d with respect to x, whose height and width are `input_size`, from dy, the gradient
 /// of y. Also the transposed convolution of dy. Differentiable.
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
-                         const Conv2dOptions& options = {});
+Tensor conv2d_input(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> input_size,
+                    const Conv2dOptions& options = {});
 
 /// The gradient of conv2d with respect to weight, whose height and width are `kernel_size`. Differentiable.
 /// The batch is summed in an order that depends on the shapes alone.
-Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> kernel_size,
-                          const Conv2dOptions& options = {});
+Tensor conv2d_weight(const Tensor& dy, const Tensor& x, std::array<int64_t, 2> kernel_size,
+                     const Conv2dOptions& options = {});
+}  // namespace vjp
 
+namespace fused {
 /// conv2d together with the sums that a batch norm behind it needs: y, and (2, O), the sums over images and
 /// pixels of y's elements and of their squares, in float32 (float64 for float64). Whether y counts before or
 /// after it is rounded to its dtype is the kernel's choice. No gradient flows through the sums: what takes
-/// them as statistics of y (NormParameters::sums) has all of it in its gradient of y. Jobs put it where cuDNN
+/// them as statistics of y (NormTensors::sums) has all of it in its gradient of y. Jobs put it where cuDNN
 /// sums while it writes y and that is faster (passes/norm/convolution_sums.cpp); elsewhere it is conv2d and
 /// a pass over y.
 std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                                   const Conv2dOptions& options = {});
+}  // namespace fused
 
 /// conv2d with an activation behind it.
 struct Conv2dActOptions : Conv2dOptions {
-  Activation activation = Activation::kNone;
+  fused::Activation activation = fused::Activation::kNone;
 
   bool operator==(const Conv2dActOptions&) const = default;
   static constexpr auto fields() {
@@ -73,10 +77,10 @@ struct Conv2dActOptions : Conv2dOptions {
 
 /// activation(conv2d(x, weight, bias) + addend) in one call, rounded to the dtype once where the kernel
 /// allows it. bias (O), addend, of y's shape, and slope (O), of PReLU, may be undefined; slope must be there
-/// for Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
+/// for fused::Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
 /// differentiable: inference jobs put it in place of the calls that it stands for
-/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to be faster
-/// than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
+/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to
+/// be faster than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
 Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& addend,
                        const Tensor& slope, const Conv2dActOptions& options);
 

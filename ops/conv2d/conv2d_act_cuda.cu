@@ -16,7 +16,7 @@ template <class T, class S>
 struct TypedBiasAct {
   const T *bias, *addend;
   const S* slope;
-  Activation activation;
+  fused::Activation activation;
 };
 
 /// `pack` values of channels in a row, or of one channel, in the compute type.
@@ -62,10 +62,10 @@ __global__ void bias_act_kernel(int64_t packs, ChannelOf channel_of, bool steps,
 #pragma unroll
       for (int j = 0; j < pack; ++j) results[j] += cuda::load_as_compute(added.values[j]);
     }
-    if (what.activation == Activation::kRelu) {
+    if (what.activation == fused::Activation::kRelu) {
 #pragma unroll
       for (int j = 0; j < pack; ++j) results[j] = Relu<C>()(results[j]);
-    } else if (what.activation == Activation::kPRelu) {
+    } else if (what.activation == fused::Activation::kPRelu) {
       C slope[pack];
       load_channels<pack>(what.slope + channel, steps, slope);
 #pragma unroll
@@ -94,7 +94,7 @@ void run_bias_act_cuda(const Stream& stream, const Conv2dGeometry& geometry, DTy
   const int64_t inner = geometry.layout == Layout::kNHWC ? 1 : geometry.out_pixels();
   const int64_t count = geometry.batch * channels * geometry.out_pixels();
   if (count == 0) return;
-  const bool has_slope = what.activation == Activation::kPRelu;
+  const bool has_slope = what.activation == fused::Activation::kPRelu;
   dispatch_prelu(dtype, has_slope ? what.slope_dtype : dtype, "conv2d_bias_act", [&]<class T, class S> {
     constexpr int pack = cuda::kPackSize<T>;
     const TypedBiasAct<T, S> typed{static_cast<const T*>(what.bias), static_cast<const T*>(what.addend),

@@ -66,7 +66,7 @@ struct TailArrays {
 /// y <- activation(y + addend) for `count` elements from `first` on, of one channel each if slopes are
 /// `slope_step` = 1 apart.
 template <class T, class S>
-void finish_run(Activation activation, const TailArrays<T, S>& arrays, int64_t first, int64_t count,
+void finish_run(fused::Activation activation, const TailArrays<T, S>& arrays, int64_t first, int64_t count,
                 int64_t channel, int64_t slope_step, T* y) {
   using C = compute_type<T>;
   T* const run = y + first;
@@ -80,11 +80,11 @@ void finish_run(Activation activation, const TailArrays<T, S>& arrays, int64_t f
     }
   };
   switch (activation) {
-    case Activation::kNone:
+    case fused::Activation::kNone:
       return each([](C value, int64_t) { return value; });
-    case Activation::kRelu:
+    case fused::Activation::kRelu:
       return each([](C value, int64_t) { return Relu<C>()(value); });
-    case Activation::kPRelu:
+    case fused::Activation::kPRelu:
       const S* const slope = arrays.slope + channel;
       return each(
           [&](C value, int64_t i) { return prelu_value(value, static_cast<C>(slope[i * slope_step])); });
@@ -93,9 +93,9 @@ void finish_run(Activation activation, const TailArrays<T, S>& arrays, int64_t f
 
 /// What conv2d_bias_act does behind the convolution and its bias.
 void finish(const KernelContext& context, const Conv2dGeometry& geometry) {
-  const Activation activation = context.attributes<Conv2dActOptions>().activation;
+  const fused::Activation activation = context.attributes<Conv2dActOptions>().activation;
   const bool has_addend = context.has_input(3), has_slope = context.has_input(4);
-  if (!has_addend && activation == Activation::kNone) return;
+  if (!has_addend && activation == fused::Activation::kNone) return;
   const bool channels_last = geometry.layout == Layout::kNHWC;
   const int64_t channels = geometry.out_channels;
   const int64_t length = channels_last ? channels : geometry.out_pixels();

@@ -107,7 +107,7 @@ BiasAct bias_act_of(const KernelContext& context) {
 
 /// What is left of it to do, in a pass over the result.
 void do_rest(const KernelContext& context, const Conv2dGeometry& geometry, const BiasAct& rest) {
-  if (rest.bias == nullptr && rest.addend == nullptr && rest.activation == Activation::kNone) return;
+  if (rest.bias == nullptr && rest.addend == nullptr && rest.activation == fused::Activation::kNone) return;
   const TensorView& y = context.output(0);
   run_bias_act_cuda(context.stream(), geometry, y.dtype, y.data, rest);
 }
@@ -168,12 +168,12 @@ cuda::ConvEpilogue epilogue_of(const KernelQuery& query) {
   using cuda::ConvActivation;
   cuda::ConvEpilogue epilogue{.bias = query.has_input(2), .addend = query.has_input(3)};
   switch (query.attributes<Conv2dActOptions>().activation) {
-    case Activation::kNone:
+    case fused::Activation::kNone:
       break;
-    case Activation::kRelu:
+    case fused::Activation::kRelu:
       epilogue.activation = ConvActivation::kRelu;
       break;
-    case Activation::kPRelu:
+    case fused::Activation::kPRelu:
       epilogue.activation = ConvActivation::kPRelu;
       epilogue.slope_dtype = query.input(4).dtype;
   }

@@ -19,7 +19,7 @@ void run_conv2d_grad_weight_direct_cuda(const Stream& stream, const Conv2dGeomet
 /// (channels) unless the activation is PReLU's.
 struct BiasAct {
   const void *bias = nullptr, *addend = nullptr, *slope = nullptr;
-  Activation activation = Activation::kNone;
+  fused::Activation activation = fused::Activation::kNone;
   DType slope_dtype = DType::kFloat32;  ///< y's, or compute_type of it
 };
 

@@ -133,13 +133,14 @@ OpSample make_conv2d_bias_act(SampleMaker& maker) {
   Conv2dActOptions options{sample.attributes.as<Conv2dOptions>(), {}};
   const Shape& x = sample.inputs[0].shape();
   const Conv2dGeometry geometry = conv2d_geometry("samples", x, sample.inputs[1].shape(), options);
-  options.activation = maker.pick({Activation::kNone, Activation::kRelu, Activation::kPRelu});
+  options.activation =
+      maker.pick({fused::Activation::kNone, fused::Activation::kRelu, fused::Activation::kPRelu});
   const double size = std::max(0.1, largest_of(conv2d_reference(sample)[0]));
   sample.inputs.push_back(maker.chance(0.5)
                               ? maker.tensor_off(geometry.y_shape(), {0.0}, 2 * size, -3 * size, 3 * size)
                               : Tensor());
   sample.inputs.emplace_back();
-  if (options.activation == Activation::kPRelu) {
+  if (options.activation == fused::Activation::kPRelu) {
     const DType own = maker.dtype(), wide = accumulate_dtype(own);
     const Shape channels{geometry.out_channels};
     sample.inputs[4] =
@@ -162,7 +163,7 @@ std::vector<ReferenceTensor> conv2d_bias_act_reference(const OpSample& sample) {
   if (sample.inputs[4].defined()) slope = reference_of(sample.inputs[4]);
   for (int64_t i = 0; i < y.shape.numel(); ++i) {
     y[i] += addend[i];
-    if (options.activation != Activation::kNone && y[i] < 0) y[i] *= slope[i / inner % channels];
+    if (options.activation != fused::Activation::kNone && y[i] < 0) y[i] *= slope[i / inner % channels];
   }
   return {y};
 }

@@ -96,7 +96,7 @@ void fuse(Graph& graph, const Chain& chain) {
   if (chain.sum != nullptr) addend = tensor(chain.sum->input(chain.addend));
   if (chain.activation != nullptr) {
     const bool is_relu = chain.activation->traits().role == Role::kRelu;
-    options.activation = is_relu ? ops::Activation::kRelu : ops::Activation::kPRelu;
+    options.activation = is_relu ? ops::fused::Activation::kRelu : ops::fused::Activation::kPRelu;
     if (!is_relu) slope = tensor(chain.activation->input(1));
   }
   const GraphNode& convolution = *chain.convolution;

@@ -27,7 +27,8 @@ using test::message_of;
 using testing_gpu::as_double;
 using testing_gpu::on_gpu;
 
-constexpr Activation kActivations[] = {Activation::kNone, Activation::kRelu, Activation::kPRelu};
+constexpr fused::Activation kActivations[] = {fused::Activation::kNone, fused::Activation::kRelu,
+                                              fused::Activation::kPRelu};
 
 class Conv2dActCuda : public testing_gpu::GpuTest {
  protected:
@@ -47,7 +48,7 @@ class Conv2dActCuda : public testing_gpu::GpuTest {
 /// One call; n images of size x size.
 struct Case {
   int64_t n, c, size, o, kernel, stride, padding, groups;
-  Activation activation = Activation::kRelu;
+  fused::Activation activation = fused::Activation::kRelu;
   bool bias = true, addend = true;
   Layout layout = Layout::kNHWC;
   DType dtype = DType::kFloat16;
@@ -75,7 +76,7 @@ struct Call {
     const Shape y = conv2d_geometry("test", x, weight, options).y_shape();
     inputs = {maker.tensor(x, -1, 1), maker.tensor(weight, -1, 1),
               c.bias ? maker.tensor({c.o}, -4, 4) : Tensor(), c.addend ? maker.tensor(y, -8, 8) : Tensor(),
-              c.activation == Activation::kPRelu ? maker.tensor({c.o}, -1, 1) : Tensor()};
+              c.activation == fused::Activation::kPRelu ? maker.tensor({c.o}, -1, 1) : Tensor()};
   }
 
   Tensor run(const std::vector<Tensor>& on) const {
@@ -136,7 +137,7 @@ void for_each_case(Visit visit) {
   for (Case c : kShapes) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       for (const Layout layout : {Layout::kNCHW, Layout::kNHWC}) {
-        for (const Activation activation : kActivations) {
+        for (const fused::Activation activation : kActivations) {
           for (const bool addend : {false, true}) {
             c.dtype = dtype, c.layout = layout, c.activation = activation, c.addend = addend;
             visit(c);
@@ -163,7 +164,7 @@ TEST_F(Conv2dActCuda, CudnnFusesWhatTensorCoresCompute) {
     const bool fits = c.layout == Layout::kNHWC && is_half(c.dtype) && c.groups == 1 && c.c % 8 == 0;
     if (!fits || check(c, "cudnn", default_tolerance(c.dtype))) return;
     // A slope of each channel takes five operations more.
-    if (c.activation == Activation::kPRelu)
+    if (c.activation == fused::Activation::kPRelu)
       fmt::print(stderr, "no plan with PReLU: {}\n", to_string(c));
     else
       missing += to_string(c) + "\n";
@@ -198,7 +199,7 @@ TEST_F(Conv2dActCuda, AddsItsOwnInput) {
     SCOPED_TRACE(kernel);
     SampleMaker maker(5, DType::kFloat16);
     const Tensor x = maker.tensor({2, 14, 14, 64}, -1, 1), weight = maker.tensor({64, 3, 3, 64}, -1, 1);
-    const Conv2dActOptions options{{.padding = {1, 1}, .layout = Layout::kNHWC}, Activation::kRelu};
+    const Conv2dActOptions options{{.padding = {1, 1}, .layout = Layout::kNHWC}, fused::Activation::kRelu};
     const Tensor gpu_x = on_gpu(x);
     const ForcedKernel forced("conv2d_bias_act", kernel);
     const Tensor y = conv2d_bias_act(gpu_x, on_gpu(weight), {}, gpu_x, {}, options);
@@ -215,28 +216,29 @@ TEST_F(Conv2dActCuda, KeepsInfinitiesAndNaNs) {
   constexpr float kInf = std::numeric_limits<float>::infinity(),
                   kNaN = std::numeric_limits<float>::quiet_NaN();
   for (const char* kernel : {"cudnn", "cudnn_then_act", "direct"}) {
-    for (const Activation activation : {Activation::kRelu, Activation::kPRelu}) {
+    for (const fused::Activation activation : {fused::Activation::kRelu, fused::Activation::kPRelu}) {
       SCOPED_TRACE(fmt::format("{} {}", kernel, to_string(activation)));
       const Tensor x = Tensor::full({1, 8, 8, 64}, 0.0, DType::kFloat16),
                    weight = Tensor::full({64, 1, 1, 64}, 1.0, DType::kFloat16);
       std::vector<float> values(64, 1.0F);
       values[0] = kInf, values[1] = -kInf, values[2] = kNaN, values[3] = -2.0F;
       const Tensor bias = cast(Tensor::from_values(values, {64}), DType::kFloat16);
-      const Tensor slope =
-          activation == Activation::kPRelu ? on_gpu(Tensor::full({64}, 0.5, DType::kFloat16)) : Tensor();
+      const Tensor slope = activation == fused::Activation::kPRelu
+                               ? on_gpu(Tensor::full({64}, 0.5, DType::kFloat16))
+                               : Tensor();
       const ForcedKernel forced("conv2d_bias_act", kernel);
       Tensor y;
       const std::string error = message_of([&] {
         y = conv2d_bias_act(on_gpu(x), on_gpu(weight), on_gpu(bias), {}, slope,
                             {{.layout = Layout::kNHWC}, activation});
       });
-      if (!y.defined() && activation == Activation::kPRelu && kernel == std::string("cudnn")) continue;
+      if (!y.defined() && activation == fused::Activation::kPRelu && kernel == std::string("cudnn")) continue;
       ASSERT_TRUE(y.defined()) << error;
       const std::vector<double> got = as_double(y).to_vector<double>();
       EXPECT_EQ(got[0], kInf);
-      EXPECT_EQ(got[1], activation == Activation::kRelu ? 0.0 : -kInf);
+      EXPECT_EQ(got[1], activation == fused::Activation::kRelu ? 0.0 : -kInf);
       EXPECT_TRUE(std::isnan(got[2])) << got[2];
-      EXPECT_EQ(got[3], activation == Activation::kRelu ? 0.0 : -1.0);
+      EXPECT_EQ(got[3], activation == fused::Activation::kRelu ? 0.0 : -1.0);
       EXPECT_EQ(got[4], 1.0);
     }
   }
@@ -256,7 +258,8 @@ TEST_F(Conv2dActCuda, AgreesWithTheCpuOnMeasuredKernels) {
 TEST_F(Conv2dActCuda, GivesNothingForNothing) {
   const Tensor x = Tensor::empty({0, 3, 8, 8}, DType::kFloat16, Device::cuda());
   const Tensor weight = Tensor::full({4, 3, 3, 3}, 1.0, DType::kFloat16).to(Device::cuda());
-  EXPECT_EQ(conv2d_bias_act(x, weight, {}, {}, {}, {{}, Activation::kRelu}).shape(), (Shape{0, 4, 6, 6}));
+  EXPECT_EQ(conv2d_bias_act(x, weight, {}, {}, {}, {{}, fused::Activation::kRelu}).shape(),
+            (Shape{0, 4, 6, 6}));
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST(PadTest, NamesWhatIsWrong) {
             }),
             "[pad] there is nothing to replicate on axis 0 of extent 0");
   EXPECT_EQ(message_of([&] {
-              pad_grad(x, {{2, 1}, {0, 0}});
+              vjp::pad(x, {{2, 1}, {0, 0}});
             }),
             "[pad_grad] padding 2 and 1 exceeds extent 2 of axis 0");
 }
@@ -206,10 +206,10 @@ TEST(OneHotTest, MixesABatchWithItself) {
 TEST(EmbeddingTest, AddsRepeatedRowsOfHalfsInFloat32) {
   // 2048 + 1 is not a float16: a running float16 sum would stay at 2048.
   const Tensor dy = Tensor::full({2049, 1}, 1.0, DType::kFloat16);
-  const Tensor dweight = embedding_grad(dy, Tensor::zeros({2049}, DType::kInt64), 2);
+  const Tensor dweight = vjp::embedding(dy, Tensor::zeros({2049}, DType::kInt64), 2);
   EXPECT_EQ(static_cast<float>(dweight.data<float16>()[0]), 2048.0f);  // 2049, rounded once to even
   const Tensor more =
-      embedding_grad(Tensor::full({2052, 1}, 1.0, DType::kFloat16), Tensor::zeros({2052}, DType::kInt64), 2);
+      vjp::embedding(Tensor::full({2052, 1}, 1.0, DType::kFloat16), Tensor::zeros({2052}, DType::kInt64), 2);
   EXPECT_EQ(static_cast<float>(more.data<float16>()[0]), 2052.0f);
   EXPECT_EQ(static_cast<float>(more.data<float16>()[1]), 0.0f);
 }

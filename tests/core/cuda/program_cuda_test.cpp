@@ -24,9 +24,9 @@ std::unique_ptr<Program> make_program(const TensorSpec& spec, const Communicator
   const Tensor x = tracer.tensor(graph->add_input(spec, "x"));
   const Tensor moved = x + 1.0;
   const std::vector<Tensor> parts = {moved};
-  const Tensor begun = ops::begin_all_reduce(parts, ranks);
+  const Tensor begun = ops::update::begin_all_reduce(parts, ranks);
   const Tensor beside = ops::relu(x);
-  const Tensor sums = ops::end_all_reduce(begun, parts, ranks);
+  const Tensor sums = ops::update::end_all_reduce(begun, parts, ranks);
   graph->add_output(tracer.use_of(ops::relu(sums) * 3.0));
   graph->add_output(tracer.use_of(beside));
   return std::make_unique<Program>(std::move(graph), spec.device, ProgramOptions{.capture = capture});

@@ -270,7 +270,7 @@ TEST_F(Onnx, AnOwnOpBringsItsTranslation) {
 TEST_F(Onnx, RefusalsNameOpsAndPlaces) {
   expect_contains(refusal([](const Tensor& x) { return ops::dropout(x, 0.5); }), "dropout in head");
   const std::string both =
-      refusal([](const Tensor& x) { return ops::relu_grad(ops::relu_grad(x, x), ops::dropout(x, 0.5)); });
+      refusal([](const Tensor& x) { return ops::vjp::relu(ops::dropout(x, 0.5), ops::vjp::relu(x, x)); });
   expect_contains(both, "relu_grad in head");
   expect_contains(both, "dropout in head");
   EXPECT_EQ(both.find("relu_grad in head"), both.rfind("relu_grad in head")) << both;
