@@ -92,7 +92,8 @@ void run_global(bench::Report& report, const std::array<int64_t, 4>& extents, DT
   const std::string forward = "global_avg_pool2d " + shape, backward = "global_avg_pool2d_grad " + shape;
   if (wants(report, forward, dtype, layout)) {
     const Tensor x = bench::normal_tensor(image_shape(c, layout), dtype);
-    add(report, forward, dtype, layout, {x}, [&] { return std::vector{ops::global_avg_pool2d(x, layout)}; });
+    add(report, forward, dtype, layout, {x},
+        [&] { return std::vector{ops::global_avg_pool2d(x, {.layout = layout})}; });
   }
   if (wants(report, backward, dtype, layout)) {
     const Tensor dy = bench::normal_tensor({batch, channels}, dtype);

@@ -14,6 +14,7 @@ set(SINTER_PUBLIC_HEADERS
   core/base/layout.h
   core/base/log.h
   core/base/shape.h
+  core/base/size2d.h
   core/text/printable.h
   core/comm/communication_error.h
   core/comm/communicator.h
@@ -156,7 +157,6 @@ set(SINTER_PUBLIC_HEADERS
   nn/module/clone_scope.h
   nn/module/default_layout.h
   nn/module/module.h
-  core/base/size2d.h
   nn/module/variable.h
   nn/nn.h
   nn/optim/adam.h

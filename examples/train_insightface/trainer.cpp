@@ -55,7 +55,7 @@ Trainer::Trainer(const Options& options, Device device, const TrainingData& data
     const auto step = [this](std::span<const Tensor> inputs) {
       return std::vector<Tensor>{model_(inputs[0], inputs[1])};
     };
-    job_ = std::make_unique<nn::TrainJob>(model_, step, optimizer_,
+    job_ = std::make_unique<nn::TrainJob>(model_, optimizer_, step,
                                           nn::TrainJobOptions{.max_grad_norm = options.clip,
                                                               .scaler = &scaler_,
                                                               .communicator = &ranks,

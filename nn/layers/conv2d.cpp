@@ -11,14 +11,15 @@
 
 namespace sinter::nn {
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options) : options_(options) {
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel, const Conv2dOptions& options)
+    : options_(options) {
   SINTER_CHECK(options.groups > 0, "[conv2d] expected groups > 0 but got {}", options.groups);
   SINTER_CHECK(
       in_channels > 0 && in_channels % options.groups == 0 && out_channels > 0 &&
           out_channels % options.groups == 0,
       "[conv2d] expected channel counts that are positive multiples of {} groups but got {} in, {} out",
       options.groups, in_channels, out_channels);
-  const auto [height, width] = options.kernel;
+  const auto [height, width] = kernel;
   SINTER_CHECK(height > 0 && width > 0, "[conv2d] expected a kernel of positive size but got {} x {}", height,
                width);
   const auto [top, bottom, left, right] = options.padding;
@@ -31,7 +32,7 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
   if (options.bias)
     bias = parameter("bias", init::default_bias(shape, generator), {.keep_float32 = options.keep_float32});
   works_in(options.layout);
-  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(options.kernel));
+  std::string text = fmt::format("{}, {}, kernel {}", in_channels, out_channels, to_string(kernel));
   if (options.stride != Size2d(1)) text += ", stride " + to_string(options.stride);
   if (options.padding != Padding2d(0)) text += ", padding " + to_string(options.padding);
   if (options.dilation != Size2d(1)) text += ", dilation " + to_string(options.dilation);

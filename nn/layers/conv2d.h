@@ -8,7 +8,6 @@
 namespace sinter::nn {
 
 struct Conv2dOptions {
-  Size2d kernel = 1;
   Size2d stride = 1;
   Padding2d padding = 0;  ///< zeros on each side; same_padding() keeps height and width
   Size2d dilation = 1;
@@ -27,7 +26,7 @@ class Conv2d : public Module {
  public:
   /// Throws InvalidArgument unless both channel counts are positive multiples of `groups`, the sizes are
   /// positive and no padding is negative.
-  Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options);
+  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel, const Conv2dOptions& options = {});
 
   Tensor forward(const Tensor& x) const override;
 

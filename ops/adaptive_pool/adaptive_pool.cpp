@@ -45,7 +45,8 @@ std::vector<Tensor> adaptive_avg_pool_gradient(const GradientContext& context) {
 
 std::vector<Tensor> adaptive_avg_pool_grad_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  return {adaptive_avg_pool2d(context.grad(), size_of_input(context, layout), layout)};
+  const auto [height, width] = size_of_input(context, layout);
+  return {adaptive_avg_pool2d(context.grad(), {height, width}, {.layout = layout})};
 }
 
 /// y, and which pixel of its image each element was: row * width + column.
@@ -71,29 +72,31 @@ std::vector<Tensor> adaptive_max_pool_gradient(const GradientContext& context) {
   return {reshape(dx, {images.begin(), images.end()})};
 }
 
-/// The windows of images that `size` divides evenly, which are those of ordinary pooling.
-std::optional<PoolAttributes> even_windows(const Tensor& x, const std::array<int64_t, 2>& size,
-                                           Layout layout) {
-  if (x.rank() != 4 || size[0] < 1 || size[1] < 1) return {};
+/// The kernel of ordinary pooling with the same windows, where `size` divides the images evenly.
+std::optional<Size2d> even_windows(const Tensor& x, Size2d size, Layout layout) {
+  const auto [rows, columns] = size;
+  if (x.rank() != 4 || rows < 1 || columns < 1) return {};
   const int64_t height = x.size(height_axis(layout)), width = x.size(height_axis(layout) + 1);
-  if (height < size[0] || width < size[1] || height % size[0] != 0 || width % size[1] != 0) return {};
-  return PoolAttributes{.kernel = {height / size[0], width / size[1]}, .layout = layout};
+  if (height < rows || width < columns || height % rows != 0 || width % columns != 0) return {};
+  return Size2d(height / rows, width / columns);
 }
 
 }  // namespace
 
-Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout) {
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2d size, const LayoutOptions& options) {
   static const Op& op = builtin("adaptive_avg_pool2d");
-  if (x.rank() == 4 && size[0] >= 1 && size[1] >= 1) {
+  const Layout layout = options.layout;
+  const auto [rows, columns] = size;
+  if (x.rank() == 4 && rows >= 1 && columns >= 1) {
     const int axis = height_axis(layout);
     const int64_t height = x.size(axis), width = x.size(axis + 1);
-    if (size == (std::array<int64_t, 2>{1, 1}) && height >= 1 && width >= 1) {
-      return reshape(global_avg_pool2d(x, layout), layout == Layout::kNCHW
-                                                       ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
-                                                       : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
+    if (size == Size2d(1) && height >= 1 && width >= 1) {
+      return reshape(global_avg_pool2d(x, options), layout == Layout::kNCHW
+                                                        ? std::vector<int64_t>{x.size(0), x.size(1), 1, 1}
+                                                        : std::vector<int64_t>{x.size(0), 1, 1, x.size(3)});
     }
   }
-  if (const auto windows = even_windows(x, size, layout)) return avg_pool2d(x, *windows);
+  if (const auto windows = even_windows(x, size, layout)) return avg_pool2d(x, *windows, {.layout = layout});
   return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
 }
 
@@ -102,11 +105,12 @@ Tensor vjp::adaptive_avg_pool2d(const Tensor& dy, std::array<int64_t, 2> size, L
   return call_single(op, {dy}, AdaptivePoolAttributes{size, layout});
 }
 
-Tensor adaptive_max_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout) {
+Tensor adaptive_max_pool2d(const Tensor& x, Size2d size, const LayoutOptions& options) {
   static const Op& op = builtin("adaptive_max_pool2d");
-  const auto windows = even_windows(x, size, layout);
-  if (windows && windows->kernel[0] * windows->kernel[1] <= INT32_MAX) return max_pool2d(x, *windows);
-  return call_single(op, {x}, AdaptivePoolAttributes{size, layout});
+  const auto windows = even_windows(x, size, options.layout);
+  if (windows && windows->height * windows->width <= INT32_MAX)
+    return max_pool2d(x, *windows, {.layout = options.layout});
+  return call_single(op, {x}, AdaptivePoolAttributes{size, options.layout});
 }
 
 void register_adaptive_pool(OpRegistry& registry);

@@ -37,18 +37,19 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
   const DType dtype = accumulate_dtype(given.dtype);
   const Tensor x = cast(context.input(0), dtype), dy = cast(context.grad(), dtype), weight = context.input(1);
   // Else they are constants.
-  Tensor mean_of = options.training ? mean(x, axes, true) : reshape(context.output(1).detach(), beside);
+  Tensor mean_of =
+      options.training ? mean(x, axes, {.keep_dims = true}) : reshape(context.output(1).detach(), beside);
   const Tensor centred = sub(x, mean_of);
-  const Tensor inv_std = options.training
-                             ? rsqrt(affine(mean(square(centred), axes, true), 1.0, options.epsilon))
-                             : reshape(context.output(2).detach(), beside);
+  const Tensor inv_std =
+      options.training ? rsqrt(affine(mean(square(centred), axes, {.keep_dims = true}), 1.0, options.epsilon))
+                       : reshape(context.output(2).detach(), beside);
   const Tensor normalized = mul(centred, inv_std);
   std::vector<Tensor> gradients(5);
   if (context.needs(0)) {
     Tensor scaled = weight.defined() ? mul(dy, cast(reshape(weight, beside), dtype)) : dy;
     if (options.training) {
-      const Tensor along = mul(normalized, mean(mul(scaled, normalized), axes, true));
-      scaled = sub(sub(scaled, mean(scaled, axes, true)), along);
+      const Tensor along = mul(normalized, mean(mul(scaled, normalized), axes, {.keep_dims = true}));
+      scaled = sub(sub(scaled, mean(scaled, axes, {.keep_dims = true})), along);
     }
     gradients[0] = cast(mul(scaled, inv_std), given.dtype);
   }

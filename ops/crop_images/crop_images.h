@@ -19,12 +19,16 @@ struct CropImagesAttributes {
   }
 };
 
+struct CropImagesOptions {
+  PadMode border = PadMode::kConstant;  ///< what lies beyond the border of an image; kConstant: black
+};
+
 /// images: uint8 (N, H, W, C) with up to 128 channels. windows: int32 (N, 3), for each image the row and the
 /// column of the window's top left pixel and whether the window is then mirrored left to right (not 0).
 /// Gives the windows of output.height x output.width pixels, normalised. A window may lie anywhere, on and
 /// beyond the border (mirrored as often as need be under PadMode::kReflect); nothing outside `images` is
 /// read, whatever `windows` holds. No gradient.
 Tensor crop_images(const Tensor& images, const Tensor& windows, const ImageOutput& output,
-                   PadMode border = PadMode::kConstant);
+                   const CropImagesOptions& options = {});
 
 }  // namespace sinter::ops

@@ -84,7 +84,7 @@ std::vector<Tensor> composed_gradient(const GradientContext& context) {
       affine(given, 1.0 - options.label_smoothing, options.label_smoothing / static_cast<double>(classes));
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
-    const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, true)), wanted);
+    const Tensor apart = sub(mul(softmax(logits, 1), sum(wanted, {1}, {.keep_dims = true})), wanted);
     gradients[0] = cast(mul(apart, share), context.input_spec(0).dtype);
   }
   if (context.needs(1)) {

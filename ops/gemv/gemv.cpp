@@ -35,7 +35,8 @@ std::vector<Tensor> matvec_gradient(const GradientContext& context) {
     gradients[0] = summed_to(transpose ? outer(x, dy) : outer(dy, x), context.input_spec(0).shape);
   }
   if (context.needs(1)) {
-    gradients[1] = summed_to(matvec(context.input(0), dy, !transpose), context.input_spec(1).shape);
+    gradients[1] =
+        summed_to(matvec(context.input(0), dy, {.transpose_a = !transpose}), context.input_spec(1).shape);
   }
   return gradients;
 }
@@ -57,7 +58,8 @@ std::vector<Tensor> outer_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) gradients[0] = summed_to(matvec(dy, context.input(1)), context.input_spec(0).shape);
   if (context.needs(1))
-    gradients[1] = summed_to(matvec(dy, context.input(0), true), context.input_spec(1).shape);
+    gradients[1] =
+        summed_to(matvec(dy, context.input(0), {.transpose_a = true}), context.input_spec(1).shape);
   return gradients;
 }
 
@@ -73,9 +75,9 @@ double outer_flops(const InferContext&, std::span<const TensorSpec> outputs) {
 
 }  // namespace
 
-Tensor matvec(const Tensor& a, const Tensor& x, bool transpose_a) {
+Tensor matvec(const Tensor& a, const Tensor& x, const MatvecOptions& options) {
   static const Op& op = builtin("matvec");
-  return call_single(op, {a, x}, MatvecOptions{transpose_a});
+  return call_single(op, {a, x}, options);
 }
 
 Tensor outer(const Tensor& u, const Tensor& v) {

@@ -36,7 +36,7 @@ struct Lines {
         norm(unsqueeze(norms, axis)),
         is_clamped(less(norm, full({}, attributes.epsilon, norm.dtype(), norm.device()))) {}
 
-  Tensor sum_of(const Tensor& products) const { return sum(products, {axis}, true); }
+  Tensor sum_of(const Tensor& products) const { return sum(products, {axis}, {.keep_dims = true}); }
 
   int64_t axis;
   Tensor y, norm, is_clamped;

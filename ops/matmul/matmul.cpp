@@ -72,7 +72,7 @@ std::vector<Tensor> linear_gradient(const GradientContext& context) {
   std::vector<Tensor> gradients(3);
   if (context.needs(0)) {
     const Tensor weight = context.input(1);
-    gradients[0] = dy.rank() == 1 ? matvec(weight, dy, true) : matmul(dy, weight);
+    gradients[0] = dy.rank() == 1 ? matvec(weight, dy, {.transpose_a = true}) : matmul(dy, weight);
   }
   if (context.needs(1) && context.needs(2) && dy.rank() > 1) {
     auto [weight, bias] = vjp::linear_weight_bias(dy, context.input(0));
@@ -102,7 +102,7 @@ std::vector<Tensor> linear_grad_weight_gradient(const GradientContext& context) 
   if (context.needs(0)) gradients[0] = linear(context.input(1), grad);
   if (context.needs(1)) {
     const Tensor dy = context.input(0);
-    gradients[1] = dy.rank() == 1 ? matvec(grad, dy, true) : matmul(dy, grad);
+    gradients[1] = dy.rank() == 1 ? matvec(grad, dy, {.transpose_a = true}) : matmul(dy, grad);
   }
   return gradients;
 }

@@ -98,8 +98,8 @@ std::vector<Tensor> extreme_grad_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<ReduceAttributes>();
   const TensorSpec& dy = context.input_spec(1);
   const Tensor chosen = kGrad(full(dy.shape, 1.0, dy.dtype, dy.device), context.input(0), attributes);
-  return {Tensor(),
-          sum(call_single(mul_no_nan, {chosen, context.grad()}), attributes.axes, attributes.keep_dims)};
+  return {Tensor(), sum(call_single(mul_no_nan, {chosen, context.grad()}), attributes.axes,
+                        {.keep_dims = attributes.keep_dims})};
 }
 
 std::vector<Tensor> sum_to_gradient(const GradientContext& context) {
@@ -128,24 +128,24 @@ std::optional<Attributes> reorder_extreme(const Attributes& attributes, std::spa
 
 }  // namespace
 
-Tensor sum(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor sum(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("sum");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor mean(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor mean(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("mean");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor max(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor max(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("max");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
-Tensor min(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor min(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   static const Op& op = builtin("min");
-  return call_single(op, {x}, ReduceAttributes{std::move(axes), keep_dims});
+  return call_single(op, {x}, ReduceAttributes{axes.to_vector(), options.keep_dims});
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

@@ -35,14 +35,14 @@ struct ShapeAttributes {
 
 /// Floating-point dtypes keep their dtype (the 16-bit ones add up in float32); integers and bool add up to
 /// int64. The sum over no elements is 0.
-Tensor sum(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor sum(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 /// Floating-point dtypes. The mean of no elements is NaN.
-Tensor mean(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor mean(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 /// Any dtype; NaN if any element is NaN. Throws InvalidArgument for a reduction over no elements. The whole
 /// gradient goes to the first of the extreme elements in row-major order (PyTorch spreads it over all of
 /// them).
-Tensor max(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
-Tensor min(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+Tensor max(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
+Tensor min(const Tensor& x, const IntList& axes = {}, const ReduceOptions& options = {});
 
 /// Sums x over those axes along which a tensor of `shape` would be repeated to get the shape of x; x itself
 /// if the shapes are equal. Floating-point dtypes. Throws InvalidArgument unless `shape` can be broadcast to

@@ -19,9 +19,9 @@ struct ReshapeAttributes {
 /// others. Any dtype. Throws InvalidArgument if the counts of elements differ or the -1 cannot be determined.
 Tensor reshape(const Tensor& x, std::vector<int64_t> extents);
 
-/// A view of x in which the axes from `first_axis` to the last are one: (N, C, H, W) becomes (N, C*H*W).
-/// A tensor of rank 0 becomes (1,).
-Tensor flatten(const Tensor& x, int64_t first_axis = 1);
+/// A view of x in which the axes from `first_axis` to `last_axis` are one: with 1, (N, C, H, W) becomes (N,
+/// C*H*W). A tensor of rank 0 becomes (1,).
+Tensor flatten(const Tensor& x, int64_t first_axis, int64_t last_axis = -1);
 
 /// A view of x without `axis`, which must have extent 1; else InvalidArgument.
 Tensor squeeze(const Tensor& x, int64_t axis);

@@ -18,6 +18,10 @@ struct ResizeImagesAttributes {
   }
 };
 
+struct ResizeImagesOptions {
+  int64_t channels = 3;  ///< of every image: 1 or 3
+};
+
 /// pixels: uint8 (bytes), the images one after the other or wherever `extents` says, each row-major (height,
 /// width, channels). extents: int64 (N, 3), for each image the offset of its first byte, its height and its
 /// width. boxes: float64 (N, 5), for each the top, left, height and width of the part to show, in pixels
@@ -31,6 +35,6 @@ struct ResizeImagesAttributes {
 /// side beyond 2^30, is shown black. So nothing outside `pixels` is read, whatever the other two hold. No
 /// gradient.
 Tensor resize_images(const Tensor& pixels, const Tensor& extents, const Tensor& boxes,
-                     const ImageOutput& output, int64_t channels = 3);
+                     const ImageOutput& output, const ResizeImagesOptions& options = {});
 
 }  // namespace sinter::ops

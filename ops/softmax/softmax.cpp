@@ -34,8 +34,8 @@ std::vector<Tensor> softmax_grad_gradient(const GradientContext& context) {
   const Tensor y = context.input(0), ddx = context.grad();
   std::vector<Tensor> gradients(2);
   if (context.needs(0)) {
-    const Tensor dy = context.input(1), along = sum(mul(y, dy), {axis}, true);
-    gradients[0] = sub(mul(ddx, sub(dy, along)), mul(dy, sum(mul(ddx, y), {axis}, true)));
+    const Tensor dy = context.input(1), along = sum(mul(y, dy), {axis}, {.keep_dims = true});
+    gradients[0] = sub(mul(ddx, sub(dy, along)), mul(dy, sum(mul(ddx, y), {axis}, {.keep_dims = true})));
   }
   if (context.needs(1)) gradients[1] = vjp::softmax(ddx, y, axis);
   return gradients;
@@ -46,8 +46,8 @@ std::vector<Tensor> log_softmax_grad_gradient(const GradientContext& context) {
   const int64_t axis = context.attributes<SoftmaxAttributes>().axis;
   const Tensor ddx = context.grad(), weighted = mul(ddx, exp(context.input(0)));
   std::vector<Tensor> gradients(2);
-  if (context.needs(0)) gradients[0] = neg(mul(weighted, sum(context.input(1), {axis}, true)));
-  if (context.needs(1)) gradients[1] = sub(ddx, sum(weighted, {axis}, true));
+  if (context.needs(0)) gradients[0] = neg(mul(weighted, sum(context.input(1), {axis}, {.keep_dims = true})));
+  if (context.needs(1)) gradients[1] = sub(ddx, sum(weighted, {axis}, {.keep_dims = true}));
   return gradients;
 }
 

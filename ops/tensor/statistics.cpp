@@ -31,14 +31,14 @@ int64_t terms(const Tensor& x, const std::vector<int64_t>& axes, const char* tag
   return count;
 }
 
-Tensor variance(const Tensor& x, std::vector<int64_t> axes, const VarianceOptions& options, const char* tag) {
+Tensor variance(const Tensor& x, const IntList& axes, const VarianceOptions& options, const char* tag) {
   SINTER_CHECK(is_float(x.dtype()), "[{}] expected a floating-point dtype but got {}", tag, x.dtype());
-  const auto count = static_cast<double>(terms(x, axes, tag));
+  const auto count = static_cast<double>(terms(x, axes.to_vector(), tag));
   const Tensor values = wide(x);
-  const Tensor squares = square(sub(values, mean(values, axes, true)));
+  const Tensor squares = square(sub(values, mean(values, axes, {.keep_dims = true})));
   const double divisor = options.unbiased ? std::max(count - 1.0, 0.0) : count;
   // Of no degree of freedom it is NaN.
-  const Tensor total = sum(squares, std::move(axes), options.keep_dims);
+  const Tensor total = sum(squares, axes, {.keep_dims = options.keep_dims});
   return affine(total, divisor > 0.0 ? 1.0 / divisor : std::numeric_limits<double>::quiet_NaN(), 0.0);
 }
 
@@ -85,48 +85,48 @@ Tensor zero(const Tensor& like) {
 
 }  // namespace
 
-Tensor var(const Tensor& x, std::vector<int64_t> axes, const VarianceOptions& options) {
-  return cast(variance(x, std::move(axes), options, "var"), x.dtype());
+Tensor var(const Tensor& x, const IntList& axes, const VarianceOptions& options) {
+  return cast(variance(x, axes, options, "var"), x.dtype());
 }
 
-Tensor std(const Tensor& x, std::vector<int64_t> axes, const VarianceOptions& options) {
-  return cast(root(variance(x, std::move(axes), options, "std")), x.dtype());
+Tensor std(const Tensor& x, const IntList& axes, const VarianceOptions& options) {
+  return cast(root(variance(x, axes, options, "std")), x.dtype());
 }
 
-Tensor norm(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  return cast(root(sum(square(wide(x)), std::move(axes), keep_dims)), x.dtype());
+Tensor norm(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
+  return cast(root(sum(square(wide(x)), axes, options)), x.dtype());
 }
 
-Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor logsumexp(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   const Tensor values = wide(x);
   // What is taken away has no part in the gradient; an infinite one would leave NaN.
-  const Tensor largest = max(values.detach(), axes, true);
+  const Tensor largest = max(values.detach(), axes, {.keep_dims = true});
   const Tensor shift =
       where(equal(abs(largest), full({}, HUGE_VAL, largest.dtype(), largest.device())), 0.0, largest);
-  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, true)), shift);
-  const AxisMask mask = reduced_axes(axes, x.rank(), "logsumexp");
-  const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
+  const Tensor total = add(log(sum(exp(sub(values, shift)), axes, {.keep_dims = true})), shift);
+  const AxisMask mask = reduced_axes(axes.to_vector(), x.rank(), "logsumexp");
+  const Shape shape = reduced_shape(x.shape(), mask, options.keep_dims);
   return cast(reshape(total, {shape.begin(), shape.end()}), x.dtype());
 }
 
-Tensor prod(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+Tensor prod(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
   const AxisMask mask = reduced_axes(axes, x.rank(), "prod");
-  const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
+  const Shape shape = reduced_shape(x.shape(), mask, options.keep_dims);
   const Tensor values = is_float(x.dtype()) ? wide(x) : cast(x, DType::kInt64);
   const DType dtype = is_float(x.dtype()) ? x.dtype() : DType::kInt64;
   // Of no elements the sum is 0, with x behind it.
-  if (x.numel() == 0) return cast(affine(sum(values, std::move(axes), keep_dims), 1.0, 1.0), dtype);
+  if (x.numel() == 0) return cast(affine(sum(values, axes, options), 1.0, 1.0), dtype);
   const Tensor product = product_of_rows(reduced_first(values, mask));
   return cast(reshape(product, {shape.begin(), shape.end()}), dtype);
 }
 
-Tensor all(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  const Tensor failures = sum(logical_not(x), std::move(axes), keep_dims);
+Tensor all(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
+  const Tensor failures = sum(logical_not(x), axes, options);
   return equal(failures, zero(failures));
 }
 
-Tensor any(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
-  const Tensor hits = sum(truth(x), std::move(axes), keep_dims);
+Tensor any(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
+  const Tensor hits = sum(truth(x), axes, options);
   return greater(hits, zero(hits));
 }
 

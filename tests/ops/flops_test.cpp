@@ -80,7 +80,10 @@ TEST(Flops, OfProductsOfMatricesAreTwicePerElementOfTheInnerAxis) {
   EXPECT_EQ(counts_of([&] { matmul(bt, at); }), (Counts{{"matmul", 240.0}}));
 
   EXPECT_EQ(counts_of([&] { matvec(b, Tensor::zeros({4})); }), (Counts{{"matvec", 24.0}}));
-  EXPECT_EQ(counts_of([&] { matvec(b, Tensor::zeros({7, 3}), true); }), (Counts{{"matvec", 168.0}}));
+  EXPECT_EQ(counts_of([&] {
+              matvec(b, Tensor::zeros({7, 3}), {.transpose_a = true});
+            }),
+            (Counts{{"matvec", 168.0}}));
   EXPECT_EQ(counts_of([&] { outer(Tensor::zeros({2, 3}), Tensor::zeros({4})); }), (Counts{{"outer", 48.0}}));
 }
 

@@ -125,9 +125,10 @@ TEST_P(LargeElementwise, PRelu) {
     for (int c = 0; c < testing::Scale::kChannels; ++c) slopes.push_back(0.25f * static_cast<float>(c + 1));
     const Tensor alpha =
         cast(Tensor::from_values(slopes, {testing::Scale::kChannels}, scale.device), DType::kFloat16);
-    EXPECT_EQ(wrong(prelu(x, alpha, layout),
-                    [&](auto begin, auto end) { return prelu(p.piece(begin, end), alpha, layout); }),
-              0);
+    EXPECT_EQ(
+        wrong(prelu(x, alpha, {.layout = layout}),
+              [&](auto begin, auto end) { return prelu(p.piece(begin, end), alpha, {.layout = layout}); }),
+        0);
     const PReluGrads grads = vjp::prelu(dy, x, alpha, layout);
     std::vector<double> dalpha(slopes.size());
     EXPECT_EQ(wrong(grads.dx,
@@ -256,10 +257,10 @@ TEST_P(LargeMoving, Pad) {
   const Pattern p = matrix(DType::kFloat16);
   const Tensor x = p.whole();
   for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect}) {
-    const Tensor y = pad(x, {{0, 0}, {2, 3}}, mode, 5.0);
+    const Tensor y = pad(x, {{0, 0}, {2, 3}}, {.mode = mode, .value = 5.0});
     EXPECT_EQ(wrong(y,
                     [&](auto begin, auto end) {
-                      return pad(p.piece(begin, end), {{0, 0}, {2, 3}}, mode, 5.0);
+                      return pad(p.piece(begin, end), {{0, 0}, {2, 3}}, {.mode = mode, .value = 5.0});
                     }),
               0);
   }

@@ -279,17 +279,21 @@ TEST_P(LargeReduction, Pool) {
                       return vjp::max_pool2d(part, pooled(part)[1], grad_options);
                     }),
               0);
-    EXPECT_EQ(wrong(avg_pool2d(x, options),
-                    [&](auto begin, auto end) { return avg_pool2d(p.piece(begin, end), options); }),
+    EXPECT_EQ(wrong(call_single(builtin("avg_pool2d"), {x}, options),
+                    [&](auto begin, auto end) {
+                      return call_single(builtin("avg_pool2d"), {p.piece(begin, end)}, options);
+                    }),
               0);
     EXPECT_EQ(wrong(vjp::avg_pool2d(x, grad_options),
                     [&](auto begin, auto end) { return vjp::avg_pool2d(p.piece(begin, end), grad_options); }),
               0);
-    const Tensor means = global_avg_pool2d(x, layout);
-    EXPECT_EQ(wrong(
-                  means, [&](auto begin, auto end) { return global_avg_pool2d(p.piece(begin, end), layout); },
-                  1e-2),
-              0);
+    const Tensor means = global_avg_pool2d(x, {.layout = layout});
+    EXPECT_EQ(
+        wrong(
+            means,
+            [&](auto begin, auto end) { return global_avg_pool2d(p.piece(begin, end), {.layout = layout}); },
+            1e-2),
+        0);
     const GlobalPoolOptions global{layout, Scale::kHeight, Scale::kWidth};
     EXPECT_EQ(wrong(vjp::global_avg_pool2d(means, global),
                     [&](auto begin, auto end) {
@@ -380,7 +384,8 @@ TEST_P(LargeProduct, MatvecOfALargeMatrix) {
     SCOPED_TRACE(transpose ? "transposed" : "plain");
     const int out = transpose ? 1 : 0, in = 1 - out;
     const Pattern with({p.shape()[in]}, scale, DType::kFloat16, true, 1, 1.0 / 512);
-    const std::vector<float> y = cast(matvec(a, with.whole(), transpose), DType::kFloat32).to_vector<float>();
+    const std::vector<float> y =
+        cast(matvec(a, with.whole(), {.transpose_a = transpose}), DType::kFloat32).to_vector<float>();
     // An element of a is the sum of its row's number and its column's.
     const double of_x = total(with.table(0)), of_in = total_of_products(p.table(in), with.table(0));
     ASSERT_EQ(y.size(), p.table(out).size());
@@ -408,7 +413,7 @@ TEST_P(LargeProduct, MatvecOfMoreRowsThan2To30) {
     for (size_t j = 0; j < 2; ++j) expected[j] += static_cast<double>(part[j]) * 0x1p-20;
   });
   const Tensor x = full({a.shape()[0]}, 0x1p-20, DType::kFloat16, scale.device);
-  const std::vector<float> y = cast(matvec(a, x, true), DType::kFloat32).to_vector<float>();
+  const std::vector<float> y = cast(matvec(a, x, {.transpose_a = true}), DType::kFloat32).to_vector<float>();
   for (size_t j = 0; j < 2; ++j) {
     EXPECT_NEAR(static_cast<double>(y[j]), expected[j], 2e-3 * (1 + std::abs(expected[j]))) << j;
   }

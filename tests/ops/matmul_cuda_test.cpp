@@ -171,8 +171,9 @@ TEST_F(MatmulCuda, MatvecAgreesWithTheCpu) {
           for (const Shape& x_shape :
                {Shape{in}, shape.without(shape.rank() - 1).with(shape.rank() - 2, in)}) {
             const Tensor x = maker.tensor(x_shape, -1, 1);
-            expect_close(matvec(on_gpu(a, offset), on_gpu(x, offset), transpose),
-                         matvec(as_double(a), as_double(x), transpose), default_tolerance(dtype));
+            expect_close(matvec(on_gpu(a, offset), on_gpu(x, offset), {.transpose_a = transpose}),
+                         matvec(as_double(a), as_double(x), {.transpose_a = transpose}),
+                         default_tolerance(dtype));
           }
         }
       }

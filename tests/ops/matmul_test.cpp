@@ -73,7 +73,7 @@ TEST(Matmul, ResultsDoNotDependOnTheThreads) {
     const std::vector<std::vector<float>> results = {
         matmul(a, b).to_vector<float>(), matmul(a, c).to_vector<float>(),
         vjp::linear_weight(a, a).to_vector<float>(), matvec(a, x).to_vector<float>(),
-        matvec(b, x, true).to_vector<float>()};
+        matvec(b, x, {.transpose_a = true}).to_vector<float>()};
     if (first.empty()) first = results;
     for (size_t i = 0; i < results.size(); ++i) {
       EXPECT_EQ(std::memcmp(results[i].data(), first[i].data(), first[i].size() * sizeof(float)), 0)

@@ -83,7 +83,7 @@ bool same_bytes(const Tensor& first, const Tensor& second) {
 
 void check(const Case& one, int64_t offset) {
   const Tensor x = on_gpu(one.x, offset), alpha = on_gpu(one.alpha, offset), dy = on_gpu(one.dy, offset);
-  const Tensor y = prelu(x, alpha, one.layout), only_dx = vjp::prelu_x(dy, x, alpha, one.layout);
+  const Tensor y = prelu(x, alpha, {.layout = one.layout}), only_dx = vjp::prelu_x(dy, x, alpha, one.layout);
   const PReluGrads grads = vjp::prelu(dy, x, alpha, one.layout);
   expect_elements(y, one.y, "y");
   expect_elements(only_dx, one.dx, "dx alone");
@@ -362,7 +362,8 @@ TEST_F(PReluCuda, AgreesWithTheCpuBitForBitWithFloat32SlopesBesideHalves) {
         SampleMaker maker(23, dtype);
         const Case one(maker, shape, layout, false, true);
         const Tensor x = on_gpu(one.x), alpha = on_gpu(one.alpha), dy = on_gpu(one.dy);
-        EXPECT_TRUE(same_bytes(prelu(x, alpha, layout), prelu(one.x, one.alpha, layout)));
+        EXPECT_TRUE(
+            same_bytes(prelu(x, alpha, {.layout = layout}), prelu(one.x, one.alpha, {.layout = layout})));
         EXPECT_TRUE(
             same_bytes(vjp::prelu_x(dy, x, alpha, layout), vjp::prelu_x(one.dy, one.x, one.alpha, layout)));
         EXPECT_TRUE(

@@ -21,7 +21,8 @@ TEST(PRelu, TakesChannelsFromTheRightAxis) {
   const Tensor two = Tensor::from_values<float>({2, 3}, Shape{2}),
                three = Tensor::from_values<float>({4, 5, 6}, Shape{3});
   EXPECT_EQ(prelu(x, two).to_vector<float>(), (std::vector<float>{-2, -2, -2, -3, -3, -3}));
-  EXPECT_EQ(prelu(x, three, Layout::kNHWC).to_vector<float>(), (std::vector<float>{-4, -5, -6, -4, -5, -6}));
+  EXPECT_EQ(prelu(x, three, {.layout = Layout::kNHWC}).to_vector<float>(),
+            (std::vector<float>{-4, -5, -6, -4, -5, -6}));
   EXPECT_EQ(prelu(Tensor::from_values<float>({-1, -1}, Shape{2}), two).to_vector<float>(),
             (std::vector<float>{-2, -3}));
   EXPECT_EQ(message_of([&] { prelu(x, three); }), "[prelu] expected alpha of 1 or 2 elements but got 3");

@@ -286,7 +286,8 @@ TEST_F(RowsOnCuda, OddRowsMoveAsOnTheCpu) {
       if (round % 2 == 0) padding[2] = {0, 0};
       if (round % 5 == 0) padding[2] = {x.shape()[2] - 1, 0};
       for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate}) {
-        expect_near(pad(x_there, padding, mode, 1.5), pad(x, padding, mode, 1.5), 0, "pad");
+        expect_near(pad(x_there, padding, {.mode = mode, .value = 1.5}),
+                    pad(x, padding, {.mode = mode, .value = 1.5}), 0, "pad");
       }
       const Tensor dy = draw(pad(x, padding).shape(), dtype);
       expect_near(vjp::pad(on_gpu(dy, offset), padding), vjp::pad(dy, padding), 0, "pad_grad");

@@ -155,15 +155,15 @@ TEST(ShapeLimits, Pooling) {
   const Tensor x = Tensor::zeros({1, 1, 4, 4});
   for (const int64_t number : {kMost, kLeast, (int64_t{1} << 30) + 1}) {
     EXPECT_NE(message_of([&] {
-                max_pool2d(x, {.kernel = {number, 2}});
+                max_pool2d(x, {number, 2});
               }).find("[max_pool2d] expected a kernel of height"),
               std::string::npos);
     EXPECT_NE(message_of([&] {
-                avg_pool2d(x, {.stride = {2, number}});
+                avg_pool2d(x, 2, {.stride = {2, number}});
               }).find("[avg_pool2d] expected a stride of width"),
               std::string::npos);
     EXPECT_NE(message_of([&] {
-                avg_pool2d(x, {.padding = {number, 0}});
+                avg_pool2d(x, 2, {.padding = {number, 0}});
               }).find("[avg_pool2d] expected padding of height"),
               std::string::npos);
   }

@@ -88,8 +88,8 @@ TEST(MixedPrecision, KeepsStatisticsInFloat32) {
   const auto graph =
       graph_of({floats({4, 8})}, {{"w", w}, {"gain", gain}}, [&](const std::vector<Tensor>& x) {
         const Tensor y = linear(x[0], cast(w, DType::kFloat32), {});
-        const Tensor centered = sub(y, mean(y, {1}, true));
-        const Tensor scale = rsqrt(affine(mean(square(centered), {1}, true), 1.0, 1e-5));
+        const Tensor centered = sub(y, mean(y, {1}, {.keep_dims = true}));
+        const Tensor scale = rsqrt(affine(mean(square(centered), {1}, {.keep_dims = true}), 1.0, 1e-5));
         const Tensor normed = mul(mul(centered, scale), gain);
         return std::vector{add(linear(normed, cast(w, DType::kFloat32), {}), normed)};
       });

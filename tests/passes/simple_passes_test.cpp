@@ -107,8 +107,9 @@ TEST_F(SimplePassTest, OtherInputsAndAttributesAreOtherCalls) {
     Tracer tracer(*graph_);
     const Tensor x = tracer.tensor(input_);
     const Tensor y = ops::relu(x);
-    for (const Tensor& result : {ops::sub(x, y), ops::sub(y, x), ops::affine(x, 1.0, 2.0),
-                                 ops::affine(x, 2.0, 1.0), ops::sum(x, {0}), ops::sum(x, {0}, true)}) {
+    for (const Tensor& result :
+         {ops::sub(x, y), ops::sub(y, x), ops::affine(x, 1.0, 2.0), ops::affine(x, 2.0, 1.0),
+          ops::sum(x, {0}), ops::sum(x, {0}, {.keep_dims = true})}) {
       graph_->add_output(tracer.use_of(result));
     }
   }

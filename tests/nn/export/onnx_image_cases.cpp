@@ -41,13 +41,12 @@ Results transposed_convolutions(Tensors in, CaseWeights& weights) {
 
 Results max_pools(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 9, 8)
-  return {
-      ops::max_pool2d(x, {}),
-      ops::max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
-      ops::max_pool2d(x, {.kernel = {3, 2}, .stride = {2, 3}, .ceil_mode = true}),
-      ops::max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {0, 1}, .padding_after = {1, 0}}),
-      ops::max_pool2d(x, {.kernel = {2, 3}, .stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
-      ops::max_pool2d(x, {.kernel = {4, 3}, .stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
+  return {ops::max_pool2d(x, 2),
+          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}),
+          ops::max_pool2d(x, {3, 2}, {.stride = {2, 3}, .ceil_mode = true}),
+          ops::max_pool2d(x, {3, 3}, {.stride = {2, 2}, .padding = {0, 1, 1, 0}}),
+          ops::max_pool2d(x, {2, 3}, {.stride = {1, 2}, .padding = {1, 2}, .dilation = {3, 2}}),
+          ops::max_pool2d(x, {4, 3}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true})};
 }
 
 Results average_pools(Tensors in, CaseWeights&) {
@@ -56,24 +55,21 @@ Results average_pools(Tensors in, CaseWeights&) {
   for (const bool count : {true, false}) {
     for (const bool ceil : {true, false}) {
       for (const int64_t divisor : {0, 5}) {
-        results.push_back(ops::avg_pool2d(x, {.kernel = {2, 3},
-                                              .stride = {2, 2},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
-        results.push_back(ops::avg_pool2d(x, {.kernel = {4, 3},
-                                              .stride = {3, 2},
-                                              .padding = {1, 1},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
-        results.push_back(ops::avg_pool2d(x, {.kernel = {4, 4},
-                                              .stride = {3, 3},
-                                              .padding = {2, 0},
-                                              .padding_after = {0, 1},
-                                              .ceil_mode = ceil,
-                                              .count_include_pad = count,
-                                              .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(
+            x, {2, 3},
+            {.stride = {2, 2}, .ceil_mode = ceil, .count_include_pad = count, .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(x, {4, 3},
+                                          {.stride = {3, 2},
+                                           .padding = {1, 1},
+                                           .ceil_mode = ceil,
+                                           .count_include_pad = count,
+                                           .divisor = divisor}));
+        results.push_back(ops::avg_pool2d(x, {4, 4},
+                                          {.stride = {3, 3},
+                                           .padding = {2, 0, 0, 1},
+                                           .ceil_mode = ceil,
+                                           .count_include_pad = count,
+                                           .divisor = divisor}));
       }
     }
   }
@@ -99,11 +95,11 @@ Results adaptive_pools(Tensors in, CaseWeights&) {
 Results upsampled(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 7, 5)
   std::vector<Tensor> results;
-  for (const std::array<int64_t, 2> size :
-       {std::array<int64_t, 2>{14, 10}, {21, 5}, {7, 5}, {13, 11}, {3, 2}, {1, 1}, {8, 15}, {49, 4}}) {
-    results.push_back(ops::upsample(x, size));
-    results.push_back(ops::upsample(x, size, {.mode = ops::UpsampleMode::kBilinear}));
-    results.push_back(ops::upsample(x, size, {.mode = ops::UpsampleMode::kBilinear, .align_corners = true}));
+  for (const Size2d size : {Size2d{14, 10}, {21, 5}, {7, 5}, {13, 11}, {3, 2}, {1, 1}, {8, 15}, {49, 4}}) {
+    results.push_back(ops::upsample(x, {.size = size}));
+    results.push_back(ops::upsample(x, {.size = size, .mode = ops::UpsampleMode::kBilinear}));
+    results.push_back(
+        ops::upsample(x, {.size = size, .mode = ops::UpsampleMode::kBilinear, .align_corners = true}));
   }
   return results;
 }
@@ -150,15 +146,15 @@ Results of_channels_last(Tensors in, CaseWeights& weights) {
   const Tensor y = ops::conv2d(x, weights({6, 3, 3, 4}), weights({6}), {.padding = {1, 1}, .layout = kLast});
   const Tensor normed = ops::batch_norm(y, weights.wide({6}), weights.wide({6}), weights.wide({6}),
                                         weights.wide({6}, 0.5, 2.0), {.training = false, .layout = kLast});
-  const Tensor activated = ops::prelu(normed + ops::full_like(y, 0.5), weights({6}), kLast);
+  const Tensor activated = ops::prelu(normed + ops::full_like(y, 0.5), weights({6}), {.layout = kLast});
   return {x,
           activated,
-          ops::max_pool2d(activated, {.layout = kLast}),
-          ops::adaptive_avg_pool2d(activated, {3, 4}, kLast),
-          ops::upsample(activated, {11, 9}, {.layout = kLast}),
+          ops::max_pool2d(activated, 2, {.layout = kLast}),
+          ops::adaptive_avg_pool2d(activated, {3, 4}, {.layout = kLast}),
+          ops::upsample(activated, {.size = Size2d(11, 9), .layout = kLast}),
           ops::vjp::conv2d_input(y, weights({6, 2, 2, 3}), {16, 18}, {.stride = {2, 2}, .layout = kLast}),
-          ops::global_avg_pool2d(y, kLast),
-          ops::flatten(y)};
+          ops::global_avg_pool2d(y, {.layout = kLast}),
+          ops::flatten(y, 1)};
 }
 
 }  // namespace

@@ -40,8 +40,7 @@ using sinter::testing::TemporaryFolder;
 
 struct SmallNet : Module {
   explicit SmallNet(Layout layout = Layout::kNCHW)
-      : conv(child("conv",
-                   Conv2d(3, 4, {.kernel = 3, .stride = 2, .padding = 1, .bias = false, .layout = layout}))),
+      : conv(child("conv", Conv2d(3, 4, 3, {.stride = 2, .padding = 1, .bias = false, .layout = layout}))),
         bn(child("bn", BatchNorm2d(4, {.epsilon = 1e-3, .layout = layout}))),
         prelu(child("prelu", PReLU(4, {.layout = layout}))),
         pool(child("pool", GlobalAvgPool2d(layout))),
@@ -315,10 +314,11 @@ TEST_F(Onnx, ExtentsThatGoWithTheBatchAreNamed) {
   EXPECT_EQ(onnx.outputs[0].second, "float (14, 3)");
   EXPECT_EQ(onnx.initializers.at(onnx.nodes[0].inputs[1]).ints(), (std::vector<int64_t>{14, 3}));
   // A square of the batch by the batch.
-  onnx = exported(FunctionNet([](const Tensor& x) {
-                    return ops::broadcast_to(ops::sum(x, {1}, true), {x.shape()[0], x.shape()[0]});
-                  }),
-                  {7, 6});
+  onnx = exported(
+      FunctionNet([](const Tensor& x) {
+        return ops::broadcast_to(ops::sum(x, {1}, {.keep_dims = true}), {x.shape()[0], x.shape()[0]});
+      }),
+      {7, 6});
   EXPECT_EQ(onnx.outputs[0].second, "float (batch, batch)");
 }
 
@@ -359,7 +359,7 @@ TEST_F(Onnx, WhatDependsOnTheBatchOtherwiseNeedsAFixedOne) {
         "in head");
   check(
       [](const Tensor& x) {
-        return ops::max_pool2d(ops::reshape(x, {1, 1, -1, 6}), {});
+        return ops::max_pool2d(ops::reshape(x, {1, 1, -1, 6}), 2);
       },
       "max_pool2d in head");
   check([](const Tensor& x) { return ops::slice(x, 0, 0, std::min<int64_t>(x.shape()[0], 4)); },
