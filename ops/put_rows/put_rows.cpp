@@ -31,7 +31,8 @@ void index_copy_(const Tensor& target, int64_t axis, const Tensor& indices, cons
     // Rows of any rank are rows of a table: views of the same memory.
     const Shape row = target.shape().without(0);
     SINTER_CHECK(source.rank() == target.rank() && source.shape().without(0) == row,
-                 "[index_copy_] expected parts of shape {} but got {}", row, source.shape());
+                 "[index_copy_] expected a source with parts of shape {} but got shape {}", row,
+                 source.shape());
     call(op, {reshape(target, {target.size(0), row.numel()}), indices,
               reshape(source, {source.size(0), row.numel()})});
   }

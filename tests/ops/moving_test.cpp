@@ -213,7 +213,7 @@ TEST(IndexCopyTest, PutsPartsOfAnyAxisBack) {
   EXPECT_EQ(message_of([&] {
               index_copy_(Tensor::zeros({3, 2, 2}), 0, indices, Tensor::zeros({2, 2, 3}));
             }),
-            "[index_copy_] expected parts of shape (2, 2) but got (2, 3)");
+            "[index_copy_] expected a source with parts of shape (2, 2) but got shape (2, 2, 3)");
 }
 
 TEST(OneHotTest, ChecksLabels) {
