@@ -18,8 +18,8 @@ Tensor shaped(const Tensor& x, const Shape& shape) {
 /// x with mean 0 and variance 1 over `axes`, by two passes: the mean is taken away before anything is
 /// squared.
 Tensor standardize(const Tensor& x, const std::vector<int64_t>& axes, double epsilon) {
-  const Tensor centered = sub(x, mean(x, axes, true));
-  const Tensor variance = mean(square(centered), axes, true);
+  const Tensor centered = sub(x, mean(x, axes, {.keep_dims = true}));
+  const Tensor variance = mean(square(centered), axes, {.keep_dims = true});
   return mul(centered, rsqrt(affine(variance, 1.0, epsilon)));
 }
 

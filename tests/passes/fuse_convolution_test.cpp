@@ -144,7 +144,7 @@ TEST(FuseConvolution, SaysWhyItLeavesOthers) {
   EXPECT_EQ(one_slope.report.missed, Texts{"prelu behind conv2d: one slope serves all channels"});
   EXPECT_EQ(one_slope.report.done, Texts{});
   const Fused other_layout([](const Fused& f, const Tensor& x, const Tensor&) {
-    return std::vector{ops::prelu(ops::conv2d(x, f.w, {}, kSame), random({6}), Layout::kNHWC)};
+    return std::vector{ops::prelu(ops::conv2d(x, f.w, {}, kSame), random({6}), {.layout = Layout::kNHWC})};
   });
   EXPECT_EQ(other_layout.report.missed, Texts{"prelu behind conv2d: it has another layout"});
 }

@@ -66,25 +66,25 @@ struct Vgg : Module {
   std::vector<Conv2d> convolutions;
   std::vector<BatchNorm2d> norms;
   std::vector<PReLU> slopes;
-  MaxPool2d pool = child("pool", MaxPool2d({.kernel = 2, .layout = layout_}));
+  MaxPool2d pool = child("pool", MaxPool2d(2, {.layout = layout_}));
   GlobalAvgPool2d all = child("all", GlobalAvgPool2d(layout_));
   Linear last;
 };
 
 struct UNet : Module {
   UNet(int64_t classes, Layout layout)
-      : layout_(layout), head(child("head", Conv2d(24, classes, {.kernel = 1, .layout = layout}))) {}
+      : layout_(layout), head(child("head", Conv2d(24, classes, 1, {.layout = layout}))) {}
   Tensor forward(const Tensor& x) const override {
     const Tensor a = ops::relu(norm1(down1(x)));
     const Tensor b = ops::relu(norm2(down2(pool(a))));
     return all(head(ops::concat({enlarge(b), a}, layout_ == Layout::kNCHW ? 1 : -1)));
   }
   Layout layout_;
-  Conv2d down1 = child("down1", Conv2d(3, 8, {.kernel = 3, .padding = 1, .layout = layout_}));
+  Conv2d down1 = child("down1", Conv2d(3, 8, 3, {.padding = 1, .layout = layout_}));
   BatchNorm2d norm1 = child("norm1", BatchNorm2d(8, {.layout = layout_}));
-  Conv2d down2 = child("down2", Conv2d(8, 16, {.kernel = 3, .padding = 1, .layout = layout_}));
+  Conv2d down2 = child("down2", Conv2d(8, 16, 3, {.padding = 1, .layout = layout_}));
   BatchNorm2d norm2 = child("norm2", BatchNorm2d(16, {.layout = layout_}));
-  MaxPool2d pool = child("pool", MaxPool2d({.kernel = 2, .layout = layout_}));
+  MaxPool2d pool = child("pool", MaxPool2d(2, {.layout = layout_}));
   Upsample enlarge = child("enlarge", Upsample({.scale = 2, .layout = layout_}));
   GlobalAvgPool2d all = child("all", GlobalAvgPool2d(layout_));
   Conv2d head;
@@ -180,8 +180,8 @@ TEST_P(Forecast, OfRandomNetworksIsExactToTheByte) {
       const auto optimizer = training.make_optimizer(network.parameters());
       std::unique_ptr<EMA> average;
       if (training.averages) average = std::make_unique<EMA>(network);
-      TrainJob job(network, [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); },
-                   *optimizer,
+      TrainJob job(network, *optimizer,
+                   [&](std::span<const Tensor> inputs) { return network(inputs[0], inputs[1]); },
                    {.layout = layout_of_case(c.seed),
                     .max_grad_norm = training.clip,
                     .ema = average.get(),

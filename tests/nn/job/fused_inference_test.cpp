@@ -36,13 +36,13 @@ struct UNet : Module {
   Tensor forward(const Tensor& x) const override {
     const Tensor a = ops::relu(bn1(conv1(x)));
     const Tensor b = ops::relu(bn2(conv2(a)));
-    const Tensor up = ops::upsample(b, {a.shape()[2], a.shape()[3]});
+    const Tensor up = ops::upsample(b, {.size = Size2d(a.shape()[2], a.shape()[3])});
     return head(act(bn3(conv3(ops::concat(std::vector<Tensor>{a, up}, 1))) + a));
   }
-  Conv2d conv1 = child("conv1", Conv2d(3, 8, {.kernel = 3, .padding = 1, .bias = false})),
-         conv2 = child("conv2", Conv2d(8, 16, {.kernel = 3, .stride = 2, .padding = 1})),
-         conv3 = child("conv3", Conv2d(24, 8, {.kernel = 3, .padding = 1, .bias = false})),
-         head = child("head", Conv2d(8, 2, {.kernel = 1}));
+  Conv2d conv1 = child("conv1", Conv2d(3, 8, 3, {.padding = 1, .bias = false})),
+         conv2 = child("conv2", Conv2d(8, 16, 3, {.stride = 2, .padding = 1})),
+         conv3 = child("conv3", Conv2d(24, 8, 3, {.padding = 1, .bias = false})),
+         head = child("head", Conv2d(8, 2, 1));
   BatchNorm2d bn1 = child("bn1", BatchNorm2d(8)), bn2 = child("bn2", BatchNorm2d(16)),
               bn3 = child("bn3", BatchNorm2d(8));
   PReLU act = child("act", PReLU(8));

@@ -140,8 +140,8 @@ TEST(TurnedJob, TrainsWhatNormalizesGroupsAndPixels) {
 }
 
 struct Rearranged : Module {
-  Conv2d first = child("first", Conv2d(3, 8, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
-  Conv2d last = child("last", Conv2d(2, 3, {.kernel = 3, .padding = 1, .layout = Layout::kNCHW}));
+  Conv2d first = child("first", Conv2d(3, 8, 3, {.padding = 1, .layout = Layout::kNCHW}));
+  Conv2d last = child("last", Conv2d(2, 3, 3, {.padding = 1, .layout = Layout::kNCHW}));
   Linear head = child("head", Linear(24, 5));
   Tensor forward(const Tensor& x) const override {
     const Tensor turned = ops::cumsum(ops::flip(first(x), {-1, 1}), 2);
