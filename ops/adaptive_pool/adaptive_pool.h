@@ -18,9 +18,9 @@ struct AdaptivePoolAttributes {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const AdaptivePoolAttributes&) const = default;
+  template <class Self = AdaptivePoolAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("size", &AdaptivePoolAttributes::size),
-                      field("layout", &AdaptivePoolAttributes::layout));
+    return std::tuple(field("size", &Self::size), field("layout", &Self::layout));
   }
 };
 

@@ -20,10 +20,11 @@ struct Conv2dOptions {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const Conv2dOptions&) const = default;
+  template <class Self = Conv2dOptions>
   static constexpr auto fields() {
-    return std::tuple(field("stride", &Conv2dOptions::stride), field("padding", &Conv2dOptions::padding),
-                      field("dilation", &Conv2dOptions::dilation), field("groups", &Conv2dOptions::groups),
-                      field("layout", &Conv2dOptions::layout));
+    return std::tuple(field("stride", &Self::stride), field("padding", &Self::padding),
+                      field("dilation", &Self::dilation), field("groups", &Self::groups),
+                      field("layout", &Self::layout));
   }
 };
 
@@ -89,9 +90,9 @@ struct Conv2dGradInputAttributes : Conv2dOptions {
   std::array<int64_t, 2> input_size{0, 0};
 
   bool operator==(const Conv2dGradInputAttributes&) const = default;
+  template <class Self = Conv2dGradInputAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(),
-                          std::tuple(field("input_size", &Conv2dGradInputAttributes::input_size)));
+    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("input_size", &Self::input_size)));
   }
 };
 
@@ -100,9 +101,9 @@ struct Conv2dGradWeightAttributes : Conv2dOptions {
   std::array<int64_t, 2> kernel_size{0, 0};
 
   bool operator==(const Conv2dGradWeightAttributes&) const = default;
+  template <class Self = Conv2dGradWeightAttributes>
   static constexpr auto fields() {
-    return std::tuple_cat(Conv2dOptions::fields(),
-                          std::tuple(field("kernel_size", &Conv2dGradWeightAttributes::kernel_size)));
+    return std::tuple_cat(Conv2dOptions::fields(), std::tuple(field("kernel_size", &Self::kernel_size)));
   }
 };
 

@@ -13,9 +13,9 @@ struct CropImagesAttributes {
   PadMode border = PadMode::kConstant;  ///< what lies beyond the border of an image; kConstant: black
 
   bool operator==(const CropImagesAttributes&) const = default;
+  template <class Self = CropImagesAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("output", &CropImagesAttributes::output),
-                      field("border", &CropImagesAttributes::border));
+    return std::tuple(field("output", &Self::output), field("border", &Self::border));
   }
 };
 

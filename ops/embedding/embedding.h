@@ -11,7 +11,10 @@ namespace sinter::ops {
 struct EmbeddingGradAttributes {
   int64_t rows = 0;  ///< of the table
   bool operator==(const EmbeddingGradAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("rows", &EmbeddingGradAttributes::rows)); }
+  template <class Self = EmbeddingGradAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("rows", &Self::rows));
+  }
 };
 
 /// weight (V, D) of any dtype, indices of any shape and dtype int64: the rows of `weight`, in shape

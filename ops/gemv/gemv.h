@@ -12,7 +12,10 @@ struct MatvecOptions {
   bool transpose_a = false;
 
   bool operator==(const MatvecOptions&) const = default;
-  static constexpr auto fields() { return std::tuple(field("transpose_a", &MatvecOptions::transpose_a)); }
+  template <class Self = MatvecOptions>
+  static constexpr auto fields() {
+    return std::tuple(field("transpose_a", &Self::transpose_a));
+  }
 };
 
 /// y = a x: a (..., m, n), x (..., n), y (..., m); with transpose_a, y = a^T x: x (..., m), y (..., n). The

@@ -26,9 +26,10 @@ struct PadAttributes {
   PadMode mode = PadMode::kConstant;
   double value = 0.0;  ///< of the new elements under kConstant
   bool operator==(const PadAttributes&) const = default;
+  template <class Self = PadAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("padding", &PadAttributes::padding), field("mode", &PadAttributes::mode),
-                      field("value", &PadAttributes::value));
+    return std::tuple(field("padding", &Self::padding), field("mode", &Self::mode),
+                      field("value", &Self::value));
   }
 };
 

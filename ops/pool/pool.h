@@ -35,14 +35,13 @@ struct PoolAttributes {
   int64_t divisor = 0;  ///< avg_pool2d: divide by this in place of what windows hold; 0: no
 
   bool operator==(const PoolAttributes&) const = default;
+  template <class Self = PoolAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("kernel", &PoolAttributes::kernel), field("stride", &PoolAttributes::stride),
-                      field("padding", &PoolAttributes::padding),
-                      field("padding_after", &PoolAttributes::padding_after),
-                      field("dilation", &PoolAttributes::dilation), field("layout", &PoolAttributes::layout),
-                      field("ceil_mode", &PoolAttributes::ceil_mode),
-                      field("count_include_pad", &PoolAttributes::count_include_pad),
-                      field("divisor", &PoolAttributes::divisor));
+    return std::tuple(field("kernel", &Self::kernel), field("stride", &Self::stride),
+                      field("padding", &Self::padding), field("padding_after", &Self::padding_after),
+                      field("dilation", &Self::dilation), field("layout", &Self::layout),
+                      field("ceil_mode", &Self::ceil_mode),
+                      field("count_include_pad", &Self::count_include_pad), field("divisor", &Self::divisor));
   }
 };
 
@@ -53,9 +52,10 @@ struct PoolGradOptions {
   int64_t width = 0;
 
   bool operator==(const PoolGradOptions&) const = default;
+  template <class Self = PoolGradOptions>
   static constexpr auto fields() {
-    return std::tuple(field("pool", &PoolGradOptions::pool), field("height", &PoolGradOptions::height),
-                      field("width", &PoolGradOptions::width));
+    return std::tuple(field("pool", &Self::pool), field("height", &Self::height),
+                      field("width", &Self::width));
   }
 };
 
@@ -66,9 +66,10 @@ struct GlobalPoolOptions {
   int64_t width = 0;
 
   bool operator==(const GlobalPoolOptions&) const = default;
+  template <class Self = GlobalPoolOptions>
   static constexpr auto fields() {
-    return std::tuple(field("layout", &GlobalPoolOptions::layout),
-                      field("height", &GlobalPoolOptions::height), field("width", &GlobalPoolOptions::width));
+    return std::tuple(field("layout", &Self::layout), field("height", &Self::height),
+                      field("width", &Self::width));
   }
 };
 

@@ -10,7 +10,10 @@ struct PReluAttributes {
   Layout layout = Layout::kNCHW;
 
   bool operator==(const PReluAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("layout", &PReluAttributes::layout)); }
+  template <class Self = PReluAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("layout", &Self::layout));
+  }
 };
 
 /// y = x where x > 0, else alpha * x. x: rank >= 1, floating-point dtypes. alpha: (1), one slope for all, or

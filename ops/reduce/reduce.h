@@ -15,9 +15,9 @@ struct ReduceAttributes {
   bool keep_dims = false;     ///< reduced axes stay with extent 1
 
   bool operator==(const ReduceAttributes&) const = default;
+  template <class Self = ReduceAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("axes", &ReduceAttributes::axes),
-                      field("keep_dims", &ReduceAttributes::keep_dims));
+    return std::tuple(field("axes", &Self::axes), field("keep_dims", &Self::keep_dims));
   }
 };
 
@@ -26,7 +26,10 @@ struct ShapeAttributes {
   std::vector<int64_t> shape;
 
   bool operator==(const ShapeAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("shape", &ShapeAttributes::shape)); }
+  template <class Self = ShapeAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("shape", &Self::shape));
+  }
 };
 
 /// Reductions over `axes` (none given: all of them), which disappear or, with keep_dims, stay with extent 1.

@@ -12,7 +12,10 @@ namespace sinter::ops {
 struct ReshapeAttributes {
   std::vector<int64_t> extents;  ///< of the result; one of them may be -1
   bool operator==(const ReshapeAttributes&) const = default;
-  static constexpr auto fields() { return std::tuple(field("extents", &ReshapeAttributes::extents)); }
+  template <class Self = ReshapeAttributes>
+  static constexpr auto fields() {
+    return std::tuple(field("extents", &Self::extents));
+  }
 };
 
 /// A view of x with the given extents, in the same row-major order. One extent may be -1: it follows from the

@@ -12,9 +12,9 @@ struct ResizeImagesAttributes {
   int64_t channels = 3;  ///< of every image: 1 or 3
 
   bool operator==(const ResizeImagesAttributes&) const = default;
+  template <class Self = ResizeImagesAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("output", &ResizeImagesAttributes::output),
-                      field("channels", &ResizeImagesAttributes::channels));
+    return std::tuple(field("output", &Self::output), field("channels", &Self::channels));
   }
 };
 

@@ -34,10 +34,10 @@ struct UpsampleAttributes {
   std::array<int64_t, 2> size{1, 1};
 
   bool operator==(const UpsampleAttributes&) const = default;
+  template <class Self = UpsampleAttributes>
   static constexpr auto fields() {
-    return std::tuple(field("mode", &UpsampleAttributes::mode),
-                      field("align_corners", &UpsampleAttributes::align_corners),
-                      field("layout", &UpsampleAttributes::layout), field("size", &UpsampleAttributes::size));
+    return std::tuple(field("mode", &Self::mode), field("align_corners", &Self::align_corners),
+                      field("layout", &Self::layout), field("size", &Self::size));
   }
 };
 
