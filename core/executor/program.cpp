@@ -126,9 +126,15 @@ void Program::plan(const ProgramOptions& options) {
   const int end = static_cast<int>(graph_->node_count());
   std::vector<const GraphValue*> roots;
   std::vector<BufferLifetime> buffers;
-  for (const auto& [value, lifetime] : lifetimes.buffers) {
-    roots.push_back(value);
-    buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
+  // In program order: by address, one graph would have another plan each time that it is made.
+  for (const GraphNode* node : graph_->nodes()) {
+    for (const GraphValue* value : node->outputs) {
+      const auto found = lifetimes.buffers.find(value);
+      if (found == lifetimes.buffers.end()) continue;
+      const BufferLifetime& lifetime = found->second;
+      roots.push_back(value);
+      buffers.push_back(options.reuse_memory ? lifetime : BufferLifetime{lifetime.bytes, 0, end});
+    }
   }
   const MemoryPlan plan = plan_memory(buffers);
   for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = plan.offsets[i];
