@@ -67,7 +67,7 @@ Tensor AdaptiveAvgPool2d::forward(const Tensor& x) const {
 }
 Tensor AdaptiveMaxPool2d::forward(const Tensor& x) const {
   check_batch("adaptive_max_pool2d", x);
-  return ops::adaptive_max_pool2d(x, output_, layout_);
+  return ops::adaptive_max_pool2d(x, output_, {.layout = layout_});
 }
 Tensor GlobalAvgPool2d::forward(const Tensor& x) const {
   check_batch("global_avg_pool2d", x);

@@ -110,7 +110,7 @@ Tensor logsumexp(const Tensor& x, const IntList& axes, const ReduceOptions& opti
 }
 
 Tensor prod(const Tensor& x, const IntList& axes, const ReduceOptions& options) {
-  const AxisMask mask = reduced_axes(axes, x.rank(), "prod");
+  const AxisMask mask = reduced_axes(axes.to_vector(), x.rank(), "prod");
   const Shape shape = reduced_shape(x.shape(), mask, options.keep_dims);
   const Tensor values = is_float(x.dtype()) ? wide(x) : cast(x, DType::kInt64);
   const DType dtype = is_float(x.dtype()) ? x.dtype() : DType::kInt64;
