@@ -104,6 +104,10 @@ void add_convolutions(OpCaseTable& table) {
   table["conv2d"] = table["conv2d_sums"] = [](const OpSize& s) {
     return std::vector{OpCase{{image(s), kFilters(s), std::nullopt}, conv(s)}};
   };
+  table["conv2d_bias_act"] = [](const OpSize& s) {
+    return std::vector{OpCase{{image(s), kFilters(s), OpInput{{s.channels}, s.dtype}, image(s), std::nullopt},
+                              ops::Conv2dActOptions{conv(s), ops::Activation::kRelu}}};
+  };
   table["conv2d_grad_input"] = [](const OpSize& s) {
     return std::vector{
         OpCase{{image(s), kFilters(s)}, ops::Conv2dGradInputAttributes{conv(s), {s.height, s.width}}}};

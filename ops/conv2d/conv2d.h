@@ -7,6 +7,7 @@
 
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
+#include <sinter/ops/norm/activation.h>
 
 namespace sinter::ops {
 
@@ -58,6 +59,26 @@ Tensor conv2d_grad_weight(const Tensor& x, const Tensor& dy, std::array<int64_t,
 /// a pass over y.
 std::array<Tensor, 2> conv2d_sums(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                                   const Conv2dOptions& options = {});
+
+/// conv2d with an activation behind it.
+struct Conv2dActOptions : Conv2dOptions {
+  Activation activation = Activation::kNone;
+
+  bool operator==(const Conv2dActOptions&) const = default;
+  static constexpr auto fields() {
+    return std::tuple_cat(Conv2dOptions::fields(),
+                          std::tuple(field("activation", &Conv2dActOptions::activation)));
+  }
+};
+
+/// activation(conv2d(x, weight, bias) + addend) in one call, rounded to the dtype once where the kernel
+/// allows it. bias (O), addend, of y's shape, and slope (O), of PReLU, may be undefined; slope must be there
+/// for Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
+/// differentiable: inference jobs put it in place of the calls that it stands for
+/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to be faster
+/// than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
+Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& addend,
+                       const Tensor& slope, const Conv2dActOptions& options);
 
 /// Attributes of the op conv2d_grad_input.
 struct Conv2dGradInputAttributes : Conv2dOptions {
