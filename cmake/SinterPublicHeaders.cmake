@@ -56,11 +56,15 @@ set(SINTER_PUBLIC_HEADERS
   ops/common/elementwise_op.h
   ops/common/op_support.h
   ops/common/image_output.h
+  ops/conv2d/conv1d.h
   ops/cross_entropy/shard_cross_entropy.h
   ops/norm/activation.h
+  ops/norm/group_norm.h
   ops/operators.h
   ops/ops.h
+  ops/tensor/closeness.h
   ops/tensor/statistics.h
+  ops/upsample/pixel_shuffle.h
 
   autograd/backward.h
   autograd/differentiate.h

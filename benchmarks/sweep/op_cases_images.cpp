@@ -61,7 +61,7 @@ void add_pools(OpCaseTable& table) {
         OpCase{{OpInput{{s.images, s.channels}, s.dtype}},
                ops::GlobalPoolOptions{.layout = s.layout, .height = s.height, .width = s.width}}};
   };
-  table["adaptive_avg_pool2d"] = [](const OpSize& s) {
+  table["adaptive_avg_pool2d"] = table["adaptive_max_pool2d"] = [](const OpSize& s) {
     return std::vector{
         OpCase{{image(s)}, ops::AdaptivePoolAttributes{.size = {kPooled, kPooled}, .layout = s.layout}}};
   };

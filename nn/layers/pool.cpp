@@ -45,6 +45,12 @@ AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2d output, Layout layout) : output_(out
   works_in(layout);
   describe("output " + to_string(output));
 }
+AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2d output, Layout layout) : output_(output), layout_(layout) {
+  SINTER_CHECK(output.height > 0 && output.width > 0,
+               "[adaptive_max_pool2d] expected an output of positive size but got {}", to_string(output));
+  works_in(layout);
+  describe("output " + to_string(output));
+}
 GlobalAvgPool2d::GlobalAvgPool2d(Layout layout) : layout_(layout) {
   works_in(layout);
 }
@@ -60,6 +66,10 @@ Tensor AvgPool2d::forward(const Tensor& x) const {
 Tensor AdaptiveAvgPool2d::forward(const Tensor& x) const {
   check_batch("adaptive_avg_pool2d", x);
   return ops::adaptive_avg_pool2d(x, output_, layout_);
+}
+Tensor AdaptiveMaxPool2d::forward(const Tensor& x) const {
+  check_batch("adaptive_max_pool2d", x);
+  return ops::adaptive_max_pool2d(x, output_, layout_);
 }
 Tensor GlobalAvgPool2d::forward(const Tensor& x) const {
   check_batch("global_avg_pool2d", x);

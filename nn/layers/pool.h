@@ -54,6 +54,18 @@ class AdaptiveAvgPool2d : public Module {
   Layout layout_;
 };
 
+/// The largest elements of the same windows; as ops::adaptive_max_pool2d.
+class AdaptiveMaxPool2d : public Module {
+ public:
+  /// Throws InvalidArgument unless the output's extents are positive.
+  explicit AdaptiveMaxPool2d(Size2d output, Layout layout = default_layout());
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  Size2d output_;
+  Layout layout_;
+};
+
 /// The mean of each channel's whole image: (N, C, H, W), or (N, H, W, C) under kNHWC, to (N, C).
 class GlobalAvgPool2d : public Module {
  public:

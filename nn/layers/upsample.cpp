@@ -2,6 +2,7 @@
 
 #include <sinter/nn/layers/upsample.h>
 #include <sinter/nn/module/layer_support_internal.h>
+#include <sinter/ops/upsample/pixel_shuffle.h>
 
 namespace sinter::nn {
 
@@ -26,6 +27,17 @@ Tensor Upsample::forward(const Tensor& x) const {
       options_.size.value_or(Size2d(scaled(x.shape()[height]), scaled(x.shape()[height + 1])));
   return ops::upsample(
       x, size, {.mode = options_.mode, .align_corners = options_.align_corners, .layout = options_.layout});
+}
+
+PixelShuffle::PixelShuffle(int64_t factor, Layout layout) : factor_(factor), layout_(layout) {
+  SINTER_CHECK(factor > 0, "[pixel_shuffle] expected a factor > 0 but got {}", factor);
+  works_in(layout);
+  describe(fmt::format("{}", factor));
+}
+
+Tensor PixelShuffle::forward(const Tensor& x) const {
+  check_batch("pixel_shuffle", x);
+  return ops::pixel_shuffle(x, factor_, {.layout = layout_});
 }
 
 }  // namespace sinter::nn

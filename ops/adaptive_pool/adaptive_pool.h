@@ -10,8 +10,8 @@
 
 namespace sinter::ops {
 
-/// Attributes of the ops adaptive_avg_pool2d, whose size is the output's, and adaptive_avg_pool2d_grad, whose
-/// size is that of dx. Height first, then width.
+/// Attributes of the ops adaptive_avg_pool2d and adaptive_max_pool2d, whose size is the output's, and
+/// adaptive_avg_pool2d_grad, whose size is that of dx. Height first, then width.
 struct AdaptivePoolAttributes {
   std::array<int64_t, 2> size{1, 1};
   Layout layout = Layout::kNCHW;
@@ -33,5 +33,10 @@ Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout 
 /// The gradient of adaptive_avg_pool2d for images of `size`: every pixel of dx adds up its shares of the
 /// windows that hold it, in a fixed order. Differentiable.
 Tensor adaptive_avg_pool2d_grad(const Tensor& dy, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
+
+/// The largest elements of the same windows; NaN is larger than everything. As torch's adaptive_max_pool2d.
+/// The gradient goes to the first of equal elements in row-major order (of several NaN: the last). Else as
+/// adaptive_avg_pool2d.
+Tensor adaptive_max_pool2d(const Tensor& x, std::array<int64_t, 2> size, Layout layout = Layout::kNCHW);
 
 }  // namespace sinter::ops

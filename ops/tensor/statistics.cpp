@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <sinter/ops/binary/binary.h>
 #include <sinter/ops/cast/cast.h>
 #include <sinter/ops/fill/fill.h>
+#include <sinter/ops/permute/permute.h>
 #include <sinter/ops/reduce/reduce.h>
 #include <sinter/ops/reduce/reduce_plan.h>
 #include <sinter/ops/reshape/reshape.h>
+#include <sinter/ops/slice/slice.h>
 #include <sinter/ops/tensor/statistics.h>
 #include <sinter/ops/unary/unary.h>
 #include <sinter/ops/where/where.h>
@@ -45,6 +48,33 @@ Tensor root(const Tensor& x) {
   return where(is_zero, x, sqrt(where(is_zero, 1.0, x)));
 }
 
+/// x (reduced, kept): the reduced axes of `x` as the first one, where slices are views.
+Tensor reduced_first(const Tensor& x, const AxisMask& mask) {
+  std::vector<int64_t> order;
+  for (const bool reduced : {true, false}) {
+    for (int axis = 0; axis < x.rank(); ++axis) {
+      if (mask[static_cast<size_t>(axis)] == reduced) order.push_back(axis);
+    }
+  }
+  const int64_t kept = reduced_shape(x.shape(), mask, false).numel();
+  const bool stays = std::is_sorted(order.begin(), order.end());
+  return reshape(stays ? x : permute(x, std::move(order)), {x.numel() / kept, kept});
+}
+
+/// The product of the rows of x (rows >= 1, columns).
+Tensor product_of_rows(Tensor x) {
+  Tensor odd;  // the product of rows that were left over
+  for (int64_t rows = x.size(0); rows > 1; rows /= 2) {
+    const int64_t half = rows / 2;
+    if (rows % 2 != 0) {
+      const Tensor last = slice(x, 0, rows - 1, rows);
+      odd = odd.defined() ? mul(odd, last) : last;
+    }
+    x = mul(slice(x, 0, 0, half), slice(x, 0, half, 2 * half));
+  }
+  return odd.defined() ? mul(x, odd) : x;
+}
+
 Tensor truth(const Tensor& x) {
   return not_equal(x, full({}, 0.0, x.dtype(), x.device()));
 }
@@ -77,6 +107,17 @@ Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
   const AxisMask mask = reduced_axes(axes, x.rank(), "logsumexp");
   const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
   return cast(reshape(total, {shape.begin(), shape.end()}), x.dtype());
+}
+
+Tensor prod(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {
+  const AxisMask mask = reduced_axes(axes, x.rank(), "prod");
+  const Shape shape = reduced_shape(x.shape(), mask, keep_dims);
+  const Tensor values = is_float(x.dtype()) ? wide(x) : cast(x, DType::kInt64);
+  const DType dtype = is_float(x.dtype()) ? x.dtype() : DType::kInt64;
+  // Of no elements the sum is 0, with x behind it.
+  if (x.numel() == 0) return cast(affine(sum(values, std::move(axes), keep_dims), 1.0, 1.0), dtype);
+  const Tensor product = product_of_rows(reduced_first(values, mask));
+  return cast(reshape(product, {shape.begin(), shape.end()}), dtype);
 }
 
 Tensor all(const Tensor& x, std::vector<int64_t> axes, bool keep_dims) {

@@ -1,4 +1,5 @@
-// What is made of reductions: variance, norms, logarithms of sums, and questions about all elements.
+// What is made of reductions: variance, norms, products, logarithms of sums, and questions about all
+// elements.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,11 @@ Tensor norm(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = fa
 
 /// log(sum(exp(x))), without overflow; minus infinity where all elements are.
 Tensor logsumexp(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
+
+/// The product; of no elements it is 1. Any dtype: floating-point ones stay, integers and bool are multiplied
+/// in int64, which wraps around. Gradients are exact where elements are 0 too: nothing is divided. Halves are
+/// multiplied with each other, then their halves, so that there are some log2(elements) small calls.
+Tensor prod(const Tensor& x, std::vector<int64_t> axes = {}, bool keep_dims = false);
 
 /// Whether all elements are true, or any is: any dtype, to bool, where every number but 0 is true, NaN too.
 /// Of no elements all are, and none is any. No gradient.

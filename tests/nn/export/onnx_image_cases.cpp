@@ -82,10 +82,18 @@ Results average_pools(Tensors in, CaseWeights&) {
 
 Results adaptive_pools(Tensors in, CaseWeights&) {
   const Tensor& x = in[0];  // (N, 3, 12, 8)
-  return {ops::global_avg_pool2d(x),           ops::adaptive_avg_pool2d(x, {1, 1}),
-          ops::adaptive_avg_pool2d(x, {4, 2}), ops::adaptive_avg_pool2d(x, {12, 8}),
-          ops::adaptive_avg_pool2d(x, {5, 3}), ops::adaptive_avg_pool2d(x, {12, 3}),
-          ops::adaptive_avg_pool2d(x, {7, 8}), ops::adaptive_avg_pool2d(x, {15, 11})};
+  return {ops::global_avg_pool2d(x),
+          ops::adaptive_avg_pool2d(x, {1, 1}),
+          ops::adaptive_avg_pool2d(x, {4, 2}),
+          ops::adaptive_avg_pool2d(x, {12, 8}),
+          ops::adaptive_avg_pool2d(x, {5, 3}),
+          ops::adaptive_avg_pool2d(x, {12, 3}),
+          ops::adaptive_avg_pool2d(x, {7, 8}),
+          ops::adaptive_avg_pool2d(x, {15, 11}),
+          ops::adaptive_max_pool2d(x, {4, 2}),
+          ops::adaptive_max_pool2d(x, {5, 3}),
+          ops::adaptive_max_pool2d(x, {12, 3}),
+          ops::adaptive_max_pool2d(x, {15, 11})};
 }
 
 Results upsampled(Tensors in, CaseWeights&) {
