@@ -75,8 +75,8 @@ struct Conv2dActOptions : Conv2dOptions {
 /// allows it. bias (O), addend, of y's shape, and slope (O), of PReLU, may be undefined; slope must be there
 /// for Activation::kPRelu alone. All of x's dtype, but slope, beside 16 bits, may be float32. Not
 /// differentiable: inference jobs put it in place of the calls that it stands for
-/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to be faster
-/// than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
+/// (passes/convolution/fuse_convolution.cpp). On a GPU it is one call of cuDNN's where that was measured to
+/// be faster than a convolution and a pass over its result. Throws InvalidArgument as conv2d does.
 Tensor conv2d_bias_act(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& addend,
                        const Tensor& slope, const Conv2dActOptions& options);
 
