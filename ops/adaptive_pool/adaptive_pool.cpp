@@ -64,7 +64,7 @@ Shape with_flat_pixels(const Shape& images, Layout layout) {
 
 std::vector<Tensor> adaptive_max_pool_gradient(const GradientContext& context) {
   const Layout layout = context.attributes<AdaptivePoolAttributes>().layout;
-  const Shape &images = context.input_spec(0).shape, &pooled = context.grad().shape();
+  const Shape images = context.input_spec(0).shape, pooled = context.grad().shape();
   const Shape picked = with_flat_pixels(pooled, layout);
   const auto flat = [&](const Tensor& t) { return reshape(t, {picked.begin(), picked.end()}); };
   const Tensor dx = vjp::gather(flat(context.grad()), layout == Layout::kNCHW ? 2 : 1,
