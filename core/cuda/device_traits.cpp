@@ -30,7 +30,6 @@ const DeviceTraits& device_traits(int device) {
       memory_bandwidth(ask(cudaDevAttrMemoryClockRate), ask(cudaDevAttrGlobalMemoryBusWidth));
   const int capability = 10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor);
   traits.early_launch = can_launch_early(capability, compiled_architecture(device));
-  traits.clusters = traits.early_launch;  // of the same GPUs, and left out of code for others in the same way
   return all.emplace(device, traits).first->second;
 }
 

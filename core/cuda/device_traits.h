@@ -15,7 +15,6 @@ struct DeviceTraits {
   double dram_bytes_per_us = 1e6;  ///< as memory_bandwidth() has it
   bool cooperative = false;        ///< blocks of a launch can wait for each other (launch_cooperative.h)
   bool early_launch = false;       ///< a kernel can be set up while the one before it runs (launch_early.h)
-  bool clusters = false;           ///< blocks can write into each other's shared memory (cluster.h)
 
   /// The most shared memory of a block that shares its processor with `count` - 1 others like it.
   size_t shared_of_block(size_t count) const {

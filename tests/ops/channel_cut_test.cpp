@@ -33,7 +33,7 @@ ChannelView random_view(Generator& generator) {
 /// Processors of GPUs: none of the numbers is a multiple of another.
 cuda::DeviceTraits random_traits(Generator& generator) {
   constexpr int kProcessors[] = {3, 84, 108, 132, 148};
-  return {.processors = kProcessors[integer(generator, 0, 4)], .clusters = generator.uniform() < 0.5};
+  return {.processors = kProcessors[integer(generator, 0, 4)]};
 }
 
 int64_t channel_of(const ChannelView& view, int64_t element) {
@@ -82,14 +82,8 @@ class CutWalker {
     ++visits[element];
     return values_[element];
   }
-  /// By part `part`: with clusters the first part writes what all have.
-  void put(uint32_t part, uint32_t copy, uint32_t out, int64_t sum) {
-    const uint32_t row = cut_.cluster ? 0 : part * cut_.copies + copy;
+  void put(uint32_t row, uint32_t out, int64_t sum) {
     int64_t& place = table[static_cast<size_t>(row * shape_.outs() + out)];
-    if (cut_.cluster && part > 0) {
-      place += sum;
-      return;
-    }
     EXPECT_EQ(place, kUnwritten) << "a place that two blocks wrote";
     place = sum;
   }
@@ -103,7 +97,7 @@ class CutWalker {
       EXPECT_EQ(at.first % static_cast<uint32_t>(cut_.pack), 0U);
       for (int e = at.from; e < at.to; ++e) sum += take(at.first + static_cast<uint32_t>(e), channel);
     }
-    put(part, 0, channel, sum);
+    put(part, channel, sum);
   }
 
   /// A thread's sums of a column: one for each element of a pack.
@@ -149,7 +143,8 @@ class CutWalker {
     }
     for (uint32_t run = 0; run < runs; ++run) {
       const uint32_t in_row = tile * cut_.tile_runs + run;
-      put(part, in_row / cut_.channels, group * cut_.channels + in_row % cut_.channels, of_runs[run]);
+      put(part * cut_.copies + in_row / cut_.channels, group * cut_.channels + in_row % cut_.channels,
+          of_runs[run]);
     }
   }
 
@@ -177,12 +172,6 @@ void expect_sums_of_cut(Generator& generator, const ChannelGroups& shape, const 
 
 /// What kernels take for granted.
 void expect_limits(const ChannelGroups& shape, const ChannelCut& cut) {
-  if (cut.cluster) {
-    ASSERT_TRUE(cut.walk != ChannelWalk::kElements && cut.copies == 1 && cut.groups == 1);
-    ASSERT_TRUE(cut.parts == 2 || cut.parts == ChannelCut::kMostCluster);
-    ASSERT_LE(cut.tile_runs, ChannelCut::kClusterRuns);
-    ASSERT_EQ(cut.table_rows(), 1U);
-  }
   ASSERT_TRUE(cut.threads >= 32 && cut.threads % 32 == 0 && cut.threads <= ChannelCut::kMostThreads);
   ASSERT_TRUE(cut.parts >= 1 && cut.parts <= 65535) << cut.parts;
   ASSERT_LT(int64_t{cut.groups} * cut.tiles, int64_t{1} << 31);
@@ -191,7 +180,7 @@ void expect_limits(const ChannelGroups& shape, const ChannelCut& cut) {
   ASSERT_GE(int64_t{cut.parts} * cut.part_steps, steps);
   if (cut.walk == ChannelWalk::kPlanes) {
     ASSERT_LE(cut.part_steps / static_cast<uint32_t>(cut.threads), 2048U) << "sums too long for accuracy";
-    ASSERT_EQ(cut.table_rows(), cut.cluster ? 1 : cut.parts);
+    ASSERT_EQ(cut.table_rows(), cut.parts);
     return;
   }
   ASSERT_LE(cut.part_steps / cut.lanes, 512U + 1) << "sums too long for accuracy";
@@ -240,7 +229,7 @@ TEST(ChannelCut, EveryWalkVisitsEveryElementOnceAndSumsEveryChannel) {
 TEST(ChannelCut, SeveralPartsTilesAndCopiesVisitEveryElementOnce) {
   // Larger than random ones: several parts, tiles that share packs, rows that are several periods.
   Generator generator(8);
-  const cuda::DeviceTraits traits{.processors = 5, .clusters = generator.uniform() < 0.5};
+  const cuda::DeviceTraits traits{.processors = 5};
   for (const ChannelView& view :
        {ChannelView{2003, 216, 1}, ChannelView{60 * 8 * 101 + 5, 17, 1}, ChannelView{3001, 194, 1},
         ChannelView{203, 1163, 1}, ChannelView{901, 104, 1}, ChannelView{96, 31, 49},
@@ -309,34 +298,6 @@ TEST(ChannelCut, ShapesOfNetworksFillTheGpuWithWholeChannelsWherePossible) {
     EXPECT_EQ(last.walk, ChannelWalk::kElements);
     EXPECT_GE(int64_t{last.tiles} * last.parts, 250);
   }
-}
-
-TEST(ChannelCut, ClustersTakeTheChannelsOfNetworksWithoutASecondKernel) {
-  const cuda::DeviceTraits traits{.processors = 132, .clusters = true};
-  const auto cut_of = [&](const ChannelView& view) {
-    return plan_channels({1, view}, choose_walk({1, view}, 8, 2), 8, 2, traits);
-  };
-  for (const int64_t side : {112, 56}) {
-    const ChannelCut few = cut_of({96, 64, side * side});
-    EXPECT_EQ(few.walk, ChannelWalk::kPlanes);
-    EXPECT_TRUE(few.cluster);
-    EXPECT_EQ(few.table_rows(), 1U);
-    EXPECT_EQ(int64_t{few.tiles} * few.parts * few.threads, 128 * 1024) << "idle processors";
-  }
-  const ChannelCut small = cut_of({96, 512, 7 * 7});
-  EXPECT_TRUE(small.cluster);
-  EXPECT_EQ(small.tile_runs, 8U) << "ends of tiles lie within packs";
-  EXPECT_EQ(int64_t{small.tiles} * small.parts, 128);
-  EXPECT_FALSE(cut_of({96, 256, 14 * 14}).cluster) << "whole channels are enough blocks";
-}
-
-TEST(ChannelCut, ClustersFitIntoOneWave) {
-  EXPECT_TRUE(detail::can_be_clusters(64, 4, 264));
-  EXPECT_TRUE(detail::can_be_clusters(64, 2, 132));
-  EXPECT_FALSE(detail::can_be_clusters(66, 4, 264)) << "no processor may be left idle by a cluster";
-  EXPECT_FALSE(detail::can_be_clusters(20, 3, 132)) << "no power of two";
-  EXPECT_FALSE(detail::can_be_clusters(16, 8, 132));
-  EXPECT_FALSE(detail::can_be_clusters(64, 1, 132));
 }
 
 TEST(ChannelCut, TilesAreLongWhereRowsAreNoWholeLines) {

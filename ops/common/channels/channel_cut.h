@@ -48,14 +48,11 @@ struct PlanePack {
 /// of which it may share with its neighbours, and part p of the rows; it has `lanes` threads below each
 /// other. Planes: a block takes part p of the packs of a channel, `span` to each plane, from the multiple of
 /// `line` elements on at which or behind which the plane begins. The sums of part p and copy c are row p *
-/// copies + c of a table [table_rows, groups * channels]. With one row they are whole. The parts of a tile
-/// may be a cluster of blocks, which add up their sums between themselves: one row.
+/// copies + c of a table [table_rows, groups * channels]. With one row they are whole.
 struct ChannelCut {
-  static constexpr int kMostThreads = 1024;     ///< of a block
-  static constexpr int kElementThreads = 512;   ///< of one that walks elements, and the most of a tile
-  static constexpr uint32_t kFewLanes = 16;     ///< up to these, such blocks have only the threads they need
-  static constexpr uint32_t kMostCluster = 4;   ///< parts of a cluster, and
-  static constexpr uint32_t kClusterRuns = 32;  ///< runs of their tile
+  static constexpr int kMostThreads = 1024;    ///< of a block
+  static constexpr int kElementThreads = 512;  ///< of one that walks elements, and the most of a tile
+  static constexpr uint32_t kFewLanes = 16;    ///< up to these, such blocks have only the threads they need
 
   ChannelWalk walk = ChannelWalk::kElements;
   int pack = 1;
@@ -64,7 +61,6 @@ struct ChannelCut {
   uint32_t parts = 0;       ///< of every channel; 0 if the tensor is empty
   uint32_t part_steps = 0;  ///< rows of a part, or packs of a channel; the last may have fewer
   uint32_t tiles = 1;       ///< of a group; of planes, the channels
-  bool cluster = false;     ///< there are several parts and no copies
 
   uint32_t row = 0, rows = 0, rest = 0, columns = 0, copies = 1;
   uint32_t tile_runs = 1, width = 1, lanes = 1;
@@ -75,7 +71,7 @@ struct ChannelCut {
 
   cuda::FastDivide by_inner{}, by_channels{}, by_tiles{}, by_width{}, by_tile{}, by_span{};
 
-  SINTER_HOST_DEVICE uint32_t table_rows() const { return cluster ? 1 : parts * copies; }
+  SINTER_HOST_DEVICE uint32_t table_rows() const { return parts * copies; }
   uint32_t all_rows() const { return rows + (rest > 0 ? 1 : 0); }
 
   // ---- fixed columns

@@ -14,12 +14,6 @@ inline int64_t blocks_at_once(const cuda::DeviceTraits& traits, int64_t threads)
   return traits.processors * std::min<int64_t>(kProcessorThreads / threads, 32);
 }
 
-/// Whether the parts of each of `tiles` tiles may be clusters, if `at_once` blocks run at once: all do in one
-/// wave, although a cluster lies within a group of processors that it may leave some of idle.
-inline bool can_be_clusters(int64_t tiles, int64_t parts, int64_t at_once) {
-  return (parts == 2 || parts == ChannelCut::kMostCluster) && tiles * parts <= at_once - at_once / 32;
-}
-
 struct ChannelParts {
   int64_t parts = 1;
   double cost = 0;  ///< in steps of all threads of a GPU
@@ -27,22 +21,18 @@ struct ChannelParts {
 
 /// Into how many parts the `steps` of each of `tiles` tiles are cut, at least `least`, if `at_once` blocks
 /// run at once: as many as take the least time. A block costs some steps of its own, and so does a second
-/// kernel, which is not needed if `finishes` and there is one part, or the parts are `clusters`. A last wave
-/// that is not full goes faster, since its blocks share the memory, but for one so small that it leaves
-/// memory idle.
+/// kernel, which is not needed if `finishes` and there is one part. A last wave that is not full goes faster,
+/// since its blocks share the memory, but for one so small that it leaves memory idle.
 inline ChannelParts plan_channel_parts(int64_t tiles, int64_t steps, int64_t at_once, int64_t least,
-                                       bool finishes, bool clusters = false) {
-  constexpr double kBlockSteps = 2.0, kLeastWave = 0.75, kSecondKernel = 1.0, kCluster = 0.25;
+                                       bool finishes) {
+  constexpr double kBlockSteps = 2.0, kLeastWave = 0.75, kSecondKernel = 1.0;
   constexpr int64_t kMostWaves = 6, kMostParts = 65535;  // the latter a limit of grids
   const auto cost_of = [&](int64_t parts) {
     const auto waves = static_cast<double>(tiles * parts / at_once);
     const auto share = static_cast<double>(tiles * parts % at_once) / static_cast<double>(at_once);
     const auto length = static_cast<double>((steps + parts - 1) / parts);
-    const double finish = finishes && parts == 1                                           ? 0.0
-                          : finishes && clusters && can_be_clusters(tiles, parts, at_once) ? kCluster
-                                                                                           : kSecondKernel;
     return length * (waves + (share > 0 ? std::max(share, kLeastWave) : 0.0)) +
-           kBlockSteps * (waves + (share > 0 ? 1.0 : 0.0)) + finish;
+           kBlockSteps * (waves + (share > 0 ? 1.0 : 0.0)) + (finishes && parts == 1 ? 0.0 : kSecondKernel);
   };
   const int64_t most = std::min(steps, kMostParts);
   ChannelParts best{std::clamp<int64_t>(least, 1, most), 0};
@@ -65,12 +55,6 @@ inline void set_parts(ChannelCut& cut, int64_t all, int64_t parts, int64_t lanes
   const int64_t part_steps = ((all + parts - 1) / parts + of - 1) / of * of;
   cut.part_steps = static_cast<uint32_t>(part_steps);
   cut.parts = static_cast<uint32_t>((all + part_steps - 1) / part_steps);
-}
-
-/// Lets the parts of each tile be a cluster if they can.
-inline void set_cluster(ChannelCut& cut, const cuda::DeviceTraits& traits) {
-  cut.cluster = traits.clusters && cut.copies == 1 && cut.tile_runs <= ChannelCut::kClusterRuns &&
-                can_be_clusters(cut.tiles, cut.parts, blocks_at_once(traits, cut.threads));
 }
 
 /// The rows of fixed columns, of which a tensor may have none that is whole: then its one row is all of it.
@@ -161,45 +145,34 @@ inline int64_t width_of_runs(const ChannelCut& cut, int64_t runs) {
 }
 
 /// Of one or two blocks to a processor, once or twice: the cheapest. Smaller ones where a thread has all of
-/// its packs in flight at once: some begin while others end. Tiles of whole packs, which are larger, need no
-/// narrow stores at their ends.
+/// its packs in flight at once: some begin while others end.
 inline ChannelCut plan_runs(const ChannelGroups& shape, int64_t pack, const cuda::DeviceTraits& traits) {
   constexpr int64_t kLongSum = 512;  // rows of a thread that would cost accuracy
   constexpr int64_t kPacksOfLine = 8, kFewRows = 4;
-  constexpr double kNarrowEnds = 0.5;
   ChannelCut cut = cut_rows(shape, ChannelWalk::kRuns, pack);
   const int64_t all = int64_t{cut.copies} * cut.channels, rows = cut.all_rows();
   ChannelParts best{0, 0};
   const int64_t most = rows <= kFewRows ? ChannelCut::kMostThreads / 4 : ChannelCut::kMostThreads;
-  const auto try_tile = [&](int64_t threads, int64_t runs) {
-    const int64_t width = width_of_runs(cut, runs), lanes = std::min(threads / width, rows);
-    const int64_t used = (lanes * width + 31) / 32 * 32, steps = (rows + lanes - 1) / lanes;
-    ChannelParts parts =
-        plan_channel_parts((all + runs - 1) / runs, steps, blocks_at_once(traits, used),
-                           (steps + kLongSum - 1) / kLongSum, cut.copies == 1, traits.clusters);
-    if (runs * cut.inner % pack != 0) parts.cost += kNarrowEnds;
-    if (best.parts > 0 && parts.cost >= best.cost) return;
-    best = parts;
-    cut.threads = static_cast<int>(used);
-    cut.tile_runs = static_cast<uint32_t>(runs);
-    cut.width = static_cast<uint32_t>(width);
-    cut.lanes = static_cast<uint32_t>(lanes);
-  };
-  const int64_t whole = pack / std::gcd<int64_t>(cut.inner, pack);
   for (const int64_t threads : {most, most / 2}) {
     for (const int64_t waves : {1, 2}) {
       const int64_t blocks = waves * blocks_at_once(traits, threads);
       int64_t runs = std::min((all + blocks - 1) / blocks, (threads - 1) * pack / cut.inner);
       runs = std::clamp<int64_t>(runs, std::min(all, (kPacksOfLine * pack + cut.inner - 1) / cut.inner), all);
-      try_tile(threads, runs);
-      const int64_t larger = (runs + whole - 1) / whole * whole;
-      if (larger > runs && larger <= all && larger * cut.inner / pack <= threads / 2)
-        try_tile(threads, larger);
+      const int64_t width = width_of_runs(cut, runs), lanes = std::min(threads / width, rows);
+      const int64_t used = (lanes * width + 31) / 32 * 32, steps = (rows + lanes - 1) / lanes;
+      const ChannelParts parts =
+          plan_channel_parts((all + runs - 1) / runs, steps, blocks_at_once(traits, used),
+                             (steps + kLongSum - 1) / kLongSum, cut.copies == 1);
+      if (best.parts > 0 && parts.cost >= best.cost) continue;
+      best = parts;
+      cut.threads = static_cast<int>(used);
+      cut.tile_runs = static_cast<uint32_t>(runs);
+      cut.width = static_cast<uint32_t>(width);
+      cut.lanes = static_cast<uint32_t>(lanes);
     }
   }
   cut.tiles = static_cast<uint32_t>((all + cut.tile_runs - 1) / cut.tile_runs);
   set_parts(cut, rows, best.parts, cut.lanes, 1);
-  set_cluster(cut, traits);
   const int64_t wide = (cut.inner + pack - 1) / pack + 1;  // columns of a run, at most
   cut.log_members = 5;
   while (cut.log_members > 0 && int64_t{cut.tile_runs} << cut.log_members > cut.threads) --cut.log_members;
@@ -231,13 +204,12 @@ inline ChannelCut plan_planes(const ChannelGroups& shape, int64_t pack, int64_t 
   for (const int64_t most : {ChannelCut::kMostThreads / 2, ChannelCut::kMostThreads}) {
     const int64_t threads = std::min<int64_t>(most, busy / 32 * 32), steps = (items + threads - 1) / threads;
     const ChannelParts parts = plan_channel_parts(view.channels, steps, blocks_at_once(traits, threads),
-                                                  (steps + kLongSum - 1) / kLongSum, true, traits.clusters);
+                                                  (steps + kLongSum - 1) / kLongSum, true);
     if (best.parts > 0 && parts.cost >= best.cost) continue;
     best = parts;
     cut.threads = static_cast<int>(threads);
   }
   set_parts(cut, items, best.parts, cut.threads, 32);
-  set_cluster(cut, traits);
   return cut;
 }
 

@@ -1,6 +1,5 @@
 // Sums per channel on a GPU, in a fixed order: every block sums up some channels or parts of them, and where
-// there are several parts, or copies of a channel in a row, a cluster of blocks or a second kernel adds them
-// up. For .cu files.
+// there are several parts, or copies of a channel in a row, a second kernel adds them up. For .cu files.
 //
 // Terms say what is summed up; they may write, too:
 //   C                                    the type of sums
@@ -21,7 +20,6 @@
 
 #include <sinter/core/cuda/cuda_check.h>
 #include <sinter/core/cuda/device/block_reduce.h>
-#include <sinter/core/cuda/device/cluster.h>
 #include <sinter/core/cuda/device/device_types.h>
 #include <sinter/core/cuda/device/in_register.h>
 #include <sinter/core/cuda/device/launch_early.h>
@@ -186,13 +184,6 @@ __device__ __forceinline__ void add_elements(const ChannelCut& cut, uint32_t til
   }
 }
 
-/// What the parts of a cluster have of a sum, in order.
-template <class C, uint32_t places>
-__device__ __forceinline__ C sum_of_parts(const C (&of_parts)[ChannelCut::kMostCluster][places],
-                                          uint32_t place) {
-  return cuda::add_strided<ChannelCut::kMostCluster>(&of_parts[0][0], place, gridDim.y * places, places);
-}
-
 /// Block (tile of a group, part): fixed columns, by runs or by elements.
 template <bool runs, int pack, class Terms, class Sink>
 __global__ void __launch_bounds__(runs ? ChannelCut::kMostThreads : ChannelCut::kElementThreads, runs ? 1 : 2)
@@ -201,7 +192,6 @@ __global__ void __launch_bounds__(runs ? ChannelCut::kMostThreads : ChannelCut::
   using C = typename Terms::C;
   __shared__ C shared[runs ? 2 * ChannelCut::kMostThreads : pack * ChannelCut::kElementThreads];
   cuda::let_next_begin();
-  if (runs && cut.cluster) cuda::arrive_at_cluster();
   const uint32_t part = blockIdx.y;
   // With runs own[0] is the first run's, and the next one's lies in shared memory: registers are short.
   C own[runs ? 1 : pack] = {};
@@ -262,20 +252,8 @@ __global__ void __launch_bounds__(runs ? ChannelCut::kMostThreads : ChannelCut::
     sink.put(part * cut.copies + copy, group * cut.channels + channel, sum);
   };
   if constexpr (runs) {
-    __shared__ C of_parts[ChannelCut::kMostCluster][ChannelCut::kClusterRuns];
-    if (cut.cluster) cuda::wait_for_cluster();
     __syncthreads();
-    add_runs<pack>(cut, tile, shared, [&](uint32_t run, C sum) {
-      if (cut.cluster) {
-        *cuda::in_first_block(&of_parts[part][run]) = sum;
-      } else {
-        put(run, sum);
-      }
-    });
-    if (!cut.cluster) return;
-    cuda::arrive_at_cluster();
-    cuda::wait_for_cluster();
-    if (part == 0 && threadIdx.x < cut.runs_of(tile)) put(threadIdx.x, sum_of_parts(of_parts, threadIdx.x));
+    add_runs<pack>(cut, tile, shared, put);
   } else {
     add_elements(cut, tile, shared, put);
   }
@@ -288,9 +266,8 @@ __global__ void __launch_bounds__(ChannelCut::kMostThreads, 1)
                          const __grid_constant__ Sink sink) {
   using C = typename Terms::C;
   constexpr int unroll = Terms::template kInFlight<pack, true>;
-  __shared__ C shared[32], of_parts[ChannelCut::kMostCluster][1];
+  __shared__ C shared[32];
   cuda::let_next_begin();
-  if (cut.cluster) cuda::arrive_at_cluster();
   const uint32_t channel = blockIdx.x, part = blockIdx.y, step = blockDim.x, items = cut.items();
   const uint32_t begin = part * cut.part_steps, elements = cut.outer * cut.channels * cut.inner;
   const uint32_t end = cut.part_steps < items - begin ? begin + cut.part_steps : items;
@@ -322,16 +299,9 @@ __global__ void __launch_bounds__(ChannelCut::kMostThreads, 1)
   }
   total = sum_of_lanes(total);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = total;
-  if (cut.cluster) cuda::wait_for_cluster();
   __syncthreads();
-  if (threadIdx.x < 32) total = sum_of_lanes(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C{0});
-  if (cut.cluster) {
-    if (threadIdx.x == 0) *cuda::in_first_block(&of_parts[part][0]) = total;
-    cuda::arrive_at_cluster();
-    cuda::wait_for_cluster();
-    if (part > 0) return;
-    total = sum_of_parts(of_parts, 0U);
-  }
+  if (threadIdx.x >= 32) return;
+  total = sum_of_lanes(threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : C{0});
   if (threadIdx.x == 0) sink.put(part, channel, total);
 }
 
@@ -340,15 +310,19 @@ void launch_cut(const Stream& stream, const ChannelCut& cut, const Terms& terms,
   const cuda::LaunchShape shape{.grid = dim3(cut.groups * cut.tiles, cut.parts),
                                 .block = dim3(static_cast<unsigned>(cut.threads))};
   const bool wide = cut.pack > 1;
-  auto kernel =
-      wide ? reduce_columns_kernel<false, widest, Terms, Sink> : reduce_columns_kernel<false, 1, Terms, Sink>;
-  if (cut.walk == ChannelWalk::kRuns) kernel = reduce_columns_kernel<true, widest, Terms, Sink>;
-  if (cut.walk == ChannelWalk::kPlanes)
-    kernel = wide ? reduce_planes_kernel<widest, Terms, Sink> : reduce_planes_kernel<1, Terms, Sink>;
-  if (cut.cluster) {
-    cuda::launch_column_clusters(stream, shape, kernel, cut, terms, sink);
-  } else {
-    cuda::launch(stream, shape, kernel, cut, terms, sink);
+  switch (cut.walk) {
+    case ChannelWalk::kElements:
+      return cuda::launch(stream, shape,
+                          wide ? reduce_columns_kernel<false, widest, Terms, Sink>
+                               : reduce_columns_kernel<false, 1, Terms, Sink>,
+                          cut, terms, sink);
+    case ChannelWalk::kRuns:
+      return cuda::launch(stream, shape, reduce_columns_kernel<true, widest, Terms, Sink>, cut, terms, sink);
+    case ChannelWalk::kPlanes:
+      return cuda::launch(
+          stream, shape,
+          wide ? reduce_planes_kernel<widest, Terms, Sink> : reduce_planes_kernel<1, Terms, Sink>, cut, terms,
+          sink);
   }
 }
 

@@ -34,7 +34,6 @@ TEST_F(DeviceStateCuda, TraitsFollowTheGpuAndTheLoadedCode) {
   EXPECT_GE(compiled, 50);
   EXPECT_LE(compiled, capability) << "code for a later GPU does not run";
   EXPECT_EQ(device_traits(0).early_launch, can_launch_early(capability, compiled));
-  EXPECT_EQ(device_traits(0).clusters, capability >= 90 && compiled >= 90);
   RecordProperty("compiled_architecture", compiled);
 }
 
