@@ -299,7 +299,7 @@ TEST(LayersTest, LayersOfFunctionsAreTheirOps) {
       EXPECT_EQ(module(x).to_vector<float>(), want.to_vector<float>());
       EXPECT_EQ(module(x).shape(), want.shape());
     };
-    expect_same(AdaptiveMaxPool2d({3, 2}), ops::adaptive_max_pool2d(x, {3, 2}, layout));
+    expect_same(AdaptiveMaxPool2d({3, 2}), ops::adaptive_max_pool2d(x, {3, 2}, {.layout = layout}));
     expect_same(PixelShuffle(2), ops::pixel_shuffle(x, 2, {.layout = layout}));
     expect_same(InstanceNorm2d(4), ops::instance_norm(x, {}, {}, {.layout = layout}));
     InstanceNorm2d affine(4, {.epsilon = 0.1, .affine = true});

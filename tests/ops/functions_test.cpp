@@ -137,7 +137,7 @@ TEST_P(Functions, WorkOnChannelsLast) {
     EXPECT_EQ(values_of(last(first)), values_of(turned));
   };
   const Tensor x = tensor(pattern({2, 8, 5, 4}, 1)), w = tensor(pattern({8}, 2));
-  expect_same(adaptive_max_pool2d(x, {3, 3}), adaptive_max_pool2d(last(x), {3, 3}, Layout::kNHWC));
+  expect_same(adaptive_max_pool2d(x, {3, 3}), adaptive_max_pool2d(last(x), {3, 3}, {.layout = Layout::kNHWC}));
   expect_same(pixel_shuffle(x, 2), pixel_shuffle(last(x), 2, {.layout = Layout::kNHWC}));
   const Tensor shuffled = pixel_shuffle(x, 2);
   EXPECT_EQ(values_of(pixel_unshuffle(shuffled, 2)), values_of(x));
@@ -241,7 +241,7 @@ TEST(FunctionsTest, ProductsOfAnyExtentAndDType) {
     const Tensor y = prod(x, {1});
     EXPECT_EQ(y.shape(), (Shape{3, 2}));
     EXPECT_EQ(y.to_vector<double>(), Doubles(6, std::exp2(count)));
-    EXPECT_EQ(prod(x, {0, 2}, true).shape(), (Shape{1, count, 1}));
+    EXPECT_EQ(prod(x, {0, 2}, {.keep_dims = true}).shape(), (Shape{1, count, 1}));
   }
   EXPECT_EQ(prod(Tensor::from_values<float>({}, {0})).item(), 1.0);
   EXPECT_EQ(prod(Tensor::scalar(3.0f)).item(), 3.0);

@@ -19,7 +19,7 @@ using namespace testing;
 using Texts = std::vector<std::string>;
 
 nn::Conv2d conv(int64_t in, int64_t out, bool bias) {
-  return {in, out, {.kernel = 3, .padding = 1, .bias = bias}};
+  return {in, out, 3, {.padding = 1, .bias = bias}};
 }
 
 /// A block whose shortcut is a convolution.
