@@ -137,7 +137,8 @@ TEST_P(Functions, WorkOnChannelsLast) {
     EXPECT_EQ(values_of(last(first)), values_of(turned));
   };
   const Tensor x = tensor(pattern({2, 8, 5, 4}, 1)), w = tensor(pattern({8}, 2));
-  expect_same(adaptive_max_pool2d(x, {3, 3}), adaptive_max_pool2d(last(x), {3, 3}, {.layout = Layout::kNHWC}));
+  expect_same(adaptive_max_pool2d(x, {3, 3}),
+              adaptive_max_pool2d(last(x), {3, 3}, {.layout = Layout::kNHWC}));
   expect_same(pixel_shuffle(x, 2), pixel_shuffle(last(x), 2, {.layout = Layout::kNHWC}));
   const Tensor shuffled = pixel_shuffle(x, 2);
   EXPECT_EQ(values_of(pixel_unshuffle(shuffled, 2)), values_of(x));

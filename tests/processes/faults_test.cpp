@@ -236,7 +236,8 @@ TEST_F(GpuFault, AKilledRankIsNamed) {
 
 TEST_F(GpuFault, ARankThatTakesNoPartInACapturedStepIsNamedWhenTheTimeIsOver) {
   const Fault fault(2, "gpu.sleeps");
-  // Both the host, which exchanges between the captured parts of a step, and its GPU wait 5 s: either may be first.
+  // Both the host, which exchanges between the captured parts of a step, and its GPU wait 5 s: either may be
+  // first.
   fault.expect_others_say({", operation ", " of rank 0 has failed: it", " has waited longer than 5 s",
                            "furthest behind is " + fault.name(), fault.process()});
   EXPECT_EQ(fault.victim().code, 3) << fault.victim().error;
