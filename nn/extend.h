@@ -21,6 +21,7 @@
 #include <sinter/ops/advance_steps/advance_steps.h>
 #include <sinter/ops/all_gather/all_gather.h>
 #include <sinter/ops/all_reduce/all_reduce.h>
+#include <sinter/ops/common/cpu/elementwise_op_cpu.h>
 #include <sinter/ops/common/op_support.h>
 #include <sinter/ops/grad_norm/grad_norm.h>
 #include <sinter/ops/loss_scale/loss_scale.h>

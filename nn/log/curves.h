@@ -12,8 +12,8 @@
 namespace sinter::nn {
 
 struct Curve {
-  std::string name;                               ///< in the legend
-  std::vector<std::pair<double, double>> points;  ///< (x, y) from left to right
+  std::string name;                                    ///< in the legend
+  std::vector<std::pair<double, double>> points = {};  ///< (x, y) from left to right
 };
 
 struct Chart {

@@ -140,11 +140,11 @@ void TensorMean::load_state(const State& state) {
 }
 
 TopKAccuracy::TopKAccuracy(int64_t largest_k) : largest_k_(largest_k) {
-  SINTER_CHECK(largest_k > 0, "[top_k_counter] expected k > 0 but got {}", largest_k);
+  SINTER_CHECK(largest_k > 0, "[top_k_accuracy] expected k > 0 but got {}", largest_k);
 }
 
 void TopKAccuracy::add(const Tensor& logits, const Tensor& target) {
-  check_pair("top_k_counter", logits, target);
+  check_pair("top_k_accuracy", logits, target);
   const NoGrad no_grad;
   if (!counts_.defined()) counts_ = ops::zeros({largest_k_ + 1}, DType::kInt64, logits.device());
   if (counts_.device() != logits.device()) counts_ = counts_.to(logits.device());
@@ -159,13 +159,19 @@ std::vector<int64_t> TopKAccuracy::read() const {
   return sums;
 }
 
+double TopKAccuracy::accuracy(int64_t k) const {
+  SINTER_CHECK(k >= 1 && k <= largest_k_, "[top_k_accuracy] expected k in [1, {}] but got {}", largest_k_, k);
+  const std::vector<int64_t> counts = read();
+  return ratio(counts[static_cast<size_t>(k - 1)], counts.back());
+}
+
 State TopKAccuracy::state() const {
   return {
       {"counts", counts_.defined() ? host_copy(counts_) : Tensor::zeros({largest_k_ + 1}, DType::kInt64)}};
 }
 
 void TopKAccuracy::load_state(const State& state) {
-  counts_ = copied_state("top_k_counter", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
+  counts_ = copied_state("top_k_accuracy", state, "counts", {Shape{largest_k_ + 1}, DType::kInt64, {}});
 }
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::vector<std::string> names,

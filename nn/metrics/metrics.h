@@ -88,6 +88,9 @@ class TopKAccuracy {
   /// Rows so far whose target was among the k largest logits, for k = 1, 2, ..., largest_k, and last the
   /// number of all rows. Waits for the device.
   std::vector<int64_t> read() const;
+  /// Of all rows, the share whose target was among the k largest logits; NaN if there are none. Waits for the
+  /// device. Throws InvalidArgument unless 1 <= k <= largest_k.
+  double accuracy(int64_t k = 1) const;
   void reset() { counts_ = {}; }
 
   /// A copy, "counts", for checkpoints; the inverse throws InvalidArgument for a state of another kind.

@@ -25,9 +25,9 @@ std::optional<Attributes> reorder_flip(const Attributes& attributes, std::span<c
 
 }  // namespace
 
-Tensor flip(const Tensor& x, std::vector<int64_t> axes) {
+Tensor flip(const Tensor& x, const IntList& axes) {
   static const Op& op = builtin("flip");
-  return call_single(op, {x}, FlipAttributes{std::move(axes)});
+  return call_single(op, {x}, FlipAttributes{axes.to_vector()});
 }
 
 void register_flip(OpRegistry& registry);

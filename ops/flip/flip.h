@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include <sinter/core/base/int_list.h>
 #include <sinter/core/op/attributes.h>
 #include <sinter/core/tensor/tensor.h>
 
@@ -16,8 +17,8 @@ struct FlipAttributes {
 };
 
 /// A copy of x whose elements lie in the opposite order along each of `axes`, from the back when negative:
-/// flip(images, {-1}) mirrors images under NCHW. Any dtype. Throws InvalidArgument unless there is an axis,
+/// flip(images, -1) mirrors images under NCHW. Any dtype. Throws InvalidArgument unless there is an axis,
 /// and for one that is out of range or named twice.
-Tensor flip(const Tensor& x, std::vector<int64_t> axes);
+Tensor flip(const Tensor& x, const IntList& axes);
 
 }  // namespace sinter::ops

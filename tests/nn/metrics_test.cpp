@@ -85,9 +85,15 @@ TEST_P(DeviceMetricsTest, TopKCounterCountsEveryK) {
   restored.load_state(counter.state());
   restored.add(logits, Tensor::from_values<int64_t>({3, 3, 3, 3}, {4}).to(device()));
   EXPECT_EQ(restored.read(), (std::vector<int64_t>{3, 5, 5, 7}));
+  EXPECT_DOUBLE_EQ(restored.accuracy(), 3.0 / 7);
+  EXPECT_DOUBLE_EQ(restored.accuracy(3), 5.0 / 7);
+  EXPECT_TRUE(std::isnan(TopKAccuracy(3).accuracy()));
+  EXPECT_EQ(message_of([&] { static_cast<void>(restored.accuracy(4)); }),
+            "[top_k_accuracy] expected k in [1, 3] but got 4");
+  EXPECT_THROW(static_cast<void>(restored.accuracy(0)), InvalidArgument);
   EXPECT_EQ(message_of([&] { TopKAccuracy(2).load_state(counter.state()); }),
-            "[top_k_counter] expected a state of 'counts', int64 (3,) on cpu");
-  EXPECT_EQ(message_of([] { TopKAccuracy(0); }), "[top_k_counter] expected k > 0 but got 0");
+            "[top_k_accuracy] expected a state of 'counts', int64 (3,) on cpu");
+  EXPECT_EQ(message_of([] { TopKAccuracy(0); }), "[top_k_accuracy] expected k > 0 but got 0");
 }
 
 TEST_P(DeviceMetricsTest, StatesDoNotFollowWhatIsAddedLater) {

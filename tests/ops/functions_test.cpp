@@ -208,6 +208,23 @@ TEST_P(Functions, TellNumbersFromOthers) {
   EXPECT_TRUE(allclose(tensor({}, {0}), tensor({}, {0})));
 }
 
+// What docs/from_pytorch.md says to write for functions that are not there.
+TEST_P(Functions, StandForEyeLinspaceSortAndEinsum) {
+  const auto [device, dtype] = GetParam();
+  EXPECT_EQ(values_of(one_hot(Tensor::arange(2).to(device), 2, dtype)), (Doubles{1, 0, 0, 1}));
+  const Tensor places = Tensor::arange(3).to(device);
+  EXPECT_EQ(values_of((places.unsqueeze(1) >= places).to(dtype)), (Doubles{1, 0, 0, 1, 1, 0, 1, 1, 1}));
+  EXPECT_EQ(values_of(Tensor::arange(0, 5, 1, {.dtype = dtype, .device = device}) / 4.0),
+            (Doubles{0, 0.25, 0.5, 0.75, 1}));
+
+  const Tensor x = tensor({2, 5, 3, 1, 4, 1}, {2, 3});
+  EXPECT_EQ(values_of(topk(x, 3).values), (Doubles{5, 3, 2, 4, 1, 1}));
+  EXPECT_EQ(values_of(flip(topk(x, 3).values, -1)), (Doubles{2, 3, 5, 1, 1, 4}));
+  EXPECT_EQ(topk(-x, 3).indices.to_vector<int64_t>(), (Ints{0, 2, 1, 0, 2, 1})) << "stable";
+  EXPECT_EQ(values_of(matmul(x, x, {.transpose_b = true})), (Doubles{38, 25, 25, 18}));
+  EXPECT_EQ(values_of(sum(x * x, 1)), (Doubles{38, 18}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Everywhere, Functions, testing::ValuesIn(float_places()), float_place_name);
 
 TEST(FunctionsTest, DerivativesOfBothOrders) {
@@ -270,7 +287,7 @@ TEST(FunctionsTest, FlipsOfEveryDType) {
   for (const DType dtype : kAllDTypes) {
     SCOPED_TRACE(to_string(dtype));
     const Tensor x = cast(Tensor::from_values(Ints{1, 0, 0, 1, 1, 0}, {2, 3}), dtype);
-    const Tensor y = flip(x, {1});
+    const Tensor y = flip(x, 1);
     EXPECT_EQ(y.dtype(), dtype);
     EXPECT_EQ(cast(y, DType::kInt64).to_vector<int64_t>(), (Ints{0, 0, 1, 0, 1, 1}));
   }
