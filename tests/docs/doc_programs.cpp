@@ -3,8 +3,10 @@
 //   doc_programs <page.md> <folder> <program.cpp>...
 //
 // A block of C++ (```cpp) whose first line is "// <name>.cpp" begins a program, and the blocks after it go on
-// with it. Where a program has the line "// ... every row of the table", the code in the last column of each
-// of the page's tables follows, row by row. The programs found must be those that are named.
+// with it. Where a program has the line "// ... every row of the table", the code in the last column of the
+// page's tables follows: all pieces of it, row by row, of each table whose last column is called Sinter. A
+// row there that has no code begins that column with "none". Tables of words have no name over their last
+// column. The programs found must be those that are named.
 //
 //   doc_programs --fragments <template.cpp> <program.cpp> <page.md>...
 //
@@ -23,6 +25,7 @@
 namespace {
 
 constexpr const char* kRowsMark = "// ... every row of the table";
+constexpr const char* kCodeColumn = "Sinter";
 
 std::vector<std::string> read_lines(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -32,19 +35,75 @@ std::vector<std::string> read_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-/// The code between the backticks of the last cell of a table's row; empty if there is none.
-std::string code_of_row(const std::string& row) {
-  const size_t close = row.rfind('`');
-  if (close == std::string::npos || close == 0) return {};
-  const size_t open = row.rfind('`', close - 1);
-  const size_t cell = row.rfind(" | ");
-  if (open == std::string::npos || cell == std::string::npos || open < cell) return {};
-  return row.substr(open + 1, close - open - 1);
+/// What stands between the bars of a table's row; a bar with a backslash before it is one of the code.
+std::vector<std::string> cells_of(const std::string& row) {
+  if (row.size() < 2 || !row.ends_with("|")) throw std::runtime_error("a row without its last bar: " + row);
+  std::vector<std::string> cells(1);
+  for (size_t i = 1; i < row.size(); ++i) {
+    if (row[i] == '\\' && i + 1 < row.size() && row[i + 1] == '|') {
+      cells.back() += row[++i];
+    } else if (row[i] == '|') {
+      cells.emplace_back();
+    } else {
+      cells.back() += row[i];
+    }
+  }
+  cells.pop_back();  // behind the last bar
+  for (std::string& cell : cells) {
+    cell.erase(0, cell.find_first_not_of(' '));
+    cell.erase(cell.find_last_not_of(' ') + 1);
+  }
+  return cells;
+}
+
+/// The pieces of code in a cell, those between backticks.
+std::vector<std::string> code_of_cell(const std::string& cell) {
+  std::vector<std::string> pieces;
+  for (size_t open = cell.find('`'); open != std::string::npos;) {
+    const size_t close = cell.find('`', open + 1);
+    if (close == std::string::npos) throw std::runtime_error("code without an end: " + cell);
+    pieces.push_back(cell.substr(open + 1, close - open - 1));
+    open = cell.find('`', close + 1);
+  }
+  return pieces;
+}
+
+/// Statements with all code in the last columns of a page's tables.
+std::string rows_of(const std::vector<std::string>& lines) {
+  std::string statements;
+  bool in_block = false, in_table = false, has_code = false;
+  size_t columns = 0;
+  for (const std::string& line : lines) {
+    if (line.starts_with("```")) in_block = !in_block;
+    const bool is_row = !in_block && line.starts_with("|");
+    if (is_row) {
+      const std::vector<std::string> cells = cells_of(line);
+      const std::string& last = cells.back();
+      if (in_table && cells.size() != columns)
+        throw std::runtime_error(
+            "a row has more or fewer cells than the one over it (in code, \\| is a bar): " + line);
+      columns = cells.size();
+      if (!in_table) {
+        has_code = last == kCodeColumn;
+        if (!has_code && !last.empty())
+          throw std::runtime_error("the last column of a table is neither called " +
+                                   std::string(kCodeColumn) + " nor without a name: " + line);
+      } else if (has_code && !last.starts_with("none") && !last.starts_with("--")) {
+        const std::vector<std::string> pieces = code_of_cell(last);
+        if (pieces.empty())
+          throw std::runtime_error("a row has no code in its last column, and does not begin it with none: " +
+                                   line);
+        for (const std::string& piece : pieces) statements += "  (void)[&] { " + piece + "; };\n";
+      }
+    }
+    in_table = is_row;
+  }
+  return statements;
 }
 
 std::map<std::string, std::string> programs_of(const std::vector<std::string>& lines) {
   std::map<std::string, std::string> programs;
-  std::string rows, current;
+  std::string current;
   bool in_code = false, is_first = false;
   for (const std::string& line : lines) {
     if (line.starts_with("```")) {
@@ -56,14 +115,11 @@ std::map<std::string, std::string> programs_of(const std::vector<std::string>& l
       if (current.empty()) throw std::runtime_error("code before the first program: " + line);
       programs[current] += line + "\n";
       is_first = false;
-    } else if (line.starts_with("|")) {
-      const std::string code = code_of_row(line);
-      if (!code.empty()) rows += "  (void)[&] { " + code + "; };\n";
     }
   }
   for (auto& [name, text] : programs) {
     const size_t mark = text.find(kRowsMark);
-    if (mark != std::string::npos) text.insert(text.find('\n', mark) + 1, rows);
+    if (mark != std::string::npos) text.insert(text.find('\n', mark) + 1, rows_of(lines));
   }
   return programs;
 }
