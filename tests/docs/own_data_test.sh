@@ -1,10 +1,11 @@
 #!/bin/sh
-# The programs of docs/own_data.md learn what they are given: pictures of a bright rectangle whose mask tells where it is,
-# and a table whose class is the sign of a sum.
+# The programs of docs/own_data.md, and fcn of docs/recipes.md, learn what they are given: pictures of a bright rectangle whose
+# mask tells where it is, and a table whose class is the sign of a sum.
 set -eu
 segmentation=$1
-table=$2
-folder=$3
+fcn=$2
+table=$3
+folder=$4
 rm -rf "$folder"
 mkdir -p "$folder/pictures" "$folder/masks"
 
@@ -26,6 +27,8 @@ while [ "$i" -lt 24 ]; do
 done
 "$segmentation" "$folder/pictures" "$folder/masks" 2 | tee "$folder/segmentation.txt"
 awk 'END { exit !($3 > 97) }' "$folder/segmentation.txt"
+"$fcn" "$folder/pictures" "$folder/masks" 2 | tee "$folder/fcn.txt"
+LC_ALL=C awk 'END { exit !($3 > 0.8) }' "$folder/fcn.txt"
 
 awk 'BEGIN { srand(1); for (i = 0; i < 500; ++i) { a = rand(); b = 10 * rand(); print a "," b "," (10 * a + b > 10) } }' > "$folder/table.csv"
 "$table" "$folder/table.csv" | tee "$folder/table.txt"
