@@ -42,7 +42,7 @@ struct InferJobOptions {
 /// change, not at every call.
 ///
 /// The model must outlive the job. One call at a time: one that comes while another thread's runs throws
-/// InvalidArgument. Threads have a job each, of one model (docs/serving.md).
+/// InvalidArgument. Threads have a job each, of one model (docs/predictions.md).
 class InferJob {
  public:
   template <class Model>

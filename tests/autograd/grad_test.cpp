@@ -6,6 +6,7 @@
 #include <sinter/autograd/differentiate.h>
 #include <sinter/autograd/grad.h>
 #include <sinter/core/executor/program.h>
+#include <sinter/core/op/call.h>
 #include <sinter/core/op/node.h>
 #include <sinter/ops/ops.h>
 

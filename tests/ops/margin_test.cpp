@@ -18,7 +18,6 @@
 namespace sinter::ops {
 namespace {
 
-using testing::counting;
 using testing::Floats;
 using testing::message_of;
 using Doubles = std::vector<double>;

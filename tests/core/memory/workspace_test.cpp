@@ -84,7 +84,7 @@ TEST_F(WorkspaceTest, MovedLeasesEndOnce) {
   Workspace::Lease a = workspace->lease(100);
   void* const data = a.data();
   Workspace::Lease b = std::move(a);
-  EXPECT_EQ(a.data(), nullptr);
+  EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): what it is to have then
   EXPECT_EQ(a.bytes(), 0u);
   EXPECT_EQ(b.data(), data);
   Workspace::Lease& self = b;

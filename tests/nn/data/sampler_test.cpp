@@ -1,5 +1,6 @@
 // Samplers: how often they draw what, that they draw it again, and what the loader makes of it.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
