@@ -2,7 +2,9 @@
 """Joins the rows of Sinter's programs and of the peers into one result file, and prints it as a table.
 
 Usage: collect.py FOLDER RESULTS [--commit HASH]
-FOLDER holds sinter_*.json and peer_*.json as run.sh leaves them; the result is RESULTS/<gpu>.json.
+FOLDER holds sinter_*.json and peer_*.json as run.sh leaves them; the result is RESULTS/<gpu>.json. Rows that are there
+already and were not measured again stay, but for those that are older than what they measure: whose commit git does not know,
+or since whose commit one of the files that SOURCES names for the suite has changed.
 The format is described in README.md. Needs Python's standard library only.
 """
 import argparse
@@ -10,10 +12,20 @@ import datetime
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 FIGURES = {"us": True, "host_us": True, "img_s": False}  # whether less is better
 KEY = ("suite", "case", "dtype", "layout")
+# What each suite measures, or each family of the sweep.
+STEPS = ["ops", "passes", "core/executor", "core/plan", "core/cuda", "nn/job", "nn/layers", "nn/models", "nn/optim"]
+SOURCES = {"copy": [], "prelu": ["ops/prelu"], "permute": ["ops/permute"], "batch_norm": ["ops/batch_norm", "ops/norm"],
+           "matvec": ["ops/gemv", "ops/matmul"], "linear": ["ops/matmul"], "conv2d": ["ops/conv2d"], "pool": ["ops/pool"],
+           "image_ops": ["ops/crop_images", "ops/resize_images"], "ops": ["ops"], "eager_overhead": ["autograd", "core", "ops"],
+           "loader": ["nn/data"], "train_step": STEPS, "infer": STEPS, "predict": [*STEPS, "nn/predict", "nn/data"],
+           "scaling": [*STEPS, "core/comm", "nn/parallel", "nn/loss"], "cifar10": [*STEPS, "examples/train_resnet", "nn/data"],
+           "faces": [*STEPS, "examples/train_insightface", "nn/data", "nn/loss"]}
 
 
 def read(folder, pattern):
@@ -30,21 +42,34 @@ def figure_of(row):
 
 
 def speedup(row, peer):
-    """How many times as fast as the peer; None if it did not run."""
+    """How many times as fast as the peer, or as the "best" of all; None if it did not run."""
     figure = figure_of(row)
-    theirs = row.get("peers_" + figure, {}).get(peer)
+    peers = row.get("peers_" + figure, {})
+    theirs = peers.get(peer)
+    if peer == "best" and peers:
+        theirs = min(peers.values()) if FIGURES[figure] else max(peers.values())
     if theirs is None:
         return None
     return theirs / row[figure] if FIGURES[figure] else row[figure] / theirs
 
 
+def latency_share(row):
+    """Of the least latency of all peers; None without one."""
+    theirs = [peer["p50_us"] for peer in row.get("peers", {}).values() if "p50_us" in peer]
+    return row["p50_us"] / min(theirs) if theirs else None
+
+
 def judge(row):
     """Whether the row's target is met: True, False, or None without a target or with a peer missing."""
     target = row.get("target", {})
-    reached = [row[figure] >= target[figure] for figure in ("share_of_copy", "accuracy") if figure in target]
+    reached = [row[figure] >= target[figure] if figure in row else None
+               for figure in ("share_of_copy", "accuracy", "share_of_synthetic") if figure in target]
     for peer, least in target.get("speedup", {}).items():
         ratio = speedup(row, peer)
         reached.append(None if ratio is None else ratio >= least)
+    if "latency" in target:
+        share = latency_share(row)
+        reached.append(None if share is None else share <= target["latency"])
     if False in reached:
         return False
     return None if not reached or None in reached else True
@@ -85,6 +110,9 @@ def table(rows):
         line += f" {100 * row['share_of_copy']:5.1f} % of copy" if "share_of_copy" in row else " " * 16
         ratios = {peer: speedup(row, peer) for peer in row.get("peers_" + figure, {})}
         line += "".join(f"  {ratio:.2f}x {peer}" for peer, ratio in ratios.items())
+        if "p50_us" in row:
+            theirs = latency_share(row)
+            line += f"  p50 {row['p50_us']:.0f} us" + (f", {theirs:.2f} of the least" if theirs else "")
         if "met" in row:
             line += "  met" if row["met"] else "  MISSED"
         lines.append(line.rstrip())
@@ -103,6 +131,52 @@ def summary(rows):
     return "\n".join(lines)
 
 
+def git(*arguments):
+    """What it prints; None if it fails."""
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def why_stale(row, known):
+    """Why a row is too old to keep; None if it is not. `known` remembers answers."""
+    paths = SOURCES.get(row.get("family", row["suite"]))
+    commit = row.get("commit")
+    if commit is None or paths is None:
+        return "nobody knows its commit" if commit is None else "nobody knows what it measures"
+    if (commit, *paths) not in known:
+        if git("cat-file", "-e", commit + "^{commit}") is None:
+            known[(commit, *paths)] = f"git does not know commit {commit}"
+        else:
+            changed = git("log", "-1", "--format=%h", f"{commit}..HEAD", "--", *paths) if paths else ""
+            known[(commit, *paths)] = f"{changed} changed what it measures" if changed else None
+    return known[(commit, *paths)]
+
+
+def mode_key(row):
+    return (*key_of(row), row.get("mode", ""))
+
+
+def kept(path, rows):
+    """The rows of an older file that `rows` do not replace and that are not stale; prints how many went, and why."""
+    if not path.exists():
+        return []
+    old = json.loads(path.read_text(encoding="utf-8"))
+    measured, known, gone, stay = {mode_key(row) for row in rows}, {}, {}, []
+    for row in old["rows"]:
+        if mode_key(row) in measured:
+            continue
+        if "date" not in row:  # of the whole file's run
+            row.update({name: old[name] for name in ("commit", "date") if name in old})
+        reason = why_stale(row, known)
+        if reason is None:
+            stay.append(row)
+        else:
+            gone[reason, row["suite"]] = gone.get((reason, row["suite"]), 0) + 1
+    for (reason, suite), count in gone.items():
+        print(f"dropped {count} older rows of {suite}: {reason}")
+    return stay
+
+
 def file_name(gpu):
     """"NVIDIA H200" gives "h200"."""
     return re.sub(r"[^a-z0-9]+", "-", gpu.lower().replace("nvidia", "")).strip("-")
@@ -119,16 +193,16 @@ def main():
     gpus = {part["gpu"] for part in ours + peers if "gpu" in part}
     if not ours or len(gpus) != 1:
         sys.exit(f"expected rows of one GPU in {options.folder} but found {sorted(gpus) or 'none'}")
-    rows = [row for part in ours for row in part["rows"]]
+    today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    rows = [{**row, "commit": options.commit, "date": part.get("date", today)} for part in ours for row in part["rows"]]
     alone = join(rows, [row for part in peers for row in part["rows"]])
     versions = {name: version for part in ours + peers for name, version in part["versions"].items()}
     gpu = gpus.pop()
-    result = {"gpu": gpu, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-              "commit": options.commit, "versions": versions, "rows": rows}
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / (file_name(gpu) + ".json")
+    result = {"gpu": gpu, "date": max((row["date"] for row in rows), default=today), "commit": options.commit, "versions": versions}
     # One row a line: results are read as differences between commits.
-    lines = ",\n".join("  " + json.dumps(row) for row in rows)
+    lines = ",\n".join("  " + json.dumps(row) for row in rows + kept(path, rows))
     head = json.dumps({**result, "rows": []}, indent=1)
     path.write_text(head.replace('"rows": []', f'"rows": [\n{lines}\n ]') + "\n", encoding="utf-8")
 

@@ -54,7 +54,7 @@ void add(bench::Report& report, const std::string& name, DType dtype, Layout lay
               .minimum_bytes = static_cast<double>(bytes)});
 }
 
-bool wants(const bench::Report& report, const std::string& name, DType dtype, Layout layout) {
+bool wants(bench::Report& report, const std::string& name, DType dtype, Layout layout) {
   return report.wants("pool", name, fmt::format("{}", dtype), std::string(to_string(layout)));
 }
 

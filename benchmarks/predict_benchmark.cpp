@@ -1,5 +1,5 @@
-// What a ResNet-50 predicts, in pictures a second and microseconds a picture: from memory in batches of 256,
-// one at a time, and from a folder of photographs beside what the loader alone gives of it.
+// What a ResNet-50 predicts of a folder of photographs, in pictures a second beside what the loader alone
+// gives of it, and in microseconds a picture. From memory: infer_benchmark.
 //
 // Photographs are read from the folder (one sub-folder of JPEGs per class) that the environment variable
 // SINTER_BENCH_PHOTOS names; without it those rows are left out.
@@ -84,25 +84,6 @@ std::map<std::string, double> latency(const std::function<void()>& call, int cal
   return {{"p50_us", percentile(times, 0.5)}, {"p99_us", percentile(times, 0.99)}};
 }
 
-void run_from_memory(bench::Report& report) {
-  const nn::AnyModule model = nn::make_model(metadata(), Layout::kNHWC);
-  model.eval();
-  model.to(bench::gpu());
-  for (const int64_t batch : {256, 1}) {
-    const std::string name = fmt::format("resnet50 batch {}", batch);
-    if (!report.wants("predict", name, "mixed_f16", "NHWC")) continue;
-    nn::InferJob job(model, {.precision = DType::kFloat16});
-    const Tensor images = bench::normal_tensor({batch, 224, 224, 3}, DType::kFloat16);
-    const double us = bench::time_stream([&] { job(images); }, report.quick() ? 5 : 20);
-    bench::Row row{.suite = "predict", .name = name, .dtype = "mixed_f16", .layout = "NHWC"};
-    row.img_s = static_cast<double>(batch) / us * 1e6;
-    if (batch == 1)
-      row.figures = latency([&] { job(images).to(Device::cpu()); }, report.quick() ? 200 : 2000);
-    if (batch == 256) row.target_speedup = {{"torch_compile", 1.3}};
-    report.add(row);
-  }
-}
-
 std::vector<uint8_t> bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -178,7 +159,6 @@ void run_from_files(bench::Report& report, const fs::path& weights, const fs::pa
 }
 
 void run(bench::Report& report) {
-  run_from_memory(report);
   const char* const photos = std::getenv("SINTER_BENCH_PHOTOS");
   if (photos == nullptr) return;
   const WeightsFile weights;

@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Runs every GPU benchmark and every peer on this machine and writes benchmarks/results/<gpu>.json.
+# Measures everything anew on this machine, in at most 25 minutes, and writes benchmarks/results/<gpu>.json.
 # See README.md; --help lists the options.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/benchmarks
 build=$root/build-cuda
+results=''
 python=${PYTHON:-python3}
-quick=() modes=() cifar='' epochs=30 seeds=(0 1 2) compile=1 suites=() rows='' commit=''
+quick=() limited=1 cifar='' epochs=30 seeds=(0 1 2) compile=1 suites=() rows='' commit=''
 
 usage() {
   cat <<TEXT
 Usage: benchmarks/run.sh [options]
   --quick        a few cases of everything; the result goes to the build folder
-  --max-autotune compile training steps in PyTorch's mode max-autotune too, five minutes and more for each network
+  --no-limit     let every suite take the time that it takes: hours, if PyTorch's mode max-autotune compiles all networks
   --cifar DIR    also train on CIFAR-10, a folder with train/<class>/*.jpg and test/<class>/*.jpg
   --epochs N     of that training (30)
-  --suite NAME   only this suite, may be given several times; the result goes to the build folder unless --rows is given
+  --suite NAME   only this suite, may be given several times
   --rows DIR     keep the rows there, and join those that earlier runs left: a full run in pieces
+  --results DIR  where the result goes ($here/results, or with --quick the build folder)
   --commit NAME  what was measured (what git says)
   --build DIR    where Sinter is or will be built ($build)
   --no-build     run what is there
@@ -28,7 +30,8 @@ TEXT
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=(--quick) ;;
-    --max-autotune) modes=(--modes torch_eager torch_compile torch_compile_graphs torch_max_autotune) ;;
+    --no-limit) limited=0 ;;
+    --results) results=${2:?--results needs a folder}; shift ;;
     --cifar) cifar=${2:?--cifar needs a folder}; shift ;;
     --epochs) epochs=${2:?--epochs needs a number}; shift ;;
     --suite) suites+=("${2:?--suite needs a name}"); shift ;;
@@ -47,10 +50,9 @@ if [ "$compile" = 1 ]; then
   cmake --build "$build"
 fi
 
-# Only a full run, perhaps in pieces, replaces the results that are kept.
-results=$here/results
-if [ ${#quick[@]} -gt 0 ] || { [ ${#suites[@]} -gt 0 ] && [ -z "$rows" ]; }; then
-  results=$build/benchmarks/results
+if [ -z "$results" ]; then
+  results=$here/results
+  [ ${#quick[@]} = 0 ] || results=$build/benchmarks/results
 fi
 if [ -z "$rows" ]; then
   rows=$(mktemp -d)
@@ -78,10 +80,21 @@ wants() {
 peer_of() {
   case $1 in
     copy | prelu | permute | batch_norm | matvec | conv2d | linear) echo torch_kernels ;;
-    train_step) echo torch_resnet ;;
-    predict) echo torch_predict ;;
+    train_step) echo torch_train ;;
     infer) echo torch_infer ;;
     eager_overhead) echo torch_eager_overhead ;;
+  esac
+}
+
+# Seconds for Sinter's program, and for its peer: 25 minutes together, as programs with few cases end earlier.
+limits_of() {
+  case $1 in
+    train_step) echo 150 270 ;;
+    infer) echo 130 220 ;;
+    batch_norm | prelu) echo 30 80 ;;
+    matvec | permute) echo 25 35 ;;
+    sweep) echo 120 ;;
+    *) echo 20 12 ;;
   esac
 }
 
@@ -93,28 +106,42 @@ fi
 
 for program in "$build"/benchmarks/*_benchmark; do
   suite=$(basename "$program" _benchmark)
-  case $suite in *_cpu) continue ;; esac
+  case $suite in *_cpu | scaling) continue ;; esac
   wants "$suite" || continue
-  run "$suite" "$program" --json "$rows/sinter_$suite.json" "${quick[@]}"
+  read -r of_sinter of_peer <<<"$(limits_of "$suite")"
+  limit=() peer_limit=()
+  [ $limited = 0 ] || limit=(--seconds "$of_sinter") peer_limit=(--seconds "$of_peer")
+  run "$suite" "$program" --json "$rows/sinter_$suite.json" "${quick[@]}" "${limit[@]}"
   peer=$(peer_of "$suite")
   if [ -n "$peer" ] && [ $has_torch = 1 ]; then
-    options=("${quick[@]}")
-    [ "$suite" != train_step ] || options+=("${modes[@]}")
+    options=("${quick[@]}" "${peer_limit[@]}")
+    case $suite in
+      train_step) options+=(--ahead 8) ;;  # as many as a GPU has memory for
+      infer) options+=(--ahead 12) ;;
+    esac
     run "$suite: $peer" "$python" "$here/peers/$peer.py" --suites "$suite" --json "$rows/peer_$suite.json" "${options[@]}"
   fi
 done
 
-# These two run Sinter and PyTorch case by case in one program each.
-few=() few_ops=()
+# These run Sinter and PyTorch in turns.
+few=() few_ops=() few_images=()
+[ $limited = 0 ] || few=(--budget-seconds "$(limits_of sweep)")
 if [ ${#quick[@]} -gt 0 ]; then
   few=(--cases 10 --compiled 0)
-  few_ops=(--ops add,sum,matmul,conv2d)
+  few_ops=(--ops "add,sum,matmul,conv2d")
+  few_images=(--images 10000 --steps 100)
 fi
 if wants sweep; then
   run sweep "$python" "$here/sweep.py" "$build" --rows "$rows" --quiet "${few[@]}"
 fi
-if wants ops; then
+if wants faces; then
+  run faces "$python" "$here/faces.py" "$build" --rows "$rows" "${few_images[@]}"
+fi
+if [[ " ${suites[*]} " == *" ops "* ]]; then  # has tables of its own: ops_speed.py
   run ops "$python" "$here/ops_speed.py" "$build" --rows "$rows" "${few_ops[@]}"
+fi
+if [[ " ${suites[*]} " == *" scaling "* ]]; then  # takes several GPUs
+  run scaling "$python" "$here/scaling.py" "$build" --rows "$rows"
 fi
 
 if wants cifar10; then

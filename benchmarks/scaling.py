@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures training on one and on several GPUs of this machine, beside PyTorch's DDP, in one run.
+"""Measures training on one and on several GPUs of this machine, beside PyTorch's, in one run.
 
-Usage: scaling.py BUILD [--gpus 2] [--networks resnet50,iresnet50] [--json FILE] [--no-torch]
-BUILD is the folder where Sinter was built with its benchmarks. Efficiency is the speed on N GPUs over what these GPUs
-reach each by itself, at the same time and with the same batch: GPUs of one machine differ by some percent. Exit code 77
-where there are fewer GPUs.
+Usage: scaling.py BUILD [--gpus 1,2] [--cases TEXT,TEXT] [--rows FOLDER] [--seconds N] [--steps N] [--no-torch]
+BUILD is the folder where Sinter was built with its benchmarks; --cases takes those of suite "scaling" in cases.json whose
+names contain one of the texts. Efficiency is the speed on N GPUs over what these GPUs reach each by itself, at the same time
+and with the same batch: GPUs of one machine differ by some percent. Exit code 77 where there are fewer GPUs.
 """
 import argparse
 import datetime
@@ -14,10 +14,11 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-PEERS = {"resnet50": "torch_ddp.py"}
-LIMIT = 150  # seconds for one run
+CASES = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
+LIMIT = 200  # seconds for one run
 
 
 def free_port():
@@ -26,10 +27,11 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run_on_gpus(command, gpus, together):
+def run_on_gpus(command, gpus, together, limit):
     """Runs `command` once for each GPU, as ranks of one training or each by itself. The last line of JSON that each has
     printed, or None."""
     port, ranks = str(free_port()), []
+    until = time.monotonic() + limit
     for gpu in range(gpus):
         environment = dict(os.environ, RANK=str(gpu if together else 0), WORLD_SIZE=str(gpus if together else 1),
                            LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=port if together else str(free_port()),
@@ -38,64 +40,89 @@ def run_on_gpus(command, gpus, together):
     lines = []
     for rank in ranks:
         try:
-            out = rank.communicate(timeout=LIMIT)[0]
+            out = rank.communicate(timeout=max(1.0, until - time.monotonic()))[0]
         except subprocess.TimeoutExpired:
             rank.kill()
             out = rank.communicate()[0]
-            print(f"{command[0]}: no end after {LIMIT} s", file=sys.stderr)
+            print(f"{' '.join(command[:3])}: no end after {limit:.0f} s", file=sys.stderr)
         lines.append([line for line in out.splitlines() if line.startswith("{")])
     return [json.loads(of[-1]) if of else None for of in lines]
 
 
 def count_gpus():
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return 0, ""
     names = [line.split(": ")[1].split(" (")[0] for line in listed.stdout.splitlines() if line.startswith("GPU ")]
     return len(names), names[0] if names else ""
 
 
-def measure(name, command, gpus, rows):
-    """Rows of one program on one and on all GPUs."""
-    alone = run_on_gpus(command, gpus, together=False)
+def measure(name, command, counts, deadline):
+    """What one program gives on each number of GPUs."""
+    most, of_counts = max(counts), {}
+
+    def run(gpus, together):
+        left = deadline - time.monotonic()
+        return run_on_gpus(command, gpus, together, min(LIMIT, left)) if left > 5 else [None]
+
+    alone = run(most, together=False)
     if None in alone:
-        return
-    one = dict(alone[0], img_s=round(sum(row["img_s"] for row in alone) / gpus, 1), of_each=[row["img_s"] for row in alone],
-               efficiency=1.0)
-    of_counts = {1: one}
-    if gpus > 1 and (all_of_them := run_on_gpus(command, gpus, together=True)[0]) is not None:
-        of_counts[gpus] = dict(all_of_them, efficiency=round(all_of_them["img_s"] / (gpus * one["img_s"]), 4))
+        print(f"{name:14} {' '.join(command[-2:])}: no result", flush=True)
+        return {}
+    each = [row["img_s"] for row in alone]
+    of_counts[1] = dict(alone[0], img_s=round(sum(each) / most, 1), of_each=each, efficiency=1.0)
+    for count in counts:
+        if count > 1 and (row := run(count, together=True)[0]) is not None:
+            of_counts[count] = dict(row, efficiency=round(row["img_s"] / sum(each[:count]), 4))
     for count, row in of_counts.items():
-        rows.setdefault((row["case"], count), {})[name] = row
-        print(f"{name:14} {row['case']:40} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']}", flush=True)
+        print(f"{name:14} {row['case']:46} {count} GPUs {row['img_s']:10.1f} img/s  efficiency {row['efficiency']:.4f}"
+              f"  {row['peak_gib']:.2f} GiB", flush=True)
+    return {count: row for count, row in of_counts.items() if count in counts}
+
+
+def write(path, gpu, rows):
+    head = {"gpu": gpu, "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "versions": {}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**head, "rows": rows}, indent=1), encoding="utf-8")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--networks", default="iresnet50,resnet50")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--gpus", default="1,2", help="how many, with commas (1,2)")
+    parser.add_argument("--cases", default="", help="with commas between them (all)")
+    parser.add_argument("--rows", type=pathlib.Path, help="write the rows into this folder, for collect.py")
+    parser.add_argument("--seconds", type=float, default=1e9, help="break off after so many")
+    parser.add_argument("--steps", type=int, default=20, help="of a timed run (20)")
     parser.add_argument("--no-torch", action="store_true")
     options = parser.parse_args()
+    counts, deadline = sorted(int(count) for count in options.gpus.split(",")), time.monotonic() + options.seconds
     there, gpu = count_gpus()
-    if there < options.gpus:
-        print(f"{options.gpus} GPUs are asked for and {there} are here")
+    if there < max(counts):
+        print(f"{max(counts)} GPUs are asked for and {there} are here")
         sys.exit(77)
-    rows = {}
-    for network in options.networks.split(","):
-        measure("sinter", [str(options.build / "benchmarks" / "scaling_benchmark"), network], options.gpus, rows)
-        if network in PEERS and not options.no_torch:
-            peer = [sys.executable, str(HERE / "peers" / PEERS[network])]
-            measure("torch_eager", peer, options.gpus, rows)
-            measure("torch_compile", [*peer, "--compile"], options.gpus, rows)
-    if options.json:
-        written = [{"suite": "scaling", "case": case, "gpus": gpus, "img_s": of["sinter"]["img_s"],
-                    "ms": of["sinter"]["ms"], "efficiency": of["sinter"]["efficiency"],
-                    "peers_img_s": {name: row["img_s"] for name, row in of.items() if name != "sinter"},
-                    "peers_efficiency": {name: row["efficiency"] for name, row in of.items() if name != "sinter"}}
-                   for (case, gpus), of in sorted(rows.items()) if "sinter" in of]
-        content = {"gpu": gpu, "gpus": options.gpus, "date": str(datetime.date.today())}
-        text = json.dumps(content, indent=1)[:-2] + ',\n "rows": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in written)
-        options.json.write_text(text + "\n ]\n}\n", encoding="utf-8")
+    ours, peers = [], []
+    for case in [c["case"] for c in CASES["scaling"] if any(text in c["case"] for text in options.cases.split(","))]:
+        key = {"suite": "scaling", "dtype": "mixed_f16", "layout": "NHWC"}
+        steps = ["--steps", str(options.steps)]
+        programs = {"sinter": [str(options.build / "benchmarks" / "scaling_benchmark"), case, *steps]}
+        if not options.no_torch:
+            peer = [sys.executable, str(HERE / "peers" / "torch_scaling.py"), case, *steps]
+            programs.update(torch_eager=peer, torch_compile=[*peer, "--compile"])
+        for name, command in programs.items():
+            for count, row in measure(name, command, counts, deadline).items():
+                row = {**key, **row, "case": f"{case} on {count} GPU{'s' if count > 1 else ''}"}
+                if name == "sinter":
+                    ours.append(row)
+                else:
+                    row.pop("of_each", None)
+                    peers.append({**row, "peer": name})
+    if options.rows:
+        name = "-".join(str(count) for count in counts)
+        write(options.rows / f"sinter_scaling_{name}.json", gpu, ours)
+        if peers:
+            write(options.rows / f"peer_scaling_{name}.json", gpu, peers)
 
 
 if __name__ == "__main__":

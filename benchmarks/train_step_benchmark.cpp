@@ -1,5 +1,5 @@
 // Training steps on synthetic data: forward, loss, backward and SGD with momentum of the networks in
-// common/train_networks.h, eagerly and as a job. With --profile also where the GPU time of a step goes; with
+// cases.json, eagerly and as a job. With --profile also where the GPU time of a step goes; with
 // --loader the steps on batches from a loader with four workers, which copies them beside the steps.
 #include <algorithm>
 #include <chrono>
@@ -19,14 +19,14 @@
 #include <sinter/nn/optim/sgd.h>
 
 #include "common/gpu_bench.h"
+#include "common/networks.h"
 #include "common/op_profile.h"
-#include "common/train_networks.h"
 
 using namespace sinter;
 
 namespace {
 
-using Problem = bench::TrainProblem;
+using Problem = bench::NetworkCase;
 using Network = bench::TrainNetwork;
 
 constexpr double kRunUs = 0.5e6;  // wanted of one timed run
@@ -44,7 +44,7 @@ constexpr Precision kPrecisions[] = {{"mixed_f16", DType::kFloat16, false},
 
 std::unique_ptr<Network> make_network(const Problem& problem, Layout layout) {
   const nn::DefaultLayout written_in(layout);
-  std::unique_ptr<Network> network = problem.make(problem);
+  std::unique_ptr<Network> network = bench::make_trained(problem);
   network->to(bench::gpu());
   return network;
 }
@@ -55,14 +55,6 @@ Tensor make_images(const Problem& problem, DType dtype, Layout layout) {
                               dtype);
 }
 
-Tensor make_labels(const Problem& problem) {
-  Generator generator(7);
-  std::vector<int64_t> labels(static_cast<size_t>(problem.batch));
-  for (int64_t& label : labels)
-    label = static_cast<int64_t>(generator.below(static_cast<uint64_t>(problem.classes)));
-  return Tensor::from_values(labels, {problem.batch}, bench::gpu());
-}
-
 /// One model in training, eagerly.
 class Training {
  public:
@@ -71,7 +63,7 @@ class Training {
         sgd_(groups(*network_, precision), {.momentum = 0.9, .weight_decay = 5e-5}),
         has_scaler_(precision.dtype == DType::kFloat16),
         images_(make_images(problem, precision.dtype, layout)),
-        labels_(make_labels(problem)) {}
+        labels_(bench::make_labels(problem, bench::gpu())) {}
 
   Tensor step() { return step(images_, labels_); }
 
@@ -116,7 +108,7 @@ class JobTraining {
             },
             options(precision, layout, memory_limit)),
         images_(make_images(problem, precision.dtype, written_in)),
-        labels_(make_labels(problem)) {}
+        labels_(bench::make_labels(problem, bench::gpu())) {}
 
   Tensor step() { return step(images_, labels_); }
   Tensor step(const Tensor& images, const Tensor& labels) { return job_.step(images, labels, 0.01); }
@@ -208,11 +200,12 @@ size_t measure_job(bench::Report& report, const std::string& mode, const Problem
   return bytes;
 }
 
-/// A job as it is, and for float16 under NHWC one that turns the layout and two in less memory.
+/// A job as it is, and for float16 under NHWC, if it is measured in full, one that turns the layout and two
+/// in less memory.
 void measure_jobs(bench::Report& report, const Problem& problem, const Precision& precision, Layout layout,
                   bool profile) {
   const size_t bytes = measure_job(report, "job", problem, precision, layout, layout, profile);
-  if (layout != Layout::kNHWC || precision.dtype != DType::kFloat16) return;
+  if (!problem.in_full || layout != Layout::kNHWC || precision.dtype != DType::kFloat16) return;
   measure_job(report, "job that turns the layout", problem, precision, layout, Layout::kNCHW, profile);
   if (bytes == 0) return;
   measure_job(report, "job in 0.85 of its memory", problem, precision, layout, layout, profile,
@@ -299,7 +292,7 @@ void measure_loaded(bench::Report& report, const std::string& mode, const Proble
 }
 
 void run_loaded(bench::Report& report) {
-  for (const Problem& problem : bench::train_problems()) {
+  for (const Problem& problem : bench::network_cases("train_step")) {
     if (!problem.in_full) continue;
     for (const Precision& precision : {kPrecisions[0], kPrecisions[3]}) {
       measure_loaded<Training>(report, "eager", problem, precision, Layout::kNHWC);
@@ -308,11 +301,17 @@ void run_loaded(bench::Report& report) {
   }
 }
 
+/// What matters most comes first, in case --seconds ends it.
 void run(bench::Report& report, bool profile) {
-  for (const Problem& problem : bench::train_problems()) {
+  const std::vector<Problem> problems = bench::network_cases("train_step");
+  const Precision& main = kPrecisions[0];
+  for (const Problem& problem : problems) measure_jobs(report, problem, main, Layout::kNHWC, profile);
+  for (const Problem& problem : problems) measure_eager(report, problem, main, Layout::kNHWC, profile);
+  for (const Problem& problem : problems) {
+    if (!problem.in_full) continue;
     for (const Precision& precision : kPrecisions) {
       for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
-        if (!problem.in_full && (&precision != kPrecisions || layout == Layout::kNCHW)) continue;
+        if (&precision == &main && layout == Layout::kNHWC) continue;
         if (precision.dtype == DType::kBFloat16 && layout == Layout::kNCHW) continue;  // as float16 there
         measure_eager(report, problem, precision, layout, profile);
         measure_jobs(report, problem, precision, layout, profile);

@@ -2,6 +2,7 @@
 // copy of the same bytes.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -69,8 +70,10 @@ struct Row {
   double minimum_bytes = 0;
   std::optional<double> target_share = {};      ///< of the copy's speed: copy_us(minimum_bytes / 2) / us
   std::map<std::string, double> peers_us = {};  ///< "cublas", "cudnn"; PyTorch's are joined by collect.py
-  /// At least so many times as fast as the peer of that name.
+  /// At least so many times as fast as the peer of that name, or as the "best" of all.
   std::map<std::string, double> target_speedup = {};
+  /// Of the least `p50_us` of all peers, the share to stay below; collect.py judges it.
+  std::optional<double> target_latency = {};
   double img_s = 0;
   double host_us = 0;
   std::map<std::string, double> figures = {};  ///< whatever else belongs to the row: "peak_gib", "accuracy"
@@ -78,25 +81,29 @@ struct Row {
 
 /// What the command line of every program asks for.
 struct Options {
-  std::string json;    ///< --json FILE: where to write the rows
-  std::string filter;  ///< --filter TEXT: only rows whose "suite name dtype layout mode" contains TEXT
-  bool quick = false;  ///< --quick: fewer cases, for a first look
+  std::string json = {};    ///< --json FILE: where to write the rows
+  std::string filter = {};  ///< --filter TEXT: only rows whose "suite name dtype layout mode" contains TEXT,
+                            ///< or one of several with | between them
+  bool quick = false;       ///< --quick: fewer cases, for a first look
+  double seconds = 0;       ///< --seconds N: begin no case after so many, 0: no limit
 };
 
 /// Prints rows as they come and collects them.
 class Report {
  public:
-  explicit Report(Options options) : options_(std::move(options)) {}
+  explicit Report(Options options);
+  /// Says how many rows --seconds has left out.
+  ~Report();
 
   bool quick() const { return options_.quick; }
-  /// False if --filter leaves this row out: skip measuring it.
+  /// False if --filter or --seconds leaves this row out: skip measuring it.
   bool wants(std::string_view suite, std::string_view name, std::string_view dtype = "",
-             std::string_view layout = "", std::string_view mode = "") const;
+             std::string_view layout = "", std::string_view mode = "");
   /// Keeps the row and prints a line: its figure, the share of copy, peers, whether the target is met. The
   /// JSON file, if one is asked for, is written anew, so that a program that is stopped leaves what it
   /// measured.
   void add(Row row);
-  /// Writes {"gpu", "versions", "rows": [...]}; see benchmarks/README.md. Throws IoError.
+  /// Writes {"gpu", "date", "versions", "rows": [...]}; see benchmarks/README.md. Throws IoError.
   void write_json(const std::string& path) const;
 
  private:
@@ -104,6 +111,8 @@ class Report {
 
   Options options_;
   std::vector<Row> rows_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  int left_out_ = 0;
 };
 
 /// The main function of a benchmark program: reads the options, runs `body`, writes the JSON file if one is

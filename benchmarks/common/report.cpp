@@ -1,6 +1,9 @@
 // Rows on the screen and in JSON, and the command line of the programs.
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
+#include <sstream>
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -82,16 +85,29 @@ Json to_json(const Row& row) {
   Json target = Json::object();
   if (row.target_share) target["share_of_copy"] = *row.target_share;
   if (!row.target_speedup.empty()) target["speedup"] = row.target_speedup;
+  if (row.target_latency) target["latency"] = *row.target_latency;
   if (!target.empty()) json["target"] = target;
   if (const auto result = met(row, share)) json["met"] = *result;
   return json;
 }
 
+/// The day at which the rows were measured, in UTC.
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  gmtime_r(&now, &day);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", &day);
+  return text;
+}
+
 constexpr const char* kUsage =
     "Options:\n"
     "  --json FILE    write the rows to FILE\n"
-    "  --filter TEXT  only rows whose \"suite case dtype layout mode\" contains TEXT\n"
-    "  --quick        fewer cases\n";
+    "  --filter TEXT  only rows whose \"suite case dtype layout mode\" contains TEXT; TEXT|TEXT: one of "
+    "them\n"
+    "  --quick        fewer cases\n"
+    "  --seconds N    begin no case after so many\n";
 
 std::optional<Options> read_options(int argc, char** argv) {
   Options options;
@@ -101,6 +117,8 @@ std::optional<Options> read_options(int argc, char** argv) {
       options.quick = true;
     } else if ((argument == "--json" || argument == "--filter") && i + 1 < argc) {
       (argument == "--json" ? options.json : options.filter) = argv[++i];
+    } else if (argument == "--seconds" && i + 1 < argc && std::atof(argv[i + 1]) > 0) {
+      options.seconds = std::atof(argv[++i]);
     } else {
       fmt::print(stderr, "unknown option or missing value: {}\n{}", argument, kUsage);
       return std::nullopt;
@@ -129,10 +147,23 @@ std::map<std::string, std::string> library_versions() {
           {"cublaslt", fmt::format("{}.{}.{}", cublaslt / 10000, cublaslt % 10000 / 100, cublaslt % 100)}};
 }
 
+Report::Report(Options options) : options_(std::move(options)) {}
+
+Report::~Report() {
+  if (left_out_ > 0) fmt::print("{} rows were not begun within {} s\n", left_out_, options_.seconds);
+}
+
 bool Report::wants(std::string_view suite, std::string_view name, std::string_view dtype,
-                   std::string_view layout, std::string_view mode) const {
-  return fmt::format("{} {} {} {} {}", suite, name, dtype, layout, mode).find(options_.filter) !=
-         std::string::npos;
+                   std::string_view layout, std::string_view mode) {
+  const std::string row = fmt::format("{} {} {} {} {}", suite, name, dtype, layout, mode);
+  std::istringstream texts(options_.filter);
+  bool is_named = options_.filter.empty();
+  for (std::string text; std::getline(texts, text, '|');) is_named |= row.find(text) != std::string::npos;
+  if (!is_named) return false;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
+  if (options_.seconds == 0 || since.count() < options_.seconds) return true;
+  ++left_out_;
+  return false;
 }
 
 void Report::add(Row row) {
@@ -157,7 +188,8 @@ void Report::add(Row row) {
 void Report::write_json(const std::string& path) const {
   Json rows = Json::array();
   for (const Row& row : rows_) rows.push_back(to_json(row));
-  const Json json = {{"gpu", gpu_name()}, {"versions", library_versions()}, {"rows", rows}};
+  const Json json = {
+      {"gpu", gpu_name()}, {"date", today()}, {"versions", library_versions()}, {"rows", rows}};
   std::ofstream file(path);
   file << json.dump(1) << '\n';
   file.close();

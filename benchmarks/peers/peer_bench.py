@@ -4,7 +4,9 @@ A row is {"suite", "case", "dtype", "layout", "peer"} with one of "us", "img_s" 
 with Sinter's row of the same suite, case, dtype and layout.
 """
 import argparse
+import datetime
 import json
+import signal
 import statistics
 import sys
 import time
@@ -61,6 +63,14 @@ def time_backward_cold(function, inputs, wanted, dy):
     return time_cold(lambda: torch.autograd.grad(y, wanted, dy(), retain_graph=True), stream=stream)
 
 
+def time_on_host(call, calls):
+    """The same as time_stream on the CPU, to try a program."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) * 1e6 / calls
+
+
 def time_stream(call, calls, repeats=5):
     """Microseconds from one call to the next, gaps included: median of `repeats` runs after one that warms up."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -91,19 +101,31 @@ def host_us_per_call(call, calls=200, repeats=15):
     return statistics.median(times)
 
 
+class TimeIsOver(BaseException):
+    """No Exception, so that nothing between the alarm and `measure` takes it for an error of its own."""
+
+
+def ring(*_):
+    raise TimeIsOver
+
+
 class Peers:
     """Rows of one program. Cases that fail are named, and leave the others alone."""
 
     def __init__(self, description, **extra):
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("--json", help="write the rows to this file")
-        parser.add_argument("--filter", default="", help='only rows whose "suite case dtype layout" contains this')
+        parser.add_argument("--filter", default="", 
+                            help='only rows whose "suite case dtype layout" contains this, or one of several with | between')
         parser.add_argument("--quick", action="store_true", help="fewer cases, and no torch.compile")
         parser.add_argument("--suites", nargs="+", help="only these")
+        parser.add_argument("--seconds", type=float, default=0, help="break off after so many (0: no limit)")
         for name, options in extra.items():
             parser.add_argument(name if name == "root" else "--" + name, **options)
         self.options = parser.parse_args()
-        if not torch.cuda.is_available():
+        self.deadline = time.monotonic() + self.options.seconds if self.options.seconds else float("inf")
+        self.left_out = 0
+        if not getattr(self.options, "cpu", False) and not torch.cuda.is_available():
             sys.exit("skipped: this torch sees no CUDA device")
         self.rows = []
 
@@ -114,15 +136,32 @@ class Peers:
     def wants_suite(self, suite):
         return not self.options.suites or suite in self.options.suites
 
-    def measure(self, suite, case, dtype, layout, peer, run):
-        """`run` gives a dict with the figure and whatever belongs to it; it is not run if --filter leaves the row out."""
-        if not self.wants_suite(suite) or self.options.filter not in f"{suite} {case} {dtype} {layout}":
+    def wants(self, suite, case, dtype, layout):
+        row = f"{suite} {case} {dtype} {layout}"
+        return self.wants_suite(suite) and any(text in row for text in self.options.filter.split("|"))
+
+    def measure(self, suite, case, dtype, layout, peer, run, share=1.0):
+        """`run` gives a dict with the figure and whatever belongs to it; it is not run if --filter leaves the row out, and
+        broken off after this share of --seconds."""
+        if not self.wants(suite, case, dtype, layout):
+            return
+        name, left = f"{suite} {case} {dtype} {layout} {peer}", self.deadline - time.monotonic()
+        if left <= 0:
+            self.left_out += 1
             return
         try:
+            if left < float("inf"):
+                signal.signal(signal.SIGALRM, ring)
+                signal.setitimer(signal.ITIMER_REAL, min(left, share * self.options.seconds), 5)  # again, if it is swallowed
             row = dict(suite=suite, case=case, dtype=dtype, layout=layout, peer=peer, **run())
-        except Exception as error:  # a peer that cannot do a case has no row there
-            print(f"{suite} {case} {dtype} {layout} {peer} failed: {str(error).strip().splitlines()[0]}"[:200], flush=True)
+        except TimeIsOver:
+            print(f"{name} was broken off", flush=True)
             return
+        except Exception as error:  # a peer that cannot do a case has no row there
+            print(f"{name} failed: {(str(error).strip() or repr(error)).splitlines()[0]}"[:200], flush=True)
+            return
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         self.rows.append(row)
         self.finish()
         figures = "  ".join(f"{k} {v:.6g}" for k, v in row.items() if isinstance(v, (int, float)))
@@ -131,6 +170,17 @@ class Peers:
     def finish(self):
         """Writes the rows, which `measure` does too, so that a run that is cut short leaves what it has."""
         if self.options.json:
+            on_gpu = torch.cuda.is_available()
             versions = {"torch": torch.__version__, "torch_cudnn": str(torch.backends.cudnn.version())}
             with open(self.options.json, "w", encoding="utf-8") as file:
-                json.dump({"gpu": torch.cuda.get_device_name(0), "versions": versions, "rows": self.rows}, file, indent=1)
+                json.dump({"gpu": torch.cuda.get_device_name(0) if on_gpu else "none", "date": today(), "versions": versions,
+                           "rows": self.rows}, file, indent=1)
+
+    def end(self):
+        self.finish()
+        if self.left_out:
+            print(f"{self.left_out} rows were not begun within {self.options.seconds:g} s")
+
+
+def today():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from peer_bench import Peers
 from PIL import Image
-from torch_models import Step, decay_groups, resnet18, set_precision
+from torch_models import Step, case_of, decay_groups, make_trained, set_precision
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 BATCH, PAD, SIZE = 512, 4, 32
@@ -67,7 +67,7 @@ def train(data, epochs, seed, precision, mode):
     images = F.pad(normalized(train_x), (PAD,) * 4, mode="reflect").to(amp or torch.float32)
     images = images.contiguous(memory_format=torch.channels_last)
     tests = normalized(test_x)
-    net = resnet18(10, True).cuda().to(memory_format=torch.channels_last)
+    net = make_trained(case_of(network="resnet18_cifar")).cuda().to(memory_format=torch.channels_last)
     model = net if mode is None else torch.compile(net, mode=mode)
     optimizer = torch.optim.SGD(decay_groups(net, 5e-4), 0.1, momentum=0.9, nesterov=True, fused=True)
     steps = len(images) // BATCH
@@ -120,7 +120,7 @@ def main():
             return dict(means, accuracy_least=least, seeds=len(runs), load_s=loading)
 
         peers.measure("cifar10", case, options.precision, "NHWC", peer, run)
-    peers.finish()
+    peers.end()
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def main():
     run(op_cases(False), "", 200)
     run(op_cases(True), " (recorded)", 200)
     run(training_cases(), "", 20)
-    peers.finish()
+    peers.end()
 
 
 if __name__ == "__main__":

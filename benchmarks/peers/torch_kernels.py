@@ -235,7 +235,7 @@ def main():
                           ("matvec", matvec), ("conv2d", conv2d), ("linear", linear)):
         if peers.wants_suite(suite):
             family(peers)
-    peers.finish()
+    peers.end()
 
 
 if __name__ == "__main__":

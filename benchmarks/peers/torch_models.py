@@ -1,7 +1,17 @@
-"""The networks of common/train_networks.h, and the training step that both peers time."""
+"""The networks of common/networks.cpp and the cases of cases.json, and the training step that the peers time."""
+import json
+import pathlib
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+CASES = json.loads((pathlib.Path(__file__).resolve().parent.parent / "cases.json").read_text(encoding="utf-8"))
+
+
+def case_of(**listed):
+    """A case as cases.json lists it, with what its network says."""
+    return {"sample_rate": 1.0, "full": False, **CASES["networks"][listed["network"]], **listed}
 
 
 def conv_norm(inputs, outputs, kernel, stride=1, groups=1):
@@ -29,7 +39,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, blocks, bottleneck, classes, small_stem, groups=1):
+    def __init__(self, blocks, bottleneck, classes, small_stem=False, groups=1):
         super().__init__()
         self.stem = conv_norm(3, 64, 3) if small_stem else conv_norm(3, 64, 7, 2)
         self.pool = nn.Identity() if small_stem else nn.MaxPool2d(3, 2, 1)
@@ -50,6 +60,29 @@ class ResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+def vgg16_filters(add):
+    layers, inputs = [], 3
+    for outputs in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0):
+        if outputs == 0:
+            layers.append(nn.MaxPool2d(2))
+        else:
+            layers += add(inputs, outputs)
+            inputs = outputs
+    return layers
+
+
+def vgg16(case):
+    layers = vgg16_filters(lambda inputs, outputs: [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)])
+    width = 512 * (case["size"] // 32) ** 2
+    head = [nn.Linear(width, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout()]
+    return nn.Sequential(*layers, nn.Flatten(), *head, nn.Linear(4096, case["classes"]))
+
+
+def vgg16_prelu(case):
+    layers = vgg16_filters(lambda inputs, outputs: [*conv_norm(inputs, outputs, 3), nn.PReLU(outputs)])
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, case["classes"]))
+
+
 class FaceBlock(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -61,50 +94,121 @@ class FaceBlock(nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
+def iresnet(blocks):
+    """To embeddings of 512 numbers."""
+    layers, inputs = [*conv_norm(3, 64, 3), nn.PReLU(64)], 64
+    for outputs, count in zip((64, 128, 256, 512), blocks):
+        for i in range(count):
+            layers.append(FaceBlock(inputs, outputs, 2 if i == 0 else 1))
+            inputs = outputs
+    return nn.Sequential(*layers, nn.BatchNorm2d(512), nn.Flatten(), nn.Linear(512 * 7 * 7, 512), nn.BatchNorm1d(512))
+
+
+class DepthWise(nn.Module):
+    def __init__(self, inputs, middle, outputs, stride, residual=False):
+        super().__init__()
+        self.residual = residual
+        self.layers = nn.Sequential(*conv_norm(inputs, middle, 1), nn.PReLU(middle),
+                                    *conv_norm(middle, middle, 3, stride, middle), nn.PReLU(middle),
+                                    *conv_norm(middle, outputs, 1))
+
+    def forward(self, x):
+        return x + self.layers(x) if self.residual else self.layers(x)
+
+
+def mobile_face_net():
+    """To embeddings of 512 numbers; scale 2, blocks 1, 4, 6, 2."""
+    def residuals(count, channels, middle):
+        return [DepthWise(channels, middle, channels, 1, True) for _ in range(count)]
+
+    return nn.Sequential(
+        *conv_norm(3, 128, 3, 2), nn.PReLU(128), *conv_norm(128, 128, 3, 1, 64), nn.PReLU(128),
+        DepthWise(128, 128, 128, 2), *residuals(4, 128, 128), DepthWise(128, 256, 256, 2), *residuals(6, 256, 256),
+        DepthWise(256, 512, 256, 2), *residuals(2, 256, 256), *conv_norm(256, 512, 1), nn.PReLU(512),
+        nn.Conv2d(512, 512, 7, groups=512, bias=False), nn.BatchNorm2d(512), nn.Flatten(), nn.Linear(512, 512, bias=False),
+        nn.BatchNorm1d(512))
+
+
+def arcface(cosine, labels, margin=0.5, scale=64.0):
+    """Logits of cosines (N, C); a row whose label is -1 has no class of its own."""
+    cosine = cosine.float().clamp(-1 + 1e-6, 1 - 1e-6)
+    own = labels.clamp(min=0)[:, None]
+    value = cosine.gather(1, own)
+    raised = torch.where(labels[:, None] >= 0, torch.cos(torch.acos(value) + margin), value)
+    return cosine.scatter(1, own, raised) * scale
+
+
 class Faces(nn.Module):
-    """iResNet-50 and an ArcFace head: logits, whose softmax is the loss."""
+    """A backbone and an ArcFace head: logits, whose softmax is the loss."""
 
     takes_labels = True
 
-    def __init__(self, people):
+    def __init__(self, backbone, people):
         super().__init__()
-        layers, inputs = [*conv_norm(3, 64, 3), nn.PReLU(64)], 64
-        for outputs, count in ((64, 3), (128, 4), (256, 14), (512, 3)):
-            for i in range(count):
-                layers.append(FaceBlock(inputs, outputs, 2 if i == 0 else 1))
-                inputs = outputs
-        self.backbone = nn.Sequential(*layers, nn.BatchNorm2d(512), nn.Flatten())
-        self.embed = nn.Sequential(nn.Linear(512 * 7 * 7, 512), nn.BatchNorm1d(512))
+        self.backbone = backbone
         self.centres = nn.Parameter(torch.randn(people, 512) * 0.01)
 
     def forward(self, images, labels):
-        embeddings = F.normalize(self.embed(self.backbone(images)))
-        cosine = F.linear(embeddings, F.normalize(self.centres)).float().clamp(-1 + 1e-6, 1 - 1e-6)
-        angle = torch.acos(cosine.gather(1, labels[:, None]))
-        return cosine.scatter(1, labels[:, None], torch.cos(angle + 0.5)) * 64
+        embeddings = F.normalize(self.backbone(images))
+        return arcface(F.linear(embeddings, F.normalize(self.centres)), labels)
 
 
-def vgg16_prelu(classes):
-    layers, inputs = [], 3
-    for outputs in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0):
-        if outputs == 0:
-            layers.append(nn.MaxPool2d(2))
-        else:
-            layers += [*conv_norm(inputs, outputs, 3), nn.PReLU(outputs)]
-            inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+def twice(inputs, outputs):
+    return nn.Sequential(*conv_norm(inputs, outputs, 3), nn.ReLU(inplace=True), *conv_norm(outputs, outputs, 3), nn.ReLU(inplace=True))
 
 
-def resnext50(classes):
-    return ResNet((3, 4, 6, 3), True, classes, False, groups=32)
+class UNet(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        widths = (64, 128, 256, 512, 1024)
+        self.down = nn.ModuleList(twice(inputs, outputs) for inputs, outputs in zip((3, *widths), widths))
+        self.enlarge = nn.ModuleList(nn.ConvTranspose2d(2 * width, width, 2, 2) for width in reversed(widths[:-1]))
+        self.up = nn.ModuleList(twice(2 * width, width) for width in reversed(widths[:-1]))
+        self.head = nn.Conv2d(64, classes, 1)
+
+    def forward(self, x):
+        maps = []
+        for layers in self.down:
+            x = layers(F.max_pool2d(x, 2) if maps else x)
+            maps.append(x)
+        for enlarge, layers, beside in zip(self.enlarge, self.up, maps[-2::-1]):
+            x = layers(torch.cat([beside, enlarge(x)], 1))
+        return self.head(x)
 
 
-def resnet18(classes, small_stem):
-    return ResNet((2, 2, 2, 2), False, classes, small_stem)
+MAKERS = {
+    "resnet18_cifar": lambda case: ResNet((2, 2, 2, 2), False, case["classes"], small_stem=True),
+    "resnet18": lambda case: ResNet((2, 2, 2, 2), False, case["classes"]),
+    "resnet50": lambda case: ResNet((3, 4, 6, 3), True, case["classes"]),
+    "resnext50_32x4d": lambda case: ResNet((3, 4, 6, 3), True, case["classes"], groups=32),
+    "vgg16": vgg16,
+    "vgg16_prelu": vgg16_prelu,
+    "iresnet50": lambda case: iresnet((3, 4, 14, 3)),
+    "iresnet100": lambda case: iresnet((3, 13, 30, 3)),
+    "mobile_face_net": lambda case: mobile_face_net(),
+    "unet": lambda case: UNet(case["classes"]),
+}
 
 
-def resnet50(classes, small_stem):
-    return ResNet((3, 4, 6, 3), True, classes, small_stem)
+def make_network(case):
+    """Without the head of a face network."""
+    return MAKERS[case["network"]](case)
+
+
+def make_trained(case):
+    """Gives logits, of which Step computes the loss."""
+    net = make_network(case)
+    return Faces(net, case["classes"]) if case["task"] == "faces" else net
+
+
+def make_images(case, dtype, memory_format, device):
+    shape = case["batch"], 3, case["size"], case["size"]
+    return torch.randn(shape, device=device).to(dtype, memory_format=memory_format)
+
+
+def make_labels(case, device):
+    is_map = case["task"] == "pixels"
+    return torch.randint(case["classes"], (case["batch"], *([case["size"]] * 2 if is_map else [])), device=device)
 
 
 def decay_groups(net, weight_decay):
@@ -126,11 +230,12 @@ class Step:
     def __init__(self, net, model, optimizer, amp, label_smoothing=0.0):
         self.net, self.model, self.optimizer, self.amp = net, model, optimizer, amp
         self.label_smoothing = label_smoothing
-        self.scaler = torch.amp.GradScaler(enabled=amp == torch.float16)
+        self.device = next(net.parameters()).device.type
+        self.scaler = torch.amp.GradScaler(self.device, enabled=amp == torch.float16)
 
     def __call__(self, images, labels):
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", self.amp, enabled=self.amp is not None):
+        with torch.autocast(self.device, self.amp, enabled=self.amp is not None):
             logits = self.model(images, labels) if getattr(self.net, "takes_labels", False) else self.model(images)
             loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.label_smoothing)
         self.scaler.scale(loss).backward()

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 sys.dont_write_bytecode = True
 
 import collect  # noqa: E402
+import tables  # noqa: E402
 
 
 def row(**values):
@@ -59,9 +61,49 @@ class Collect(unittest.TestCase):
         self.assertIs(ours[0]["met"], False)
         self.assertEqual(ours[0]["peers"], {"torch_eager": {"peak_gib": 2.0}})
 
+    def test_the_best_of_the_peers_may_be_the_target(self):
+        ours = [row(img_s=120.0, p50_us=90.0, target={"speedup": {"best": 1.15}, "latency": 0.8})]
+        self.assertIsNone(collect.judge(ours[0]))
+        collect.join(ours, [row(peer="torch_eager", img_s=80.0, p50_us=200.0), row(peer="torch_compile", img_s=100.0, p50_us=120.0)])
+        self.assertEqual(collect.speedup(ours[0], "best"), 1.2)
+        self.assertEqual(collect.latency_share(ours[0]), 0.75)
+        self.assertIs(ours[0]["met"], True)
+        self.assertIs(collect.judge({**ours[0], "p50_us": 97.0}), False)
+        self.assertIs(collect.judge({**ours[0], "img_s": 114.0}), False)
+        times = row(us=10.0, peers_us={"torch_eager": 30.0, "cudnn": 15.0})
+        self.assertEqual(collect.speedup(times, "best"), 1.5)
+
+    def test_every_suite_says_what_it_measures(self):
+        for suite, paths in collect.SOURCES.items():
+            for path in paths:
+                self.assertTrue((BENCHMARKS.parent / path).exists(), f"{suite}: {path}")
+        suites = {path.name.removesuffix("_benchmark.cpp") for path in BENCHMARKS.glob("*_benchmark.cpp")}
+        self.assertEqual({suite for suite in suites if not suite.endswith("_cpu")} - set(collect.SOURCES), set())
+
     def test_files_are_named_after_the_gpu(self):
         self.assertEqual(collect.file_name("NVIDIA H200"), "h200")
         self.assertEqual(collect.file_name("NVIDIA GeForce RTX 4090"), "geforce-rtx-4090")
+
+
+class Tables(unittest.TestCase):
+    def test_pages_say_what_the_results_say(self):
+        done = subprocess.run([sys.executable, BENCHMARKS / "tables.py", "--check"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_columns_that_nobody_has_are_left_out(self):
+        both = {"suite": "infer", "dtype": "mixed_f16", "layout": "NHWC"}
+        rows = [{**both, "case": "resnet50 batch 1", "img_s": 1000.0, "p50_us": 900.0, "p99_us": 950.0, "host_p50_us": 1000.0,
+                 "host_p99_us": 1100.0, "peers_img_s": {"torch_compile": 500.0},
+                 "peers": {"torch_compile": {"p50_us": 1800.0, "p99_us": 2000.0}}},
+                {**both, "case": "resnet50 batch 256", "dtype": "tf32", "img_s": 20000.0}]
+        self.assertEqual(tables.infer(rows).splitlines(), [
+            "| images a second | Sinter | compiled | / the best | p50 (p99), µs | / the least | from the host |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            "| resnet50 batch 1 | 1,000 | 500 | 2.00 | 900 (950) | 0.50 | 1,000 (1,100) |",
+            "| resnet50 batch 256, TF32 | 20,000 |  |  |  |  |  |"])
+        rows = [{**both, "suite": "scaling", "case": "resnet50 batch 256 on 2 GPUs", "img_s": 18000.0, "efficiency": 0.98765,
+                 "peak_gib": 9.98}]
+        self.assertIn("| resnet50 batch 256 on 2 GPUs | 18,000 | 0.988 | 10.0 |", tables.scaling(rows))
 
 
 class Programs(unittest.TestCase):
@@ -82,12 +124,43 @@ class Programs(unittest.TestCase):
             self.assertEqual((result["gpu"], result["commit"]), ("NVIDIA H200", "abc"))
             self.assertEqual(result["versions"], {"sinter_a": "1", "peer_a": "1"})
             self.assertEqual([r.get("met") for r in result["rows"]], [True, None])
+            self.assertEqual({r["commit"] for r in result["rows"]}, {"abc"})
 
             done = self.run_program("plot.py", folder / "results" / "h200.json", "--output", folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             drawing = (folder / "h200-prelu.svg").read_text(encoding="utf-8")
             self.assertIn("95 %", drawing)
             self.assertEqual(drawing.count("forward (2,3)"), 1)  # only rows with a target
+
+    def test_older_rows_stay_unless_what_they_measure_has_changed(self):
+        with tempfile.TemporaryDirectory() as name, unittest.mock.patch.object(collect, "ROOT", pathlib.Path(name)):
+            folder, commits = pathlib.Path(name), []
+
+            def commit(file):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_text(file, encoding="utf-8")
+                who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+                for arguments in (["add", "-A"], [*who, "commit", "-qm", file]):
+                    self.assertIsNotNone(collect.git(*arguments))
+                commits.append(collect.git("rev-parse", "--short", "HEAD"))
+
+            if collect.git("init", "-q") is None:
+                self.skipTest("no git")
+            for file in ("ops/prelu/a.cpp", "ops/permute/b.cpp", "docs/c.md"):
+                commit(file)
+            first, second, _ = commits
+            old = [row(us=1.0, case="old prelu"), row(us=1.0, case="measured again"),
+                   row(us=1.0, case="old permute", suite="permute"),  # older than its kernel
+                   row(us=1.0, case="newer permute", suite="permute", commit=second, date="2026-01-02"),
+                   row(us=1.0, case="of nobody knows when", date="2026-01-02"),
+                   row(us=1.0, case="unknown", commit="0123456789", date="2026-01-02"),
+                   row(us=1.0, case="sweep of prelu", suite="sweep", family="prelu", commit=first, date="2026-01-02")]
+            path = folder / "h200.json"
+            path.write_text(json.dumps({"commit": first, "date": "2026-01-01", "rows": old}), encoding="utf-8")
+            stay = collect.kept(path, [row(us=2.0, case="measured again")])
+            self.assertEqual([(r["case"], r["commit"], r["date"]) for r in stay],
+                             [("old prelu", first, "2026-01-01"), ("newer permute", second, "2026-01-02"),
+                              ("sweep of prelu", first, "2026-01-02")])
 
     def test_rows_of_two_gpus_are_refused(self):
         with tempfile.TemporaryDirectory() as name:

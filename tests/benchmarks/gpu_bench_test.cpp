@@ -2,17 +2,23 @@
 // the GPU is usable afterwards.
 #include "common/gpu_bench.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <sinter/core/op/node.h>
 #include <sinter/core/runtime/backend.h>
+#include <sinter/nn/init/init.h>
+#include <sinter/nn/module/default_layout.h>
 #include <sinter/ops/binary/binary.h>
 
 #include "common/graph_kernels.h"
+#include "common/networks.h"
 #include "common/op_profile.h"
 #include "common/temporary_folder.h"
 
@@ -102,6 +108,11 @@ TEST_F(GpuBench, ReportsRowsAsJson) {
   Report report({.json = file, .filter = "float16 NHWC", .quick = false});
   EXPECT_TRUE(report.wants("prelu", "forward (2,3)", "float16", "NHWC"));
   EXPECT_FALSE(report.wants("prelu", "forward (2,3)", "float16", "NCHW"));
+  Report two({.filter = "float16 NHWC|float32", .seconds = 60});
+  EXPECT_TRUE(two.wants("prelu", "forward (2,3)", "float32", "NCHW"));
+  EXPECT_FALSE(two.wants("prelu", "forward (2,3)", "float16", "NCHW"));
+  Report late({.seconds = 1e-9});
+  EXPECT_FALSE(late.wants("prelu", "forward (2,3)"));
   EXPECT_THROW(report.add({.suite = "prelu", .name = "nothing measured"}), InvalidArgument);
   const double ceiling = copy_us(1 << 20);
   report.add({.suite = "prelu",
@@ -112,7 +123,8 @@ TEST_F(GpuBench, ReportsRowsAsJson) {
               .minimum_bytes = 2 << 20,
               .target_share = 0.6,
               .peers_us = {{"cudnn", 6 * ceiling}},
-              .target_speedup = {{"cudnn", 2.0}}});
+              .target_speedup = {{"cudnn", 2.0}},
+              .target_latency = 0.8});
   const auto json = nlohmann::json::parse(std::ifstream(file));
   EXPECT_FALSE(json["gpu"].get<std::string>().empty());
   ASSERT_EQ(json["rows"].size(), 1u);
@@ -120,8 +132,41 @@ TEST_F(GpuBench, ReportsRowsAsJson) {
   EXPECT_EQ(row["case"], "forward (2,3)");
   EXPECT_NEAR(row["share_of_copy"], 0.5, 1e-4);
   EXPECT_EQ(row["target"]["speedup"]["cudnn"], 2.0);
+  EXPECT_EQ(row["target"]["latency"], 0.8);
   EXPECT_EQ(row["met"], false);
+  EXPECT_EQ(json["date"].get<std::string>().size(), 10u);
   EXPECT_THROW(report.write_json(folder / "missing/rows.json"), IoError);
+}
+
+/// The networks that cases.json lists are known, or reading it throws, and those that are written in
+/// common/networks.cpp have as many parameters as in peers/torch_models.py and a finite loss.
+TEST(BenchNetworks, AreThoseOfThePeers) {
+  std::map<std::string, NetworkCase> networks;
+  for (const char* suite : {"train_step", "scaling"}) {
+    for (const NetworkCase& problem : network_cases(suite)) networks.emplace(problem.network, problem);
+  }
+  for (const NetworkCase& problem : infer_cases().cases) networks.emplace(problem.network, problem);
+  const std::map<std::string, int64_t> own = {
+      {"vgg16", 33'638'218}, {"vgg16_prelu", 14'728'266}, {"unet", 31'038'218}};
+  size_t seen = 0;
+  const NoGrad no_grad;
+  const nn::DefaultLayout channels_last(Layout::kNHWC);
+  for (auto& [name, problem] : networks) {
+    problem.batch = 1;
+    problem.classes = 10;
+    if (problem.task != Task::kFaces) problem.size = 32;
+    const auto parameters = own.find(name);
+    if (parameters == own.end()) continue;
+    ++seen;
+    const auto network = make_trained(problem);
+    network->eval();
+    int64_t count = 0;
+    for (const nn::Parameter& parameter : network->parameters()) count += parameter.tensor().numel();
+    EXPECT_EQ(count, parameters->second) << name;
+    const Tensor images = nn::init::normal({1, problem.size, problem.size, 3}, 0.0, 1.0, default_generator());
+    EXPECT_TRUE(std::isfinite((*network)(images, make_labels(problem, Device::cpu())).item())) << name;
+  }
+  EXPECT_EQ(seen, own.size());
 }
 
 }  // namespace
